@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# shellcheck shell=bash
+#
+# Shared by every script: where things live, and how a long step reports itself.
+# Sourced, never run.
+
+set -euo pipefail
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export TOP
+
+# Everything that a second checkout can reuse lives here, keyed by content.
+RKFD_CACHE=${RKFD_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rkfd}
+export RKFD_CACHE
+
+# What belongs to this checkout only (module, tools, logs).
+OUT=${RKFD_OUT:-$TOP/build}
+export OUT
+
+if [ -t 2 ] && [ -z "${NO_COLOR:-}" ]; then
+	C_BOLD=$'\e[1m' C_DIM=$'\e[2m' C_RED=$'\e[31m' C_GREEN=$'\e[32m' C_OFF=$'\e[0m'
+else
+	C_BOLD='' C_DIM='' C_RED='' C_GREEN='' C_OFF=''
+fi
+
+say() { printf '%s\n' "$*" >&2; }
+
+# die MESSAGE [HINT]: one line of what failed, one of what to do.
+die() {
+	say "${C_RED}error:${C_OFF} $1"
+	[ $# -lt 2 ] || say "       $2"
+	exit 1
+}
+
+# key WORD_OR_FILE...: the content key of a recipe, 16 hexadecimal digits.
+key() {
+	local item
+	for item in "$@"; do
+		if [ -f "$item" ]; then cat "$item"; else printf '%s\n' "$item"; fi
+	done | sha256sum | cut -c1-16
+}
+
+elapsed() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
+
+# step NAME LOG HINT COMMAND...: runs COMMAND with its output in LOG and shows that
+# it is alive. On failure: which step, the log's last lines, its path, and HINT.
+step() {
+	local name=$1 log=$2 hint=$3 start=$SECONDS pid rc=0 last tick=0
+	shift 3
+	mkdir -p "$(dirname "$log")"
+	"$@" >"$log" 2>&1 </dev/null &
+	pid=$!
+	while kill -0 "$pid" 2>/dev/null; do
+		if [ -t 2 ]; then
+			last=$(tail -c 400 "$log" 2>/dev/null | tr '\r' '\n' | tail -n 1 | tr -cd '[:print:]' | cut -c1-50)
+			printf '\r\e[K  %s  %s  %s%s%s' "$(elapsed $((SECONDS - start)))" "$name" "$C_DIM" "$last" "$C_OFF" >&2
+		elif [ $((tick % 300)) -eq 299 ]; then
+			say "  $(elapsed $((SECONDS - start)))  $name ..."
+		fi
+		tick=$((tick + 1))
+		sleep 0.1
+	done
+	wait "$pid" || rc=$?
+	[ -t 2 ] && printf '\r\e[K' >&2
+	if [ "$rc" -ne 0 ]; then
+		say "${C_RED}FAILED${C_OFF} $name after $(elapsed $((SECONDS - start))) (exit $rc). The log ends:"
+		tail -n 25 "$log" | sed 's/^/    | /' >&2
+		say "  log:  $log"
+		say "  help: $hint"
+		return "$rc"
+	fi
+	say "  ${C_GREEN}ok${C_OFF}  $(elapsed $((SECONDS - start)))  $name"
+}
+
+# with_lock NAME COMMAND...: one builder at a time for a shared thing in the cache.
+with_lock() {
+	local name=$1 rc=0 fd
+	shift
+	mkdir -p "$RKFD_CACHE/lock"
+	exec {fd}>"$RKFD_CACHE/lock/$name"
+	if ! flock -n "$fd"; then
+		say "  waiting for another checkout that is building: $name"
+		flock "$fd"
+	fi
+	"$@" || rc=$?
+	exec {fd}>&-
+	return "$rc"
+}
