@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Out-of-line forms of inline functions and macros for the Rust side; see rkfd_helpers.h.
+ */
+
+#include <linux/pci.h>
+
+#include "rkfd_helpers.h"
+
+bool rkfd_pci_channel_offline(struct pci_dev *pdev)
+{
+	return pci_channel_offline(pdev);
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe wrappers of C facilities that have no Rust abstraction yet.
+//!
+//! Each module is written as if for the kernel crate: the C names, `# Safety` on what must be
+//! promised, `// SAFETY:` on what is. Nothing else in this driver is `unsafe`.
+
+pub(crate) mod gate;
+pub(crate) mod mmio;
+pub(crate) mod pci;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the PCI abstraction does not do: undo.
+//!
+//! C header: [`include/linux/pci.h`](srctree/include/linux/pci.h)
+
+use kernel::{
+    bindings,
+    device::{
+        Bound,
+        Core,
+        DeviceContext, //
+    },
+    pci,
+    prelude::*,
+    sync::aref::ARef, //
+};
+
+/// The C device behind `pdev`.
+pub(crate) fn as_raw<Ctx: DeviceContext>(pdev: &pci::Device<Ctx>) -> *mut bindings::pci_dev {
+    // `pci::Device` is `repr(transparent)` over `Opaque<struct pci_dev>`.
+    core::ptr::from_ref(pdev).cast_mut().cast()
+}
+
+/// An enabled PCI function that masters the bus until dropped.
+pub(crate) struct Enabled {
+    pdev: ARef<pci::Device>,
+}
+
+impl Enabled {
+    /// Enables memory decoding and bus mastering.
+    ///
+    /// # Errors
+    ///
+    /// What the PCI core reports.
+    pub(crate) fn new(pdev: &pci::Device<Core<'_>>) -> Result<Self> {
+        pdev.enable_device_mem()?;
+        pdev.set_master();
+        Ok(Self { pdev: (&**pdev).into() })
+    }
+}
+
+impl Drop for Enabled {
+    fn drop(&mut self) {
+        let raw = as_raw(&self.pdev);
+        // SAFETY: `raw` is a valid device that `new` enabled once.
+        unsafe {
+            bindings::pci_clear_master(raw);
+            bindings::pci_disable_device(raw);
+        }
+    }
+}
+
+/// Whether the function still answers on the bus.
+pub(crate) fn is_present(pdev: &pci::Device<Bound>) -> bool {
+    // SAFETY: `pdev` is a bound device.
+    unsafe { bindings::pci_device_is_present(as_raw(pdev)) }
+}

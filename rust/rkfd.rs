@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! HSA compute driver for AMD gfx9 GPUs.
+//!
+//! The layers, each of which knows only those left of it: `hw` (facts), `gpu` (one PCI device),
+//! `vm` and `sched`, `queue` and `event`, `kfd` and `drm` (the two faces), [`driver`] (composes
+//! them per device). [`kapi`] lies beneath all: it is the only place that calls C.
+
+mod bindings;
+mod driver;
+mod gpu;
+mod kapi;
+
+kernel::prelude::module! {
+    type: driver::RkfdModule,
+    name: "rkfd",
+    authors: ["The rkfd authors"],
+    description: "HSA compute driver for AMD gfx9 GPUs",
+    license: "GPL v2",
+    params: {
+        force_probe: u32 {
+            default: 0,
+            description: "PCI device id of a card to bind although it is not the GPU model (0 = none)",
+        },
+    },
+}
