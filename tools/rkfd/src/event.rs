@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Events: what a packet raises and a thread sleeps on.
+//!
+//! A packet stores the event's id in the event's slot and then raises an interrupt with the same id. The slots are one
+//! GTT buffer per process that the first CREATE_EVENT hands to the kernel; it cannot be freed before the process ends.
+
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use crate::abi;
+use crate::abi::wait_result;
+use crate::device::Device;
+use crate::error::Error;
+use crate::error::Result;
+use crate::memory::Buffer;
+use crate::memory::Kind;
+use crate::sys;
+
+/// Bytes of the slot page: 4096 slots of 8 bytes.
+const PAGE_BYTES: usize = 0x8000;
+
+/// The slots.
+#[derive(Debug)]
+pub struct EventPage {
+    buffer: Buffer,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// The condition came true.
+    Complete,
+    /// It did not in time.
+    TimedOut,
+}
+
+/// A signal event; destroyed when dropped.
+#[derive(Debug)]
+pub struct Event {
+    device: Arc<Device>,
+    page: Arc<EventPage>,
+    id: u32,
+    slot: u32,
+}
+
+impl Event {
+    /// Creates a signal event. With `auto_reset`, a wait that it satisfies also resets it.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn new(device: &Arc<Device>, auto_reset: bool) -> Result<Self> {
+        let mut slot = device.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arg = abi::CreateEvent {
+            event_type: abi::event_type::SIGNAL,
+            auto_reset: auto_reset.into(),
+            ..Default::default()
+        };
+        let page = match &*slot {
+            Some(page) => page.clone(),
+            None => {
+                let page = Arc::new(EventPage {
+                    buffer: Buffer::new(device, Kind::Gtt, PAGE_BYTES)?,
+                });
+                arg.event_page_offset = page.buffer.handle();
+                page
+            }
+        };
+        device
+            .kfd()
+            .plain("CREATE_EVENT", abi::CREATE_EVENT, &mut arg)?;
+        *slot = Some(page.clone());
+        Ok(Self {
+            device: device.clone(),
+            page,
+            id: arg.event_id,
+            slot: arg.event_slot_index,
+        })
+    }
+
+    /// The id: what a packet stores in the slot and gives its interrupt as context.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The slot's address.
+    pub fn slot_address(&self) -> u64 {
+        self.page.buffer.address() + u64::from(self.slot) * 8
+    }
+
+    /// Signals the event from the CPU.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn set(&self) -> Result<()> {
+        let mut arg = abi::SetEvent {
+            event_id: self.id,
+            pad: 0,
+        };
+        self.device
+            .kfd()
+            .plain("SET_EVENT", abi::SET_EVENT, &mut arg)
+    }
+
+    /// Takes the signal back.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn reset(&self) -> Result<()> {
+        let mut arg = abi::ResetEvent {
+            event_id: self.id,
+            pad: 0,
+        };
+        self.device
+            .kfd()
+            .plain("RESET_EVENT", abi::RESET_EVENT, &mut arg)
+    }
+
+    /// Sleeps until the event is signalled.
+    ///
+    /// # Errors
+    /// [`Error::Call`]; EIO where the event was destroyed meanwhile.
+    pub fn wait(&self, timeout: Duration) -> Result<Waited> {
+        wait(&self.device, &[self], true, timeout)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let mut arg = abi::DestroyEvent {
+            event_id: self.id,
+            pad: 0,
+        };
+        let _ = self
+            .device
+            .kfd()
+            .plain("DESTROY_EVENT", abi::DESTROY_EVENT, &mut arg);
+    }
+}
+
+/// Sleeps until all or any of `events` are signalled.
+///
+/// # Errors
+/// [`Error::Call`]; EIO where an event was destroyed meanwhile.
+pub fn wait(device: &Device, events: &[&Event], all: bool, timeout: Duration) -> Result<Waited> {
+    let mut entries: Vec<abi::EventData> = events
+        .iter()
+        .map(|e| abi::EventData {
+            event_id: e.id,
+            ..Default::default()
+        })
+        .collect();
+    let num_events =
+        u32::try_from(entries.len()).map_err(|_| Error::Argument("Too many events"))?;
+    let mut arg = abi::WaitEvents {
+        events_ptr: entries.as_mut_ptr() as u64, // CAST: an address.
+        num_events,
+        wait_for_all: all.into(),
+        // The largest value means for ever; stay below it.
+        timeout: u32::try_from(timeout.as_millis())
+            .unwrap_or(u32::MAX)
+            .min(u32::MAX - 1),
+        wait_result: 0,
+    };
+    loop {
+        // SAFETY: the pointer names `num_events` entries that live across the call.
+        match unsafe { sys::call(&**device.kfd(), abi::WAIT_EVENTS, &mut arg) } {
+            // The kernel stored the time that remains.
+            Err(Errno::EINTR) => {}
+            Err(errno) => {
+                return Err(Error::Call {
+                    call: "WAIT_EVENTS",
+                    errno,
+                })
+            }
+            Ok(()) if arg.wait_result == wait_result::COMPLETE => return Ok(Waited::Complete),
+            Ok(()) if arg.wait_result == wait_result::TIMEOUT => return Ok(Waited::TimedOut),
+            Ok(()) => {
+                return Err(Error::Call {
+                    call: "WAIT_EVENTS",
+                    errno: Errno::EIO,
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Buffers that the CPU and the GPU see at the same address.
+
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::sys::mman::ProtFlags;
+
+use crate::abi;
+use crate::abi::alloc;
+use crate::device::Device;
+use crate::error::Error;
+use crate::error::Result;
+use crate::sys;
+use crate::sys::Mapping;
+use crate::sys::PAGE;
+
+/// 2 MiB: buffers of this size and more are aligned to it, so that the GPU can use large pages.
+const LARGE: usize = 2 << 20;
+
+/// Where a buffer's memory lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// On the GPU, mapped by the CPU too.
+    Vram,
+    /// On the GPU, not mapped by the CPU.
+    VramPrivate,
+    /// In system memory of the kernel.
+    Gtt,
+    /// In anonymous memory of this process.
+    Userptr,
+}
+
+impl Kind {
+    /// Flags of ALLOC_MEMORY_OF_GPU.
+    fn flags(self) -> u32 {
+        let common = alloc::WRITABLE | alloc::EXECUTABLE | alloc::NO_SUBSTITUTE;
+        let shared = alloc::COHERENT | alloc::UNCACHED;
+        common
+            | match self {
+                Kind::Vram => alloc::VRAM | alloc::PUBLIC,
+                Kind::VramPrivate => alloc::VRAM,
+                Kind::Gtt => alloc::GTT | shared,
+                Kind::Userptr => alloc::USERPTR | shared,
+            }
+    }
+
+    /// A name for readers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Vram => "VRAM",
+            Kind::VramPrivate => "private VRAM",
+            Kind::Gtt => "GTT",
+            Kind::Userptr => "userptr",
+        }
+    }
+}
+
+/// A buffer, mapped on its GPU; freed when dropped.
+///
+/// A buffer that a queue uses cannot be unmapped; [`crate::queue::Queue`] therefore owns its own.
+#[derive(Debug)]
+pub struct Buffer {
+    device: Arc<Device>,
+    handle: u64,
+    // Given back to the system only after the kernel let go of it (see `drop`).
+    memory: Mapping,
+    kind: Kind,
+}
+
+impl Buffer {
+    /// Allocates at least `size` bytes (whole pages) and maps them on the GPU and, except for private VRAM, the CPU.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with the errno of the step that failed; nothing is left behind then.
+    pub fn new(device: &Arc<Device>, kind: Kind, size: usize) -> Result<Self> {
+        if size == 0 {
+            return Err(Error::Argument("An empty buffer"));
+        }
+        let size = size
+            .checked_next_multiple_of(PAGE)
+            .ok_or(Error::Argument("A buffer beyond the address space"))?;
+        let memory = match kind {
+            Kind::Userptr => Mapping::anonymous(size)?,
+            _ => Mapping::reserve(size, if size >= LARGE { LARGE } else { PAGE })?,
+        };
+        // CAST: addresses and sizes of a 64-bit process.
+        let va = memory.address() as u64;
+        let mut arg = abi::AllocMemory {
+            va_addr: va,
+            size: size as u64,
+            mmap_offset: if kind == Kind::Userptr { va } else { 0 },
+            gpu_id: device.id(),
+            flags: kind.flags(),
+            ..Default::default()
+        };
+        device
+            .kfd()
+            .plain("ALLOC_MEMORY_OF_GPU", abi::ALLOC_MEMORY_OF_GPU, &mut arg)?;
+        // From here on, dropping the buffer undoes what was done.
+        let buffer = Self {
+            device: device.clone(),
+            handle: arg.handle,
+            memory,
+            kind,
+        };
+        match kind {
+            Kind::Userptr => {}
+            Kind::VramPrivate => buffer.memory.replace_by_file(
+                device.render(),
+                arg.mmap_offset,
+                ProtFlags::PROT_NONE,
+            )?,
+            Kind::Vram | Kind::Gtt => {
+                let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+                buffer
+                    .memory
+                    .replace_by_file(device.render(), arg.mmap_offset, prot)?;
+            }
+        }
+        buffer.map()?;
+        Ok(buffer)
+    }
+
+    fn map(&self) -> Result<()> {
+        let ids = [self.device.id()];
+        let mut arg = abi::MapMemory {
+            handle: self.handle,
+            device_ids_array_ptr: ids.as_ptr() as u64, // CAST: an address.
+            n_devices: 1,
+            n_success: 0,
+        };
+        // SAFETY: the pointer names one id that lives across the call.
+        unsafe {
+            sys::call_again(
+                &**self.device.kfd(),
+                "MAP_MEMORY_TO_GPU",
+                abi::MAP_MEMORY_TO_GPU,
+                &mut arg,
+            )
+        }
+    }
+
+    fn unmap(&self) -> Result<()> {
+        let ids = [self.device.id()];
+        let mut arg = abi::UnmapMemory {
+            handle: self.handle,
+            device_ids_array_ptr: ids.as_ptr() as u64, // CAST: an address.
+            n_devices: 1,
+            n_success: 0,
+        };
+        // SAFETY: as in `map`.
+        unsafe {
+            sys::call_again(
+                &**self.device.kfd(),
+                "UNMAP_MEMORY_FROM_GPU",
+                abi::UNMAP_MEMORY_FROM_GPU,
+                &mut arg,
+            )
+        }
+    }
+
+    /// Address for GPU and CPU.
+    pub fn address(&self) -> u64 {
+        self.memory.address() as u64 // CAST: a 64-bit process.
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> usize {
+        self.memory.size()
+    }
+
+    /// The kernel's handle.
+    pub fn handle(&self) -> u64 {
+        self.handle
+    }
+
+    /// Where the memory lies.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn at<T>(&self, offset: usize) -> Result<*mut T> {
+        let len = size_of::<T>();
+        let end = offset.checked_add(len);
+        let inside = end.is_some_and(|end| end <= self.size()) && offset % align_of::<T>() == 0;
+        if !inside || self.kind == Kind::VramPrivate {
+            return Err(Error::OutOfRange {
+                offset,
+                len,
+                size: self.size(),
+            });
+        }
+        // SAFETY: the offset lies inside the mapping.
+        Ok(unsafe { self.memory.as_ptr().add(offset) }.cast())
+    }
+
+    /// Reads a dword that the GPU may be writing.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn read_u32(&self, offset: usize) -> Result<u32> {
+        let p = self.at::<u32>(offset)?;
+        // SAFETY: `at` returned an aligned address inside memory mapped for reading.
+        Ok(unsafe { p.read_volatile() })
+    }
+
+    /// Reads a qword that the GPU may be writing.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn read_u64(&self, offset: usize) -> Result<u64> {
+        let p = self.at::<u64>(offset)?;
+        // SAFETY: as in `read_u32`.
+        Ok(unsafe { p.read_volatile() })
+    }
+
+    /// Writes a dword.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn write_u32(&self, offset: usize, value: u32) -> Result<()> {
+        let p = self.at::<u32>(offset)?;
+        // SAFETY: `at` returned an aligned address inside memory mapped for writing.
+        unsafe { p.write_volatile(value) };
+        Ok(())
+    }
+
+    /// Writes a qword.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn write_u64(&self, offset: usize, value: u64) -> Result<()> {
+        let p = self.at::<u64>(offset)?;
+        // SAFETY: as in `write_u32`.
+        unsafe { p.write_volatile(value) };
+        Ok(())
+    }
+
+    /// Writes dwords one after the other.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn write_dwords(&self, offset: usize, values: &[u32]) -> Result<()> {
+        for (i, v) in values.iter().enumerate() {
+            self.write_u32(offset + 4 * i, *v)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // EINVAL: it never was mapped. Other failures leave it to the end of the process; dropping cannot report.
+        match self.unmap() {
+            Ok(()) => {}
+            Err(e) if e.errno() == Some(Errno::EINVAL) => {}
+            Err(_) => return,
+        }
+        let mut arg = abi::FreeMemory {
+            handle: self.handle,
+        };
+        let _ = self
+            .device
+            .kfd()
+            .plain("FREE_MEMORY_OF_GPU", abi::FREE_MEMORY_OF_GPU, &mut arg);
+    }
+}

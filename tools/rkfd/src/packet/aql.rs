@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! AQL packets: 64 bytes each, header in the first 16 bits and written last.
+
+use super::aligned;
+use super::halves;
+use super::Result;
+
+/// Dwords of a packet.
+pub const DWORDS: usize = 16;
+/// Bytes of a packet.
+pub const BYTES: usize = 64;
+
+/// Header type of a slot that holds nothing yet.
+pub const INVALID: u16 = 1;
+/// Header type of barrier-AND.
+pub const BARRIER_AND: u16 = 3;
+/// Header type of barrier-OR.
+pub const BARRIER_OR: u16 = 5;
+
+/// System scope for acquire and release.
+const FENCES_SYSTEM: u16 = (2 << 9) | (2 << 11);
+const BARRIER_BIT: u16 = 1 << 8;
+
+/// Which dependencies a barrier packet waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarrierKind {
+    /// All of them at zero.
+    And,
+    /// Any of them at zero.
+    Or,
+}
+
+/// A barrier packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Barrier {
+    /// All or any.
+    pub kind: BarrierKind,
+    /// Addresses of signals; 0 where there is none.
+    pub dependencies: [u64; 5],
+    /// Address of the signal that is decremented, or 0.
+    pub completion: u64,
+}
+
+impl Barrier {
+    /// The packet's dwords, and its header, which must be stored last.
+    ///
+    /// # Errors
+    /// [`super::PacketError::Unaligned`] where a signal is not on 64 bytes.
+    pub fn encode(&self) -> Result<([u32; DWORDS], u16)> {
+        let kind = match self.kind {
+            BarrierKind::And => BARRIER_AND,
+            BarrierKind::Or => BARRIER_OR,
+        };
+        let header = kind | BARRIER_BIT | FENCES_SYSTEM;
+        let mut dw = [0; DWORDS];
+        // The slot stays invalid until the header is published.
+        dw[0] = u32::from(INVALID);
+        for (pair, signal) in dw[2..12].chunks_exact_mut(2).zip(self.dependencies) {
+            pair.copy_from_slice(&halves(aligned("dependency signal", signal, 64)?));
+        }
+        dw[14..16].copy_from_slice(&halves(aligned("completion signal", self.completion, 64)?));
+        Ok((dw, header))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn barrier_bit_by_bit() {
+        let b = Barrier {
+            kind: BarrierKind::And,
+            dependencies: [0x1_0000_0040, 0, 0, 0, 0x80],
+            completion: 0x2_0000_00c0,
+        };
+        let (dw, header) = b.encode().unwrap();
+        assert_eq!(header, 0x1503);
+        assert_eq!(
+            dw,
+            [1, 0, 0x40, 1, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0xc0, 2]
+        );
+        assert_eq!(
+            Barrier {
+                kind: BarrierKind::Or,
+                ..b
+            }
+            .encode()
+            .unwrap()
+            .1,
+            0x1505
+        );
+        assert!(Barrier { completion: 8, ..b }.encode().is_err());
+    }
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The only place that makes raw system calls.
+
+use std::ffi::c_void;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::mman;
+use nix::sys::mman::MapFlags;
+use nix::sys::mman::ProtFlags;
+
+use crate::error::Error;
+use crate::error::Result;
+
+/// Size of a CPU and GPU page in bytes.
+pub const PAGE: usize = 4096;
+
+/// Structures that the kernel reads and writes: plain integers, no padding.
+///
+/// # Safety
+/// Every bit pattern must be a valid value, and the structure must have the size that its command word says.
+pub unsafe trait Argument {}
+
+macro_rules! arguments {
+    ($($ty:ident),*) => { $(
+        // SAFETY: a `repr(C)` structure of integers whose layout `abi` asserts; the command word carries its size.
+        unsafe impl Argument for crate::abi::$ty {}
+    )* };
+}
+
+arguments!(
+    GetVersion,
+    CreateQueue,
+    DestroyQueue,
+    SetMemoryPolicy,
+    GetClockCounters,
+    GetAperturesNew,
+    UpdateQueue,
+    CreateEvent,
+    DestroyEvent,
+    SetEvent,
+    ResetEvent,
+    WaitEvents,
+    SetScratchBackingVa,
+    GetTileConfig,
+    SetTrapHandler,
+    AcquireVm,
+    AllocMemory,
+    FreeMemory,
+    MapMemory,
+    UnmapMemory,
+    SetCuMask,
+    GetQueueWaveState,
+    SetXnackMode,
+    AvailableMemory,
+    RuntimeEnable
+);
+
+/// Makes one call on `fd`, without repeating it.
+///
+/// # Errors
+/// The errno. The kernel may have written to `arg` even then.
+///
+/// # Safety
+/// Pointers inside `arg` must be valid for what the call does with them.
+pub unsafe fn call<T: Argument>(
+    fd: impl AsFd,
+    command: u32,
+    arg: &mut T,
+) -> std::result::Result<(), Errno> {
+    debug_assert_eq!(((command >> 16) & 0x3fff) as usize, size_of::<T>());
+    let raw = fd.as_fd().as_raw_fd();
+    // SAFETY: `arg` is a valid, exclusive structure of the size in the command word (contract of `Argument`); the
+    // caller vouches for the pointers in it.
+    let rc = unsafe { libc::ioctl(raw, libc::c_ulong::from(command), std::ptr::from_mut(arg)) };
+    Errno::result(rc).map(drop)
+}
+
+/// Makes one call and repeats it where a Unix signal interrupted it.
+///
+/// # Errors
+/// [`Error::Call`].
+///
+/// # Safety
+/// As [`call`].
+pub unsafe fn call_again<T: Argument>(
+    fd: impl AsFd,
+    name: &'static str,
+    command: u32,
+    arg: &mut T,
+) -> Result<()> {
+    loop {
+        // SAFETY: the caller's promise.
+        match unsafe { call(fd.as_fd(), command, arg) } {
+            Ok(()) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::Call { call: name, errno }),
+        }
+    }
+}
+
+/// A range of this process's address space that it owns.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping is plain memory; access to its bytes goes through volatile operations of its owner.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Reserves `len` bytes at a multiple of `align` without backing them.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with mmap's errno.
+    pub fn reserve(len: usize, align: usize) -> Result<Self> {
+        let align = align.max(PAGE);
+        let slack = len
+            .checked_add(align)
+            .ok_or(Error::Argument("A buffer larger than the address space"))?;
+        let whole = Self::anonymous_with(slack, ProtFlags::PROT_NONE)?;
+        let skip = whole.start.as_ptr().align_offset(align);
+        if skip > align {
+            return Err(Error::Argument("An alignment that is no power of two"));
+        }
+        whole.trim(skip, len)
+    }
+
+    /// Anonymous zeroed memory that a child does not inherit.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with mmap's errno.
+    pub fn anonymous(len: usize) -> Result<Self> {
+        let mapping = Self::anonymous_with(len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
+        mapping.keep_from_children();
+        Ok(mapping)
+    }
+
+    fn anonymous_with(len: usize, prot: ProtFlags) -> Result<Self> {
+        let size = NonZeroUsize::new(len).ok_or(Error::Argument("An empty mapping"))?;
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
+        // SAFETY: no address is asked for, so nothing existing is replaced.
+        let start = unsafe { mman::mmap_anonymous(None, size, prot, flags) }.map_err(mmap_error)?;
+        Ok(Self {
+            start: start.cast(),
+            len,
+        })
+    }
+
+    /// Keeps `len` bytes from `skip` on and gives back the rest.
+    fn trim(self, skip: usize, len: usize) -> Result<Self> {
+        let (start, total) = (self.start, self.len);
+        std::mem::forget(self);
+        // SAFETY: the three parts lie inside the mapping that `self` owned, which is forgotten; the outer two are
+        // unmapped once, the middle one gets a new owner.
+        unsafe {
+            let kept = start.add(skip);
+            if skip > 0 {
+                mman::munmap(start.cast::<c_void>(), skip).map_err(mmap_error)?;
+            }
+            let tail = total - skip - len;
+            if tail > 0 {
+                mman::munmap(kept.add(len).cast::<c_void>(), tail).map_err(mmap_error)?;
+            }
+            Ok(Self { start: kept, len })
+        }
+    }
+
+    /// Puts a file's range in the place of this mapping.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with mmap's errno.
+    pub fn replace_by_file(&self, fd: impl AsFd, offset: u64, prot: ProtFlags) -> Result<()> {
+        let offset = libc::off_t::try_from(offset)
+            .map_err(|_| Error::Argument("An mmap offset beyond 63 bits"))?;
+        let address = NonZeroUsize::new(self.address()).ok_or(Error::Argument("A mapping at 0"))?;
+        let size = NonZeroUsize::new(self.len).ok_or(Error::Argument("An empty mapping"))?;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
+        // SAFETY: the range is this mapping's own; all access to it is by raw pointer, so nothing dangles.
+        unsafe { mman::mmap(Some(address), size, prot, flags, fd, offset) }.map_err(mmap_error)?;
+        self.keep_from_children();
+        Ok(())
+    }
+
+    /// Maps a range of a device file at an address of the kernel's choice. `offset` may use all 64 bits.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with mmap's errno.
+    pub fn of_device(fd: impl AsFd, len: usize, offset: u64) -> Result<Self> {
+        let raw = fd.as_fd().as_raw_fd();
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // CAST: the type bits of a doorbell offset lie in the sign bit; the kernel reads the bits, not the sign.
+        let offset = offset as libc::off_t;
+        // SAFETY: no address is asked for, so nothing existing is replaced.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                prot,
+                libc::MAP_SHARED,
+                raw,
+                offset,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(mmap_error(Errno::last()));
+        }
+        let start = NonNull::new(start.cast()).ok_or(Error::Argument("A mapping at 0"))?;
+        Ok(Self { start, len })
+    }
+
+    fn keep_from_children(&self) {
+        // SAFETY: the range is this mapping's own. Failing leaves it inherited, which is the default.
+        let _ =
+            unsafe { mman::madvise(self.start.cast(), self.len, mman::MmapAdvise::MADV_DONTFORK) };
+    }
+
+    /// First address.
+    pub fn address(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    /// First byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Length in bytes, never 0.
+    pub fn size(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is owned by this value, which ends here.
+        let _ = unsafe { mman::munmap(self.start.cast(), self.len) };
+    }
+}
+
+fn mmap_error(errno: Errno) -> Error {
+    Error::Call {
+        call: "mmap",
+        errno,
+    }
+}
+
+/// Makes everything stored before visible to a device that is told of it afterwards.
+///
+/// Rings may lie in write-combined memory, whose stores a later uncached store does not push out by itself.
+pub fn publish() {
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction is part of the x86-64 baseline and touches no register.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservations_are_aligned() {
+        for align in [PAGE, 1 << 16, 2 << 20] {
+            let m = Mapping::reserve(3 * PAGE, align).unwrap();
+            assert_eq!(m.address() % align, 0);
+            assert_eq!(m.size(), 3 * PAGE);
+        }
+    }
+
+    #[test]
+    fn anonymous_memory_can_be_written() {
+        let m = Mapping::anonymous(PAGE).unwrap();
+        // SAFETY: one page that this test owns.
+        unsafe {
+            m.as_ptr().write_volatile(7);
+            assert_eq!(m.as_ptr().read_volatile(), 7);
+        }
+    }
+
+    #[test]
+    fn a_refused_call_says_which() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let mut arg = crate::abi::GetVersion::default();
+        // SAFETY: the argument has no pointers.
+        let err = unsafe { call_again(&null, "GET_VERSION", crate::abi::GET_VERSION, &mut arg) }
+            .unwrap_err();
+        assert_eq!(err.errno(), Some(Errno::ENOTTY));
+        assert!(err.to_string().starts_with("GET_VERSION: ENOTTY"));
+    }
+}
