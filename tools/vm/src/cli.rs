@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Options of the VM, shared by `rkfd-vm` and the test driver.
+
+use crate::accel::Accel;
+use crate::accel::Choice;
+use crate::complaints::Policy;
+use crate::passthrough;
+use crate::protocol::Setup;
+use crate::protocol::Share;
+use crate::session::Config;
+use anyhow::Context;
+use clap::Args;
+use regex::Regex;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
+
+/// Runs whose logs are kept.
+const LOGS_KEPT: usize = 30;
+
+/// Where things are; `scripts/vm` and `scripts/test` fill this in.
+#[derive(Args, Clone, Debug)]
+pub struct Places {
+    /// The checkout.
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub top: PathBuf,
+    /// What is built from the checkout.
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub out: PathBuf,
+    /// Build directory of the test kernel.
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub kernel: PathBuf,
+}
+
+/// The virtual machine.
+#[derive(Args, Clone, Debug)]
+pub struct MachineOptions {
+    /// Number of modelled GPUs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=4))]
+    pub gpus: u8,
+    /// Kind of the modelled GPUs: gfx90a, gfx906; a comma between several, the last one repeats
+    #[arg(long, value_name = "NAME", default_value = "gfx90a", value_delimiter = ',')]
+    pub asic: Vec<String>,
+    /// VRAM of each modelled GPU [default: the model's, 1G]
+    #[arg(long, value_name = "SIZE")]
+    pub vram: Option<String>,
+    /// Guest memory
+    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = memory_size)]
+    pub mem: String,
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub smp: u32,
+    /// Boot the kernel with KASAN, lockdep, UBSAN, kmemleak and fault injection (built when first asked for)
+    #[arg(long)]
+    pub debug_kernel: bool,
+    /// Hand a real card to the guest by vfio-pci; instead of the modelled GPUs, unless --gpus is given too
+    #[arg(long, value_name = "PCI-ADDRESS")]
+    pub passthrough: Vec<String>,
+    /// How guest code runs; auto is KVM where a probe boot has proven it
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Choice::Auto)]
+    pub accel: Choice,
+    /// Mount this directory read-write in the guest, at the same path
+    #[arg(long, value_name = "DIR")]
+    pub share: Vec<PathBuf>,
+    /// Do not load rkfd.ko
+    #[arg(long)]
+    pub no_module: bool,
+    /// Parameters for rkfd.ko, as on an insmod line
+    #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
+    pub module_args: String,
+    /// Do not load the empty companion module that is called amdgpu (rocminfo looks for that name)
+    #[arg(long)]
+    pub no_amdgpu_stub: bool,
+    /// Leave the module loaded at the end, so that neither unloading nor leaks are checked
+    #[arg(long)]
+    pub keep: bool,
+    /// Kernel messages of level warning or error do not fail the run (reports of checkers still do)
+    #[arg(long)]
+    pub allow_warnings: bool,
+    /// Kernel messages that match do not fail the run
+    #[arg(long, value_name = "REGEX")]
+    pub expect_kmsg: Vec<Regex>,
+    /// More kernel parameters
+    #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
+    pub kernel_args: String,
+}
+
+fn memory_size(text: &str) -> Result<String, String> {
+    let digits = text.trim_end_matches(['M', 'G']);
+    let valid = text.len() - digits.len() == 1 && digits.parse::<u32>().is_ok_and(|size| size > 0);
+    if valid {
+        Ok(text.to_owned())
+    } else {
+        Err("a size looks like 512M or 2G".into())
+    }
+}
+
+impl MachineOptions {
+    /// Which kernel messages count.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            allow_warnings: self.allow_warnings,
+            expected: self.expect_kmsg.clone(),
+        }
+    }
+
+    /// Checks the options against this machine and makes the VM's configuration of them. `gpus_given`:
+    /// the user named a number of modelled GPUs.
+    ///
+    /// # Errors
+    /// A directory that cannot be shared, a card that cannot be passed through, something not built.
+    pub fn config(&self, places: &Places, gpus_given: bool) -> anyhow::Result<Config> {
+        let kernel = places.kernel.join("arch/x86/boot/bzImage");
+        anyhow::ensure!(kernel.exists(), "the test kernel is not built: scripts/kernel ensure");
+        let host = passthrough::Host::default();
+        let mut cards = Vec::new();
+        for address in &self.passthrough {
+            let card = host
+                .check(address)
+                .with_context(|| format!("--passthrough {address} is not possible"))?;
+            cards.push(card);
+        }
+        let models = if cards.is_empty() || gpus_given {
+            usize::from(self.gpus)
+        } else {
+            0
+        };
+        let program = places.out.join("bin/gpu-model");
+        anyhow::ensure!(
+            models == 0 || program.exists(),
+            "the GPU model is not built ({}): make tools, or use --gpus 0",
+            program.display()
+        );
+        let asics = (0..models)
+            .filter_map(|index| self.asic.get(index).or(self.asic.last()).cloned())
+            .collect();
+        Ok(Config {
+            accel: Accel::choose(self.accel, &kernel, &places.kernel.join("rkfd-kvm-probe")),
+            kernel,
+            init: places.out.join("bin/rkfd-init"),
+            model: program,
+            asics,
+            vram: self.vram.clone(),
+            setup: self.setup(places, &cards)?,
+            cards: cards.into_iter().map(|card| card.address).collect(),
+            memory: self.mem.clone(),
+            cpus: self.smp,
+            kernel_args: self.kernel_args.clone(),
+            policy: self.policy(),
+            log_dir: new_log_dir(&places.out)?,
+        })
+    }
+
+    fn setup(&self, places: &Places, cards: &[passthrough::Card]) -> anyhow::Result<Setup> {
+        let mut setup = Setup::default();
+        for (index, dir) in self.share.iter().enumerate() {
+            setup.shares.push(Share {
+                tag: format!("share{index}"),
+                path: shared_path(dir)?,
+            });
+        }
+        if self.no_module {
+            return Ok(setup);
+        }
+        let dir = places.out.join("module");
+        if self.debug_kernel {
+            // Tests and users find the module at one path whatever the kernel.
+            let from = places.out.join("module-debug");
+            anyhow::ensure!(from.join("rkfd.ko").exists(), "the module is not built for the debug kernel");
+            setup.binds.push((text(&from)?, text(&dir)?));
+        } else {
+            anyhow::ensure!(
+                dir.join("rkfd.ko").exists(),
+                "the module is not built ({}): make module, or use --no-module",
+                dir.join("rkfd.ko").display()
+            );
+        }
+        let stub = dir.join("amdgpu.ko");
+        if stub.exists() && !self.no_amdgpu_stub {
+            setup.stub = Some(text(&stub)?);
+        }
+        setup.module = Some(text(&dir.join("rkfd.ko"))?);
+        setup.module_args = self.module_args.clone();
+        if !cards.is_empty() && !self.module_args.contains("force_probe=") {
+            // Who passes a card through wants the driver to take it.
+            let ids: Vec<&str> = cards.iter().map(|card| card.device_id.as_str()).collect();
+            setup.module_args = format!("{} force_probe={}", self.module_args, ids.join(","));
+        }
+        Ok(setup)
+    }
+
+    /// Where the command runs: the first shared directory, else the current directory if the guest has
+    /// it, else the checkout.
+    pub fn working_directory(&self, places: &Places) -> String {
+        let shared = self.share.first().and_then(|dir| shared_path(dir).ok());
+        let current = std::env::current_dir().unwrap_or_default();
+        let inside = current.starts_with(&places.top);
+        let fallback = if inside { current } else { places.top.clone() };
+        shared.unwrap_or_else(|| fallback.to_string_lossy().into_owned())
+    }
+}
+
+/// The environment of a command in the guest.
+pub fn environment(places: &Places, gpus: usize) -> Vec<(String, String)> {
+    let out = places.out.display();
+    let mut env = vec![
+        (
+            "PATH".into(),
+            format!("{out}/bin:{out}/selftests:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ),
+        ("HOME".into(), "/root".into()),
+        ("LANG".into(), "C.UTF-8".into()),
+        ("RKFD_IN_TOOLBOX".into(), "1".into()),
+        ("RKFD_TOP".into(), places.top.display().to_string()),
+        ("RKFD_OUT".into(), out.to_string()),
+        ("RKFD_MODULE".into(), format!("{out}/module/rkfd.ko")),
+        ("RKFD_GPUS".into(), gpus.to_string()),
+    ];
+    if let Ok(term) = std::env::var("TERM") {
+        env.push(("TERM".into(), term));
+    }
+    env
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+    Ok(text.to_owned())
+}
+
+/// The absolute path of a directory to share.
+fn shared_path(dir: &Path) -> anyhow::Result<String> {
+    let path = fs::canonicalize(dir).with_context(|| format!("--share {}", dir.display()))?;
+    anyhow::ensure!(path.is_dir(), "--share {}: not a directory", dir.display());
+    const SYSTEM: [&str; 12] = [
+        "/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr",
+    ];
+    anyhow::ensure!(
+        !SYSTEM.iter().any(|system| path == Path::new(system)),
+        "--share {}: the guest needs its own",
+        path.display()
+    );
+    text(&path)
+}
+
+/// Makes a directory for the logs of a run, drops those of the oldest, and points `last` at the new one.
+fn new_log_dir(out: &Path) -> anyhow::Result<PathBuf> {
+    let all = out.join("logs/vm");
+    fs::create_dir_all(&all).with_context(|| format!("making {}", all.display()))?;
+    let mut old: Vec<PathBuf> = fs::read_dir(&all)?
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect();
+    old.sort();
+    let surplus = old.len().saturating_sub(LOGS_KEPT - 1);
+    for dir in old.iter().take(surplus) {
+        // Another run may be deleting it, too.
+        let _ = fs::remove_dir_all(dir);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let name = format!("{}-{}", now.as_millis(), std::process::id());
+    let dir = all.join(&name);
+    fs::create_dir(&dir).with_context(|| format!("making {}", dir.display()))?;
+    let link = all.join("last");
+    let _ = fs::remove_file(&link);
+    let _ = std::os::unix::fs::symlink(&name, &link);
+    Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for good in ["512M", "2G"] {
+            assert_eq!(memory_size(good).unwrap(), good);
+        }
+        for bad in ["", "G", "2", "0G", "2GG", "-1G", "2K", "1.5G", "2G,x=y"] {
+            assert!(memory_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn system_directories_are_not_shared() {
+        assert!(shared_path(Path::new("/usr")).is_err());
+        assert!(shared_path(Path::new("/usr/..")).is_err());
+        assert!(shared_path(Path::new("/no/such/dir")).is_err());
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(shared_path(dir.path()).unwrap(), dir.path().to_str().unwrap());
+    }
+
+    #[test]
+    fn only_the_newest_logs_are_kept() {
+        let out = tempfile::tempdir().unwrap();
+        let mut last = PathBuf::new();
+        for number in 0..LOGS_KEPT + 3 {
+            fs::create_dir_all(out.path().join(format!("logs/vm/{number:04}"))).unwrap();
+        }
+        for _ in 0..2 {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            last = new_log_dir(out.path()).unwrap();
+        }
+        let kept: Vec<String> = fs::read_dir(out.path().join("logs/vm"))
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(kept.len(), LOGS_KEPT + 1, "{kept:?}");
+        assert!(!kept.contains(&"0000".to_owned()));
+        let link = fs::canonicalize(out.path().join("logs/vm/last")).unwrap();
+        assert_eq!(link, fs::canonicalize(last).unwrap());
+    }
+}

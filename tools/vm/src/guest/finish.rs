@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What must hold when all commands are over: nothing left loaded, nothing leaked.
+
+use super::module::Loaded;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+const KMEMLEAK: &str = "/sys/kernel/debug/kmemleak";
+/// kmemleak reports no object that is younger than this (MSECS_MIN_AGE of mm/kmemleak.c is 5000).
+const KMEMLEAK_MIN_AGE: Duration = Duration::from_millis(5100);
+
+/// Unloads unless `keep`, then looks for leaks. Returns what was found wrong.
+pub(super) fn finish(loaded: &Loaded, keep: bool) -> Vec<String> {
+    super::exec::kill_all();
+    let mut problems = Vec::new();
+    if !keep {
+        problems.extend(loaded.unload());
+    }
+    if loaded.any() && Path::new(KMEMLEAK).exists() {
+        problems.extend(leaks());
+    }
+    problems
+}
+
+/// Every leak that kmemleak knows and that names a function of our module or was left by it.
+fn leaks() -> Vec<String> {
+    // The first scan after a change only takes check sums, the second one reports; and an object must
+    // have been there for a while.
+    thread::sleep(KMEMLEAK_MIN_AGE);
+    for _ in 0..2 {
+        if let Err(error) = fs::write(KMEMLEAK, "scan") {
+            return vec![format!("kmemleak cannot scan: {error}")];
+        }
+    }
+    let report = fs::read_to_string(KMEMLEAK).unwrap_or_default();
+    split_leaks(&report)
+        .into_iter()
+        .map(|leak| format!("kmemleak: {leak}"))
+        .collect()
+}
+
+/// kmemleak's text as one string per leaked object.
+fn split_leaks(report: &str) -> Vec<String> {
+    let mut leaks: Vec<String> = Vec::new();
+    for line in report.lines() {
+        match leaks.last_mut() {
+            Some(leak) if !line.starts_with("unreferenced object") => {
+                leak.push('\n');
+                leak.push_str(line);
+            }
+            _ => leaks.push(line.to_owned()),
+        }
+    }
+    leaks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_leaks;
+
+    #[test]
+    fn each_leaked_object_is_one_problem() {
+        let report = "unreferenced object 0xffff (size 64):\n  comm \"x\", pid 1\n  backtrace:\n    a+0x1\n\
+                      unreferenced object 0xfffe (size 8):\n  comm \"y\", pid 2\n";
+        let leaks = split_leaks(report);
+        assert_eq!(leaks.len(), 2);
+        assert!(leaks[0].ends_with("a+0x1"));
+        assert!(leaks[1].contains("comm \"y\""));
+        assert!(split_leaks("").is_empty());
+    }
+}

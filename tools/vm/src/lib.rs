@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Boots the test kernel with modelled GPUs, runs commands in the guest, and judges what the kernel and
+//! the models said meanwhile.
+//!
+//! The parts, in the order of a run: [`cli`] has the options, [`accel`] chooses between TCG and KVM,
+//! [`passthrough`] checks a real card, [`model`] starts a device model per GPU, [`qemu`] writes QEMU's
+//! command line, [`session`] boots, talks to [`guest`] by [`protocol`] and collects the kernel log, which
+//! [`kmsg`] reads and [`complaints`] judges. [`suite`] is the test driver on top, with the parsers of
+//! [`ktap`].
+
+pub mod accel;
+pub mod child;
+pub mod cli;
+pub mod complaints;
+pub mod guest;
+pub mod kmsg;
+pub mod model;
+pub mod passthrough;
+pub mod protocol;
+pub mod qemu;
+pub mod session;
+pub mod term;

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! QEMU's command line.
+
+use crate::accel::Accel;
+use crate::protocol;
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// Name of the program.
+pub const PROGRAM: &str = "qemu-system-x86_64";
+/// 9p mount tag of the root.
+const ROOT_TAG: &str = "rkfd-root";
+
+/// A GPU in the VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gpu {
+    /// A device model.
+    Model {
+        /// vfio-user socket.
+        socket: PathBuf,
+        /// Control socket.
+        control: PathBuf,
+    },
+    /// A real card.
+    Card {
+        /// PCI address on the host.
+        address: String,
+    },
+}
+
+/// All that shapes the VM.
+#[derive(Clone, Debug)]
+pub struct Machine<'a> {
+    /// TCG or KVM.
+    pub accel: Accel,
+    /// Kernel image.
+    pub kernel: &'a Path,
+    /// Directory that is the guest's root.
+    pub root: &'a Path,
+    /// Process 1 of the guest, a path in that root.
+    pub init: &'a Path,
+    /// Guest memory, as QEMU takes sizes.
+    pub memory: &'a str,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// GPUs in order.
+    pub gpus: &'a [Gpu],
+    /// Shared directories with their tags.
+    pub shares: &'a [protocol::Share],
+    /// Named ports with the descriptors of their sockets.
+    pub ports: &'a [(&'a str, RawFd)],
+    /// File for the serial console.
+    pub console: &'a Path,
+    /// More kernel parameters.
+    pub kernel_args: &'a str,
+}
+
+/// A comma in a value of a QEMU option is written twice.
+fn escape(value: &Path) -> String {
+    value.to_string_lossy().replace(',', ",,")
+}
+
+/// A kernel parameter's value with blanks needs quotes.
+fn quote(value: &Path) -> String {
+    let value = value.to_string_lossy();
+    if value.contains(' ') {
+        format!("\"{value}\"")
+    } else {
+        value.into_owned()
+    }
+}
+
+impl Machine<'_> {
+    /// The arguments.
+    pub fn args(&self) -> Vec<OsString> {
+        let mut args = Args(Vec::new());
+        args.two("-accel", self.accel.option());
+        args.two("-cpu", self.accel.cpu());
+        args.two("-machine", "q35,vmport=off,i8042=off");
+        args.two("-m", self.memory);
+        args.two("-smp", self.cpus.to_string());
+        // The models map guest memory by its file descriptor.
+        args.two(
+            "-object",
+            format!("memory-backend-memfd,id=ram,size={},share=on", self.memory),
+        );
+        args.two("-numa", "node,memdev=ram");
+        for bare in ["-nodefaults", "-no-user-config", "-no-reboot"] {
+            args.0.push(bare.into());
+        }
+        args.two("-display", "none");
+        args.two("-monitor", "none");
+        args.two("-serial", format!("file:{}", escape(self.console)));
+        args.two("-kernel", self.kernel);
+        args.two("-append", self.kernel_line());
+        self.file_systems(&mut args);
+        self.serial_ports(&mut args);
+        for (index, gpu) in self.gpus.iter().enumerate() {
+            self.gpu(&mut args, index, gpu);
+        }
+        args.0
+    }
+
+    fn kernel_line(&self) -> String {
+        // `loglevel` only keeps the slow serial line quiet: the whole log goes over a port, and an oops
+        // raises the level by itself. `tsc=reliable` and `no_timer_check` skip tests that measure the
+        // host's load.
+        let mut line = format!(
+            "console=ttyS0 loglevel=4 log_buf_len=4M printk.devkmsg=on panic=-1 oops=panic \
+             tsc=reliable no_timer_check random.trust_cpu=on \
+             root={ROOT_TAG} rootfstype=9p ro \
+             rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=1048576 init={}",
+            quote(self.init)
+        );
+        if !self.kernel_args.is_empty() {
+            line.push(' ');
+            line.push_str(self.kernel_args);
+        }
+        line
+    }
+
+    fn file_systems(&self, args: &mut Args) {
+        args.two(
+            "-fsdev",
+            format!(
+                "local,id=root,path={},security_model=none,readonly=on,multidevs=remap",
+                escape(self.root)
+            ),
+        );
+        args.two("-device", format!("virtio-9p-pci,fsdev=root,mount_tag={ROOT_TAG}"));
+        for share in self.shares {
+            let tag = &share.tag;
+            args.two(
+                "-fsdev",
+                format!(
+                    "local,id={tag},path={},security_model=none,multidevs=remap",
+                    escape(Path::new(&share.path))
+                ),
+            );
+            args.two("-device", format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"));
+        }
+    }
+
+    fn serial_ports(&self, args: &mut Args) {
+        args.two("-device", "virtio-serial-pci");
+        for (name, descriptor) in self.ports {
+            args.two("-chardev", format!("socket,id={name},fd={descriptor}"));
+            args.two("-device", format!("virtserialport,chardev={name},name={name}"));
+        }
+    }
+
+    fn gpu(&self, args: &mut Args, index: usize, gpu: &Gpu) {
+        // A slot of its own behind a root port, as a real card has.
+        args.two(
+            "-device",
+            format!("pcie-root-port,id=slot{index},chassis={0},slot={0}", index + 1),
+        );
+        match gpu {
+            Gpu::Model { socket, control } => {
+                let device = serde_json::json!({
+                    "driver": "vfio-user-pci",
+                    "id": format!("gpu{index}"),
+                    "bus": format!("slot{index}"),
+                    "socket": { "type": "unix", "path": socket },
+                    // A loaded host may take its time; a dead model closes the socket anyway.
+                    "x-msg-timeout": 60_000,
+                });
+                args.two("-device", device.to_string());
+                let name = format!("{}{index}", protocol::PORT_CONTROL_PREFIX);
+                args.two("-chardev", format!("socket,id={name},path={}", escape(control)));
+                args.two("-device", format!("virtserialport,chardev={name},name={name}"));
+            }
+            Gpu::Card { address } => {
+                args.two("-device", format!("vfio-pci,id=gpu{index},bus=slot{index},host={address}"));
+            }
+        }
+    }
+}
+
+struct Args(Vec<OsString>);
+
+impl Args {
+    fn two(&mut self, option: &str, value: impl Into<OsString>) {
+        self.0.push(option.into());
+        self.0.push(value.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine<'a>(gpus: &'a [Gpu], shares: &'a [protocol::Share]) -> Machine<'a> {
+        Machine {
+            accel: Accel::Tcg,
+            kernel: Path::new("/k/bzImage"),
+            root: Path::new("/"),
+            init: Path::new("/a b/init"),
+            memory: "2G",
+            cpus: 2,
+            gpus,
+            shares,
+            ports: &[("rkfd.status", 7)],
+            console: Path::new("/log,s/console"),
+            kernel_args: "kunit.enable=1",
+        }
+    }
+
+    fn value_after<'a>(args: &'a [String], option: &str, part: &str) -> &'a str {
+        let at = args.iter().zip(args.iter().skip(1));
+        at.filter(|(name, _)| *name == option)
+            .map(|(_, value)| value.as_str())
+            .find(|value| value.contains(part))
+            .unwrap_or_else(|| panic!("no {option} with {part} in {args:?}"))
+    }
+
+    fn strings(machine: &Machine<'_>) -> Vec<String> {
+        machine.args().into_iter().map(|arg| arg.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn no_gpu_means_no_slot() {
+        let args = strings(&machine(&[], &[]));
+        assert!(!args.iter().any(|arg| arg.contains("pcie-root-port")));
+        assert_eq!(value_after(&args, "-chardev", "status"), "socket,id=rkfd.status,fd=7");
+        assert_eq!(value_after(&args, "-serial", ""), "file:/log,,s/console");
+        let line = value_after(&args, "-append", "");
+        assert!(line.contains(" init=\"/a b/init\""));
+        assert!(line.ends_with(" kunit.enable=1"));
+    }
+
+    #[test]
+    fn each_gpu_has_a_slot_a_device_and_a_control_port() {
+        let gpus = [
+            Gpu::Model {
+                socket: "/run/gpu0".into(),
+                control: "/run/control0".into(),
+            },
+            Gpu::Card {
+                address: "0000:03:00.0".into(),
+            },
+        ];
+        let args = strings(&machine(&gpus, &[]));
+        let device: serde_json::Value =
+            serde_json::from_str(value_after(&args, "-device", "vfio-user-pci")).unwrap();
+        assert_eq!(device["socket"]["path"], "/run/gpu0");
+        assert_eq!(device["bus"], "slot0");
+        assert_eq!(
+            value_after(&args, "-chardev", "control"),
+            "socket,id=rkfd.control.0,path=/run/control0"
+        );
+        assert_eq!(
+            value_after(&args, "-device", "vfio-pci"),
+            "vfio-pci,id=gpu1,bus=slot1,host=0000:03:00.0"
+        );
+        assert_eq!(args.iter().filter(|arg| arg.contains("pcie-root-port")).count(), 2);
+    }
+
+    #[test]
+    fn a_share_is_writable_and_the_root_is_not() {
+        let shares = [protocol::Share {
+            tag: "share0".into(),
+            path: "/home/a,b".into(),
+        }];
+        let args = strings(&machine(&[], &shares));
+        assert!(value_after(&args, "-fsdev", "id=root").contains("readonly=on"));
+        let share = value_after(&args, "-fsdev", "id=share0");
+        assert!(share.contains("path=/home/a,,b,") && !share.contains("readonly"));
+    }
+}
