@@ -7,7 +7,7 @@
 
 #include "rkfd_helpers.h"
 
-bool rkfd_pci_channel_offline(struct pci_dev *pdev)
+int rkfd_pci_domain_nr(struct pci_dev *pdev)
 {
-	return pci_channel_offline(pdev);
+	return pci_domain_nr(pdev->bus);
 }

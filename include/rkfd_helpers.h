@@ -10,6 +10,6 @@
 
 struct pci_dev;
 
-bool rkfd_pci_channel_offline(struct pci_dev *pdev);
+int rkfd_pci_domain_nr(struct pci_dev *pdev);
 
 #endif /* RKFD_HELPERS_H */

@@ -7,9 +7,32 @@ use kernel::{
     driver::Registration,
     pci,
     prelude::*,
+    sync::{
+        Arc,
+        SetOnce, //
+    },
     InPlaceModule,
     ModuleMetadata, //
 };
+
+use crate::{
+    gpu::{
+        Config,
+        Gpu,
+        Registry,
+        MODEL_SUBSYSTEM, //
+    },
+    hw::asic::{
+        AsicDesc,
+        GFX906,
+        GFX90A, //
+    },
+    kapi::pci::Enabled,
+    module_parameters, //
+};
+
+/// The list of GPUs, from module load on.
+static REGISTRY: SetOnce<Arc<Registry>> = SetOnce::new();
 
 /// The loaded module.
 #[pin_data]
@@ -21,15 +44,35 @@ pub(crate) struct RkfdModule {
 impl InPlaceModule for RkfdModule {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
+            _: {
+                REGISTRY.populate(Registry::new()?);
+            },
             _pci <- Registration::new(<Self as ModuleMetadata>::NAME, module),
         })
     }
 }
 
+/// The id of one of our devices.
+const fn id(device: u32) -> pci::DeviceId {
+    pci::DeviceId::from_id(pci::Vendor::ATI, device)
+}
+
 kernel::pci_device_table!(
     PCI_TABLE,
     <PciDriver as pci::Driver>::IdInfo,
-    [(pci::DeviceId::from_id(pci::Vendor::ATI, 0x740f), ())]
+    [
+        (id(0x66a0), &GFX906),
+        (id(0x66a1), &GFX906),
+        (id(0x66a2), &GFX906),
+        (id(0x66a3), &GFX906),
+        (id(0x66a4), &GFX906),
+        (id(0x66a7), &GFX906),
+        (id(0x66af), &GFX906),
+        (id(0x7408), &GFX90A),
+        (id(0x740c), &GFX90A),
+        (id(0x740f), &GFX90A),
+        (id(0x7410), &GFX90A)
+    ]
 );
 
 /// The PCI side: one [`BoundGpu`] per device.
@@ -37,23 +80,89 @@ pub(crate) struct PciDriver;
 
 /// What lives from probe to unbind.
 pub(crate) struct BoundGpu {
-    _enabled: crate::kapi::pci::Enabled,
+    gpu: Arc<Gpu>,
+    registry: Arc<Registry>,
+    // Last: the GPU must be down before it loses the bus.
+    _enabled: Enabled,
+}
+
+/// Whether the user wants this device driven.
+///
+/// # Errors
+///
+/// `ENODEV` for a card that was not named by `force_probe`; says so.
+fn may_bind(pdev: &pci::Device) -> Result {
+    let subsystem = (pdev.subsystem_vendor_id(), pdev.subsystem_device_id());
+    if subsystem == MODEL_SUBSYSTEM {
+        return Ok(());
+    }
+    let device = pdev.device_id();
+    if *module_parameters::force_probe.value_ref() == u32::from(device) {
+        dev_warn!(pdev, "force_probe: driving a card, which this driver is not meant for yet\n");
+        return Ok(());
+    }
+    dev_info!(
+        pdev,
+        "{:04x}:{:04x} (subsystem {:04x}:{:04x}) is a card, not the GPU model: not bound; force_probe={:#x} overrides\n",
+        pdev.vendor_id().as_raw(),
+        device,
+        subsystem.0,
+        subsystem.1,
+        device
+    );
+    Err(ENODEV)
+}
+
+impl BoundGpu {
+    fn new(pdev: &pci::Device<Core<'_>>, asic: &'static AsicDesc) -> Result<Self> {
+        may_bind(pdev)?;
+        let registry = REGISTRY.as_ref().ok_or(ENODEV)?.clone();
+        let enabled = Enabled::new(pdev)?;
+        let config = Config { xnack: false };
+        let bound = Self {
+            gpu: Gpu::new(pdev, asic, &registry, config)?,
+            registry,
+            _enabled: enabled,
+        };
+        bound.registry.add(&bound.gpu)?;
+        bound.announce(pdev);
+        Ok(bound)
+    }
+
+    fn announce(&self, pdev: &pci::Device) {
+        let (gpu, asic, info) = (&self.gpu, self.gpu.asic(), self.gpu.info());
+        dev_info!(
+            pdev,
+            "{}{} rev {}, {} MiB VRAM ({} MiB visible) at {:#x}, gpu_id {}, VMIDs {}-15\n",
+            asic.name,
+            if info.is_model() { " model" } else { "" },
+            info.revision,
+            info.vram_size >> 20,
+            info.vram_visible >> 20,
+            info.fb.base,
+            gpu.id(),
+            asic.first_vmid
+        );
+    }
+}
+
+impl Drop for BoundGpu {
+    fn drop(&mut self) {
+        self.registry.remove(&self.gpu);
+        self.gpu.shutdown();
+    }
 }
 
 impl pci::Driver for PciDriver {
-    type IdInfo = ();
+    type IdInfo = &'static AsicDesc;
     type Data<'bound> = BoundGpu;
 
     const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
 
     fn probe<'bound>(
         pdev: &'bound pci::Device<Core<'_>>,
-        _info: Option<&'bound Self::IdInfo>,
+        info: Option<&'bound Self::IdInfo>,
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
-        let probe = *crate::module_parameters::force_probe.value_ref();
-        dev_info!(pdev, "force_probe {:#x}\n", probe);
-        Ok(BoundGpu {
-            _enabled: crate::kapi::pci::Enabled::new(pdev)?,
-        })
+        BoundGpu::new(pdev, info.ok_or(ENODEV)?)
     }
 }

@@ -1,3 +1,445 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! One GPU: a PCI device.
+//!
+//! [`Gpu::new`] brings a posted device up in the order that the hardware wants (the same as
+//! `amdgpu`'s: bus interface, hubs, interrupts, compute block, SDMA, kernel queue) and
+//! [`Gpu::shutdown`] takes it down again. In between the object hands out what the layers above
+//! share: video memory, the GART window, doorbells, address space ids, and the hardware itself
+//! through a gate ([`access`]).
+//!
+//! A [`Gpu`] is reference-counted and may outlive its device; then every operation answers
+//! `ENODEV`.
+//!
+//! Lock order, outermost first: registry observers, KIQ, IH rings, IH sink, range allocators;
+//! hardware locks ([`access`]) are innermost.
+
+use kernel::{
+    device::{
+        Bound,
+        Core,
+        Device, //
+    },
+    dma::{
+        Device as _,
+        DmaMask, //
+    },
+    new_mutex,
+    pci,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    },
+};
+
+use crate::{
+    hw::{
+        asic::AsicDesc,
+        regs::hub::FlushType, //
+    },
+    kapi::{
+        dma::{
+            self,
+            DmaBuffer, //
+        },
+        irq::Msi, //
+    },
+};
+
+pub(crate) mod access;
+pub(crate) mod doorbell;
+pub(crate) mod gart;
+mod gfx;
+mod hub;
+pub(crate) mod ih;
+mod nbio;
+pub(crate) mod pasid;
+pub(crate) mod registry;
+mod sdma;
+pub(crate) mod vram;
+
+pub(crate) use self::{
+    access::{
+        Hw,
+        HwGuard, //
+    },
+    doorbell::{
+        Doorbell,
+        DoorbellManager,
+        DoorbellSlice,
+        KernelDoorbell, //
+    },
+    gart::{
+        Gart,
+        GartBuffer, //
+    },
+    ih::{
+        IrqSink,
+        VmFault, //
+    },
+    pasid::{
+        Pasid,
+        PasidPool, //
+    },
+    registry::{
+        GpuId,
+        GpuObserver,
+        Registry, //
+    },
+    vram::{
+        VramBlock,
+        VramManager, //
+    },
+};
+
+/// Subsystem ids of the device model.
+pub(crate) const MODEL_SUBSYSTEM: (u16, u16) = (0x1af4, 0x6b66);
+
+/// What identifies a GPU and its memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GpuInfo {
+    /// VRAM in bytes, as the device reports it.
+    pub(crate) vram_size: u64,
+    /// Bytes of it that the CPU sees through BAR0.
+    pub(crate) vram_visible: u64,
+    /// First and last GPU address of VRAM.
+    pub(crate) fb: hub::FbLocation,
+    /// PCI domain.
+    pub(crate) domain: u32,
+    /// Bus number << 8 | device and function.
+    pub(crate) location_id: u32,
+    /// PCI device id.
+    pub(crate) device_id: u16,
+    /// PCI revision.
+    pub(crate) pci_revision: u8,
+    /// Silicon revision.
+    pub(crate) revision: u32,
+    /// PCI subsystem vendor and device.
+    pub(crate) subsystem: (u16, u16),
+}
+
+impl GpuInfo {
+    /// Whether this is the device model and not a card.
+    pub(crate) fn is_model(&self) -> bool {
+        self.subsystem == MODEL_SUBSYSTEM
+    }
+}
+
+/// Choices made when the module was loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Config {
+    /// Retry faults where an ASIC has one setting for the whole device.
+    pub(crate) xnack: bool,
+}
+
+/// No render node.
+const NO_MINOR: i32 = -1;
+
+/// One GPU.
+#[pin_data]
+pub(crate) struct Gpu {
+    asic: &'static AsicDesc,
+    id: GpuId,
+    info: GpuInfo,
+    pdev: ARef<pci::Device>,
+    access: Arc<access::Access>,
+    vram: Arc<VramManager>,
+    gart: Gart,
+    doorbells: Arc<DoorbellManager>,
+    pasids: Arc<PasidPool>,
+    ih: Arc<ih::Ih>,
+    render_minor: Atomic<i32>,
+    /// The interrupt, until shutdown.
+    #[pin]
+    irq: Mutex<Option<Msi<ih::Ih>>>,
+    /// A page of system memory that answers accesses to nowhere.
+    dummy: DmaBuffer,
+    /// The same in VRAM, for accesses to a hole in the system aperture.
+    scratch: VramBlock,
+}
+
+impl Gpu {
+    /// Brings up the posted device `pdev`.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV`: a BAR is missing or too small.
+    /// - `EBUSY`: another driver holds the device.
+    /// - `EIO`: the device does not answer, or reports what cannot be.
+    /// - `ETIMEDOUT`: a block does not respond.
+    /// - `ENOMEM`, `ENOSPC`: no memory or no interrupt.
+    ///
+    /// Every error was logged.
+    pub(crate) fn new(
+        pdev: &pci::Device<Core<'_>>,
+        asic: &'static AsicDesc,
+        registry: &Arc<Registry>,
+        config: Config,
+    ) -> Result<Arc<Self>> {
+        let mask = DmaMask::try_new(asic.dma_bits)?;
+        // SAFETY: The device is being probed and nothing has been mapped for it.
+        unsafe { pdev.dma_set_mask_and_coherent(mask)? };
+
+        let access = Arc::pin_init(access::Access::new(Hw::new(pdev, asic)?), GFP_KERNEL)?;
+        let gate = access.clone();
+        let hw = gate.enter().ok_or(ENODEV)?;
+
+        let info = Self::identify(pdev, &hw)?;
+        let vram = VramManager::new(
+            info.vram_size.min(info.vram_visible),
+            info.fb.base,
+            info.fb.offset,
+        )?;
+        let gart_start = gart::window_start(info.fb.base, info.fb.top).ok_or_else(|| {
+            dev_err!(pdev, "no room for the GART beside VRAM\n");
+            EIO
+        })?;
+
+        // CPU access to VRAM comes first: the GART table lies there.
+        nbio::init(&hw)?;
+        nbio::hdp_init(&hw, info.fb.base);
+        let gart = Gart::new(&access, &hw, &vram, gart_start)?;
+        let dummy = DmaBuffer::new(hw.dev(), dma::PAGE)?;
+        let scratch = vram.alloc(crate::hw::pte::PAGE, 0)?;
+        hw.vram_fill(scratch.offset(), scratch.size(), 0)?;
+        let ih = ih::Ih::new(&access, &hw)?;
+        let doorbells = DoorbellManager::new(&asic.doorbell, hw.doorbell_len())?;
+
+        let gpu = Arc::pin_init(
+            try_pin_init!(Self {
+                asic,
+                id: registry.reserve_id(Self::id_seed(&info))?,
+                info,
+                pdev: (&**pdev).into(),
+                access,
+                vram,
+                gart,
+                doorbells,
+                pasids: PasidPool::new()?,
+                ih,
+                render_minor: Atomic::new(NO_MINOR),
+                irq <- new_mutex!(None, "rkfd_irq"),
+                dummy,
+                scratch,
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        // From here on blocks run that use memory of `gpu`, so a failure stops them first.
+        gpu.start(&hw, config).inspect_err(|e| {
+            dev_err!(pdev, "bring-up failed: {:?}\n", e);
+            gpu.halt(&hw);
+        })?;
+        Ok(gpu)
+    }
+
+    /// Starts all blocks.
+    fn start(&self, hw: &Hw, config: Config) -> Result {
+        // Address translation.
+        let retry = self.asic.xnack_per_process || config.xnack;
+        hub::enable_fault_defaults(hw);
+        hub::flush_vmid(hw, 0, FlushType::Legacy)?;
+        hub::program(
+            hw,
+            &hub::HubSetup {
+                fb: self.info.fb,
+                gart_start: self.gart.start(),
+                gart_end: self.gart.end(),
+                gart_base: self.gart.table_base(),
+                scratch_page: self.scratch.pa(),
+                dummy_page: self.dummy.bus_addr(),
+                retry,
+            },
+        );
+        hub::flush_vmid(hw, 0, FlushType::Legacy)?;
+
+        // Interrupts.
+        let irq = Msi::new(hw.pdev(), c"rkfd", self.ih.clone())
+            .inspect_err(|e| dev_err!(hw.dev(), "no MSI vector: {:?}\n", e))?;
+        *self.irq.lock() = Some(irq);
+        self.ih.start(hw, self.dummy.bus_addr());
+        hub::enable_fault_interrupts(hw, retry);
+
+        // Compute and copy engines.
+        gfx::start(hw, config.xnack);
+        sdma::start(hw);
+        hw.check_alive()
+    }
+
+    /// Stops all blocks.
+    fn halt(&self, hw: &Hw) {
+        // Taken out first: the lock must not be held while the last interrupt ends.
+        let irq = self.irq.lock().take();
+        drop(irq);
+        gfx::halt(hw);
+        sdma::halt(hw);
+        self.ih.stop(hw);
+        nbio::shutdown(hw);
+        hub::quiesce(hw);
+    }
+
+    fn identify(pdev: &pci::Device<Bound>, hw: &Hw) -> Result<GpuInfo> {
+        let vram_size = nbio::vram_size(hw)?;
+        let fb = hub::fb_location(hw, vram_size)?;
+        Ok(GpuInfo {
+            vram_size,
+            vram_visible: hw.vram_visible(),
+            fb,
+            domain: crate::kapi::pci::domain(pdev),
+            location_id: u32::from(pdev.dev_id()),
+            device_id: pdev.device_id(),
+            pci_revision: pdev.revision_id(),
+            revision: nbio::revision(hw),
+            subsystem: (pdev.subsystem_vendor_id(), pdev.subsystem_device_id()),
+        })
+    }
+
+    /// A number that a device in a slot keeps across reloads (FNV-1a over what identifies it).
+    fn id_seed(info: &GpuInfo) -> u32 {
+        [
+            info.domain,
+            info.location_id,
+            u32::from(info.device_id),
+            u32::from(info.subsystem.0),
+            u32::from(info.subsystem.1),
+            crate::hw::num::lo32(info.vram_size >> 20),
+        ]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .fold(0x811c_9dc5_u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        })
+    }
+
+    /// The ASIC.
+    pub(crate) fn asic(&self) -> &'static AsicDesc {
+        self.asic
+    }
+
+    /// KFD's number of the GPU: 1 to 65535, distinct, the same after a reload.
+    pub(crate) fn id(&self) -> u32 {
+        self.id.get()
+    }
+
+    /// Identity and memory.
+    pub(crate) fn info(&self) -> &GpuInfo {
+        &self.info
+    }
+
+    /// The device, bound or not, for messages.
+    pub(crate) fn dev(&self) -> &Device {
+        let pdev: &pci::Device = &self.pdev;
+        pdev.as_ref()
+    }
+
+    /// The PCI device, bound or not.
+    pub(crate) fn pdev(&self) -> &pci::Device {
+        &self.pdev
+    }
+
+    /// Access to the hardware, for as long as the result lives. May sleep inside, may nest.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` once the device was unbound, `EIO` if it has stopped to answer.
+    pub(crate) fn enter(&self) -> Result<HwGuard<'_>> {
+        let hw = self.access.enter().ok_or(ENODEV)?;
+        if hw.is_lost() {
+            return Err(EIO);
+        }
+        Ok(hw)
+    }
+
+    /// Whether the device is bound and answers no more.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.access.enter().is_some_and(|hw| hw.is_lost())
+    }
+
+    /// Whether the device was unbound.
+    pub(crate) fn is_gone(&self) -> bool {
+        !self.access.is_open()
+    }
+
+    /// Video memory.
+    pub(crate) fn vram(&self) -> &Arc<VramManager> {
+        &self.vram
+    }
+
+    /// System memory for VMID 0.
+    pub(crate) fn gart(&self) -> &Gart {
+        &self.gart
+    }
+
+    /// Doorbells.
+    pub(crate) fn doorbells(&self) -> &Arc<DoorbellManager> {
+        &self.doorbells
+    }
+
+    /// Address space ids.
+    pub(crate) fn pasids(&self) -> &Arc<PasidPool> {
+        &self.pasids
+    }
+
+    /// Interrupt statistics and rings.
+    pub(crate) fn ih(&self) -> &ih::Ih {
+        &self.ih
+    }
+
+    /// Sets or removes who is told of interrupts; the previous one is not called any more when
+    /// this returns.
+    pub(crate) fn set_sink(&self, sink: Option<Arc<dyn IrqSink>>) {
+        self.ih.set_sink(sink);
+    }
+
+    /// The number of the render node.
+    pub(crate) fn set_render_minor(&self, minor: u32) {
+        self.render_minor
+            .store(i32::try_from(minor).unwrap_or(NO_MINOR), Relaxed);
+    }
+
+    /// The number of the render node, if there is one.
+    pub(crate) fn render_minor(&self) -> Option<u32> {
+        u32::try_from(self.render_minor.load(Relaxed)).ok()
+    }
+
+    /// The GPU's free-running clock.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, `EIO` as [`Gpu::enter`].
+    pub(crate) fn clock_counter(&self) -> Result<u64> {
+        gfx::clock(&*self.enter()?)
+    }
+
+    /// Drops what both hubs cache for an address space, heavyweight: when this returns, no access
+    /// through an old entry is under way.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, `EIO` as [`Gpu::enter`], `ETIMEDOUT` if the GPU does not answer.
+    pub(crate) fn flush_tlb(&self, pasid: u16) -> Result {
+        let hw = self.enter()?;
+        let vmids = hub::vmids_of(&hw, pasid);
+        for vmid in (0..16).filter(|vmid| vmids & 1 << vmid != 0) {
+            hub::flush_vmid(&hw, vmid, FlushType::Heavy)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the device down and closes the gate; everything that used it answers `ENODEV`.
+    ///
+    /// The layers above must have stopped before. Waits for those inside the gate. Later calls do
+    /// nothing.
+    pub(crate) fn shutdown(&self) {
+        self.set_sink(None);
+        if let Some(hw) = self.access.enter() {
+            self.halt(&hw);
+        }
+        drop(self.access.close());
+    }
+}

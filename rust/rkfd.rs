@@ -9,6 +9,7 @@
 mod bindings;
 mod driver;
 mod gpu;
+mod hw;
 mod kapi;
 
 kernel::prelude::module! {

@@ -7,7 +7,6 @@
 use kernel::{
     bindings,
     device::{
-        Bound,
         Core,
         DeviceContext, //
     },
@@ -51,8 +50,9 @@ impl Drop for Enabled {
     }
 }
 
-/// Whether the function still answers on the bus.
-pub(crate) fn is_present(pdev: &pci::Device<Bound>) -> bool {
-    // SAFETY: `pdev` is a bound device.
-    unsafe { bindings::pci_device_is_present(as_raw(pdev)) }
+/// PCI domain (segment) of the function.
+pub(crate) fn domain(pdev: &pci::Device) -> u32 {
+    // SAFETY: `pdev` is a valid device, whose bus outlives it.
+    let domain = unsafe { crate::bindings::rkfd_pci_domain_nr(as_raw(pdev)) };
+    u32::try_from(domain).unwrap_or(0)
 }

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Access to the hardware of one GPU.
+//!
+//! [`Hw`] has the three BARs. It lies behind a [`Gate`]: whoever touches hardware enters first and
+//! gets a [`HwGuard`], and unbind closes the gate before the BARs go away.
+//!
+//! A device that was pulled, or a model that died, answers all ones. The first such answer that
+//! the memory size register confirms marks the GPU *lost*. From then on reads return all ones
+//! without touching the bus, waits end at once with `EIO`, and nothing hangs.
+//!
+//! Lock order: [`Locks::tlb`] and [`Locks::banks`] are innermost, and neither is taken under the
+//! other.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    io::poll::read_poll_timeout,
+    new_mutex,
+    pci,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{
+            AtomicFlag,
+            Full,
+            Relaxed, //
+        },
+        barrier,
+        lock::{
+            mutex::MutexBackend,
+            Guard, //
+        },
+        Arc,
+        Mutex, //
+    },
+    time::Delta, //
+};
+
+use crate::{
+    hw::{
+        asic::AsicDesc,
+        regs::{
+            gc,
+            hdp,
+            nbio,
+            Reg, //
+        },
+    },
+    kapi::{
+        gate::{
+            Gate,
+            GateGuard, //
+        },
+        log::dev_limited,
+        mmio::{
+            BarMapping,
+            Caching, //
+        }, //
+    },
+};
+
+/// BAR numbers and what each must hold at least.
+const BAR_VRAM: u32 = 0;
+const BAR_DOORBELL: u32 = 2;
+const BAR_MMIO: u32 = 5;
+/// Kernel pages and one process slice.
+const MIN_DOORBELL: usize = 0x4000;
+/// GART table and room to work.
+const MIN_VRAM: usize = 16 << 20;
+/// First pause of a poll; it doubles up to [`POLL_MAX_US`].
+const POLL_US: i64 = 20;
+
+/// The gate in front of [`Hw`].
+pub(crate) type Access = Gate<Hw>;
+/// Proof that the device is bound, and access to it. May sleep, may nest, is not `Send`.
+pub(crate) type HwGuard<'a> = GateGuard<'a, Hw>;
+
+/// What names a register: a [`Reg`], or its byte offset in BAR5.
+pub(crate) trait Address: Copy {
+    /// Byte offset in BAR5.
+    fn byte(self) -> usize;
+}
+
+impl Address for Reg {
+    fn byte(self) -> usize {
+        Reg::byte(self)
+    }
+}
+
+impl Address for usize {
+    fn byte(self) -> usize {
+        self
+    }
+}
+
+/// Locks of hardware that can only be used by one at a time.
+#[pin_data]
+struct Locks {
+    /// GRBM_GFX_CNTL and GRBM_GFX_INDEX, which choose what banked registers show.
+    #[pin]
+    banks: Mutex<()>,
+    /// The driver's invalidation engine in both hubs.
+    #[pin]
+    tlb: Mutex<()>,
+}
+
+/// The hardware of one bound GPU.
+pub(crate) struct Hw {
+    mmio: BarMapping,
+    doorbell: BarMapping,
+    vram: BarMapping,
+    pdev: ARef<pci::Device>,
+    asic: &'static AsicDesc,
+    lost: AtomicFlag,
+    locks: Arc<Locks>,
+}
+
+impl Hw {
+    /// Maps the BARs.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if one is absent or too small, `EBUSY` if another driver holds it, `ENOMEM`.
+    pub(super) fn new(pdev: &pci::Device<Bound>, asic: &'static AsicDesc) -> Result<Self> {
+        let mmio_len = crate::hw::num::index(crate::hw::regs::MMIO_SIZE);
+        Ok(Self {
+            mmio: BarMapping::new(pdev, BAR_MMIO, c"rkfd-mmio", Caching::Uncached, mmio_len)?,
+            doorbell: BarMapping::new(
+                pdev,
+                BAR_DOORBELL,
+                c"rkfd-doorbell",
+                Caching::Uncached,
+                MIN_DOORBELL,
+            )?,
+            vram: BarMapping::new(pdev, BAR_VRAM, c"rkfd-vram", Caching::WriteCombined, MIN_VRAM)?,
+            pdev: pdev.into(),
+            asic,
+            lost: AtomicFlag::new(false),
+            locks: Arc::pin_init(
+                try_pin_init!(Locks {
+                    banks <- new_mutex!((), "rkfd_banks"),
+                    tlb <- new_mutex!((), "rkfd_tlb"),
+                }? Error),
+                GFP_KERNEL,
+            )?,
+        })
+    }
+
+    /// The ASIC.
+    pub(crate) fn asic(&self) -> &'static AsicDesc {
+        self.asic
+    }
+
+    /// The bound PCI device.
+    pub(crate) fn pdev(&self) -> &pci::Device<Bound> {
+        let pdev: &pci::Device = &self.pdev;
+        // SAFETY: `Hw` exists only between probe and the closing of the gate in unbind, while the
+        // device is bound; the context parameter does not change the representation.
+        unsafe { &*core::ptr::from_ref(pdev).cast() }
+    }
+
+    /// The bound device.
+    pub(crate) fn dev(&self) -> &Device<Bound> {
+        self.pdev().as_ref()
+    }
+
+    /// Whether the device has stopped to answer.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Relaxed)
+    }
+
+    /// Ends all use of a device that does not answer.
+    fn mark_lost(&self) {
+        if !self.lost.xchg(true, Full) {
+            dev_err!(
+                self.dev(),
+                "the GPU does not answer (registers read all ones); giving it up\n"
+            );
+        }
+    }
+
+    /// Reads a register.
+    ///
+    /// All ones if the device is lost, or if `reg` is outside BAR5, which is a driver bug.
+    pub(crate) fn read(&self, reg: impl Address) -> u32 {
+        if self.is_lost() {
+            return u32::MAX;
+        }
+        let value = self.mmio.read32(reg.byte()).unwrap_or(u32::MAX);
+        if value == u32::MAX && !self.answers() {
+            self.mark_lost();
+        }
+        value
+    }
+
+    /// Whether the memory size register, which is never all ones on a live device, reads so.
+    fn answers(&self) -> bool {
+        self.mmio
+            .read32(nbio::RCC_CONFIG_MEMSIZE.byte())
+            .is_ok_and(|size| size != nbio::MEMSIZE_DEAD)
+    }
+
+    /// Finds out whether the device still answers, and marks it lost if not.
+    pub(crate) fn check_alive(&self) -> Result {
+        if !self.is_lost() && !self.answers() {
+            self.mark_lost();
+        }
+        if self.is_lost() {
+            return Err(EIO);
+        }
+        Ok(())
+    }
+
+    /// Writes a register, after all earlier memory writes. Dropped if the device is lost.
+    pub(crate) fn write(&self, reg: impl Address, value: u32) {
+        if self.is_lost() {
+            return;
+        }
+        if self.mmio.write32(reg.byte(), value).is_err() {
+            dev_limited!(dev_err, self.dev(), "register {:#x} is outside BAR5\n", reg.byte());
+        }
+    }
+
+    /// Writes the low half of `value` to `reg` and the high half to the register that follows.
+    pub(crate) fn write_pair(&self, reg: Reg, value: u64) {
+        self.write(reg, crate::hw::num::lo32(value));
+        self.write(reg.nth(1), crate::hw::num::hi32(value));
+    }
+
+    /// Reads, changes and writes back a register.
+    pub(crate) fn modify(&self, reg: impl Address, change: impl FnOnce(u32) -> u32) {
+        let value = self.read(reg);
+        self.write(reg, change(value));
+    }
+
+    /// Waits until `reg & mask == want`; sleeps. Returns the value that ended the wait.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` after `timeout_us` microseconds, `EIO` if the device is lost.
+    pub(crate) fn poll(
+        &self,
+        reg: impl Address,
+        mask: u32,
+        want: u32,
+        timeout_us: u32,
+    ) -> Result<u32> {
+        self.wait(timeout_us, || {
+            let value = self.read(reg);
+            Ok((value & mask == want).then_some(value))
+        })
+    }
+
+    /// Calls `step` until it returns a value; sleeps between the calls.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` after `timeout_us` microseconds, `EIO` if the device is lost, and whatever
+    /// `step` returns.
+    pub(crate) fn wait<T>(
+        &self,
+        timeout_us: u32,
+        mut step: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
+        let mut alive_check = 0_u32;
+        read_poll_timeout(
+            || {
+                let value = step()?;
+                if value.is_none() {
+                    // A wait on memory sees no all-ones answer; look now and then.
+                    alive_check = alive_check.wrapping_add(1);
+                    if alive_check % 1024 == 0 {
+                        self.check_alive()?;
+                    }
+                    if self.is_lost() {
+                        return Err(EIO);
+                    }
+                }
+                Ok(value)
+            },
+            Option::is_some,
+            Delta::from_micros(POLL_US),
+            Delta::from_micros(i64::from(timeout_us)),
+        )?
+        .ok_or(ETIMEDOUT)
+    }
+
+    /// Writes a 64-bit doorbell at byte `byte` of BAR2, after all earlier memory writes.
+    pub(crate) fn doorbell64(&self, byte: usize, value: u64) {
+        if self.is_lost() {
+            return;
+        }
+        if self.doorbell.write64(byte, value).is_err() {
+            dev_limited!(dev_err, self.dev(), "doorbell {:#x} is outside BAR2\n", byte);
+        }
+    }
+
+    /// Writes a 32-bit doorbell at byte `byte` of BAR2, after all earlier memory writes.
+    pub(crate) fn doorbell32(&self, byte: usize, value: u32) {
+        if self.is_lost() {
+            return;
+        }
+        if self.doorbell.write32(byte, value).is_err() {
+            dev_limited!(dev_err, self.dev(), "doorbell {:#x} is outside BAR2\n", byte);
+        }
+    }
+
+    /// Offset in the VRAM BAR, checked for a lost device.
+    fn vram_off(&self, off: u64) -> Result<usize> {
+        if self.is_lost() {
+            return Err(EIO);
+        }
+        Ok(usize::try_from(off)?)
+    }
+
+    /// Copies to VRAM. The GPU sees it after [`Hw::hdp_flush`].
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` outside the CPU-visible VRAM, `EIO` if the device is lost.
+    pub(crate) fn vram_write(&self, off: u64, src: &[u8]) -> Result {
+        self.vram.copy_to(self.vram_off(off)?, src)
+    }
+
+    /// Copies from VRAM. Same errors as [`Hw::vram_write`].
+    pub(crate) fn vram_read(&self, off: u64, dst: &mut [u8]) -> Result {
+        self.vram.copy_from(self.vram_off(off)?, dst)
+    }
+
+    /// Stores 64-bit words in VRAM, each untorn. `off` must be a multiple of 8.
+    ///
+    /// Same errors as [`Hw::vram_write`].
+    pub(crate) fn vram_write_u64s(&self, off: u64, words: &[u64]) -> Result {
+        self.vram.write_u64s(self.vram_off(off)?, words)
+    }
+
+    /// Fills VRAM with a byte. Same errors as [`Hw::vram_write`].
+    pub(crate) fn vram_fill(&self, off: u64, len: u64, byte: u8) -> Result {
+        self.vram
+            .fill(self.vram_off(off)?, usize::try_from(len)?, byte)
+    }
+
+    /// Makes earlier CPU writes to VRAM visible to the GPU.
+    pub(crate) fn hdp_flush(&self) {
+        // The writes may still sit in the CPU's write-combining buffers.
+        barrier::mb(barrier::Write);
+        let reg = hdp::mem_flush(self.asic.hdp_remap);
+        self.write(reg, 0);
+        // The read returns after the flush.
+        let _ = self.read(reg);
+    }
+
+    /// CPU physical address of VRAM offset 0, for user mappings.
+    pub(crate) fn vram_bus_addr(&self) -> u64 {
+        self.vram.bus_addr()
+    }
+
+    /// Bytes of VRAM that the CPU sees.
+    pub(crate) fn vram_visible(&self) -> u64 {
+        // CAST: `usize` is at most 64 bits wide.
+        self.vram.len() as u64
+    }
+
+    /// CPU physical address of BAR2, for user mappings.
+    pub(crate) fn doorbell_bus_addr(&self) -> u64 {
+        self.doorbell.bus_addr()
+    }
+
+    /// Length of BAR2 in bytes.
+    pub(crate) fn doorbell_len(&self) -> u64 {
+        // CAST: `usize` is at most 64 bits wide.
+        self.doorbell.len() as u64
+    }
+
+    /// CPU physical address of the page with the HDP flush registers, for user mappings.
+    pub(crate) fn mmio_remap_bus_addr(&self) -> Option<u64> {
+        let page = u64::from(self.asic.hdp_remap);
+        page.is_multiple_of_page()
+            .then(|| self.mmio.bus_addr() + page)
+    }
+
+    /// Chooses what banked registers show, until the result is dropped.
+    ///
+    /// Sleeps while another thread holds the choice; must not be nested.
+    pub(crate) fn select(&self, bank: gc::GrbmGfxCntl) -> Selected<'_> {
+        let lock = self.locks.banks.lock();
+        self.write(gc::GRBM_GFX_CNTL, bank.raw());
+        Selected { hw: self, _lock: lock }
+    }
+
+    /// Exclusive use of the driver's invalidation engine. Sleeps.
+    pub(super) fn tlb_lock(&self) -> Guard<'_, (), MutexBackend> {
+        self.locks.tlb.lock()
+    }
+}
+
+/// Whole-page test, so that a remap is never handed out with registers beside it.
+trait PageMultiple {
+    fn is_multiple_of_page(self) -> bool;
+}
+
+impl PageMultiple for u64 {
+    fn is_multiple_of_page(self) -> bool {
+        // CAST: A page size.
+        self % (kernel::page::PAGE_SIZE as u64) == 0
+    }
+}
+
+/// A bank of registers is selected; dropping restores bank 0.
+pub(crate) struct Selected<'a> {
+    hw: &'a Hw,
+    _lock: Guard<'a, (), MutexBackend>,
+}
+
+impl Drop for Selected<'_> {
+    fn drop(&mut self) {
+        self.hw.write(gc::GRBM_GFX_CNTL, gc::GrbmGfxCntl::new().raw());
+    }
+}

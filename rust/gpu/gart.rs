@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! System memory as the kernel's own GPU contexts (VMID 0) see it.
+//!
+//! A window of 512 MiB in the GPU's address space, translated by one flat table in VRAM. Rings,
+//! descriptors, fences and runlists lie in it: coherent memory of whole pages, each mapped for
+//! as long as its [`GartBuffer`] lives.
+//!
+//! Lock order: the range allocator's lock is innermost; the hub's flush lock is taken alone.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    access::{
+        Access,
+        Hw, //
+    },
+    hub,
+    vram::{
+        VramBlock,
+        VramManager, //
+    }, //
+};
+use crate::{
+    hw::{
+        pte::{
+            self,
+            Mtype,
+            Place as PtePlace, //
+        },
+        regs::hub::FlushType, //
+    },
+    kapi::{
+        dma::DmaBuffer,
+        range::{
+            Place,
+            Range,
+            RangeAllocator, //
+        }, //
+    },
+};
+
+/// Bytes of the window (`gmc_v9_0.c`).
+pub(crate) const WINDOW: u64 = 512 << 20;
+/// Alignment of the window in the GPU's address space.
+const WINDOW_ALIGN: u64 = 4 << 30;
+/// Last address that VMID 0 can use: 48 bits.
+const MC_LAST: u64 = (1 << 48) - 1;
+
+/// Where the window goes: at address 0 if it fits below VRAM and that is the smaller gap, else at
+/// the end of the address space (`amdgpu_gmc.c` `amdgpu_gmc_gart_location`).
+///
+/// `None` if neither gap holds it.
+pub(crate) fn window_start(fb_base: u64, fb_top: u64) -> Option<u64> {
+    let before = fb_base;
+    let after = MC_LAST.checked_sub(fb_top)?;
+    let start = if before >= WINDOW && before < after || after < WINDOW {
+        0
+    } else {
+        (MC_LAST + 1 - WINDOW) & !(WINDOW_ALIGN - 1)
+    };
+    let end = start + WINDOW - 1;
+    (end < fb_base || start > fb_top).then_some(start)
+}
+
+/// What buffers need to go away.
+struct Core {
+    access: Arc<Access>,
+    /// Counts pages of the window.
+    pages: Arc<RangeAllocator>,
+    table: VramBlock,
+    /// PAGE_TABLE_BASE of VMID 0.
+    base: u64,
+    start: u64,
+}
+
+/// The window of one GPU.
+pub(crate) struct Gart {
+    core: Arc<Core>,
+}
+
+impl Gart {
+    /// Takes the table from VRAM and clears it. The hubs are programmed afterwards.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` or `ENOMEM` without memory, `EIO` if the device is lost.
+    pub(super) fn new(
+        access: &Arc<Access>,
+        hw: &Hw,
+        vram: &Arc<VramManager>,
+        start: u64,
+    ) -> Result<Self> {
+        let table = vram.alloc(WINDOW / pte::PAGE * 8, pte::PAGE)?;
+        hw.vram_fill(table.offset(), table.size(), 0)?;
+        let base = pte::page_table_base(table.pa(), PtePlace::Vram).map_err(|_| EINVAL)?;
+        hw.hdp_flush();
+        Ok(Self {
+            core: Arc::new(
+                Core {
+                    access: access.clone(),
+                    pages: RangeAllocator::new(0, WINDOW / pte::PAGE)?,
+                    table,
+                    base,
+                    start,
+                },
+                GFP_KERNEL,
+            )?,
+        })
+    }
+
+    /// First address of the window.
+    pub(crate) fn start(&self) -> u64 {
+        self.core.start
+    }
+
+    /// Last address of the window.
+    pub(crate) fn end(&self) -> u64 {
+        self.core.start + WINDOW - 1
+    }
+
+    /// PAGE_TABLE_BASE of VMID 0.
+    pub(super) fn table_base(&self) -> u64 {
+        self.core.base
+    }
+
+    /// Allocates zeroed coherent memory of at least `size` bytes and maps it.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: `size` is 0.
+    /// - `ENOMEM`, `ENOSPC`: no memory or no room in the window.
+    /// - `EIO`, `ETIMEDOUT`: the device does not answer.
+    pub(crate) fn alloc(&self, hw: &Hw, size: usize) -> Result<GartBuffer> {
+        let memory = DmaBuffer::new(hw.dev(), size)?;
+        // CAST: `usize` is at most 64 bits wide.
+        let count = memory.size() as u64 / pte::PAGE;
+        let pages = self.core.pages.alloc(count, 1, Place::Low)?;
+        let buffer = GartBuffer {
+            address: self.core.start + pages.start() * pte::PAGE,
+            memory,
+            pages,
+            core: self.core.clone(),
+        };
+        buffer.map(hw)?;
+        Ok(buffer)
+    }
+}
+
+/// Coherent system memory at an address of the window; dropping unmaps and frees it.
+///
+/// The accessors are those of [`DmaBuffer`].
+pub(crate) struct GartBuffer {
+    address: u64,
+    memory: DmaBuffer,
+    pages: Range,
+    core: Arc<Core>,
+}
+
+impl core::ops::Deref for GartBuffer {
+    type Target = DmaBuffer;
+
+    fn deref(&self) -> &DmaBuffer {
+        &self.memory
+    }
+}
+
+impl GartBuffer {
+    /// Address for VMID 0.
+    pub(crate) fn gpu_addr(&self) -> u64 {
+        self.address
+    }
+
+    /// Table offset of the first entry, in VRAM.
+    fn entries(&self) -> u64 {
+        self.core.table.offset() + self.pages.start() * 8
+    }
+
+    fn map(&self, hw: &Hw) -> Result {
+        for i in 0..self.pages.size() {
+            let bus = self.memory.bus_addr() + i * pte::PAGE;
+            let entry = pte::gart(bus, Mtype::Uc).map_err(|_| EINVAL)?;
+            hw.vram_write_u64s(self.entries() + i * 8, &[entry.raw()])?;
+        }
+        self.flush(hw)
+    }
+
+    fn flush(&self, hw: &Hw) -> Result {
+        hw.hdp_flush();
+        hub::flush_vmid(hw, 0, FlushType::Legacy)
+    }
+}
+
+impl Drop for GartBuffer {
+    fn drop(&mut self) {
+        // Without a device there is no table; `DmaBuffer` frees what unbind has not freed yet.
+        let Some(hw) = self.core.access.enter() else {
+            return;
+        };
+        if hw.is_lost() {
+            return;
+        }
+        let cleared = hw.vram_fill(self.entries(), self.pages.size() * 8, 0);
+        // If the flush fails the GPU may still write to the pages. Nothing better than to say so
+        // can be done here: unbind ends the device's access to memory altogether.
+        if let Err(e) = cleared.and_then(|()| self.flush(&hw)) {
+            dev_err!(hw.dev(), "GART unmap of {:#x} failed: {:?}\n", self.address, e);
+        }
+    }
+}

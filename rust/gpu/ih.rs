@@ -1,0 +1,589 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Interrupt rings: set-up, and delivery of what the GPU reports.
+//!
+//! Ring 0 (256 KiB) raises the MSI and has its write pointer written back to memory. Rings 1 and 2
+//! (one page) raise nothing; an entry on ring 0 says that they have something. The MSI's thread
+//! drains all rings and hands each vector to the [`IrqSink`], which may sleep.
+//!
+//! Nothing in a ring is trusted: pointers are bounds-checked, an overflow skips to the oldest
+//! vector that survives, and a pass is bounded, so that a device that appends forever cannot hold
+//! the thread.
+//!
+//! Lock order: [`Ih::rings`] before [`Ih::sink`]; the sink's own locks come after both. The bank
+//! lock of the hardware is innermost.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    },
+};
+
+use super::{
+    access::{
+        Access,
+        Hw, //
+    },
+    hub,
+    nbio, //
+};
+use crate::{
+    hw::{
+        doorbell::DoorbellOffset,
+        ih::{
+            self,
+            Event,
+            Fault,
+            Hub,
+            Pending,
+            Vector,
+            RING0_BYTES,
+            RING12_BYTES,
+            VECTOR_BYTES,
+            VECTOR_DWORDS, //
+        },
+        num::{
+            hi32,
+            index,
+            lo32, //
+        },
+        regs::{
+            hub::gfxhub_client,
+            osssys::{
+                self,
+                Chicken,
+                IhDoorbell,
+                RbCntl,
+                RetryIntCamCntl,
+                RingRegs, //
+            }, //
+        }, //
+    },
+    kapi::{
+        dma::{
+            self,
+            DmaBuffer, //
+        },
+        irq,
+        log::dev_limited, //
+    },
+};
+
+/// How often a pass looks for new vectors before it leaves the rest to the next interrupt.
+const MAX_ROUNDS: u32 = 16;
+
+/// A translation fault and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VmFault {
+    /// Address space.
+    pub(crate) pasid: u16,
+    /// VMID that it had.
+    pub(crate) vmid: u8,
+    /// GPU clock at the fault, 48 bits.
+    pub(crate) timestamp: u64,
+    /// Address and kind.
+    pub(crate) fault: Fault,
+}
+
+/// Receives what user queues report. Called from the interrupt thread; may sleep.
+pub(crate) trait IrqSink: Send + Sync {
+    /// A compute queue of `pasid` finished a packet that carries context id `ctx`.
+    fn eop(&self, pasid: u16, ctx: u32);
+    /// An SDMA queue of `pasid` executed a TRAP with context id `ctx`.
+    fn sdma_trap(&self, pasid: u16, ctx: u32);
+    /// A wave of `pasid` sent a message or failed; `data` is the 24-bit word with its encoding in
+    /// bits 27 and 26, see [`Ih`].
+    fn sq(&self, pasid: u16, data: ih::SqInterrupt);
+    /// A queue of `pasid` stopped at a bad packet: doorbell id [9:0], exception code [25:10].
+    fn bad_opcode(&self, pasid: u16, ctx0: u32);
+    /// An access of `pasid` was refused, or is being retried until this returns and beyond.
+    fn vm_fault(&self, fault: &VmFault);
+}
+
+/// What the interrupt thread has seen.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Interrupts taken.
+    pub(crate) interrupts: Count,
+    /// Vectors taken from each ring.
+    pub(crate) vectors: [Count; 3],
+    /// End-of-pipe vectors.
+    pub(crate) eop: Count,
+    /// SDMA traps.
+    pub(crate) sdma_trap: Count,
+    /// SQ messages.
+    pub(crate) sq: Count,
+    /// Bad packets.
+    pub(crate) bad_opcode: Count,
+    /// Faults that were not retried.
+    pub(crate) faults: Count,
+    /// Retry faults.
+    pub(crate) retry_faults: Count,
+    /// Vectors that mean nothing to this driver.
+    pub(crate) other: Count,
+    /// Vectors of a VMID or PASID that no user has.
+    pub(crate) foreign: Count,
+    /// Overflows of a ring.
+    pub(crate) overflows: Count,
+    /// Write pointers outside the ring.
+    pub(crate) bad_pointers: Count,
+}
+
+/// A counter for statistics.
+pub(crate) struct Count(Atomic<i64>);
+
+impl Default for Count {
+    fn default() -> Self {
+        Self(Atomic::new(0))
+    }
+}
+
+impl Count {
+    /// Adds one.
+    fn inc(&self) {
+        self.0.add(1, Relaxed);
+    }
+
+    /// The count.
+    pub(crate) fn get(&self) -> i64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// One ring and the place up to which it was read.
+pub(super) struct RingState {
+    number: usize,
+    ring: ih::Ring,
+    regs: RingRegs,
+    doorbell: DoorbellOffset,
+    memory: DmaBuffer,
+    rptr: u32,
+}
+
+impl RingState {
+    fn new(hw: &Hw, number: u32) -> Result<Self> {
+        let bytes = if number == 0 { RING0_BYTES } else { RING12_BYTES };
+        Ok(Self {
+            number: index(number),
+            ring: ih::Ring::new(bytes).ok_or(EINVAL)?,
+            regs: hw.asic().ih.ring(number).ok_or(ENODEV)?,
+            doorbell: hw.asic().doorbell.ih_ring(number),
+            memory: DmaBuffer::new(hw.dev(), index(bytes))?,
+            rptr: 0,
+        })
+    }
+
+    fn disable(&self, hw: &Hw) {
+        hw.modify(self.regs.cntl, |raw| {
+            RbCntl::from_raw(raw)
+                .with(RbCntl::RB_ENABLE, 0)
+                .with(RbCntl::ENABLE_INTR, 0)
+                .raw()
+        });
+        hw.write(self.regs.rptr, 0);
+        hw.write(self.regs.wptr, 0);
+    }
+
+    fn program(&self, hw: &Hw, writeback: u64) {
+        let bus = self.memory.bus_addr();
+        hw.write(self.regs.base, lo32(bus >> 8));
+        hw.write(self.regs.base_hi, hi32(bus >> 8) & 0xff);
+        hw.modify(self.regs.cntl, |raw| {
+            RbCntl::from_raw(raw)
+                .with(RbCntl::MC_SPACE, RbCntl::SPACE_BUS)
+                .with(RbCntl::WPTR_OVERFLOW_CLEAR, 1)
+                .with(RbCntl::WPTR_OVERFLOW_ENABLE, 1)
+                .with(RbCntl::RB_SIZE, self.ring.size_field())
+                .with(RbCntl::WPTR_WRITEBACK_ENABLE, 1)
+                .with(RbCntl::MC_SNOOP, 1)
+                .with(RbCntl::MC_RO, 0)
+                .with(RbCntl::MC_VMID, 0)
+                .with_flag(RbCntl::RPTR_REARM, self.number == 0)
+                .with_flag(RbCntl::RB_FULL_DRAIN_ENABLE, self.number == 1)
+                .raw()
+        });
+        if self.number == 0 {
+            hw.write(osssys::IH_RB_WPTR_ADDR_LO, lo32(writeback));
+            hw.write(osssys::IH_RB_WPTR_ADDR_HI, hi32(writeback) & 0xffff);
+        }
+        hw.write(self.regs.wptr, 0);
+        hw.write(self.regs.rptr, 0);
+        hw.write(
+            self.regs.doorbell_rptr,
+            IhDoorbell::new()
+                .with(IhDoorbell::OFFSET, self.doorbell.dword())
+                .with(IhDoorbell::ENABLE, 1)
+                .raw(),
+        );
+    }
+
+    fn enable(&self, hw: &Hw) {
+        hw.modify(self.regs.cntl, |raw| {
+            RbCntl::from_raw(raw)
+                .with(RbCntl::RB_ENABLE, 1)
+                .with(RbCntl::RB_GPU_TS_ENABLE, 1)
+                .with(RbCntl::WPTR_OVERFLOW_CLEAR, 0)
+                .with_flag(RbCntl::ENABLE_INTR, self.number == 0)
+                .raw()
+        });
+        self.clear_overflow(hw);
+    }
+
+    /// Pulses the clear bit, so that the next overflow is seen again.
+    fn clear_overflow(&self, hw: &Hw) {
+        for bit in [1, 0] {
+            hw.modify(self.regs.cntl, |raw| {
+                RbCntl::from_raw(raw)
+                    .with(RbCntl::WPTR_OVERFLOW_CLEAR, bit)
+                    .raw()
+            });
+        }
+    }
+
+    /// The write pointer: ring 0's from memory, unless it reports an overflow, which the register
+    /// must confirm, for it may have been cleared since.
+    fn wptr(&self, hw: &Hw, writeback: &DmaBuffer) -> Result<u32> {
+        if self.number == 0 {
+            let value = writeback.read32(0)?;
+            if !matches!(self.ring.pending(value), Pending::Overflow { .. }) {
+                return Ok(value);
+            }
+        }
+        Ok(hw.read(self.regs.wptr))
+    }
+
+    fn vector(&self, position: u32) -> Result<Vector> {
+        let mut dwords = [0; VECTOR_DWORDS];
+        self.memory
+            .read_dwords(self.ring.dword_index(position) * 4, &mut dwords)?;
+        Ok(Vector::decode(&dwords))
+    }
+}
+
+/// The interrupt handler of one GPU.
+#[pin_data]
+pub(crate) struct Ih {
+    access: Arc<Access>,
+    #[pin]
+    rings: Mutex<Rings>,
+    #[pin]
+    sink: Mutex<Option<Arc<dyn IrqSink>>>,
+    counters: Counters,
+}
+
+/// All rings and where ring 0's write pointer is written back.
+struct Rings {
+    rings: KVec<RingState>,
+    writeback: DmaBuffer,
+}
+
+impl Ih {
+    /// Allocates the rings.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(access: &Arc<Access>, hw: &Hw) -> Result<Arc<Self>> {
+        let mut rings = KVec::new();
+        for number in 0..hw.asic().ih.rings {
+            rings.push(RingState::new(hw, number)?, GFP_KERNEL)?;
+        }
+        let writeback = DmaBuffer::new(hw.dev(), dma::PAGE)?;
+        Arc::pin_init(
+            try_pin_init!(Self {
+                access: access.clone(),
+                rings <- new_mutex!(Rings { rings, writeback }, "rkfd_ih_rings"),
+                sink <- new_mutex!(None, "rkfd_ih_sink"),
+                counters: Counters::default(),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Programs the rings and lets them run; the interrupt must be attached before. `dummy_page` is
+    /// a page of system memory that the block may read.
+    pub(super) fn start(&self, hw: &Hw, dummy_page: u64) {
+        let layout = &hw.asic().ih;
+        let state = self.rings.lock();
+        for ring in &state.rings {
+            ring.disable(hw);
+        }
+        nbio::ih_control(hw, dummy_page);
+        if layout.set_chicken {
+            hw.modify(layout.chicken(), |raw| {
+                Chicken::from_raw(raw)
+                    .with(Chicken::MC_SPACE_GPA_ENABLE, 1)
+                    .raw()
+            });
+        }
+        for ring in &state.rings {
+            ring.program(hw, state.writeback.bus_addr());
+        }
+        // Repeated retry faults are filtered until the driver releases the entry.
+        hw.write(
+            osssys::IH_DOORBELL_RETRY_CAM,
+            IhDoorbell::new()
+                .with(IhDoorbell::OFFSET, hw.asic().doorbell.retry_cam().dword())
+                .with(IhDoorbell::ENABLE, 1)
+                .raw(),
+        );
+        hw.modify(layout.retry_int_cam_cntl(), |raw| {
+            RetryIntCamCntl::from_raw(raw)
+                .with(RetryIntCamCntl::ENABLE, 1)
+                .raw()
+        });
+        for ring in &state.rings {
+            ring.enable(hw);
+        }
+    }
+
+    /// Stops the rings; the interrupt must be detached before.
+    pub(super) fn stop(&self, hw: &Hw) {
+        let state = self.rings.lock();
+        for ring in &state.rings {
+            ring.disable(hw);
+        }
+        hw.modify(hw.asic().ih.retry_int_cam_cntl(), |raw| {
+            RetryIntCamCntl::from_raw(raw)
+                .with(RetryIntCamCntl::ENABLE, 0)
+                .raw()
+        });
+    }
+
+    /// Sets or removes who is told.
+    ///
+    /// When this returns, the previous sink is not called any more.
+    pub(crate) fn set_sink(&self, sink: Option<Arc<dyn IrqSink>>) {
+        // The ring lock is held during delivery, so taking it waits for a pass to end.
+        let rings = self.rings.lock();
+        let old = core::mem::replace(&mut *self.sink.lock(), sink);
+        drop(rings);
+        drop(old);
+    }
+
+    /// What was seen so far.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Read positions of the rings, in bytes.
+    pub(crate) fn positions(&self) -> [u32; 3] {
+        let mut positions = [0; 3];
+        for (to, ring) in positions.iter_mut().zip(&self.rings.lock().rings) {
+            *to = ring.rptr;
+        }
+        positions
+    }
+
+    /// Drains all rings.
+    fn drain(&self, hw: &Hw) {
+        let mut state = self.rings.lock();
+        let sink = self.sink.lock().clone();
+        let Rings { rings, writeback } = &mut *state;
+        for ring in rings.iter_mut() {
+            if let Err(e) = self.drain_ring(hw, ring, writeback, sink.as_deref()) {
+                dev_limited!(
+                    dev_err,
+                    hw.dev(),
+                    "interrupt ring {} cannot be read: {:?}\n",
+                    ring.number,
+                    e
+                );
+            }
+        }
+    }
+
+    fn drain_ring(
+        &self,
+        hw: &Hw,
+        ring: &mut RingState,
+        writeback: &DmaBuffer,
+        sink: Option<&dyn IrqSink>,
+    ) -> Result {
+        for _ in 0..MAX_ROUNDS {
+            let wptr = ring.wptr(hw, writeback)?;
+            if hw.is_lost() {
+                return Err(EIO);
+            }
+            let end = match ring.ring.pending(wptr) {
+                Pending::UpTo(end) => end,
+                Pending::Overflow { restart, end } => {
+                    self.counters.overflows.inc();
+                    dev_limited!(
+                        dev_warn,
+                        hw.dev(),
+                        "interrupt ring {} overflowed: read {:#x}, written {:#x}\n",
+                        ring.number,
+                        ring.rptr,
+                        end
+                    );
+                    ring.rptr = restart;
+                    ring.clear_overflow(hw);
+                    end
+                }
+                Pending::Bad(raw) => {
+                    self.counters.bad_pointers.inc();
+                    dev_limited!(
+                        dev_err,
+                        hw.dev(),
+                        "interrupt ring {} reports write pointer {:#x}\n",
+                        ring.number,
+                        raw
+                    );
+                    hw.check_alive()?;
+                    return Ok(());
+                }
+            };
+            if end == ring.rptr {
+                return Ok(());
+            }
+            // The vectors were written before the pointer that was just read.
+            dma::read_barrier();
+            for _ in 0..ring.ring.count(ring.rptr, end) {
+                let vector = ring.vector(ring.rptr)?;
+                self.deliver(hw, ring.number, &vector, sink);
+                ring.rptr = ring.ring.next(ring.rptr);
+            }
+            hw.doorbell32(ring.doorbell.byte(), ring.rptr);
+        }
+        Ok(())
+    }
+
+    fn deliver(&self, hw: &Hw, ring: usize, vector: &Vector, sink: Option<&dyn IrqSink>) {
+        let count = &self.counters;
+        if let Some(counter) = count.vectors.get(ring) {
+            counter.inc();
+        }
+        let event = vector.event();
+        if let Event::Fault(fault) = event {
+            self.deliver_fault(hw, vector, fault, sink);
+            return;
+        }
+        let user = vector.pasid != 0 && hw.asic().owns_vmid(u32::from(vector.vmid));
+        let pasid = vector.pasid;
+        match event {
+            Event::EndOfPipe { context, .. } if user => {
+                count.eop.inc();
+                // On ASICs whose EOP packets of kernel origin carry context 0, KFD ignores it.
+                if let (Some(sink), true) = (sink, context != 0) {
+                    sink.eop(pasid, context);
+                }
+            }
+            Event::SdmaTrap { context, .. } if pasid != 0 => {
+                count.sdma_trap.inc();
+                if let Some(sink) = sink {
+                    sink.sdma_trap(pasid, context);
+                }
+            }
+            Event::Sq(data) if user => {
+                count.sq.inc();
+                if let Some(sink) = sink {
+                    sink.sq(pasid, data);
+                }
+            }
+            Event::BadPacket { .. } => {
+                count.bad_opcode.inc();
+                dev_limited!(
+                    dev_warn,
+                    hw.dev(),
+                    "a queue stopped at a bad packet: {}\n",
+                    format_args!("{vector}")
+                );
+                if let (Some(sink), true) = (sink, user) {
+                    sink.bad_opcode(pasid, vector.data[0]);
+                }
+            }
+            Event::PrivilegedRegister(_)
+            | Event::PrivilegedInstruction(_)
+            | Event::SdmaOther { .. }
+            | Event::SdmaPoison(_)
+            | Event::VmPoison => {
+                count.other.inc();
+                dev_limited!(
+                    dev_warn,
+                    hw.dev(),
+                    "interrupt: {}\n",
+                    format_args!("{vector}")
+                );
+            }
+            Event::EndOfPipe { .. } | Event::Sq(_) | Event::SdmaTrap { .. } => {
+                count.foreign.inc();
+            }
+            Event::OtherRing(_)
+            | Event::KiqFence
+            | Event::QueryStatus(_)
+            | Event::UnattachedDoorbell
+            | Event::Unknown
+            | Event::Fault(_) => count.other.inc(),
+        }
+    }
+
+    fn deliver_fault(&self, hw: &Hw, vector: &Vector, fault: Fault, sink: Option<&dyn IrqSink>) {
+        let hub = match fault.hub {
+            Hub::Gfx => &hw.asic().gfxhub,
+            Hub::Mm => &hw.asic().mmhub,
+        };
+        if fault.retry {
+            self.counters.retry_faults.inc();
+        } else {
+            self.counters.faults.inc();
+            let status = hub::take_fault_status(hw, hub);
+            let client = status.and_then(|s| {
+                gfxhub_client(s.get(crate::hw::regs::hub::FaultStatus::CID))
+                    .filter(|_| fault.hub == Hub::Gfx)
+            });
+            dev_limited!(
+                dev_err,
+                hw.dev(),
+                "{} fault at {:#x}: PASID {} VMID {} {}{}{}from {} (status {:#010x})\n",
+                hub.name,
+                fault.address,
+                vector.pasid,
+                vector.vmid,
+                if fault.read { "read " } else { "" },
+                if fault.write { "write " } else { "" },
+                if fault.execute { "execute " } else { "" },
+                client.unwrap_or("unknown client"),
+                status.map_or(0, |s| s.raw())
+            );
+        }
+        if vector.pasid == 0 {
+            self.counters.foreign.inc();
+        } else if let Some(sink) = sink {
+            sink.vm_fault(&VmFault {
+                pasid: vector.pasid,
+                vmid: vector.vmid,
+                timestamp: vector.timestamp,
+                fault,
+            });
+        }
+        if fault.retry {
+            // The access is replayed by itself; releasing the entry lets it be reported again.
+            hw.doorbell32(
+                hw.asic().doorbell.retry_cam().byte(),
+                u32::from(fault.cam_index),
+            );
+        }
+    }
+}
+
+impl irq::Handler for Ih {
+    fn handle(&self) {
+        self.counters.interrupts.inc();
+        let Some(hw) = self.access.enter() else {
+            return;
+        };
+        if !hw.is_lost() {
+            self.drain(&hw);
+        }
+    }
+}
+
+const _: () = assert!(VECTOR_BYTES as usize == VECTOR_DWORDS * 4, "a vector is whole dwords");

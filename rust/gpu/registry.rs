@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! All live GPUs, and who wants to hear of them.
+//!
+//! Lock order: [`Registry::observers`] is held while observers are told and comes before everything
+//! that they lock; [`Registry::gpus`] and [`Registry::ids`] are innermost.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
+
+use super::Gpu;
+
+/// Told of GPUs that come and go.
+pub(crate) trait GpuObserver: Send + Sync {
+    /// `gpu` works and was listed. Also called for the GPUs that are there when the observer comes.
+    fn added(&self, gpu: &Arc<Gpu>);
+    /// `gpu` is about to go and is not listed any more. When this returns, the observer makes no
+    /// new use of it.
+    fn removing(&self, gpu: &Arc<Gpu>);
+}
+
+/// The list of live GPUs.
+#[pin_data]
+pub(crate) struct Registry {
+    #[pin]
+    observers: Mutex<KVec<Arc<dyn GpuObserver>>>,
+    #[pin]
+    gpus: Mutex<KVec<Arc<Gpu>>>,
+    #[pin]
+    ids: Mutex<KVec<u32>>,
+}
+
+impl Registry {
+    /// An empty list.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                observers <- new_mutex!(KVec::new(), "rkfd_observers"),
+                gpus <- new_mutex!(KVec::new(), "rkfd_gpus"),
+                ids <- new_mutex!(KVec::new(), "rkfd_gpu_ids"),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The GPU with the given id.
+    pub(crate) fn find(&self, id: u32) -> Option<Arc<Gpu>> {
+        self.gpus.lock().iter().find(|gpu| gpu.id() == id).cloned()
+    }
+
+    /// Calls `f` for every GPU in the order of probing, without a lock held.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<Gpu>)) -> Result {
+        let gpus = self.snapshot()?;
+        for gpu in &gpus {
+            f(gpu);
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<KVec<Arc<Gpu>>> {
+        let gpus = self.gpus.lock();
+        let mut copy = KVec::with_capacity(gpus.len(), GFP_KERNEL)?;
+        for gpu in gpus.iter() {
+            copy.push(gpu.clone(), GFP_KERNEL)?;
+        }
+        Ok(copy)
+    }
+
+    /// Adds an observer and tells it of the GPUs that are there.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn observe(&self, observer: Arc<dyn GpuObserver>) -> Result {
+        let mut observers = self.observers.lock();
+        observers.reserve(1, GFP_KERNEL)?;
+        self.for_each(|gpu| observer.added(gpu))?;
+        observers.push(observer, GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// Removes an observer; it is not called any more when this returns.
+    pub(crate) fn unobserve(&self, observer: &Arc<dyn GpuObserver>) {
+        let mut observers = self.observers.lock();
+        let at = observers.iter().position(|o| Arc::ptr_eq(o, observer));
+        let removed = at.and_then(|i| observers.remove(i).ok());
+        drop(observers);
+        drop(removed);
+    }
+
+    /// Lists a GPU that works and tells the observers.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn add(&self, gpu: &Arc<Gpu>) -> Result {
+        let observers = self.observers.lock();
+        self.gpus.lock().push(gpu.clone(), GFP_KERNEL)?;
+        for observer in observers.iter() {
+            observer.added(gpu);
+        }
+        Ok(())
+    }
+
+    /// Takes a GPU off the list and tells the observers; nothing happens if it is not listed.
+    pub(crate) fn remove(&self, gpu: &Arc<Gpu>) {
+        let observers = self.observers.lock();
+        let mut gpus = self.gpus.lock();
+        let at = gpus.iter().position(|g| Arc::ptr_eq(g, gpu));
+        let removed = at.and_then(|i| gpus.remove(i).ok());
+        drop(gpus);
+        if removed.is_some() {
+            for observer in observers.iter() {
+                observer.removing(gpu);
+            }
+        }
+    }
+
+    /// Reserves the id that `seed` stands for, or the next free one.
+    ///
+    /// The same device in the same slot gets the same id after a reload; two devices never share
+    /// one. Ids are 1 to 65535.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if all are taken, `ENOMEM`.
+    pub(crate) fn reserve_id(self: &Arc<Self>, seed: u32) -> Result<GpuId> {
+        let mut ids = self.ids.lock();
+        let fold = |n: u32| 1 + n % 0xffff;
+        let id = (0..0xffff)
+            .map(|n| fold(seed.wrapping_add(n)))
+            .find(|id| !ids.contains(id))
+            .ok_or(ENOSPC)?;
+        ids.push(id, GFP_KERNEL)?;
+        Ok(GpuId {
+            id,
+            registry: self.clone(),
+        })
+    }
+}
+
+/// A reserved id; dropping frees it.
+pub(crate) struct GpuId {
+    id: u32,
+    registry: Arc<Registry>,
+}
+
+impl GpuId {
+    /// The id.
+    pub(crate) fn get(&self) -> u32 {
+        self.id
+    }
+}
+
+impl Drop for GpuId {
+    fn drop(&mut self) {
+        self.registry.ids.lock().retain(|id| *id != self.id);
+    }
+}
