@@ -209,6 +209,8 @@ pub(crate) struct AsicDesc {
     pub(crate) num_xcc: u32,
     /// Wave save area.
     pub(crate) cwsr: cwsr::Sizes,
+    /// Largest save area that CP_HQD_CTX_SAVE_SIZE names: field [24:12], or [26:12] from gfx90a on.
+    pub(crate) cwsr_max: u32,
     /// Figures of the topology.
     pub(crate) topology: TopologyFigures,
     /// Reset by a message to the power controller; otherwise by the security processor.
@@ -430,6 +432,7 @@ pub(crate) static GFX906: AsicDesc = AsicDesc {
     shader: GFX906_SHADER,
     num_xcc: 1,
     cwsr: cwsr_of(&GFX906_SHADER, 1),
+    cwsr_max: 0x01FF_F000,
     topology: TopologyFigures {
         name: "vega20",
         engine_clock_mhz: 1725,
@@ -523,6 +526,7 @@ pub(crate) static GFX90A: AsicDesc = AsicDesc {
     shader: GFX90A_SHADER,
     num_xcc: 1,
     cwsr: cwsr_of(&GFX90A_SHADER, 1),
+    cwsr_max: 0x07FF_F000,
     topology: TopologyFigures {
         name: "aldebaran",
         engine_clock_mhz: 1700,
