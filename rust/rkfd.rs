@@ -11,6 +11,9 @@ mod driver;
 mod gpu;
 mod hw;
 mod kapi;
+#[cfg(CONFIG_KUNIT = "y")]
+mod tests;
+mod vm;
 
 kernel::prelude::module! {
     type: driver::RkfdModule,

@@ -1,0 +1,922 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Page tables against a simulated VRAM and an independent walker.
+//!
+//! The walker decodes raw entries with bit positions of its own, as the hardware contract gives
+//! them, so that an encoding error cannot cancel out.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
+
+use crate::{
+    hw::pte::{
+        Access,
+        Flavour,
+        Level,
+        Mtype,
+        PageAttrs,
+        Place, //
+    },
+    vm::pt::{
+        Need,
+        Reserve,
+        Run,
+        Store,
+        Tree,
+        HUGE,
+        PAGE,
+        VA_END, //
+    },
+};
+
+/// Where the simulated VRAM lies.
+const VRAM: u64 = 0x12_0000_0000;
+/// Content of a table that is not allocated: V, S, no access, no such address.
+const POISON: u64 = 0xdead_dead_dead_d003;
+const FLAVOURS: [Flavour; 2] = [Flavour::Plain, Flavour::TranslateFurther];
+
+/// Simulated VRAM.
+#[derive(Default)]
+struct State {
+    /// 512 words per block.
+    words: KVVec<u64>,
+    free: KVVec<usize>,
+    /// Blocks written since the last publish.
+    dirty: KVVec<bool>,
+    /// Allocations to allow before `ENOMEM`.
+    budget: usize,
+    live: usize,
+    written: usize,
+    /// Entries written that point to a table whose content was not published.
+    early_links: usize,
+}
+
+#[pin_data]
+struct Sim {
+    #[pin]
+    state: Mutex<State>,
+}
+
+struct Block {
+    sim: Arc<Sim>,
+    index: usize,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let mut state = self.sim.state.lock();
+        let words = state.words.iter_mut();
+        for word in words.skip(self.index * 512).take(512) {
+            *word = POISON;
+        }
+        let _ = state.free.push(self.index, GFP_KERNEL);
+        state.live -= 1;
+    }
+}
+
+struct SimStore(Arc<Sim>);
+
+impl SimStore {
+    fn new() -> Result<Self> {
+        let state = State {
+            budget: usize::MAX,
+            ..State::default()
+        };
+        let sim = Arc::pin_init(
+            try_pin_init!(Sim {
+                state <- new_mutex!(state),
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        Ok(Self(sim))
+    }
+
+    fn live(&self) -> usize {
+        self.0.state.lock().live
+    }
+
+    fn written(&self) -> usize {
+        self.0.state.lock().written
+    }
+
+    fn early_links(&self) -> usize {
+        self.0.state.lock().early_links
+    }
+
+    fn set_budget(&self, allocations: usize) {
+        self.0.state.lock().budget = allocations;
+    }
+
+    /// The word at a physical address, if it lies in the VRAM.
+    fn word(&self, pa: u64) -> Option<u64> {
+        let index = usize::try_from(pa.checked_sub(VRAM)? / 8).ok()?;
+        self.0.state.lock().words.get(index).copied()
+    }
+}
+
+impl Store for SimStore {
+    type Block = Block;
+
+    fn alloc(&self) -> Result<Block> {
+        let mut state = self.0.state.lock();
+        state.budget = state.budget.checked_sub(1).ok_or(ENOMEM)?;
+        let index = match state.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = state.dirty.len();
+                state.words.extend_with(512, POISON, GFP_KERNEL)?;
+                state.dirty.push(false, GFP_KERNEL)?;
+                index
+            }
+        };
+        state.live += 1;
+        Ok(Block {
+            sim: self.0.clone(),
+            index,
+        })
+    }
+
+    fn write(&self, block: &Block, first: usize, entries: &[u64]) {
+        let mut state = self.0.state.lock();
+        if let Some(dirty) = state.dirty.get_mut(block.index) {
+            *dirty = true;
+        }
+        state.written += entries.len();
+        for (offset, entry) in entries.iter().enumerate() {
+            // Ordinary pages of the tests lie below `VRAM`.
+            let pa = entry & 0xffff_ffff_f000;
+            if entry & 1 != 0 && pa >= VRAM {
+                // CAST: The simulated VRAM is small.
+                let target = ((pa - VRAM) / PAGE) as usize;
+                if state.dirty.get(target) == Some(&true) {
+                    state.early_links += 1;
+                }
+            }
+            if let Some(word) = state.words.get_mut(block.index * 512 + first + offset) {
+                *word = *entry;
+            }
+        }
+    }
+
+    fn publish(&self) {
+        for dirty in self.0.state.lock().dirty.iter_mut() {
+            *dirty = false;
+        }
+    }
+
+    fn pa(block: &Block) -> u64 {
+        VRAM + block.index as u64 * PAGE
+    }
+}
+
+/// What the hardware would find at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    pa: u64,
+    flags: u64,
+    fragment: u32,
+    huge: bool,
+}
+
+/// Walks raw tables as the contract says the hardware does.
+fn walk(store: &SimStore, root: u64, flavour: Flavour, va: u64) -> Result<Option<Found>> {
+    let further = flavour == Flavour::TranslateFurther;
+    let mut table = root;
+    for (level, shift) in [39u32, 30, 21, 12].into_iter().enumerate() {
+        let index = (va >> shift) & 511;
+        let entry = store.word(table + index * 8).ok_or(EIO)?;
+        if entry == POISON {
+            return Err(EFAULT);
+        }
+        if entry & 1 == 0 {
+            return Ok(None);
+        }
+        let is_page = match (level, further) {
+            (3, _) => true,
+            (2, true) => entry & (1 << 56) == 0,
+            _ => entry & (1 << 54) != 0,
+        };
+        if !is_page {
+            if level == 1 && further && entry >> 59 != 9 {
+                return Err(EPROTO);
+            }
+            if entry & 2 != 0 {
+                return Err(EPROTO);
+            }
+            table = entry & 0xffff_ffff_ffc0;
+            continue;
+        }
+        if level < 2 {
+            return Err(EPROTO);
+        }
+        if level == 2 && further && entry & (1 << 54) != 0 {
+            return Err(EPROTO);
+        }
+        let offset = va & ((1 << shift) - 1) & !(PAGE - 1);
+        return Ok(Some(Found {
+            pa: (entry & 0xffff_ffff_f000) + offset,
+            flags: entry & 0x0600_0000_0000_007f,
+            fragment: ((entry >> 7) & 31) as u32,
+            huge: level == 2,
+        }));
+    }
+    Err(EIO)
+}
+
+const RW: PageAttrs = PageAttrs {
+    place: Place::System { snooped: true },
+    access: Access::RW,
+    mtype: Mtype::Uc,
+    fragment: 0,
+};
+/// V, S, C, R, W, MTYPE UC.
+const RW_FLAGS: u64 = 0x0600_0000_0000_0067;
+
+const RX: PageAttrs = PageAttrs {
+    place: Place::Vram,
+    access: Access {
+        read: true,
+        write: false,
+        execute: true,
+    },
+    mtype: Mtype::Rw,
+    fragment: 0,
+};
+/// V, X, R, MTYPE RW.
+const RX_FLAGS: u64 = 0x0200_0000_0000_0031;
+
+/// A tree in its simulated VRAM.
+struct Bench {
+    store: SimStore,
+    tree: Tree<Block>,
+    flavour: Flavour,
+    /// Whether the last update asked for a TLB flush.
+    stale: bool,
+}
+
+impl Bench {
+    fn new(flavour: Flavour) -> Result<Self> {
+        let store = SimStore::new()?;
+        let tree = Tree::new(&store, flavour)?;
+        Ok(Self {
+            store,
+            tree,
+            flavour,
+            stale: false,
+        })
+    }
+
+    fn need(&self, va: u64, runs: &[Run]) -> Need {
+        self.tree.missing(va, runs)
+    }
+
+    fn map(&mut self, va: u64, runs: &[Run], attrs: PageAttrs) -> Result {
+        let mut reserve = Reserve::new();
+        reserve.fill(&self.store, self.flavour, self.tree.missing(va, runs))?;
+        let changed = self.tree.map(&self.store, &mut reserve, va, runs, attrs)?;
+        // What `missing` counted is exactly what was used.
+        for level in [Level::Ptb, Level::Pdb0, Level::Pdb1] {
+            if reserve.len(level) != 0 {
+                return Err(E2BIG);
+            }
+        }
+        self.stale = changed.stale;
+        Ok(())
+    }
+
+    fn unmap(&mut self, va: u64, len: u64) -> Result {
+        let mut reserve = Reserve::new();
+        reserve.fill(
+            &self.store,
+            self.flavour,
+            self.tree.missing_for_unmap(va, len),
+        )?;
+        let changed = self.tree.unmap(&self.store, &mut reserve, va, len)?;
+        self.stale = changed.stale;
+        Ok(())
+    }
+
+    fn at(&self, va: u64) -> Result<Option<Found>> {
+        walk(
+            &self.store,
+            SimStore::pa(self.tree.root()),
+            self.flavour,
+            va,
+        )
+    }
+
+    fn pa(&self, va: u64) -> Result<Option<u64>> {
+        Ok(self.at(va)?.map(|found| found.pa))
+    }
+
+    /// Tables by level, leaves first.
+    fn tables(&self) -> [usize; 4] {
+        [Level::Ptb, Level::Pdb0, Level::Pdb1, Level::Pdb2].map(|level| self.tree.tables(level))
+    }
+}
+
+fn run(addr: u64, len: u64) -> [Run; 1] {
+    [Run { addr, len }]
+}
+
+/// Repeatable pseudo-random numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+#[kunit_tests(rkfd_vm_page_table)]
+mod cases {
+    use super::*;
+
+    #[test]
+    fn empty_tree_is_one_table_that_maps_nothing() -> Result {
+        for flavour in FLAVOURS {
+            let bench = Bench::new(flavour)?;
+            assert_eq!(bench.tables(), [0, 0, 0, 1]);
+            assert_eq!(bench.store.live(), 1);
+            for va in [0, 0x10000, HUGE, 1 << 39, VA_END - PAGE] {
+                assert!(bench.at(va)?.is_none());
+                assert!(bench.tree.lookup(va).is_none());
+            }
+            assert!(bench.tree.lookup(VA_END).is_none());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn single_page_has_its_address_and_flags() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(0x7000_1234_5000, &run(0x8_7654_3000, PAGE), RW)?;
+            assert!(!bench.stale);
+            let found = bench.at(0x7000_1234_5000)?.ok_or(ENOENT)?;
+            assert_eq!(found.pa, 0x8_7654_3000);
+            assert_eq!(found.flags, RW_FLAGS);
+            assert_eq!(found.fragment, 0);
+            assert!(!found.huge);
+            assert!(bench.at(0x7000_1234_4000)?.is_none());
+            assert!(bench.at(0x7000_1234_6000)?.is_none());
+            assert_eq!(bench.tables(), [1, 1, 1, 1]);
+            assert_eq!(bench.store.live(), 4);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn local_memory_flags() -> Result {
+        let mut bench = Bench::new(Flavour::TranslateFurther)?;
+        bench.map(0x20_0000, &run(0x40_0000, HUGE), RX)?;
+        let found = bench.at(0x20_0000)?.ok_or(ENOENT)?;
+        assert_eq!(found.flags, RX_FLAGS);
+        Ok(())
+    }
+
+    #[test]
+    fn two_mebibytes_take_one_directory_entry() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(7 * HUGE, &run(3 * HUGE, HUGE), RX)?;
+            assert_eq!(bench.tables(), [0, 1, 1, 1]);
+            let found = bench.at(7 * HUGE + 0x12_3000)?.ok_or(ENOENT)?;
+            assert_eq!(found.pa, 3 * HUGE + 0x12_3000);
+            assert!(found.huge);
+            assert!(bench.at(8 * HUGE)?.is_none());
+            assert!(bench.at(7 * HUGE - PAGE)?.is_none());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn misaligned_physical_address_needs_small_pages() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(7 * HUGE, &run(3 * HUGE + PAGE, HUGE), RX)?;
+            assert_eq!(bench.tables(), [1, 1, 1, 1]);
+            for page in 0..512 {
+                let found = bench.at(7 * HUGE + page * PAGE)?.ok_or(ENOENT)?;
+                assert_eq!(found.pa, 3 * HUGE + (page + 1) * PAGE);
+                assert!(!found.huge);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn misaligned_start_mixes_page_sizes() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            // Head of one page, two huge pages, tail of two pages.
+            let va = 5 * HUGE - PAGE;
+            let pa = 9 * HUGE - PAGE;
+            bench.map(va, &run(pa, 2 * HUGE + 3 * PAGE), RW)?;
+            assert_eq!(bench.tables(), [2, 1, 1, 1]);
+            for page in 0..2 * 512 + 3 {
+                let found = bench.at(va + page * PAGE)?.ok_or(ENOENT)?;
+                assert_eq!(found.pa, pa + page * PAGE);
+                assert_eq!(found.huge, (1..1025).contains(&page));
+            }
+            assert!(bench.at(va - PAGE)?.is_none());
+            assert!(bench.at(7 * HUGE + 2 * PAGE)?.is_none());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn scattered_runs_follow_each_other() -> Result {
+        let mut bench = Bench::new(Flavour::TranslateFurther)?;
+        let runs = [
+            Run {
+                addr: 0x9000,
+                len: PAGE,
+            },
+            Run {
+                addr: 0x3000,
+                len: 2 * PAGE,
+            },
+            Run {
+                addr: 0x7_0000,
+                len: PAGE,
+            },
+        ];
+        bench.map(0x10_0000, &runs, RW)?;
+        for (page, pa) in [0x9000, 0x3000, 0x4000, 0x7_0000].into_iter().enumerate() {
+            assert_eq!(bench.pa(0x10_0000 + page as u64 * PAGE)?, Some(pa));
+        }
+        assert!(bench.at(0x10_4000)?.is_none());
+        assert_eq!(bench.tables(), [1, 1, 1, 1]);
+        Ok(())
+    }
+
+    #[test]
+    fn ranges_may_cross_every_directory_boundary() -> Result {
+        for flavour in FLAVOURS {
+            for boundary in [HUGE, 1 << 30, 1 << 39] {
+                let mut bench = Bench::new(flavour)?;
+                let va = boundary - PAGE;
+                bench.map(va, &run(0x5000, 2 * PAGE), RW)?;
+                assert_eq!(bench.pa(va)?, Some(0x5000));
+                assert_eq!(bench.pa(boundary)?, Some(0x6000));
+                let want = match boundary {
+                    HUGE => [2, 1, 1, 1],
+                    0x4000_0000 => [2, 2, 1, 1],
+                    _ => [2, 2, 2, 1],
+                };
+                assert_eq!(bench.tables(), want);
+                bench.unmap(va, 2 * PAGE)?;
+                assert_eq!(bench.tables(), [0, 0, 0, 1]);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn last_page_of_the_address_space_can_be_mapped() -> Result {
+        let mut bench = Bench::new(Flavour::Plain)?;
+        bench.map(VA_END - PAGE, &run(0x1000, PAGE), RW)?;
+        assert_eq!(bench.pa(VA_END - PAGE)?, Some(0x1000));
+        bench.unmap(VA_END - PAGE, PAGE)?;
+        assert_eq!(bench.tables(), [0, 0, 0, 1]);
+        Ok(())
+    }
+
+    #[test]
+    fn unmap_returns_every_table() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            for i in 0..5u64 {
+                bench.map((i << 39) + 0x20_1000, &run(0x1000, HUGE + PAGE), RW)?;
+            }
+            assert_eq!(bench.tables(), [10, 5, 5, 1]);
+            assert_eq!(bench.store.live(), 21);
+            for i in 0..5u64 {
+                bench.unmap((i << 39) + 0x20_1000, HUGE + PAGE)?;
+                assert!(bench.stale);
+            }
+            assert_eq!(bench.tables(), [0, 0, 0, 1]);
+            assert_eq!(bench.store.live(), 1);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn retired_tables_live_until_the_caller_lets_go() -> Result {
+        let mut bench = Bench::new(Flavour::TranslateFurther)?;
+        bench.map(0x20_0000, &run(0x1000, PAGE), RW)?;
+        let changed = bench
+            .tree
+            .unmap(&bench.store, &mut Reserve::new(), 0x20_0000, PAGE)?;
+        assert!(changed.stale);
+        assert_eq!(changed.retired.len(), 3);
+        assert_eq!(bench.tables(), [0, 0, 0, 1]);
+        // Still allocated: the GPU may walk them until the TLB is flushed.
+        assert_eq!(bench.store.live(), 4);
+        drop(changed);
+        assert_eq!(bench.store.live(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn unmap_of_nothing_changes_nothing() -> Result {
+        let mut bench = Bench::new(Flavour::Plain)?;
+        bench.map(0x20_0000, &run(0x1000, PAGE), RW)?;
+        let written = bench.store.written();
+        bench.unmap(0x20_1000, 511 * PAGE)?;
+        assert!(!bench.stale);
+        bench.unmap(0x40_0000, VA_END - 0x40_0000)?;
+        assert!(!bench.stale);
+        assert_eq!(bench.pa(0x20_0000)?, Some(0x1000));
+        assert_eq!(bench.tables(), [1, 1, 1, 1]);
+        // The first call rewrites at most what it was asked to clear.
+        assert!(bench.store.written() - written <= 511);
+        Ok(())
+    }
+
+    #[test]
+    fn unmap_of_everything_at_once() -> Result {
+        let mut bench = Bench::new(Flavour::TranslateFurther)?;
+        bench.map(0, &run(0, 3 * HUGE), RW)?;
+        bench.map(1 << 40, &run(0x1000, 3 * PAGE), RW)?;
+        bench.map(VA_END - HUGE, &run(0, HUGE), RW)?;
+        bench.unmap(0, VA_END)?;
+        assert!(bench.stale);
+        assert_eq!(bench.tables(), [0, 0, 0, 1]);
+        assert_eq!(bench.store.live(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn partial_unmap_splits_a_huge_page() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(4 * HUGE, &run(6 * HUGE, HUGE), RX)?;
+            assert_eq!(bench.tables(), [0, 1, 1, 1]);
+            bench.unmap(4 * HUGE + 100 * PAGE, 50 * PAGE)?;
+            assert!(bench.stale);
+            assert_eq!(bench.tables(), [1, 1, 1, 1]);
+            for page in 0..512 {
+                let found = bench.at(4 * HUGE + page * PAGE)?;
+                if (100..150).contains(&page) {
+                    assert!(found.is_none());
+                } else {
+                    let found = found.ok_or(ENOENT)?;
+                    assert_eq!(found.pa, 6 * HUGE + page * PAGE);
+                    assert_eq!(found.flags, RX_FLAGS);
+                }
+            }
+            bench.unmap(4 * HUGE, HUGE)?;
+            assert_eq!(bench.tables(), [0, 0, 0, 1]);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn unmap_may_cut_two_huge_pages() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(4 * HUGE, &run(0, 3 * HUGE), RX)?;
+            let need = bench
+                .tree
+                .missing_for_unmap(5 * HUGE - PAGE, HUGE + 2 * PAGE);
+            assert_eq!(need, Need([2, 0, 0]));
+            bench.unmap(5 * HUGE - PAGE, HUGE + 2 * PAGE)?;
+            assert_eq!(bench.tables(), [2, 1, 1, 1]);
+            assert_eq!(bench.pa(5 * HUGE - 2 * PAGE)?, Some(HUGE - 2 * PAGE));
+            assert!(bench.at(5 * HUGE - PAGE)?.is_none());
+            assert!(bench.at(5 * HUGE)?.is_none());
+            assert!(bench.at(6 * HUGE)?.is_none());
+            assert_eq!(bench.pa(6 * HUGE + PAGE)?, Some(2 * HUGE + PAGE));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn cutting_needs_a_reserve() -> Result {
+        let mut bench = Bench::new(Flavour::Plain)?;
+        bench.map(0, &run(0, HUGE), RW)?;
+        let result = bench
+            .tree
+            .unmap(&bench.store, &mut Reserve::new(), PAGE, PAGE);
+        assert_eq!(result.err(), Some(EAGAIN));
+        assert_eq!(bench.pa(PAGE)?, Some(PAGE));
+        assert_eq!(bench.tables(), [0, 1, 1, 1]);
+        Ok(())
+    }
+
+    #[test]
+    fn remap_replaces_and_asks_for_a_flush() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(0x10_0000, &run(0x1000, 4 * PAGE), RW)?;
+            assert!(!bench.stale);
+            bench.map(0x10_1000, &run(0x8000, PAGE), RX)?;
+            assert!(bench.stale);
+            assert_eq!(bench.pa(0x10_0000)?, Some(0x1000));
+            let found = bench.at(0x10_1000)?.ok_or(ENOENT)?;
+            assert_eq!((found.pa, found.flags), (0x8000, RX_FLAGS));
+            assert_eq!(bench.pa(0x10_2000)?, Some(0x3000));
+            assert_eq!(bench.tables(), [1, 1, 1, 1]);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn adjacent_map_needs_no_flush() -> Result {
+        let mut bench = Bench::new(Flavour::TranslateFurther)?;
+        bench.map(0x10_0000, &run(0x1000, 4 * PAGE), RW)?;
+        bench.map(0x10_4000, &run(0x5000, 4 * PAGE), RW)?;
+        assert!(!bench.stale);
+        bench.map(0x40_0000, &run(0x40_0000, HUGE), RW)?;
+        assert!(!bench.stale);
+        Ok(())
+    }
+
+    #[test]
+    fn huge_page_replaces_a_table() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(2 * HUGE + PAGE, &run(0x1000, PAGE), RW)?;
+            assert_eq!(bench.store.live(), 4);
+            bench.map(2 * HUGE, &run(8 * HUGE, HUGE), RX)?;
+            assert!(bench.stale);
+            assert_eq!(bench.tables(), [0, 1, 1, 1]);
+            assert_eq!(bench.store.live(), 3);
+            assert_eq!(bench.pa(2 * HUGE + PAGE)?, Some(8 * HUGE + PAGE));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn small_page_inside_a_huge_one() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(2 * HUGE, &run(8 * HUGE, HUGE), RX)?;
+            assert_eq!(
+                bench.need(2 * HUGE + 7 * PAGE, &run(0x9000, PAGE)),
+                Need([1, 0, 0])
+            );
+            bench.map(2 * HUGE + 7 * PAGE, &run(0x9000, PAGE), RW)?;
+            assert!(bench.stale);
+            assert_eq!(bench.pa(2 * HUGE + 6 * PAGE)?, Some(8 * HUGE + 6 * PAGE));
+            assert_eq!(bench.pa(2 * HUGE + 7 * PAGE)?, Some(0x9000));
+            assert_eq!(bench.pa(2 * HUGE + 8 * PAGE)?, Some(8 * HUGE + 8 * PAGE));
+            assert_eq!(bench.store.early_links(), 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn fragments_follow_the_smallest_alignment() -> Result {
+        // (first page of the VA, first page of the PA, pages, fragment of each page)
+        let cases: [(u64, u64, u64, &[u32]); 6] = [
+            (0, 0, 8, &[3, 3, 3, 3, 3, 3, 3, 3]),
+            (1, 1, 3, &[0, 1, 1]),
+            (0, 1, 4, &[0, 0, 0, 0]),
+            (4, 8, 6, &[2, 2, 2, 2, 1, 1]),
+            (0, 2, 4, &[1, 1, 1, 1]),
+            (6, 6, 2, &[1, 1]),
+        ];
+        for flavour in FLAVOURS {
+            for (va, pa, pages, want) in cases {
+                let mut bench = Bench::new(flavour)?;
+                let va = 0x40_0000 + va * PAGE;
+                bench.map(va, &run(pa * PAGE, pages * PAGE), RW)?;
+                for (page, fragment) in want.iter().enumerate() {
+                    let found = bench.at(va + page as u64 * PAGE)?.ok_or(ENOENT)?;
+                    assert_eq!(found.fragment, *fragment);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn unmap_shrinks_the_fragment_it_cuts() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(0x40_0000, &run(0x10_0000, 16 * PAGE), RW)?;
+            assert_eq!(bench.at(0x40_0000)?.ok_or(ENOENT)?.fragment, 4);
+            bench.unmap(0x40_0000 + 5 * PAGE, PAGE)?;
+            let want: [Option<u32>; 16] = [
+                Some(2),
+                Some(2),
+                Some(2),
+                Some(2),
+                Some(0),
+                None,
+                Some(1),
+                Some(1),
+                Some(3),
+                Some(3),
+                Some(3),
+                Some(3),
+                Some(3),
+                Some(3),
+                Some(3),
+                Some(3),
+            ];
+            for (page, fragment) in want.into_iter().enumerate() {
+                let found = bench.at(0x40_0000 + page as u64 * PAGE)?;
+                assert_eq!(found.map(|found| found.fragment), fragment);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn reserve_is_checked_before_anything_changes() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            let runs = run(0x1000, 2 * PAGE);
+            let va = (1 << 39) - PAGE;
+            assert_eq!(bench.need(va, &runs), Need([2, 2, 2]));
+            let mut reserve = Reserve::new();
+            reserve.fill(&bench.store, flavour, Need([2, 2, 1]))?;
+            let written = bench.store.written();
+            let result = bench.tree.map(&bench.store, &mut reserve, va, &runs, RW);
+            assert_eq!(result.err(), Some(EAGAIN));
+            assert_eq!(bench.store.written(), written);
+            assert_eq!(bench.tables(), [0, 0, 0, 1]);
+            assert_eq!(reserve.len(Level::Ptb), 2);
+            drop(reserve);
+            assert_eq!(bench.store.live(), 1);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn failing_allocation_leaves_no_trace() -> Result {
+        let bench = Bench::new(Flavour::Plain)?;
+        bench.store.set_budget(2);
+        let mut reserve = Reserve::new();
+        let result = reserve.fill(&bench.store, Flavour::Plain, Need([1, 1, 1]));
+        assert_eq!(result, Err(ENOMEM));
+        assert_eq!(bench.store.live(), 3);
+        drop(reserve);
+        assert_eq!(bench.store.live(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn bad_ranges_are_refused() -> Result {
+        let mut bench = Bench::new(Flavour::TranslateFurther)?;
+        let bad: [(u64, u64, u64); 9] = [
+            (0x1001, 0, PAGE),
+            (0x1000, 1, PAGE),
+            (0x1000, 0, PAGE + 1),
+            (0x1000, 0, 0),
+            (VA_END, 0, PAGE),
+            (VA_END - PAGE, 0, 2 * PAGE),
+            (u64::MAX - PAGE + 1, 0, PAGE),
+            (0x1000, 1 << 48, PAGE),
+            (0x1000, u64::MAX - PAGE + 1, PAGE),
+        ];
+        for (va, addr, len) in bad {
+            let runs = run(addr, len);
+            let result = bench
+                .tree
+                .map(&bench.store, &mut Reserve::new(), va, &runs, RW);
+            assert_eq!(result.err(), Some(EINVAL));
+        }
+        for (va, len) in [(1, PAGE), (0, 1), (0, 0), (VA_END, PAGE), (PAGE, VA_END)] {
+            let result = bench.tree.unmap(&bench.store, &mut Reserve::new(), va, len);
+            assert_eq!(result.err(), Some(EINVAL));
+        }
+        assert_eq!(bench.tables(), [0, 0, 0, 1]);
+        Ok(())
+    }
+
+    #[test]
+    fn tables_are_complete_before_they_are_linked() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(0, &run(0, 4 * HUGE), RX)?;
+            bench.unmap(HUGE + PAGE, PAGE)?;
+            bench.map((1 << 39) - PAGE, &run(0x1000, 2 * PAGE), RW)?;
+            assert_eq!(bench.store.early_links(), 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn visit_reports_pages_in_order() -> Result {
+        let mut bench = Bench::new(Flavour::TranslateFurther)?;
+        bench.map(1 << 40, &run(0x5000, PAGE), RX)?;
+        bench.map(HUGE - PAGE, &run(HUGE - PAGE, HUGE + PAGE), RW)?;
+        let mut seen = KVec::new();
+        bench.tree.visit::<Error>(&mut |leaf| {
+            seen.push((leaf.va, leaf.pa, leaf.level), GFP_KERNEL)?;
+            Ok(())
+        })?;
+        assert_eq!(
+            &seen[..],
+            &[
+                (HUGE - PAGE, HUGE - PAGE, Level::Ptb),
+                (HUGE, HUGE, Level::Pdb0),
+                (1 << 40, 0x5000, Level::Ptb),
+            ]
+        );
+        let mut calls = 0;
+        let result = bench.tree.visit(&mut |_| {
+            calls += 1;
+            Err(EINTR)
+        });
+        assert_eq!((result, calls), (Err(EINTR), 1));
+        Ok(())
+    }
+
+    /// Random maps and unmaps over a window across a 512 GiB boundary, checked page by page
+    /// against a plain array after each step.
+    #[test]
+    fn soak() -> Result {
+        const PAGES: usize = 3 * 512;
+        for flavour in FLAVOURS {
+            let base = (1u64 << 39) - HUGE - HUGE / 2;
+            let mut bench = Bench::new(flavour)?;
+            let mut random = Random(0x5eed_0000_0000_0001);
+            let mut want: KVVec<Option<(u64, u64)>> = KVVec::from_elem(None, PAGES, GFP_KERNEL)?;
+            for _ in 0..100 {
+                let first = random.below(PAGES as u64) as usize;
+                let most = if random.below(2) == 0 {
+                    40
+                } else {
+                    PAGES as u64
+                };
+                let count = (1 + random.below(most)).min((PAGES - first) as u64) as usize;
+                let (va, len) = (base + first as u64 * PAGE, count as u64 * PAGE);
+                let mut lost = false;
+                if random.below(3) != 0 {
+                    // Often congruent to the VA modulo 2 MiB, so that huge pages occur.
+                    let pa = match random.below(2) {
+                        0 => 4 * HUGE + va % HUGE,
+                        _ => random.below(1 << 16) * PAGE,
+                    };
+                    let (attrs, flags) = match random.below(2) {
+                        0 => (RW, RW_FLAGS),
+                        _ => (RX, RX_FLAGS),
+                    };
+                    for page in 0..count {
+                        let slot = want.get_mut(first + page).ok_or(EIO)?;
+                        let new = Some((pa + page as u64 * PAGE, flags));
+                        lost |= slot.is_some() && *slot != new;
+                        *slot = new;
+                    }
+                    bench.map(va, &run(pa, len), attrs)?;
+                } else {
+                    for slot in want.iter_mut().skip(first).take(count) {
+                        lost |= slot.take().is_some();
+                    }
+                    bench.unmap(va, len)?;
+                }
+                // A changed or removed translation must never go without a flush.
+                assert!(bench.stale || !lost);
+                check(&bench, base, &want)?;
+            }
+            assert_eq!(bench.store.early_links(), 0);
+            bench.unmap(base, PAGES as u64 * PAGE)?;
+            assert_eq!(bench.tables(), [0, 0, 0, 1]);
+            assert_eq!(bench.store.live(), 1);
+        }
+        Ok(())
+    }
+
+    fn check(bench: &Bench, base: u64, want: &[Option<(u64, u64)>]) -> Result {
+        for (page, want_page) in want.iter().enumerate() {
+            let va = base + page as u64 * PAGE;
+            let found = bench.at(va)?;
+            assert_eq!(found.map(|found| (found.pa, found.flags)), *want_page);
+            let Some(found) = found else { continue };
+            // Every page of the fragment must continue this one, aligned in both spaces.
+            let size = PAGE << found.fragment;
+            let back = va % size;
+            assert_eq!(found.pa % size, back);
+            if !found.huge {
+                assert!(found.fragment <= 9);
+                for at in [va - back, va - back + size - PAGE] {
+                    let index = ((at - base) / PAGE) as usize;
+                    let other = want.get(index).copied().flatten().ok_or(ENOENT)?;
+                    assert_eq!(
+                        other,
+                        (found.pa.wrapping_add(at).wrapping_sub(va), found.flags)
+                    );
+                }
+            }
+        }
+        assert!(bench.at(base - PAGE)?.is_none());
+        assert!(bench.at(base + want.len() as u64 * PAGE)?.is_none());
+        assert_eq!(bench.store.live(), bench.tree.total_tables());
+        Ok(())
+    }
+}

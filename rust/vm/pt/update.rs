@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Changing a page table: map, unmap, split, and the upkeep of fragments.
+
+use kernel::prelude::*;
+
+use super::{
+    leaf,
+    slot,
+    Chain,
+    Leaf,
+    Need,
+    Reserve,
+    Run,
+    Store,
+    Table,
+    Tree,
+    ENTRIES,
+    HUGE,
+    PAGE,
+    VA_END, //
+};
+use crate::hw::pte::{
+    Entry,
+    Flavour,
+    Level,
+    PageAttrs, //
+};
+
+/// Largest fragment written: 2^9 pages, the reach of a whole PTB.
+const MAX_FRAGMENT: u32 = 9;
+
+/// First address that does not fit an entry.
+const ADDR_END: u64 = 1 << 48;
+
+/// What an update leaves to do.
+#[must_use = "stale translations may be cached until the TLB is invalidated"]
+pub(crate) struct Changed<B> {
+    /// Entries that the GPU may have cached were changed or removed: the TLB must be invalidated
+    /// before memory that they named, or `retired`, is used for anything else.
+    pub(crate) stale: bool,
+    /// Tables that left the tree.
+    pub(crate) retired: Chain<B>,
+}
+
+impl<B> Changed<B> {
+    fn new() -> Self {
+        Self {
+            stale: false,
+            retired: Chain::new(),
+        }
+    }
+}
+
+/// A part of a mapping that lies within one PDB0 entry.
+struct Piece {
+    va: u64,
+    addr: u64,
+    len: u64,
+}
+
+impl Piece {
+    /// Whether one entry of a PDB0 can map it.
+    fn is_huge(&self) -> bool {
+        self.len == HUGE && self.addr % HUGE == 0
+    }
+}
+
+/// Cuts `runs`, laid out from `va` on, at multiples of [`HUGE`].
+fn pieces(va: u64, runs: &[Run]) -> impl Iterator<Item = Piece> + '_ {
+    let mut va = va;
+    let mut runs = runs.iter().copied();
+    let mut run = Run { addr: 0, len: 0 };
+    core::iter::from_fn(move || {
+        while run.len == 0 {
+            run = runs.next()?;
+        }
+        let len = run.len.min(HUGE - va % HUGE);
+        let piece = Piece {
+            va,
+            addr: run.addr,
+            len,
+        };
+        va += len;
+        run.addr += len;
+        run.len -= len;
+        Some(piece)
+    })
+}
+
+/// Checks that `runs` from `va` on are whole pages inside the address space.
+fn check(va: u64, runs: &[Run]) -> Result {
+    let mut end = va;
+    for run in runs {
+        if run.len == 0 || run.len % PAGE != 0 || run.addr % PAGE != 0 {
+            return Err(EINVAL);
+        }
+        if run.addr.checked_add(run.len).ok_or(EINVAL)? > ADDR_END {
+            return Err(EINVAL);
+        }
+        end = end.checked_add(run.len).ok_or(EINVAL)?;
+    }
+    check_range(va, end - va)
+}
+
+fn check_range(va: u64, len: u64) -> Result {
+    let end = va.checked_add(len).ok_or(EINVAL)?;
+    if len == 0 || va % PAGE != 0 || len % PAGE != 0 || end > VA_END {
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+/// What the steps of one update share.
+struct Update<'a, S: Store> {
+    store: &'a S,
+    flavour: Flavour,
+    reserve: &'a mut Reserve<S::Block>,
+    tables: &'a mut [usize; 4],
+    changed: Changed<S::Block>,
+}
+
+impl<B> Tree<B> {
+    /// Counts the tables that [`Self::map`] of the same arguments would add.
+    pub(crate) fn missing(&self, va: u64, runs: &[Run]) -> Need {
+        let mut need = Need::default();
+        let mut seen = [u64::MAX; 3];
+        for piece in pieces(va, runs) {
+            let deepest = if piece.is_huge() {
+                Level::Pdb0
+            } else {
+                Level::Ptb
+            };
+            for level in [Level::Pdb1, Level::Pdb0, Level::Ptb] {
+                if level > deepest {
+                    break;
+                }
+                let span = piece.va / (level.span() * 512);
+                // PANIC: `slot` is below 3 for the levels below the root.
+                let slot = slot(level);
+                if seen[slot] != span {
+                    seen[slot] = span;
+                    need.0[slot] += usize::from(!self.has_table(level, piece.va));
+                }
+            }
+        }
+        need
+    }
+
+    /// Counts the tables that [`Self::unmap`] of the same range would add: one PTB for each 2 MiB
+    /// page that the range cuts.
+    pub(crate) fn missing_for_unmap(&self, va: u64, len: u64) -> Need {
+        let mut need = Need::default();
+        let end = va.saturating_add(len);
+        let cuts = |at: u64| {
+            at % HUGE != 0
+                && self
+                    .lookup(at)
+                    .is_some_and(|leaf| leaf.level == Level::Pdb0)
+        };
+        let first = cuts(va);
+        // The last cut page is a second one unless both ends lie in the same.
+        let last = cuts(end) && !(first && va / HUGE == end / HUGE);
+        // PANIC: The array has three elements.
+        need.0[slot(Level::Ptb)] = usize::from(first) + usize::from(last);
+        need
+    }
+
+    fn has_table(&self, level: Level, va: u64) -> bool {
+        let mut table = &*self.root;
+        while table.level() < level {
+            match table.child(table.level().index(va)) {
+                Some(child) => table = child,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Maps `runs`, one after the other, from `va` on. The fragment
+    /// of `attrs` is not looked at. What the range mapped before is replaced.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if an address or length is not a multiple of [`PAGE`] or the range leaves the
+    /// address space; `EAGAIN` if `reserve` lacks tables (see [`Self::missing`]). Nothing has
+    /// changed then.
+    pub(crate) fn map<S: Store<Block = B>>(
+        &mut self,
+        store: &S,
+        reserve: &mut Reserve<B>,
+        va: u64,
+        runs: &[Run],
+        attrs: PageAttrs,
+    ) -> Result<Changed<B>> {
+        check(va, runs)?;
+        if !reserve.covers(self.missing(va, runs)) {
+            return Err(EAGAIN);
+        }
+        let mut update = Update {
+            store,
+            flavour: self.flavour,
+            reserve,
+            tables: &mut self.tables,
+            changed: Changed::new(),
+        };
+        for piece in pieces(va, runs) {
+            update.map_piece(&mut self.root, &piece, attrs)?;
+        }
+        Ok(update.changed)
+    }
+
+    /// Unmaps `len` bytes from `va` on; parts that are not mapped are skipped. Tables that become
+    /// empty leave the tree.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` as for [`Self::map`]; `EAGAIN` if `reserve` lacks tables (see
+    /// [`Self::missing_for_unmap`]). Nothing has changed then. A range that cuts no 2 MiB page,
+    /// such as any that was given to one call of [`Self::map`], needs no reserve.
+    pub(crate) fn unmap<S: Store<Block = B>>(
+        &mut self,
+        store: &S,
+        reserve: &mut Reserve<B>,
+        va: u64,
+        len: u64,
+    ) -> Result<Changed<B>> {
+        check_range(va, len)?;
+        if !reserve.covers(self.missing_for_unmap(va, len)) {
+            return Err(EAGAIN);
+        }
+        let mut update = Update {
+            store,
+            flavour: self.flavour,
+            reserve,
+            tables: &mut self.tables,
+            changed: Changed::new(),
+        };
+        // The end is inclusive: a whole table ends where `u64` arithmetic on spans still works.
+        update.clear(&mut self.root, va, va + len - 1)?;
+        Ok(update.changed)
+    }
+}
+
+impl<S: Store> Update<'_, S> {
+    /// Returns the table below `table` at `va`; links one from the reserve if there is none.
+    fn step<'t>(
+        &mut self,
+        table: &'t mut Table<S::Block>,
+        va: u64,
+    ) -> Result<&'t mut Table<S::Block>> {
+        let level = table.level();
+        let index = level.index(va);
+        if table.child(index).is_none() {
+            let below = level.child().ok_or(EINVAL)?;
+            let mut child = self.reserve.take(below).ok_or(EAGAIN)?;
+            if let Some(old) = self.leaf(table, index) {
+                fill(self.flavour, &mut child, 0, ENTRIES, old.pa, old.attrs)?;
+                child.store(self.store, 0, ENTRIES);
+                // The GPU uses the old page until it sees the new table, which must be complete
+                // by then.
+                self.store.publish();
+                self.changed.stale = true;
+            }
+            table.attach::<S>(self.flavour, index, child)?;
+            table.store(self.store, index, index + 1);
+            // PANIC: `slot` is below 4.
+            self.tables[slot(below)] += 1;
+        }
+        table.child_mut(index).ok_or(EINVAL)
+    }
+
+    fn leaf(&self, table: &Table<S::Block>, index: usize) -> Option<Leaf> {
+        leaf(self.flavour, table.level(), 0, table.entry(index))
+    }
+
+    /// Whether the GPU may have cached what `table` holds at `index`.
+    fn is_set(&self, table: &Table<S::Block>, index: usize) -> bool {
+        table.entry(index) != self.flavour.unmapped(table.level())
+    }
+
+    fn map_piece(&mut self, root: &mut Table<S::Block>, piece: &Piece, attrs: PageAttrs) -> Result {
+        let pdb1 = self.step(root, piece.va)?;
+        let pdb0 = self.step(pdb1, piece.va)?;
+        if piece.is_huge() {
+            let index = Level::Pdb0.index(piece.va);
+            let entry = page(self.flavour, Level::Pdb0, piece.addr, attrs, MAX_FRAGMENT)?;
+            self.changed.stale |= self.is_set(pdb0, index);
+            let old = pdb0.detach(self.flavour, index);
+            pdb0.set_entry(self.flavour, index, entry);
+            pdb0.store(self.store, index, index + 1);
+            if let Some(table) = old {
+                self.retire(table);
+            }
+            return Ok(());
+        }
+        let ptb = self.step(pdb0, piece.va)?;
+        let first = Level::Ptb.index(piece.va);
+        // CAST: A piece is at most 512 pages long.
+        let end = first + (piece.len / PAGE) as usize;
+        self.changed.stale |= (first..end).any(|index| self.is_set(ptb, index));
+        let (low, high) = carve(self.flavour, ptb, first, end)?;
+        fill(self.flavour, ptb, first, end, piece.addr, attrs)?;
+        ptb.store(self.store, low, high);
+        Ok(())
+    }
+
+    /// Clears the part of `table` between the addresses `va` and `last`, both inclusive and both
+    /// inside the table.
+    ///
+    /// The recursion is as deep as the table is high: four.
+    fn clear(&mut self, table: &mut Table<S::Block>, va: u64, last: u64) -> Result {
+        let flavour = self.flavour;
+        let level = table.level();
+        let (first, end) = (level.index(va), level.index(last) + 1);
+
+        if level == Level::Ptb {
+            self.changed.stale |= (first..end).any(|index| self.is_set(table, index));
+            let (low, high) = carve(flavour, table, first, end)?;
+            for index in first..end {
+                table.set_entry(flavour, index, flavour.unmapped(level));
+            }
+            // An empty table is unlinked by the caller, who thereby saves writing it.
+            if !table.is_empty() {
+                table.store(self.store, low, high);
+            }
+            return Ok(());
+        }
+
+        let span = level.span();
+        let mut low = va;
+        let mut dirty: Option<usize> = None;
+        for index in first..end {
+            // The part of the range that lies in this entry, ends inclusive.
+            let high = last.min(low | (span - 1));
+            let cleared = self.clear_entry(table, index, low, high)?;
+            // Neighbouring cleared entries go out in one write.
+            match (cleared, dirty) {
+                (true, None) => dirty = Some(index),
+                (false, Some(from)) => {
+                    table.store(self.store, from, index);
+                    dirty = None;
+                }
+                _ => {}
+            }
+            low = high.wrapping_add(1);
+        }
+        if let Some(from) = dirty {
+            table.store(self.store, from, end);
+        }
+        Ok(())
+    }
+
+    /// Clears what lies between `low` and `high`, both inclusive, of one entry of a directory.
+    /// Returns whether the entry became invalid and has to be written.
+    fn clear_entry(
+        &mut self,
+        table: &mut Table<S::Block>,
+        index: usize,
+        low: u64,
+        high: u64,
+    ) -> Result<bool> {
+        let flavour = self.flavour;
+        let level = table.level();
+        if table.child(index).is_none() {
+            if !self.is_set(table, index) {
+                return Ok(false);
+            }
+            if high - low == level.span() - 1 {
+                self.changed.stale = true;
+                table.set_entry(flavour, index, flavour.unmapped(level));
+                return Ok(true);
+            }
+            // The page is cut: `step` replaces it by a table.
+            self.step(table, low)?;
+        }
+        let empty = match table.child_mut(index) {
+            Some(child) => {
+                self.clear(child, low, high)?;
+                child.is_empty()
+            }
+            None => false,
+        };
+        if !empty {
+            return Ok(false);
+        }
+        if let Some(child) = table.detach(flavour, index) {
+            self.changed.stale = true;
+            self.retire(child);
+        }
+        Ok(true)
+    }
+
+    /// Takes a table that was just detached, with all below it, out of the books.
+    fn retire(&mut self, mut table: KBox<Table<S::Block>>) {
+        for index in 0..ENTRIES {
+            if let Some(child) = table.detach(self.flavour, index) {
+                self.retire(child);
+            }
+        }
+        // PANIC: `slot` is below 4.
+        self.tables[slot(table.level())] -= 1;
+        self.changed.retired.push(table);
+    }
+}
+
+/// Encodes a page.
+fn page(flavour: Flavour, level: Level, pa: u64, attrs: PageAttrs, fragment: u32) -> Result<Entry> {
+    flavour
+        .page(level, pa, PageAttrs { fragment, ..attrs })
+        .map_err(|_| EINVAL)
+}
+
+/// Fills entries `first..end` of a PTB with the pages from `pa` on, in fragments as large as
+/// alignment and length allow.
+///
+/// # Errors
+///
+/// `EINVAL` if `pa` is misaligned or too wide, which [`check`] excludes.
+fn fill<B>(
+    flavour: Flavour,
+    ptb: &mut Table<B>,
+    first: usize,
+    end: usize,
+    pa: u64,
+    attrs: PageAttrs,
+) -> Result {
+    let mut index = first;
+    let mut pa = pa;
+    while index < end {
+        let fragment = (index | ENTRIES)
+            .trailing_zeros()
+            .min((pa / PAGE).trailing_zeros())
+            .min((end - index).ilog2())
+            .min(MAX_FRAGMENT);
+        for _ in 0..1usize << fragment {
+            let entry = page(flavour, Level::Ptb, pa, attrs, fragment)?;
+            ptb.set_entry(flavour, index, entry);
+            index += 1;
+            pa += PAGE;
+        }
+    }
+    Ok(())
+}
+
+/// Prepares a change of entries `first..end` of a PTB: fragments that reach over either boundary
+/// are cut there. Returns the range of entries to write once `first..end` are changed.
+fn carve<B>(
+    flavour: Flavour,
+    ptb: &mut Table<B>,
+    first: usize,
+    end: usize,
+) -> Result<(usize, usize)> {
+    let page_at = |ptb: &Table<B>, index| leaf(flavour, Level::Ptb, 0, ptb.entry(index));
+    // First entry and end of the fragment that `index` belongs to.
+    let fragment_of = |ptb: &Table<B>, index: usize| {
+        let exponent = page_at(ptb, index).map_or(0, |p| p.attrs.fragment.min(MAX_FRAGMENT));
+        let start = index & !((1usize << exponent) - 1);
+        (start, start + (1usize << exponent))
+    };
+    let (low, _) = fragment_of(ptb, first);
+    let (_, high) = fragment_of(ptb, end - 1);
+    for (from, to) in [(low, first), (end, high)] {
+        if from < to {
+            if let Some(p) = page_at(ptb, from) {
+                fill(flavour, ptb, from, to, p.pa, p.attrs)?;
+            }
+        }
+    }
+    Ok((low, high))
+}
