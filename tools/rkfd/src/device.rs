@@ -49,6 +49,25 @@ pub struct Gpu {
     pub node: Option<Node>,
 }
 
+impl Gpu {
+    /// Its PCI device: the one behind the render node that its node names, or behind the only render node there is.
+    pub fn pci(&self) -> Option<PciIdentity> {
+        match render_nodes(self).as_slice() {
+            [only] => pci_identity(only),
+            _ => None,
+        }
+    }
+
+    /// `gfx_target_version`, such as 90010; 0 where it is not known.
+    pub fn gfx(&self) -> u64 {
+        self.node
+            .as_ref()
+            .and_then(|n| n.properties.get("gfx_target_version"))
+            .or_else(|| Some(Shape::of_pci_device(self.pci()?.device)?.gfx))
+            .unwrap_or(0)
+    }
+}
+
 /// What the PCI device behind a render node is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PciIdentity {
@@ -64,6 +83,13 @@ pub struct PciIdentity {
     pub subsystem_device: u32,
     /// Revision.
     pub revision: u32,
+}
+
+impl PciIdentity {
+    /// True for the device model, false for a card.
+    pub fn is_model(&self) -> bool {
+        self.subsystem_vendor == 0x1af4 && self.subsystem_device == 0x6b66
+    }
 }
 
 impl Kfd {
@@ -307,12 +333,7 @@ impl Device {
 
     /// `gfx_target_version`, such as 90010; 0 where it is not known.
     pub fn gfx(&self) -> u64 {
-        self.gpu
-            .node
-            .as_ref()
-            .and_then(|n| n.properties.get("gfx_target_version"))
-            .or_else(|| Some(Shape::of_pci_device(self.pci.as_ref()?.device)?.gfx))
-            .unwrap_or(0)
+        self.gpu.gfx()
     }
 
     /// Sizes of the save area of a compute queue.

@@ -37,6 +37,7 @@
 compile_error!("/dev/kfd exists on 64-bit little-endian Linux only");
 
 pub mod abi;
+pub mod clock;
 pub mod device;
 pub mod error;
 pub mod event;

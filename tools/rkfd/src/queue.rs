@@ -16,10 +16,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
-use std::time::Instant;
 
 use crate::abi;
 use crate::abi::queue_type;
+use crate::clock::Deadline;
 use crate::device::Device;
 use crate::device::DOORBELL_SLICE;
 use crate::error::Error;
@@ -27,7 +27,6 @@ use crate::error::Result;
 use crate::memory::Buffer;
 use crate::memory::Kind;
 use crate::packet::aql;
-use crate::ring;
 use crate::ring::Ring;
 use crate::sys;
 use crate::sys::Mapping;
@@ -356,7 +355,7 @@ impl Drop for Queue {
     }
 }
 
-/// Polls until `probe` says true, yielding the CPU's pipeline between looks.
+/// Polls until `probe` says true. Neither the loop nor its deadline enters the kernel (see [`crate::clock`]).
 ///
 /// # Errors
 /// [`Error::TimedOut`] with what was seen last.
@@ -365,20 +364,19 @@ pub fn poll(
     limit: Duration,
     mut probe: impl FnMut() -> (bool, u64),
 ) -> Result<()> {
-    let start = Instant::now();
+    let deadline = Deadline::after(limit);
     loop {
         let (done, seen) = probe();
         if done {
             return Ok(());
         }
-        let waited = start.elapsed();
-        if waited > limit {
+        if deadline.passed() {
             return Err(Error::TimedOut {
                 what,
                 seen,
-                ms: waited.as_millis(),
+                ms: deadline.elapsed().as_millis(),
             });
         }
-        ring::relax();
+        std::hint::spin_loop();
     }
 }

@@ -99,11 +99,6 @@ impl Ring {
     }
 }
 
-/// Tells the CPU that this is a polling loop.
-pub fn relax() {
-    std::hint::spin_loop();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

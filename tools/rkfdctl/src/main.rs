@@ -1,3 +1,91 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The test tool.
-fn main() {}
+//! The rkfd test tool.
+//!
+//! Exit status: 0 success, 1 failure (a wrong value is a failure), 2 wrong usage, 3 no GPU.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod control;
+mod demo;
+mod info;
+mod latency;
+mod style;
+mod syscalls;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::Subcommand;
+use rkfd::error::Error;
+
+/// Status of a run that found no GPU.
+const NO_GPU: u8 = 3;
+
+/// Look at, try and trace a compute GPU behind /dev/kfd.
+#[derive(Parser)]
+#[command(name = "rkfdctl", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show the GPUs, their memory, queues and versions
+    Info(info::Options),
+    /// Dispatch packets through a user queue and tell what happens
+    Demo(demo::Options),
+    /// Show the packets that the GPU executed lately
+    Trace(trace::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Info(options) => info::run(&options),
+        Command::Demo(options) => demo::run(&options),
+        Command::Trace(options) => trace::run(&options),
+    };
+    match result {
+        Ok(code) => code,
+        Err(e) => match e.downcast_ref::<Error>() {
+            Some(Error::NoDriver | Error::NoGpu) => {
+                eprintln!("rkfdctl: {}", no_gpu(&e));
+                ExitCode::from(NO_GPU)
+            }
+            _ => {
+                eprintln!("rkfdctl: {e:#}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+/// A plain sentence for a machine without a GPU.
+fn no_gpu(e: &anyhow::Error) -> &'static str {
+    match e.downcast_ref::<Error>() {
+        Some(Error::NoDriver) => {
+            "There is no GPU: /dev/kfd does not exist, so no compute driver is loaded."
+        }
+        _ => "There is no GPU: the driver is loaded but serves none.",
+    }
+}
+
+/// The GPU number `index`, opened.
+///
+/// # Errors
+/// [`Error::NoGpu`] where there is none at all; a sentence where there are fewer.
+fn open_gpu(index: usize) -> anyhow::Result<std::sync::Arc<rkfd::device::Device>> {
+    let kfd = rkfd::device::Kfd::open()?;
+    let gpus = kfd.gpus()?;
+    if gpus.is_empty() {
+        return Err(Error::NoGpu.into());
+    }
+    let Some(gpu) = gpus.get(index) else {
+        anyhow::bail!(
+            "there is no GPU {index}: the driver serves {}, counted from 0",
+            gpus.len()
+        );
+    };
+    Ok(rkfd::device::Device::open(&kfd, gpu)?)
+}
