@@ -9,7 +9,10 @@
 use super::cwsr;
 use super::doorbell::DoorbellLayout;
 use super::pm4::MapProcessFlavour;
-use super::pte::{Flavour, MtypePolicy};
+use super::pte::{
+    Flavour,
+    MtypePolicy, //
+};
 use super::regs::hub::HubLayout;
 use super::regs::nbio;
 use super::regs::osssys::IhLayout;

@@ -22,9 +22,22 @@ pub(crate) mod cu_mask;
 pub(crate) mod layout;
 pub(crate) mod sdma;
 
-pub(crate) use compute::{ComputeMqd, Cwsr, Eop, QueueConfig, QueueFormat, Readback};
-pub(crate) use cu_mask::{spread, CuMask};
-pub(crate) use sdma::{SdmaMqd, SdmaQueueConfig};
+pub(crate) use compute::{
+    ComputeMqd,
+    Cwsr,
+    Eop,
+    QueueConfig,
+    QueueFormat,
+    Readback, //
+};
+pub(crate) use cu_mask::{
+    spread,
+    CuMask, //
+};
+pub(crate) use sdma::{
+    SdmaMqd,
+    SdmaQueueConfig, //
+};
 
 /// Bytes of a compute MQD.
 pub(crate) const COMPUTE_BYTES: usize = layout::COMPUTE_DWORDS * 4;

@@ -11,7 +11,10 @@
 
 use core::fmt;
 
-use super::bits::{fields, Overflow};
+use super::bits::{
+    fields,
+    Overflow, //
+};
 use super::num;
 
 pub(crate) mod decode;
@@ -20,16 +23,44 @@ pub(crate) mod process;
 pub(crate) mod queues;
 pub(crate) mod schedule;
 
-pub(crate) use decode::{decode, Decoded, Packet, Packets};
+pub(crate) use decode::{
+    decode,
+    Decoded,
+    Packet,
+    Packets, //
+};
 pub(crate) use memory::{
-    pad, IndirectBuffer, InvalidateTlbs, RegisterHandshake, ReleaseMem, SetUconfigReg, WriteMem,
-    WriteReg,
+    pad,
+    IndirectBuffer,
+    InvalidateTlbs,
+    RegisterHandshake,
+    ReleaseMem,
+    SetUconfigReg,
+    WriteMem,
+    WriteReg, //
 };
-pub(crate) use process::{MapProcess, MapProcessFlavour, Trap};
+pub(crate) use process::{
+    MapProcess,
+    MapProcessFlavour,
+    Trap, //
+};
 pub(crate) use queues::{
-    DoorbellList, Engine, MapQueues, MapTarget, QueueKind, UnmapAction, UnmapFilter, UnmapQueues,
+    DoorbellList,
+    Engine,
+    MapQueues,
+    MapTarget,
+    QueueKind,
+    UnmapAction,
+    UnmapFilter,
+    UnmapQueues, //
 };
-pub(crate) use schedule::{InterfaceQueue, QueryCommand, QueryStatus, RunList, SetResources};
+pub(crate) use schedule::{
+    InterfaceQueue,
+    QueryCommand,
+    QueryStatus,
+    RunList,
+    SetResources, //
+};
 
 /// Opcodes (`soc15d.h`, `kfd_pm4_opcodes.h`).
 pub(crate) mod op {

@@ -6,14 +6,35 @@ use super::super::asic::AsicDesc;
 use super::super::cwsr::SavedState;
 use super::super::doorbell::DoorbellOffset;
 use super::super::num;
-use super::super::regs::gc::{ComputePgmRsrc2, ComputeResourceLimits};
+use super::super::regs::gc::{
+    ComputePgmRsrc2,
+    ComputeResourceLimits, //
+};
 use super::super::regs::hqd::{
-    AqlControl, DoorbellControl, EopControl, HqStatus0, HqdActive, HqdError, HqdQuantum, HqdVmid,
-    IbControl, MqdControl, PersistentState, PqControl,
+    AqlControl,
+    DoorbellControl,
+    EopControl,
+    HqStatus0,
+    HqdActive,
+    HqdError,
+    HqdQuantum,
+    HqdVmid,
+    IbControl,
+    MqdControl,
+    PersistentState,
+    PqControl, //
 };
 use super::cu_mask::CuMask;
-use super::layout::{compute as at, COMPUTE_DWORDS, KERNEL_RING_DWORDS};
-use super::{check, check_ring, MqdError};
+use super::layout::{
+    compute as at,
+    COMPUTE_DWORDS,
+    KERNEL_RING_DWORDS, //
+};
+use super::{
+    check,
+    check_ring,
+    MqdError, //
+};
 
 /// First dword of every compute MQD.
 const HEADER: u32 = 0xC031_0800;

@@ -4,9 +4,20 @@
 
 use super::super::doorbell::DoorbellOffset;
 use super::super::num;
-use super::super::regs::sdma::{DoorbellOffset as OffsetReg, IbCntl, RbCntl};
-use super::layout::{sdma as at, SDMA_DWORDS};
-use super::{check, check_ring, MqdError};
+use super::super::regs::sdma::{
+    DoorbellOffset as OffsetReg,
+    IbCntl,
+    RbCntl, //
+};
+use super::layout::{
+    sdma as at,
+    SDMA_DWORDS, //
+};
+use super::{
+    check,
+    check_ring,
+    MqdError, //
+};
 
 /// RPTR_WRITEBACK_TIMER of user queues.
 const WRITEBACK_TIMER: u32 = 6;

@@ -6,9 +6,21 @@ use core::fmt;
 
 use super::memory::WriteData;
 use super::{
-    op, Header, IndirectBuffer, InvalidateTlbs, MapProcess, MapQueues, QueryStatus,
-    RegisterHandshake, ReleaseMem, RunList, SetResources, SetUconfigReg, UnmapQueues, WriteMem,
-    WriteReg,
+    op,
+    Header,
+    IndirectBuffer,
+    InvalidateTlbs,
+    MapProcess,
+    MapQueues,
+    QueryStatus,
+    RegisterHandshake,
+    ReleaseMem,
+    RunList,
+    SetResources,
+    SetUconfigReg,
+    UnmapQueues,
+    WriteMem,
+    WriteReg, //
 };
 
 /// Meaning of a packet.

@@ -6,10 +6,19 @@ use core::fmt;
 
 use super::super::bits::fields;
 use super::super::num;
-use super::super::regs::gc::{UCONFIG_SPACE, UCONFIG_SPACE_END};
+use super::super::regs::gc::{
+    UCONFIG_SPACE,
+    UCONFIG_SPACE_END, //
+};
 use super::super::regs::hub::FlushType;
 use super::super::regs::Reg;
-use super::{aligned, op, EncodeError, Header, NOP_ONE};
+use super::{
+    aligned,
+    op,
+    EncodeError,
+    Header,
+    NOP_ONE, //
+};
 
 /// Fills `space` with one-dword NOPs, the way a ring is padded up to its end.
 pub(crate) fn pad(space: &mut [u32]) {

@@ -6,8 +6,17 @@ use core::fmt;
 
 use super::super::bits::fields;
 use super::super::num;
-use super::super::regs::gc::{ShMemBases, ShMemConfig};
-use super::{aligned, op, put, EncodeError, Header};
+use super::super::regs::gc::{
+    ShMemBases,
+    ShMemConfig, //
+};
+use super::{
+    aligned,
+    op,
+    put,
+    EncodeError,
+    Header, //
+};
 
 /// Layout of MAP_PROCESS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

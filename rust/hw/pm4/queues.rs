@@ -8,7 +8,13 @@ use super::super::bits::fields;
 use super::super::doorbell::DoorbellOffset;
 use super::super::num;
 use super::super::regs::hqd::Slot;
-use super::{aligned, narrow, op, EncodeError, Header};
+use super::{
+    aligned,
+    narrow,
+    op,
+    EncodeError,
+    Header, //
+};
 
 fields! {
     /// MAP_QUEUES dword 1.

@@ -6,7 +6,12 @@ use core::fmt;
 
 use super::super::bits::fields;
 use super::super::num;
-use super::{aligned, op, EncodeError, Header};
+use super::{
+    aligned,
+    op,
+    EncodeError,
+    Header, //
+};
 
 /// Which interface queue a SET_RESOURCES configures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,10 @@
 //! [`AsicDesc::hdp_remap`]: super::super::asic::AsicDesc::hdp_remap
 
 use super::super::bits::fields;
-use super::{regs, Reg};
+use super::{
+    regs,
+    Reg, //
+};
 
 /// Dword base of segment 0.
 pub(crate) const SEG0: u32 = 0xF20;

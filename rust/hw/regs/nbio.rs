@@ -6,7 +6,10 @@
 //! 2 but routes doorbells through other registers.
 
 use super::super::bits::fields;
-use super::{regs, Reg};
+use super::{
+    regs,
+    Reg, //
+};
 
 /// Dword base of segment 0.
 pub(crate) const SEG0: u32 = 0x0;

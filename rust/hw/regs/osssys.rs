@@ -5,7 +5,10 @@
 //! Source: `osssys_4_2_0_offset.h`, `osssys_4_4_2_offset.h`, `vega20_ih.c`.
 
 use super::super::bits::fields;
-use super::{regs, Reg};
+use super::{
+    regs,
+    Reg, //
+};
 
 /// Dword base of segment 0.
 pub(crate) const SEG0: u32 = 0x10A0;
