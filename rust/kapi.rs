@@ -12,3 +12,5 @@ pub(crate) mod log;
 pub(crate) mod mmio;
 pub(crate) mod pci;
 pub(crate) mod range;
+pub(crate) mod waitqueue;
+pub(crate) mod workqueue;

@@ -11,6 +11,7 @@ mod driver;
 mod gpu;
 mod hw;
 mod kapi;
+mod sched;
 #[cfg(CONFIG_KUNIT = "y")]
 mod tests;
 mod vm;

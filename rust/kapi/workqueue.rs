@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A workqueue of one's own.
+//!
+//! The kernel crate knows the system queues only, whose work nobody can wait for: code of an
+//! unloading module might still run in them. An [`OwnedQueue`] finishes its work when dropped, and
+//! keeps a rescuer thread, so that work that memory reclaim waits for makes progress.
+//!
+//! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
+
+use kernel::{
+    bindings,
+    prelude::*,
+    str::CStr,
+    workqueue::Queue, //
+};
+
+use core::ptr::NonNull;
+
+/// An unbound `struct workqueue_struct`, destroyed on drop.
+///
+/// Must not be dropped by one of its own work items: the drop waits for them.
+///
+/// # Invariants
+///
+/// The pointer is valid and owned.
+pub(crate) struct OwnedQueue(NonNull<bindings::workqueue_struct>);
+
+// SAFETY: Workqueues may be used and destroyed by any thread.
+unsafe impl Send for OwnedQueue {}
+// SAFETY: Queueing work takes the queue's own locks.
+unsafe impl Sync for OwnedQueue {}
+
+impl OwnedQueue {
+    /// Makes a queue that runs up to `max_active` items at a time, also under memory pressure.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(name: &'static CStr, max_active: u16) -> Result<Self> {
+        // SAFETY: The format takes exactly the one string that follows.
+        let queue = unsafe {
+            bindings::alloc_workqueue_noprof(
+                c"%s".as_char_ptr(),
+                bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM,
+                max_active.into(),
+                name.as_char_ptr(),
+            )
+        };
+        // INVARIANT: A non-null result is a valid queue that is ours.
+        NonNull::new(queue).map(Self).ok_or(ENOMEM)
+    }
+}
+
+impl core::ops::Deref for OwnedQueue {
+    type Target = Queue;
+
+    fn deref(&self) -> &Queue {
+        // SAFETY: Valid by the type invariant for as long as `self` is borrowed.
+        unsafe { Queue::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for OwnedQueue {
+    fn drop(&mut self) {
+        // SAFETY: The queue is ours by the type invariant, and `&mut self` proves that nobody
+        // queues work any more. The call finishes what is queued.
+        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
+    }
+}

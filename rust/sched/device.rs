@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A GPU as the scheduler's [`Platform`].
+
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{
+        delay::fsleep,
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
+};
+
+use super::platform::{
+    DeviceMem,
+    Place,
+    Platform, //
+};
+use crate::{
+    gpu::{
+        Gpu,
+        GartBuffer,
+        KernelDoorbell,
+        VramBlock, //
+    },
+    hw::{
+        asic::AsicDesc,
+        doorbell::DoorbellOffset,
+        regs::gc::CP_IQ_WAIT_TIME2, //
+    }, //
+};
+
+/// GART memory.
+struct GartMem(GartBuffer);
+
+impl DeviceMem for GartMem {
+    fn gpu_addr(&self) -> u64 {
+        self.0.gpu_addr()
+    }
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    fn read32(&self, offset: usize) -> Result<u32> {
+        self.0.read32(offset)
+    }
+
+    fn read64(&self, offset: usize) -> Result<u64> {
+        self.0.read64(offset)
+    }
+
+    fn write32(&self, offset: usize, value: u32) -> Result {
+        self.0.write32(offset, value)
+    }
+
+    fn write64(&self, offset: usize, value: u64) -> Result {
+        self.0.write64(offset, value)
+    }
+
+    fn write_dwords(&self, offset: usize, words: &[u32]) -> Result {
+        self.0.write_dwords(offset, words)
+    }
+
+    fn clear(&self, offset: usize, len: usize) -> Result {
+        if len % 4 != 0 {
+            return Err(EINVAL);
+        }
+        self.0.fill_dwords(offset, len / 4, 0)
+    }
+
+    fn flush(&self) -> Result {
+        // Coherent: nothing to flush.
+        Ok(())
+    }
+}
+
+/// A block of VRAM, accessed through the aperture.
+struct VramMem {
+    block: VramBlock,
+    gpu: Arc<Gpu>,
+}
+
+impl VramMem {
+    /// Offset in VRAM of `len` bytes at `offset` of the block.
+    fn place(&self, offset: usize, len: usize, align: usize) -> Result<u64> {
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if end > self.size() || offset % align != 0 {
+            return Err(EINVAL);
+        }
+        Ok(self.block.offset() + u64::try_from(offset)?)
+    }
+}
+
+impl DeviceMem for VramMem {
+    fn gpu_addr(&self) -> u64 {
+        self.block.mc()
+    }
+
+    fn size(&self) -> usize {
+        // A block that does not fit a `usize` could not be mapped in the first place.
+        usize::try_from(self.block.size()).unwrap_or(usize::MAX)
+    }
+
+    fn read32(&self, offset: usize) -> Result<u32> {
+        let place = self.place(offset, 4, 4)?;
+        let mut bytes = [0; 4];
+        self.gpu.enter()?.vram_read(place, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn read64(&self, offset: usize) -> Result<u64> {
+        let place = self.place(offset, 8, 8)?;
+        let mut bytes = [0; 8];
+        self.gpu.enter()?.vram_read(place, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn write32(&self, offset: usize, value: u32) -> Result {
+        let place = self.place(offset, 4, 4)?;
+        self.gpu.enter()?.vram_write(place, &value.to_le_bytes())
+    }
+
+    fn write64(&self, offset: usize, value: u64) -> Result {
+        let place = self.place(offset, 8, 8)?;
+        self.gpu.enter()?.vram_write_u64s(place, &[value])
+    }
+
+    fn write_dwords(&self, offset: usize, words: &[u32]) -> Result {
+        let place = self.place(offset, words.len() * 4, 4)?;
+        let hw = self.gpu.enter()?;
+        for (place, word) in (place..).step_by(4).zip(words) {
+            hw.vram_write(place, &word.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn clear(&self, offset: usize, len: usize) -> Result {
+        let place = self.place(offset, len, 4)?;
+        self.gpu
+            .enter()?
+            .vram_fill(place, u64::try_from(len)?, 0)
+    }
+
+    fn flush(&self) -> Result {
+        self.gpu.enter()?.hdp_flush();
+        Ok(())
+    }
+}
+
+/// A GPU.
+pub(super) struct GpuPlatform {
+    gpu: Arc<Gpu>,
+    doorbell: KernelDoorbell,
+    epoch: Instant<Monotonic>,
+}
+
+impl GpuPlatform {
+    /// Takes the HIQ's doorbell of `gpu`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the kernel's doorbells are taken, `ENOMEM`.
+    pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Arc<Self>> {
+        let doorbell = gpu.doorbells().alloc_kernel()?;
+        Ok(Arc::new(
+            Self {
+                gpu: gpu.clone(),
+                doorbell,
+                epoch: Instant::now(),
+            },
+            GFP_KERNEL,
+        )?)
+    }
+}
+
+impl Platform for GpuPlatform {
+    fn asic(&self) -> &'static AsicDesc {
+        self.gpu.asic()
+    }
+
+    fn alloc(&self, size: usize, place: Place) -> Result<Arc<dyn DeviceMem>> {
+        let hw = self.gpu.enter()?;
+        match place {
+            Place::Gart => {
+                let buffer = self.gpu.gart().alloc(&hw, size)?;
+                let mem: Arc<dyn DeviceMem> = Arc::new(GartMem(buffer), GFP_KERNEL)?;
+                Ok(mem)
+            }
+            Place::Vram => {
+                let block = self
+                    .gpu
+                    .vram()
+                    .alloc(u64::try_from(size)?, crate::hw::pte::PAGE)?;
+                hw.vram_fill(block.offset(), block.size(), 0)?;
+                let mem: Arc<dyn DeviceMem> = Arc::new(
+                    VramMem {
+                        block,
+                        gpu: self.gpu.clone(),
+                    },
+                    GFP_KERNEL,
+                )?;
+                Ok(mem)
+            }
+        }
+    }
+
+    fn hiq_doorbell(&self) -> DoorbellOffset {
+        self.doorbell.offset()
+    }
+
+    fn map_hiq(&self, mqd: u64, wptr: u64) -> Result {
+        let _ = (mqd, wptr);
+        Err(ENODEV)
+    }
+
+    fn unmap_hiq(&self) -> Result {
+        Ok(())
+    }
+
+    fn iq_wait_time2(&self) -> Result<u32> {
+        Ok(self.gpu.enter()?.read(CP_IQ_WAIT_TIME2))
+    }
+
+    fn ring_hiq(&self, wptr: u64) -> Result {
+        self.gpu
+            .enter()?
+            .doorbell64(self.doorbell.offset().byte(), wptr);
+        Ok(())
+    }
+
+    fn check(&self) -> Result {
+        self.gpu.enter()?.check_alive()
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_micros_ceil()).unwrap_or(0)
+    }
+
+    fn pause(&self, us: u64) {
+        fsleep(Delta::from_micros(i64::try_from(us).unwrap_or(i64::MAX)));
+    }
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory of queue descriptors (MQDs); their content is [`hw::mqd`](crate::hw::mqd)'s business.
+//!
+//! - A compute queue has a block of its own: one page with the MQD and, with wave save, its control
+//!   stack right behind, where the hardware looks for it. The block lies in VRAM on ASICs that say
+//!   so, else in GART memory.
+//! - SDMA descriptors are small and their number is fixed, so they lie in one block of GART memory,
+//!   by engine and queue id.
+//!
+//! While a queue is on the hardware its descriptor belongs to the firmware: the driver writes it
+//! before the first mapping and between two mappings.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    hiq::{
+        Hiq,
+        EOP_BYTES,
+        RING_BYTES, //
+    },
+    platform::{
+        DeviceMem,
+        Place,
+        Platform, //
+    },
+    record::{
+        QueueSpec,
+        SpecKind, //
+    },
+    sdma::QUEUES_PER_ENGINE, //
+};
+use crate::hw::{
+    asic::AsicDesc,
+    doorbell::DoorbellOffset,
+    mqd::{
+        buffer_bytes,
+        layout::COMPUTE_DWORDS,
+        ComputeMqd,
+        CuMask,
+        Cwsr,
+        Eop,
+        MqdError,
+        QueueConfig,
+        QueueFormat,
+        SdmaMqd,
+        SdmaQueueConfig,
+        SDMA_BYTES, //
+    },
+    num::index, //
+};
+
+/// Distance of SDMA descriptors.
+const SDMA_STRIDE: usize = SDMA_BYTES;
+
+/// The block of SDMA descriptors.
+pub(super) struct SdmaMqds {
+    mem: Arc<dyn DeviceMem>,
+}
+
+impl SdmaMqds {
+    /// Allocates descriptors for all SDMA queues of the device.
+    ///
+    /// # Errors
+    ///
+    /// Of [`Platform::alloc`].
+    pub(super) fn new(platform: &dyn Platform) -> Result<Arc<Self>> {
+        let count = platform.asic().sdma_engines() * QUEUES_PER_ENGINE;
+        let mem = platform.alloc(index(count) * SDMA_STRIDE, Place::Gart)?;
+        Ok(Arc::new(Self { mem }, GFP_KERNEL)?)
+    }
+}
+
+/// The descriptor of one queue.
+pub(super) struct MqdMem {
+    mem: Arc<dyn DeviceMem>,
+    base: usize,
+    asic: &'static AsicDesc,
+}
+
+impl MqdMem {
+    /// Allocates and initialises the descriptor of a queue.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: `spec` has no descriptor. `ENOMEM`, `ENOSPC`, `ENODEV`.
+    pub(super) fn new(
+        platform: &dyn Platform,
+        pool: &SdmaMqds,
+        spec: &QueueSpec,
+    ) -> Result<Self> {
+        let asic = platform.asic();
+        Self::check(asic, spec)?;
+        let (mem, base) = match spec.kind {
+            SpecKind::Sdma { engine, queue } => {
+                let place = index(engine * QUEUES_PER_ENGINE + queue) * SDMA_STRIDE;
+                (pool.mem.clone(), place)
+            }
+            SpecKind::Pm4 | SpecKind::Aql => {
+                let place = match asic.mqd_in_vram {
+                    true => Place::Vram,
+                    false => Place::Gart,
+                };
+                (platform.alloc(Self::block_bytes(asic, spec)?, place)?, 0)
+            }
+        };
+        let mqd = Self { mem, base, asic };
+        mqd.init(spec)?;
+        Ok(mqd)
+    }
+
+    /// Bytes of a compute queue's block.
+    fn block_bytes(asic: &AsicDesc, spec: &QueueSpec) -> Result<usize> {
+        let one = buffer_bytes(spec.cwsr.map_or(0, |cwsr| cwsr.ctl_stack));
+        one.checked_mul(asic.num_xcc.into())
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .ok_or(EINVAL)
+    }
+
+    /// GPU address in VMID 0.
+    pub(super) fn gpu_addr(&self) -> u64 {
+        // CAST: Lossless, offsets inside a block are small.
+        self.mem.gpu_addr() + self.base as u64
+    }
+
+    /// Reads dword `dw`, as the firmware left it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` beyond the descriptor, `ENODEV`.
+    pub(super) fn read(&self, dw: usize) -> Result<u32> {
+        self.mem.read32(self.base + dw * 4)
+    }
+}
+
+/// What a queue's descriptor says, checked.
+enum Image {
+    Compute(ComputeMqd),
+    Sdma(SdmaMqd),
+}
+
+impl Image {
+    /// Describes `spec` for a descriptor at `mqd`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the hardware has no encoding for a value.
+    fn new(asic: &AsicDesc, spec: &QueueSpec, mqd: u64) -> Result<Self> {
+        let described = match spec.kind {
+            SpecKind::Pm4 => Self::compute(asic, spec, mqd, QueueFormat::Pm4),
+            SpecKind::Aql => Self::compute(asic, spec, mqd, QueueFormat::Aql),
+            SpecKind::Sdma { engine, queue } => SdmaMqd::new(SdmaQueueConfig {
+                ring: spec.ring_base,
+                ring_bytes: spec.ring_size,
+                rptr_report: spec.rptr,
+                doorbell: spec.doorbell,
+                engine,
+                queue,
+            })
+            .map(Self::Sdma),
+        };
+        described.map_err(|error| {
+            pr_debug!("queue refused: {}\n", format_args!("{error}"));
+            EINVAL
+        })
+    }
+
+    fn compute(
+        asic: &AsicDesc,
+        spec: &QueueSpec,
+        mqd: u64,
+        format: QueueFormat,
+    ) -> Result<Self, MqdError> {
+        let mut config = QueueConfig::new(format, spec.doorbell);
+        config.mqd = mqd;
+        config.ring = spec.ring_base;
+        config.ring_bytes = spec.ring_size;
+        config.rptr_report = spec.rptr;
+        config.wptr_poll = spec.wptr;
+        config.eop = (spec.eop != 0).then_some(Eop {
+            base: spec.eop,
+            bytes: spec.eop_size,
+        });
+        config.cwsr = spec.cwsr.map(|cwsr| Cwsr {
+            base: cwsr.base,
+            ctl_stack: cwsr.ctl_stack,
+            bytes: cwsr.size,
+        });
+        config.trap_handler = spec.trap;
+        config.priority = spec.priority;
+        if let Some(mask) = spec.cu_mask {
+            config.cu_mask = CuMask(mask);
+        }
+        ComputeMqd::new(asic, config).map(Self::Compute)
+    }
+}
+
+impl MqdMem {
+    /// Whether `spec` has a descriptor. A queue without a ring needs none: it does not run.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the hardware has no encoding for a value.
+    pub(super) fn check(asic: &AsicDesc, spec: &QueueSpec) -> Result {
+        match spec.has_ring() {
+            true => Image::new(asic, spec, 0).map(|_| ()),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the descriptor of a queue that never ran.
+    fn init(&self, spec: &QueueSpec) -> Result {
+        let mut words = KVec::with_capacity(COMPUTE_DWORDS, GFP_KERNEL)?;
+        let mut put = |_, word| {
+            // Words come in ascending order and no more than the capacity.
+            let _ = words.push_within_capacity(word);
+        };
+        match self.image(spec)? {
+            Image::Compute(mqd) => mqd.write(&mut put),
+            Image::Sdma(mqd) => mqd.write(&mut put),
+        }
+        self.mem.write_dwords(self.base, &words)?;
+        self.mem.flush()
+    }
+
+    /// Writes what differs for `spec`, keeping what the hardware saved. The queue must not be mapped.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if [`MqdMem::check`] would fail; else of the memory: the device is lost or gone.
+    pub(super) fn update(&self, spec: &QueueSpec) -> Result {
+        if !spec.has_ring() {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        let read = |dw: usize| self.read(dw).unwrap_or(0);
+        let put = |dw: usize, word: u32| {
+            if result.is_ok() {
+                result = self.mem.write32(self.base + dw * 4, word);
+            }
+        };
+        match self.image(spec)? {
+            Image::Compute(mqd) => mqd.update(read, put),
+            Image::Sdma(mqd) => mqd.update(read, put),
+        }
+        result?;
+        self.mem.flush()
+    }
+
+    fn image(&self, spec: &QueueSpec) -> Result<Image> {
+        Image::new(self.asic, spec, self.gpu_addr())
+    }
+}
+
+/// Writes the descriptor of the HIQ.
+///
+/// # Errors
+///
+/// `EINVAL`: an address has no encoding; a driver bug. `ENOMEM`; else of the memory.
+pub(super) fn write_hiq(hiq: &Hiq, asic: &AsicDesc, doorbell: DoorbellOffset) -> Result {
+    let addrs = hiq.addrs();
+    let mut config = QueueConfig::new(QueueFormat::Hiq, doorbell);
+    config.mqd = addrs.mqd;
+    config.ring = addrs.ring;
+    config.ring_bytes = RING_BYTES;
+    config.rptr_report = addrs.rptr;
+    config.wptr_poll = addrs.wptr;
+    config.eop = Some(Eop {
+        base: addrs.eop,
+        bytes: EOP_BYTES,
+    });
+    let mqd = ComputeMqd::new(asic, config).map_err(|error| {
+        pr_err!("scheduler: HIQ: {}\n", format_args!("{error}"));
+        EINVAL
+    })?;
+    let mut words = KVec::with_capacity(mqd.dwords(), GFP_KERNEL)?;
+    mqd.write(|_, word| {
+        // As in `MqdMem::init`.
+        let _ = words.push_within_capacity(word);
+    });
+    hiq.write_mqd(&words)
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What callers tell the scheduler.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::sdma::SdmaSlot;
+use crate::gpu::Doorbell;
+
+/// Something that must outlive the hardware's use of a process or a queue: page tables, mappings,
+/// doorbell slices.
+///
+/// The scheduler drops it when the hardware can no longer touch it, in a context that holds none
+/// of the scheduler's locks.
+pub(crate) trait KeepAlive: Send + Sync {}
+
+/// Address space and trap handler of a process, as MAP_PROCESS installs them.
+pub(crate) struct ProcessParams {
+    /// PASID, not 0 and not attached yet.
+    pub(crate) pasid: u16,
+    /// Root of the page table with its flags.
+    pub(crate) page_table_base: u64,
+    /// SH_MEM_CONFIG, which carries the XNACK mode.
+    pub(crate) sh_mem_config: u32,
+    /// SH_MEM_BASES.
+    pub(crate) sh_mem_bases: u32,
+    /// Trap handler, 0 if there is none.
+    pub(crate) tba: u64,
+    /// Memory of the trap handler.
+    pub(crate) tma: u64,
+    /// Dropped after the last use of the address space.
+    pub(crate) keep: Option<Arc<dyn KeepAlive>>,
+}
+
+/// The plain values of [`ProcessParams`].
+#[derive(Clone, Copy)]
+pub(super) struct ProcessValues {
+    pub(super) pasid: u16,
+    page_table_base: u64,
+    sh_mem_config: u32,
+    sh_mem_bases: u32,
+    tba: u64,
+    tma: u64,
+}
+
+impl ProcessParams {
+    /// A copy of the plain values.
+    pub(super) fn values(&self) -> ProcessValues {
+        ProcessValues {
+            pasid: self.pasid,
+            page_table_base: self.page_table_base,
+            sh_mem_config: self.sh_mem_config,
+            sh_mem_bases: self.sh_mem_bases,
+            tba: self.tba,
+            tma: self.tma,
+        }
+    }
+
+    /// Puts plain values back.
+    pub(super) fn set_values(&mut self, values: ProcessValues) {
+        self.pasid = values.pasid;
+        self.page_table_base = values.page_table_base;
+        self.sh_mem_config = values.sh_mem_config;
+        self.sh_mem_bases = values.sh_mem_bases;
+        self.tba = values.tba;
+        self.tma = values.tma;
+    }
+}
+
+/// Type of a queue.
+pub(crate) enum QueueKind {
+    /// Compute, PM4 packets.
+    Pm4,
+    /// Compute, AQL packets.
+    Aql,
+    /// SDMA.
+    Sdma(SdmaSlot),
+}
+
+/// Wave save area of a compute queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cwsr {
+    /// GPU address in the process' address space.
+    pub(crate) base: u64,
+    /// Size in bytes of control stack and wave state.
+    pub(crate) size: u32,
+    /// Size in bytes of the control stack.
+    pub(crate) ctl_stack: u32,
+}
+
+/// A user queue. Addresses are the process' GPU addresses; the caller has validated them and keeps
+/// them mapped with `keep`.
+pub(crate) struct QueueParams {
+    /// Type.
+    pub(crate) kind: QueueKind,
+    /// Ring.
+    pub(crate) ring_base: u64,
+    /// Bytes of the ring, a power of two.
+    pub(crate) ring_size: u32,
+    /// Where the hardware reports the read pointer.
+    pub(crate) rptr: u64,
+    /// Where user space stores the write pointer.
+    pub(crate) wptr: u64,
+    /// End-of-pipe buffer of a compute queue.
+    pub(crate) eop: u64,
+    /// Its bytes.
+    pub(crate) eop_size: u32,
+    /// Wave save area of a compute queue.
+    pub(crate) cwsr: Option<Cwsr>,
+    /// Doorbell.
+    pub(crate) doorbell: Doorbell,
+    /// 0 (least) to 15.
+    pub(crate) priority: u32,
+    /// 0: the queue exists but does not run.
+    pub(crate) percent: u32,
+    /// Dropped after the last use of the queue's memory.
+    pub(crate) keep: Option<Arc<dyn KeepAlive>>,
+}
+
+/// A change of a queue; `None` leaves a property as it is.
+#[derive(Default)]
+pub(crate) struct QueueUpdate {
+    /// Ring.
+    pub(crate) ring_base: Option<u64>,
+    /// Bytes of the ring, a power of two.
+    pub(crate) ring_size: Option<u32>,
+    /// 0 stops the queue.
+    pub(crate) percent: Option<u32>,
+    /// 0 (least) to 15.
+    pub(crate) priority: Option<u32>,
+    /// Compute units per shader engine, for compute queues.
+    pub(crate) cu_mask: Option<[u32; 8]>,
+    /// Replaces what the queue keeps alive, once the change is in force.
+    pub(crate) keep: Option<Arc<dyn KeepAlive>>,
+}
+
+/// Why the queues of a process may not run. Each cause counts on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum EvictCause {
+    /// Pages of a user-pointer buffer are being taken away.
+    Userptr,
+    /// Pages of a mirror are being taken away.
+    Svm,
+    /// Buffers move to make room.
+    Memory,
+    /// The system suspends.
+    Suspend,
+    /// A debugger stopped the process.
+    Debugger,
+}
+
+impl EvictCause {
+    /// Number of causes.
+    pub(crate) const COUNT: usize = 5;
+
+    /// All causes, by index.
+    pub(crate) const ALL: [Self; Self::COUNT] = [
+        Self::Userptr,
+        Self::Svm,
+        Self::Memory,
+        Self::Suspend,
+        Self::Debugger,
+    ];
+
+    /// Index into an array of counts.
+    pub(super) const fn index(self) -> usize {
+        // CAST: The discriminant of a fieldless enum.
+        self as usize
+    }
+
+    /// Name in dumps.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Userptr => "userptr",
+            Self::Svm => "svm",
+            Self::Memory => "memory",
+            Self::Suspend => "suspend",
+            Self::Debugger => "debugger",
+        }
+    }
+}
+
+/// Whether more may be mapped than the hardware has slots for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// The firmware takes turns.
+    Oversubscribe,
+    /// A queue or process too many is refused with `ENOSPC`.
+    Strict,
+}
+
+/// Tunables, fixed for the life of a scheduler.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Config {
+    /// How long a preemption may take before the firmware counts as hung, in milliseconds.
+    pub(crate) timeout_ms: u32,
+    /// How long an addition waits for further ones when it would preempt running work, in
+    /// milliseconds.
+    pub(crate) gather_ms: u32,
+    /// Off: each change makes a runlist of its own and its caller waits for it, as upstream does.
+    pub(crate) coalesce: bool,
+    /// Unmap single queues or one process where that is enough.
+    pub(crate) targeted: bool,
+    /// What to do when hardware slots run out.
+    pub(crate) policy: Policy,
+    /// Processes per turn; 0 means as many as there are VMIDs.
+    pub(crate) max_processes: u32,
+    /// Queues on the device.
+    pub(crate) max_queues: u32,
+    /// MEC firmware version, which decides about SET_RESOURCES flags.
+    pub(crate) mec_firmware: u32,
+}
+
+impl Config {
+    /// Microseconds of [`Config::timeout_ms`].
+    pub(super) fn timeout_us(&self) -> u64 {
+        u64::from(self.timeout_ms) * 1000
+    }
+
+    /// Waits for convergence are bounded by this many milliseconds: the worker may be in the middle
+    /// of one cycle when the change comes, each cycle has two bounded waits (ring space, fence), and
+    /// after the second cycle the change is in force or the scheduler is wedged.
+    pub(super) fn converge_ms(&self) -> u32 {
+        self.timeout_ms
+            .saturating_mul(4)
+            .saturating_add(self.gather_ms)
+            .saturating_add(1000)
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            timeout_ms: crate::hw::timeouts::HWS_PREEMPTION_MS,
+            gather_ms: 2,
+            coalesce: true,
+            targeted: true,
+            policy: Policy::Oversubscribe,
+            max_processes: 0,
+            max_queues: 4096,
+            mec_firmware: 0,
+        }
+    }
+}
+
+/// Highest queue priority.
+pub(crate) const MAX_PRIORITY: u32 = 15;

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the scheduler needs of a device.
+//!
+//! The scheduler is written against two small traits, so that it runs unchanged on a GPU and on the
+//! fake of the KUnit suites: [`DeviceMem`], memory that driver and device share, and [`Platform`],
+//! the device itself. [`gpu`](super::gpu) implements both for real GPUs.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::hw::{
+    asic::AsicDesc,
+    doorbell::DoorbellOffset, //
+};
+
+/// Where shared memory lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// System memory behind the GART: coherent, cheap for both sides.
+    Gart,
+    /// Video memory: written through the PCI aperture.
+    Vram,
+}
+
+/// Memory that the driver and the GPU share, with a GPU address in VMID 0.
+///
+/// Offsets are bytes. Every access is bounds-checked; an access outside, or with an offset that is
+/// not a multiple of the access size, is `EINVAL`, and `ENODEV` is returned once the device is gone.
+///
+/// The device may write at any time, so values are only ever copied in and out.
+pub(crate) trait DeviceMem: Send + Sync {
+    /// GPU address of the first byte, for packets and descriptors of VMID 0.
+    fn gpu_addr(&self) -> u64;
+    /// Size in bytes.
+    fn size(&self) -> usize;
+    /// Reads a dword.
+    fn read32(&self, offset: usize) -> Result<u32>;
+    /// Reads a qword.
+    fn read64(&self, offset: usize) -> Result<u64>;
+    /// Writes a dword.
+    fn write32(&self, offset: usize, value: u32) -> Result;
+    /// Writes a qword.
+    fn write64(&self, offset: usize, value: u64) -> Result;
+    /// Writes consecutive dwords.
+    fn write_dwords(&self, offset: usize, words: &[u32]) -> Result;
+    /// Fills a range with zeroes.
+    fn clear(&self, offset: usize, len: usize) -> Result;
+    /// Makes the CPU's writes visible to the GPU (HDP flush for video memory).
+    fn flush(&self) -> Result;
+}
+
+/// The device as the scheduler sees it.
+pub(crate) trait Platform: Send + Sync {
+    /// Facts of the ASIC.
+    fn asic(&self) -> &'static AsicDesc;
+
+    /// Allocates shared memory, page-aligned and zeroed.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENOSPC` (no VRAM or GART space left), `ENODEV`.
+    fn alloc(&self, size: usize, place: Place) -> Result<Arc<dyn DeviceMem>>;
+
+    /// The HIQ's doorbell.
+    fn hiq_doorbell(&self) -> DoorbellOffset;
+
+    /// Connects the HIQ to its hardware slot with the descriptor at `mqd` and the write pointer at
+    /// `wptr` (both GPU addresses).
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer, `EIO`, `ENODEV`.
+    fn map_hiq(&self, mqd: u64, wptr: u64) -> Result;
+
+    /// Disconnects the HIQ.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Platform::map_hiq`].
+    fn unmap_hiq(&self) -> Result;
+
+    /// Present value of CP_IQ_WAIT_TIME2.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`, `ENODEV`.
+    fn iq_wait_time2(&self) -> Result<u32>;
+
+    /// Rings the HIQ's doorbell with the 64-bit write pointer in dwords.
+    ///
+    /// The write is ordered behind all earlier writes to shared memory.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`.
+    fn ring_hiq(&self, wptr: u64) -> Result;
+
+    /// Checks that the device still answers.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if it is lost, `ENODEV` if it was removed.
+    fn check(&self) -> Result;
+
+    /// A monotonic clock, in microseconds.
+    fn now(&self) -> u64;
+
+    /// Sleeps for about `us` microseconds.
+    fn pause(&self, us: u64);
+}
+
+/// First pause of a [`poll`], in microseconds.
+const FIRST_PAUSE: u64 = 10;
+/// Longest pause: bounds how late a change is seen.
+const LONGEST_PAUSE: u64 = 1_000;
+/// How often a poll asks whether the device still lives. A trapped register read can be slow.
+const CHECK_INTERVAL: u64 = 50_000;
+
+/// Polls until `done` returns true or `timeout` microseconds have passed.
+///
+/// # Errors
+///
+/// `ETIMEDOUT`; whatever `done` returns; `EIO` or `ENODEV` if the device is lost or gone meanwhile.
+pub(super) fn poll(
+    platform: &dyn Platform,
+    timeout: u64,
+    mut done: impl FnMut() -> Result<bool>,
+) -> Result {
+    let start = platform.now();
+    let mut pause = FIRST_PAUSE;
+    let mut next_check = CHECK_INTERVAL;
+    loop {
+        // The clock is read before the condition, so that a descheduled task does not take the
+        // time it slept for the device's.
+        let waited = platform.now().saturating_sub(start);
+        if done()? {
+            return Ok(());
+        }
+        if waited >= timeout {
+            return Err(ETIMEDOUT);
+        }
+        if waited >= next_check {
+            platform.check()?;
+            next_check = waited + CHECK_INTERVAL;
+        }
+        platform.pause(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

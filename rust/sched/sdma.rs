@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! SDMA queue ids of a device.
+//!
+//! An SDMA queue belongs to one engine, and its doorbell encodes engine and queue id, so the id is
+//! fixed at creation, for the whole device. Ids are given out round the engines, so that queues
+//! spread over them.
+
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLock, //
+    },
+};
+
+/// User queues of an engine (contract: 8 on every gfx9 ASIC).
+pub(crate) const QUEUES_PER_ENGINE: u32 = 8;
+/// Upper bound on engines of all ASICs.
+const MAX_ENGINES: usize = 16;
+
+/// Free ids.
+#[pin_data]
+pub(crate) struct SdmaPool {
+    engines: u32,
+    /// One byte per engine, a bit per queue id in use.
+    #[pin]
+    used: SpinLock<[u8; MAX_ENGINES]>,
+}
+
+impl SdmaPool {
+    /// Makes the pool of a device with `engines` engines.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(engines: u32) -> Result<Arc<Self>> {
+        // CAST: Small constant.
+        let engines = engines.min(MAX_ENGINES as u32);
+        Arc::pin_init(
+            pin_init!(Self {
+                engines,
+                used <- new_spinlock!([0; MAX_ENGINES], "SdmaPool::used"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Takes an id on `engine`, or on the engine with the fewest queues.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: no such engine. `ENOSPC`: no id left.
+    pub(crate) fn alloc(self: &Arc<Self>, engine: Option<u32>) -> Result<SdmaSlot> {
+        let mut used = self.used.lock();
+        let engine = match engine {
+            Some(engine) if engine < self.engines => engine,
+            Some(_) => return Err(EINVAL),
+            None => (0..self.engines)
+                .min_by_key(|&engine| {
+                    used.get(crate::hw::num::index(engine))
+                        .map_or(u32::MAX, |mask| mask.count_ones())
+                })
+                .ok_or(ENOSPC)?,
+        };
+        let mask = used
+            .get_mut(crate::hw::num::index(engine))
+            .ok_or(EINVAL)?;
+        let queue = mask.trailing_ones();
+        if queue >= QUEUES_PER_ENGINE {
+            return Err(ENOSPC);
+        }
+        *mask |= 1 << queue;
+        drop(used);
+        Ok(SdmaSlot {
+            pool: self.clone(),
+            engine,
+            queue,
+        })
+    }
+
+    /// Ids in use.
+    pub(crate) fn in_use(&self) -> u32 {
+        self.used.lock().iter().map(|mask| mask.count_ones()).sum()
+    }
+}
+
+/// An SDMA queue id, given back on drop.
+pub(crate) struct SdmaSlot {
+    pool: Arc<SdmaPool>,
+    engine: u32,
+    queue: u32,
+}
+
+impl SdmaSlot {
+    /// Engine.
+    pub(crate) fn engine(&self) -> u32 {
+        self.engine
+    }
+
+    /// Queue id on the engine, below [`QUEUES_PER_ENGINE`].
+    pub(crate) fn queue(&self) -> u32 {
+        self.queue
+    }
+}
+
+impl Drop for SdmaSlot {
+    fn drop(&mut self) {
+        if let Some(mask) = self
+            .pool
+            .used
+            .lock()
+            .get_mut(crate::hw::num::index(self.engine))
+        {
+            *mask &= !(1 << self.queue);
+        }
+    }
+}
