@@ -11,7 +11,7 @@
 //! A [`Gpu`] is reference-counted and may outlive its device; then every operation answers
 //! `ENODEV`.
 //!
-//! Lock order, outermost first: registry observers, KIQ, IH rings, IH sink, range allocators;
+//! Lock order, outermost first: registry observers, IH rings, IH sink, KIQ, range allocators;
 //! hardware locks ([`access`]) are innermost.
 
 use kernel::{
@@ -58,6 +58,7 @@ pub(crate) mod gart;
 mod gfx;
 mod hub;
 pub(crate) mod ih;
+pub(crate) mod kiq;
 mod nbio;
 pub(crate) mod pasid;
 pub(crate) mod registry;
@@ -154,6 +155,8 @@ pub(crate) struct Gpu {
     doorbells: Arc<DoorbellManager>,
     pasids: Arc<PasidPool>,
     ih: Arc<ih::Ih>,
+    #[pin]
+    kiq: kiq::Kiq,
     render_minor: Atomic<i32>,
     /// The interrupt, until shutdown.
     #[pin]
@@ -210,6 +213,7 @@ impl Gpu {
         hw.vram_fill(scratch.offset(), scratch.size(), 0)?;
         let ih = ih::Ih::new(&access, &hw)?;
         let doorbells = DoorbellManager::new(&asic.doorbell, hw.doorbell_len())?;
+        let kiq = kiq::Kiq::new(&hw, &gart, &doorbells)?;
 
         let gpu = Arc::pin_init(
             try_pin_init!(Self {
@@ -220,6 +224,7 @@ impl Gpu {
                 access,
                 vram,
                 gart,
+                kiq <- kiq,
                 doorbells,
                 pasids: PasidPool::new()?,
                 ih,
@@ -268,7 +273,8 @@ impl Gpu {
         // Compute and copy engines.
         gfx::start(hw, config.xnack);
         sdma::start(hw);
-        hw.check_alive()
+        hw.check_alive()?;
+        self.kiq.start(hw)
     }
 
     /// Stops all blocks.
@@ -276,8 +282,10 @@ impl Gpu {
         // Taken out first: the lock must not be held while the last interrupt ends.
         let irq = self.irq.lock().take();
         drop(irq);
+        self.kiq.stop(hw);
         gfx::halt(hw);
         sdma::halt(hw);
+        self.kiq.release();
         self.ih.stop(hw);
         nbio::shutdown(hw);
         hub::quiesce(hw);
@@ -424,11 +432,19 @@ impl Gpu {
     /// `ENODEV`, `EIO` as [`Gpu::enter`], `ETIMEDOUT` if the GPU does not answer.
     pub(crate) fn flush_tlb(&self, pasid: u16) -> Result {
         let hw = self.enter()?;
+        if self.kiq.is_ready() {
+            return self.kiq.invalidate_tlbs(&hw, pasid, FlushType::Heavy);
+        }
         let vmids = hub::vmids_of(&hw, pasid);
         for vmid in (0..16).filter(|vmid| vmids & 1 << vmid != 0) {
             hub::flush_vmid(&hw, vmid, FlushType::Heavy)?;
         }
         Ok(())
+    }
+
+    /// The kernel interface queue, which connects the scheduler's queue.
+    pub(crate) fn kiq(&self) -> &kiq::Kiq {
+        &self.kiq
     }
 
     /// Takes the device down and closes the gate; everything that used it answers `ENODEV`.

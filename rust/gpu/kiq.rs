@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel interface queue: a ring that the firmware serves for the driver alone.
+//!
+//! It is the one queue that is loaded by registers. Through it the driver connects the scheduler's
+//! queue (HIQ) and asks for TLB flushes by address space. Submissions are synchronous: each ends
+//! with a fence and waits for it, so the ring is empty between them.
+//!
+//! If the firmware does not answer once, the queue counts as stuck and is not used again; who needs
+//! it gets `EIO` at once or takes a path through registers.
+//!
+//! Source: `gfx_v9_0.c` (`kiq_setting`, `mqd_init`, `kiq_init_register`, `ring_test_ring`),
+//! `amdgpu_amdkfd_gfx_v9.c` (`hiq_mqd_load`), `amdgpu_amdkfd.c` (`unmap_hiq`).
+//!
+//! Lock order: [`Kiq::state`] is held while waiting for the fence, and comes before the bank lock
+//! and everything innermost.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
+
+use super::{
+    access::Hw,
+    doorbell::{
+        DoorbellManager,
+        KernelDoorbell, //
+    },
+    gart::{
+        Gart,
+        GartBuffer, //
+    },
+    gfx, //
+};
+use crate::{
+    hw::{
+        doorbell::DoorbellOffset,
+        mqd::{
+            self,
+            ComputeMqd,
+            Eop,
+            QueueConfig,
+            QueueFormat, //
+        },
+        num::index,
+        pm4::{
+            DoorbellList,
+            InvalidateTlbs,
+            MapQueues,
+            MapTarget,
+            SetUconfigReg,
+            UnmapAction,
+            UnmapFilter,
+            UnmapQueues,
+            WriteMem,
+            NOP_ONE, //
+        },
+        regs::{
+            gc::{
+                self,
+                PqWptrPollCntl,
+                RlcCpSchedulers, //
+            },
+            hqd::{
+                self,
+                DequeueRequest,
+                DoorbellControl,
+                HqdActive,
+                Slot, //
+            },
+            hub::FlushType,
+            Reg, //
+        },
+        timeouts::{
+            HQD_DEQUEUE_MS,
+            KIQ_MS, //
+        }, //
+    },
+    kapi::log::dev_limited, //
+};
+
+/// What one buffer holds, by byte offset: each part has a page.
+const RING: usize = 0;
+const EOP: usize = 0x1000;
+const MQD: usize = 0x2000;
+const POINTERS: usize = 0x3000;
+const BUFFER: usize = 0x4000;
+/// The pointers page.
+const RPTR: usize = POINTERS;
+const WPTR: usize = POINTERS + 8;
+const FENCE: usize = POINTERS + 16;
+
+/// Ring and EOP buffer in bytes.
+const RING_BYTES: u32 = 4096;
+const EOP_BYTES: u32 = 4096;
+const RING_DWORDS: usize = index(RING_BYTES) / 4;
+/// Longest submission without its fence.
+const MAX_DWORDS: usize = 64;
+
+/// What the ring test writes before and expects after (`gfx_v9_0_ring_test_ring`).
+const TEST_BEFORE: u32 = 0xcafe_dead;
+const TEST_AFTER: u32 = 0xdead_beef;
+
+struct State {
+    /// Ring, EOP buffer, MQD and pointers; `None` after the queue was taken down.
+    memory: Option<GartBuffer>,
+    /// Dwords written since the start, not wrapped.
+    wptr: u64,
+    /// Last fence value.
+    sequence: u32,
+    /// The firmware has failed to answer.
+    stuck: bool,
+}
+
+/// Counters of the queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KiqStatus {
+    /// Dwords written since the start.
+    pub(crate) wptr: u64,
+    /// Read pointer that the firmware reported last, in dwords of the ring.
+    pub(crate) rptr: u32,
+    /// Submissions.
+    pub(crate) submissions: u32,
+    /// The firmware has failed to answer.
+    pub(crate) stuck: bool,
+}
+
+/// The kernel interface queue of one GPU.
+#[pin_data]
+pub(crate) struct Kiq {
+    #[pin]
+    state: Mutex<State>,
+    doorbell: DoorbellOffset,
+    hiq: KernelDoorbell,
+}
+
+impl Kiq {
+    /// Allocates the queue's memory.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENOSPC`, and what [`Gart::alloc`] reports.
+    pub(super) fn new(
+        hw: &Hw,
+        gart: &Gart,
+        doorbells: &Arc<DoorbellManager>,
+    ) -> Result<impl PinInit<Self, Error>> {
+        let memory = gart.alloc(hw, BUFFER)?;
+        let hiq = doorbells.alloc_kernel()?;
+        let doorbell = DoorbellOffset::kernel(doorbells.layout().kiq);
+        Ok(try_pin_init!(Self {
+            state <- new_mutex!(
+                State { memory: Some(memory), wptr: 0, sequence: 0, stuck: true },
+                "rkfd_kiq"
+            ),
+            doorbell,
+            hiq,
+        }? Error))
+    }
+
+    /// Writes the queue's descriptor, loads it by registers and proves that it works.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the queue does not start or the test does not come back, `EIO` if the device
+    /// is lost.
+    pub(super) fn start(&self, hw: &Hw) -> Result {
+        let mut state = self.state.lock();
+        let memory = state.memory.as_ref().ok_or(ENODEV)?;
+        let mqd = self.describe(hw, memory)?;
+        // The first packet must not meet what an earlier owner of the page left; it is zeroed.
+        memory.fill_dwords(RING, RING_DWORDS, NOP_ONE)?;
+        let mut stored = Ok(());
+        mqd.write(|dw, value| {
+            let result = memory.write32(MQD + 4 * dw, value);
+            if stored.is_ok() {
+                stored = result;
+            }
+        });
+        stored?;
+        load(hw, Slot::KIQ, &mqd)?;
+        gfx::enable_doorbells(hw);
+        state.stuck = false;
+        self.ring_test(hw, &mut state).inspect_err(|e| {
+            dev_err!(hw.dev(), "KIQ ring test failed: {:?}; is MEC firmware loaded?\n", e)
+        })
+    }
+
+    fn describe(&self, hw: &Hw, memory: &GartBuffer) -> Result<ComputeMqd> {
+        // CAST: Offsets inside the buffer.
+        let at = |offset: usize| memory.gpu_addr() + offset as u64;
+        let config = QueueConfig {
+            mqd: at(MQD),
+            ring: at(RING),
+            ring_bytes: RING_BYTES,
+            rptr_report: at(RPTR),
+            wptr_poll: at(WPTR),
+            eop: Some(Eop {
+                base: at(EOP),
+                bytes: EOP_BYTES,
+            }),
+            ..QueueConfig::new(QueueFormat::Kiq, self.doorbell)
+        };
+        ComputeMqd::new(hw.asic(), config).map_err(|e| {
+            dev_err!(hw.dev(), "KIQ cannot be described: {}\n", format_args!("{e}"));
+            EINVAL
+        })
+    }
+
+    /// Lets the firmware write a register and looks.
+    fn ring_test(&self, hw: &Hw, state: &mut State) -> Result {
+        hw.write(gc::SCRATCH_REG0, TEST_BEFORE);
+        let packet = SetUconfigReg {
+            reg: gc::SCRATCH_REG0,
+            value: TEST_AFTER,
+        };
+        self.submit_locked(hw, state, &packet.encode().map_err(|_| EINVAL)?)?;
+        let value = hw.read(gc::SCRATCH_REG0);
+        if value != TEST_AFTER {
+            dev_err!(hw.dev(), "SCRATCH_REG0 reads {:#x} after the KIQ's fence\n", value);
+            return Err(EIO);
+        }
+        Ok(())
+    }
+
+    /// Runs the ring test once more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Kiq::submit`]; `EIO` if the register was not written.
+    pub(crate) fn test(&self, hw: &Hw) -> Result {
+        self.ring_test(hw, &mut self.state.lock())
+    }
+
+    /// Runs packets and waits until they are done. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: too many dwords.
+    /// - `ETIMEDOUT`: the firmware does not answer; the queue is stuck from now on.
+    /// - `EIO`: the queue is stuck, or the device lost.
+    /// - `ENODEV`: the queue was taken down.
+    pub(crate) fn submit(&self, hw: &Hw, packets: &[u32]) -> Result {
+        self.submit_locked(hw, &mut self.state.lock(), packets)
+    }
+
+    fn submit_locked(&self, hw: &Hw, state: &mut State, packets: &[u32]) -> Result {
+        if packets.len() > MAX_DWORDS {
+            return Err(EINVAL);
+        }
+        if state.stuck || hw.is_lost() {
+            return Err(EIO);
+        }
+        let memory = state.memory.as_ref().ok_or(ENODEV)?;
+        let sequence = state.sequence.wrapping_add(1);
+        let fence = WriteMem {
+            // CAST: An offset inside the buffer.
+            address: memory.gpu_addr() + FENCE as u64,
+            value: sequence,
+            high: None,
+            confirm: true,
+        };
+        let words = fence.encode().map_err(|_| EINVAL)?;
+        let fence_words = words.get(..fence.dwords()).ok_or(EINVAL)?;
+
+        let mut wptr = put(memory, state.wptr, packets)?;
+        wptr = put(memory, wptr, fence_words)?;
+        memory.write64(WPTR, wptr)?;
+        hw.doorbell64(self.doorbell.byte(), wptr);
+        let result = hw.wait(KIQ_MS * 1000, || {
+            Ok((memory.read32(FENCE)? == sequence).then_some(()))
+        });
+        let rptr = memory.read32(RPTR);
+        state.wptr = wptr;
+        state.sequence = sequence;
+        result.inspect_err(|e| {
+            state.stuck = true;
+            dev_err!(
+                hw.dev(),
+                "KIQ does not answer: {:?}; written {:#x}, read {:#x} dwords\n",
+                e,
+                wptr,
+                rptr.unwrap_or(u32::MAX)
+            );
+        })
+    }
+
+    /// Where the HIQ's doorbell is.
+    pub(crate) fn hiq_doorbell(&self) -> DoorbellOffset {
+        self.hiq.offset()
+    }
+
+    /// Connects the HIQ: descriptor and write pointer are at the given addresses of VMID 0.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for addresses that are not aligned; otherwise as [`Kiq::submit`].
+    pub(crate) fn map_hiq(&self, hw: &Hw, mqd: u64, wptr: u64) -> Result {
+        let packet = MapQueues {
+            target: MapTarget::KiqHiq { slot: Slot::HIQ },
+            doorbell: self.hiq.offset(),
+            mqd,
+            wptr,
+        };
+        self.submit(hw, &packet.encode().map_err(|_| EINVAL)?)
+    }
+
+    /// Disconnects the HIQ, by the KIQ or, failing that, by registers.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the slot stays active, `EIO` if the device is lost.
+    pub(crate) fn unmap_hiq(&self, hw: &Hw) -> Result {
+        let packet = UnmapQueues {
+            action: UnmapAction::Reset,
+            filter: UnmapFilter::Doorbells(DoorbellList::one(self.hiq.offset())),
+        };
+        if let Err(e) = self.submit(hw, &packet.encode()) {
+            dev_limited!(dev_warn, hw.dev(), "KIQ cannot unmap the HIQ: {:?}\n", e);
+        }
+        // The firmware need not obey, for the HIQ is no ordinary queue.
+        hw.modify(gc::RLC_CP_SCHEDULERS, |raw| {
+            RlcCpSchedulers::from_raw(raw)
+                .with(RlcCpSchedulers::SCHEDULER1, 0)
+                .raw()
+        });
+        dequeue(hw, Slot::HIQ)
+    }
+
+    /// Asks the firmware to drop what both hubs cache for `pasid`, and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Kiq::submit`].
+    pub(super) fn invalidate_tlbs(&self, hw: &Hw, pasid: u16, flush: FlushType) -> Result {
+        let packet = InvalidateTlbs {
+            pasid,
+            flush,
+            all_hubs: true,
+        };
+        self.submit(hw, &packet.encode())
+    }
+
+    /// Whether submissions can succeed.
+    pub(crate) fn is_ready(&self) -> bool {
+        let state = self.state.lock();
+        !state.stuck && state.memory.is_some()
+    }
+
+    /// Counters.
+    pub(crate) fn status(&self) -> KiqStatus {
+        let state = self.state.lock();
+        let rptr = state.memory.as_ref().and_then(|m| m.read32(RPTR).ok());
+        KiqStatus {
+            wptr: state.wptr,
+            rptr: rptr.unwrap_or(0),
+            submissions: state.sequence,
+            stuck: state.stuck,
+        }
+    }
+
+    /// Takes the queue down, if it is up.
+    pub(super) fn stop(&self, hw: &Hw) {
+        let mut state = self.state.lock();
+        if state.memory.is_none() || hw.is_lost() {
+            return;
+        }
+        if let Err(e) = unload(hw, Slot::KIQ) {
+            dev_warn!(hw.dev(), "KIQ does not stop: {:?}\n", e);
+        }
+        state.stuck = true;
+    }
+
+    /// Frees the queue's memory; the engine must not run any more.
+    pub(super) fn release(&self) {
+        let memory = self.state.lock().memory.take();
+        drop(memory);
+    }
+}
+
+/// Copies a packet to the ring at `wptr`, which must not wrap inside it: a gap at the end is filled.
+/// Returns the new write pointer.
+fn put(memory: &GartBuffer, wptr: u64, packet: &[u32]) -> Result<u64> {
+    // CAST: The mask leaves less than the ring's length.
+    let position = (wptr & (RING_DWORDS as u64 - 1)) as usize;
+    let left = RING_DWORDS - position;
+    if packet.len() <= left {
+        memory.write_dwords(RING + 4 * position, packet)?;
+        return Ok(wptr + packet.len() as u64);
+    }
+    memory.fill_dwords(RING + 4 * position, left, NOP_ONE)?;
+    memory.write_dwords(RING, packet)?;
+    Ok(wptr + (left + packet.len()) as u64)
+}
+
+/// Registers that are loaded from the descriptor before the doorbell is turned on, in order.
+const LOAD: [Reg; 10] = [
+    hqd::CP_MQD_BASE_ADDR,
+    hqd::CP_MQD_BASE_ADDR_HI,
+    hqd::CP_MQD_CONTROL,
+    hqd::CP_HQD_PQ_BASE,
+    hqd::CP_HQD_PQ_BASE_HI,
+    hqd::CP_HQD_PQ_CONTROL,
+    hqd::CP_HQD_PQ_RPTR_REPORT_ADDR,
+    hqd::CP_HQD_PQ_RPTR_REPORT_ADDR_HI,
+    hqd::CP_HQD_PQ_WPTR_POLL_ADDR,
+    hqd::CP_HQD_PQ_WPTR_POLL_ADDR_HI,
+];
+/// Registers that come after it; the last one starts the queue.
+const LOAD_LATE: [Reg; 6] = [
+    hqd::CP_HQD_PQ_DOORBELL_CONTROL,
+    hqd::CP_HQD_PQ_WPTR_LO,
+    hqd::CP_HQD_PQ_WPTR_HI,
+    hqd::CP_HQD_VMID,
+    hqd::CP_HQD_PERSISTENT_STATE,
+    hqd::CP_HQD_ACTIVE,
+];
+
+/// Writes the register that mirrors a dword of the descriptor.
+fn mirror(hw: &Hw, mqd: &ComputeMqd, reg: Reg) -> Result {
+    let entry = hqd::WINDOW
+        .iter()
+        .find(|entry| entry.reg == reg)
+        .ok_or(EINVAL)?;
+    hw.write(reg, mqd.word(entry.mqd_dw));
+    Ok(())
+}
+
+/// Loads a privileged queue of VMID 0 into `slot`.
+fn load(hw: &Hw, slot: Slot, mqd: &ComputeMqd) -> Result {
+    // Which slot belongs to the kernel; the valid bit comes in a second write.
+    for code in [
+        slot.scheduler_code() & !gc::SCHEDULER_VALID,
+        slot.scheduler_code(),
+    ] {
+        hw.modify(gc::RLC_CP_SCHEDULERS, |raw| {
+            RlcCpSchedulers::from_raw(raw)
+                .with(RlcCpSchedulers::SCHEDULER0, code)
+                .raw()
+        });
+    }
+
+    // A queue of an earlier driver must go first.
+    dequeue(hw, slot)?;
+    let _bank = hw.select(slot.select());
+    hw.modify(gc::CP_PQ_WPTR_POLL_CNTL, |raw| {
+        PqWptrPollCntl::from_raw(raw)
+            .with(PqWptrPollCntl::EN, 0)
+            .raw()
+    });
+    for reg in [
+        hqd::CP_HQD_EOP_BASE_ADDR,
+        hqd::CP_HQD_EOP_BASE_ADDR_HI,
+        hqd::CP_HQD_EOP_CONTROL,
+    ] {
+        mirror(hw, mqd, reg)?;
+    }
+    hw.write(hqd::CP_HQD_PQ_RPTR, 0);
+    for reg in LOAD {
+        mirror(hw, mqd, reg)?;
+    }
+    gfx::doorbell_range(hw);
+    for reg in LOAD_LATE {
+        mirror(hw, mqd, reg)?;
+    }
+    if hw.read(hqd::CP_HQD_ACTIVE) & HqdActive::ACTIVE.mask() == 0 {
+        dev_err!(hw.dev(), "the KIQ's slot does not become active\n");
+        return Err(EIO);
+    }
+    Ok(())
+}
+
+/// Lets the queue in `slot` drain, if there is one, and waits until the slot is free.
+fn dequeue(hw: &Hw, slot: Slot) -> Result {
+    let _bank = hw.select(slot.select());
+    let active = HqdActive::ACTIVE.mask();
+    if hw.read(hqd::CP_HQD_ACTIVE) & active == 0 {
+        return Ok(());
+    }
+    if hw.is_lost() {
+        return Err(EIO);
+    }
+    hw.write(hqd::CP_HQD_DEQUEUE_REQUEST, DequeueRequest::DRAIN.raw());
+    let done = hw.poll(hqd::CP_HQD_ACTIVE, active, 0, HQD_DEQUEUE_MS * 1000);
+    hw.write(hqd::CP_HQD_DEQUEUE_REQUEST, DequeueRequest::NONE.raw());
+    if done.is_ok() {
+        hw.write(hqd::CP_HQD_PQ_RPTR, 0);
+        hw.write(hqd::CP_HQD_PQ_WPTR_LO, 0);
+        hw.write(hqd::CP_HQD_PQ_WPTR_HI, 0);
+    }
+    done.map(|_| ())
+}
+
+/// Empties `slot` for good (`gfx_v9_0_kiq_fini_register`).
+fn unload(hw: &Hw, slot: Slot) -> Result {
+    let result = dequeue(hw, slot);
+    let _bank = hw.select(slot.select());
+    if result.is_err() {
+        hw.write(hqd::CP_HQD_ACTIVE, 0);
+    }
+    hw.write(hqd::CP_HQD_PERSISTENT_STATE, 0);
+    hw.write(
+        hqd::CP_HQD_PQ_DOORBELL_CONTROL,
+        DoorbellControl::new().with(DoorbellControl::EN, 0).raw(),
+    );
+    drop(_bank);
+    hw.modify(gc::RLC_CP_SCHEDULERS, |raw| {
+        RlcCpSchedulers::from_raw(raw)
+            .with(RlcCpSchedulers::SCHEDULER0, 0)
+            .raw()
+    });
+    result
+}
+
+const _: () = assert!(
+    MQD + mqd::COMPUTE_BYTES + 16 <= POINTERS && RING_DWORDS >= 4 * MAX_DWORDS,
+    "the parts of the buffer do not overlap"
+);
