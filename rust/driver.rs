@@ -37,8 +37,10 @@ static REGISTRY: SetOnce<Arc<Registry>> = SetOnce::new();
 /// The loaded module.
 #[pin_data]
 pub(crate) struct RkfdModule {
+    // Dropped in this order: the GPUs go before the face that serves them.
     #[pin]
     _pci: Registration<pci::Adapter<PciDriver>>,
+    _kfd: crate::kfd::Registration,
 }
 
 impl InPlaceModule for RkfdModule {
@@ -47,6 +49,7 @@ impl InPlaceModule for RkfdModule {
             _: {
                 REGISTRY.populate(Registry::new()?);
             },
+            _kfd: crate::kfd::Registration::new()?,
             _pci <- Registration::new(<Self as ModuleMetadata>::NAME, module),
         })
     }

@@ -5,12 +5,17 @@
 //! Each module is written as if for the kernel crate: the C names, `# Safety` on what must be
 //! promised, `// SAFETY:` on what is. Nothing else in this driver is `unsafe`.
 
+pub(crate) mod abi;
+pub(crate) mod chrdev;
+pub(crate) mod class;
 pub(crate) mod dma;
 pub(crate) mod gate;
 pub(crate) mod irq;
+pub(crate) mod kobject;
 pub(crate) mod log;
 pub(crate) mod mmio;
 pub(crate) mod pci;
 pub(crate) mod range;
+pub(crate) mod task;
 pub(crate) mod waitqueue;
 pub(crate) mod workqueue;

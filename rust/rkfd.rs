@@ -8,9 +8,11 @@
 
 mod bindings;
 mod driver;
+mod event;
 mod gpu;
 mod hw;
 mod kapi;
+mod kfd;
 mod sched;
 #[cfg(CONFIG_KUNIT = "y")]
 mod tests;

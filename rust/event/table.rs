@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The events of one process and who waits for them, as pure state.
+//!
+//! Terms: an *event* is signalled by the GPU (through its slot in the signal page and an interrupt), by
+//! the CPU (SET_EVENT) or by the driver (faults, resets). A *waiter* is one WAIT_EVENTS call; it
+//! has one *entry* per event of its list. Signalling an event *activates* the entries that wait for it.
+//! An auto-reset event is consumed by the waiters that it activates. The *age* of an event counts its
+//! signals, so that a caller who missed one notices.
+//!
+//! No lock and no clock in here: [`Events`](super::Events) owns the lock, and unit tests own a table.
+
+use super::{
+    payload::Payload,
+    slots::Slots, //
+};
+use kernel::prelude::*;
+
+/// Slots in the signal page, hence one more than the number of signal events; id 0 is never given out,
+/// because interrupts without a context id carry 0.
+pub(crate) const SIGNAL_LIMIT: u32 = 4096;
+/// Ids of events without a slot start here.
+pub(crate) const FIRST_OTHER_ID: u32 = 0x4000_0000;
+/// Bound on events without a slot, against exhaustion of kernel memory.
+pub(crate) const OTHER_LIMIT: u32 = 65536;
+/// Content of a slot that no packet has written.
+pub(crate) const IDLE_SLOT: u64 = u64::MAX;
+
+/// What an event stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Signalled by GPU packets and by SET_EVENT; has a slot.
+    Signal,
+    /// As `Signal`, but not by SET_EVENT.
+    Debug,
+    /// GPU reset or hang.
+    HwException,
+    /// Memory fault.
+    Memory,
+    /// Accepted and never signalled.
+    Other(u32),
+}
+
+impl Kind {
+    /// From the number that user space gives.
+    pub(crate) fn from_user(value: u32) -> Self {
+        match value {
+            0 => Self::Signal,
+            3 => Self::HwException,
+            5 => Self::Debug,
+            8 => Self::Memory,
+            other => Self::Other(other),
+        }
+    }
+
+    /// Whether the event has a slot in the signal page and an id below [`SIGNAL_LIMIT`].
+    pub(crate) fn has_slot(self) -> bool {
+        matches!(self, Self::Signal | Self::Debug)
+    }
+
+    /// Whether SET_EVENT and RESET_EVENT apply (upstream: the signal type alone).
+    pub(crate) fn by_cpu(self) -> bool {
+        self == Self::Signal
+    }
+}
+
+/// The signal page, as far as this module needs it.
+pub(crate) trait SignalPage {
+    /// Reads slot `slot` (below [`SIGNAL_LIMIT`]).
+    fn load(&self, slot: u32) -> u64;
+    /// Makes slot `slot` idle again.
+    fn set_idle(&self, slot: u32);
+}
+
+/// How to wake the thread behind a waiter.
+pub(crate) trait Wake {
+    /// Wakes it; it looks at [`Table::status`] again.
+    fn wake(&self);
+}
+
+/// One item of a wait list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitItem {
+    /// Event id.
+    pub(crate) id: u32,
+    /// The age that the caller saw last; 0: the caller does not use ages.
+    pub(crate) last_age: u64,
+}
+
+/// Where a wait stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// The condition holds.
+    Complete,
+    /// Not yet.
+    Pending,
+    /// An event of the list was destroyed.
+    Failed,
+}
+
+/// Handle of a registered waiter.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a waiter stays registered until it is removed"]
+pub(crate) struct WaiterId(u32);
+
+/// Connects an event to one entry of a waiter.
+#[derive(Clone, Copy)]
+struct Link {
+    waiter: u32,
+    entry: usize,
+}
+
+struct Event {
+    kind: Kind,
+    auto_reset: bool,
+    signalled: bool,
+    age: u64,
+    payload: Payload,
+    /// Every entry, activated or not, that names this event.
+    links: KVec<Link>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    event: u32,
+    activated: bool,
+    with_age: bool,
+}
+
+struct Waiter<W> {
+    wake: W,
+    entries: KVVec<Entry>,
+    activated: usize,
+    /// An event of the list is gone.
+    failed: bool,
+}
+
+/// The events of one process.
+pub(crate) struct Table<W> {
+    /// Index is the id.
+    signals: Slots<Event>,
+    /// Index is the id minus [`FIRST_OTHER_ID`].
+    others: Slots<Event>,
+    waiters: Slots<Waiter<W>>,
+}
+
+impl<W: Wake> Table<W> {
+    /// An empty table.
+    pub(crate) const fn new() -> Self {
+        Self {
+            signals: Slots::new(1),
+            others: Slots::new(0),
+            waiters: Slots::new(0),
+        }
+    }
+
+    /// Number of events with a slot.
+    pub(crate) fn signal_count(&self) -> usize {
+        self.signals.len()
+    }
+
+    /// Number of all events.
+    pub(crate) fn len(&self) -> usize {
+        self.signals.len() + self.others.len()
+    }
+
+    /// Creates an event and returns its id, the lowest free one of its range.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOSPC`: no id left.
+    /// - `ENOMEM`: no memory.
+    pub(crate) fn create(&mut self, kind: Kind, auto_reset: bool) -> Result<u32> {
+        let event = Event {
+            kind,
+            auto_reset,
+            signalled: false,
+            age: 1,
+            payload: Payload::None,
+            links: KVec::new(),
+        };
+        if kind.has_slot() {
+            let slot = self.signals.insert(event, SIGNAL_LIMIT)?;
+            Ok(slot)
+        } else {
+            let index = self.others.insert(event, OTHER_LIMIT)?;
+            Ok(FIRST_OTHER_ID + index)
+        }
+    }
+
+    fn event_mut(&mut self, id: u32) -> Option<&mut Event> {
+        match id.checked_sub(FIRST_OTHER_ID) {
+            Some(index) => self.others.get_mut(index),
+            None => self.signals.get_mut(id),
+        }
+    }
+
+    fn event(&self, id: u32) -> Option<&Event> {
+        match id.checked_sub(FIRST_OTHER_ID) {
+            Some(index) => self.others.get(index),
+            None => self.signals.get(id),
+        }
+    }
+
+    /// The kind of event `id`.
+    pub(crate) fn kind(&self, id: u32) -> Option<Kind> {
+        self.event(id).map(|e| e.kind)
+    }
+
+    /// Destroys an event. Waits that name it fail.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: no such event.
+    pub(crate) fn destroy(&mut self, id: u32) -> Result {
+        let event = match id.checked_sub(FIRST_OTHER_ID) {
+            Some(index) => self.others.remove(index),
+            None => self.signals.remove(id),
+        }
+        .ok_or(EINVAL)?;
+        for link in &event.links {
+            if let Some(waiter) = self.waiters.get_mut(link.waiter) {
+                waiter.failed = true;
+                waiter.wake.wake();
+            }
+        }
+        Ok(())
+    }
+
+    /// Signals event `id` whatever its kind, storing `payload` first if there is one.
+    fn signal(&mut self, id: u32, payload: Payload) {
+        let event = match id.checked_sub(FIRST_OTHER_ID) {
+            Some(index) => self.others.get_mut(index),
+            None => self.signals.get_mut(id),
+        };
+        let Some(event) = event else { return };
+        if payload != Payload::None {
+            event.payload = payload;
+        }
+        event.age = next_age(event.age);
+
+        let mut taken = false;
+        for link in &event.links {
+            let Some(waiter) = self.waiters.get_mut(link.waiter) else {
+                continue;
+            };
+            let Some(entry) = waiter.entries.get_mut(link.entry) else {
+                continue;
+            };
+            if !entry.activated {
+                entry.activated = true;
+                waiter.activated += 1;
+                waiter.wake.wake();
+                taken = true;
+            }
+        }
+        // An auto-reset event that found somebody waiting was consumed.
+        event.signalled = !(event.auto_reset && taken);
+    }
+
+    /// SET_EVENT.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: no such event, or not one that the CPU signals.
+    pub(crate) fn set(&mut self, id: u32) -> Result {
+        if !self.kind(id).ok_or(EINVAL)?.by_cpu() {
+            return Err(EINVAL);
+        }
+        self.signal(id, Payload::None);
+        Ok(())
+    }
+
+    /// RESET_EVENT.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: no such event, or not one that the CPU signals.
+    pub(crate) fn reset(&mut self, id: u32) -> Result {
+        let event = self.event_mut(id).ok_or(EINVAL)?;
+        if !event.kind.by_cpu() {
+            return Err(EINVAL);
+        }
+        event.signalled = false;
+        Ok(())
+    }
+
+    /// An interrupt with context id `id` arrived: signals what the slots say and returns how many
+    /// events that were.
+    ///
+    /// The slot decides, not the interrupt: an id whose slot is idle was signalled by an earlier
+    /// interrupt, or is wrong. Then every event whose slot was written is signalled.
+    pub(crate) fn interrupt(&mut self, page: &(impl SignalPage + ?Sized), id: u32) -> usize {
+        if self.signals.get(id).is_some() && page.load(id) != IDLE_SLOT {
+            self.signal_from_slot(page, id);
+            return 1;
+        }
+        let mut signalled = 0;
+        for slot in 1..self.signals.end() {
+            if self.signals.get(slot).is_some() && page.load(slot) != IDLE_SLOT {
+                self.signal_from_slot(page, slot);
+                signalled += 1;
+            }
+        }
+        signalled
+    }
+
+    /// The slot becomes idle first: a packet that writes it from now on raises its own interrupt.
+    fn signal_from_slot(&mut self, page: &(impl SignalPage + ?Sized), id: u32) {
+        page.set_idle(id);
+        self.signal(id, Payload::None);
+    }
+
+    /// Signals every event of the kind that `payload` belongs to and returns how many there are.
+    pub(crate) fn raise(&mut self, payload: Payload) -> usize {
+        let kind = match payload {
+            Payload::Memory(_) => Kind::Memory,
+            Payload::HwException(_) => Kind::HwException,
+            Payload::None | Payload::Age(_) => return 0,
+        };
+        let mut raised = 0;
+        for index in 0..self.others.end() {
+            if self.others.get(index).is_some_and(|e| e.kind == kind) {
+                self.signal(FIRST_OTHER_ID + index, payload);
+                raised += 1;
+            }
+        }
+        raised
+    }
+
+    /// Registers a waiter for `items`. Events that are signalled already activate their entries at once
+    /// and are consumed if they reset themselves.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: an unknown id. Nothing was consumed.
+    /// - `ENOMEM`: no memory. Nothing was consumed.
+    pub(crate) fn register(&mut self, items: &[WaitItem], wake: W) -> Result<WaiterId> {
+        // Everything that can fail comes first.
+        let mut entries = KVVec::with_capacity(items.len(), GFP_KERNEL)?;
+        for item in items {
+            self.event(item.id).ok_or(EINVAL)?;
+        }
+        let waiter = self.waiters.insert(
+            Waiter {
+                wake,
+                entries: KVVec::new(),
+                activated: 0,
+                failed: false,
+            },
+            u32::MAX,
+        )?;
+
+        for (position, item) in items.iter().enumerate() {
+            let linked = self.event_mut(item.id).map(|event| {
+                let link = Link {
+                    waiter,
+                    entry: position,
+                };
+                event.links.push(link, GFP_KERNEL)
+            });
+            if !matches!(linked, Some(Ok(()))) {
+                self.unlink(waiter, items.iter().map(|i| i.id));
+                self.waiters.remove(waiter);
+                return Err(ENOMEM);
+            }
+        }
+
+        // From here on nothing fails.
+        let mut activated = 0;
+        for item in items {
+            let Some(event) = self.event_mut(item.id) else {
+                continue;
+            };
+            let with_age = event.kind == Kind::Signal && item.last_age != 0;
+            let is_active = event.signalled || (with_age && event.age != item.last_age);
+            if event.auto_reset {
+                event.signalled = false;
+            }
+            activated += usize::from(is_active);
+            let entry = Entry {
+                event: item.id,
+                activated: is_active,
+                with_age,
+            };
+            // The capacity is there.
+            let _ = entries.push_within_capacity(entry);
+        }
+        if let Some(registered) = self.waiters.get_mut(waiter) {
+            registered.entries = entries;
+            registered.activated = activated;
+        }
+        Ok(WaiterId(waiter))
+    }
+
+    /// Where the wait stands; `all`: every entry must be activated, else one is enough.
+    pub(crate) fn status(&self, id: &WaiterId, all: bool) -> Status {
+        let Some(waiter) = self.waiters.get(id.0) else {
+            return Status::Failed;
+        };
+        if waiter.failed {
+            Status::Failed
+        } else if waiter.activated == waiter.entries.len() || (!all && waiter.activated > 0) {
+            Status::Complete
+        } else {
+            Status::Pending
+        }
+    }
+
+    /// What the caller learns about activated entries: position in the list and payload.
+    /// Entries without a payload are left out.
+    pub(crate) fn results(
+        &self,
+        id: &WaiterId,
+    ) -> impl Iterator<Item = (usize, Payload)> + use<'_, W> {
+        let entries = self.waiters.get(id.0).map(|w| w.entries.as_slice());
+        entries
+            .unwrap_or_default()
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.activated)
+            .filter_map(|(position, entry)| {
+                let event = self.event(entry.event)?;
+                let payload = if entry.with_age {
+                    Payload::Age(event.age)
+                } else {
+                    event.payload
+                };
+                (payload != Payload::None).then_some((position, payload))
+            })
+    }
+
+    /// Removes a waiter. With `give_back`, the auto-reset events that it consumed are signalled again.
+    pub(crate) fn unregister(&mut self, id: WaiterId, give_back: bool) {
+        let Some(waiter) = self.waiters.remove(id.0) else {
+            return;
+        };
+        self.unlink(id.0, waiter.entries.iter().map(|e| e.event));
+        if give_back {
+            for entry in waiter.entries.iter().filter(|e| e.activated) {
+                if self.event(entry.event).is_some_and(|e| e.auto_reset) {
+                    self.signal(entry.event, Payload::None);
+                }
+            }
+        }
+    }
+
+    fn unlink(&mut self, waiter: u32, events: impl Iterator<Item = u32>) {
+        for id in events {
+            if let Some(event) = self.event_mut(id) {
+                event.links.retain(|link| link.waiter != waiter);
+            }
+        }
+    }
+
+    /// Destroys all events; every wait fails.
+    pub(crate) fn clear(&mut self) {
+        for id in 0..self.signals.end() {
+            let _ = self.destroy(id);
+        }
+        for index in 0..self.others.end() {
+            let _ = self.destroy(FIRST_OTHER_ID + index);
+        }
+    }
+}
+
+/// The age after `age`. 0 (caller without ages) and 1 (never signalled) are not used again.
+pub(crate) fn next_age(age: u64) -> u64 {
+    match age.checked_add(1) {
+        None | Some(0 | 1) => 2,
+        Some(next) => next,
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The calling task, and the end of address spaces.
+//!
+//! C headers: [`include/linux/sched.h`](srctree/include/linux/sched.h),
+//! [`include/linux/mmu_notifier.h`](srctree/include/linux/mmu_notifier.h)
+
+use crate::bindings as rkfd;
+use kernel::{
+    bindings,
+    error::to_result,
+    mm::{
+        Mm,
+        MmWithUser, //
+    },
+    new_spinlock,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc,
+        SpinLock, //
+    },
+    task::Task,
+    time::Jiffies,
+    types::Opaque, //
+};
+
+/// Whether the running system call came through the 32-bit interface.
+pub(crate) fn in_compat_syscall() -> bool {
+    // SAFETY: Reads the state of the current task.
+    unsafe { rkfd::rkfd_in_compat_syscall() }
+}
+
+/// Whether `len` bytes at `addr` lie in the range that user space may have; says nothing about
+/// what is mapped there.
+pub(crate) fn access_ok(addr: u64, len: u64) -> bool {
+    // SAFETY: A comparison of numbers with the limit of the current task.
+    unsafe { rkfd::rkfd_access_ok(addr, len) }
+}
+
+/// Milliseconds of `jiffies`, rounded up to what the clock can tell.
+pub(crate) fn jiffies_to_msecs(jiffies: Jiffies) -> u32 {
+    // SAFETY: Arithmetic.
+    unsafe { rkfd::rkfd_jiffies_to_msecs(jiffies) }
+}
+
+/// Capabilities that the interface asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Capability {
+    /// Override everything else.
+    SysAdmin,
+    /// Performance counters.
+    PerfMon,
+    /// Checkpoint and restore.
+    CheckpointRestore,
+}
+
+/// Whether the caller has `capability`; records that it was used.
+pub(crate) fn capable(capability: Capability) -> bool {
+    let number = match capability {
+        Capability::SysAdmin => bindings::CAP_SYS_ADMIN,
+        Capability::PerfMon => bindings::CAP_PERFMON,
+        Capability::CheckpointRestore => bindings::CAP_CHECKPOINT_RESTORE,
+    };
+    c_int::try_from(number).is_ok_and(|number| {
+        // SAFETY: May be called by any task.
+        unsafe { bindings::capable(number) }
+    })
+}
+
+/// Names a thread group (what user space calls a process) by its leader.
+pub(crate) struct ThreadGroup(ARef<Task>);
+
+impl ThreadGroup {
+    /// The group of the caller.
+    pub(crate) fn current() -> Self {
+        Self(current!().group_leader().into())
+    }
+
+    /// Whether the caller belongs to this group.
+    pub(crate) fn is_current(&self) -> bool {
+        *current!().group_leader() == *self.0
+    }
+
+    /// Process id in the initial namespace, for messages.
+    pub(crate) fn pid(&self) -> i32 {
+        self.0.pid()
+    }
+}
+
+/// Names an address space without keeping it: two of them are equal if they are the same while one of
+/// them is [watched](MmWatch).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MmKey(usize);
+
+/// The address space of the caller and its key; `None` for a kernel thread.
+pub(crate) fn current_mm() -> Option<(ARef<MmWithUser>, MmKey)> {
+    let task = current!();
+    let mm = task.mm()?;
+    Some((mm.into(), key_of(mm)))
+}
+
+fn key_of(mm: &Mm) -> MmKey {
+    MmKey(mm.as_raw().addr())
+}
+
+/// Told once when an address space dies.
+pub(crate) trait MmRelease: Send + Sync {
+    /// The last thread of the address space has left it (exit or exec); its pages are freed after this
+    /// call returns. May sleep.
+    fn mm_released(&self);
+}
+
+/// The part of a watch that the notifier points to.
+///
+/// One reference belongs to the registration, one to the [`MmWatch`].
+#[pin_data]
+struct Watch {
+    #[pin]
+    notifier: Opaque<bindings::mmu_notifier>,
+    /// `None` once the watch ended. Whoever takes it ends the registration.
+    #[pin]
+    target: SpinLock<Option<Arc<dyn MmRelease>>>,
+}
+
+// SAFETY: `notifier` is only touched by the MMU notifier core, which has its own locks.
+unsafe impl Send for Watch {}
+// SAFETY: As above; `target` is behind a lock.
+unsafe impl Sync for Watch {}
+
+/// Watches an address space until it dies or the watch is dropped.
+///
+/// After the drop, a call that had begun may still be running; [`mm_watch_barrier`] waits for it.
+pub(crate) struct MmWatch(Arc<Watch>);
+
+impl Watch {
+    const OPS: bindings::mmu_notifier_ops = bindings::mmu_notifier_ops {
+        release: Some(Self::release),
+        free_notifier: Some(Self::free),
+        ..pin_init::zeroed()
+    };
+
+    /// Ends the registration if that has not been done, and returns what was watching.
+    fn end(&self) -> Option<Arc<dyn MmRelease>> {
+        let target = self.target.lock().take()?;
+        // SAFETY: The notifier was registered, which makes one user, and only the one caller that
+        // took the target drops that user.
+        unsafe { bindings::mmu_notifier_put(self.notifier.get()) };
+        Some(target)
+    }
+
+    /// # Safety
+    ///
+    /// Called by the MMU notifier core with a notifier that lies in a [`Watch`].
+    unsafe extern "C" fn release(
+        subscription: *mut bindings::mmu_notifier,
+        _mm: *mut bindings::mm_struct,
+    ) {
+        // SAFETY: `subscription` is the field of a `Watch` that the registration keeps alive until
+        // `free` is called, which the core does after all of these calls have returned.
+        let watch = unsafe {
+            &*kernel::container_of!(Opaque::cast_from(subscription), Watch, notifier)
+        };
+        let target = watch.target.lock().clone();
+        if let Some(target) = target {
+            target.mm_released();
+        }
+        drop(watch.end());
+    }
+
+    /// # Safety
+    ///
+    /// Called by the MMU notifier core once, after the last use of the notifier.
+    unsafe extern "C" fn free(subscription: *mut bindings::mmu_notifier) {
+        // SAFETY: The registration owned one reference, made by `Arc::into_raw` in `MmWatch::new`.
+        drop(unsafe {
+            Arc::from_raw(kernel::container_of!(
+                Opaque::cast_from(subscription),
+                Watch,
+                notifier
+            ))
+        });
+    }
+}
+
+impl MmWatch {
+    /// Watches `mm` for `target`. Takes the mmap lock for writing.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or `EINTR` if the caller is being killed.
+    pub(crate) fn new(mm: &MmWithUser, target: Arc<dyn MmRelease>) -> Result<Self> {
+        let watch = Arc::pin_init(
+            pin_init!(Watch {
+                notifier <- Opaque::ffi_init(|slot: *mut bindings::mmu_notifier| {
+                    // SAFETY: `slot` is valid for writes; all zeroes is a valid `mmu_notifier`.
+                    unsafe { slot.write(core::mem::zeroed()) };
+                    // SAFETY: As above.
+                    unsafe { (*slot).ops = &Watch::OPS };
+                }),
+                target <- new_spinlock!(Some(target), "rkfd_mm_watch"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let registration = Arc::into_raw(watch.clone());
+        // SAFETY: The notifier is initialised, its memory belongs to the registration from here on,
+        // and `mm` has users.
+        let ret = unsafe {
+            bindings::mmu_notifier_register((*registration).notifier.get(), mm.as_raw())
+        };
+        if let Err(error) = to_result(ret) {
+            // SAFETY: Not registered, so the reference is still ours.
+            drop(unsafe { Arc::from_raw(registration) });
+            drop(watch.target.lock().take());
+            return Err(error);
+        }
+        Ok(Self(watch))
+    }
+}
+
+impl Drop for MmWatch {
+    fn drop(&mut self) {
+        drop(self.0.end());
+    }
+}
+
+/// Waits until nothing of ended watches is running or will be freed later. For the end of the module;
+/// must not be called from [`MmRelease::mm_released`].
+pub(crate) fn mm_watch_barrier() {
+    // SAFETY: Waits for callbacks; the caller is not in one.
+    unsafe { bindings::mmu_notifier_synchronize() };
+}
+
+/// Raw monotonic time in nanoseconds.
+pub(crate) fn raw_ns() -> u64 {
+    // SAFETY: Reads a clock.
+    let time = unsafe { bindings::ktime_get_raw() };
+    u64::try_from(time).unwrap_or(0)
+}
+
+/// Time since boot in nanoseconds, sleep included.
+pub(crate) fn boottime_ns() -> u64 {
+    use kernel::time::ClockSource;
+    u64::try_from(kernel::time::BootTime::ktime_get()).unwrap_or(0)
+}

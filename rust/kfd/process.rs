@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Processes: one object per address space, shared by all opens of `/dev/kfd` in it.
+//!
+//! A process object begins with the first open and ends when its address space does (exit, kill, exec):
+//! closing the file does not stop queues, as user space may close and open again. A descriptor that
+//! outlives the address space, or that another thread group holds, answers `EBADF`.
+//!
+//! The end runs in [`Process::mm_released`], before the pages of the address space are freed: queues
+//! first, so that the GPU stops touching them, then events, then memory.
+//!
+//! # Lock order
+//!
+//! 1. `ProcessTable::entries`
+//! 2. the mmap lock (watching an address space, pinning memory, faults on user copies)
+//! 3. `Process::state`
+//!
+//! where 3 may also be taken first and the mmap lock inside it: whoever holds the mmap lock (mmap and
+//! fault handlers) must not take 3. 1 and 3 are never held together.
+
+use super::device::{
+    Device,
+    ProcessDevice, //
+};
+use crate::{
+    event::Events,
+    kapi::task::{
+        current_mm,
+        in_compat_syscall,
+        MmKey,
+        MmRelease,
+        MmWatch,
+        ThreadGroup, //
+    },
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    },
+};
+
+mod state;
+pub(crate) use state::{
+    DeviceState,
+    State, //
+};
+
+/// A process.
+#[pin_data]
+pub(crate) struct Process {
+    key: MmKey,
+    group: ThreadGroup,
+    table: Arc<ProcessTable>,
+    /// Set once, when the address space ends.
+    ended: Atomic<bool>,
+    /// The events; a lock of their own, because interrupts reach them.
+    #[pin]
+    pub(crate) events: Events,
+    /// The GPUs that existed when the process began, in the order of the topology.
+    pub(crate) devices: KVec<ProcessDevice>,
+    /// All else.
+    #[pin]
+    pub(crate) state: Mutex<State>,
+}
+
+impl Process {
+    fn new(key: MmKey, table: &Arc<ProcessTable>, devices: &[Arc<Device>]) -> Result<Arc<Self>> {
+        let mut list = KVec::with_capacity(devices.len(), GFP_KERNEL)?;
+        let mut states = KVec::with_capacity(devices.len(), GFP_KERNEL)?;
+        for device in devices {
+            list.push(ProcessDevice::new(device.clone())?, GFP_KERNEL)?;
+            states.push(DeviceState::new(), GFP_KERNEL)?;
+        }
+        Arc::pin_init(
+            try_pin_init!(Self {
+                key,
+                group: ThreadGroup::current(),
+                table: table.clone(),
+                ended: Atomic::new(false),
+                events <- Events::new(),
+                devices: list,
+                state <- new_mutex!(State::new(states), "rkfd_process"),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Whether the caller may use descriptors of this process.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`: another thread group, or the address space that opened it is gone.
+    pub(crate) fn check_caller(&self) -> Result {
+        if !self.group.is_current() || self.ended.load(Relaxed) {
+            return Err(EBADF);
+        }
+        Ok(())
+    }
+
+    /// Process id in the initial namespace, for messages.
+    pub(crate) fn pid(&self) -> i32 {
+        self.group.pid()
+    }
+
+    /// The GPU with `gpu_id` and its place in [`State::devices`].
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: none of this process.
+    pub(crate) fn device(&self, gpu_id: u32) -> Result<(usize, &ProcessDevice)> {
+        self.devices
+            .iter()
+            .enumerate()
+            .find(|(_, d)| d.gpu_id() == gpu_id)
+            .ok_or(EINVAL)
+    }
+
+    /// Makes the buffer with `handle` the signal page.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: there is a page already; no such buffer; it is too small or not system memory.
+    /// - `ENODEV`: its GPU has no address space yet.
+    pub(crate) fn set_signal_page(&self, _handle: u64) -> Result {
+        if self.events.has_page() {
+            return Err(EINVAL);
+        }
+        Err(EINVAL)
+    }
+
+    /// Ends all that the process has: queues, events, memory. May be called more than once.
+    fn teardown(&self) {
+        if self.ended.xchg(true, kernel::sync::atomic::Full) {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.stop_queues(self);
+        let memory = state.take_memory();
+        drop(state);
+        self.events.shutdown();
+        for device in &self.devices {
+            device.release(self);
+        }
+        // Address spaces and buffers: nothing of the GPU runs on them any more.
+        drop(memory);
+    }
+}
+
+impl MmRelease for Process {
+    fn mm_released(&self) {
+        drop(self.table.remove(self.key));
+        self.teardown();
+    }
+}
+
+struct Entry {
+    key: MmKey,
+    process: Arc<Process>,
+    watch: MmWatch,
+}
+
+/// All processes of the module.
+#[pin_data]
+pub(crate) struct ProcessTable {
+    #[pin]
+    entries: Mutex<KVec<Entry>>,
+}
+
+impl ProcessTable {
+    /// An empty table.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self { entries <- new_mutex!(KVec::new(), "rkfd_processes") }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The process of the caller, made with `devices()` if this is its first open.
+    ///
+    /// # Errors
+    ///
+    /// - `EPERM`: the caller is a 32-bit program.
+    /// - `EINVAL`: the caller has no address space.
+    /// - `ENOMEM`: no memory.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        devices: impl FnOnce() -> Result<KVec<Arc<Device>>>,
+    ) -> Result<Arc<Process>> {
+        if in_compat_syscall() {
+            return Err(EPERM);
+        }
+        let (mm, key) = current_mm().ok_or(EINVAL)?;
+        let mut entries = self.entries.lock();
+        if let Some(entry) = entries.iter().find(|e| e.key == key) {
+            return Ok(entry.process.clone());
+        }
+        let process = Process::new(key, self, &devices()?)?;
+        // Room first: an address space that is watched must be in the table.
+        entries.reserve(1, GFP_KERNEL)?;
+        let watch = MmWatch::new(&mm, process.clone())?;
+        entries
+            .push_within_capacity(Entry {
+                key,
+                process: process.clone(),
+                watch,
+            })
+            .map_err(|_| ENOMEM)?;
+        Ok(process)
+    }
+
+    fn remove(&self, key: MmKey) -> Option<Entry> {
+        let mut entries = self.entries.lock();
+        let at = entries.iter().position(|e| e.key == key)?;
+        entries.remove(at).ok()
+    }
+
+    /// Calls `f` for each process. `f` must not open or end processes.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<Process>)) {
+        for entry in &*self.entries.lock() {
+            f(&entry.process);
+        }
+    }
+
+    /// Number of processes.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.lock().len()
+    }
+
+    /// Ends every process. For the end of the module, when no file is open.
+    pub(crate) fn shutdown(&self) {
+        let entries = core::mem::take(&mut *self.entries.lock());
+        for entry in entries {
+            entry.process.teardown();
+            drop(entry.watch);
+        }
+        crate::kapi::task::mm_watch_barrier();
+    }
+}
