@@ -41,6 +41,7 @@ use kernel::{
 use crate::{
     hw::{
         asic::AsicDesc,
+        doorbell::DoorbellOffset,
         regs::hub::FlushType, //
     },
     kapi::{
@@ -213,7 +214,7 @@ impl Gpu {
         hw.vram_fill(scratch.offset(), scratch.size(), 0)?;
         let ih = ih::Ih::new(&access, &hw)?;
         let doorbells = DoorbellManager::new(&asic.doorbell, hw.doorbell_len())?;
-        let kiq = kiq::Kiq::new(&hw, &gart, &doorbells)?;
+        let kiq = kiq::Kiq::new(&hw, &gart, &asic.doorbell)?;
 
         let gpu = Arc::pin_init(
             try_pin_init!(Self {
@@ -442,7 +443,26 @@ impl Gpu {
         Ok(())
     }
 
-    /// The kernel interface queue, which connects the scheduler's queue.
+    /// Connects the HIQ, whose descriptor and write pointer are at the given addresses of VMID 0.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for misaligned addresses, `ETIMEDOUT` or `EIO` if the firmware does not answer,
+    /// `ENODEV`.
+    pub(crate) fn map_hiq(&self, mqd: u64, wptr: u64, doorbell: DoorbellOffset) -> Result {
+        self.kiq.map_hiq(&*self.enter()?, mqd, wptr, doorbell)
+    }
+
+    /// Disconnects the HIQ.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the firmware does not let go of it, `EIO`, `ENODEV`.
+    pub(crate) fn unmap_hiq(&self, doorbell: DoorbellOffset) -> Result {
+        self.kiq.unmap_hiq(&*self.enter()?, doorbell)
+    }
+
+    /// The kernel interface queue.
     pub(crate) fn kiq(&self) -> &kiq::Kiq {
         &self.kiq
     }

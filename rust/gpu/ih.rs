@@ -6,9 +6,7 @@
 //! (one page) raise nothing; an entry on ring 0 says that they have something. The MSI's thread
 //! drains all rings and hands each vector to the [`IrqSink`], which may sleep.
 //!
-//! Nothing in a ring is trusted: pointers are bounds-checked, an overflow skips to the oldest
-//! vector that survives, and a pass is bounded, so that a device that appends forever cannot hold
-//! the thread.
+//! How a ring is read without trust in what the device says is in [`cursor`].
 //!
 //! Lock order: [`Ih::rings`] before [`Ih::sink`]; the sink's own locks come after both. The bank
 //! lock of the hardware is innermost.
@@ -26,6 +24,12 @@ use kernel::{
     },
 };
 
+pub(crate) mod cursor;
+
+use self::cursor::{
+    Cursor,
+    Port, //
+};
 use super::{
     access::{
         Access,
@@ -75,9 +79,6 @@ use crate::{
         log::dev_limited, //
     },
 };
-
-/// How often a pass looks for new vectors before it leaves the rest to the next interrupt.
-const MAX_ROUNDS: u32 = 16;
 
 /// A translation fault and whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,27 +160,34 @@ impl Count {
 
 /// One ring and the place up to which it was read.
 pub(super) struct RingState {
+    cursor: Cursor,
+    place: RingPlace,
+}
+
+/// Where a ring is.
+struct RingPlace {
     number: usize,
-    ring: ih::Ring,
     regs: RingRegs,
     doorbell: DoorbellOffset,
     memory: DmaBuffer,
-    rptr: u32,
 }
 
 impl RingState {
     fn new(hw: &Hw, number: u32) -> Result<Self> {
         let bytes = if number == 0 { RING0_BYTES } else { RING12_BYTES };
         Ok(Self {
-            number: index(number),
-            ring: ih::Ring::new(bytes).ok_or(EINVAL)?,
-            regs: hw.asic().ih.ring(number).ok_or(ENODEV)?,
-            doorbell: hw.asic().doorbell.ih_ring(number),
-            memory: DmaBuffer::new(hw.dev(), index(bytes))?,
-            rptr: 0,
+            cursor: Cursor::new(ih::Ring::new(bytes).ok_or(EINVAL)?),
+            place: RingPlace {
+                number: index(number),
+                regs: hw.asic().ih.ring(number).ok_or(ENODEV)?,
+                doorbell: hw.asic().doorbell.ih_ring(number),
+                memory: DmaBuffer::new(hw.dev(), index(bytes))?,
+            },
         })
     }
+}
 
+impl RingPlace {
     fn disable(&self, hw: &Hw) {
         hw.modify(self.regs.cntl, |raw| {
             RbCntl::from_raw(raw)
@@ -191,7 +199,7 @@ impl RingState {
         hw.write(self.regs.wptr, 0);
     }
 
-    fn program(&self, hw: &Hw, writeback: u64) {
+    fn program(&self, hw: &Hw, ring: ih::Ring, writeback: u64) {
         let bus = self.memory.bus_addr();
         hw.write(self.regs.base, lo32(bus >> 8));
         hw.write(self.regs.base_hi, hi32(bus >> 8) & 0xff);
@@ -200,7 +208,7 @@ impl RingState {
                 .with(RbCntl::MC_SPACE, RbCntl::SPACE_BUS)
                 .with(RbCntl::WPTR_OVERFLOW_CLEAR, 1)
                 .with(RbCntl::WPTR_OVERFLOW_ENABLE, 1)
-                .with(RbCntl::RB_SIZE, self.ring.size_field())
+                .with(RbCntl::RB_SIZE, ring.size_field())
                 .with(RbCntl::WPTR_WRITEBACK_ENABLE, 1)
                 .with(RbCntl::MC_SNOOP, 1)
                 .with(RbCntl::MC_RO, 0)
@@ -246,24 +254,50 @@ impl RingState {
             });
         }
     }
+}
 
-    /// The write pointer: ring 0's from memory, unless it reports an overflow, which the register
-    /// must confirm, for it may have been cleared since.
-    fn wptr(&self, hw: &Hw, writeback: &DmaBuffer) -> Result<u32> {
-        if self.number == 0 {
-            let value = writeback.read32(0)?;
-            if !matches!(self.ring.pending(value), Pending::Overflow { .. }) {
-                return Ok(value);
+/// A ring and the device behind it.
+struct HwPort<'a> {
+    hw: &'a Hw,
+    place: &'a RingPlace,
+    ring: ih::Ring,
+    writeback: &'a DmaBuffer,
+}
+
+impl Port for HwPort<'_> {
+    /// Ring 0's from memory, unless it reports an overflow, which the register must confirm, for it
+    /// may have been cleared since.
+    fn wptr(&mut self) -> Result<u32> {
+        let mut value = None;
+        if self.place.number == 0 {
+            let written = self.writeback.read32(0)?;
+            if !matches!(self.ring.pending(written), Pending::Overflow { .. }) {
+                value = Some(written);
             }
         }
-        Ok(hw.read(self.regs.wptr))
+        let value = value.unwrap_or_else(|| self.hw.read(self.place.regs.wptr));
+        if self.hw.is_lost() {
+            return Err(EIO);
+        }
+        // The vectors were written before the pointer that was just read.
+        dma::read_barrier();
+        Ok(value)
     }
 
-    fn vector(&self, position: u32) -> Result<Vector> {
+    fn vector(&mut self, position: u32) -> Result<Vector> {
         let mut dwords = [0; VECTOR_DWORDS];
-        self.memory
+        self.place
+            .memory
             .read_dwords(self.ring.dword_index(position) * 4, &mut dwords)?;
         Ok(Vector::decode(&dwords))
+    }
+
+    fn set_rptr(&mut self, position: u32) {
+        self.hw.doorbell32(self.place.doorbell.byte(), position);
+    }
+
+    fn clear_overflow(&mut self) {
+        self.place.clear_overflow(self.hw);
     }
 }
 
@@ -311,9 +345,10 @@ impl Ih {
     /// a page of system memory that the block may read.
     pub(super) fn start(&self, hw: &Hw, dummy_page: u64) {
         let layout = &hw.asic().ih;
-        let state = self.rings.lock();
-        for ring in &state.rings {
-            ring.disable(hw);
+        let mut state = self.rings.lock();
+        for ring in state.rings.iter_mut() {
+            ring.place.disable(hw);
+            ring.cursor.reset();
         }
         nbio::ih_control(hw, dummy_page);
         if layout.set_chicken {
@@ -324,7 +359,8 @@ impl Ih {
             });
         }
         for ring in &state.rings {
-            ring.program(hw, state.writeback.bus_addr());
+            ring.place
+                .program(hw, ring.cursor.ring(), state.writeback.bus_addr());
         }
         // Repeated retry faults are filtered until the driver releases the entry.
         hw.write(
@@ -340,7 +376,7 @@ impl Ih {
                 .raw()
         });
         for ring in &state.rings {
-            ring.enable(hw);
+            ring.place.enable(hw);
         }
     }
 
@@ -348,7 +384,7 @@ impl Ih {
     pub(super) fn stop(&self, hw: &Hw) {
         let state = self.rings.lock();
         for ring in &state.rings {
-            ring.disable(hw);
+            ring.place.disable(hw);
         }
         hw.modify(hw.asic().ih.retry_int_cam_cntl(), |raw| {
             RetryIntCamCntl::from_raw(raw)
@@ -377,7 +413,7 @@ impl Ih {
     pub(crate) fn positions(&self) -> [u32; 3] {
         let mut positions = [0; 3];
         for (to, ring) in positions.iter_mut().zip(&self.rings.lock().rings) {
-            *to = ring.rptr;
+            *to = ring.cursor.position();
         }
         positions
     }
@@ -387,73 +423,60 @@ impl Ih {
         let mut state = self.rings.lock();
         let sink = self.sink.lock().clone();
         let Rings { rings, writeback } = &mut *state;
-        for ring in rings.iter_mut() {
-            if let Err(e) = self.drain_ring(hw, ring, writeback, sink.as_deref()) {
+        for RingState { cursor, place } in rings.iter_mut() {
+            let mut port = HwPort {
+                hw,
+                place,
+                ring: cursor.ring(),
+                writeback,
+            };
+            let number = place.number;
+            let pass = cursor.drain(&mut port, |_, vector| {
+                self.deliver(hw, number, vector, sink.as_deref());
+            });
+            self.report(hw, number, cursor.position(), pass);
+        }
+    }
+
+    /// Counts and logs what a pass met besides vectors.
+    fn report(&self, hw: &Hw, ring: usize, position: u32, pass: Result<cursor::Pass>) {
+        let pass = match pass {
+            Ok(pass) => pass,
+            Err(e) => {
                 dev_limited!(
                     dev_err,
                     hw.dev(),
                     "interrupt ring {} cannot be read: {:?}\n",
-                    ring.number,
+                    ring,
                     e
                 );
+                return;
             }
+        };
+        if pass.overflows > 0 {
+            self.counters.overflows.inc();
+            dev_limited!(
+                dev_warn,
+                hw.dev(),
+                "interrupt ring {} overflowed {} times; read up to {:#x}\n",
+                ring,
+                pass.overflows,
+                position
+            );
         }
-    }
-
-    fn drain_ring(
-        &self,
-        hw: &Hw,
-        ring: &mut RingState,
-        writeback: &DmaBuffer,
-        sink: Option<&dyn IrqSink>,
-    ) -> Result {
-        for _ in 0..MAX_ROUNDS {
-            let wptr = ring.wptr(hw, writeback)?;
-            if hw.is_lost() {
-                return Err(EIO);
-            }
-            let end = match ring.ring.pending(wptr) {
-                Pending::UpTo(end) => end,
-                Pending::Overflow { restart, end } => {
-                    self.counters.overflows.inc();
-                    dev_limited!(
-                        dev_warn,
-                        hw.dev(),
-                        "interrupt ring {} overflowed: read {:#x}, written {:#x}\n",
-                        ring.number,
-                        ring.rptr,
-                        end
-                    );
-                    ring.rptr = restart;
-                    ring.clear_overflow(hw);
-                    end
-                }
-                Pending::Bad(raw) => {
-                    self.counters.bad_pointers.inc();
-                    dev_limited!(
-                        dev_err,
-                        hw.dev(),
-                        "interrupt ring {} reports write pointer {:#x}\n",
-                        ring.number,
-                        raw
-                    );
-                    hw.check_alive()?;
-                    return Ok(());
-                }
-            };
-            if end == ring.rptr {
-                return Ok(());
-            }
-            // The vectors were written before the pointer that was just read.
-            dma::read_barrier();
-            for _ in 0..ring.ring.count(ring.rptr, end) {
-                let vector = ring.vector(ring.rptr)?;
-                self.deliver(hw, ring.number, &vector, sink);
-                ring.rptr = ring.ring.next(ring.rptr);
-            }
-            hw.doorbell32(ring.doorbell.byte(), ring.rptr);
+        if let Some(raw) = pass.bad_pointer {
+            self.counters.bad_pointers.inc();
+            dev_limited!(
+                dev_err,
+                hw.dev(),
+                "interrupt ring {} reports write pointer {:#x}, read {:#x}\n",
+                ring,
+                raw,
+                position
+            );
+            // All ones in memory may be the last word of a dying device; the check logs that.
+            let _ = hw.check_alive();
         }
-        Ok(())
     }
 
     fn deliver(&self, hw: &Hw, ring: usize, vector: &Vector, sink: Option<&dyn IrqSink>) {

@@ -18,18 +18,11 @@
 use kernel::{
     new_mutex,
     prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    },
+    sync::Mutex, //
 };
 
 use super::{
     access::Hw,
-    doorbell::{
-        DoorbellManager,
-        KernelDoorbell, //
-    },
     gart::{
         Gart,
         GartBuffer, //
@@ -38,7 +31,10 @@ use super::{
 };
 use crate::{
     hw::{
-        doorbell::DoorbellOffset,
+        doorbell::{
+            DoorbellLayout,
+            DoorbellOffset, //
+        },
         mqd::{
             self,
             ComputeMqd,
@@ -135,7 +131,6 @@ pub(crate) struct Kiq {
     #[pin]
     state: Mutex<State>,
     doorbell: DoorbellOffset,
-    hiq: KernelDoorbell,
 }
 
 impl Kiq {
@@ -147,18 +142,16 @@ impl Kiq {
     pub(super) fn new(
         hw: &Hw,
         gart: &Gart,
-        doorbells: &Arc<DoorbellManager>,
+        layout: &DoorbellLayout,
     ) -> Result<impl PinInit<Self, Error>> {
         let memory = gart.alloc(hw, BUFFER)?;
-        let hiq = doorbells.alloc_kernel()?;
-        let doorbell = DoorbellOffset::kernel(doorbells.layout().kiq);
+        let doorbell = DoorbellOffset::kernel(layout.kiq);
         Ok(try_pin_init!(Self {
             state <- new_mutex!(
                 State { memory: Some(memory), wptr: 0, sequence: 0, stuck: true },
                 "rkfd_kiq"
             ),
             doorbell,
-            hiq,
         }? Error))
     }
 
@@ -289,20 +282,21 @@ impl Kiq {
         })
     }
 
-    /// Where the HIQ's doorbell is.
-    pub(crate) fn hiq_doorbell(&self) -> DoorbellOffset {
-        self.hiq.offset()
-    }
-
-    /// Connects the HIQ: descriptor and write pointer are at the given addresses of VMID 0.
+    /// Connects the HIQ, whose descriptor and write pointer are at the given addresses of VMID 0.
     ///
     /// # Errors
     ///
     /// `EINVAL` for addresses that are not aligned; otherwise as [`Kiq::submit`].
-    pub(crate) fn map_hiq(&self, hw: &Hw, mqd: u64, wptr: u64) -> Result {
+    pub(crate) fn map_hiq(
+        &self,
+        hw: &Hw,
+        mqd: u64,
+        wptr: u64,
+        doorbell: DoorbellOffset,
+    ) -> Result {
         let packet = MapQueues {
             target: MapTarget::KiqHiq { slot: Slot::HIQ },
-            doorbell: self.hiq.offset(),
+            doorbell,
             mqd,
             wptr,
         };
@@ -314,10 +308,10 @@ impl Kiq {
     /// # Errors
     ///
     /// `ETIMEDOUT` if the slot stays active, `EIO` if the device is lost.
-    pub(crate) fn unmap_hiq(&self, hw: &Hw) -> Result {
+    pub(crate) fn unmap_hiq(&self, hw: &Hw, doorbell: DoorbellOffset) -> Result {
         let packet = UnmapQueues {
             action: UnmapAction::Reset,
-            filter: UnmapFilter::Doorbells(DoorbellList::one(self.hiq.offset())),
+            filter: UnmapFilter::Doorbells(DoorbellList::one(doorbell)),
         };
         if let Err(e) = self.submit(hw, &packet.encode()) {
             dev_limited!(dev_warn, hw.dev(), "KIQ cannot unmap the HIQ: {:?}\n", e);
