@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What differs between the modelled ASICs, as values of one type.
+//!
+//! All register numbers are absolute dword indices (BAR5 byte address / 4), that is IP segment base plus the
+//! header's offset; sources: `vega20_ip_offset.h`, `aldebaran_ip_offset.h` and the `*_offset.h` headers of Linux.
+
+/// Where one VM hub keeps its registers; the two blocks have the same inner order on every gfx9 part.
+#[derive(Debug, Clone, Copy)]
+pub struct HubLayout {
+    /// Dword index of VM_L2_CNTL; contexts, invalidation engines and page-table bases follow at fixed distances.
+    pub vm_base: u32,
+    /// Dword index of MC_VM_FB_OFFSET; FB location, AGP and system aperture follow at fixed distances.
+    pub mc_base: u32,
+}
+
+/// One SDMA engine instance.
+#[derive(Debug, Clone, Copy)]
+pub struct SdmaInstance {
+    /// First register of the engine (dword index).
+    pub base: u32,
+    /// The BIF doorbell range register that routes BAR2 writes to this engine (dword index).
+    pub range_reg: u32,
+    /// Interrupt client id.
+    pub client: u8,
+}
+
+/// Offsets inside an SDMA engine that moved between versions (dwords from the engine base).
+#[derive(Debug, Clone, Copy)]
+pub struct SdmaLayout {
+    /// F32_CNTL.
+    pub f32_cntl: u32,
+    /// CNTL.
+    pub cntl: u32,
+    /// PAGE queue register block.
+    pub page: u32,
+    /// RLC0 queue register block.
+    pub rlc0: u32,
+    /// Distance of one queue block from the next.
+    pub stride: u32,
+    /// Width of the byte count of linear copies and constant fills, in bits.
+    pub count_bits: u32,
+}
+
+/// A modelled ASIC.
+#[derive(Debug, Clone, Copy)]
+pub struct Asic {
+    /// Command-line name.
+    pub name: &'static str,
+    /// PCI device id.
+    pub device_id: u16,
+    /// PCI revision id.
+    pub revision: u8,
+    /// GC segment 0 and 1 bases.
+    pub gc: [u32; 2],
+    /// GFXHUB registers.
+    pub gfxhub: HubLayout,
+    /// MMHUB registers.
+    pub mmhub: HubLayout,
+    /// ATHUB segment 0 base.
+    pub athub: u32,
+    /// OSSSYS (IH) segment 0 base.
+    pub osssys: u32,
+    /// NBIO segment 2 base.
+    pub nbio2: u32,
+    /// MP0/MP1 segment 0 base.
+    pub mp: u32,
+    /// SDMA engines.
+    pub sdma: &'static [SdmaInstance],
+    /// SDMA register layout.
+    pub sdma_layout: SdmaLayout,
+    /// IH_RETRY_INT_CAM_CNTL offset from the OSSSYS base.
+    pub ih_cam_cntl: u32,
+    /// IH_CHICKEN offset from the OSSSYS base.
+    pub ih_chicken: u32,
+    /// Page tables use the translate-further flavour (hardware depth 2, 2 MiB leaves, F bit).
+    pub translate_further: bool,
+    /// Length of MAP_PROCESS in dwords (16 on v9, 21 from Aldebaran on).
+    pub map_process_dw: usize,
+    /// Width of a bus address in page tables and rings, in bits.
+    pub bus_bits: u32,
+    /// Byte offset in BAR5 of the HDP flush remap page.
+    pub hdp_remap: u32,
+    /// SPI_GDBG_PER_VMID_CNTL exists and is banked by VMID.
+    pub gdbg_per_vmid: bool,
+    /// Bit offset inside BIF doorbell range registers is fixed; this is the IH range register (dword index).
+    pub ih_range_reg: u32,
+    /// BAR5 byte ranges (first, last) that some block answers.
+    pub mmio_ranges: &'static [(u32, u32)],
+}
+
+const NBIO2: u32 = 0xD20;
+
+const SDMA_90A: [SdmaInstance; 5] = [
+    SdmaInstance { base: 0x1260, range_reg: NBIO2 + 0x1D0, client: 0x08 },
+    SdmaInstance { base: 0x1860, range_reg: NBIO2 + 0x1D1, client: 0x09 },
+    SdmaInstance { base: 0x1E000, range_reg: NBIO2 + 0x1D6, client: 0x01 },
+    SdmaInstance { base: 0x1E400, range_reg: NBIO2 + 0x1D7, client: 0x04 },
+    SdmaInstance { base: 0x1E800, range_reg: NBIO2 + 0x1D9, client: 0x05 },
+];
+
+const SDMA_906: [SdmaInstance; 2] = [SDMA_90A[0], SDMA_90A[1]];
+
+const RANGES_COMMON: [(u32, u32); 15] = [
+    (0x00000, 0x003FF),
+    (0x03080, 0x031FF),
+    (0x03480, 0x03BFF),
+    (0x03C80, 0x04003),
+    (0x04280, 0x048FF),
+    (0x04980, 0x05FFF),
+    (0x06180, 0x07FFF),
+    (0x08000, 0x0CFFF),
+    (0x28000, 0x3FFFF),
+    (0x58000, 0x58FFF),
+    (0x59800, 0x59FFF),
+    (0x5A000, 0x5AFFF),
+    (0x68000, 0x6BFFF),
+    (0x7F000, 0x7FFFF),
+    (0x7F000, 0x7FFFF),
+];
+
+const RANGES_90A: [(u32, u32); 15] = {
+    let mut r = RANGES_COMMON;
+    // SDMA2, SDMA3 and SDMA4 replace the duplicate of the last entry.
+    r[14] = (0x78000, 0x7AFFF);
+    r
+};
+
+/// Aldebaran, one die (Instinct MI210).
+pub const GFX90A: Asic = Asic {
+    name: "gfx90a",
+    device_id: 0x740f,
+    revision: 0x02,
+    gc: [0x2000, 0xA000],
+    gfxhub: HubLayout { vm_base: 0x2840, mc_base: 0x296B },
+    mmhub: HubLayout { vm_base: 0x1A000 + 0xB80, mc_base: 0x1A000 + 0xCAB },
+    athub: 0xC20,
+    osssys: 0x10A0,
+    nbio2: NBIO2,
+    mp: 0x16000,
+    sdma: &SDMA_90A,
+    sdma_layout: SdmaLayout { f32_cntl: 0x2A, cntl: 0x1C, page: 0xD8, rlc0: 0x130, stride: 0x58, count_bits: 30 },
+    ih_cam_cntl: 0xEA,
+    ih_chicken: 0x18D,
+    translate_further: true,
+    map_process_dw: 21,
+    bus_bits: 48,
+    hdp_remap: 0x7F000,
+    gdbg_per_vmid: true,
+    ih_range_reg: NBIO2 + 0x1D2,
+    mmio_ranges: &RANGES_90A,
+};
+
+/// Vega 20 (Radeon VII, Instinct MI50/MI60).
+pub const GFX906: Asic = Asic {
+    name: "gfx906",
+    device_id: 0x66a1,
+    revision: 0x00,
+    gc: [0x2000, 0xA000],
+    gfxhub: HubLayout { vm_base: 0x2840, mc_base: 0x296B },
+    mmhub: HubLayout { vm_base: 0x1A000 + 0x680, mc_base: 0x1A000 + 0x817 },
+    athub: 0xC20,
+    osssys: 0x10A0,
+    nbio2: NBIO2,
+    mp: 0x16000,
+    sdma: &SDMA_906,
+    sdma_layout: SdmaLayout { f32_cntl: 0x2A, cntl: 0x1C, page: 0xE0, rlc0: 0x140, stride: 0x60, count_bits: 22 },
+    ih_cam_cntl: 0xE9,
+    ih_chicken: 0x18C,
+    translate_further: false,
+    map_process_dw: 16,
+    bus_bits: 44,
+    hdp_remap: 0x7F000,
+    gdbg_per_vmid: false,
+    ih_range_reg: NBIO2 + 0x1D2,
+    mmio_ranges: &RANGES_COMMON,
+};
+
+impl Asic {
+    /// The descriptor of a command-line name.
+    pub fn by_name(name: &str) -> Option<&'static Asic> {
+        static ALL: [&Asic; 2] = [&GFX90A, &GFX906];
+        ALL.into_iter().find(|a| a.name == name)
+    }
+
+    /// Whether some block decodes this BAR5 byte offset.
+    pub fn decodes(&self, byte: u32) -> bool {
+        self.mmio_ranges.iter().any(|&(lo, hi)| (lo..=hi).contains(&byte))
+    }
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The register window of a hardware queue, and the register writes that act.
+
+use super::queue::{Role, Run};
+use super::slot::SlotId;
+use crate::device::Gpu;
+use crate::regs::gc;
+
+/// Registers in the window (0x1245..=0x127F).
+pub const COUNT: usize = 0x3B;
+
+/// Indices into the window; the register is 0x1245 plus the index, the MQD dword 128 plus the index.
+#[expect(missing_docs, reason = "hardware names")]
+pub mod r {
+    pub const MQD_BASE: usize = 0;
+    pub const ACTIVE: usize = 2;
+    pub const VMID: usize = 3;
+    pub const PERSISTENT_STATE: usize = 4;
+    pub const PQ_BASE: usize = 8;
+    pub const PQ_RPTR: usize = 10;
+    pub const RPTR_REPORT: usize = 11;
+    pub const WPTR_POLL: usize = 13;
+    pub const DOORBELL: usize = 15;
+    pub const PQ_CONTROL: usize = 17;
+    pub const IB_BASE: usize = 18;
+    pub const IB_RPTR: usize = 20;
+    pub const IB_CONTROL: usize = 21;
+    pub const DEQUEUE: usize = 24;
+    pub const HQ_STATUS0: usize = 32;
+    pub const MQD_CONTROL: usize = 34;
+    pub const EOP_BASE: usize = 37;
+    pub const EOP_CONTROL: usize = 39;
+    pub const CTX_SAVE_BASE: usize = 43;
+    pub const CNTL_STACK_OFFSET: usize = 46;
+    pub const CNTL_STACK_SIZE: usize = 47;
+    pub const WG_STATE_OFFSET: usize = 48;
+    pub const CTX_SAVE_SIZE: usize = 49;
+    pub const ERROR: usize = 51;
+    pub const AQL_CONTROL: usize = 53;
+    pub const PQ_WPTR_LO: usize = 54;
+    pub const PQ_WPTR_HI: usize = 55;
+}
+
+/// Register fields used by the model.
+#[expect(missing_docs, reason = "hardware names")]
+pub mod f {
+    pub const DOORBELL_EN: u32 = 1 << 30;
+    pub const DOORBELL_HIT: u32 = 1 << 31;
+    pub const DOORBELL_OFFSET: u32 = 0x0FFF_FFFC;
+    pub const PRIV_STATE: u32 = 1 << 30;
+    pub const KMD_QUEUE: u32 = 1 << 31;
+    pub const QSWITCH_MODE: u32 = 1 << 30;
+    pub const NO_UPDATE_RPTR: u32 = 1 << 27;
+    pub const ERROR_PQ: u32 = 1 << 8;
+    pub const ERROR_IB: u32 = 1 << 9;
+}
+
+/// One hardware queue slot.
+#[derive(Debug)]
+pub struct Hqd {
+    /// The register window.
+    pub regs: [u32; COUNT],
+    /// COMPUTE_* registers of the queue, from 0xE00.
+    pub sh: [u32; 128],
+    /// Execution state while ACTIVE.
+    pub run: Option<Box<Run>>,
+    /// A one-shot read of the memory write pointer was asked for.
+    pub poll_wptr: bool,
+}
+
+impl Default for Hqd {
+    fn default() -> Self {
+        Self { regs: [0; COUNT], sh: [0; 128], run: None, poll_wptr: false }
+    }
+}
+
+impl Hqd {
+    /// A register.
+    pub fn reg(&self, i: usize) -> u32 {
+        self.regs.get(i).copied().unwrap_or(0)
+    }
+
+    /// Stores a register.
+    pub fn set(&mut self, i: usize, v: u32) {
+        if let Some(d) = self.regs.get_mut(i) {
+            *d = v;
+        }
+    }
+
+    /// A 64-bit register pair.
+    pub fn pair(&self, i: usize) -> u64 {
+        u64::from(self.reg(i)) | u64::from(self.reg(i + 1)) << 32
+    }
+
+    /// Stores a pair.
+    pub fn set_pair(&mut self, i: usize, v: u64) {
+        self.set(i, v as u32);
+        self.set(i + 1, (v >> 32) as u32);
+    }
+
+    /// Doorbell dword index.
+    pub fn doorbell(&self) -> u32 {
+        (self.reg(r::DOORBELL) & f::DOORBELL_OFFSET) >> 2
+    }
+
+    /// ACTIVE is set.
+    pub fn active(&self) -> bool {
+        self.reg(r::ACTIVE) & 1 != 0
+    }
+}
+
+impl Gpu {
+    fn bank(&mut self, what: &str, i: u32) -> Option<SlotId> {
+        let slot = self.selected_slot();
+        if slot.is_none() {
+            let sel = self.regs.plain(gc::GRBM_GFX_CNTL);
+            let text = format!("{what} {i:#x} with GRBM_GFX_CNTL {sel:#x}: no compute engine selected");
+            self.protocol_error("bank", text);
+        }
+        slot
+    }
+
+    /// Reads a register of the selected queue.
+    pub fn hqd_reg_read(&mut self, i: u32) -> u32 {
+        let Some(slot) = self.bank("read of HQD register", i) else { return 0 };
+        self.sync_pointers(slot);
+        self.cp.hqd(slot).reg(i as usize)
+    }
+
+    /// Reads a COMPUTE_* register of the selected queue.
+    pub fn compute_reg_read(&mut self, i: u32) -> u32 {
+        self.selected_slot().map_or(0, |s| self.cp.hqd(s).sh.get(i as usize).copied().unwrap_or(0))
+    }
+
+    /// Writes a COMPUTE_* register of the selected queue.
+    pub fn compute_reg_write(&mut self, i: u32, v: u32) {
+        if let Some(slot) = self.bank("write of COMPUTE register", i) {
+            self.set_compute_reg(slot, i, v);
+        }
+    }
+
+    /// Writes a COMPUTE_* register of a queue.
+    pub fn set_compute_reg(&mut self, slot: SlotId, i: u32, v: u32) {
+        if let Some(d) = self.cp.hqd_mut(slot).sh.get_mut(i as usize) {
+            *d = v;
+        }
+    }
+
+    /// Writes a register of the selected queue.
+    pub fn hqd_reg_write(&mut self, i: u32, v: u32) {
+        let Some(slot) = self.bank("write of HQD register", i) else { return };
+        let i = i as usize;
+        let was_active = self.cp.hqd(slot).active();
+        match i {
+            r::ACTIVE => {
+                self.cp.hqd_mut(slot).set(i, v & 3);
+                match (was_active, v & 1 != 0) {
+                    (false, true) => self.activate_by_register(slot),
+                    (true, false) => {
+                        let text = format!("{slot}: HQD_ACTIVE cleared by a write instead of a dequeue request");
+                        self.protocol_error("hqd-active", text);
+                        self.sync_pointers(slot);
+                        self.stop_queue(slot);
+                    }
+                    _ => {}
+                }
+            }
+            r::DEQUEUE => {
+                self.cp.hqd_mut(slot).set(i, v);
+                if v & 7 != 0 && was_active {
+                    self.dequeue_by_register(slot);
+                }
+            }
+            r::PQ_WPTR_LO | r::PQ_WPTR_HI => {
+                self.cp.hqd_mut(slot).set(i, v);
+                let wptr = self.cp.hqd(slot).pair(r::PQ_WPTR_LO);
+                if let Some(run) = &mut self.cp.hqd_mut(slot).run {
+                    run.wptr = wptr;
+                }
+                self.kick();
+            }
+            _ => self.cp.hqd_mut(slot).set(i, v),
+        }
+    }
+
+    /// Which role the RLC's scheduler list gives a slot that is loaded by registers.
+    fn role_by_rlc(&self, slot: SlotId) -> Role {
+        let list = self.regs.plain(gc::RLC_CP_SCHEDULERS).to_le_bytes();
+        let code = slot.scheduler_code();
+        match list {
+            [kiq, ..] if kiq == code => Role::Kiq,
+            [_, hiq, ..] if hiq == code => Role::Hiq,
+            _ => Role::User,
+        }
+    }
+
+    fn activate_by_register(&mut self, slot: SlotId) {
+        let role = self.role_by_rlc(slot);
+        let poll = std::mem::take(&mut self.cp.hqd_mut(slot).poll_wptr);
+        self.start_queue(slot, role, poll);
+        if role == Role::Hiq && self.cp.hqd(slot).active() {
+            let mqd = self.cp.hqd(slot).pair(r::MQD_BASE) & !3;
+            self.hws.hiq = Some((slot, mqd));
+        }
+    }
+
+    /// CP_PQ_WPTR_POLL_CNTL1: read the memory write pointer of MEC1 queues once.
+    pub fn one_shot_poll(&mut self, mask: u32) {
+        for i in (0..32).filter(|i| mask >> i & 1 != 0) {
+            let Some(slot) = SlotId::from_index(i) else { continue };
+            let h = self.cp.hqd_mut(slot);
+            match &mut h.run {
+                Some(run) => run.poll_wptr = true,
+                None => h.poll_wptr = true,
+            }
+        }
+        self.kick();
+    }
+
+    fn dequeue_by_register(&mut self, slot: SlotId) {
+        let doorbell = self.cp.hqd(slot).doorbell();
+        if self.inject.refuses_preempt(doorbell) {
+            return;
+        }
+        // Reset requests (2) discard waves; without wave execution all three save the same state.
+        self.sync_pointers(slot);
+        let mqd = self.cp.hqd(slot).pair(r::MQD_BASE);
+        self.stop_queue(slot);
+        if mqd & !3 != 0 {
+            self.save_mqd(slot, mqd);
+        }
+    }
+
+    /// CP_MEC_CNTL: halt bits and pipe resets.
+    pub fn mec_cntl(&mut self, v: u32) {
+        self.regs.set_plain(gc::CP_MEC_CNTL, v);
+        for pipe in 0..8usize {
+            // ME1 pipes 0..3 are bits 16..19, ME2 pipes 0..1 bits 20..21.
+            if pipe < 6 && v >> (16 + pipe) & 1 != 0 {
+                for q in 0..8 {
+                    if let Some(slot) = SlotId::from_index(pipe * 8 + q) {
+                        self.reset_slot(slot, "pipe reset");
+                    }
+                }
+            }
+        }
+        self.kick();
+    }
+
+    /// Whether the micro-engine of a slot is halted.
+    pub fn mec_halted(&self, slot: SlotId) -> bool {
+        let v = self.regs.plain(gc::CP_MEC_CNTL);
+        let bit = if slot.me() == 1 { 30 } else { 28 };
+        v >> bit & 1 != 0
+    }
+
+    /// SPI_COMPUTE_QUEUE_RESET of the selected queue.
+    pub fn queue_reset(&mut self, v: u32) {
+        if v & 1 == 0 {
+            return;
+        }
+        if let Some(slot) = self.bank("write of SPI_COMPUTE_QUEUE_RESET", v) {
+            self.reset_slot(slot, "queue reset");
+        }
+    }
+
+    /// GRBM_SOFT_RESET.
+    pub fn soft_reset(&mut self, v: u32) {
+        self.regs.set_plain(gc::GRBM_SOFT_RESET, v);
+        // CP (0), GFX (16) and CPC (18) take all queues down.
+        if v & (1 | 1 << 16 | 1 << 18) != 0 {
+            for i in 0..super::slot::SLOTS {
+                if let Some(slot) = SlotId::from_index(i) {
+                    self.reset_slot(slot, "soft reset");
+                }
+            }
+            self.hws = Default::default();
+            self.inject.clear_hangs();
+        }
+    }
+
+    /// Kills a queue without saving anything to memory.
+    fn reset_slot(&mut self, slot: SlotId, why: &'static str) {
+        if !self.cp.hqd(slot).active() {
+            return;
+        }
+        let doorbell = self.cp.hqd(slot).doorbell();
+        self.sync_pointers(slot);
+        self.trace_sched(slot, "RESET", why.to_string());
+        self.stop_queue(slot);
+        self.inject.queue_was_reset(doorbell);
+        self.hws_slot_was_reset(slot);
+    }
+}

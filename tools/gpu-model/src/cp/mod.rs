@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The compute command processor: hardware queue slots and the packets they run.
+
+pub mod atomics;
+pub mod eop;
+pub mod hqd;
+pub mod mqd;
+pub mod pm4;
+pub mod packets;
+pub mod queue;
+pub mod slot;
+
+use hqd::Hqd;
+use slot::{SlotId, SLOTS};
+
+/// Both micro-engines.
+#[derive(Debug)]
+pub struct Cp {
+    slots: Vec<Hqd>,
+    /// Where the round-robin starts.
+    pub next: usize,
+}
+
+impl Default for Cp {
+    fn default() -> Self {
+        Self { slots: (0..SLOTS).map(|_| Hqd::default()).collect(), next: 0 }
+    }
+}
+
+impl Cp {
+    /// A slot.
+    pub fn hqd(&self, s: SlotId) -> &Hqd {
+        // A SlotId is always below SLOTS.
+        &self.slots[s.index()]
+    }
+
+    /// A slot, for change.
+    pub fn hqd_mut(&mut self, s: SlotId) -> &mut Hqd {
+        &mut self.slots[s.index()]
+    }
+
+    /// All slots with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (SlotId, &Hqd)> {
+        self.slots.iter().enumerate().filter_map(|(i, h)| SlotId::from_index(i).map(|s| (s, h)))
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The memory image of a queue (`v9_structs.h`), loaded and written back.
+
+use super::hqd::{f, r, COUNT};
+use super::queue::{Frame, Run};
+use super::slot::SlotId;
+use crate::device::Gpu;
+use crate::vm::access::VmResult;
+use crate::vm::{Client, HubId, CID_CPC};
+
+/// First dword of every compute MQD.
+pub const HEADER: u32 = 0xC031_0800;
+/// MQD dword of the first HQD register.
+const HQD_DW: usize = 128;
+/// MQD dwords that are registers: 128..=183.
+const HQD_DWORDS: usize = 56;
+/// MQD dword of the AQL read index.
+const READ_INDEX_DW: u64 = 96;
+/// Where the scheduler logs the doorbell of a queue that refused preemption (HIQ MQD).
+pub const REFUSED_DW: u64 = 240;
+/// First dword of the model's private part, in the reserved tail of the 512-dword MQD.
+const PRIVATE_DW: u64 = 256;
+const PRIVATE_MAGIC: u32 = 0x4D42_4932;
+/// Nesting of indirect buffers that is saved.
+pub const MAX_FRAMES: usize = 4;
+
+/// Client of scheduler accesses to kernel memory.
+pub const MEC: Client = Client { hub: HubId::Gfx, vmid: 0, cid: CID_CPC };
+
+/// What a MAP_QUEUES packet says that the MQD must agree with.
+#[derive(Debug, Clone, Copy)]
+pub struct Expect {
+    /// MQD address.
+    pub mqd: u64,
+    /// Doorbell dword index.
+    pub doorbell: u32,
+    /// Write pointer address.
+    pub wptr_addr: u64,
+    /// The queue belongs to a user.
+    pub user: bool,
+}
+
+impl Gpu {
+    /// Loads an MQD into the registers of a free slot, reporting every field that contradicts the contract.
+    ///
+    /// # Errors
+    /// The memory cannot be read.
+    pub fn load_mqd(&mut self, slot: SlotId, e: &Expect) -> VmResult<()> {
+        let mut m = vec![0u32; 256];
+        self.vm_read_dwords(MEC, e.mqd, &mut m)?;
+        let dw = |i: usize| m.get(i).copied().unwrap_or(0);
+        let pair = |i: usize| u64::from(dw(i)) | u64::from(dw(i + 1)) << 32;
+        let hqd = |i: usize| dw(HQD_DW + i);
+        let mut wrong: Vec<String> = Vec::new();
+        let mut rule = |bad: bool, text: String| {
+            if bad {
+                wrong.push(text);
+            }
+        };
+        rule(dw(0) != HEADER, format!("header {:#x}", dw(0)));
+        rule(pair(HQD_DW) & !3 != e.mqd, format!("cp_mqd_base_addr {:#x}", pair(HQD_DW)));
+        rule(hqd(r::ACTIVE) & 1 != 0, "cp_hqd_active set".into());
+        let (control, doorbell) = (hqd(r::PQ_CONTROL), hqd(r::DOORBELL));
+        rule((doorbell & f::DOORBELL_OFFSET) >> 2 != e.doorbell, format!("doorbell_control {doorbell:#x}"));
+        rule(pair(HQD_DW + r::WPTR_POLL) != e.wptr_addr, format!("wptr_poll_addr {:#x}", pair(HQD_DW + r::WPTR_POLL)));
+        rule(pair(HQD_DW + r::PQ_BASE) == 0, "pq_base 0".into());
+        rule(hqd(r::PQ_CONTROL) & 0x3F > 29, format!("queue size field {}", control & 0x3F));
+        rule(pair(HQD_DW + r::RPTR_REPORT) == 0, "rptr_report_addr 0".into());
+        rule(pair(HQD_DW + r::RPTR_REPORT) & 3 != 0, "rptr_report_addr not aligned".into());
+        rule(hqd(r::MQD_CONTROL) & 0xF != 0, format!("cp_mqd_control {:#x}", hqd(r::MQD_CONTROL)));
+        let privileged = f::PRIV_STATE | f::KMD_QUEUE;
+        if e.user {
+            rule(control & privileged != 0, format!("user queue with pq_control {control:#x}"));
+            rule(pair(HQD_DW + r::EOP_BASE) == 0, "eop_base_addr 0".into());
+            let cwsr = hqd(r::PERSISTENT_STATE) & f::QSWITCH_MODE != 0;
+            rule(cwsr && pair(HQD_DW + r::CTX_SAVE_BASE) == 0, "QSWITCH_MODE without ctx_save_base_addr".into());
+            rule(
+                cwsr && hqd(r::CNTL_STACK_SIZE) != hqd(r::WG_STATE_OFFSET),
+                format!("cntl_stack_size {:#x} wg_state_offset {:#x}", hqd(r::CNTL_STACK_SIZE), hqd(r::WG_STATE_OFFSET)),
+            );
+        } else {
+            rule(control & f::PRIV_STATE == 0, format!("kernel queue with pq_control {control:#x}"));
+        }
+        let aql = hqd(r::AQL_CONTROL) & 0x7FFF != 0;
+        rule(aql != (control >> 25 & 3 == 2), format!("aql_control {:#x}, pq_control {control:#x}", hqd(r::AQL_CONTROL)));
+        if !wrong.is_empty() {
+            let text = format!(
+                "MQD {:#x} (doorbell {:#x}, wptr {:#x}): {}",
+                e.mqd,
+                e.doorbell,
+                e.wptr_addr,
+                wrong.join("; ")
+            );
+            self.protocol_error("mqd", text);
+        }
+        let h = self.cp.hqd_mut(slot);
+        for (i, d) in h.regs.iter_mut().enumerate().take(HQD_DWORDS.min(COUNT)) {
+            *d = dw(HQD_DW + i);
+        }
+        for (i, d) in h.sh.iter_mut().enumerate() {
+            *d = match i {
+                0x00..=0x24 => dw(i + 1),
+                0x25..=0x28 => dw(i + 2),
+                0x40..=0x4F => dw(i + 1),
+                _ => 0,
+            };
+        }
+        Ok(())
+    }
+
+    /// Writes a stopped slot back to its MQD.  Failures were reported by the access itself.
+    pub fn save_mqd(&mut self, slot: SlotId, mqd: u64) {
+        let h = self.cp.hqd(slot);
+        let hqd: Vec<u32> = h.regs.iter().copied().take(HQD_DWORDS).collect();
+        let sh: Vec<u32> = h.sh.iter().copied().take(0x25).collect();
+        let user_data: Vec<u32> = h.sh.iter().copied().skip(0x40).take(16).collect();
+        let aql = h.reg(r::AQL_CONTROL) & 0x7FFF != 0;
+        let index = u64::from(h.reg(r::PQ_RPTR));
+        // One probe first: a driver that freed an MQD too early is reported once, not five times.
+        if self.vm_probe(MEC, mqd, 2048, crate::vm::Access::Write).is_err() {
+            return;
+        }
+        let mut put = |dw: u64, words: &[u32]| {
+            // The probe has shown that the range is there.
+            let _ = self.vm_write_dwords(MEC, mqd + dw * 4, words);
+        };
+        put(1, &sh);
+        put(65, &user_data);
+        if aql {
+            put(READ_INDEX_DW, &[index as u32, (index >> 32) as u32]);
+        }
+        put(HQD_DW as u64, &hqd);
+    }
+
+    /// Saves indirect-buffer nesting that registers cannot hold.
+    pub fn save_private(&mut self, mqd: u64, run: &Run) {
+        let mut words = vec![0u32; 4 + 4 * MAX_FRAMES];
+        if run.frames.len() > 1 || run.progress != 0 {
+            let head = [PRIVATE_MAGIC, run.frames.len().min(MAX_FRAMES) as u32, run.progress as u32];
+            for (d, s) in words.iter_mut().zip(head) {
+                *d = s;
+            }
+            for (d, fr) in words.chunks_exact_mut(4).skip(1).zip(&run.frames) {
+                d.copy_from_slice(&[fr.base as u32, (fr.base >> 32) as u32, fr.size, fr.pos]);
+            }
+        }
+        // Failures were reported by the access.
+        let _ = self.vm_write_dwords(MEC, mqd + PRIVATE_DW * 4, &words);
+    }
+
+    /// Restores what [`Gpu::save_private`] saved.
+    pub fn load_private(&mut self, mqd: u64, run: &mut Run) {
+        let mut words = vec![0u32; 4 + 4 * MAX_FRAMES];
+        if self.vm_read_dwords(MEC, mqd + PRIVATE_DW * 4, &mut words).is_err() {
+            return;
+        }
+        let [magic, depth, progress, _] = words[..4] else { return };
+        let in_ib = !run.frames.is_empty();
+        if magic != PRIVATE_MAGIC || depth as usize > MAX_FRAMES || in_ib != (depth > 0) {
+            return;
+        }
+        run.progress = u64::from(progress);
+        run.frames = words
+            .chunks_exact(4)
+            .skip(1)
+            .take(depth as usize)
+            .map(|c| Frame { base: u64::from(c[0]) | u64::from(c[1]) << 32, size: c[2], pos: c[3] })
+            .collect();
+    }
+}

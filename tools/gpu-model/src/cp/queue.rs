@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A connected queue: starting, feeding, stopping.
+
+use super::hqd::{f, r};
+use super::slot::SlotId;
+use crate::device::{Gpu, Wake};
+use crate::regs::gc;
+use crate::trace::{Origin, Ring};
+use crate::vm::access::VmError;
+use crate::vm::{Client, HubId, CID_CPC, CID_CPF};
+
+/// What a queue is for; decides which packets it may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Kernel interface queue.
+    Kiq,
+    /// Scheduler queue.
+    Hiq,
+    /// Any other.
+    User,
+}
+
+/// An indirect buffer being run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// GPU address of the buffer.
+    pub base: u64,
+    /// Its length in dwords.
+    pub size: u32,
+    /// Next dword.
+    pub pos: u32,
+}
+
+/// Why a packet did not finish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done, go on with the next.
+    Done,
+    /// Done or in progress, but let others run first.
+    Yield,
+    /// Try the same packet again later.
+    Wait,
+    /// The queue stops for good (until it is reset or remapped).
+    Halt(&'static str),
+}
+
+/// Execution state of an active queue.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Role.
+    pub role: Role,
+    /// VMID.
+    pub vmid: u8,
+    /// Doorbell dword index, the queue's name in traces.
+    pub doorbell: u32,
+    /// AQL packets instead of PM4.
+    pub aql: bool,
+    /// Privileged: may touch any register.
+    pub privileged: bool,
+    /// GPU address of the ring.
+    pub base: u64,
+    /// Ring length in units (dwords, or 64-byte packets).
+    pub len: u64,
+    /// Read pointer in units, not wrapped.
+    pub rptr: u64,
+    /// Write pointer in units, not wrapped.
+    pub wptr: u64,
+    /// Read pointer last written to memory.
+    pub reported: Option<u64>,
+    /// Indirect buffers, innermost last.
+    pub frames: Vec<Frame>,
+    /// The current packet is in the trace already.
+    pub traced: bool,
+    /// Progress inside a long packet, in bytes.
+    pub progress: u64,
+    /// Read pointers from memory before the first packet.
+    pub poll_wptr: bool,
+    /// AQL: the read index must be fetched.
+    pub fetch_rptr: bool,
+    /// The read pointer could not be written to memory yet.
+    pub report_due: bool,
+    /// Why the queue halted.
+    pub halted: Option<&'static str>,
+    /// Do not try before this time.
+    pub not_before: u64,
+    /// Current polling interval.
+    pub poll_ns: u64,
+}
+
+/// Shortest and longest polling interval.
+const POLL_MIN_NS: u64 = 50_000;
+const POLL_MAX_NS: u64 = 2_000_000;
+/// Packets a queue may run before others get their turn.
+const BUDGET: usize = 64;
+
+impl Run {
+    /// How the queue's accesses appear to the VM.
+    pub fn client(&self) -> Client {
+        Client { hub: HubId::Gfx, vmid: self.vmid, cid: CID_CPC }
+    }
+
+    /// How the queue's fetches appear to the VM.
+    pub fn fetcher(&self) -> Client {
+        Client { hub: HubId::Gfx, vmid: self.vmid, cid: CID_CPF }
+    }
+
+    /// Units that are ready.
+    pub fn pending(&self) -> u64 {
+        let ahead = self.wptr.wrapping_sub(self.rptr);
+        if self.aql {
+            // An index that went back, or too far ahead, is no work.
+            if ahead > self.len { 0 } else { ahead }
+        } else {
+            ahead & (self.len - 1)
+        }
+    }
+
+    /// There is something to do.
+    pub fn has_work(&self) -> bool {
+        self.halted.is_none()
+            && (self.poll_wptr
+                || self.fetch_rptr
+                || self.report_due
+                || !self.frames.is_empty()
+                || self.pending() > 0)
+    }
+
+    /// Trace stream of the queue.
+    pub fn ring(&self) -> Ring {
+        match (self.role, self.aql) {
+            (Role::Kiq, _) => Ring::Kiq,
+            (Role::Hiq, _) => Ring::Hiq,
+            (Role::User, true) => Ring::Aql,
+            (Role::User, false) => Ring::Compute,
+        }
+    }
+}
+
+impl Gpu {
+    /// Identity of a queue for the trace.
+    pub fn origin_of(&self, run: &Run) -> Origin {
+        Origin { vmid: run.vmid, pasid: self.pasid_of(run.vmid, HubId::Gfx), doorbell: run.doorbell }
+    }
+
+    /// Records a scheduling event of a slot.
+    pub fn trace_sched(&mut self, slot: SlotId, name: &'static str, text: String) {
+        let h = self.cp.hqd(slot);
+        let vmid = (h.reg(r::VMID) & 0xF) as u8;
+        let origin = Origin { vmid, pasid: self.pasid_of(vmid, HubId::Gfx), doorbell: h.doorbell() };
+        self.log.event(self.clock.now_ns(), Ring::Sched, origin, name, format!("{slot}: {text}"));
+    }
+
+    /// Connects the queue whose registers are loaded in a slot.  With `poll` the write pointer is read from memory
+    /// before anything runs.
+    pub fn start_queue(&mut self, slot: SlotId, role: Role, poll: bool) {
+        let h = self.cp.hqd(slot);
+        let control = h.reg(r::PQ_CONTROL);
+        let vmid = (h.reg(r::VMID) & 0xF) as u8;
+        let aql = h.reg(r::AQL_CONTROL) & 0x7FFF != 0 || control >> 25 & 3 == 2;
+        let log2_dw = (control & 0x3F) + 1;
+        let base = h.pair(r::PQ_BASE) << 8;
+        let wptr = h.pair(r::PQ_WPTR_LO);
+        let rptr = u64::from(h.reg(r::PQ_RPTR));
+        let doorbell = h.doorbell();
+        let privileged = control & f::PRIV_STATE != 0;
+        if !(4..=30).contains(&log2_dw) || base == 0 {
+            let text = format!("{slot}: ring of 2^{log2_dw} dwords at {base:#x}");
+            self.protocol_error("hqd-ring", text);
+            self.cp.hqd_mut(slot).set(r::ACTIVE, 0);
+            return;
+        }
+        if privileged && vmid != 0 {
+            let text = format!("{slot}: PRIV_STATE set for a queue in VMID {vmid}");
+            self.protocol_error("hqd-privilege", text);
+        }
+        let dwords = 1u64 << log2_dw;
+        let len = if aql { dwords / 16 } else { dwords };
+        // The PM4 read pointer register wraps; place it behind the write pointer.
+        let rptr = if aql { rptr } else { wptr.wrapping_sub(wptr.wrapping_sub(rptr) & (len - 1)) };
+        let frames = self.saved_frames(slot);
+        let run = Run {
+            role,
+            vmid,
+            doorbell,
+            aql,
+            privileged,
+            base,
+            len,
+            rptr,
+            wptr,
+            reported: None,
+            frames,
+            traced: false,
+            progress: 0,
+            poll_wptr: poll,
+            fetch_rptr: aql,
+            report_due: false,
+            halted: None,
+            not_before: 0,
+            poll_ns: POLL_MIN_NS,
+        };
+        let h = self.cp.hqd_mut(slot);
+        h.run = Some(Box::new(run));
+        h.set(r::ACTIVE, 1);
+        h.set(r::DEQUEUE, 0);
+        self.log.stats.queue_maps += 1;
+        let connected = self.cp.iter().filter(|(_, h)| h.active()).count() as u64;
+        self.log.stats.max_connected = self.log.stats.max_connected.max(connected);
+        let text = format!("{role:?} ring {base:#x} len {len} {} doorbell {doorbell:#x}", if aql { "aql" } else { "pm4" });
+        self.trace_sched(slot, "CONNECT", text);
+        self.kick();
+    }
+
+    /// The indirect buffer that a saved queue was inside.
+    fn saved_frames(&mut self, slot: SlotId) -> Vec<Frame> {
+        let h = self.cp.hqd_mut(slot);
+        let (control, pos) = (h.reg(r::IB_CONTROL), h.reg(r::IB_RPTR));
+        if control >> 31 == 0 {
+            return Vec::new();
+        }
+        h.set(r::IB_CONTROL, control & 0x7FF0_0000);
+        vec![Frame { base: h.pair(r::IB_BASE), size: control & 0xF_FFFF, pos }]
+    }
+
+    /// Brings the pointer registers of an active slot up to date.
+    pub fn sync_pointers(&mut self, slot: SlotId) {
+        let h = self.cp.hqd_mut(slot);
+        let Some(run) = &h.run else { return };
+        let rptr = if run.aql { run.rptr as u32 } else { (run.rptr & (run.len - 1)) as u32 };
+        let wptr = run.wptr;
+        h.set(r::PQ_RPTR, rptr);
+        h.set_pair(r::PQ_WPTR_LO, wptr);
+    }
+
+    /// Disconnects a slot; its registers keep their values.
+    pub fn stop_queue(&mut self, slot: SlotId) -> Option<Box<Run>> {
+        self.trace_sched(slot, "DISCONNECT", String::new());
+        let h = self.cp.hqd_mut(slot);
+        let run = h.run.take();
+        h.set(r::ACTIVE, 0);
+        h.set(r::DEQUEUE, 0);
+        if let Some(run) = &run {
+            // Only one level is visible in registers; deeper nesting goes to the MQD's private part.
+            let control = h.reg(r::IB_CONTROL) & 0x7FF0_0000;
+            match run.frames.first() {
+                Some(fr) => {
+                    h.set_pair(r::IB_BASE, fr.base);
+                    h.set(r::IB_RPTR, fr.pos);
+                    h.set(r::IB_CONTROL, control | fr.size & 0xF_FFFF | 1 << 31);
+                }
+                None => h.set(r::IB_CONTROL, control),
+            }
+            self.log.stats.queue_unmaps += 1;
+        }
+        run
+    }
+
+    /// A doorbell in the CP's part of a BAR2 page.
+    pub fn cp_doorbell(&mut self, byte: u64, value: u64, wide: bool) -> bool {
+        let hit = self.cp.iter().find_map(|(s, h)| {
+            let db = h.reg(r::DOORBELL);
+            let mine = u64::from(db & f::DOORBELL_OFFSET) == byte && db & f::DOORBELL_EN != 0;
+            (h.active() && mine).then_some(s)
+        });
+        let Some(slot) = hit else { return false };
+        if self.regs.plain(gc::CP_PQ_STATUS) & 2 == 0 {
+            let text = format!("{slot}: doorbell {byte:#x} while CP_PQ_STATUS.DOORBELL_ENABLE is 0");
+            self.protocol_error("doorbell-enable", text);
+            return true;
+        }
+        let h = self.cp.hqd_mut(slot);
+        h.set(r::DOORBELL, h.reg(r::DOORBELL) | f::DOORBELL_HIT);
+        let Some(run) = &mut h.run else { return true };
+        let old = run.wptr;
+        let new = if wide { value } else { old & !0xFFFF_FFFF | value };
+        let new = if run.aql { new.wrapping_add(1) } else { new };
+        if run.aql && new.wrapping_sub(old) > run.len {
+            // A late doorbell of another producer; the index never goes back.
+            return true;
+        }
+        run.wptr = new;
+        run.poll_ns = POLL_MIN_NS;
+        let (role, aql, len, rptr) = (run.role, run.aql, run.len, run.rptr);
+        if !aql && new.wrapping_sub(rptr) > len {
+            let text = format!("{slot} {role:?}: WPTR {new:#x} is more than the ring ({len:#x}) beyond RPTR {rptr:#x}");
+            if role == Role::User {
+                self.user_error("wptr-beyond-ring", text);
+            } else {
+                self.protocol_error("wptr-beyond-ring", text);
+            }
+        }
+        true
+    }
+
+    /// Counts a mistake of a user program.
+    pub fn user_error(&mut self, rule: &'static str, text: String) {
+        self.log.stats.user_errors += 1;
+        self.log.event(self.clock.now_ns(), Ring::Device, Origin::default(), "USER_ERROR", format!("{rule}: {text}"));
+    }
+
+    /// Gives every active queue a turn.
+    pub fn cp_run(&mut self, now: u64, force: bool, wake: &mut Wake) {
+        let start = self.cp.next;
+        self.cp.next = (start + 1) % super::slot::SLOTS;
+        for i in 0..super::slot::SLOTS {
+            let Some(slot) = SlotId::from_index((start + i) % super::slot::SLOTS) else { continue };
+            let Some(run) = &mut self.cp.hqd_mut(slot).run else { continue };
+            if !run.has_work() {
+                continue;
+            }
+            if force {
+                run.not_before = 0;
+            }
+            let (not_before, doorbell, role) = (run.not_before, run.doorbell, run.role);
+            if self.mec_halted(slot) || self.inject.queue_hung(doorbell) && role == Role::User {
+                continue;
+            }
+            if role == Role::Hiq && self.inject.hws_hung() {
+                continue;
+            }
+            if not_before > now {
+                wake.at(not_before);
+                continue;
+            }
+            self.run_slot(slot, now, wake);
+        }
+    }
+
+    fn run_slot(&mut self, slot: SlotId, now: u64, wake: &mut Wake) {
+        let Some(mut run) = self.cp.hqd_mut(slot).run.take() else { return };
+        let mut outcome = Outcome::Yield;
+        for _ in 0..BUDGET {
+            if run.report_due {
+                self.report_rptr(&mut run, slot);
+            }
+            outcome = self.run_one(slot, &mut run);
+            if outcome != Outcome::Done || !run.has_work() {
+                break;
+            }
+        }
+        let active = self.cp.hqd(slot).active();
+        if active {
+            self.report_rptr(&mut run, slot);
+        }
+        match outcome {
+            Outcome::Done | Outcome::Yield => {
+                run.poll_ns = POLL_MIN_NS;
+                if run.has_work() {
+                    wake.busy();
+                }
+            }
+            Outcome::Wait => {
+                run.not_before = now + run.poll_ns;
+                run.poll_ns = (run.poll_ns * 2).min(POLL_MAX_NS);
+                wake.at(run.not_before);
+            }
+            Outcome::Halt(why) => {
+                run.halted = Some(why);
+                self.trace_sched(slot, "HALT", why.to_string());
+            }
+        }
+        // A packet of this queue may have taken the slot away; then the state is gone with it.
+        if active {
+            self.cp.hqd_mut(slot).run = Some(run);
+        }
+    }
+
+    fn run_one(&mut self, slot: SlotId, run: &mut Run) -> Outcome {
+        if run.fetch_rptr || run.poll_wptr {
+            if let Err(out) = self.fetch_pointers(slot, run) {
+                return out;
+            }
+        }
+        if run.frames.is_empty() && run.pending() == 0 {
+            // Only the read pointer is left to be reported.
+            return if run.report_due { Outcome::Wait } else { Outcome::Done };
+        }
+        if run.aql && run.frames.is_empty() {
+            self.aql_step(slot, run)
+        } else {
+            self.pm4_step(slot, run)
+        }
+    }
+
+    fn fetch_pointers(&mut self, slot: SlotId, run: &mut Run) -> Result<(), Outcome> {
+        let h = self.cp.hqd(slot);
+        let (wptr_addr, rptr_addr) = (h.pair(r::WPTR_POLL), h.pair(r::RPTR_REPORT));
+        let stop = |e| match e {
+            VmError::Retry => Outcome::Wait,
+            VmError::Fault => Outcome::Halt("pointer memory faulted"),
+        };
+        if run.fetch_rptr {
+            if rptr_addr != 0 {
+                run.rptr = self.vm_read_u64(run.fetcher(), rptr_addr & !7).map_err(stop)?;
+            }
+            run.fetch_rptr = false;
+        }
+        if run.poll_wptr {
+            if wptr_addr & !7 != 0 {
+                let wptr = self.vm_read_u64(run.fetcher(), wptr_addr & !7).map_err(stop)?;
+                if !run.aql {
+                    run.rptr = wptr.wrapping_sub(wptr.wrapping_sub(run.rptr) & (run.len - 1));
+                }
+                run.wptr = wptr;
+            }
+            run.poll_wptr = false;
+        }
+        Ok(())
+    }
+
+    /// Writes the read pointer to memory if it moved.
+    fn report_rptr(&mut self, run: &mut Run, slot: SlotId) {
+        // Inside an indirect buffer the packet that called it has not retired.
+        if run.reported == Some(run.rptr) || !run.frames.is_empty() {
+            return;
+        }
+        let h = self.cp.hqd(slot);
+        let addr = h.pair(r::RPTR_REPORT) & !3;
+        let before = run.reported;
+        run.reported = Some(run.rptr);
+        // A queue that has run nothing yet has nothing to report.
+        if addr == 0 || (before.is_none() && run.pending() > 0) {
+            return;
+        }
+        let c = run.client();
+        let done = if run.aql {
+            self.vm_write(c, addr & !7, &run.rptr.to_le_bytes())
+        } else {
+            let wrapped = (run.rptr & (run.len - 1)) as u32;
+            self.vm_write(c, addr, &wrapped.to_le_bytes())
+        };
+        run.report_due = done == Err(VmError::Retry);
+        if run.report_due {
+            run.reported = before;
+        }
+    }
+}

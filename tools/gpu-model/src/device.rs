@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The GPU: its blocks, its entry points (registers, doorbells, reset) and its scheduler of work.
+//!
+//! One `Gpu` is a single-threaded machine.  The server wraps it in a lock; a worker thread calls [`Gpu::step`],
+//! which runs a bounded amount of queue work, so the thread that answers trapped accesses never waits long.
+
+use std::fs::File;
+
+use crate::asic::Asic;
+use crate::clock::Clock;
+use crate::cp::Cp;
+use crate::hws::Hws;
+use crate::ih::Ih;
+use crate::inject::Injections;
+use crate::mem::{Memory, Phys};
+use crate::regs::dispatch::Writer;
+use crate::regs::{gc, mp, nbio, RegFile, BAR5_SIZE};
+use crate::sdma::Engine;
+use crate::trace::{Log, Origin, Ring};
+use crate::vm::fault::RetryCam;
+use crate::vm::hub::Hub;
+
+/// Bytes of BAR2.
+pub const BAR2_SIZE: u64 = 2 * 1024 * 1024;
+/// MC address of the first byte of VRAM, as boards of this family have it.
+pub const FB_BASE: u64 = 0x80_0000_0000;
+/// How long the device is gone during a mode-1 reset.
+const MODE1_NS: u64 = 20_000_000;
+
+/// Where messages go.
+pub trait MsiSink: Send {
+    /// Sends the device's only message.
+    fn raise(&self);
+}
+
+/// A sink that is not connected.
+#[derive(Debug, Default)]
+pub struct NoMsi;
+
+impl MsiSink for NoMsi {
+    fn raise(&self) {}
+}
+
+/// What the worker should do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// More work is at hand.
+    Busy,
+    /// Nothing to do before this time (nanoseconds of the device's clock), or before somebody writes to the device.
+    Idle(Option<u64>),
+}
+
+/// The device.
+pub struct Gpu {
+    /// What is modelled.
+    pub asic: &'static Asic,
+    /// Time.
+    pub clock: Clock,
+    /// VRAM and guest RAM.
+    pub mem: Memory,
+    /// Trace, errors, counters.
+    pub log: Log,
+    /// VM hub of the command processor and shaders.
+    pub gfxhub: Hub,
+    /// VM hub of SDMA and IH.
+    pub mmhub: Hub,
+    /// Register storage.
+    pub regs: RegFile,
+    /// Interrupt handler.
+    pub ih: Ih,
+    /// Retry CAM.
+    pub cam: RetryCam,
+    /// Compute micro-engines.
+    pub cp: Cp,
+    /// Hardware scheduler.
+    pub hws: Hws,
+    /// SDMA engines.
+    pub sdma: Vec<Engine>,
+    /// Faults to inject.
+    pub inject: Injections,
+    msi: Box<dyn MsiSink>,
+    kicked: bool,
+    in_reset_until: Option<u64>,
+}
+
+impl Gpu {
+    /// A posted device.
+    ///
+    /// # Errors
+    /// VRAM cannot be mapped.
+    pub fn new(
+        asic: &'static Asic,
+        vram: File,
+        vram_size: u64,
+        clock: Clock,
+        log: Log,
+        msi: Box<dyn MsiSink>,
+    ) -> anyhow::Result<Self> {
+        let mut gpu = Self {
+            asic,
+            clock,
+            mem: Memory::new(vram, vram_size)?,
+            log,
+            gfxhub: Hub::new(FB_BASE, vram_size),
+            mmhub: Hub::new(FB_BASE, vram_size),
+            regs: RegFile::default(),
+            ih: Ih::default(),
+            cam: RetryCam::default(),
+            cp: Cp::default(),
+            hws: Hws::default(),
+            sdma: Vec::new(),
+            inject: Injections::default(),
+            msi,
+            kicked: false,
+            in_reset_until: None,
+        };
+        gpu.power_on();
+        Ok(gpu)
+    }
+
+    fn power_on(&mut self) {
+        let size = self.mem.vram_size();
+        self.gfxhub.reset(FB_BASE, size);
+        self.mmhub.reset(FB_BASE, size);
+        self.regs = RegFile::default();
+        self.ih_reset();
+        self.cp = Cp::default();
+        self.hws = Hws::default();
+        self.sdma = self.asic.sdma.iter().map(|_| Engine::new(&self.asic.sdma_layout)).collect();
+        let mib = u32::try_from(size >> 20).unwrap_or(u32::MAX);
+        let (nb, mpb) = (self.asic.nbio2, self.asic.mp);
+        for (r, v) in [
+            (nb + nbio::CONFIG_MEMSIZE, mib),
+            (nb + nbio::BIF_FB_EN, 3),
+            (gc::CP_MEC_CNTL, 0x5000_0000),
+            (gc::GB_ADDR_CONFIG, 0x2A11_0012),
+            (gc::CP_IQ_WAIT_TIME1, 0x4040_4040),
+            (gc::CP_IQ_WAIT_TIME2, 0x4040_4040),
+            (mpb + mp::MP0_C2PMSG_33, 0x8000_0000),
+            (mpb + mp::MP0_C2PMSG_35, 0x8000_0000),
+            (mpb + mp::MP0_C2PMSG_64, 0x8000_0000),
+            (mpb + mp::MP0_C2PMSG_81, 0x0000_0001),
+            (mpb + mp::MP1_C2PMSG_90, 1),
+        ] {
+            self.regs.set_plain(r, v);
+        }
+    }
+
+    /// Replaces the message sink.
+    pub fn set_msi(&mut self, msi: Box<dyn MsiSink>) {
+        self.msi = msi;
+    }
+
+    /// Sends the message.
+    pub fn raise_msi(&mut self) {
+        self.log.stats.msi_raised += 1;
+        self.msi.raise();
+    }
+
+    /// Counts and reports a broken rule.
+    pub fn protocol_error(&mut self, rule: &'static str, text: String) {
+        let now = self.clock.now_ns();
+        self.log.event(now, Ring::Device, Origin::default(), "PROTOCOL_ERROR", format!("{rule}: {text}"));
+        self.log.protocol_error(now, rule, text);
+    }
+
+    /// Lets every stalled queue try again at once.
+    pub fn kick(&mut self) {
+        self.kicked = true;
+    }
+
+    /// Takes the request of [`Gpu::kick`].
+    fn take_kick(&mut self) -> bool {
+        std::mem::take(&mut self.kicked)
+    }
+
+    /// Function-level or VMM reset: everything to power-on state.
+    pub fn device_reset(&mut self) {
+        self.log.stats.resets += 1;
+        self.in_reset_until = None;
+        self.inject.revive();
+        self.power_on();
+        self.log.event(self.clock.now_ns(), Ring::Device, Origin::default(), "RESET", "device reset".into());
+    }
+
+    /// Mode-1 reset: the device is gone for a while and comes back posted.
+    pub fn mode1_reset(&mut self) {
+        let now = self.clock.now_ns();
+        self.log.stats.resets += 1;
+        self.log.event(now, Ring::Device, Origin::default(), "RESET", "mode-1 reset".into());
+        self.power_on();
+        self.inject.clear_hangs();
+        self.in_reset_until = Some(now + MODE1_NS);
+    }
+
+    fn absent(&mut self) -> bool {
+        if self.inject.dead() {
+            return true;
+        }
+        match self.in_reset_until {
+            Some(t) if self.clock.now_ns() < t => true,
+            Some(_) => {
+                self.in_reset_until = None;
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// A trapped read of BAR5.
+    pub fn mmio_read(&mut self, offset: u64, data: &mut [u8]) {
+        self.log.stats.mmio_reads += 1;
+        if self.absent() {
+            data.fill(0xFF);
+            return;
+        }
+        data.fill(0);
+        if !Self::mmio_shape(offset, data.len()) {
+            self.protocol_error("mmio-shape", format!("read of {} bytes at BAR5 {offset:#x}", data.len()));
+            return;
+        }
+        for (i, chunk) in data.chunks_exact_mut(4).enumerate() {
+            let v = self.reg_read((offset / 4) as u32 + i as u32);
+            chunk.copy_from_slice(&v.to_le_bytes());
+        }
+    }
+
+    /// A trapped write to BAR5.
+    pub fn mmio_write(&mut self, offset: u64, data: &[u8]) {
+        self.log.stats.mmio_writes += 1;
+        if self.absent() {
+            return;
+        }
+        if !Self::mmio_shape(offset, data.len()) {
+            self.protocol_error("mmio-shape", format!("write of {} bytes at BAR5 {offset:#x}", data.len()));
+            return;
+        }
+        for (i, chunk) in data.chunks_exact(4).enumerate() {
+            let v = chunk.try_into().map(u32::from_le_bytes).unwrap_or(0);
+            self.reg_write((offset / 4) as u32 + i as u32, v, Writer::Cpu);
+        }
+    }
+
+    fn mmio_shape(offset: u64, len: usize) -> bool {
+        matches!(len, 4 | 8) && offset % 4 == 0 && offset.saturating_add(len as u64) <= BAR5_SIZE
+    }
+
+    /// A trapped write to BAR2.
+    pub fn doorbell_write(&mut self, offset: u64, data: &[u8]) {
+        self.log.stats.doorbells += 1;
+        if self.absent() {
+            return;
+        }
+        let end = offset.saturating_add(data.len() as u64);
+        let value = match (<[u8; 4]>::try_from(data), <[u8; 8]>::try_from(data)) {
+            (Ok(w), _) if offset % 4 == 0 => u64::from(u32::from_le_bytes(w)),
+            (_, Ok(q)) if offset % 8 == 0 => u64::from_le_bytes(q),
+            _ => {
+                self.log.stats.user_errors += 1;
+                self.log.stats.doorbells_unmatched += 1;
+                return;
+            }
+        };
+        if end > BAR2_SIZE {
+            self.protocol_error("doorbell-range", format!("doorbell at {offset:#x} beyond BAR2"));
+            return;
+        }
+        if self.regs.plain(self.asic.nbio2 + nbio::DOORBELL_APER_EN) & 1 == 0 {
+            self.protocol_error("doorbell-aperture", format!("doorbell {offset:#x} while RCC_DOORBELL_APER_EN is 0"));
+            return;
+        }
+        if !self.route_doorbell(offset, value, data.len() == 8) {
+            self.log.stats.doorbells_unmatched += 1;
+            let origin = Origin { doorbell: (offset / 4) as u32, ..Origin::default() };
+            let text = format!("doorbell byte {offset:#x} value {value:#x}: no connected queue");
+            self.log.event(self.clock.now_ns(), Ring::Device, origin, "DOORBELL_UNMATCHED", text);
+        }
+        self.kick();
+    }
+
+    /// Which unit the low 12 bits of a doorbell's byte address select.
+    pub fn doorbell_target(&self, byte: u64) -> DoorbellTarget {
+        let low = (byte & 0xFFF) as u32;
+        let inside = |reg: u32| {
+            let v = self.regs.plain(reg);
+            let (start, dwords) = (v & 0xFFC, v >> 16 & 0x1F);
+            dwords != 0 && (start..start + dwords * 4).contains(&low)
+        };
+        if let Some(i) = self.asic.sdma.iter().position(|e| inside(e.range_reg)) {
+            return DoorbellTarget::Sdma(i);
+        }
+        if inside(self.asic.ih_range_reg) {
+            return DoorbellTarget::Ih;
+        }
+        DoorbellTarget::Cp
+    }
+
+    fn route_doorbell(&mut self, byte: u64, value: u64, wide: bool) -> bool {
+        match self.doorbell_target(byte) {
+            DoorbellTarget::Ih => self.ih_doorbell(byte, value as u32),
+            DoorbellTarget::Sdma(i) => self.sdma_doorbell(i, byte, value, wide),
+            DoorbellTarget::Cp => self.cp_doorbell(byte, value, wide),
+        }
+    }
+
+    /// Reads VRAM through an unmapped BAR0 (before the VMM has mapped it).
+    pub fn vram_read(&mut self, offset: u64, data: &mut [u8]) {
+        if self.absent() || self.mem.read(Phys::Vram(offset), data).is_err() {
+            data.fill(0xFF);
+        }
+    }
+
+    /// Writes VRAM through an unmapped BAR0.
+    pub fn vram_write(&mut self, offset: u64, data: &[u8]) {
+        if !self.absent() {
+            // Beyond VRAM nothing answers, as on a bus.
+            let _ = self.mem.write(Phys::Vram(offset), data);
+        }
+    }
+
+    /// Runs a bounded amount of work.
+    pub fn step(&mut self) -> Step {
+        if self.absent() {
+            return Step::Idle(self.in_reset_until);
+        }
+        let force = self.take_kick();
+        let now = self.clock.now_ns();
+        let mut next = Wake::default();
+        self.hws_tick(now, &mut next);
+        self.cp_run(now, force, &mut next);
+        self.sdma_run(now, force, &mut next);
+        if next.busy || self.kicked {
+            Step::Busy
+        } else {
+            Step::Idle(next.at)
+        }
+    }
+}
+
+/// Collects when to run again.
+#[derive(Debug, Default)]
+pub struct Wake {
+    busy: bool,
+    at: Option<u64>,
+}
+
+impl Wake {
+    /// There is more work now.
+    pub fn busy(&mut self) {
+        self.busy = true;
+    }
+
+    /// Run again at this time at the latest.
+    pub fn at(&mut self, t: u64) {
+        self.at = Some(self.at.map_or(t, |a| a.min(t)));
+    }
+}
+
+/// The unit a doorbell goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DoorbellTarget {
+    /// Interrupt handler.
+    Ih,
+    /// SDMA engine.
+    Sdma(usize),
+    /// Command processor.
+    Cp,
+}

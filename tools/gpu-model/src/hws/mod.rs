@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The hardware scheduler: what the microcode of the first micro-engine does with the HIQ.
+
+pub mod map;
+pub mod packets;
+pub mod process;
+pub mod runlist;
+pub mod unmap;
+
+use crate::cp::slot::SlotId;
+use runlist::Runlist;
+
+/// What SET_RESOURCES gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resources {
+    /// VMIDs to hand out.
+    pub vmid_mask: u16,
+    /// Compute slots to use.
+    pub queue_mask: u64,
+    /// How long a queue may take to preempt, in nanoseconds.
+    pub unmap_latency_ns: u64,
+    /// Processes of different retry modes must not run together.
+    pub xnack_check: bool,
+}
+
+/// A process that holds a VMID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// PASID.
+    pub pasid: u16,
+    /// SH_MEM_CONFIG.RETRY_DISABLE of the process.
+    pub retry_disable: bool,
+}
+
+/// Where a queue is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Compute slot.
+    Compute(SlotId),
+    /// SDMA engine and RLC context.
+    Sdma(usize, usize),
+}
+
+/// A queue the scheduler has connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapped {
+    /// Where.
+    pub target: Target,
+    /// MQD address (VMID 0).
+    pub mqd: u64,
+    /// Doorbell dword index.
+    pub doorbell: u32,
+    /// Owner.
+    pub pasid: u16,
+    /// Its address space.
+    pub vmid: u8,
+    /// Survives UNMAP_QUEUES of the non-static kind, and rotation.
+    pub is_static: bool,
+    /// Connected by the KIQ, not by a run list.
+    pub by_kiq: bool,
+}
+
+/// An UNMAP_QUEUES that waits for queues.
+#[derive(Debug, Clone)]
+pub struct PendingUnmap {
+    /// When it is over.
+    pub deadline: u64,
+    /// Doorbells of queues that will not answer.
+    pub refused: Vec<u32>,
+}
+
+/// Scheduler state.
+#[derive(Debug, Default)]
+pub struct Hws {
+    /// Pools.
+    pub resources: Option<Resources>,
+    /// Owners of VMIDs.
+    pub processes: [Option<Process>; 16],
+    /// Connected queues.
+    pub mapped: Vec<Mapped>,
+    /// The run list being executed.
+    pub runlist: Option<Runlist>,
+    /// An unmap in progress.
+    pub unmap: Option<PendingUnmap>,
+    /// Slot and MQD of the HIQ.
+    pub hiq: Option<(SlotId, u64)>,
+}

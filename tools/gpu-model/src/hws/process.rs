@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! VMIDs: giving one to a process, taking it back.
+
+use super::Process;
+use crate::cp::pm4::Packet;
+use crate::device::Gpu;
+use crate::ih::reg as ihreg;
+use crate::mem::Phys;
+use crate::regs::{athub, gc, sh_mem, RETRY_DISABLE};
+use crate::trace::{Origin, Ring};
+use crate::vm::HubId;
+
+impl Gpu {
+    /// VMID of a process that holds one.
+    pub fn vmid_of_pasid(&self, pasid: u16) -> Option<u8> {
+        let hit = |p: &Option<Process>| p.is_some_and(|p| p.pasid == pasid);
+        self.hws.processes.iter().position(hit).and_then(|v| u8::try_from(v).ok())
+    }
+
+    /// A VMID for a process: its own if it has one, else the lowest free one of the pool.
+    pub fn pick_vmid(&self, pasid: u16) -> Option<u8> {
+        let mask = self.hws.resources.map_or(0, |r| r.vmid_mask);
+        self.vmid_of_pasid(pasid).or_else(|| {
+            (1..16u8).find(|&v| {
+                mask >> v & 1 != 0 && self.hws.processes.get(usize::from(v)).is_some_and(Option::is_none)
+            })
+        })
+    }
+
+    /// Installs the context of a MAP_PROCESS packet in a VMID.
+    pub fn install_process(&mut self, vmid: u8, p: &Packet) {
+        let pasid = p.dw(1) as u16;
+        let base = p.qw(2);
+        self.check_process(pasid, base, p);
+        let busy = self.hws.mapped.iter().any(|m| m.vmid == vmid);
+        self.gfxhub.set_base(vmid, base);
+        self.mmhub.set_base(vmid, base);
+        if !busy {
+            // The new owner must not see the translations of the last one, nor its own from before.
+            self.gfxhub.tlb.invalidate(1 << vmid);
+            self.mmhub.tlb.invalidate(1 << vmid);
+        }
+        let config = p.dw(5);
+        for (i, v) in [
+            (sh_mem::BASES, p.dw(4)),
+            (sh_mem::CONFIG, config),
+            (sh_mem::TBA_LO, p.dw(6)),
+            (sh_mem::TBA_HI, p.dw(7)),
+            (sh_mem::TMA_LO, p.dw(8)),
+            (sh_mem::TMA_HI, p.dw(9)),
+        ] {
+            self.regs.set_per_vmid(vmid, i, v);
+        }
+        if self.asic.gdbg_per_vmid && self.asic.map_process_dw == 21 {
+            self.regs.set_per_vmid(vmid, sh_mem::GDBG, p.dw(14));
+            for n in 0..4u32 {
+                let watch = p.dw(15 + n as usize);
+                if watch >> 31 != 0 {
+                    let value = watch & !(0xF << 24) | u32::from(vmid) << 24;
+                    self.regs.set_plain(gc::TCP_WATCH0_CNTL + 3 * n, value);
+                }
+            }
+        }
+        self.set_pasid_mapping(vmid, Some(pasid));
+        if let Some(slot) = self.hws.processes.get_mut(usize::from(vmid)) {
+            *slot = Some(Process { pasid, retry_disable: config & RETRY_DISABLE != 0 });
+        }
+        let origin = Origin { vmid, pasid, doorbell: 0 };
+        let text = format!("pasid {pasid:#x} takes vmid {vmid}, root {base:#x}");
+        self.log.event(self.clock.now_ns(), Ring::Sched, origin, "VMID_TAKE", text);
+    }
+
+    fn check_process(&mut self, pasid: u16, base: u64, p: &Packet) {
+        if pasid == 0 {
+            self.protocol_error("map-process", format!("PASID 0, root {base:#x}"));
+        }
+        if base & 1 == 0 {
+            self.protocol_error("map-process", format!("pasid {pasid:#x}: root {base:#x} is not valid"));
+            return;
+        }
+        let addr = base & crate::vm::walk::bits::PDE_ADDR;
+        let at = if base & crate::vm::walk::bits::S != 0 {
+            Phys::Bus(addr)
+        } else {
+            Phys::Vram(addr.wrapping_sub(self.gfxhub.fb_offset()))
+        };
+        if addr & 0xFFF != 0 || !self.mem.exists(at, false) {
+            let text = format!("pasid {pasid:#x}: root {base:#x} does not lie in memory");
+            self.protocol_error("map-process", text);
+        }
+        if p.dw(10) != 0 {
+            self.protocol_error("reserved-bits", format!("MAP_PROCESS dword 10 is {:#x}", p.dw(10)));
+        }
+    }
+
+    fn set_pasid_mapping(&mut self, vmid: u8, pasid: Option<u16>) {
+        let v = u32::from(vmid & 0xF);
+        let value = pasid.map_or(0, |p| u32::from(p) | athub::VALID);
+        let base = self.asic.athub;
+        self.regs.set_plain(base + athub::VMID_PASID + v, value);
+        self.regs.set_plain(base + athub::VMID_PASID_MM + v, value);
+        let lut = pasid.map_or(0, u32::from);
+        self.regs.set_plain(self.asic.osssys + ihreg::VMID_LUT + v, lut);
+        self.regs.set_plain(self.asic.osssys + ihreg::VMID_LUT_MM + v, lut);
+    }
+
+    /// Takes back the VMIDs of processes that have no connected queue any more.
+    pub fn release_idle_processes(&mut self) {
+        for vmid in 1..16u8 {
+            let held = self.hws.processes.get(usize::from(vmid)).copied().flatten();
+            let Some(p) = held else { continue };
+            if self.hws.mapped.iter().any(|m| m.vmid == vmid) {
+                continue;
+            }
+            if let Some(slot) = self.hws.processes.get_mut(usize::from(vmid)) {
+                *slot = None;
+            }
+            self.set_pasid_mapping(vmid, None);
+            let origin = Origin { vmid, pasid: p.pasid, doorbell: 0 };
+            let text = format!("pasid {:#x} gives back vmid {vmid}", p.pasid);
+            self.log.event(self.clock.now_ns(), Ring::Sched, origin, "VMID_FREE", text);
+        }
+    }
+
+    /// INVALIDATE_TLBS: by PASID, through the mapping registers.
+    pub fn invalidate_pasid(&mut self, pasid: u16, all_hubs: bool) {
+        let mut vmids = 0u16;
+        for v in 0..16u32 {
+            let m = self.regs.plain(self.asic.athub + athub::VMID_PASID + v);
+            if m & athub::VALID != 0 && m as u16 == pasid {
+                vmids |= 1 << v;
+            }
+        }
+        let hubs: &[HubId] = if all_hubs { &[HubId::Gfx, HubId::Mm] } else { &[HubId::Gfx] };
+        for &hub in hubs {
+            self.hub_mut(hub).tlb.invalidate(vmids);
+            self.note_invalidation(hub, vmids);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Run lists: walking the buffer, time-slicing when it is over-subscribed.
+
+use super::map::NotMapped;
+use super::Mapped;
+use crate::cp::mqd::MEC;
+use crate::cp::pm4::{length, op, Packet};
+use crate::cp::queue::{Outcome, Run};
+use crate::decode;
+use crate::device::{Gpu, Wake};
+use crate::regs::RETRY_DISABLE;
+use crate::trace::{Origin, Ring};
+
+/// Unit of MAP_PROCESS.process_quantum.  The microcode's unit is not documented; KFD writes 10.
+const QUANTUM_UNIT_NS: u64 = 10_000_000;
+/// A window whose queues are all idle ends early ...
+const IDLE_NS: u64 = 1_000_000;
+/// ... but when nothing at all has work, the passes slow down.
+const IDLE_PASS_NS: u64 = 5_000_000;
+/// Packets walked per turn.
+const WALK_BUDGET: usize = 64;
+
+/// The run list being executed.
+#[derive(Debug, Clone)]
+pub struct Runlist {
+    base: u64,
+    size: u32,
+    /// Next dword.
+    pos: u32,
+    /// Most processes at a time; 0 for no limit.
+    process_cnt: u32,
+    /// The list ends with a chained RUN_LIST.
+    pub over_subscribed: bool,
+    /// Owner of the next MAP_QUEUES: PASID, VMID, position of its MAP_PROCESS, queues it announced, queues seen.
+    current: Option<Current>,
+    /// Processes installed in this window.
+    installed: u32,
+    /// PASIDs seen in this pass.
+    seen: Vec<u16>,
+    /// Where the window stopped for want of a slot: resume with this MAP_PROCESS, then at `pos`.
+    resume_process: Option<u32>,
+    /// The walk of the current window is complete.
+    pub settled: bool,
+    quantum_ns: u64,
+    window_start: u64,
+    work_seen: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Current {
+    pasid: u16,
+    vmid: u8,
+    at: u32,
+    announced: u32,
+    found: u32,
+}
+
+/// How a turn of walking ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Walk {
+    More,
+    WindowFull,
+    End,
+}
+
+impl Runlist {
+    /// A fresh run list from the fields of a RUN_LIST packet.
+    pub fn new(base: u64, size: u32, process_cnt: u32, now: u64) -> Self {
+        Self {
+            base,
+            size,
+            pos: 0,
+            process_cnt,
+            over_subscribed: false,
+            current: None,
+            installed: 0,
+            seen: Vec::new(),
+            resume_process: None,
+            settled: false,
+            quantum_ns: QUANTUM_UNIT_NS,
+            window_start: now,
+            work_seen: false,
+        }
+    }
+}
+
+impl Gpu {
+    /// RUN_LIST on the HIQ; returns when the first window is connected.
+    pub fn run_list(&mut self, run: &mut Run, p: &Packet) -> Outcome {
+        if run.progress == 0 {
+            run.progress = 1;
+            if !self.start_runlist(p) {
+                return Outcome::Done;
+            }
+        }
+        let Some(mut list) = self.hws.runlist.take() else { return Outcome::Done };
+        let end = self.walk(&mut list);
+        if end != Walk::More {
+            list.settled = true;
+            list.window_start = self.clock.now_ns();
+        }
+        self.hws.runlist = Some(list);
+        if end == Walk::More { Outcome::Yield } else { Outcome::Done }
+    }
+
+    fn start_runlist(&mut self, p: &Packet) -> bool {
+        let text = decode::pm4::decode(self.asic, &p.words).text();
+        let base = p.qw(1) & !3;
+        let control = p.dw(3);
+        let size = control & 0xF_FFFF;
+        let mut ok = true;
+        let mut rule = |bad: bool, why: &str| {
+            if bad {
+                ok = false;
+                self.protocol_error("run-list", format!("{why}: {text}"));
+            }
+        };
+        rule(control >> 23 & 1 == 0, "VALID is 0");
+        rule(control >> 20 & 1 != 0, "chained RUN_LIST outside a run list");
+        rule(size == 0 || base == 0, "no buffer");
+        if self.hws.resources.is_none() {
+            ok = false;
+            self.protocol_error("run-list", format!("before SET_RESOURCES: {text}"));
+        }
+        if self.hws.runlist.is_some() {
+            ok = false;
+            self.protocol_error("run-list", format!("a run list is active and was not unmapped: {text}"));
+        }
+        if !ok {
+            return false;
+        }
+        self.log.stats.runlists += 1;
+        let mut list = Runlist::new(base, size, control >> 24 & 0xF, self.clock.now_ns());
+        if size >= 4 {
+            let mut tail = [0u32; 4];
+            if self.vm_read_dwords(MEC, base + u64::from(size - 4) * 4, &mut tail).is_err() {
+                return false;
+            }
+            let [header, _, _, flags] = tail;
+            let is_chain = header >> 30 == 3 && header >> 8 & 0xFF == u32::from(op::RUN_LIST);
+            list.over_subscribed = is_chain && flags >> 20 & 1 != 0;
+        }
+        self.hws.runlist = Some(list);
+        true
+    }
+
+    fn runlist_packet(&mut self, list: &Runlist, pos: u32) -> Option<Packet> {
+        let at = list.base + u64::from(pos) * 4;
+        let mut header = [0];
+        self.vm_read_dwords(MEC, at, &mut header).ok()?;
+        let [header] = header;
+        let len = length(header);
+        if len > u64::from(list.size - pos) {
+            let text = format!("packet {header:#010x} at dword {pos} runs beyond the buffer of {}", list.size);
+            self.protocol_error("run-list", text);
+            return None;
+        }
+        let mut words = vec![0; len as usize];
+        self.vm_read_dwords(MEC, at, &mut words).ok()?;
+        Some(Packet { op: (header >> 8 & 0xFF) as u8, words, len })
+    }
+
+    fn walk(&mut self, list: &mut Runlist) -> Walk {
+        if let Some(at) = list.resume_process.take() {
+            // The process whose queues did not all fit goes on in this window.
+            let Some(p) = self.runlist_packet(list, at) else { return self.abandon(list) };
+            if !self.enter_process(list, &p, at, true) {
+                return Walk::WindowFull;
+            }
+        }
+        for _ in 0..WALK_BUDGET {
+            if list.pos >= list.size {
+                self.close_process(list);
+                return Walk::End;
+            }
+            let Some(p) = self.runlist_packet(list, list.pos) else { return self.abandon(list) };
+            let origin = Origin {
+                vmid: list.current.map_or(0, |c| c.vmid),
+                pasid: list.current.map_or(p.dw(1) as u16, |c| c.pasid),
+                doorbell: 0,
+            };
+            let step = match p.op {
+                op::NOP => None,
+                op::MAP_PROCESS => {
+                    self.close_process(list);
+                    let at = list.pos;
+                    (!self.enter_process(list, &p, at, false)).then_some(Walk::WindowFull)
+                }
+                op::MAP_QUEUES => self.runlist_map_queues(list, &p),
+                op::RUN_LIST => {
+                    self.close_process(list);
+                    self.log.packet(self.clock.now_ns(), Ring::Runlist, origin, &p.words, p.words.len());
+                    return self.chain(list, &p);
+                }
+                _ => {
+                    let text = decode::pm4::decode(self.asic, &p.words).text();
+                    self.protocol_error("run-list", format!("packet not allowed in a run list: {text}"));
+                    return self.abandon(list);
+                }
+            };
+            if let Some(end) = step {
+                return end;
+            }
+            self.log.packet(self.clock.now_ns(), Ring::Runlist, origin, &p.words, p.words.len());
+            self.check_layout("run list", &p.words);
+            list.pos += p.len as u32;
+        }
+        Walk::More
+    }
+
+    /// The list is unusable: nothing more is taken from it.
+    fn abandon(&mut self, list: &mut Runlist) -> Walk {
+        list.pos = list.size;
+        list.over_subscribed = false;
+        list.current = None;
+        Walk::End
+    }
+
+    /// Gives the process of a MAP_PROCESS packet a VMID; false if the window has no room for it.
+    fn enter_process(&mut self, list: &mut Runlist, p: &Packet, at: u32, again: bool) -> bool {
+        let pasid = p.dw(1) as u16;
+        if p.words.len() != self.asic.map_process_dw {
+            let text = format!("MAP_PROCESS of {} dwords, this ASIC takes {}", p.words.len(), self.asic.map_process_dw);
+            self.protocol_error("map-process", text);
+        }
+        if !again {
+            if list.seen.contains(&pasid) {
+                self.protocol_error("map-process", format!("PASID {pasid:#x} appears twice in the run list"));
+            }
+        }
+        let retry_disable = p.dw(5) & RETRY_DISABLE != 0;
+        let mixed = self.hws.resources.is_some_and(|r| r.xnack_check)
+            && self.hws.processes.iter().flatten().any(|o| o.retry_disable != retry_disable);
+        let full = list.process_cnt != 0 && list.installed >= list.process_cnt;
+        let vmid = self.pick_vmid(pasid).filter(|_| !mixed && !full);
+        let Some(vmid) = vmid else {
+            if !list.over_subscribed {
+                let why = if mixed { "mixes retry modes" } else { "has more processes than VMIDs or process_cnt" };
+                self.protocol_error("run-list", format!("the list {why} but is not chained (PASID {pasid:#x})"));
+                self.abandon(list);
+            }
+            return false;
+        };
+        self.install_process(vmid, p);
+        if !again {
+            list.seen.push(pasid);
+        }
+        list.installed += 1;
+        list.quantum_ns = u64::from(p.dw(1) >> 25).max(1) * QUANTUM_UNIT_NS;
+        list.current = Some(Current { pasid, vmid, at, announced: p.dw(13) >> 22, found: 0 });
+        true
+    }
+
+    fn close_process(&mut self, list: &mut Runlist) {
+        if let Some(c) = list.current.take() {
+            if c.announced != 0 && c.found > c.announced {
+                let text = format!("PASID {:#x}: {} MAP_QUEUES, num_queues {}", c.pasid, c.found, c.announced);
+                self.protocol_error("map-process", text);
+            }
+        }
+    }
+
+    fn runlist_map_queues(&mut self, list: &mut Runlist, p: &Packet) -> Option<Walk> {
+        let Some(mut c) = list.current else {
+            let text = decode::pm4::decode(self.asic, &p.words).text();
+            self.protocol_error("map-queues", format!("before any MAP_PROCESS: {text}"));
+            return None;
+        };
+        c.found += 1;
+        match self.map_queue(p, c.pasid, c.vmid) {
+            Ok(()) | Err(NotMapped::Refused) => {
+                list.current = Some(c);
+                None
+            }
+            Err(NotMapped::NoSlot) => {
+                if list.over_subscribed {
+                    list.resume_process = Some(c.at);
+                    list.current = None;
+                    Some(Walk::WindowFull)
+                } else {
+                    let text = decode::pm4::decode(self.asic, &p.words).text();
+                    self.protocol_error("run-list", format!("no slot is left and the list is not chained: {text}"));
+                    Some(self.abandon(list))
+                }
+            }
+        }
+    }
+
+    fn chain(&mut self, list: &mut Runlist, p: &Packet) -> Walk {
+        let control = p.dw(3);
+        if control >> 20 & 1 == 0 || control >> 23 & 1 == 0 {
+            let text = decode::pm4::decode(self.asic, &p.words).text();
+            self.protocol_error("run-list", format!("RUN_LIST inside a run list must be valid and chained: {text}"));
+            return self.abandon(list);
+        }
+        list.base = p.qw(1) & !3;
+        list.size = control & 0xF_FFFF;
+        list.pos = 0;
+        list.process_cnt = control >> 24 & 0xF;
+        list.seen.clear();
+        if list.size == 0 {
+            return self.abandon(list);
+        }
+        Walk::End
+    }
+
+    fn is_busy(&self, m: &Mapped) -> bool {
+        match m.target {
+            super::Target::Compute(s) => self.cp.hqd(s).run.as_ref().is_some_and(|r| r.has_work()),
+            super::Target::Sdma(e, q) => self.sdma_has_work(e, q),
+        }
+    }
+
+    /// Time-slicing of an over-subscribed list.
+    pub fn hws_tick(&mut self, now: u64, wake: &mut Wake) {
+        let Some(list) = &self.hws.runlist else { return };
+        if !list.over_subscribed || !list.settled || self.inject.hws_hung() || self.hws.unmap.is_some() {
+            return;
+        }
+        let busy = self.hws.mapped.iter().any(|m| !m.is_static && !m.by_kiq && self.is_busy(m));
+        let due = if busy {
+            list.window_start + list.quantum_ns
+        } else {
+            list.window_start + if list.work_seen { IDLE_NS } else { IDLE_PASS_NS }
+        };
+        if now < due {
+            wake.at(due);
+            if busy {
+                if let Some(list) = &mut self.hws.runlist {
+                    list.work_seen = true;
+                }
+            }
+            return;
+        }
+        self.rotate(now);
+        wake.busy();
+    }
+
+    fn rotate(&mut self, now: u64) {
+        let Some(mut list) = self.hws.runlist.take() else { return };
+        self.log.stats.rotations += 1;
+        let leaving: Vec<Mapped> = self
+            .hws
+            .mapped
+            .iter()
+            .filter(|m| !m.is_static && !m.by_kiq && !self.inject.refuses_preempt(m.doorbell))
+            .copied()
+            .collect();
+        for m in &leaving {
+            self.disconnect(m);
+        }
+        self.release_idle_processes();
+        list.installed = 0;
+        list.current = None;
+        list.work_seen = false;
+        if list.pos == 0 {
+            list.seen.clear();
+        }
+        while self.walk(&mut list) == Walk::More {}
+        list.window_start = now;
+        let busy = self.hws.mapped.iter().any(|m| !m.is_static && !m.by_kiq && self.is_busy(m));
+        list.work_seen = busy;
+        self.hws.runlist = Some(list);
+    }
+}

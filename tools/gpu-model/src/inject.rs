@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Faults that a test switches on at run time.
+
+use serde::Serialize;
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A queue stops making progress, but can still be preempted.
+    HangQueue,
+    /// A queue neither progresses nor answers a preemption; only a reset frees its slot.
+    IgnorePreempt,
+    /// Interrupt vectors vanish.
+    DropInterrupts,
+    /// End-of-pipe and status fences are not written.
+    DropFences,
+    /// The device falls off the bus: reads return ones.
+    Die,
+    /// The scheduler stops consuming its queue.
+    HangHws,
+    /// Preemption takes this long.
+    SlowPreempt,
+}
+
+impl Kind {
+    /// The kind of a control-socket name.
+    pub fn by_name(s: &str) -> Option<Kind> {
+        Some(match s {
+            "hang-queue" => Kind::HangQueue,
+            "ignore-preempt" => Kind::IgnorePreempt,
+            "drop-interrupts" => Kind::DropInterrupts,
+            "drop-fences" => Kind::DropFences,
+            "die" => Kind::Die,
+            "hang-hws" => Kind::HangHws,
+            "slow-preempt" => Kind::SlowPreempt,
+            _ => return None,
+        })
+    }
+}
+
+/// One switched-on fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Injection {
+    /// Kind.
+    pub kind: Kind,
+    /// Only for the queue with this doorbell (dword index).
+    pub doorbell: Option<u32>,
+    /// How many more times; `None` for always.
+    pub count: Option<u64>,
+    /// Delay of slow-preempt.
+    pub ms: Option<u64>,
+}
+
+/// All faults that are on.
+#[derive(Debug, Default)]
+pub struct Injections {
+    list: Vec<Injection>,
+}
+
+/// Most faults at a time.
+const MAX: usize = 256;
+
+impl Injections {
+    /// Switches a fault on; false if there are too many.
+    pub fn add(&mut self, i: Injection) -> bool {
+        if self.list.len() >= MAX {
+            return false;
+        }
+        self.list.push(i);
+        true
+    }
+
+    /// Switches everything off.
+    pub fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    /// What is on.
+    pub fn list(&self) -> &[Injection] {
+        &self.list
+    }
+
+    fn take(&mut self, kind: Kind, doorbell: Option<u32>) -> bool {
+        let hit = |i: &Injection| i.kind == kind && i.count != Some(0) && (i.doorbell.is_none() || i.doorbell == doorbell);
+        let Some(i) = self.list.iter_mut().find(|i| hit(i)) else { return false };
+        if let Some(n) = &mut i.count {
+            *n -= 1;
+        }
+        self.list.retain(|i| i.count != Some(0));
+        true
+    }
+
+    fn has(&self, kind: Kind, doorbell: Option<u32>) -> bool {
+        self.list.iter().any(|i| i.kind == kind && (i.doorbell.is_none() || i.doorbell == doorbell))
+    }
+
+    /// Consumes one dropped interrupt.
+    pub fn take_interrupt(&mut self) -> bool {
+        self.take(Kind::DropInterrupts, None)
+    }
+
+    /// Consumes one dropped fence of a queue.
+    pub fn take_fence(&mut self, doorbell: u32) -> bool {
+        self.take(Kind::DropFences, Some(doorbell))
+    }
+
+    /// The device is off the bus.
+    pub fn dead(&self) -> bool {
+        self.has(Kind::Die, None)
+    }
+
+    /// The scheduler is stuck.
+    pub fn hws_hung(&self) -> bool {
+        self.has(Kind::HangHws, None)
+    }
+
+    /// The queue makes no progress.
+    pub fn queue_hung(&self, doorbell: u32) -> bool {
+        self.has(Kind::HangQueue, Some(doorbell)) || self.has(Kind::IgnorePreempt, Some(doorbell))
+    }
+
+    /// The queue does not answer a preemption.
+    pub fn refuses_preempt(&self, doorbell: u32) -> bool {
+        self.has(Kind::IgnorePreempt, Some(doorbell))
+    }
+
+    /// A queue reset or pipe reset freed the queue: its fault is spent.
+    pub fn queue_was_reset(&mut self, doorbell: u32) {
+        self.list.retain(|i| {
+            !(matches!(i.kind, Kind::HangQueue | Kind::IgnorePreempt) && i.doorbell == Some(doorbell))
+        });
+    }
+
+    /// Extra preemption time in nanoseconds for a queue.
+    pub fn preempt_delay_ns(&self, doorbell: u32) -> u64 {
+        let slow = |i: &&Injection| {
+            i.kind == Kind::SlowPreempt && (i.doorbell.is_none() || i.doorbell == Some(doorbell))
+        };
+        self.list.iter().find(slow).and_then(|i| i.ms).unwrap_or(0).saturating_mul(1_000_000)
+    }
+
+    /// A full reset mends hung engines and queues.
+    pub fn clear_hangs(&mut self) {
+        self.list.retain(|i| !matches!(i.kind, Kind::HangHws | Kind::HangQueue | Kind::IgnorePreempt));
+    }
+
+    /// A VMM reset brings back a device that fell off the bus.
+    pub fn revive(&mut self) {
+        self.clear_hangs();
+        self.list.retain(|i| i.kind != Kind::Die);
+    }
+}

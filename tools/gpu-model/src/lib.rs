@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A functional model of a gfx9 compute GPU.
+//!
+//! [`device::Gpu`] is the machine; [`server`] attaches it to a VMM over vfio-user; [`control`] is the socket through
+//! which tests look inside and inject faults.  `Documentation/gpu-model.md` describes use and limits.
+
+pub mod aql;
+pub mod asic;
+pub mod clock;
+pub mod control;
+pub mod cp;
+pub mod decode;
+pub mod device;
+pub mod hws;
+pub mod ih;
+pub mod inject;
+pub mod mem;
+pub mod pci;
+pub mod regs;
+pub mod sdma;
+pub mod server;
+pub mod trace;
+pub mod vm;

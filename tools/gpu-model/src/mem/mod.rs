@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Memory the device can reach: its VRAM and the guest RAM that the VMM has shared for DMA.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
+
+/// A physical place, after all translation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phys {
+    /// Byte offset in VRAM.
+    Vram(u64),
+    /// Bus address (guest physical, or IOVA behind an IOMMU).
+    Bus(u64),
+}
+
+impl Phys {
+    /// The place `n` bytes further on.
+    pub fn add(self, n: u64) -> Phys {
+        match self {
+            Phys::Vram(o) => Phys::Vram(o.wrapping_add(n)),
+            Phys::Bus(a) => Phys::Bus(a.wrapping_add(n)),
+        }
+    }
+}
+
+/// Nothing answers at this place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no memory at {0:x?}")]
+pub struct NoMemory(pub Phys);
+
+#[derive(Debug)]
+struct Mapping {
+    size: u64,
+    writable: bool,
+    region: Option<MmapRegion<()>>,
+}
+
+/// VRAM plus the current DMA mappings.
+#[derive(Debug)]
+pub struct Memory {
+    vram: MmapRegion<()>,
+    vram_size: u64,
+    dma: BTreeMap<u64, Mapping>,
+}
+
+/// Upper bound of simultaneous DMA mappings; a VMM uses a few dozen.
+const MAX_MAPPINGS: usize = 65536;
+
+impl Memory {
+    /// Maps `size` bytes of `vram` (a memfd) as the device's local memory.
+    ///
+    /// # Errors
+    /// The mmap failed.
+    pub fn new(vram: File, size: u64) -> anyhow::Result<Self> {
+        let len = usize::try_from(size)?;
+        Ok(Self { vram: MmapRegion::from_file(FileOffset::new(vram, 0), len)?, vram_size: size, dma: BTreeMap::new() })
+    }
+
+    /// Bytes of VRAM.
+    pub fn vram_size(&self) -> u64 {
+        self.vram_size
+    }
+
+    /// Makes guest memory reachable at bus addresses `address..address + size`.
+    ///
+    /// # Errors
+    /// Overlap, overflow, too many mappings or a failing mmap.
+    pub fn dma_map(&mut self, address: u64, size: u64, file: Option<(File, u64)>, writable: bool) -> anyhow::Result<()> {
+        let end = address.checked_add(size).filter(|_| size > 0);
+        let Some(end) = end else { anyhow::bail!("DMA mapping of {size:#x} bytes at {address:#x} wraps") };
+        if self.dma.len() >= MAX_MAPPINGS {
+            anyhow::bail!("too many DMA mappings");
+        }
+        if self.dma.range(..end).next_back().is_some_and(|(&a, m)| a + m.size > address) {
+            anyhow::bail!("DMA mapping {address:#x}..{end:#x} overlaps another");
+        }
+        let region = match file {
+            Some((file, offset)) => {
+                let prot = libc_prot(writable);
+                let flags = MAP_SHARED_NORESERVE;
+                let len = usize::try_from(size)?;
+                Some(MmapRegion::build(Some(FileOffset::new(file, offset)), len, prot, flags)?)
+            }
+            None => None,
+        };
+        self.dma.insert(address, Mapping { size, writable, region });
+        Ok(())
+    }
+
+    /// Takes away every mapping that lies inside the range; returns how many there were.
+    pub fn dma_unmap(&mut self, address: u64, size: u64) -> usize {
+        let end = address.saturating_add(size);
+        let gone: Vec<u64> =
+            self.dma.range(address..end).filter(|(&a, m)| a + m.size <= end).map(|(&a, _)| a).collect();
+        for a in &gone {
+            self.dma.remove(a);
+        }
+        gone.len()
+    }
+
+    /// Takes away all DMA mappings.
+    pub fn dma_unmap_all(&mut self) {
+        self.dma.clear();
+    }
+
+    /// The bus address ranges that are mapped now.
+    pub fn dma_ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.dma.iter().map(|(&a, m)| a..a + m.size)
+    }
+
+    fn locate(&self, at: Phys, write: bool) -> Result<(&MmapRegion<()>, usize, usize), NoMemory> {
+        match at {
+            Phys::Vram(off) if off < self.vram_size => {
+                let left = self.vram_size - off;
+                Ok((&self.vram, usize_of(off, at)?, usize_of(left, at)?))
+            }
+            Phys::Vram(_) => Err(NoMemory(at)),
+            Phys::Bus(addr) => {
+                let (start, m) = self.dma.range(..=addr).next_back().ok_or(NoMemory(at))?;
+                let off = addr - start;
+                if off >= m.size || (write && !m.writable) {
+                    return Err(NoMemory(at));
+                }
+                let region = m.region.as_ref().ok_or(NoMemory(at))?;
+                Ok((region, usize_of(off, at)?, usize_of(m.size - off, at)?))
+            }
+        }
+    }
+
+    /// Whether a byte at this place can be accessed.
+    pub fn exists(&self, at: Phys, write: bool) -> bool {
+        self.locate(at, write).is_ok()
+    }
+
+    /// Reads bytes; aligned 4- and 8-byte reads are single copies.
+    ///
+    /// # Errors
+    /// Some byte of the range does not exist; the buffer's content is then unspecified.
+    pub fn read(&self, mut at: Phys, mut buf: &mut [u8]) -> Result<(), NoMemory> {
+        while !buf.is_empty() {
+            let (region, off, left) = self.locate(at, false)?;
+            let n = buf.len().min(left);
+            let (now, rest) = buf.split_at_mut(n);
+            region.as_volatile_slice().read_slice(now, off).map_err(|_| NoMemory(at))?;
+            buf = rest;
+            at = at.add(n as u64);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes; aligned 4- and 8-byte writes are single stores.
+    ///
+    /// # Errors
+    /// Some byte of the range does not exist or is read-only; earlier bytes may have been written.
+    pub fn write(&self, mut at: Phys, mut buf: &[u8]) -> Result<(), NoMemory> {
+        while !buf.is_empty() {
+            let (region, off, left) = self.locate(at, true)?;
+            let n = buf.len().min(left);
+            let (now, rest) = buf.split_at(n);
+            let slice = region.as_volatile_slice();
+            let done = match (<[u8; 4]>::try_from(now), <[u8; 8]>::try_from(now)) {
+                (Ok(w), _) if off % 4 == 0 => slice.store(u32::from_le_bytes(w), off, Ordering::Release),
+                (_, Ok(q)) if off % 8 == 0 => slice.store(u64::from_le_bytes(q), off, Ordering::Release),
+                _ => slice.write_slice(now, off),
+            };
+            done.map_err(|_| NoMemory(at))?;
+            buf = rest;
+            at = at.add(n as u64);
+        }
+        Ok(())
+    }
+
+    /// Reads a 32-bit word (acquire).
+    ///
+    /// # Errors
+    /// The place does not exist or is not 4-byte aligned.
+    pub fn read_u32(&self, at: Phys) -> Result<u32, NoMemory> {
+        let (region, off, _) = self.locate(at, false)?;
+        region.as_volatile_slice().load(off, Ordering::Acquire).map_err(|_| NoMemory(at))
+    }
+
+    /// Reads a 64-bit word (acquire).
+    ///
+    /// # Errors
+    /// The place does not exist or is not 8-byte aligned.
+    pub fn read_u64(&self, at: Phys) -> Result<u64, NoMemory> {
+        let (region, off, _) = self.locate(at, false)?;
+        region.as_volatile_slice().load(off, Ordering::Acquire).map_err(|_| NoMemory(at))
+    }
+
+    /// Replaces a 32-bit word by `f` of it, atomically; returns the old value.
+    ///
+    /// # Errors
+    /// The place does not exist, is read-only or is not aligned.
+    pub fn update_u32(&self, at: Phys, f: impl Fn(u32) -> u32) -> Result<u32, NoMemory> {
+        let (region, off, _) = self.locate(at, true)?;
+        let slice = region.as_volatile_slice();
+        let cell: &AtomicU32 = slice.get_atomic_ref(off).map_err(|_| NoMemory(at))?;
+        Ok(cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| Some(f(v))).unwrap_or_else(|v| v))
+    }
+
+    /// Replaces a 64-bit word by `f` of it, atomically; returns the old value.
+    ///
+    /// # Errors
+    /// The place does not exist, is read-only or is not aligned.
+    pub fn update_u64(&self, at: Phys, f: impl Fn(u64) -> u64) -> Result<u64, NoMemory> {
+        let (region, off, _) = self.locate(at, true)?;
+        let slice = region.as_volatile_slice();
+        let cell: &AtomicU64 = slice.get_atomic_ref(off).map_err(|_| NoMemory(at))?;
+        Ok(cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| Some(f(v))).unwrap_or_else(|v| v))
+    }
+}
+
+fn usize_of(v: u64, at: Phys) -> Result<usize, NoMemory> {
+    usize::try_from(v).map_err(|_| NoMemory(at))
+}
+
+const MAP_SHARED_NORESERVE: i32 = nix::libc::MAP_SHARED | nix::libc::MAP_NORESERVE;
+
+fn libc_prot(writable: bool) -> i32 {
+    nix::libc::PROT_READ | if writable { nix::libc::PROT_WRITE } else { 0 }
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which block answers a register, and the registers that do something.
+
+use super::{athub, gc, mp, nbio, sh_mem, BAR5_SIZE};
+use crate::cp::slot::SlotId;
+use crate::device::Gpu;
+use crate::ih::{client, reg as ihreg, Iv};
+use crate::mem::Phys;
+use crate::trace::{Origin, Ring};
+use crate::vm::hub::{mc, vm, HubEffect};
+use crate::vm::HubId;
+
+/// Who writes a register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// The CPU through BAR5.
+    Cpu,
+    /// A packet of the queue in this slot.
+    Cp(SlotId),
+    /// An SDMA packet.
+    Sdma,
+}
+
+const IH_SPAN: u32 = 0x190;
+const CPC_GENERIC2: u32 = 1 << 29;
+
+impl Gpu {
+    /// Slot selected by GRBM_GFX_CNTL; `None` for the graphics micro-engine.
+    pub fn selected_slot(&self) -> Option<SlotId> {
+        let v = self.regs.plain(gc::GRBM_GFX_CNTL);
+        SlotId::new((v >> 2 & 3) as u8, (v & 3) as u8, (v >> 8 & 7) as u8)
+    }
+
+    fn selected_vmid(&self) -> u8 {
+        (self.regs.plain(gc::GRBM_GFX_CNTL) >> 4 & 0xF) as u8
+    }
+
+    fn per_vmid_index(&self, r: u32) -> Option<usize> {
+        Some(match r {
+            gc::SH_MEM_BASES => sh_mem::BASES,
+            gc::SH_MEM_CONFIG => sh_mem::CONFIG,
+            gc::SQ_SHADER_TBA_LO..=gc::SQ_SHADER_TMA_HI => sh_mem::TBA_LO + (r - gc::SQ_SHADER_TBA_LO) as usize,
+            gc::SPI_GDBG_PER_VMID_CNTL if self.asic.gdbg_per_vmid => sh_mem::GDBG,
+            _ => return None,
+        })
+    }
+
+    fn hub_register(&self, r: u32) -> Option<(HubId, bool, u32)> {
+        for (id, l) in [(HubId::Gfx, self.asic.gfxhub), (HubId::Mm, self.asic.mmhub)] {
+            if (l.vm_base..l.vm_base + vm::COUNT).contains(&r) {
+                return Some((id, true, r - l.vm_base));
+            }
+            if (l.mc_base..l.mc_base + mc::COUNT).contains(&r) {
+                return Some((id, false, r - l.mc_base));
+            }
+        }
+        None
+    }
+
+    fn ih_register(&self, r: u32) -> Option<u32> {
+        r.checked_sub(self.asic.osssys).filter(|&o| o < IH_SPAN)
+    }
+
+    fn undecoded(&mut self, what: &str, r: u32) -> bool {
+        let byte = r.wrapping_mul(4);
+        if u64::from(r) * 4 < BAR5_SIZE && self.asic.decodes(byte) {
+            return false;
+        }
+        self.protocol_error("mmio-hole", format!("{what} of register byte {byte:#x}: no block there"));
+        true
+    }
+
+    /// Reads a register.
+    pub fn reg_read(&mut self, r: u32) -> u32 {
+        if self.undecoded("read", r) {
+            return 0;
+        }
+        if let Some((hub, is_vm, o)) = self.hub_register(r) {
+            let hub = self.hub_mut(hub);
+            return if is_vm { hub.read_vm(o) } else { hub.read_mc(o) };
+        }
+        if let Some((engine, o)) = self.sdma_register(r) {
+            return self.sdma_reg_read(engine, o);
+        }
+        if let Some(i) = self.per_vmid_index(r) {
+            return self.regs.per_vmid(self.selected_vmid(), i);
+        }
+        match r {
+            gc::HQD_FIRST..=gc::HQD_LAST => self.hqd_reg_read(r - gc::HQD_FIRST),
+            gc::COMPUTE_FIRST..=gc::COMPUTE_LAST => self.compute_reg_read(r - gc::COMPUTE_FIRST),
+            gc::CPC_INT_CNTL => self.selected_slot().map_or(0, |s| self.regs.int_cntl(s.pipe_index())),
+            gc::CP_ME1_PIPE0_INT_CNTL..=gc::CP_ME2_PIPE3_INT_CNTL => {
+                self.regs.int_cntl((r - gc::CP_ME1_PIPE0_INT_CNTL) as usize)
+            }
+            gc::RLC_GPU_CLOCK_COUNT_LSB => self.regs.clock_capture as u32,
+            gc::RLC_GPU_CLOCK_COUNT_MSB => (self.regs.clock_capture >> 32) as u32,
+            nbio::MM_DATA => self.window_read(),
+            nbio::PCIE_DATA => self.indirect_read(u64::from(self.regs.plain(nbio::PCIE_INDEX))),
+            nbio::PCIE_DATA2 => self.indirect_read(self.smn_address()),
+            r if r == self.asic.nbio2 + nbio::GPU_HDP_FLUSH_DONE => {
+                self.regs.plain(self.asic.nbio2 + nbio::GPU_HDP_FLUSH_REQ)
+            }
+            _ => self.regs.plain(r),
+        }
+    }
+
+    /// Writes a register.
+    pub fn reg_write(&mut self, r: u32, v: u32, writer: Writer) {
+        if self.undecoded("write", r) {
+            return;
+        }
+        if let Some((hub, is_vm, o)) = self.hub_register(r) {
+            self.hub_write(hub, is_vm, o, v);
+            return;
+        }
+        if let Some((engine, o)) = self.sdma_register(r) {
+            self.sdma_reg_write(engine, o, v);
+            return;
+        }
+        if let Some(o) = self.ih_register(r) {
+            self.ih_reg_write(o, v);
+            return;
+        }
+        if let Some(i) = self.per_vmid_index(r) {
+            self.regs.set_per_vmid(self.selected_vmid(), i, v);
+            return;
+        }
+        match r {
+            gc::HQD_FIRST..=gc::HQD_LAST => self.hqd_reg_write(r - gc::HQD_FIRST, v),
+            gc::COMPUTE_FIRST..=gc::COMPUTE_LAST => self.compute_reg_write(r - gc::COMPUTE_FIRST, v),
+            gc::CPC_INT_CNTL => {
+                if let Some(s) = self.selected_slot() {
+                    self.regs.set_int_cntl(s.pipe_index(), v);
+                } else {
+                    self.protocol_error("bank", format!("CPC_INT_CNTL = {v:#x} with no MEC selected"));
+                }
+            }
+            gc::CP_ME1_PIPE0_INT_CNTL..=gc::CP_ME2_PIPE3_INT_CNTL => {
+                self.regs.set_int_cntl((r - gc::CP_ME1_PIPE0_INT_CNTL) as usize, v);
+            }
+            gc::CPC_INT_STATUS => self.cpc_int_status(v, writer),
+            gc::CP_PQ_WPTR_POLL_CNTL1 => self.one_shot_poll(v),
+            gc::CP_MEC_CNTL => self.mec_cntl(v),
+            gc::SPI_COMPUTE_QUEUE_RESET => self.queue_reset(v),
+            gc::GRBM_SOFT_RESET => self.soft_reset(v),
+            gc::SQ_CMD => {
+                let text = format!("SQ_CMD {v:#010x}: cmd {} vmid {}", v & 7, v >> 28);
+                self.log.event(self.clock.now_ns(), Ring::Device, Origin::default(), "SQ_CMD", text);
+            }
+            gc::RLC_SAFE_MODE => self.regs.set_plain(r, v & !1),
+            gc::RLC_CAPTURE_GPU_CLOCK_COUNT => {
+                if v & 1 != 0 {
+                    self.regs.clock_capture = self.clock.ticks();
+                }
+            }
+            nbio::MM_DATA => self.window_write(v),
+            nbio::PCIE_DATA => {
+                let a = u64::from(self.regs.plain(nbio::PCIE_INDEX));
+                self.indirect_write(a, v, writer);
+            }
+            nbio::PCIE_DATA2 => {
+                let a = self.smn_address();
+                self.indirect_write(a, v, writer);
+            }
+            _ => self.plain_write(r, v),
+        }
+    }
+
+    fn plain_write(&mut self, r: u32, v: u32) {
+        if let Some(o) = r.checked_sub(self.asic.athub).filter(|&o| o < 0x60) {
+            self.athub_write(o, v);
+            return;
+        }
+        if let Some(o) = r.checked_sub(self.asic.mp).filter(|&o| o < 0x400) {
+            self.mailbox_write(o, v);
+            return;
+        }
+        if r >= self.asic.hdp_remap / 4 {
+            self.hdp_flush(r);
+            return;
+        }
+        if r == self.asic.nbio2 + nbio::CONFIG_MEMSIZE {
+            self.protocol_error("read-only", format!("write of {v:#x} to RCC_CONFIG_MEMSIZE"));
+            return;
+        }
+        self.regs.set_plain(r, v);
+    }
+
+    fn hub_write(&mut self, id: HubId, is_vm: bool, o: u32, v: u32) {
+        if !is_vm {
+            self.hub_mut(id).write_mc(o, v);
+            return;
+        }
+        if let HubEffect::Invalidated(vmids) = self.hub_mut(id).write_vm(o, v) {
+            self.note_invalidation(id, vmids);
+        }
+    }
+
+    /// Counts an invalidation and lets stalled accesses replay.
+    pub fn note_invalidation(&mut self, id: HubId, vmids: u16) {
+        self.log.stats.tlb_invalidations += u64::from(vmids.count_ones());
+        let text = format!("{id:?} hub, vmid mask {vmids:#06x}");
+        self.log.event(self.clock.now_ns(), Ring::Vm, Origin::default(), "INVALIDATE", text);
+        self.kick();
+    }
+
+    fn ih_reg_write(&mut self, o: u32, v: u32) {
+        for (n, &base) in ihreg::RING.iter().enumerate() {
+            if o == base + ihreg::CNTL {
+                self.ih_write_cntl(n, v);
+                return;
+            }
+            if o == base + ihreg::RPTR {
+                self.ih_write_rptr(n, v);
+                return;
+            }
+        }
+        if o == ihreg::CAM_ACK {
+            self.ih_release_cam(v & 0x3FF);
+            return;
+        }
+        self.regs.set_plain(self.asic.osssys + o, v);
+    }
+
+    fn athub_write(&mut self, o: u32, v: u32) {
+        let base = self.asic.athub;
+        if o == athub::UPDATE_STATUS {
+            let left = self.regs.plain(base + o) & !v;
+            self.regs.set_plain(base + o, left);
+            return;
+        }
+        self.regs.set_plain(base + o, v);
+        let bit = match o {
+            o if (athub::VMID_PASID..athub::VMID_PASID + 16).contains(&o) => o - athub::VMID_PASID,
+            o if (athub::VMID_PASID_MM..athub::VMID_PASID_MM + 16).contains(&o) => 16 + o - athub::VMID_PASID_MM,
+            _ => return,
+        };
+        let done = self.regs.plain(base + athub::UPDATE_STATUS) | 1 << bit;
+        self.regs.set_plain(base + athub::UPDATE_STATUS, done);
+    }
+
+    fn mailbox_write(&mut self, o: u32, v: u32) {
+        let base = self.asic.mp;
+        match o {
+            mp::MP0_C2PMSG_64 => {
+                // The PSP takes the command and shows ready again.
+                if v == 0x0007_0000 {
+                    self.mode1_reset();
+                }
+            }
+            mp::MP0_C2PMSG_33 | mp::MP0_C2PMSG_35 | mp::MP0_C2PMSG_81 => {}
+            mp::MP1_C2PMSG_66 => {
+                self.regs.set_plain(base + o, v);
+                self.regs.set_plain(base + mp::MP1_C2PMSG_90, 1);
+                // GfxDeviceDriverReset, mode 1 in the low half of the argument.
+                if v == 3 && self.regs.plain(base + mp::MP1_C2PMSG_82) & 0xFFFF == 1 {
+                    self.mode1_reset();
+                }
+            }
+            _ => self.regs.set_plain(base + o, v),
+        }
+    }
+
+    fn hdp_flush(&mut self, r: u32) {
+        let which = if r * 4 == self.asic.hdp_remap {
+            nbio::REMAP_HDP_MEM_FLUSH
+        } else if r * 4 == self.asic.hdp_remap + 4 {
+            nbio::REMAP_HDP_REG_FLUSH
+        } else {
+            self.protocol_error("hdp-remap", format!("write to {:#x} in the HDP remap page", r * 4));
+            return;
+        };
+        let programmed = self.regs.plain(self.asic.nbio2 + which);
+        if programmed != r * 4 {
+            let text = format!("HDP flush at {:#x} but the remap register holds {programmed:#x}", r * 4);
+            self.protocol_error("hdp-remap", text);
+        }
+    }
+
+    fn cpc_int_status(&mut self, v: u32, writer: Writer) {
+        if v & CPC_GENERIC2 == 0 {
+            return;
+        }
+        let Writer::Cp(slot) = writer else { return };
+        if self.regs.int_cntl(slot.pipe_index()) & CPC_GENERIC2 != 0 {
+            let iv = Iv { client: client::GRBM_CP, source: 178, ring_id: slot.ring_id(), ..Iv::default() };
+            self.ih_post(0, iv);
+        }
+    }
+
+    fn smn_address(&self) -> u64 {
+        u64::from(self.regs.plain(nbio::PCIE_INDEX2)) | u64::from(self.regs.plain(nbio::PCIE_INDEX2_HI)) << 32
+    }
+
+    fn indirect_read(&mut self, addr: u64) -> u32 {
+        if addr < BAR5_SIZE {
+            let r = (addr / 4) as u32;
+            // The windows themselves are not reachable through the windows.
+            return if r < 0x12 { 0 } else { self.reg_read(r) };
+        }
+        self.regs.indirect(addr)
+    }
+
+    fn indirect_write(&mut self, addr: u64, v: u32, writer: Writer) {
+        if addr < BAR5_SIZE {
+            let r = (addr / 4) as u32;
+            if r >= 0x12 {
+                self.reg_write(r, v, writer);
+            }
+            return;
+        }
+        self.regs.set_indirect(addr, v);
+    }
+
+    fn window_address(&self) -> (bool, u64) {
+        let index = self.regs.plain(nbio::MM_INDEX);
+        let hi = u64::from(self.regs.plain(nbio::MM_INDEX_HI));
+        (index >> 31 != 0, hi << 31 | u64::from(index & 0x7FFF_FFFF))
+    }
+
+    fn window_read(&mut self) -> u32 {
+        let (vram, addr) = self.window_address();
+        if !vram {
+            return self.indirect_read(addr);
+        }
+        self.mem.read_u32(Phys::Vram(addr)).unwrap_or_else(|_| {
+            self.protocol_error("mm-window", format!("MM_DATA read at VRAM offset {addr:#x}"));
+            0
+        })
+    }
+
+    fn window_write(&mut self, v: u32) {
+        let (vram, addr) = self.window_address();
+        if !vram {
+            self.indirect_write(addr, v, Writer::Cpu);
+        } else if addr % 4 != 0 || self.mem.write(Phys::Vram(addr), &v.to_le_bytes()).is_err() {
+            self.protocol_error("mm-window", format!("MM_DATA write at VRAM offset {addr:#x}"));
+        }
+    }
+}

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! SDMA queue contexts: connecting, feeding, disconnecting, taking turns.
+
+use super::regs::{block_base, q, BLOCKS, CONTEXT_STATUS, DOORBELL_ENABLE, FIRST_RLC, RB_ENABLE, STATUS_IDLE, STATUS_SELECTED};
+use crate::cp::mqd::MEC;
+use crate::cp::queue::{Frame, Outcome};
+use crate::device::{Gpu, Wake};
+use crate::trace::{Origin, Ring};
+use crate::vm::access::VmError;
+use crate::vm::{Client, HubId};
+
+/// Execution state of an enabled queue.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// VMID.
+    pub vmid: u8,
+    /// Doorbell dword index.
+    pub doorbell: u32,
+    /// Privileged ring.
+    pub privileged: bool,
+    /// GPU address of the ring.
+    pub base: u64,
+    /// Ring length in dwords.
+    pub len: u64,
+    /// Read pointer in dwords, not wrapped.
+    pub rptr: u64,
+    /// Write pointer in dwords, not wrapped.
+    pub wptr: u64,
+    /// Last written back.
+    pub reported: Option<u64>,
+    /// The indirect buffer being run.
+    pub ib: Option<Frame>,
+    /// The current packet is in the trace already.
+    pub traced: bool,
+    /// Bytes of the current packet that are done.
+    pub progress: u64,
+    /// The write pointer must be read from memory first.
+    pub poll_wptr: bool,
+    /// The write-back has not succeeded yet.
+    pub report_due: bool,
+    /// Retries of the current POLL_REGMEM.
+    pub polls: u32,
+    /// Why the queue halted.
+    pub halted: Option<&'static str>,
+    /// Do not try before this time.
+    pub not_before: u64,
+    /// Current polling interval.
+    pub poll_ns: u64,
+}
+
+const POLL_MIN_NS: u64 = 50_000;
+const POLL_MAX_NS: u64 = 2_000_000;
+const BUDGET: usize = 64;
+/// Dwords of an SDMA MQD that are the register block (0..=41).
+const MQD_DWORDS: usize = 42;
+
+impl Context {
+    /// How accesses of the queue appear to the VM.
+    pub fn client(&self) -> Client {
+        // MMHUB client ids of the SDMA engines are not documented for this model's purpose; 0 is used.
+        Client { hub: HubId::Mm, vmid: self.vmid, cid: 0 }
+    }
+
+    /// Dwords ready in the ring.
+    pub fn pending(&self) -> u64 {
+        let ahead = self.wptr.wrapping_sub(self.rptr);
+        if ahead > self.len { ahead & (self.len - 1) } else { ahead }
+    }
+
+    /// There is something to do.
+    pub fn has_work(&self) -> bool {
+        self.halted.is_none() && (self.poll_wptr || self.report_due || self.ib.is_some() || self.pending() > 0)
+    }
+}
+
+impl Gpu {
+    fn sdma_q(&self, engine: usize, block: usize, r: u32) -> u32 {
+        let base = block_base(&self.asic.sdma_layout, block);
+        self.sdma.get(engine).map_or(0, |e| e.reg(base + r))
+    }
+
+    fn sdma_set_q(&mut self, engine: usize, block: usize, r: u32, v: u32) {
+        let base = block_base(&self.asic.sdma_layout, block);
+        if let Some(e) = self.sdma.get_mut(engine) {
+            e.set(base + r, v);
+        }
+    }
+
+    fn sdma_pair(&self, engine: usize, block: usize, lo: u32) -> u64 {
+        u64::from(self.sdma_q(engine, block, lo)) | u64::from(self.sdma_q(engine, block, lo + 1)) << 32
+    }
+
+    fn sdma_context(&mut self, engine: usize, block: usize) -> Option<&mut Context> {
+        self.sdma.get_mut(engine)?.contexts.get_mut(block)?.as_mut()
+    }
+
+    /// A free RLC context of an engine.
+    pub fn free_rlc(&self, engine: usize) -> Option<usize> {
+        let e = self.sdma.get(engine)?;
+        (FIRST_RLC..BLOCKS).find(|&b| e.contexts.get(b).is_some_and(Option::is_none)).map(|b| b - FIRST_RLC)
+    }
+
+    /// Whether an RLC queue has work.
+    pub fn sdma_has_work(&self, engine: usize, rlc: usize) -> bool {
+        let ctx = self.sdma.get(engine).and_then(|e| e.contexts.get(rlc + FIRST_RLC));
+        ctx.and_then(Option::as_ref).is_some_and(Context::has_work)
+    }
+
+    /// Loads an SDMA MQD into an RLC context and starts it.
+    pub fn sdma_connect(&mut self, engine: usize, rlc: usize, mqd: u64, doorbell: u32, wptr: u64, vmid: u8) -> bool {
+        let block = rlc + FIRST_RLC;
+        let mut m = vec![0u32; 128];
+        if self.vm_read_dwords(MEC, mqd, &mut m).is_err() {
+            return false;
+        }
+        // The image has the order of the register block up to CONTEXT_STATUS and DOORBELL, then the registers from
+        // STATUS (0x28) on.
+        for (i, &v) in m.iter().enumerate().take(MQD_DWORDS) {
+            let r = mqd_register(self.asic.sdma_layout.stride, i);
+            self.sdma_set_q(engine, block, r, v);
+        }
+        let rb = self.sdma_q(engine, block, q::RB_CNTL);
+        if rb & RB_ENABLE != 0 || rb >> 24 & 0xF != 0 {
+            self.protocol_error("sdma-mqd", format!("MQD {mqd:#x}: rb_cntl {rb:#x} has RB_ENABLE or RB_VMID set"));
+        }
+        if rb >> 23 & 1 != 0 {
+            self.protocol_error("sdma-mqd", format!("MQD {mqd:#x}: user queue with RB_PRIV"));
+        }
+        let mqd_doorbell = self.sdma_q(engine, block, q::DOORBELL_OFFSET) >> 2 & 0x3FF_FFFF;
+        if mqd_doorbell != doorbell {
+            let text = format!("MQD {mqd:#x}: doorbell_offset {mqd_doorbell:#x}, MAP_QUEUES says {doorbell:#x}");
+            self.protocol_error("sdma-mqd", text);
+        }
+        self.sdma_set_q(engine, block, q::RB_CNTL, rb & !(0xF << 24) | u32::from(vmid & 0xF) << 24 | RB_ENABLE);
+        self.sdma_set_q(engine, block, q::DOORBELL, DOORBELL_ENABLE);
+        self.sdma_set_q(engine, block, q::DOORBELL_OFFSET, doorbell << 2);
+        self.sdma_set_q(engine, block, q::WPTR_POLL_ADDR_HI, (wptr >> 32) as u32);
+        self.sdma_set_q(engine, block, q::WPTR_POLL_ADDR_LO, wptr as u32);
+        self.sdma_start(engine, block, true);
+        if let (Some(&magic), Some(&progress)) = (m.get(PRIVATE_DW), m.get(PRIVATE_DW + 1)) {
+            if let Some(c) = self.sdma_context(engine, block) {
+                c.progress = if magic == PRIVATE_MAGIC { u64::from(progress) } else { 0 };
+            }
+        }
+        self.sdma_context(engine, block).is_some()
+    }
+
+    /// Starts the queue whose registers are loaded.
+    pub fn sdma_start(&mut self, engine: usize, block: usize, poll: bool) {
+        let rb = self.sdma_q(engine, block, q::RB_CNTL);
+        let log2 = rb >> 1 & 0x1F;
+        let base = (self.sdma_pair(engine, block, q::RB_BASE) << 8) & 0x00FF_FFFF_FFFF_FFFF;
+        if !(6..=28).contains(&log2) || base == 0 {
+            let text = format!("SDMA{engine} block {block}: ring of 2^{log2} dwords at {base:#x}");
+            self.protocol_error("sdma-ring", text);
+            self.sdma_set_q(engine, block, q::RB_CNTL, rb & !RB_ENABLE);
+            return;
+        }
+        let ib_size = self.sdma_q(engine, block, q::IB_SIZE) & 0xF_FFFF;
+        let ib_pos = self.sdma_q(engine, block, q::IB_OFFSET) & 0xF_FFFF;
+        let ib = (ib_size != 0 && ib_pos < ib_size).then(|| Frame {
+            base: self.sdma_pair(engine, block, q::IB_BASE),
+            size: ib_size,
+            pos: ib_pos,
+        });
+        let ctx = Context {
+            vmid: (rb >> 24 & 0xF) as u8,
+            doorbell: self.sdma_q(engine, block, q::DOORBELL_OFFSET) >> 2 & 0x3FF_FFFF,
+            privileged: rb >> 23 & 1 != 0 || block < FIRST_RLC,
+            base,
+            len: 1 << log2,
+            rptr: self.sdma_pair(engine, block, q::RB_RPTR) / 4,
+            wptr: self.sdma_pair(engine, block, q::RB_WPTR) / 4,
+            reported: None,
+            ib,
+            traced: false,
+            progress: 0,
+            poll_wptr: poll,
+            report_due: false,
+            polls: 0,
+            halted: None,
+            not_before: 0,
+            poll_ns: POLL_MIN_NS,
+        };
+        self.log.stats.queue_maps += 1;
+        self.sdma_trace(engine, block, &ctx, "CONNECT", format!("ring {base:#x} len {}", ctx.len));
+        if let Some(slot) = self.sdma.get_mut(engine).and_then(|e| e.contexts.get_mut(block)) {
+            *slot = Some(ctx);
+        }
+        self.sdma_set_q(engine, block, CONTEXT_STATUS, STATUS_IDLE);
+        self.kick();
+    }
+
+    /// Identity of a context for the trace.
+    pub fn sdma_origin(&self, ctx: &Context) -> Origin {
+        Origin { vmid: ctx.vmid, pasid: self.pasid_of(ctx.vmid, HubId::Mm), doorbell: ctx.doorbell }
+    }
+
+    fn sdma_trace(&mut self, engine: usize, block: usize, ctx: &Context, name: &'static str, text: String) {
+        let origin = self.sdma_origin(ctx);
+        let text = format!("SDMA{engine} block {block} doorbell {:#x}: {text}", ctx.doorbell);
+        self.log.event(self.clock.now_ns(), Ring::Sched, origin, name, text);
+    }
+
+    /// Brings the pointer registers up to date.
+    pub fn sdma_sync(&mut self, engine: usize, block: usize) {
+        let Some(c) = self.sdma_context(engine, block) else { return };
+        let (rptr, wptr, ib, busy) = (c.rptr * 4, c.wptr.wrapping_mul(4), c.ib, c.has_work());
+        for (r, v) in [(q::RB_RPTR, rptr), (q::RB_WPTR, wptr)] {
+            self.sdma_set_q(engine, block, r, v as u32);
+            self.sdma_set_q(engine, block, r + 1, (v >> 32) as u32);
+        }
+        let fr = ib.unwrap_or(Frame { base: 0, size: 0, pos: 0 });
+        self.sdma_set_q(engine, block, q::IB_BASE, fr.base as u32);
+        self.sdma_set_q(engine, block, q::IB_BASE + 1, (fr.base >> 32) as u32);
+        self.sdma_set_q(engine, block, q::IB_SIZE, fr.size);
+        self.sdma_set_q(engine, block, q::IB_OFFSET, fr.pos);
+        self.sdma_set_q(engine, block, q::IB_RPTR, fr.pos);
+        self.sdma_set_q(engine, block, CONTEXT_STATUS, if busy { STATUS_SELECTED } else { STATUS_IDLE });
+    }
+
+    /// Stops a queue: between packets, at once.
+    pub fn sdma_stop(&mut self, engine: usize, block: usize) {
+        self.sdma_sync(engine, block);
+        let ctx = self.sdma.get_mut(engine).and_then(|e| e.contexts.get_mut(block)).and_then(Option::take);
+        if let Some(ctx) = ctx {
+            self.sdma_trace(engine, block, &ctx, "DISCONNECT", String::new());
+            self.log.stats.queue_unmaps += 1;
+        }
+        self.sdma_set_q(engine, block, CONTEXT_STATUS, STATUS_IDLE);
+    }
+
+    /// Stops an RLC queue and writes its MQD.
+    pub fn sdma_disconnect(&mut self, engine: usize, rlc: usize, mqd: u64) {
+        let block = rlc + FIRST_RLC;
+        let progress = self.sdma_context(engine, block).map_or(0, |c| c.progress);
+        self.sdma_stop(engine, block);
+        let rb = self.sdma_q(engine, block, q::RB_CNTL) & !(0xF << 24 | RB_ENABLE);
+        self.sdma_set_q(engine, block, q::RB_CNTL, rb);
+        let stride = self.asic.sdma_layout.stride;
+        let image: Vec<u32> =
+            (0..MQD_DWORDS).map(|i| self.sdma_q(engine, block, mqd_register(stride, i))).collect();
+        // A failing write has been reported by the access.
+        let _ = self.vm_write_dwords(MEC, mqd, &image);
+        let private = if progress != 0 { [PRIVATE_MAGIC, progress as u32] } else { [0, 0] };
+        let _ = self.vm_write_dwords(MEC, mqd + 4 * PRIVATE_DW as u64, &private);
+        self.sdma_set_q(engine, block, q::DOORBELL, 0);
+    }
+
+    /// RB_WPTR written by register.
+    pub fn sdma_wptr_register(&mut self, engine: usize, block: usize) {
+        let wptr = self.sdma_pair(engine, block, q::RB_WPTR);
+        // MINOR_PTR_UPDATE brackets a two-register update.
+        if self.sdma_q(engine, block, q::MINOR_PTR_UPDATE) & 1 == 0 {
+            if let Some(c) = self.sdma_context(engine, block) {
+                c.wptr = wptr / 4;
+            }
+            self.kick();
+        }
+    }
+
+    /// A doorbell routed to an engine.
+    pub fn sdma_doorbell(&mut self, engine: usize, byte: u64, value: u64, wide: bool) -> bool {
+        for block in 0..BLOCKS {
+            let enabled = self.sdma_q(engine, block, q::DOORBELL) & DOORBELL_ENABLE != 0;
+            let offset = u64::from(self.sdma_q(engine, block, q::DOORBELL_OFFSET) & 0x0FFF_FFFC);
+            if !enabled || offset != byte {
+                continue;
+            }
+            let Some(c) = self.sdma_context(engine, block) else { continue };
+            let new = if wide { value / 4 } else { c.wptr & !0x3FFF_FFFF | value / 4 };
+            c.wptr = new;
+            c.poll_ns = POLL_MIN_NS;
+            let (ahead, len) = (new.wrapping_sub(c.rptr), c.len);
+            if ahead > len || value % 4 != 0 {
+                let text = format!("SDMA{engine}: doorbell value {value:#x} is {ahead:#x} dwords ahead of RPTR, ring {len:#x}");
+                if block >= FIRST_RLC {
+                    self.user_error("wptr-beyond-ring", text);
+                } else {
+                    self.protocol_error("wptr-beyond-ring", text);
+                }
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Gives every enabled queue of every engine a turn.
+    pub fn sdma_run(&mut self, now: u64, force: bool, wake: &mut Wake) {
+        for engine in 0..self.sdma.len() {
+            let halted = self.sdma.get(engine).is_none_or(|e| e.reg(self.asic.sdma_layout.f32_cntl) & 1 != 0);
+            if halted {
+                continue;
+            }
+            let start = self.sdma.get_mut(engine).map_or(0, |e| {
+                e.next = (e.next + 1) % BLOCKS;
+                e.next
+            });
+            for i in 0..BLOCKS {
+                self.sdma_run_block(engine, (start + i) % BLOCKS, now, force, wake);
+            }
+        }
+    }
+
+    fn sdma_run_block(&mut self, engine: usize, block: usize, now: u64, force: bool, wake: &mut Wake) {
+        let Some(c) = self.sdma_context(engine, block) else { return };
+        if !c.has_work() {
+            return;
+        }
+        if force {
+            c.not_before = 0;
+        }
+        let (not_before, doorbell) = (c.not_before, c.doorbell);
+        if self.inject.queue_hung(doorbell) {
+            return;
+        }
+        if not_before > now {
+            wake.at(not_before);
+            return;
+        }
+        let taken = self.sdma.get_mut(engine).and_then(|e| e.contexts.get_mut(block)).and_then(Option::take);
+        let Some(mut c) = taken else { return };
+        let mut outcome = Outcome::Yield;
+        for _ in 0..BUDGET {
+            outcome = self.sdma_one(engine, &mut c);
+            if outcome != Outcome::Done || !c.has_work() {
+                break;
+            }
+        }
+        self.sdma_report(engine, block, &mut c);
+        match outcome {
+            Outcome::Done | Outcome::Yield => {
+                c.poll_ns = POLL_MIN_NS;
+                if c.has_work() {
+                    wake.busy();
+                }
+            }
+            Outcome::Wait => {
+                c.not_before = now + c.poll_ns;
+                c.poll_ns = (c.poll_ns * 2).min(POLL_MAX_NS);
+                wake.at(c.not_before);
+            }
+            Outcome::Halt(why) => {
+                c.halted = Some(why);
+                self.sdma_trace(engine, block, &c, "HALT", why.to_string());
+            }
+        }
+        if let Some(slot) = self.sdma.get_mut(engine).and_then(|e| e.contexts.get_mut(block)) {
+            *slot = Some(c);
+        }
+    }
+
+    fn sdma_one(&mut self, engine: usize, c: &mut Context) -> Outcome {
+        if c.poll_wptr {
+            let addr = self.sdma_wptr_addr(engine, c);
+            if addr != 0 {
+                match self.vm_read_u64(c.client(), addr & !7) {
+                    Ok(v) => c.wptr = v / 4,
+                    Err(VmError::Retry) => return Outcome::Wait,
+                    Err(VmError::Fault) => return Outcome::Halt("pointer memory faulted"),
+                }
+            }
+            c.poll_wptr = false;
+        }
+        if c.ib.is_none() && c.pending() == 0 {
+            return if c.report_due { Outcome::Wait } else { Outcome::Done };
+        }
+        self.sdma_packet(engine, c)
+    }
+
+    fn sdma_wptr_addr(&self, engine: usize, c: &Context) -> u64 {
+        let block = (0..BLOCKS).find(|&b| {
+            self.sdma_q(engine, b, q::DOORBELL_OFFSET) >> 2 == c.doorbell
+                && self.sdma_q(engine, b, q::DOORBELL) & DOORBELL_ENABLE != 0
+        });
+        block.map_or(0, |b| {
+            u64::from(self.sdma_q(engine, b, q::WPTR_POLL_ADDR_HI)) << 32
+                | u64::from(self.sdma_q(engine, b, q::WPTR_POLL_ADDR_LO))
+        })
+    }
+
+    fn sdma_report(&mut self, engine: usize, block: usize, c: &mut Context) {
+        if c.ib.is_some() || c.reported == Some(c.rptr) {
+            return;
+        }
+        let rb = self.sdma_q(engine, block, q::RB_CNTL);
+        let addr = u64::from(self.sdma_q(engine, block, q::RPTR_ADDR_HI)) << 32
+            | u64::from(self.sdma_q(engine, block, q::RPTR_ADDR_LO) & !3);
+        if rb >> 12 & 1 == 0 || addr == 0 {
+            c.reported = Some(c.rptr);
+            return;
+        }
+        let done = self.vm_write(c.client(), addr, &(c.rptr * 4).to_le_bytes());
+        c.report_due = done == Err(VmError::Retry);
+        if !c.report_due {
+            c.reported = Some(c.rptr);
+        }
+    }
+}
+
+/// First dword of the model's private part of an SDMA MQD.
+const PRIVATE_DW: usize = 48;
+const PRIVATE_MAGIC: u32 = 0x4D42_5344;
+
+/// Which block register an SDMA MQD dword holds (`v9_sdma_mqd`).
+fn mqd_register(stride: u32, dw: usize) -> u32 {
+    // MIDCMD_CNTL follows the nine or eleven MIDCMD_DATA registers.
+    let midcmd_cntl = if stride == 0x60 { 0x49 } else { 0x4B };
+    match dw as u32 {
+        d @ 0..=0x12 => d,
+        d @ 0x13..=0x16 => 0x28 + d - 0x13,
+        d @ 0x17..=0x18 => 0x2C + d - 0x17,
+        d @ 0x19..=0x1D => 0x2F + d - 0x19,
+        d @ 0x1E..=0x1F => 0x34 + d - 0x1E,
+        d @ 0x20..=0x28 => 0x40 + d - 0x20,
+        _ => midcmd_cntl,
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! SDMA registers (`sdma0_4_2_offset.h`, `sdma_4_4_0_offset.h`) and the writes that act.
+
+use super::SPAN;
+use crate::asic::SdmaLayout;
+use crate::device::Gpu;
+
+/// Queue blocks: GFX, PAGE, RLC0..RLC7.
+pub const BLOCKS: usize = 10;
+/// First RLC block.
+pub const FIRST_RLC: usize = 2;
+
+/// Register offsets inside a queue block.
+#[expect(missing_docs, reason = "hardware names")]
+pub mod q {
+    pub const RB_CNTL: u32 = 0x00;
+    pub const RB_BASE: u32 = 0x01;
+    pub const RB_RPTR: u32 = 0x03;
+    pub const RB_WPTR: u32 = 0x05;
+    pub const RPTR_ADDR_HI: u32 = 0x08;
+    pub const RPTR_ADDR_LO: u32 = 0x09;
+    pub const IB_RPTR: u32 = 0x0B;
+    pub const IB_OFFSET: u32 = 0x0C;
+    pub const IB_BASE: u32 = 0x0D;
+    pub const IB_SIZE: u32 = 0x0F;
+    pub const DOORBELL: u32 = 0x12;
+    pub const DOORBELL_OFFSET: u32 = 0x2B;
+    pub const WPTR_POLL_ADDR_HI: u32 = 0x32;
+    pub const WPTR_POLL_ADDR_LO: u32 = 0x33;
+    pub const MINOR_PTR_UPDATE: u32 = 0x35;
+}
+/// CONTEXT_STATUS within a block.
+pub const CONTEXT_STATUS: u32 = 0x11;
+/// CONTEXT_STATUS.SELECTED.
+pub const STATUS_SELECTED: u32 = 1 << 0;
+/// CONTEXT_STATUS.IDLE.
+pub const STATUS_IDLE: u32 = 1 << 2;
+/// RB_CNTL.RB_ENABLE.
+pub const RB_ENABLE: u32 = 1 << 0;
+/// DOORBELL.ENABLE.
+pub const DOORBELL_ENABLE: u32 = 1 << 28;
+/// CNTL.TRAP_ENABLE.
+pub const TRAP_ENABLE: u32 = 1 << 0;
+
+/// First register of a queue block.
+pub fn block_base(l: &SdmaLayout, block: usize) -> u32 {
+    match block {
+        0 => 0x80,
+        1 => l.page,
+        n => l.rlc0 + (n - FIRST_RLC) as u32 * l.stride,
+    }
+}
+
+/// The block and the offset in it of a register.
+pub fn block_of(l: &SdmaLayout, r: u32) -> Option<(usize, u32)> {
+    (0..BLOCKS).find_map(|b| r.checked_sub(block_base(l, b)).filter(|&o| o < l.stride).map(|o| (b, o)))
+}
+
+impl Gpu {
+    /// The engine and offset that a register index names.
+    pub fn sdma_register(&self, r: u32) -> Option<(usize, u32)> {
+        self.asic
+            .sdma
+            .iter()
+            .position(|e| (e.base..e.base + SPAN as u32).contains(&r))
+            .and_then(|i| self.asic.sdma.get(i).map(|e| (i, r - e.base)))
+    }
+
+    /// Reads an SDMA register.
+    pub fn sdma_reg_read(&mut self, engine: usize, r: u32) -> u32 {
+        if let Some((block, _)) = block_of(&self.asic.sdma_layout, r) {
+            self.sdma_sync(engine, block);
+        }
+        self.sdma.get(engine).map_or(0, |e| e.reg(r))
+    }
+
+    /// Writes an SDMA register.
+    pub fn sdma_reg_write(&mut self, engine: usize, r: u32, v: u32) {
+        let layout = &self.asic.sdma_layout;
+        let Some(e) = self.sdma.get_mut(engine) else { return };
+        let Some((block, o)) = block_of(layout, r) else {
+            e.set(r, v);
+            self.kick();
+            return;
+        };
+        let old = e.reg(r);
+        match o {
+            CONTEXT_STATUS => {}
+            q::RB_CNTL => {
+                e.set(r, v);
+                match (old & RB_ENABLE != 0, v & RB_ENABLE != 0) {
+                    (false, true) => self.sdma_start(engine, block, false),
+                    (true, false) => self.sdma_stop(engine, block),
+                    _ => {}
+                }
+            }
+            q::RB_WPTR => {
+                e.set(r, v);
+                self.sdma_wptr_register(engine, block);
+            }
+            o if o == q::RB_WPTR + 1 => {
+                e.set(r, v);
+                self.sdma_wptr_register(engine, block);
+            }
+            _ => e.set(r, v),
+        }
+    }
+}

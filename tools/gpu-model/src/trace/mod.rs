@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What happened: the bounded trace, the protocol errors and the counters.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write;
+
+use serde::Serialize;
+
+/// Raw dwords kept of one packet.
+pub const MAX_RAW: usize = 24;
+/// Trace records kept unless told otherwise.
+pub const DEFAULT_RECORDS: usize = 65536;
+const MAX_ERRORS: usize = 1024;
+
+/// Which stream a record belongs to; it also says how its dwords are decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Ring {
+    /// Kernel interface queue.
+    #[serde(rename = "KIQ")]
+    Kiq,
+    /// Scheduler queue.
+    #[serde(rename = "HIQ")]
+    Hiq,
+    /// Packets of a run-list buffer.
+    #[serde(rename = "runlist")]
+    Runlist,
+    /// PM4 user queue.
+    #[serde(rename = "compute")]
+    Compute,
+    /// AQL user queue.
+    #[serde(rename = "aql")]
+    Aql,
+    /// SDMA queue.
+    #[serde(rename = "sdma")]
+    Sdma,
+    /// Interrupt ring entry.
+    #[serde(rename = "ih")]
+    Ih,
+    /// Scheduler and queue slot events.
+    #[serde(rename = "sched")]
+    Sched,
+    /// Address translation events.
+    #[serde(rename = "vm")]
+    Vm,
+    /// Device-wide events.
+    #[serde(rename = "device")]
+    Device,
+}
+
+/// Where a record comes from.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Origin {
+    /// VMID of the queue.
+    pub vmid: u8,
+    /// PASID mapped to that VMID.
+    pub pasid: u16,
+    /// Doorbell dword index of the queue.
+    pub doorbell: u32,
+}
+
+/// One trace record.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Serial number, from 0.
+    pub seq: u64,
+    /// Nanoseconds since the model started.
+    pub t_ns: u64,
+    /// Stream.
+    pub ring: Ring,
+    /// Queue identity.
+    pub origin: Origin,
+    /// Text of an event; empty for packets, which are decoded when asked for.
+    pub event: Option<(&'static str, String)>,
+    /// First dwords of the packet.
+    pub raw: [u32; MAX_RAW],
+    /// How many of `raw` are meaningful.
+    pub raw_len: usize,
+    /// Length of the whole packet in dwords.
+    pub total_len: usize,
+}
+
+/// One protocol error: the driver broke the hardware contract.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProtocolError {
+    /// Serial number, from 0.
+    pub seq: u64,
+    /// Nanoseconds since the model started.
+    pub t_ns: u64,
+    /// The violated rule, as a stable short name.
+    pub rule: &'static str,
+    /// What was seen.
+    pub text: String,
+}
+
+/// Event counters.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Stats {
+    /// Trapped register reads.
+    pub mmio_reads: u64,
+    /// Trapped register writes.
+    pub mmio_writes: u64,
+    /// Doorbell writes.
+    pub doorbells: u64,
+    /// Doorbell writes that no connected queue owned.
+    pub doorbells_unmatched: u64,
+    /// Packets run from the KIQ.
+    pub packets_kiq: u64,
+    /// Packets run from the HIQ.
+    pub packets_hiq: u64,
+    /// Packets taken from run-list buffers.
+    pub packets_runlist: u64,
+    /// PM4 packets of user queues.
+    pub packets_compute: u64,
+    /// AQL packets.
+    pub packets_aql: u64,
+    /// SDMA packets.
+    pub packets_sdma: u64,
+    /// Kernel dispatches seen (PM4 and AQL).
+    pub dispatches: u64,
+    /// Run lists started.
+    pub runlists: u64,
+    /// Over-subscription rotations.
+    pub rotations: u64,
+    /// Queues connected to hardware slots.
+    pub queue_maps: u64,
+    /// Queues disconnected.
+    pub queue_unmaps: u64,
+    /// Most compute queues connected at a time.
+    pub max_connected: u64,
+    /// Interrupt vectors written.
+    pub interrupts_posted: u64,
+    /// Messages sent to the host.
+    pub msi_raised: u64,
+    /// Interrupt ring overflows.
+    pub ih_overflows: u64,
+    /// Retry faults posted.
+    pub faults_retry: u64,
+    /// No-retry faults.
+    pub faults_no_retry: u64,
+    /// Accesses that were replayed.
+    pub replays: u64,
+    /// Translation cache hits.
+    pub tlb_hits: u64,
+    /// Translation cache misses (walks).
+    pub tlb_misses: u64,
+    /// Invalidation requests, per hub and VMID.
+    pub tlb_invalidations: u64,
+    /// Bytes moved by SDMA engines.
+    pub sdma_bytes: u64,
+    /// Bytes moved by DMA_DATA.
+    pub cp_dma_bytes: u64,
+    /// Mistakes of user programs (bad packets, faults in user queues).
+    pub user_errors: u64,
+    /// Broken rules on the driver's side.
+    pub protocol_errors: u64,
+    /// Device resets.
+    pub resets: u64,
+}
+
+/// Trace, errors and counters of one device.
+#[derive(Debug)]
+pub struct Log {
+    records: VecDeque<Record>,
+    capacity: usize,
+    next_seq: u64,
+    errors: VecDeque<ProtocolError>,
+    total_errors: u64,
+    file: Option<File>,
+    echo: bool,
+    /// Counters.
+    pub stats: Stats,
+}
+
+impl Log {
+    /// A log that keeps `capacity` records, copies error lines to `file` and, with `echo`, to stderr.
+    pub fn new(capacity: usize, file: Option<File>, echo: bool) -> Self {
+        Self {
+            records: VecDeque::new(),
+            capacity: capacity.max(1),
+            next_seq: 0,
+            errors: VecDeque::new(),
+            total_errors: 0,
+            file,
+            echo,
+            stats: Stats::default(),
+        }
+    }
+
+    fn push(&mut self, record: Record) {
+        if self.records.len() >= self.capacity {
+            self.records.pop_front();
+        }
+        self.next_seq += 1;
+        self.records.push_back(record);
+    }
+
+    /// Records a packet.
+    pub fn packet(&mut self, t_ns: u64, ring: Ring, origin: Origin, words: &[u32], total_len: usize) {
+        let mut raw = [0; MAX_RAW];
+        let raw_len = words.len().min(MAX_RAW);
+        for (d, s) in raw.iter_mut().zip(words) {
+            *d = *s;
+        }
+        let stats = &mut self.stats;
+        match ring {
+            Ring::Kiq => stats.packets_kiq += 1,
+            Ring::Hiq => stats.packets_hiq += 1,
+            Ring::Runlist => stats.packets_runlist += 1,
+            Ring::Compute => stats.packets_compute += 1,
+            Ring::Aql => stats.packets_aql += 1,
+            Ring::Sdma => stats.packets_sdma += 1,
+            Ring::Ih | Ring::Sched | Ring::Vm | Ring::Device => {}
+        }
+        let seq = self.next_seq;
+        self.push(Record { seq, t_ns, ring, origin, event: None, raw, raw_len, total_len });
+    }
+
+    /// Records an event that is not a packet.
+    pub fn event(&mut self, t_ns: u64, ring: Ring, origin: Origin, name: &'static str, text: String) {
+        let seq = self.next_seq;
+        let event = Some((name, text));
+        self.push(Record { seq, t_ns, ring, origin, event, raw: [0; MAX_RAW], raw_len: 0, total_len: 0 });
+    }
+
+    /// Counts and reports a broken rule.
+    pub fn protocol_error(&mut self, t_ns: u64, rule: &'static str, text: String) {
+        self.stats.protocol_errors += 1;
+        let line = format!("PROTOCOL ERROR #{} t={}us {rule}: {text}", self.total_errors, t_ns / 1000);
+        if self.echo {
+            eprintln!("{line}");
+        }
+        if let Some(file) = &mut self.file {
+            // A full disk must not stop the device; the counter still tells.
+            let _ = writeln!(file, "{line}");
+        }
+        if self.errors.len() >= MAX_ERRORS {
+            self.errors.pop_front();
+        }
+        self.errors.push_back(ProtocolError { seq: self.total_errors, t_ns, rule, text });
+        self.total_errors += 1;
+    }
+
+    /// Writes a line to the log file, if there is one.
+    pub fn note(&mut self, line: &str) {
+        if let Some(file) = &mut self.file {
+            // See above.
+            let _ = writeln!(file, "{line}");
+        }
+    }
+
+    /// The records kept, oldest first.
+    pub fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
+        self.records.iter()
+    }
+
+    /// The last protocol errors, oldest first.
+    pub fn errors(&self) -> impl Iterator<Item = &ProtocolError> {
+        self.errors.iter()
+    }
+
+    /// Protocol errors counted since the start, whether cleared or not.
+    pub fn total_errors(&self) -> u64 {
+        self.total_errors
+    }
+
+    /// Forgets the errors shown so far.  The count since the start, which decides the exit status, is reset too:
+    /// a test that provokes errors on purpose clears them.
+    pub fn clear_errors(&mut self) {
+        self.errors.clear();
+        self.total_errors = 0;
+        self.stats.protocol_errors = 0;
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Memory access by GPU virtual address.
+//!
+//! Every access first translates all pages it touches and only then reads or writes, so a replay after a retry
+//! fault repeats no side effect.
+
+use super::hub::Hub;
+use super::walk::{walk, Page, WalkFault};
+use super::{Access, Client, HubId};
+use crate::device::Gpu;
+use crate::mem::Phys;
+
+/// How an access ended that did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VmError {
+    /// A retry fault is outstanding: replay the access later.
+    Retry,
+    /// The access is dropped; an interrupt has told the driver.
+    Fault,
+}
+
+/// Result of a virtual access.
+pub type VmResult<T> = Result<T, VmError>;
+
+/// A piece of an access that is physically contiguous; `None` reads zero and drops writes.
+type Segment = (Option<Phys>, usize);
+
+impl Gpu {
+    /// The hub's state.
+    pub fn hub(&self, id: HubId) -> &Hub {
+        match id {
+            HubId::Gfx => &self.gfxhub,
+            HubId::Mm => &self.mmhub,
+        }
+    }
+
+    /// The hub's state, for change.
+    pub fn hub_mut(&mut self, id: HubId) -> &mut Hub {
+        match id {
+            HubId::Gfx => &mut self.gfxhub,
+            HubId::Mm => &mut self.mmhub,
+        }
+    }
+
+    fn lookup(&mut self, c: Client, va: u64) -> Result<Page, WalkFault> {
+        let hub = self.hub(c.hub);
+        if c.vmid == 0 {
+            let (low, high) = hub.system_aperture();
+            if (low..=high).contains(&va) {
+                return Self::aperture(hub, va).ok_or(WalkFault::Range);
+            }
+        }
+        if let Some(page) = hub.tlb.lookup(c.vmid, va) {
+            self.log.stats.tlb_hits += 1;
+            return Ok(page);
+        }
+        let ctx = hub.context(c.vmid);
+        let fb_offset = hub.fb_offset();
+        self.log.stats.tlb_misses += 1;
+        let page = walk(&self.mem, &ctx, fb_offset, va)?;
+        self.hub_mut(c.hub).tlb.insert(c.vmid, va, page);
+        Ok(page)
+    }
+
+    /// Untranslated VMID 0 access inside the system aperture.
+    fn aperture(hub: &Hub, va: u64) -> Option<Page> {
+        let perms = super::walk::bits::R | super::walk::bits::W | super::walk::bits::X;
+        let (fb_base, fb_top) = hub.fb();
+        let base = va & !0xFFF;
+        if (fb_base..=fb_top).contains(&va) {
+            return Some(Page { phys: Some(Phys::Vram(base - fb_base)), shift: 12, perms });
+        }
+        let (bot, top, agp_base) = hub.agp()?;
+        (bot..=top).contains(&va).then(|| Page {
+            phys: Some(Phys::Bus((base - bot).wrapping_add(agp_base))),
+            shift: 12,
+            perms,
+        })
+    }
+
+    /// Translates one address; returns the place and how many bytes of the page follow it.
+    ///
+    /// # Errors
+    /// Raises the fault and says whether to replay.
+    pub fn vm_translate(&mut self, c: Client, va: u64, access: Access) -> VmResult<(Option<Phys>, u64)> {
+        let page = match self.lookup(c, va) {
+            Ok(page) => page,
+            Err(why) => return Err(self.vm_fault(c, va, access, Some(why))),
+        };
+        if !page.permits(access) {
+            return Err(self.vm_fault(c, va, access, None));
+        }
+        let off = va & ((1u64 << page.shift) - 1);
+        let left = (1u64 << page.shift) - off;
+        let Some(base) = page.phys else { return Ok((None, left)) };
+        let at = base.add(off);
+        if !self.mem.exists(at, access.writes()) {
+            let why = WalkFault::Nowhere { entry: page.perms, target: at, level: u32::MAX };
+            return Err(self.vm_fault(c, va, access, Some(why)));
+        }
+        Ok((Some(at), left))
+    }
+
+    fn segments(&mut self, c: Client, va: u64, len: usize, access: Access) -> VmResult<Vec<Segment>> {
+        let mut out = Vec::with_capacity(1 + len / 4096);
+        let mut done = 0;
+        while done < len {
+            let (at, left) = self.vm_translate(c, va.wrapping_add(done as u64), access)?;
+            let n = (len - done).min(usize::try_from(left).unwrap_or(usize::MAX));
+            out.push((at, n));
+            done += n;
+        }
+        Ok(out)
+    }
+
+    /// Reads bytes.
+    ///
+    /// # Errors
+    /// Nothing usable was read.
+    pub fn vm_read(&mut self, c: Client, va: u64, buf: &mut [u8]) -> VmResult<()> {
+        let mut rest = buf;
+        for (at, n) in self.segments(c, va, rest.len(), Access::Read)? {
+            let (now, later) = rest.split_at_mut(n);
+            match at {
+                Some(at) => self.mem.read(at, now).map_err(|_| VmError::Fault)?,
+                None => now.fill(0),
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes.
+    ///
+    /// # Errors
+    /// Nothing was written.
+    pub fn vm_write(&mut self, c: Client, va: u64, buf: &[u8]) -> VmResult<()> {
+        let mut rest = buf;
+        for (at, n) in self.segments(c, va, rest.len(), Access::Write)? {
+            let (now, later) = rest.split_at(n);
+            if let Some(at) = at {
+                self.mem.write(at, now).map_err(|_| VmError::Fault)?;
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Checks that a range can be accessed, raising the fault if not.
+    ///
+    /// # Errors
+    /// Some page cannot.
+    pub fn vm_probe(&mut self, c: Client, va: u64, len: usize, access: Access) -> VmResult<()> {
+        self.segments(c, va, len, access).map(|_| ())
+    }
+
+    /// Reads a 32-bit word.
+    ///
+    /// # Errors
+    /// See [`Gpu::vm_read`].
+    pub fn vm_read_u32(&mut self, c: Client, va: u64) -> VmResult<u32> {
+        let mut b = [0; 4];
+        self.vm_read(c, va, &mut b)?;
+        Ok(u32::from_le_bytes(b))
+    }
+
+    /// Reads a 64-bit word; single copy if 8-byte aligned.
+    ///
+    /// # Errors
+    /// See [`Gpu::vm_read`].
+    pub fn vm_read_u64(&mut self, c: Client, va: u64) -> VmResult<u64> {
+        let (at, left) = self.vm_translate(c, va, Access::Read)?;
+        if va % 8 == 0 && left >= 8 {
+            return match at {
+                Some(at) => self.mem.read_u64(at).map_err(|_| VmError::Fault),
+                None => Ok(0),
+            };
+        }
+        let mut b = [0; 8];
+        self.vm_read(c, va, &mut b)?;
+        Ok(u64::from_le_bytes(b))
+    }
+
+    /// Reads dwords.
+    ///
+    /// # Errors
+    /// See [`Gpu::vm_read`].
+    pub fn vm_read_dwords(&mut self, c: Client, va: u64, out: &mut [u32]) -> VmResult<()> {
+        let mut bytes = vec![0u8; out.len() * 4];
+        self.vm_read(c, va, &mut bytes)?;
+        for (d, s) in out.iter_mut().zip(bytes.chunks_exact(4)) {
+            *d = s.try_into().map(u32::from_le_bytes).unwrap_or(0);
+        }
+        Ok(())
+    }
+
+    /// Writes dwords.
+    ///
+    /// # Errors
+    /// See [`Gpu::vm_write`].
+    pub fn vm_write_dwords(&mut self, c: Client, va: u64, words: &[u32]) -> VmResult<()> {
+        if let [w] = words {
+            return self.vm_write(c, va, &w.to_le_bytes());
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        self.vm_write(c, va, &bytes)
+    }
+
+    /// Atomically replaces a naturally aligned word; returns the old value.  `wide` selects 64 bits.
+    ///
+    /// # Errors
+    /// Nothing was changed.
+    pub fn vm_atomic(&mut self, c: Client, va: u64, wide: bool, f: impl Fn(u64) -> u64) -> VmResult<u64> {
+        let (at, _) = self.vm_translate(c, va, Access::Atomic)?;
+        let Some(at) = at else { return Ok(0) };
+        let old = if wide {
+            self.mem.update_u64(at, f)
+        } else {
+            self.mem.update_u32(at, |v| f(u64::from(v)) as u32).map(u64::from)
+        };
+        old.map_err(|_| VmError::Fault)
+    }
+}
