@@ -63,9 +63,9 @@ impl Gpu {
         let (control, doorbell) = (hqd(r::PQ_CONTROL), hqd(r::DOORBELL));
         rule((doorbell & f::DOORBELL_OFFSET) >> 2 != e.doorbell, format!("doorbell_control {doorbell:#x}"));
         rule(pair(HQD_DW + r::WPTR_POLL) != e.wptr_addr, format!("wptr_poll_addr {:#x}", pair(HQD_DW + r::WPTR_POLL)));
-        rule(pair(HQD_DW + r::PQ_BASE) == 0, "pq_base 0".into());
+        rule(e.user && pair(HQD_DW + r::PQ_BASE) == 0, "pq_base 0".into());
         rule(hqd(r::PQ_CONTROL) & 0x3F > 29, format!("queue size field {}", control & 0x3F));
-        rule(pair(HQD_DW + r::RPTR_REPORT) == 0, "rptr_report_addr 0".into());
+        rule(e.user && pair(HQD_DW + r::RPTR_REPORT) == 0, "rptr_report_addr 0".into());
         rule(pair(HQD_DW + r::RPTR_REPORT) & 3 != 0, "rptr_report_addr not aligned".into());
         rule(hqd(r::MQD_CONTROL) & 0xF != 0, format!("cp_mqd_control {:#x}", hqd(r::MQD_CONTROL)));
         let privileged = f::PRIV_STATE | f::KMD_QUEUE;

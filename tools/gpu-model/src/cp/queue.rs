@@ -163,7 +163,8 @@ impl Gpu {
         let rptr = u64::from(h.reg(r::PQ_RPTR));
         let doorbell = h.doorbell();
         let privileged = control & f::PRIV_STATE != 0;
-        if !(4..=30).contains(&log2_dw) || base == 0 {
+        // In VMID 0 the GART may start at address 0.
+        if !(4..=30).contains(&log2_dw) || (base == 0 && vmid != 0) {
             let text = format!("{slot}: ring of 2^{log2_dw} dwords at {base:#x}");
             self.protocol_error("hqd-ring", text);
             self.cp.hqd_mut(slot).set(r::ACTIVE, 0);
@@ -390,13 +391,13 @@ impl Gpu {
             VmError::Fault => Outcome::Halt("pointer memory faulted"),
         };
         if run.fetch_rptr {
-            if rptr_addr != 0 {
+            if rptr_addr != 0 || run.vmid == 0 {
                 run.rptr = self.vm_read_u64(run.fetcher(), rptr_addr & !7).map_err(stop)?;
             }
             run.fetch_rptr = false;
         }
         if run.poll_wptr {
-            if wptr_addr & !7 != 0 {
+            if wptr_addr & !7 != 0 || run.vmid == 0 {
                 let wptr = self.vm_read_u64(run.fetcher(), wptr_addr & !7).map_err(stop)?;
                 if !run.aql {
                     run.rptr = wptr.wrapping_sub(wptr.wrapping_sub(run.rptr) & (run.len - 1));
@@ -419,7 +420,7 @@ impl Gpu {
         let before = run.reported;
         run.reported = Some(run.rptr);
         // A queue that has run nothing yet has nothing to report.
-        if addr == 0 || (before.is_none() && run.pending() > 0) {
+        if (addr == 0 && run.vmid != 0) || (before.is_none() && run.pending() > 0) {
             return;
         }
         let c = run.client();

@@ -66,7 +66,7 @@ impl Gpu {
         if control >> 4 & 3 != 1 {
             return Err(self.refuse("map-queues", p, "a run list cannot name the slot (queue_sel)".into()));
         }
-        if mqd & 3 != 0 || mqd == 0 || wptr_addr & 7 != 0 {
+        if mqd & 3 != 0 || wptr_addr & 7 != 0 {
             return Err(self.refuse("unaligned", p, "MQD or write pointer address".into()));
         }
         let engine = engine_sel(control);

@@ -117,7 +117,7 @@ impl Gpu {
         };
         rule(control >> 23 & 1 == 0, "VALID is 0");
         rule(control >> 20 & 1 != 0, "chained RUN_LIST outside a run list");
-        rule(size == 0 || base == 0, "no buffer");
+        rule(size == 0, "empty buffer");
         if self.hws.resources.is_none() {
             ok = false;
             self.protocol_error("run-list", format!("before SET_RESOURCES: {text}"));

@@ -150,7 +150,7 @@ impl Gpu {
         let rb = self.sdma_q(engine, block, q::RB_CNTL);
         let log2 = rb >> 1 & 0x1F;
         let base = (self.sdma_pair(engine, block, q::RB_BASE) << 8) & 0x00FF_FFFF_FFFF_FFFF;
-        if !(6..=28).contains(&log2) || base == 0 {
+        if !(6..=28).contains(&log2) || (base == 0 && rb >> 24 & 0xF != 0) {
             let text = format!("SDMA{engine} block {block}: ring of 2^{log2} dwords at {base:#x}");
             self.protocol_error("sdma-ring", text);
             self.sdma_set_q(engine, block, q::RB_CNTL, rb & !RB_ENABLE);
