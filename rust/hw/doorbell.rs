@@ -212,7 +212,7 @@ impl DoorbellLayout {
     /// Bytes at the start of BAR2 that belong to the kernel: all fixed indices.
     pub(crate) const fn kernel_bytes(&self) -> u32 {
         let end = (self.max_assignment + 1) * BYTES;
-        (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES
+        end.div_ceil(PAGE_BYTES) * PAGE_BYTES
     }
 }
 

@@ -7,10 +7,22 @@
 //! KUnit suites of the layer run here too: outside a module build their `kunit_tests` attribute is
 //! absent and they are ordinary tests.
 
-/// The module's source tree; `hw` must resolve its files as it does inside the module.
+/// The module's source tree; `hw` resolves its files there as it does inside the module.
 #[path = "../../../rust"]
 mod driver {
     pub(crate) mod hw;
+}
+
+#[cfg(test)]
+#[path = "../../../rust/tests"]
+mod kunit {
+    mod hw_asic;
+    mod hw_ih;
+    mod hw_mqd;
+    mod hw_pm4;
+    mod hw_pte;
+    mod hw_runlist;
+    mod hw_sdma;
 }
 
 use driver::hw;
