@@ -91,11 +91,31 @@ pub struct Asic {
 const NBIO2: u32 = 0xD20;
 
 const SDMA_90A: [SdmaInstance; 5] = [
-    SdmaInstance { base: 0x1260, range_reg: NBIO2 + 0x1D0, client: 0x08 },
-    SdmaInstance { base: 0x1860, range_reg: NBIO2 + 0x1D1, client: 0x09 },
-    SdmaInstance { base: 0x1E000, range_reg: NBIO2 + 0x1D6, client: 0x01 },
-    SdmaInstance { base: 0x1E400, range_reg: NBIO2 + 0x1D7, client: 0x04 },
-    SdmaInstance { base: 0x1E800, range_reg: NBIO2 + 0x1D9, client: 0x05 },
+    SdmaInstance {
+        base: 0x1260,
+        range_reg: NBIO2 + 0x1D0,
+        client: 0x08,
+    },
+    SdmaInstance {
+        base: 0x1860,
+        range_reg: NBIO2 + 0x1D1,
+        client: 0x09,
+    },
+    SdmaInstance {
+        base: 0x1E000,
+        range_reg: NBIO2 + 0x1D6,
+        client: 0x01,
+    },
+    SdmaInstance {
+        base: 0x1E400,
+        range_reg: NBIO2 + 0x1D7,
+        client: 0x04,
+    },
+    SdmaInstance {
+        base: 0x1E800,
+        range_reg: NBIO2 + 0x1D9,
+        client: 0x05,
+    },
 ];
 
 const SDMA_906: [SdmaInstance; 2] = [SDMA_90A[0], SDMA_90A[1]];
@@ -131,14 +151,27 @@ pub const GFX90A: Asic = Asic {
     device_id: 0x740f,
     revision: 0x02,
     gc: [0x2000, 0xA000],
-    gfxhub: HubLayout { vm_base: 0x2840, mc_base: 0x296B },
-    mmhub: HubLayout { vm_base: 0x1A000 + 0xB80, mc_base: 0x1A000 + 0xCAB },
+    gfxhub: HubLayout {
+        vm_base: 0x2840,
+        mc_base: 0x296B,
+    },
+    mmhub: HubLayout {
+        vm_base: 0x1A000 + 0xB80,
+        mc_base: 0x1A000 + 0xCAB,
+    },
     athub: 0xC20,
     osssys: 0x10A0,
     nbio2: NBIO2,
     mp: 0x16000,
     sdma: &SDMA_90A,
-    sdma_layout: SdmaLayout { f32_cntl: 0x2A, cntl: 0x1C, page: 0xD8, rlc0: 0x130, stride: 0x58, count_bits: 30 },
+    sdma_layout: SdmaLayout {
+        f32_cntl: 0x2A,
+        cntl: 0x1C,
+        page: 0xD8,
+        rlc0: 0x130,
+        stride: 0x58,
+        count_bits: 30,
+    },
     ih_cam_cntl: 0xEA,
     ih_chicken: 0x18D,
     translate_further: true,
@@ -156,14 +189,27 @@ pub const GFX906: Asic = Asic {
     device_id: 0x66a1,
     revision: 0x00,
     gc: [0x2000, 0xA000],
-    gfxhub: HubLayout { vm_base: 0x2840, mc_base: 0x296B },
-    mmhub: HubLayout { vm_base: 0x1A000 + 0x680, mc_base: 0x1A000 + 0x817 },
+    gfxhub: HubLayout {
+        vm_base: 0x2840,
+        mc_base: 0x296B,
+    },
+    mmhub: HubLayout {
+        vm_base: 0x1A000 + 0x680,
+        mc_base: 0x1A000 + 0x817,
+    },
     athub: 0xC20,
     osssys: 0x10A0,
     nbio2: NBIO2,
     mp: 0x16000,
     sdma: &SDMA_906,
-    sdma_layout: SdmaLayout { f32_cntl: 0x2A, cntl: 0x1C, page: 0xE0, rlc0: 0x140, stride: 0x60, count_bits: 22 },
+    sdma_layout: SdmaLayout {
+        f32_cntl: 0x2A,
+        cntl: 0x1C,
+        page: 0xE0,
+        rlc0: 0x140,
+        stride: 0x60,
+        count_bits: 22,
+    },
     ih_cam_cntl: 0xE9,
     ih_chicken: 0x18C,
     translate_further: false,
@@ -184,6 +230,8 @@ impl Asic {
 
     /// Whether some block decodes this BAR5 byte offset.
     pub fn decodes(&self, byte: u32) -> bool {
-        self.mmio_ranges.iter().any(|&(lo, hi)| (lo..=hi).contains(&byte))
+        self.mmio_ranges
+            .iter()
+            .any(|&(lo, hi)| (lo..=hi).contains(&byte))
     }
 }

@@ -126,7 +126,12 @@ impl Gpu {
         self.ih_reset();
         self.cp = Cp::default();
         self.hws = Hws::default();
-        self.sdma = self.asic.sdma.iter().map(|_| Engine::new(&self.asic.sdma_layout)).collect();
+        self.sdma = self
+            .asic
+            .sdma
+            .iter()
+            .map(|_| Engine::new(&self.asic.sdma_layout))
+            .collect();
         let mib = u32::try_from(size >> 20).unwrap_or(u32::MAX);
         let (nb, mpb) = (self.asic.nbio2, self.asic.mp);
         for (r, v) in [
@@ -160,7 +165,13 @@ impl Gpu {
     /// Counts and reports a broken rule.
     pub fn protocol_error(&mut self, rule: &'static str, text: String) {
         let now = self.clock.now_ns();
-        self.log.event(now, Ring::Device, Origin::default(), "PROTOCOL_ERROR", format!("{rule}: {text}"));
+        self.log.event(
+            now,
+            Ring::Device,
+            Origin::default(),
+            "PROTOCOL_ERROR",
+            format!("{rule}: {text}"),
+        );
         self.log.protocol_error(now, rule, text);
     }
 
@@ -180,14 +191,26 @@ impl Gpu {
         self.in_reset_until = None;
         self.inject.revive();
         self.power_on();
-        self.log.event(self.clock.now_ns(), Ring::Device, Origin::default(), "RESET", "device reset".into());
+        self.log.event(
+            self.clock.now_ns(),
+            Ring::Device,
+            Origin::default(),
+            "RESET",
+            "device reset".into(),
+        );
     }
 
     /// Mode-1 reset: the device is gone for a while and comes back posted.
     pub fn mode1_reset(&mut self) {
         let now = self.clock.now_ns();
         self.log.stats.resets += 1;
-        self.log.event(now, Ring::Device, Origin::default(), "RESET", "mode-1 reset".into());
+        self.log.event(
+            now,
+            Ring::Device,
+            Origin::default(),
+            "RESET",
+            "mode-1 reset".into(),
+        );
         self.power_on();
         self.inject.clear_hangs();
         self.in_reset_until = Some(now + MODE1_NS);
@@ -216,7 +239,10 @@ impl Gpu {
         }
         data.fill(0);
         if !Self::mmio_shape(offset, data.len()) {
-            self.protocol_error("mmio-shape", format!("read of {} bytes at BAR5 {offset:#x}", data.len()));
+            self.protocol_error(
+                "mmio-shape",
+                format!("read of {} bytes at BAR5 {offset:#x}", data.len()),
+            );
             return;
         }
         for (i, chunk) in data.chunks_exact_mut(4).enumerate() {
@@ -232,7 +258,10 @@ impl Gpu {
             return;
         }
         if !Self::mmio_shape(offset, data.len()) {
-            self.protocol_error("mmio-shape", format!("write of {} bytes at BAR5 {offset:#x}", data.len()));
+            self.protocol_error(
+                "mmio-shape",
+                format!("write of {} bytes at BAR5 {offset:#x}", data.len()),
+            );
             return;
         }
         for (i, chunk) in data.chunks_exact(4).enumerate() {
@@ -262,18 +291,33 @@ impl Gpu {
             }
         };
         if end > BAR2_SIZE {
-            self.protocol_error("doorbell-range", format!("doorbell at {offset:#x} beyond BAR2"));
+            self.protocol_error(
+                "doorbell-range",
+                format!("doorbell at {offset:#x} beyond BAR2"),
+            );
             return;
         }
         if self.regs.plain(self.asic.nbio2 + nbio::DOORBELL_APER_EN) & 1 == 0 {
-            self.protocol_error("doorbell-aperture", format!("doorbell {offset:#x} while RCC_DOORBELL_APER_EN is 0"));
+            self.protocol_error(
+                "doorbell-aperture",
+                format!("doorbell {offset:#x} while RCC_DOORBELL_APER_EN is 0"),
+            );
             return;
         }
         if !self.route_doorbell(offset, value, data.len() == 8) {
             self.log.stats.doorbells_unmatched += 1;
-            let origin = Origin { doorbell: (offset / 4) as u32, ..Origin::default() };
+            let origin = Origin {
+                doorbell: (offset / 4) as u32,
+                ..Origin::default()
+            };
             let text = format!("doorbell byte {offset:#x} value {value:#x}: no connected queue");
-            self.log.event(self.clock.now_ns(), Ring::Device, origin, "DOORBELL_UNMATCHED", text);
+            self.log.event(
+                self.clock.now_ns(),
+                Ring::Device,
+                origin,
+                "DOORBELL_UNMATCHED",
+                text,
+            );
         }
         self.kick();
     }

@@ -82,8 +82,12 @@ impl Injections {
     }
 
     fn take(&mut self, kind: Kind, doorbell: Option<u32>) -> bool {
-        let hit = |i: &Injection| i.kind == kind && i.count != Some(0) && (i.doorbell.is_none() || i.doorbell == doorbell);
-        let Some(i) = self.list.iter_mut().find(|i| hit(i)) else { return false };
+        let hit = |i: &Injection| {
+            i.kind == kind && i.count != Some(0) && (i.doorbell.is_none() || i.doorbell == doorbell)
+        };
+        let Some(i) = self.list.iter_mut().find(|i| hit(i)) else {
+            return false;
+        };
         if let Some(n) = &mut i.count {
             *n -= 1;
         }
@@ -92,7 +96,9 @@ impl Injections {
     }
 
     fn has(&self, kind: Kind, doorbell: Option<u32>) -> bool {
-        self.list.iter().any(|i| i.kind == kind && (i.doorbell.is_none() || i.doorbell == doorbell))
+        self.list
+            .iter()
+            .any(|i| i.kind == kind && (i.doorbell.is_none() || i.doorbell == doorbell))
     }
 
     /// Consumes one dropped interrupt.
@@ -128,7 +134,8 @@ impl Injections {
     /// A queue reset or pipe reset freed the queue: its fault is spent.
     pub fn queue_was_reset(&mut self, doorbell: u32) {
         self.list.retain(|i| {
-            !(matches!(i.kind, Kind::HangQueue | Kind::IgnorePreempt) && i.doorbell == Some(doorbell))
+            !(matches!(i.kind, Kind::HangQueue | Kind::IgnorePreempt)
+                && i.doorbell == Some(doorbell))
         });
     }
 
@@ -137,12 +144,22 @@ impl Injections {
         let slow = |i: &&Injection| {
             i.kind == Kind::SlowPreempt && (i.doorbell.is_none() || i.doorbell == Some(doorbell))
         };
-        self.list.iter().find(slow).and_then(|i| i.ms).unwrap_or(0).saturating_mul(1_000_000)
+        self.list
+            .iter()
+            .find(slow)
+            .and_then(|i| i.ms)
+            .unwrap_or(0)
+            .saturating_mul(1_000_000)
     }
 
     /// A full reset mends hung engines and queues.
     pub fn clear_hangs(&mut self) {
-        self.list.retain(|i| !matches!(i.kind, Kind::HangHws | Kind::HangQueue | Kind::IgnorePreempt));
+        self.list.retain(|i| {
+            !matches!(
+                i.kind,
+                Kind::HangHws | Kind::HangQueue | Kind::IgnorePreempt
+            )
+        });
     }
 
     /// A VMM reset brings back a device that fell off the bus.

@@ -54,7 +54,9 @@ fn size(text: &str) -> Result<u64, String> {
         t => (t, 0),
     };
     let n: u64 = digits.parse().map_err(|e| format!("{text}: {e}"))?;
-    let bytes = n.checked_mul(1 << shift).ok_or_else(|| format!("{text}: too large"))?;
+    let bytes = n
+        .checked_mul(1 << shift)
+        .ok_or_else(|| format!("{text}: too large"))?;
     if bytes.is_power_of_two() && (64 << 20..=64 << 30).contains(&bytes) {
         Ok(bytes)
     } else {
@@ -75,15 +77,29 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> anyhow::Result<u64> {
     let vram = make_vram(args.vram).context("VRAM")?;
-    let file = args.log.as_ref().map(File::create).transpose().context("log file")?;
+    let file = args
+        .log
+        .as_ref()
+        .map(File::create)
+        .transpose()
+        .context("log file")?;
     let log = Log::new(args.trace_records, file, true);
     let clock = Clock::Real(Instant::now());
-    let gpu = Gpu::new(args.asic, vram.try_clone()?, args.vram, clock, log, Box::new(NoMsi))?;
+    let gpu = Gpu::new(
+        args.asic,
+        vram.try_clone()?,
+        args.vram,
+        clock,
+        log,
+        Box::new(NoMsi),
+    )?;
     let shared = Shared::new(gpu);
     gpu_model::control::listen(&args.control, Arc::clone(&shared)).context("control socket")?;
     let worker = {
         let shared = Arc::clone(&shared);
-        std::thread::Builder::new().name("queues".into()).spawn(move || shared.run_worker())?
+        std::thread::Builder::new()
+            .name("queues".into())
+            .spawn(move || shared.run_worker())?
     };
     let served = serve(&args.socket, &shared, &vram);
     shared.stop();

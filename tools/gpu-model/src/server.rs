@@ -12,12 +12,15 @@ use std::time::Duration;
 use nix::sys::memfd::{memfd_create, MemFdCreateFlag};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use vfio_bindings::bindings::vfio::{
-    vfio_region_info, vfio_region_sparse_mmap_area, VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_SET_ACTION_TRIGGER,
-    VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_BAR2_REGION_INDEX,
-    VFIO_PCI_BAR5_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSI_IRQ_INDEX, VFIO_PCI_NUM_IRQS,
-    VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_MMAP, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE,
+    vfio_region_info, vfio_region_sparse_mmap_area, VFIO_IRQ_INFO_EVENTFD,
+    VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE,
+    VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_BAR2_REGION_INDEX, VFIO_PCI_BAR5_REGION_INDEX,
+    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSI_IRQ_INDEX, VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS,
+    VFIO_REGION_INFO_FLAG_MMAP, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE,
 };
-use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion, SparseArea};
+use vfio_user::{
+    DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion, SparseArea,
+};
 
 use crate::device::{Gpu, MsiSink, Step, BAR2_SIZE};
 use crate::pci::{ConfigSpace, CONFIG_SIZE};
@@ -36,7 +39,11 @@ pub struct Shared {
 impl Shared {
     /// Wraps a device.
     pub fn new(gpu: Gpu) -> Arc<Self> {
-        Arc::new(Self { gpu: Mutex::new(gpu), work: Condvar::new(), stop: AtomicBool::new(false) })
+        Arc::new(Self {
+            gpu: Mutex::new(gpu),
+            work: Condvar::new(),
+            stop: AtomicBool::new(false),
+        })
     }
 
     /// The device, for inspection or control.
@@ -64,7 +71,8 @@ impl Shared {
                 Step::Busy => MutexGuard::bump(&mut gpu),
                 Step::Idle(at) => {
                     let now = gpu.clock.now_ns();
-                    let sleep = at.map_or(IDLE_SLEEP, |t| Duration::from_nanos(t.saturating_sub(now)));
+                    let sleep =
+                        at.map_or(IDLE_SLEEP, |t| Duration::from_nanos(t.saturating_sub(now)));
                     self.work.wait_for(&mut gpu, sleep.min(IDLE_SLEEP));
                 }
             }
@@ -95,7 +103,11 @@ impl Backend {
         let gpu = shared.lock();
         let config = ConfigSpace::new(gpu.asic, gpu.mem.vram_size());
         drop(gpu);
-        Self { shared, reset_config: config.clone(), config }
+        Self {
+            shared,
+            reset_config: config.clone(),
+            config,
+        }
     }
 }
 
@@ -141,17 +153,25 @@ impl ServerBackend for Backend {
     ) -> Result<(), io::Error> {
         let mut gpu = self.shared.lock();
         let writable = flags.contains(DmaMapFlags::WRITE);
-        let done = gpu.mem.dma_map(address, size, fd.map(|f| (f, offset)), writable);
+        let done = gpu
+            .mem
+            .dma_map(address, size, fd.map(|f| (f, offset)), writable);
         // Failing the message would end the session; the driver sees the hole if it uses it.
         if let Err(e) = done {
-            gpu.log.note(&format!("DMA map {address:#x}+{size:#x}: {e:#}"));
+            gpu.log
+                .note(&format!("DMA map {address:#x}+{size:#x}: {e:#}"));
         }
         drop(gpu);
         self.shared.wake();
         Ok(())
     }
 
-    fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> Result<(), io::Error> {
+    fn dma_unmap(
+        &mut self,
+        flags: DmaUnmapFlags,
+        address: u64,
+        size: u64,
+    ) -> Result<(), io::Error> {
         let mut gpu = self.shared.lock();
         if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
             gpu.mem.dma_unmap_all();
@@ -167,7 +187,14 @@ impl ServerBackend for Backend {
         Ok(())
     }
 
-    fn set_irqs(&mut self, index: u32, flags: u32, _start: u32, count: u32, fds: Vec<File>) -> Result<(), io::Error> {
+    fn set_irqs(
+        &mut self,
+        index: u32,
+        flags: u32,
+        _start: u32,
+        count: u32,
+        fds: Vec<File>,
+    ) -> Result<(), io::Error> {
         if index != VFIO_PCI_MSI_IRQ_INDEX || flags & VFIO_IRQ_SET_ACTION_TRIGGER == 0 {
             return Ok(());
         }
@@ -198,7 +225,14 @@ pub fn make_vram(size: u64) -> anyhow::Result<File> {
 fn region(index: u32, size: u64, flags: u32) -> ServerRegion {
     let argsz = u32::try_from(size_of::<vfio_region_info>()).unwrap_or(0);
     ServerRegion {
-        region_info: vfio_region_info { argsz, flags, index, cap_offset: 0, size, offset: 0 },
+        region_info: vfio_region_info {
+            argsz,
+            flags,
+            index,
+            cap_offset: 0,
+            size,
+            offset: 0,
+        },
         sparse_areas: Vec::new(),
         mmap_fd: None,
     }
@@ -216,8 +250,12 @@ pub fn serve(socket: &Path, shared: &Arc<Shared>, vram: &File) -> anyhow::Result
             VFIO_PCI_BAR0_REGION_INDEX => {
                 let mut r = region(i, vram_size, rw | VFIO_REGION_INFO_FLAG_MMAP);
                 // Without an area that covers it the VMM does not get the descriptor.
-                r.sparse_areas =
-                    vec![SparseArea { area: vfio_region_sparse_mmap_area { offset: 0, size: vram_size } }];
+                r.sparse_areas = vec![SparseArea {
+                    area: vfio_region_sparse_mmap_area {
+                        offset: 0,
+                        size: vram_size,
+                    },
+                }];
                 r.mmap_fd = Some(vram.as_raw_fd());
                 r
             }

@@ -103,7 +103,10 @@ fn user_queue_writes_memory_and_signals() {
         let ivs = b.irqs();
         assert_eq!(ivs.len(), 1);
         let iv = ivs[0];
-        assert_eq!((iv.client, iv.source, iv.vmid, iv.pasid, iv.data[0]), (0x14, 181, vmid as u32, 0x8001, 0x55));
+        assert_eq!(
+            (iv.client, iv.source, iv.vmid, iv.pasid, iv.data[0]),
+            (0x14, 181, vmid as u32, 0x8001, 0x55)
+        );
         // MEC1, first slot of the pool: pipe 0, queue 2.
         assert_eq!(iv.ring_id, 2 << 4 | 1 << 2);
 
@@ -141,7 +144,10 @@ fn ring_wraps_inside_a_packet() {
     b.run();
     // 5-dword packets never divide 1024: packets straddle the end again and again.
     for i in 0..1000u32 {
-        q.send(&mut b, &write_data(va + u64::from(i % 1024) * 4, i ^ 0x5a5a));
+        q.send(
+            &mut b,
+            &write_data(va + u64::from(i % 1024) * 4, i ^ 0x5a5a),
+        );
     }
     for i in 0..1000u32 {
         assert_eq!(b.ram32(bus + u64::from(i) * 4), i ^ 0x5a5a);
@@ -204,6 +210,9 @@ fn thirty_processes_take_turns_on_13_vmids() {
     }
     let mut seen: Vec<(u32, u32)> = b.irqs().iter().map(|v| (v.pasid, v.data[0])).collect();
     seen.sort_unstable();
-    assert_eq!(seen, (0..30).map(|i| (0x100 + i, i + 1)).collect::<Vec<_>>());
+    assert_eq!(
+        seen,
+        (0..30).map(|i| (0x100 + i, i + 1)).collect::<Vec<_>>()
+    );
     b.no_errors();
 }

@@ -1,15 +1,179 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The control socket: newline-delimited JSON, one request, one reply.
+//! The control socket: newline-delimited JSON, one request, one reply.  Several clients may connect.
 
+mod views;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde_json::{json, Value};
+
+use crate::device::Gpu;
+use crate::inject::{Injection, Kind};
 use crate::server::Shared;
 
-/// Starts to listen.
+/// Longest request line.
+const MAX_LINE: u64 = 64 * 1024;
+/// Trace records returned unless the request names another number.
+const DEFAULT_TRACE: usize = 1000;
+
+/// A request.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "cmd", rename_all = "kebab-case")]
+pub enum Request {
+    /// Counters.
+    Stats,
+    /// Trace records, oldest first.
+    Trace {
+        /// Only records of the last so many milliseconds.
+        last_ms: Option<u64>,
+        /// At most so many, the newest.
+        max: Option<usize>,
+    },
+    /// Table of hardware queue slots.
+    Queues,
+    /// Set-up of an address space.
+    Vm {
+        /// Which.
+        vmid: u8,
+        /// Also translate this address.
+        va: Option<u64>,
+    },
+    /// Protocol errors.
+    Errors,
+    /// Forget protocol errors.
+    ClearErrors,
+    /// Switch a fault on.
+    Fault {
+        /// Kind, by name.
+        kind: String,
+        /// Doorbell dword index of the queue concerned.
+        doorbell: Option<u32>,
+        /// How often.
+        count: Option<u64>,
+        /// How long.
+        ms: Option<u64>,
+    },
+    /// List the faults that are on.
+    Faults,
+    /// Switch all faults off.
+    ClearFaults,
+}
+
+/// Answers a request line.
+pub fn answer(gpu: &mut Gpu, line: &str) -> Value {
+    match serde_json::from_str(line) {
+        Ok(request) => execute(gpu, request).unwrap_or_else(|e| json!({"ok": false, "error": e})),
+        Err(e) => json!({"ok": false, "error": format!("bad request: {e}")}),
+    }
+}
+
+fn execute(gpu: &mut Gpu, request: Request) -> Result<Value, String> {
+    Ok(match request {
+        Request::Stats => views::stats(gpu),
+        Request::Trace { last_ms, max } => views::trace(gpu, last_ms, max.unwrap_or(DEFAULT_TRACE)),
+        Request::Queues => views::queues(gpu),
+        Request::Vm { vmid, va } => views::vm(gpu, vmid, va)?,
+        Request::Errors => {
+            let errors: Vec<_> = gpu.log.errors().collect();
+            json!({"ok": true, "total": gpu.log.total_errors(), "errors": errors})
+        }
+        Request::ClearErrors => {
+            gpu.log.clear_errors();
+            json!({"ok": true})
+        }
+        Request::Fault {
+            kind,
+            doorbell,
+            count,
+            ms,
+        } => {
+            let kind = Kind::by_name(&kind).ok_or_else(|| format!("unknown fault {kind}"))?;
+            if count == Some(0) {
+                return Err("count must not be 0".into());
+            }
+            if kind == Kind::SlowPreempt && ms.is_none() {
+                return Err("slow-preempt needs ms".into());
+            }
+            if !gpu.inject.add(Injection {
+                kind,
+                doorbell,
+                count,
+                ms,
+            }) {
+                return Err("too many faults are on".into());
+            }
+            json!({"ok": true})
+        }
+        Request::Faults => json!({"ok": true, "faults": gpu.inject.list()}),
+        Request::ClearFaults => {
+            gpu.inject.clear();
+            gpu.kick();
+            json!({"ok": true})
+        }
+    })
+}
+
+fn client(shared: &Shared, stream: &UnixStream) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut writer = stream;
+    loop {
+        let mut line = String::new();
+        let n = reader.by_ref().take(MAX_LINE).read_line(&mut line)?;
+        if n == 0 {
+            return Ok(());
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        let reply = if n as u64 == MAX_LINE && !line.ends_with('\n') {
+            // The rest of an overlong line is skipped, so that the next request is found.
+            let mut rest = Vec::new();
+            while reader
+                .by_ref()
+                .take(MAX_LINE)
+                .read_until(b'\n', &mut rest)?
+                != 0
+                && rest.last() != Some(&b'\n')
+            {
+                rest.clear();
+            }
+            json!({"ok": false, "error": "request too long"})
+        } else {
+            let reply = answer(&mut shared.lock(), line.trim());
+            shared.wake();
+            reply
+        };
+        let mut text = reply.to_string();
+        text.push('\n');
+        writer.write_all(text.as_bytes())?;
+    }
+}
+
+/// Starts to listen; each client gets a thread.
 ///
 /// # Errors
 /// The socket cannot be made.
-pub fn listen(_path: &Path, _shared: Arc<Shared>) -> anyhow::Result<()> {
+pub fn listen(path: &Path, shared: Arc<Shared>) -> anyhow::Result<()> {
+    if path.exists() {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::thread::Builder::new()
+        .name("control".into())
+        .spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = Arc::clone(&shared);
+                // A client that cannot be served is dropped; others are not affected.
+                let _ = std::thread::Builder::new()
+                    .name("control-client".into())
+                    .spawn(move || {
+                        let _ = client(&shared, &stream);
+                    });
+            }
+        })?;
     Ok(())
 }

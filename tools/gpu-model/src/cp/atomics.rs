@@ -57,25 +57,61 @@ impl Atomic {
             self.combine(old, src, cmp, old as i64 as i128, src as i64 as i128)
         } else {
             let (old, src, cmp) = (old & 0xFFFF_FFFF, src & 0xFFFF_FFFF, cmp & 0xFFFF_FFFF);
-            self.combine(old, src, cmp, i128::from(old as u32 as i32), i128::from(src as u32 as i32)) & 0xFFFF_FFFF
+            self.combine(
+                old,
+                src,
+                cmp,
+                i128::from(old as u32 as i32),
+                i128::from(src as u32 as i32),
+            ) & 0xFFFF_FFFF
         }
     }
 
     fn combine(self, old: u64, src: u64, cmp: u64, sold: i128, ssrc: i128) -> u64 {
         match self.kind {
             Kind::Swap => src,
-            Kind::CmpSwap => if old == cmp { src } else { old },
+            Kind::CmpSwap => {
+                if old == cmp {
+                    src
+                } else {
+                    old
+                }
+            }
             Kind::Add => old.wrapping_add(src),
             Kind::Sub => old.wrapping_sub(src),
-            Kind::Smin => if ssrc < sold { src } else { old },
+            Kind::Smin => {
+                if ssrc < sold {
+                    src
+                } else {
+                    old
+                }
+            }
             Kind::Umin => old.min(src),
-            Kind::Smax => if ssrc > sold { src } else { old },
+            Kind::Smax => {
+                if ssrc > sold {
+                    src
+                } else {
+                    old
+                }
+            }
             Kind::Umax => old.max(src),
             Kind::And => old & src,
             Kind::Or => old | src,
             Kind::Xor => old ^ src,
-            Kind::Inc => if old >= src { 0 } else { old + 1 },
-            Kind::Dec => if old == 0 || old > src { src } else { old - 1 },
+            Kind::Inc => {
+                if old >= src {
+                    0
+                } else {
+                    old + 1
+                }
+            }
+            Kind::Dec => {
+                if old == 0 || old > src {
+                    src
+                } else {
+                    old - 1
+                }
+            }
         }
     }
 }

@@ -55,7 +55,7 @@ impl Gpu {
 
     /// A packet the queue may not or cannot run: interrupt, and the queue stops in front of it.
     pub fn bad_packet(&mut self, slot: SlotId, run: &Run, code: u32, why: &'static str) -> Outcome {
-        let id = run.doorbell / 2 & 0x3FF;
+        let id = (run.doorbell / 2) & 0x3FF;
         self.cp_interrupt(slot, run.vmid, source::BAD_OPCODE, id | code << 10);
         self.queue_mistake(slot, run, "bad-packet", why.to_string());
         Outcome::Halt(why)
@@ -63,14 +63,22 @@ impl Gpu {
 
     /// A register destination outside what a user queue may write.
     pub fn privilege_fault(&mut self, slot: SlotId, run: &Run, register: u32) -> Outcome {
-        self.cp_interrupt(slot, run.vmid, source::PRIV_REG, run.doorbell / 2 & 0x3FF);
-        self.queue_mistake(slot, run, "privileged-register", format!("register dword {register:#x}"));
+        self.cp_interrupt(slot, run.vmid, source::PRIV_REG, (run.doorbell / 2) & 0x3FF);
+        self.queue_mistake(
+            slot,
+            run,
+            "privileged-register",
+            format!("register dword {register:#x}"),
+        );
         Outcome::Halt("privileged register")
     }
 
     /// Books a mistake to whoever feeds the queue: the driver or a user.
     pub fn queue_mistake(&mut self, slot: SlotId, run: &Run, rule: &'static str, text: String) {
-        let text = format!("{slot} {:?} doorbell {:#x} vmid {}: {text}", run.role, run.doorbell, run.vmid);
+        let text = format!(
+            "{slot} {:?} doorbell {:#x} vmid {}: {text}",
+            run.role, run.doorbell, run.vmid
+        );
         if run.role == super::queue::Role::User {
             self.user_error(rule, text);
         } else {

@@ -70,7 +70,12 @@ pub struct Hqd {
 
 impl Default for Hqd {
     fn default() -> Self {
-        Self { regs: [0; COUNT], sh: [0; 128], run: None, poll_wptr: false }
+        Self {
+            regs: [0; COUNT],
+            sh: [0; 128],
+            run: None,
+            poll_wptr: false,
+        }
     }
 }
 
@@ -114,7 +119,8 @@ impl Gpu {
         let slot = self.selected_slot();
         if slot.is_none() {
             let sel = self.regs.plain(gc::GRBM_GFX_CNTL);
-            let text = format!("{what} {i:#x} with GRBM_GFX_CNTL {sel:#x}: no compute engine selected");
+            let text =
+                format!("{what} {i:#x} with GRBM_GFX_CNTL {sel:#x}: no compute engine selected");
             self.protocol_error("bank", text);
         }
         slot
@@ -122,14 +128,18 @@ impl Gpu {
 
     /// Reads a register of the selected queue.
     pub fn hqd_reg_read(&mut self, i: u32) -> u32 {
-        let Some(slot) = self.bank("read of HQD register", i) else { return 0 };
+        let Some(slot) = self.bank("read of HQD register", i) else {
+            return 0;
+        };
         self.sync_pointers(slot);
         self.cp.hqd(slot).reg(i as usize)
     }
 
     /// Reads a COMPUTE_* register of the selected queue.
     pub fn compute_reg_read(&mut self, i: u32) -> u32 {
-        self.selected_slot().map_or(0, |s| self.cp.hqd(s).sh.get(i as usize).copied().unwrap_or(0))
+        self.selected_slot().map_or(0, |s| {
+            self.cp.hqd(s).sh.get(i as usize).copied().unwrap_or(0)
+        })
     }
 
     /// Writes a COMPUTE_* register of the selected queue.
@@ -148,7 +158,9 @@ impl Gpu {
 
     /// Writes a register of the selected queue.
     pub fn hqd_reg_write(&mut self, i: u32, v: u32) {
-        let Some(slot) = self.bank("write of HQD register", i) else { return };
+        let Some(slot) = self.bank("write of HQD register", i) else {
+            return;
+        };
         let i = i as usize;
         let was_active = self.cp.hqd(slot).active();
         match i {
@@ -157,7 +169,9 @@ impl Gpu {
                 match (was_active, v & 1 != 0) {
                     (false, true) => self.activate_by_register(slot),
                     (true, false) => {
-                        let text = format!("{slot}: HQD_ACTIVE cleared by a write instead of a dequeue request");
+                        let text = format!(
+                            "{slot}: HQD_ACTIVE cleared by a write instead of a dequeue request"
+                        );
                         self.protocol_error("hqd-active", text);
                         self.sync_pointers(slot);
                         self.stop_queue(slot);
@@ -207,7 +221,9 @@ impl Gpu {
     /// CP_PQ_WPTR_POLL_CNTL1: read the memory write pointer of MEC1 queues once.
     pub fn one_shot_poll(&mut self, mask: u32) {
         for i in (0..32).filter(|i| mask >> i & 1 != 0) {
-            let Some(slot) = SlotId::from_index(i) else { continue };
+            let Some(slot) = SlotId::from_index(i) else {
+                continue;
+            };
             let h = self.cp.hqd_mut(slot);
             match &mut h.run {
                 Some(run) => run.poll_wptr = true,

@@ -5,8 +5,8 @@ pub mod atomics;
 pub mod eop;
 pub mod hqd;
 pub mod mqd;
-pub mod pm4;
 pub mod packets;
+pub mod pm4;
 pub mod queue;
 pub mod slot;
 
@@ -23,7 +23,10 @@ pub struct Cp {
 
 impl Default for Cp {
     fn default() -> Self {
-        Self { slots: (0..SLOTS).map(|_| Hqd::default()).collect(), next: 0 }
+        Self {
+            slots: (0..SLOTS).map(|_| Hqd::default()).collect(),
+            next: 0,
+        }
     }
 }
 
@@ -41,6 +44,9 @@ impl Cp {
 
     /// All slots with their names.
     pub fn iter(&self) -> impl Iterator<Item = (SlotId, &Hqd)> {
-        self.slots.iter().enumerate().filter_map(|(i, h)| SlotId::from_index(i).map(|s| (s, h)))
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(i, h)| SlotId::from_index(i).map(|s| (s, h)))
     }
 }

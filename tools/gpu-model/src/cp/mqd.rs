@@ -25,7 +25,11 @@ const PRIVATE_MAGIC: u32 = 0x4D42_4932;
 pub const MAX_FRAMES: usize = 4;
 
 /// Client of scheduler accesses to kernel memory.
-pub const MEC: Client = Client { hub: HubId::Gfx, vmid: 0, cid: CID_CPC };
+pub const MEC: Client = Client {
+    hub: HubId::Gfx,
+    vmid: 0,
+    cid: CID_CPC,
+};
 
 /// What a MAP_QUEUES packet says that the MQD must agree with.
 #[derive(Debug, Clone, Copy)]
@@ -58,31 +62,71 @@ impl Gpu {
             }
         };
         rule(dw(0) != HEADER, format!("header {:#x}", dw(0)));
-        rule(pair(HQD_DW) & !3 != e.mqd, format!("cp_mqd_base_addr {:#x}", pair(HQD_DW)));
+        rule(
+            pair(HQD_DW) & !3 != e.mqd,
+            format!("cp_mqd_base_addr {:#x}", pair(HQD_DW)),
+        );
         rule(hqd(r::ACTIVE) & 1 != 0, "cp_hqd_active set".into());
         let (control, doorbell) = (hqd(r::PQ_CONTROL), hqd(r::DOORBELL));
-        rule((doorbell & f::DOORBELL_OFFSET) >> 2 != e.doorbell, format!("doorbell_control {doorbell:#x}"));
-        rule(pair(HQD_DW + r::WPTR_POLL) != e.wptr_addr, format!("wptr_poll_addr {:#x}", pair(HQD_DW + r::WPTR_POLL)));
+        rule(
+            (doorbell & f::DOORBELL_OFFSET) >> 2 != e.doorbell,
+            format!("doorbell_control {doorbell:#x}"),
+        );
+        rule(
+            pair(HQD_DW + r::WPTR_POLL) != e.wptr_addr,
+            format!("wptr_poll_addr {:#x}", pair(HQD_DW + r::WPTR_POLL)),
+        );
         rule(e.user && pair(HQD_DW + r::PQ_BASE) == 0, "pq_base 0".into());
-        rule(hqd(r::PQ_CONTROL) & 0x3F > 29, format!("queue size field {}", control & 0x3F));
-        rule(e.user && pair(HQD_DW + r::RPTR_REPORT) == 0, "rptr_report_addr 0".into());
-        rule(pair(HQD_DW + r::RPTR_REPORT) & 3 != 0, "rptr_report_addr not aligned".into());
-        rule(hqd(r::MQD_CONTROL) & 0xF != 0, format!("cp_mqd_control {:#x}", hqd(r::MQD_CONTROL)));
+        rule(
+            hqd(r::PQ_CONTROL) & 0x3F > 29,
+            format!("queue size field {}", control & 0x3F),
+        );
+        rule(
+            e.user && pair(HQD_DW + r::RPTR_REPORT) == 0,
+            "rptr_report_addr 0".into(),
+        );
+        rule(
+            pair(HQD_DW + r::RPTR_REPORT) & 3 != 0,
+            "rptr_report_addr not aligned".into(),
+        );
+        rule(
+            hqd(r::MQD_CONTROL) & 0xF != 0,
+            format!("cp_mqd_control {:#x}", hqd(r::MQD_CONTROL)),
+        );
         let privileged = f::PRIV_STATE | f::KMD_QUEUE;
         if e.user {
-            rule(control & privileged != 0, format!("user queue with pq_control {control:#x}"));
+            rule(
+                control & privileged != 0,
+                format!("user queue with pq_control {control:#x}"),
+            );
             rule(pair(HQD_DW + r::EOP_BASE) == 0, "eop_base_addr 0".into());
             let cwsr = hqd(r::PERSISTENT_STATE) & f::QSWITCH_MODE != 0;
-            rule(cwsr && pair(HQD_DW + r::CTX_SAVE_BASE) == 0, "QSWITCH_MODE without ctx_save_base_addr".into());
+            rule(
+                cwsr && pair(HQD_DW + r::CTX_SAVE_BASE) == 0,
+                "QSWITCH_MODE without ctx_save_base_addr".into(),
+            );
             rule(
                 cwsr && hqd(r::CNTL_STACK_SIZE) != hqd(r::WG_STATE_OFFSET),
-                format!("cntl_stack_size {:#x} wg_state_offset {:#x}", hqd(r::CNTL_STACK_SIZE), hqd(r::WG_STATE_OFFSET)),
+                format!(
+                    "cntl_stack_size {:#x} wg_state_offset {:#x}",
+                    hqd(r::CNTL_STACK_SIZE),
+                    hqd(r::WG_STATE_OFFSET)
+                ),
             );
         } else {
-            rule(control & f::PRIV_STATE == 0, format!("kernel queue with pq_control {control:#x}"));
+            rule(
+                control & f::PRIV_STATE == 0,
+                format!("kernel queue with pq_control {control:#x}"),
+            );
         }
         let aql = hqd(r::AQL_CONTROL) & 0x7FFF != 0;
-        rule(aql != (control >> 25 & 3 == 2), format!("aql_control {:#x}, pq_control {control:#x}", hqd(r::AQL_CONTROL)));
+        rule(
+            aql != (control >> 25 & 3 == 2),
+            format!(
+                "aql_control {:#x}, pq_control {control:#x}",
+                hqd(r::AQL_CONTROL)
+            ),
+        );
         if !wrong.is_empty() {
             let text = format!(
                 "MQD {:#x} (doorbell {:#x}, wptr {:#x}): {}",
@@ -117,7 +161,10 @@ impl Gpu {
         let aql = h.reg(r::AQL_CONTROL) & 0x7FFF != 0;
         let index = u64::from(h.reg(r::PQ_RPTR));
         // One probe first: a driver that freed an MQD too early is reported once, not five times.
-        if self.vm_probe(MEC, mqd, 2048, crate::vm::Access::Write).is_err() {
+        if self
+            .vm_probe(MEC, mqd, 2048, crate::vm::Access::Write)
+            .is_err()
+        {
             return;
         }
         let mut put = |dw: u64, words: &[u32]| {
@@ -136,7 +183,11 @@ impl Gpu {
     pub fn save_private(&mut self, mqd: u64, run: &Run) {
         let mut words = vec![0u32; 4 + 4 * MAX_FRAMES];
         if run.frames.len() > 1 || run.progress != 0 {
-            let head = [PRIVATE_MAGIC, run.frames.len().min(MAX_FRAMES) as u32, run.progress as u32];
+            let head = [
+                PRIVATE_MAGIC,
+                run.frames.len().min(MAX_FRAMES) as u32,
+                run.progress as u32,
+            ];
             for (d, s) in words.iter_mut().zip(head) {
                 *d = s;
             }
@@ -151,10 +202,15 @@ impl Gpu {
     /// Restores what [`Gpu::save_private`] saved.
     pub fn load_private(&mut self, mqd: u64, run: &mut Run) {
         let mut words = vec![0u32; 4 + 4 * MAX_FRAMES];
-        if self.vm_read_dwords(MEC, mqd + PRIVATE_DW * 4, &mut words).is_err() {
+        if self
+            .vm_read_dwords(MEC, mqd + PRIVATE_DW * 4, &mut words)
+            .is_err()
+        {
             return;
         }
-        let [magic, depth, progress, _] = words[..4] else { return };
+        let [magic, depth, progress, _] = words[..4] else {
+            return;
+        };
         let in_ib = !run.frames.is_empty();
         if magic != PRIVATE_MAGIC || depth as usize > MAX_FRAMES || in_ib != (depth > 0) {
             return;
@@ -164,7 +220,11 @@ impl Gpu {
             .chunks_exact(4)
             .skip(1)
             .take(depth as usize)
-            .map(|c| Frame { base: u64::from(c[0]) | u64::from(c[1]) << 32, size: c[2], pos: c[3] })
+            .map(|c| Frame {
+                base: u64::from(c[0]) | u64::from(c[1]) << 32,
+                size: c[2],
+                pos: c[3],
+            })
             .collect();
     }
 }

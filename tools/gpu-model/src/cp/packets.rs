@@ -38,28 +38,43 @@ pub fn compare(function: u32, value: u32, reference: u32) -> bool {
 
 impl Gpu {
     fn short(&mut self, slot: SlotId, run: &Run, p: &Packet, need: usize) -> Option<Outcome> {
-        (p.words.len() < need)
-            .then(|| self.bad_packet(slot, run, exception::UNSUPPORTED_PACKET, "packet is too short for its opcode"))
+        (p.words.len() < need).then(|| {
+            self.bad_packet(
+                slot,
+                run,
+                exception::UNSUPPORTED_PACKET,
+                "packet is too short for its opcode",
+            )
+        })
     }
 
     /// User queues reach SH registers (their own) and the user-config space only.
     fn may_write(run: &Run, register: u32) -> bool {
-        run.privileged || run.role != Role::User || (0x2C00..0x3000).contains(&register) || (0xC000..0xD000).contains(&register)
+        run.privileged
+            || run.role != Role::User
+            || (0x2C00..0x3000).contains(&register)
+            || (0xC000..0xD000).contains(&register)
     }
 
     fn write_register(&mut self, slot: SlotId, register: u32, value: u32) {
         match register {
             // SH registers belong to the queue that runs, not to the one GRBM_GFX_CNTL selects.
-            gc::COMPUTE_FIRST..=gc::COMPUTE_LAST => self.set_compute_reg(slot, register - gc::COMPUTE_FIRST, value),
+            gc::COMPUTE_FIRST..=gc::COMPUTE_LAST => {
+                self.set_compute_reg(slot, register - gc::COMPUTE_FIRST, value)
+            }
             _ => self.reg_write(register, value, Writer::Cp(slot)),
         }
     }
 
     fn read_register(&mut self, slot: SlotId, register: u32) -> u32 {
         match register {
-            gc::COMPUTE_FIRST..=gc::COMPUTE_LAST => {
-                self.cp.hqd(slot).sh.get((register - gc::COMPUTE_FIRST) as usize).copied().unwrap_or(0)
-            }
+            gc::COMPUTE_FIRST..=gc::COMPUTE_LAST => self
+                .cp
+                .hqd(slot)
+                .sh
+                .get((register - gc::COMPUTE_FIRST) as usize)
+                .copied()
+                .unwrap_or(0),
             _ => self.reg_read(register),
         }
     }
@@ -164,7 +179,11 @@ impl Gpu {
         } else {
             self.read_register(slot, p.dw(2) & 0x3_FFFF)
         };
-        if compare(function, value & mask, reference & if operation == 1 { mask } else { u32::MAX }) {
+        if compare(
+            function,
+            value & mask,
+            reference & if operation == 1 { mask } else { u32::MAX },
+        ) {
             Outcome::Done
         } else {
             Outcome::Wait
@@ -183,7 +202,11 @@ impl Gpu {
             0 => {
                 let reg = p.dw(2) & 0x3_FFFF;
                 let lo = u64::from(self.read_register(slot, reg));
-                if wide { lo | u64::from(self.read_register(slot, reg + 1)) << 32 } else { lo }
+                if wide {
+                    lo | u64::from(self.read_register(slot, reg + 1)) << 32
+                } else {
+                    lo
+                }
             }
             1 | 2 => {
                 let got = if wide {
@@ -231,15 +254,27 @@ impl Gpu {
         }
         let control = p.dw(1);
         let Some(atomic) = Atomic::decode(control & 0x7F) else {
-            return self.bad_packet(slot, run, exception::UNSUPPORTED_PACKET, "atomic operation not supported");
+            return self.bad_packet(
+                slot,
+                run,
+                exception::UNSUPPORTED_PACKET,
+                "atomic operation not supported",
+            );
         };
         let align = if atomic.wide { 7 } else { 3 };
         let (addr, src, cmp) = (p.qw(2) & !align, p.qw(4), p.qw(6));
-        match self.vm_atomic(run.client(), addr, atomic.wide, |old| atomic.apply(old, src, cmp)) {
+        match self.vm_atomic(run.client(), addr, atomic.wide, |old| {
+            atomic.apply(old, src, cmp)
+        }) {
             Ok(old) => {
                 // COMMAND 1 repeats until the comparison holds.
-                let again = control >> 8 & 0xF == 1 && old != if atomic.wide { cmp } else { cmp & 0xFFFF_FFFF };
-                if again { Outcome::Wait } else { Outcome::Done }
+                let again = control >> 8 & 0xF == 1
+                    && old != if atomic.wide { cmp } else { cmp & 0xFFFF_FFFF };
+                if again {
+                    Outcome::Wait
+                } else {
+                    Outcome::Done
+                }
             }
             Err(VmError::Retry) => Outcome::Wait,
             Err(VmError::Fault) => Outcome::Done,
@@ -270,18 +305,30 @@ impl Gpu {
                 *b = p.dw(2).to_le_bytes()[(run.progress as usize + i) % 4];
             }
         } else {
-            let at = if src_fixed { src } else { src.wrapping_add(run.progress) };
+            let at = if src_fixed {
+                src
+            } else {
+                src.wrapping_add(run.progress)
+            };
             if self.vm_read(c, at, &mut buf) == Err(VmError::Retry) {
                 return Outcome::Wait;
             }
         }
-        let at = if dst_fixed { dst } else { dst.wrapping_add(run.progress) };
+        let at = if dst_fixed {
+            dst
+        } else {
+            dst.wrapping_add(run.progress)
+        };
         if self.vm_write(c, at, &buf) == Err(VmError::Retry) {
             return Outcome::Wait;
         }
         self.log.stats.cp_dma_bytes += n;
         run.progress += n;
-        if run.progress >= total { Outcome::Done } else { Outcome::Yield }
+        if run.progress >= total {
+            Outcome::Done
+        } else {
+            Outcome::Yield
+        }
     }
 
     pub(super) fn cond_exec(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {
@@ -310,7 +357,13 @@ impl Gpu {
         Outcome::Done
     }
 
-    pub(super) fn set_registers(&mut self, slot: SlotId, run: &mut Run, p: &Packet, space: u32) -> Outcome {
+    pub(super) fn set_registers(
+        &mut self,
+        slot: SlotId,
+        run: &mut Run,
+        p: &Packet,
+        space: u32,
+    ) -> Outcome {
         if let Some(out) = self.short(slot, run, p, 3) {
             return out;
         }

@@ -87,7 +87,11 @@ impl Gpu {
     fn fetch(&mut self, run: &Run, skip: u64, out: &mut [u32]) -> Result<(), VmError> {
         let c = run.fetcher();
         if let Some(fr) = run.frames.last() {
-            return self.vm_read_dwords(c, fr.base.wrapping_add((u64::from(fr.pos) + skip) * 4), out);
+            return self.vm_read_dwords(
+                c,
+                fr.base.wrapping_add((u64::from(fr.pos) + skip) * 4),
+                out,
+            );
         }
         let start = run.rptr.wrapping_add(skip) & (run.len - 1);
         let first = (run.len - start).min(out.len() as u64) as usize;
@@ -117,7 +121,11 @@ impl Gpu {
         match e {
             VmError::Retry => Outcome::Wait,
             VmError::Fault => {
-                let bit = if run.frames.is_empty() { f::ERROR_PQ } else { f::ERROR_IB };
+                let bit = if run.frames.is_empty() {
+                    f::ERROR_PQ
+                } else {
+                    f::ERROR_IB
+                };
                 let h = self.cp.hqd_mut(slot);
                 h.set(r::ERROR, h.reg(r::ERROR) | bit);
                 Outcome::Halt("packet fetch faulted")
@@ -153,7 +161,13 @@ impl Gpu {
         }
         if !run.traced {
             let origin = self.origin_of(run);
-            self.log.packet(self.clock.now_ns(), run.ring(), origin, &words, len as usize);
+            self.log.packet(
+                self.clock.now_ns(),
+                run.ring(),
+                origin,
+                &words,
+                len as usize,
+            );
             run.traced = true;
             if kind == 3 && run.role != Role::User {
                 self.check_reserved(run, &words);
@@ -164,9 +178,18 @@ impl Gpu {
             return Outcome::Done;
         }
         if kind != 3 {
-            return self.bad_packet(slot, run, exception::UNSUPPORTED_PACKET, "packet is not of type 3");
+            return self.bad_packet(
+                slot,
+                run,
+                exception::UNSUPPORTED_PACKET,
+                "packet is not of type 3",
+            );
         }
-        let packet = Packet { op: opcode, words, len };
+        let packet = Packet {
+            op: opcode,
+            words,
+            len,
+        };
         let outcome = self.run_packet(slot, run, &packet);
         if outcome == Outcome::Done {
             Self::advance(run, len);
@@ -174,9 +197,21 @@ impl Gpu {
         outcome
     }
 
-    fn short_packet(&mut self, slot: SlotId, run: &Run, header: u32, len: u64, available: u64) -> Outcome {
+    fn short_packet(
+        &mut self,
+        slot: SlotId,
+        run: &Run,
+        header: u32,
+        len: u64,
+        available: u64,
+    ) -> Outcome {
         if !run.frames.is_empty() {
-            return self.bad_packet(slot, run, exception::UNSUPPORTED_PACKET, "packet runs beyond its indirect buffer");
+            return self.bad_packet(
+                slot,
+                run,
+                exception::UNSUPPORTED_PACKET,
+                "packet runs beyond its indirect buffer",
+            );
         }
         if run.role != Role::User {
             let text = format!("header {header:#010x} needs {len} dwords, WPTR allows {available}");
@@ -191,7 +226,12 @@ impl Gpu {
         let scheduler = matches!(p.op, op::SET_RESOURCES..=op::RUN_LIST | op::INVALIDATE_TLBS);
         if scheduler {
             if run.role == Role::User {
-                return self.bad_packet(slot, run, exception::UNSUPPORTED_PACKET, "scheduler packet on a user queue");
+                return self.bad_packet(
+                    slot,
+                    run,
+                    exception::UNSUPPORTED_PACKET,
+                    "scheduler packet on a user queue",
+                );
             }
             return self.scheduler_packet(slot, run, p);
         }
@@ -213,15 +253,30 @@ impl Gpu {
             op::ACQUIRE_MEM => Outcome::Done,
             op::DISPATCH_DIRECT | op::DISPATCH_INDIRECT => {
                 self.log.stats.dispatches += 1;
-                self.bad_packet(slot, run, exception::CODE, "kernel execution is not modelled")
+                self.bad_packet(
+                    slot,
+                    run,
+                    exception::CODE,
+                    "kernel execution is not modelled",
+                )
             }
-            _ => self.bad_packet(slot, run, exception::UNSUPPORTED_PACKET, "opcode not supported"),
+            _ => self.bad_packet(
+                slot,
+                run,
+                exception::UNSUPPORTED_PACKET,
+                "opcode not supported",
+            ),
         }
     }
 
     fn indirect_buffer(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {
         if p.words.len() < 4 {
-            return self.bad_packet(slot, run, exception::UNSUPPORTED_PACKET, "short INDIRECT_BUFFER");
+            return self.bad_packet(
+                slot,
+                run,
+                exception::UNSUPPORTED_PACKET,
+                "short INDIRECT_BUFFER",
+            );
         }
         let base = u64::from(p.dw(1) & !3) | u64::from(p.dw(2) & 0xFFFF) << 32;
         let size = p.dw(3) & 0xF_FFFF;
@@ -239,7 +294,12 @@ impl Gpu {
             return Outcome::Yield;
         }
         if run.frames.len() >= MAX_NESTING {
-            return self.bad_packet(slot, run, exception::UNSUPPORTED_PACKET, "indirect buffers nested too deep");
+            return self.bad_packet(
+                slot,
+                run,
+                exception::UNSUPPORTED_PACKET,
+                "indirect buffers nested too deep",
+            );
         }
         // The caller continues behind this packet.
         Self::advance(run, p.len);

@@ -96,12 +96,20 @@ const BUDGET: usize = 64;
 impl Run {
     /// How the queue's accesses appear to the VM.
     pub fn client(&self) -> Client {
-        Client { hub: HubId::Gfx, vmid: self.vmid, cid: CID_CPC }
+        Client {
+            hub: HubId::Gfx,
+            vmid: self.vmid,
+            cid: CID_CPC,
+        }
     }
 
     /// How the queue's fetches appear to the VM.
     pub fn fetcher(&self) -> Client {
-        Client { hub: HubId::Gfx, vmid: self.vmid, cid: CID_CPF }
+        Client {
+            hub: HubId::Gfx,
+            vmid: self.vmid,
+            cid: CID_CPF,
+        }
     }
 
     /// Units that are ready.
@@ -109,7 +117,11 @@ impl Run {
         let ahead = self.wptr.wrapping_sub(self.rptr);
         if self.aql {
             // An index that went back, or too far ahead, is no work.
-            if ahead > self.len { 0 } else { ahead }
+            if ahead > self.len {
+                0
+            } else {
+                ahead
+            }
         } else {
             ahead & (self.len - 1)
         }
@@ -139,15 +151,29 @@ impl Run {
 impl Gpu {
     /// Identity of a queue for the trace.
     pub fn origin_of(&self, run: &Run) -> Origin {
-        Origin { vmid: run.vmid, pasid: self.pasid_of(run.vmid, HubId::Gfx), doorbell: run.doorbell }
+        Origin {
+            vmid: run.vmid,
+            pasid: self.pasid_of(run.vmid, HubId::Gfx),
+            doorbell: run.doorbell,
+        }
     }
 
     /// Records a scheduling event of a slot.
     pub fn trace_sched(&mut self, slot: SlotId, name: &'static str, text: String) {
         let h = self.cp.hqd(slot);
         let vmid = (h.reg(r::VMID) & 0xF) as u8;
-        let origin = Origin { vmid, pasid: self.pasid_of(vmid, HubId::Gfx), doorbell: h.doorbell() };
-        self.log.event(self.clock.now_ns(), Ring::Sched, origin, name, format!("{slot}: {text}"));
+        let origin = Origin {
+            vmid,
+            pasid: self.pasid_of(vmid, HubId::Gfx),
+            doorbell: h.doorbell(),
+        };
+        self.log.event(
+            self.clock.now_ns(),
+            Ring::Sched,
+            origin,
+            name,
+            format!("{slot}: {text}"),
+        );
     }
 
     /// Connects the queue whose registers are loaded in a slot.  With `poll` the write pointer is read from memory
@@ -177,7 +203,11 @@ impl Gpu {
         let dwords = 1u64 << log2_dw;
         let len = if aql { dwords / 16 } else { dwords };
         // The PM4 read pointer register wraps; place it behind the write pointer.
-        let rptr = if aql { rptr } else { wptr.wrapping_sub(wptr.wrapping_sub(rptr) & (len - 1)) };
+        let rptr = if aql {
+            rptr
+        } else {
+            wptr.wrapping_sub(wptr.wrapping_sub(rptr) & (len - 1))
+        };
         let frames = self.saved_frames(slot);
         let run = Run {
             role,
@@ -207,7 +237,10 @@ impl Gpu {
         self.log.stats.queue_maps += 1;
         let connected = self.cp.iter().filter(|(_, h)| h.active()).count() as u64;
         self.log.stats.max_connected = self.log.stats.max_connected.max(connected);
-        let text = format!("{role:?} ring {base:#x} len {len} {} doorbell {doorbell:#x}", if aql { "aql" } else { "pm4" });
+        let text = format!(
+            "{role:?} ring {base:#x} len {len} {} doorbell {doorbell:#x}",
+            if aql { "aql" } else { "pm4" }
+        );
         self.trace_sched(slot, "CONNECT", text);
         self.kick();
     }
@@ -220,14 +253,22 @@ impl Gpu {
             return Vec::new();
         }
         h.set(r::IB_CONTROL, control & 0x7FF0_0000);
-        vec![Frame { base: h.pair(r::IB_BASE), size: control & 0xF_FFFF, pos }]
+        vec![Frame {
+            base: h.pair(r::IB_BASE),
+            size: control & 0xF_FFFF,
+            pos,
+        }]
     }
 
     /// Brings the pointer registers of an active slot up to date.
     pub fn sync_pointers(&mut self, slot: SlotId) {
         let h = self.cp.hqd_mut(slot);
         let Some(run) = &h.run else { return };
-        let rptr = if run.aql { run.rptr as u32 } else { (run.rptr & (run.len - 1)) as u32 };
+        let rptr = if run.aql {
+            run.rptr as u32
+        } else {
+            (run.rptr & (run.len - 1)) as u32
+        };
         let wptr = run.wptr;
         h.set(r::PQ_RPTR, rptr);
         h.set_pair(r::PQ_WPTR_LO, wptr);
@@ -265,7 +306,8 @@ impl Gpu {
         });
         let Some(slot) = hit else { return false };
         if self.regs.plain(gc::CP_PQ_STATUS) & 2 == 0 {
-            let text = format!("{slot}: doorbell {byte:#x} while CP_PQ_STATUS.DOORBELL_ENABLE is 0");
+            let text =
+                format!("{slot}: doorbell {byte:#x} while CP_PQ_STATUS.DOORBELL_ENABLE is 0");
             self.protocol_error("doorbell-enable", text);
             return true;
         }
@@ -273,7 +315,11 @@ impl Gpu {
         h.set(r::DOORBELL, h.reg(r::DOORBELL) | f::DOORBELL_HIT);
         let Some(run) = &mut h.run else { return true };
         let old = run.wptr;
-        let new = if wide { value } else { old & !0xFFFF_FFFF | value };
+        let new = if wide {
+            value
+        } else {
+            old & !0xFFFF_FFFF | value
+        };
         let new = if run.aql { new.wrapping_add(1) } else { new };
         if run.aql && new.wrapping_sub(old) > run.len {
             // A late doorbell of another producer; the index never goes back.
@@ -296,7 +342,13 @@ impl Gpu {
     /// Counts a mistake of a user program.
     pub fn user_error(&mut self, rule: &'static str, text: String) {
         self.log.stats.user_errors += 1;
-        self.log.event(self.clock.now_ns(), Ring::Device, Origin::default(), "USER_ERROR", format!("{rule}: {text}"));
+        self.log.event(
+            self.clock.now_ns(),
+            Ring::Device,
+            Origin::default(),
+            "USER_ERROR",
+            format!("{rule}: {text}"),
+        );
     }
 
     /// Gives every active queue a turn.
@@ -304,8 +356,12 @@ impl Gpu {
         let start = self.cp.next;
         self.cp.next = (start + 1) % super::slot::SLOTS;
         for i in 0..super::slot::SLOTS {
-            let Some(slot) = SlotId::from_index((start + i) % super::slot::SLOTS) else { continue };
-            let Some(run) = &mut self.cp.hqd_mut(slot).run else { continue };
+            let Some(slot) = SlotId::from_index((start + i) % super::slot::SLOTS) else {
+                continue;
+            };
+            let Some(run) = &mut self.cp.hqd_mut(slot).run else {
+                continue;
+            };
             if !run.has_work() {
                 continue;
             }
@@ -328,7 +384,9 @@ impl Gpu {
     }
 
     fn run_slot(&mut self, slot: SlotId, now: u64, wake: &mut Wake) {
-        let Some(mut run) = self.cp.hqd_mut(slot).run.take() else { return };
+        let Some(mut run) = self.cp.hqd_mut(slot).run.take() else {
+            return;
+        };
         let mut outcome = Outcome::Yield;
         for _ in 0..BUDGET {
             if run.report_due {
@@ -374,7 +432,11 @@ impl Gpu {
         }
         if run.frames.is_empty() && run.pending() == 0 {
             // Only the read pointer is left to be reported.
-            return if run.report_due { Outcome::Wait } else { Outcome::Done };
+            return if run.report_due {
+                Outcome::Wait
+            } else {
+                Outcome::Done
+            };
         }
         if run.aql && run.frames.is_empty() {
             self.aql_step(slot, run)
@@ -392,13 +454,17 @@ impl Gpu {
         };
         if run.fetch_rptr {
             if rptr_addr != 0 || run.vmid == 0 {
-                run.rptr = self.vm_read_u64(run.fetcher(), rptr_addr & !7).map_err(stop)?;
+                run.rptr = self
+                    .vm_read_u64(run.fetcher(), rptr_addr & !7)
+                    .map_err(stop)?;
             }
             run.fetch_rptr = false;
         }
         if run.poll_wptr {
             if wptr_addr & !7 != 0 || run.vmid == 0 {
-                let wptr = self.vm_read_u64(run.fetcher(), wptr_addr & !7).map_err(stop)?;
+                let wptr = self
+                    .vm_read_u64(run.fetcher(), wptr_addr & !7)
+                    .map_err(stop)?;
                 if !run.aql {
                     run.rptr = wptr.wrapping_sub(wptr.wrapping_sub(run.rptr) & (run.len - 1));
                 }

@@ -11,7 +11,8 @@ pub struct SlotId(u8);
 impl SlotId {
     /// A slot by its GRBM_GFX_CNTL fields; `None` if `me` is not a compute engine.
     pub fn new(me: u8, pipe: u8, queue: u8) -> Option<Self> {
-        (matches!(me, 1 | 2) && pipe < 4 && queue < 8).then(|| Self((me - 1) * 32 + pipe * 8 + queue))
+        (matches!(me, 1 | 2) && pipe < 4 && queue < 8)
+            .then(|| Self((me - 1) * 32 + pipe * 8 + queue))
     }
 
     /// A slot by its number, the bit in SET_RESOURCES' queue mask.
@@ -57,6 +58,12 @@ impl SlotId {
 
 impl std::fmt::Display for SlotId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "me{} pipe{} queue{}", self.me(), self.pipe(), self.queue())
+        write!(
+            f,
+            "me{} pipe{} queue{}",
+            self.me(),
+            self.pipe(),
+            self.queue()
+        )
     }
 }

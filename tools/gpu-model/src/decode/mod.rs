@@ -38,13 +38,20 @@ impl Decoded {
 
     /// Adds a field.
     pub fn field(&mut self, name: &str, value: u64) {
-        let v = if value < 1 << 53 { Value::from(value) } else { Value::from(format!("{value:#x}")) };
+        let v = if value < 1 << 53 {
+            Value::from(value)
+        } else {
+            Value::from(format!("{value:#x}"))
+        };
         self.fields.insert(name.to_string(), v);
     }
 
     /// A packet without fields.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), fields: Map::new() }
+        Self {
+            name: name.into(),
+            fields: Map::new(),
+        }
     }
 }
 
@@ -102,7 +109,13 @@ fn aql(raw: &[u32]) -> Decoded {
             d.field("kernarg", pair(raw, 10));
         }
         3 | 5 => {
-            for (n, i) in [("dep0", 2), ("dep1", 4), ("dep2", 6), ("dep3", 8), ("dep4", 10)] {
+            for (n, i) in [
+                ("dep0", 2),
+                ("dep1", 4),
+                ("dep2", 6),
+                ("dep3", 8),
+                ("dep4", 10),
+            ] {
                 d.field(n, pair(raw, i));
             }
         }

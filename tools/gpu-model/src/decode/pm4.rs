@@ -119,16 +119,41 @@ const QUERY_STATUS: &[Field] = &[
 ];
 
 const SPECS: &[Spec] = &[
-    Spec { op: op::NOP, name: "NOP", len: 0, fields: &[] },
-    Spec { op: 0x11, name: "SET_BASE", len: 0, fields: &[] },
-    Spec { op: 0x12, name: "CLEAR_STATE", len: 0, fields: &[] },
+    Spec {
+        op: op::NOP,
+        name: "NOP",
+        len: 0,
+        fields: &[],
+    },
+    Spec {
+        op: 0x11,
+        name: "SET_BASE",
+        len: 0,
+        fields: &[],
+    },
+    Spec {
+        op: 0x12,
+        name: "CLEAR_STATE",
+        len: 0,
+        fields: &[],
+    },
     Spec {
         op: op::DISPATCH_DIRECT,
         name: "DISPATCH_DIRECT",
         len: 5,
-        fields: &[d("dim_x", 1), d("dim_y", 2), d("dim_z", 3), d("initiator", 4)],
+        fields: &[
+            d("dim_x", 1),
+            d("dim_y", 2),
+            d("dim_z", 3),
+            d("initiator", 4),
+        ],
     },
-    Spec { op: op::DISPATCH_INDIRECT, name: "DISPATCH_INDIRECT", len: 0, fields: &[] },
+    Spec {
+        op: op::DISPATCH_INDIRECT,
+        name: "DISPATCH_INDIRECT",
+        len: 0,
+        fields: &[],
+    },
     Spec {
         op: op::ATOMIC_MEM,
         name: "ATOMIC_MEM",
@@ -223,7 +248,12 @@ const SPECS: &[Spec] = &[
         op: op::EVENT_WRITE,
         name: "EVENT_WRITE",
         len: 0,
-        fields: &[f("event_type", 1, 5, 0), f("event_index", 1, 11, 8), f("offload", 1, 31, 31), q("addr", 2, 0)],
+        fields: &[
+            f("event_type", 1, 5, 0),
+            f("event_index", 1, 11, 8),
+            f("offload", 1, 31, 31),
+            q("addr", 2, 0),
+        ],
     },
     Spec {
         op: op::RELEASE_MEM,
@@ -262,40 +292,104 @@ const SPECS: &[Spec] = &[
         op: op::ACQUIRE_MEM,
         name: "ACQUIRE_MEM",
         len: 7,
-        fields: &[d("coher_cntl", 1), q("size", 2, 0), q("base", 4, 0), f("poll_interval", 6, 15, 0)],
+        fields: &[
+            d("coher_cntl", 1),
+            q("size", 2, 0),
+            q("base", 4, 0),
+            f("poll_interval", 6, 15, 0),
+        ],
     },
-    Spec { op: op::SET_CONFIG_REG, name: "SET_CONFIG_REG", len: 0, fields: &[f("offset", 1, 15, 0), d("value0", 2)] },
-    Spec { op: op::SET_SH_REG, name: "SET_SH_REG", len: 0, fields: &[f("offset", 1, 15, 0), d("value0", 2)] },
-    Spec { op: op::SET_UCONFIG_REG, name: "SET_UCONFIG_REG", len: 0, fields: &[f("offset", 1, 15, 0), d("value0", 2)] },
+    Spec {
+        op: op::SET_CONFIG_REG,
+        name: "SET_CONFIG_REG",
+        len: 0,
+        fields: &[f("offset", 1, 15, 0), d("value0", 2)],
+    },
+    Spec {
+        op: op::SET_SH_REG,
+        name: "SET_SH_REG",
+        len: 0,
+        fields: &[f("offset", 1, 15, 0), d("value0", 2)],
+    },
+    Spec {
+        op: op::SET_UCONFIG_REG,
+        name: "SET_UCONFIG_REG",
+        len: 0,
+        fields: &[f("offset", 1, 15, 0), d("value0", 2)],
+    },
     Spec {
         op: op::INVALIDATE_TLBS,
         name: "INVALIDATE_TLBS",
         len: 2,
-        fields: &[f("dst_sel", 1, 3, 0), f("all_hub", 1, 4, 4), f("pasid", 1, 20, 5), f("flush_type", 1, 31, 29)],
+        fields: &[
+            f("dst_sel", 1, 3, 0),
+            f("all_hub", 1, 4, 4),
+            f("pasid", 1, 20, 5),
+            f("flush_type", 1, 31, 29),
+        ],
     },
-    Spec { op: op::SET_RESOURCES, name: "SET_RESOURCES", len: 8, fields: SET_RESOURCES },
-    Spec { op: op::MAP_QUEUES, name: "MAP_QUEUES", len: 7, fields: MAP_QUEUES },
-    Spec { op: op::UNMAP_QUEUES, name: "UNMAP_QUEUES", len: 6, fields: UNMAP_QUEUES },
-    Spec { op: op::QUERY_STATUS, name: "QUERY_STATUS", len: 7, fields: QUERY_STATUS },
-    Spec { op: op::RUN_LIST, name: "RUN_LIST", len: 4, fields: RUN_LIST },
+    Spec {
+        op: op::SET_RESOURCES,
+        name: "SET_RESOURCES",
+        len: 8,
+        fields: SET_RESOURCES,
+    },
+    Spec {
+        op: op::MAP_QUEUES,
+        name: "MAP_QUEUES",
+        len: 7,
+        fields: MAP_QUEUES,
+    },
+    Spec {
+        op: op::UNMAP_QUEUES,
+        name: "UNMAP_QUEUES",
+        len: 6,
+        fields: UNMAP_QUEUES,
+    },
+    Spec {
+        op: op::QUERY_STATUS,
+        name: "QUERY_STATUS",
+        len: 7,
+        fields: QUERY_STATUS,
+    },
+    Spec {
+        op: op::RUN_LIST,
+        name: "RUN_LIST",
+        len: 4,
+        fields: RUN_LIST,
+    },
 ];
 
 static MAP_PROCESS_SPECS: [Spec; 2] = [
-    Spec { op: op::MAP_PROCESS, name: "MAP_PROCESS", len: 16, fields: MAP_PROCESS_V9 },
-    Spec { op: op::MAP_PROCESS, name: "MAP_PROCESS", len: 21, fields: MAP_PROCESS_ALDEBARAN },
+    Spec {
+        op: op::MAP_PROCESS,
+        name: "MAP_PROCESS",
+        len: 16,
+        fields: MAP_PROCESS_V9,
+    },
+    Spec {
+        op: op::MAP_PROCESS,
+        name: "MAP_PROCESS",
+        len: 21,
+        fields: MAP_PROCESS_ALDEBARAN,
+    },
 ];
 
 /// The layout of an opcode on an ASIC.
 pub fn spec(asic: &Asic, opcode: u8) -> Option<&'static Spec> {
     if opcode == op::MAP_PROCESS {
-        return MAP_PROCESS_SPECS.iter().find(|s| s.len == asic.map_process_dw);
+        return MAP_PROCESS_SPECS
+            .iter()
+            .find(|s| s.len == asic.map_process_dw);
     }
     SPECS.iter().find(|s| s.op == opcode)
 }
 
 /// Decodes a packet.
 pub fn decode(asic: &Asic, raw: &[u32]) -> Decoded {
-    let Some(&header) = raw.first() else { return Decoded::named("EMPTY") };
+    let Some(&header) = raw.first() else {
+        return Decoded::named("EMPTY");
+    };
     match header >> 30 {
         3 => {}
         2 => return Decoded::named("TYPE2"),

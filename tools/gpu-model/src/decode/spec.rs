@@ -15,7 +15,13 @@ pub struct Field {
 
 /// A field inside one dword.
 pub const fn f(name: &'static str, dw: u8, hi: u8, lo: u8) -> Field {
-    Field { name, dw, hi, lo, wide: false }
+    Field {
+        name,
+        dw,
+        hi,
+        lo,
+        wide: false,
+    }
 }
 
 /// A whole dword.
@@ -25,7 +31,13 @@ pub const fn d(name: &'static str, dw: u8) -> Field {
 
 /// A 64-bit value whose low `lo` bits must be zero.
 pub const fn q(name: &'static str, dw: u8, lo: u8) -> Field {
-    Field { name, dw, hi: 63, lo, wide: true }
+    Field {
+        name,
+        dw,
+        hi: 63,
+        lo,
+        wide: true,
+    }
 }
 
 impl Field {

@@ -64,7 +64,11 @@ impl Gpu {
             return Err(self.refuse("map-queues", p, "num_queues is not 1".into()));
         }
         if control >> 4 & 3 != 1 {
-            return Err(self.refuse("map-queues", p, "a run list cannot name the slot (queue_sel)".into()));
+            return Err(self.refuse(
+                "map-queues",
+                p,
+                "a run list cannot name the slot (queue_sel)".into(),
+            ));
         }
         if mqd & 3 != 0 || wptr_addr & 7 != 0 {
             return Err(self.refuse("unaligned", p, "MQD or write pointer address".into()));
@@ -74,13 +78,22 @@ impl Gpu {
         let target = match engine {
             EngineSel::Compute => {
                 let slot = self.free_compute_slot().ok_or(NotMapped::NoSlot)?;
-                let e = Expect { mqd, doorbell, wptr_addr, user: true };
+                let e = Expect {
+                    mqd,
+                    doorbell,
+                    wptr_addr,
+                    user: true,
+                };
                 self.connect_compute(slot, Role::User, &e, vmid, true)?;
                 Target::Compute(slot)
             }
             EngineSel::Sdma(engine) => {
                 if engine >= self.sdma.len() {
-                    return Err(self.refuse("map-queues", p, format!("there is no SDMA engine {engine}")));
+                    return Err(self.refuse(
+                        "map-queues",
+                        p,
+                        format!("there is no SDMA engine {engine}"),
+                    ));
                 }
                 let rlc = self.free_rlc(engine).ok_or(NotMapped::NoSlot)?;
                 if !self.sdma_connect(engine, rlc, mqd, doorbell, wptr_addr, vmid) {
@@ -93,11 +106,24 @@ impl Gpu {
             }
         };
         let is_static = matches!(control >> 21 & 7, 2 | 3);
-        self.hws.mapped.push(Mapped { target, mqd, doorbell, pasid, vmid, is_static, by_kiq: false });
+        self.hws.mapped.push(Mapped {
+            target,
+            mqd,
+            doorbell,
+            pasid,
+            vmid,
+            is_static,
+            by_kiq: false,
+        });
         Ok(())
     }
 
-    fn check_doorbell(&mut self, p: &Packet, doorbell: u32, engine: EngineSel) -> Result<(), NotMapped> {
+    fn check_doorbell(
+        &mut self,
+        p: &Packet,
+        doorbell: u32,
+        engine: EngineSel,
+    ) -> Result<(), NotMapped> {
         let byte = u64::from(doorbell) * 4;
         if byte + 8 > BAR2_SIZE || byte % 8 != 0 {
             return Err(self.refuse("doorbell-range", p, format!("doorbell byte {byte:#x}")));
@@ -108,11 +134,16 @@ impl Gpu {
             _ => goes_to == DoorbellTarget::Cp,
         };
         if !fits {
-            let why = format!("doorbell byte {byte:#x} is routed to {goes_to:?}, not to {engine:?}");
+            let why =
+                format!("doorbell byte {byte:#x} is routed to {goes_to:?}, not to {engine:?}");
             return Err(self.refuse("doorbell-routing", p, why));
         }
         if self.hws.mapped.iter().any(|m| m.doorbell == doorbell) {
-            return Err(self.refuse("doorbell-duplicate", p, format!("doorbell byte {byte:#x} is already connected")));
+            return Err(self.refuse(
+                "doorbell-duplicate",
+                p,
+                format!("doorbell byte {byte:#x} is already connected"),
+            ));
         }
         Ok(())
     }
@@ -146,7 +177,10 @@ impl Gpu {
         let vm = h.reg(r::VMID) & !0xF | u32::from(vmid & 0xF);
         h.set(r::VMID, vm);
         let db = h.reg(r::DOORBELL) & !(f::DOORBELL_OFFSET | f::DOORBELL_HIT);
-        h.set(r::DOORBELL, db | e.doorbell << 2 & f::DOORBELL_OFFSET | f::DOORBELL_EN);
+        h.set(
+            r::DOORBELL,
+            db | e.doorbell << 2 & f::DOORBELL_OFFSET | f::DOORBELL_EN,
+        );
         h.set_pair(r::WPTR_POLL, e.wptr_addr);
         self.start_queue(slot, role, poll);
         if let Some(mut run) = self.cp.hqd_mut(slot).run.take() {

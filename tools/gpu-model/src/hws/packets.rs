@@ -21,7 +21,9 @@ impl Gpu {
     pub fn check_layout(&mut self, stream: &str, words: &[u32]) {
         let Some(&header) = words.first() else { return };
         let opcode = (header >> 8 & 0xFF) as u8;
-        let Some(spec) = decode::pm4::spec(self.asic, opcode) else { return };
+        let Some(spec) = decode::pm4::spec(self.asic, opcode) else {
+            return;
+        };
         let bits = spec.reserved(words);
         let wrong_len = spec.len != 0 && spec.len != words.len();
         if bits.is_empty() && !wrong_len {
@@ -29,10 +31,17 @@ impl Gpu {
         }
         let text = decode::pm4::decode(self.asic, words).text();
         for (dw, mask) in bits {
-            self.protocol_error("reserved-bits", format!("{stream}: dword {dw} bits {mask:#010x}: {text}"));
+            self.protocol_error(
+                "reserved-bits",
+                format!("{stream}: dword {dw} bits {mask:#010x}: {text}"),
+            );
         }
         if wrong_len {
-            let text = format!("{stream}: {} dwords instead of {}: {text}", words.len(), spec.len);
+            let text = format!(
+                "{stream}: {} dwords instead of {}: {text}",
+                words.len(),
+                spec.len
+            );
             self.protocol_error("packet-length", text);
         }
     }
@@ -40,7 +49,10 @@ impl Gpu {
     /// Reserved-bit check of packets on kernel queues.
     pub fn check_reserved(&mut self, run: &Run, words: &[u32]) {
         let opcode = words.first().map_or(0, |h| (h >> 8 & 0xFF) as u8);
-        if matches!(opcode, op::SET_RESOURCES..=op::RUN_LIST | op::INVALIDATE_TLBS) {
+        if matches!(
+            opcode,
+            op::SET_RESOURCES..=op::RUN_LIST | op::INVALIDATE_TLBS
+        ) {
             let name = if run.role == Role::Kiq { "KIQ" } else { "HIQ" };
             self.check_layout(name, words);
         }
@@ -96,7 +108,11 @@ impl Gpu {
         if self.hws.runlist.is_some() {
             wrong.push("a run list is active");
         }
-        if self.hws.hiq.is_some_and(|(s, _)| r.queue_mask >> s.index() & 1 != 0) {
+        if self
+            .hws
+            .hiq
+            .is_some_and(|(s, _)| r.queue_mask >> s.index() & 1 != 0)
+        {
             wrong.push("queue_mask contains the HIQ's own slot");
         }
         if !wrong.is_empty() {
@@ -135,7 +151,14 @@ impl Gpu {
             (control >> 16 & 3) as u8,
             (control >> 13 & 7) as u8,
         );
-        let (role, Some(slot)) = (if engine == EngineSel::Hiq { Role::Hiq } else { Role::User }, slot) else {
+        let (role, Some(slot)) = (
+            if engine == EngineSel::Hiq {
+                Role::Hiq
+            } else {
+                Role::User
+            },
+            slot,
+        ) else {
             return Outcome::Done;
         };
         let doorbell = (p.dw(2) & f::DOORBELL_OFFSET) >> 2;
@@ -147,7 +170,8 @@ impl Gpu {
             Some("num_queues is not 1")
         } else if self.cp.hqd(slot).active() {
             Some("the slot is in use")
-        } else if self.doorbell_target(u64::from(doorbell) * 4) != crate::device::DoorbellTarget::Cp {
+        } else if self.doorbell_target(u64::from(doorbell) * 4) != crate::device::DoorbellTarget::Cp
+        {
             Some("the doorbell is not routed to the CP")
         } else {
             None
@@ -157,7 +181,12 @@ impl Gpu {
             return Outcome::Done;
         }
         let (mqd, wptr_addr) = (p.qw(3), p.qw(5));
-        let e = Expect { mqd, doorbell, wptr_addr, user: false };
+        let e = Expect {
+            mqd,
+            doorbell,
+            wptr_addr,
+            user: false,
+        };
         let vmid = (control >> 8 & 0xF) as u8;
         if self.connect_compute(slot, role, &e, vmid, true).is_ok() {
             let m = Mapped {

@@ -14,7 +14,11 @@ impl Gpu {
     /// VMID of a process that holds one.
     pub fn vmid_of_pasid(&self, pasid: u16) -> Option<u8> {
         let hit = |p: &Option<Process>| p.is_some_and(|p| p.pasid == pasid);
-        self.hws.processes.iter().position(hit).and_then(|v| u8::try_from(v).ok())
+        self.hws
+            .processes
+            .iter()
+            .position(hit)
+            .and_then(|v| u8::try_from(v).ok())
     }
 
     /// A VMID for a process: its own if it has one, else the lowest free one of the pool.
@@ -22,7 +26,12 @@ impl Gpu {
         let mask = self.hws.resources.map_or(0, |r| r.vmid_mask);
         self.vmid_of_pasid(pasid).or_else(|| {
             (1..16u8).find(|&v| {
-                mask >> v & 1 != 0 && self.hws.processes.get(usize::from(v)).is_some_and(Option::is_none)
+                mask >> v & 1 != 0
+                    && self
+                        .hws
+                        .processes
+                        .get(usize::from(v))
+                        .is_some_and(Option::is_none)
             })
         })
     }
@@ -63,11 +72,19 @@ impl Gpu {
         }
         self.set_pasid_mapping(vmid, Some(pasid));
         if let Some(slot) = self.hws.processes.get_mut(usize::from(vmid)) {
-            *slot = Some(Process { pasid, retry_disable: config & RETRY_DISABLE != 0 });
+            *slot = Some(Process {
+                pasid,
+                retry_disable: config & RETRY_DISABLE != 0,
+            });
         }
-        let origin = Origin { vmid, pasid, doorbell: 0 };
+        let origin = Origin {
+            vmid,
+            pasid,
+            doorbell: 0,
+        };
         let text = format!("pasid {pasid:#x} takes vmid {vmid}, root {base:#x}");
-        self.log.event(self.clock.now_ns(), Ring::Sched, origin, "VMID_TAKE", text);
+        self.log
+            .event(self.clock.now_ns(), Ring::Sched, origin, "VMID_TAKE", text);
     }
 
     fn check_process(&mut self, pasid: u16, base: u64, p: &Packet) {
@@ -75,7 +92,10 @@ impl Gpu {
             self.protocol_error("map-process", format!("PASID 0, root {base:#x}"));
         }
         if base & 1 == 0 {
-            self.protocol_error("map-process", format!("pasid {pasid:#x}: root {base:#x} is not valid"));
+            self.protocol_error(
+                "map-process",
+                format!("pasid {pasid:#x}: root {base:#x} is not valid"),
+            );
             return;
         }
         let addr = base & crate::vm::walk::bits::PDE_ADDR;
@@ -89,7 +109,10 @@ impl Gpu {
             self.protocol_error("map-process", text);
         }
         if p.dw(10) != 0 {
-            self.protocol_error("reserved-bits", format!("MAP_PROCESS dword 10 is {:#x}", p.dw(10)));
+            self.protocol_error(
+                "reserved-bits",
+                format!("MAP_PROCESS dword 10 is {:#x}", p.dw(10)),
+            );
         }
     }
 
@@ -100,8 +123,10 @@ impl Gpu {
         self.regs.set_plain(base + athub::VMID_PASID + v, value);
         self.regs.set_plain(base + athub::VMID_PASID_MM + v, value);
         let lut = pasid.map_or(0, u32::from);
-        self.regs.set_plain(self.asic.osssys + ihreg::VMID_LUT + v, lut);
-        self.regs.set_plain(self.asic.osssys + ihreg::VMID_LUT_MM + v, lut);
+        self.regs
+            .set_plain(self.asic.osssys + ihreg::VMID_LUT + v, lut);
+        self.regs
+            .set_plain(self.asic.osssys + ihreg::VMID_LUT_MM + v, lut);
     }
 
     /// Takes back the VMIDs of processes that have no connected queue any more.
@@ -116,9 +141,14 @@ impl Gpu {
                 *slot = None;
             }
             self.set_pasid_mapping(vmid, None);
-            let origin = Origin { vmid, pasid: p.pasid, doorbell: 0 };
+            let origin = Origin {
+                vmid,
+                pasid: p.pasid,
+                doorbell: 0,
+            };
             let text = format!("pasid {:#x} gives back vmid {vmid}", p.pasid);
-            self.log.event(self.clock.now_ns(), Ring::Sched, origin, "VMID_FREE", text);
+            self.log
+                .event(self.clock.now_ns(), Ring::Sched, origin, "VMID_FREE", text);
         }
     }
 
@@ -131,7 +161,11 @@ impl Gpu {
                 vmids |= 1 << v;
             }
         }
-        let hubs: &[HubId] = if all_hubs { &[HubId::Gfx, HubId::Mm] } else { &[HubId::Gfx] };
+        let hubs: &[HubId] = if all_hubs {
+            &[HubId::Gfx, HubId::Mm]
+        } else {
+            &[HubId::Gfx]
+        };
         for &hub in hubs {
             self.hub_mut(hub).tlb.invalidate(vmids);
             self.note_invalidation(hub, vmids);

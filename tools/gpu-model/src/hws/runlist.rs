@@ -93,14 +93,20 @@ impl Gpu {
                 return Outcome::Done;
             }
         }
-        let Some(mut list) = self.hws.runlist.take() else { return Outcome::Done };
+        let Some(mut list) = self.hws.runlist.take() else {
+            return Outcome::Done;
+        };
         let end = self.walk(&mut list);
         if end != Walk::More {
             list.settled = true;
             list.window_start = self.clock.now_ns();
         }
         self.hws.runlist = Some(list);
-        if end == Walk::More { Outcome::Yield } else { Outcome::Done }
+        if end == Walk::More {
+            Outcome::Yield
+        } else {
+            Outcome::Done
+        }
     }
 
     fn start_runlist(&mut self, p: &Packet) -> bool {
@@ -116,7 +122,10 @@ impl Gpu {
             }
         };
         rule(control >> 23 & 1 == 0, "VALID is 0");
-        rule(control >> 20 & 1 != 0, "chained RUN_LIST outside a run list");
+        rule(
+            control >> 20 & 1 != 0,
+            "chained RUN_LIST outside a run list",
+        );
         rule(size == 0, "empty buffer");
         if self.hws.resources.is_none() {
             ok = false;
@@ -124,7 +133,10 @@ impl Gpu {
         }
         if self.hws.runlist.is_some() {
             ok = false;
-            self.protocol_error("run-list", format!("a run list is active and was not unmapped: {text}"));
+            self.protocol_error(
+                "run-list",
+                format!("a run list is active and was not unmapped: {text}"),
+            );
         }
         if !ok {
             return false;
@@ -133,7 +145,10 @@ impl Gpu {
         let mut list = Runlist::new(base, size, control >> 24 & 0xF, self.clock.now_ns());
         if size >= 4 {
             let mut tail = [0u32; 4];
-            if self.vm_read_dwords(MEC, base + u64::from(size - 4) * 4, &mut tail).is_err() {
+            if self
+                .vm_read_dwords(MEC, base + u64::from(size - 4) * 4, &mut tail)
+                .is_err()
+            {
                 return false;
             }
             let [header, _, _, flags] = tail;
@@ -151,19 +166,28 @@ impl Gpu {
         let [header] = header;
         let len = length(header);
         if len > u64::from(list.size - pos) {
-            let text = format!("packet {header:#010x} at dword {pos} runs beyond the buffer of {}", list.size);
+            let text = format!(
+                "packet {header:#010x} at dword {pos} runs beyond the buffer of {}",
+                list.size
+            );
             self.protocol_error("run-list", text);
             return None;
         }
         let mut words = vec![0; len as usize];
         self.vm_read_dwords(MEC, at, &mut words).ok()?;
-        Some(Packet { op: (header >> 8 & 0xFF) as u8, words, len })
+        Some(Packet {
+            op: (header >> 8 & 0xFF) as u8,
+            words,
+            len,
+        })
     }
 
     fn walk(&mut self, list: &mut Runlist) -> Walk {
         if let Some(at) = list.resume_process.take() {
             // The process whose queues did not all fit goes on in this window.
-            let Some(p) = self.runlist_packet(list, at) else { return self.abandon(list) };
+            let Some(p) = self.runlist_packet(list, at) else {
+                return self.abandon(list);
+            };
             if !self.enter_process(list, &p, at, true) {
                 return Walk::WindowFull;
             }
@@ -173,7 +197,9 @@ impl Gpu {
                 self.close_process(list);
                 return Walk::End;
             }
-            let Some(p) = self.runlist_packet(list, list.pos) else { return self.abandon(list) };
+            let Some(p) = self.runlist_packet(list, list.pos) else {
+                return self.abandon(list);
+            };
             let origin = Origin {
                 vmid: list.current.map_or(0, |c| c.vmid),
                 pasid: list.current.map_or(p.dw(1) as u16, |c| c.pasid),
@@ -189,19 +215,34 @@ impl Gpu {
                 op::MAP_QUEUES => self.runlist_map_queues(list, &p),
                 op::RUN_LIST => {
                     self.close_process(list);
-                    self.log.packet(self.clock.now_ns(), Ring::Runlist, origin, &p.words, p.words.len());
+                    self.log.packet(
+                        self.clock.now_ns(),
+                        Ring::Runlist,
+                        origin,
+                        &p.words,
+                        p.words.len(),
+                    );
                     return self.chain(list, &p);
                 }
                 _ => {
                     let text = decode::pm4::decode(self.asic, &p.words).text();
-                    self.protocol_error("run-list", format!("packet not allowed in a run list: {text}"));
+                    self.protocol_error(
+                        "run-list",
+                        format!("packet not allowed in a run list: {text}"),
+                    );
                     return self.abandon(list);
                 }
             };
             if let Some(end) = step {
                 return end;
             }
-            self.log.packet(self.clock.now_ns(), Ring::Runlist, origin, &p.words, p.words.len());
+            self.log.packet(
+                self.clock.now_ns(),
+                Ring::Runlist,
+                origin,
+                &p.words,
+                p.words.len(),
+            );
             self.check_layout("run list", &p.words);
             list.pos += p.len as u32;
         }
@@ -220,23 +261,40 @@ impl Gpu {
     fn enter_process(&mut self, list: &mut Runlist, p: &Packet, at: u32, again: bool) -> bool {
         let pasid = p.dw(1) as u16;
         if p.words.len() != self.asic.map_process_dw {
-            let text = format!("MAP_PROCESS of {} dwords, this ASIC takes {}", p.words.len(), self.asic.map_process_dw);
+            let text = format!(
+                "MAP_PROCESS of {} dwords, this ASIC takes {}",
+                p.words.len(),
+                self.asic.map_process_dw
+            );
             self.protocol_error("map-process", text);
         }
-        if !again {
-            if list.seen.contains(&pasid) {
-                self.protocol_error("map-process", format!("PASID {pasid:#x} appears twice in the run list"));
-            }
+        if !again && list.seen.contains(&pasid) {
+            self.protocol_error(
+                "map-process",
+                format!("PASID {pasid:#x} appears twice in the run list"),
+            );
         }
         let retry_disable = p.dw(5) & RETRY_DISABLE != 0;
         let mixed = self.hws.resources.is_some_and(|r| r.xnack_check)
-            && self.hws.processes.iter().flatten().any(|o| o.retry_disable != retry_disable);
+            && self
+                .hws
+                .processes
+                .iter()
+                .flatten()
+                .any(|o| o.retry_disable != retry_disable);
         let full = list.process_cnt != 0 && list.installed >= list.process_cnt;
         let vmid = self.pick_vmid(pasid).filter(|_| !mixed && !full);
         let Some(vmid) = vmid else {
             if !list.over_subscribed {
-                let why = if mixed { "mixes retry modes" } else { "has more processes than VMIDs or process_cnt" };
-                self.protocol_error("run-list", format!("the list {why} but is not chained (PASID {pasid:#x})"));
+                let why = if mixed {
+                    "mixes retry modes"
+                } else {
+                    "has more processes than VMIDs or process_cnt"
+                };
+                self.protocol_error(
+                    "run-list",
+                    format!("the list {why} but is not chained (PASID {pasid:#x})"),
+                );
                 self.abandon(list);
             }
             return false;
@@ -247,14 +305,23 @@ impl Gpu {
         }
         list.installed += 1;
         list.quantum_ns = u64::from(p.dw(1) >> 25).max(1) * QUANTUM_UNIT_NS;
-        list.current = Some(Current { pasid, vmid, at, announced: p.dw(13) >> 22, found: 0 });
+        list.current = Some(Current {
+            pasid,
+            vmid,
+            at,
+            announced: p.dw(13) >> 22,
+            found: 0,
+        });
         true
     }
 
     fn close_process(&mut self, list: &mut Runlist) {
         if let Some(c) = list.current.take() {
             if c.announced != 0 && c.found > c.announced {
-                let text = format!("PASID {:#x}: {} MAP_QUEUES, num_queues {}", c.pasid, c.found, c.announced);
+                let text = format!(
+                    "PASID {:#x}: {} MAP_QUEUES, num_queues {}",
+                    c.pasid, c.found, c.announced
+                );
                 self.protocol_error("map-process", text);
             }
         }
@@ -279,7 +346,10 @@ impl Gpu {
                     Some(Walk::WindowFull)
                 } else {
                     let text = decode::pm4::decode(self.asic, &p.words).text();
-                    self.protocol_error("run-list", format!("no slot is left and the list is not chained: {text}"));
+                    self.protocol_error(
+                        "run-list",
+                        format!("no slot is left and the list is not chained: {text}"),
+                    );
                     Some(self.abandon(list))
                 }
             }
@@ -290,7 +360,10 @@ impl Gpu {
         let control = p.dw(3);
         if control >> 20 & 1 == 0 || control >> 23 & 1 == 0 {
             let text = decode::pm4::decode(self.asic, &p.words).text();
-            self.protocol_error("run-list", format!("RUN_LIST inside a run list must be valid and chained: {text}"));
+            self.protocol_error(
+                "run-list",
+                format!("RUN_LIST inside a run list must be valid and chained: {text}"),
+            );
             return self.abandon(list);
         }
         list.base = p.qw(1) & !3;
@@ -313,15 +386,30 @@ impl Gpu {
 
     /// Time-slicing of an over-subscribed list.
     pub fn hws_tick(&mut self, now: u64, wake: &mut Wake) {
-        let Some(list) = &self.hws.runlist else { return };
-        if !list.over_subscribed || !list.settled || self.inject.hws_hung() || self.hws.unmap.is_some() {
+        let Some(list) = &self.hws.runlist else {
+            return;
+        };
+        if !list.over_subscribed
+            || !list.settled
+            || self.inject.hws_hung()
+            || self.hws.unmap.is_some()
+        {
             return;
         }
-        let busy = self.hws.mapped.iter().any(|m| !m.is_static && !m.by_kiq && self.is_busy(m));
+        let busy = self
+            .hws
+            .mapped
+            .iter()
+            .any(|m| !m.is_static && !m.by_kiq && self.is_busy(m));
         let due = if busy {
             list.window_start + list.quantum_ns
         } else {
-            list.window_start + if list.work_seen { IDLE_NS } else { IDLE_PASS_NS }
+            list.window_start
+                + if list.work_seen {
+                    IDLE_NS
+                } else {
+                    IDLE_PASS_NS
+                }
         };
         if now < due {
             wake.at(due);
@@ -337,7 +425,9 @@ impl Gpu {
     }
 
     fn rotate(&mut self, now: u64) {
-        let Some(mut list) = self.hws.runlist.take() else { return };
+        let Some(mut list) = self.hws.runlist.take() else {
+            return;
+        };
         self.log.stats.rotations += 1;
         let leaving: Vec<Mapped> = self
             .hws
@@ -358,7 +448,11 @@ impl Gpu {
         }
         while self.walk(&mut list) == Walk::More {}
         list.window_start = now;
-        let busy = self.hws.mapped.iter().any(|m| !m.is_static && !m.by_kiq && self.is_busy(m));
+        let busy = self
+            .hws
+            .mapped
+            .iter()
+            .any(|m| !m.is_static && !m.by_kiq && self.is_busy(m));
         list.work_seen = busy;
         self.hws.runlist = Some(list);
     }

@@ -16,8 +16,9 @@ const DEFAULT_LATENCY_NS: u64 = 1_000_000_000;
 impl Gpu {
     fn unmap_targets(&self, p: &Packet, role: Role) -> Vec<Mapped> {
         let control = p.dw(1);
-        let doorbells: Vec<u32> =
-            (0..(control >> 29) as usize).map(|i| (p.dw(2 + i) & 0x0FFF_FFFC) >> 2).collect();
+        let doorbells: Vec<u32> = (0..(control >> 29) as usize)
+            .map(|i| (p.dw(2 + i) & 0x0FFF_FFFC) >> 2)
+            .collect();
         let engine = engine_sel(control);
         let selected = |m: &&Mapped| {
             if m.by_kiq != (role == Role::Kiq) {
@@ -45,12 +46,20 @@ impl Gpu {
         let now = self.clock.now_ns();
         let targets = self.unmap_targets(p, run.role);
         let reset = p.dw(1) & 3 == 1;
-        let mut pending = if run.role == Role::Hiq { self.hws.unmap.take() } else { None };
+        let mut pending = if run.role == Role::Hiq {
+            self.hws.unmap.take()
+        } else {
+            None
+        };
         if run.progress == 0 {
             run.progress = 1;
             self.check_unmap(run.role, p);
             let limit = self.hws.resources.map_or(0, |r| r.unmap_latency_ns);
-            let limit = if limit == 0 { DEFAULT_LATENCY_NS } else { limit };
+            let limit = if limit == 0 {
+                DEFAULT_LATENCY_NS
+            } else {
+                limit
+            };
             let mut refused = Vec::new();
             let mut wait = 0;
             for m in targets.iter().filter(|_| !reset) {
@@ -62,9 +71,14 @@ impl Gpu {
                     wait = wait.max(delay);
                 }
             }
-            pending = Some(PendingUnmap { deadline: now + wait, refused });
+            pending = Some(PendingUnmap {
+                deadline: now + wait,
+                refused,
+            });
         }
-        let Some(pending) = pending else { return Outcome::Done };
+        let Some(pending) = pending else {
+            return Outcome::Done;
+        };
         if now < pending.deadline && run.role == Role::Hiq {
             self.hws.unmap = Some(pending);
             return Outcome::Wait;
@@ -103,7 +117,11 @@ impl Gpu {
         if let Some((slot, mqd)) = self.hws.hiq {
             // A failing write has been reported.
             let _ = self.vm_write_dwords(MEC, mqd + REFUSED_DW * 4, &[doorbell]);
-            self.trace_sched(slot, "PREEMPT_FAILED", format!("queue with doorbell {doorbell:#x} did not stop"));
+            self.trace_sched(
+                slot,
+                "PREEMPT_FAILED",
+                format!("queue with doorbell {doorbell:#x} did not stop"),
+            );
         }
     }
 
@@ -122,14 +140,20 @@ impl Gpu {
             Target::Sdma(engine, rlc) => self.sdma_disconnect(engine, rlc, m.mqd),
         }
         self.hws.mapped.retain(|x| x.target != m.target);
-        if self.hws.hiq.is_some_and(|(s, _)| m.target == Target::Compute(s)) {
+        if self
+            .hws
+            .hiq
+            .is_some_and(|(s, _)| m.target == Target::Compute(s))
+        {
             self.hws.hiq = None;
         }
     }
 
     /// A slot was reset by register: the scheduler forgets the queue.
     pub fn hws_slot_was_reset(&mut self, slot: SlotId) {
-        self.hws.mapped.retain(|m| m.target != Target::Compute(slot));
+        self.hws
+            .mapped
+            .retain(|m| m.target != Target::Compute(slot));
         if self.hws.hiq.is_some_and(|(s, _)| s == slot) {
             self.hws.hiq = None;
         }

@@ -89,7 +89,10 @@ pub struct Ih {
 
 impl Default for Ih {
     fn default() -> Self {
-        Self { armed: true, last_tick: 0 }
+        Self {
+            armed: true,
+            last_tick: 0,
+        }
     }
 }
 
@@ -116,13 +119,19 @@ impl Gpu {
 
     /// The PASID that the IH's lookup table gives a VMID.
     pub fn pasid_of(&self, vmid: u8, hub: HubId) -> u16 {
-        let table = if hub == HubId::Mm { reg::VMID_LUT_MM } else { reg::VMID_LUT };
-        self.regs.plain(self.asic.osssys + table + u32::from(vmid & 0xF)) as u16
+        let table = if hub == HubId::Mm {
+            reg::VMID_LUT_MM
+        } else {
+            reg::VMID_LUT
+        };
+        self.regs
+            .plain(self.asic.osssys + table + u32::from(vmid & 0xF)) as u16
     }
 
     /// Ring size in bytes.
     fn ih_size(&self, ring: usize) -> u32 {
-        4u32.checked_shl(self.ih_reg(ring, reg::CNTL) >> 1 & 0x1F).unwrap_or(0)
+        4u32.checked_shl(self.ih_reg(ring, reg::CNTL) >> 1 & 0x1F)
+            .unwrap_or(0)
     }
 
     /// Writes to a ring's memory, in the address space that MC_SPACE selects.
@@ -130,13 +139,20 @@ impl Gpu {
         let space = self.ih_reg(ring, reg::CNTL) >> 28 & 7;
         let ok = match space {
             4 => {
-                let c = Client { hub: HubId::Mm, vmid: 0, cid: 0 };
+                let c = Client {
+                    hub: HubId::Mm,
+                    vmid: 0,
+                    cid: 0,
+                };
                 self.vm_write(c, addr, bytes).is_ok()
             }
             _ => self.mem.write(Phys::Bus(addr), bytes).is_ok(),
         };
         if !ok {
-            let text = format!("IH ring {ring} writes {} bytes to {addr:#x} (MC_SPACE {space}), no memory", bytes.len());
+            let text = format!(
+                "IH ring {ring} writes {} bytes to {addr:#x} (MC_SPACE {space}), no memory",
+                bytes.len()
+            );
             self.protocol_error("ih-nowhere", text);
         }
     }
@@ -146,9 +162,19 @@ impl Gpu {
         let now = self.clock.now_ns();
         let hub = if iv.mm { HubId::Mm } else { HubId::Gfx };
         let pasid = self.pasid_of(iv.vmid, hub);
-        let origin = Origin { vmid: iv.vmid, pasid, doorbell: 0 };
+        let origin = Origin {
+            vmid: iv.vmid,
+            pasid,
+            doorbell: 0,
+        };
         if self.inject.take_interrupt() {
-            self.log.event(now, Ring::Ih, origin, "DROPPED", "interrupt dropped on request".into());
+            self.log.event(
+                now,
+                Ring::Ih,
+                origin,
+                "DROPPED",
+                "interrupt dropped on request".into(),
+            );
             return;
         }
         let rb = self.ih_reg(ring, reg::CNTL);
@@ -208,7 +234,15 @@ impl Gpu {
         } else {
             // Only ring 0 interrupts; the others announce themselves there.
             let ring_id = u8::try_from(ring).unwrap_or(0);
-            self.ih_post(0, Iv { client: client::IH, source: 0, ring_id, ..Iv::default() });
+            self.ih_post(
+                0,
+                Iv {
+                    client: client::IH,
+                    source: 0,
+                    ring_id,
+                    ..Iv::default()
+                },
+            );
         }
     }
 
@@ -249,10 +283,15 @@ impl Gpu {
             let wptr = wptr_reg & OFFSET_MASK & mask;
             let old = self.ih_reg(ring, reg::RPTR) & OFFSET_MASK & mask;
             if v % IV_BYTES != 0 || v > mask {
-                let text = format!("IH ring {ring}: RPTR {v:#x} is not an entry of a ring of {size:#x} bytes");
+                let text = format!(
+                    "IH ring {ring}: RPTR {v:#x} is not an entry of a ring of {size:#x} bytes"
+                );
                 self.protocol_error("ih-rptr", text);
-            } else if wptr_reg & OVERFLOW == 0 && v.wrapping_sub(old) & mask > wptr.wrapping_sub(old) & mask {
-                let text = format!("IH ring {ring}: RPTR {v:#x} beyond WPTR {wptr:#x} (was {old:#x})");
+            } else if wptr_reg & OVERFLOW == 0
+                && v.wrapping_sub(old) & mask > wptr.wrapping_sub(old) & mask
+            {
+                let text =
+                    format!("IH ring {ring}: RPTR {v:#x} beyond WPTR {wptr:#x} (was {old:#x})");
                 self.protocol_error("ih-rptr", text);
             }
         }
@@ -268,7 +307,10 @@ impl Gpu {
     /// The driver releases a retry CAM entry.
     pub fn ih_release_cam(&mut self, index: u32) {
         if !self.cam.release(index) {
-            self.protocol_error("cam-release", format!("retry CAM entry {index} released but not in use"));
+            self.protocol_error(
+                "cam-release",
+                format!("retry CAM entry {index} released but not in use"),
+            );
         }
         self.kick();
     }
@@ -292,7 +334,10 @@ impl Gpu {
     /// Reset of the block.
     pub fn ih_reset(&mut self) {
         let last_tick = self.ih.last_tick;
-        self.ih = Ih { last_tick, ..Ih::default() };
+        self.ih = Ih {
+            last_tick,
+            ..Ih::default()
+        };
         self.cam = Default::default();
     }
 }

@@ -19,7 +19,7 @@ pub enum Phys {
 
 impl Phys {
     /// The place `n` bytes further on.
-    pub fn add(self, n: u64) -> Phys {
+    pub fn offset(self, n: u64) -> Phys {
         match self {
             Phys::Vram(o) => Phys::Vram(o.wrapping_add(n)),
             Phys::Bus(a) => Phys::Bus(a.wrapping_add(n)),
@@ -57,7 +57,11 @@ impl Memory {
     /// The mmap failed.
     pub fn new(vram: File, size: u64) -> anyhow::Result<Self> {
         let len = usize::try_from(size)?;
-        Ok(Self { vram: MmapRegion::from_file(FileOffset::new(vram, 0), len)?, vram_size: size, dma: BTreeMap::new() })
+        Ok(Self {
+            vram: MmapRegion::from_file(FileOffset::new(vram, 0), len)?,
+            vram_size: size,
+            dma: BTreeMap::new(),
+        })
     }
 
     /// Bytes of VRAM.
@@ -69,13 +73,26 @@ impl Memory {
     ///
     /// # Errors
     /// Overlap, overflow, too many mappings or a failing mmap.
-    pub fn dma_map(&mut self, address: u64, size: u64, file: Option<(File, u64)>, writable: bool) -> anyhow::Result<()> {
+    pub fn dma_map(
+        &mut self,
+        address: u64,
+        size: u64,
+        file: Option<(File, u64)>,
+        writable: bool,
+    ) -> anyhow::Result<()> {
         let end = address.checked_add(size).filter(|_| size > 0);
-        let Some(end) = end else { anyhow::bail!("DMA mapping of {size:#x} bytes at {address:#x} wraps") };
+        let Some(end) = end else {
+            anyhow::bail!("DMA mapping of {size:#x} bytes at {address:#x} wraps")
+        };
         if self.dma.len() >= MAX_MAPPINGS {
             anyhow::bail!("too many DMA mappings");
         }
-        if self.dma.range(..end).next_back().is_some_and(|(&a, m)| a + m.size > address) {
+        if self
+            .dma
+            .range(..end)
+            .next_back()
+            .is_some_and(|(&a, m)| a + m.size > address)
+        {
             anyhow::bail!("DMA mapping {address:#x}..{end:#x} overlaps another");
         }
         let region = match file {
@@ -83,19 +100,35 @@ impl Memory {
                 let prot = libc_prot(writable);
                 let flags = MAP_SHARED_NORESERVE;
                 let len = usize::try_from(size)?;
-                Some(MmapRegion::build(Some(FileOffset::new(file, offset)), len, prot, flags)?)
+                Some(MmapRegion::build(
+                    Some(FileOffset::new(file, offset)),
+                    len,
+                    prot,
+                    flags,
+                )?)
             }
             None => None,
         };
-        self.dma.insert(address, Mapping { size, writable, region });
+        self.dma.insert(
+            address,
+            Mapping {
+                size,
+                writable,
+                region,
+            },
+        );
         Ok(())
     }
 
     /// Takes away every mapping that lies inside the range; returns how many there were.
     pub fn dma_unmap(&mut self, address: u64, size: u64) -> usize {
         let end = address.saturating_add(size);
-        let gone: Vec<u64> =
-            self.dma.range(address..end).filter(|(&a, m)| a + m.size <= end).map(|(&a, _)| a).collect();
+        let gone: Vec<u64> = self
+            .dma
+            .range(address..end)
+            .filter(|(&a, m)| a + m.size <= end)
+            .map(|(&a, _)| a)
+            .collect();
         for a in &gone {
             self.dma.remove(a);
         }
@@ -145,9 +178,12 @@ impl Memory {
             let (region, off, left) = self.locate(at, false)?;
             let n = buf.len().min(left);
             let (now, rest) = buf.split_at_mut(n);
-            region.as_volatile_slice().read_slice(now, off).map_err(|_| NoMemory(at))?;
+            region
+                .as_volatile_slice()
+                .read_slice(now, off)
+                .map_err(|_| NoMemory(at))?;
             buf = rest;
-            at = at.add(n as u64);
+            at = at.offset(n as u64);
         }
         Ok(())
     }
@@ -163,13 +199,17 @@ impl Memory {
             let (now, rest) = buf.split_at(n);
             let slice = region.as_volatile_slice();
             let done = match (<[u8; 4]>::try_from(now), <[u8; 8]>::try_from(now)) {
-                (Ok(w), _) if off % 4 == 0 => slice.store(u32::from_le_bytes(w), off, Ordering::Release),
-                (_, Ok(q)) if off % 8 == 0 => slice.store(u64::from_le_bytes(q), off, Ordering::Release),
+                (Ok(w), _) if off % 4 == 0 => {
+                    slice.store(u32::from_le_bytes(w), off, Ordering::Release)
+                }
+                (_, Ok(q)) if off % 8 == 0 => {
+                    slice.store(u64::from_le_bytes(q), off, Ordering::Release)
+                }
                 _ => slice.write_slice(now, off),
             };
             done.map_err(|_| NoMemory(at))?;
             buf = rest;
-            at = at.add(n as u64);
+            at = at.offset(n as u64);
         }
         Ok(())
     }
@@ -180,7 +220,10 @@ impl Memory {
     /// The place does not exist or is not 4-byte aligned.
     pub fn read_u32(&self, at: Phys) -> Result<u32, NoMemory> {
         let (region, off, _) = self.locate(at, false)?;
-        region.as_volatile_slice().load(off, Ordering::Acquire).map_err(|_| NoMemory(at))
+        region
+            .as_volatile_slice()
+            .load(off, Ordering::Acquire)
+            .map_err(|_| NoMemory(at))
     }
 
     /// Reads a 64-bit word (acquire).
@@ -189,7 +232,10 @@ impl Memory {
     /// The place does not exist or is not 8-byte aligned.
     pub fn read_u64(&self, at: Phys) -> Result<u64, NoMemory> {
         let (region, off, _) = self.locate(at, false)?;
-        region.as_volatile_slice().load(off, Ordering::Acquire).map_err(|_| NoMemory(at))
+        region
+            .as_volatile_slice()
+            .load(off, Ordering::Acquire)
+            .map_err(|_| NoMemory(at))
     }
 
     /// Replaces a 32-bit word by `f` of it, atomically; returns the old value.
@@ -200,7 +246,9 @@ impl Memory {
         let (region, off, _) = self.locate(at, true)?;
         let slice = region.as_volatile_slice();
         let cell: &AtomicU32 = slice.get_atomic_ref(off).map_err(|_| NoMemory(at))?;
-        Ok(cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| Some(f(v))).unwrap_or_else(|v| v))
+        Ok(cell
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| Some(f(v)))
+            .unwrap_or_else(|v| v))
     }
 
     /// Replaces a 64-bit word by `f` of it, atomically; returns the old value.
@@ -211,7 +259,9 @@ impl Memory {
         let (region, off, _) = self.locate(at, true)?;
         let slice = region.as_volatile_slice();
         let cell: &AtomicU64 = slice.get_atomic_ref(off).map_err(|_| NoMemory(at))?;
-        Ok(cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| Some(f(v))).unwrap_or_else(|v| v))
+        Ok(cell
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| Some(f(v)))
+            .unwrap_or_else(|v| v))
     }
 }
 

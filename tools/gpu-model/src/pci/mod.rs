@@ -24,7 +24,10 @@ pub struct ConfigSpace {
 impl ConfigSpace {
     /// The space of an ASIC with this much VRAM.
     pub fn new(asic: &Asic, vram_size: u64) -> Self {
-        let mut c = Self { bytes: vec![0; CONFIG_SIZE], writable: vec![0; CONFIG_SIZE] };
+        let mut c = Self {
+            bytes: vec![0; CONFIG_SIZE],
+            writable: vec![0; CONFIG_SIZE],
+        };
         c.put16(0x00, 0x1002);
         c.put16(0x02, asic.device_id);
         // Command: memory space, bus master, parity, SERR, INTx disable.
@@ -145,7 +148,9 @@ impl ConfigSpace {
     /// Writes the writable bits of bytes.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (i, &d) in data.iter().enumerate() {
-            let Some(at) = usize::try_from(offset).ok().and_then(|o| o.checked_add(i)) else { return };
+            let Some(at) = usize::try_from(offset).ok().and_then(|o| o.checked_add(i)) else {
+                return;
+            };
             let mask = self.writable.get(at).copied().unwrap_or(0);
             if let Some(b) = self.bytes.get_mut(at) {
                 *b = *b & !mask | d & mask;

@@ -39,7 +39,9 @@ impl Gpu {
         Some(match r {
             gc::SH_MEM_BASES => sh_mem::BASES,
             gc::SH_MEM_CONFIG => sh_mem::CONFIG,
-            gc::SQ_SHADER_TBA_LO..=gc::SQ_SHADER_TMA_HI => sh_mem::TBA_LO + (r - gc::SQ_SHADER_TBA_LO) as usize,
+            gc::SQ_SHADER_TBA_LO..=gc::SQ_SHADER_TMA_HI => {
+                sh_mem::TBA_LO + (r - gc::SQ_SHADER_TBA_LO) as usize
+            }
             gc::SPI_GDBG_PER_VMID_CNTL if self.asic.gdbg_per_vmid => sh_mem::GDBG,
             _ => return None,
         })
@@ -66,7 +68,10 @@ impl Gpu {
         if u64::from(r) * 4 < BAR5_SIZE && self.asic.decodes(byte) {
             return false;
         }
-        self.protocol_error("mmio-hole", format!("{what} of register byte {byte:#x}: no block there"));
+        self.protocol_error(
+            "mmio-hole",
+            format!("{what} of register byte {byte:#x}: no block there"),
+        );
         true
     }
 
@@ -77,7 +82,11 @@ impl Gpu {
         }
         if let Some((hub, is_vm, o)) = self.hub_register(r) {
             let hub = self.hub_mut(hub);
-            return if is_vm { hub.read_vm(o) } else { hub.read_mc(o) };
+            return if is_vm {
+                hub.read_vm(o)
+            } else {
+                hub.read_mc(o)
+            };
         }
         if let Some((engine, o)) = self.sdma_register(r) {
             return self.sdma_reg_read(engine, o);
@@ -88,7 +97,9 @@ impl Gpu {
         match r {
             gc::HQD_FIRST..=gc::HQD_LAST => self.hqd_reg_read(r - gc::HQD_FIRST),
             gc::COMPUTE_FIRST..=gc::COMPUTE_LAST => self.compute_reg_read(r - gc::COMPUTE_FIRST),
-            gc::CPC_INT_CNTL => self.selected_slot().map_or(0, |s| self.regs.int_cntl(s.pipe_index())),
+            gc::CPC_INT_CNTL => self
+                .selected_slot()
+                .map_or(0, |s| self.regs.int_cntl(s.pipe_index())),
             gc::CP_ME1_PIPE0_INT_CNTL..=gc::CP_ME2_PIPE3_INT_CNTL => {
                 self.regs.int_cntl((r - gc::CP_ME1_PIPE0_INT_CNTL) as usize)
             }
@@ -127,16 +138,22 @@ impl Gpu {
         }
         match r {
             gc::HQD_FIRST..=gc::HQD_LAST => self.hqd_reg_write(r - gc::HQD_FIRST, v),
-            gc::COMPUTE_FIRST..=gc::COMPUTE_LAST => self.compute_reg_write(r - gc::COMPUTE_FIRST, v),
+            gc::COMPUTE_FIRST..=gc::COMPUTE_LAST => {
+                self.compute_reg_write(r - gc::COMPUTE_FIRST, v)
+            }
             gc::CPC_INT_CNTL => {
                 if let Some(s) = self.selected_slot() {
                     self.regs.set_int_cntl(s.pipe_index(), v);
                 } else {
-                    self.protocol_error("bank", format!("CPC_INT_CNTL = {v:#x} with no MEC selected"));
+                    self.protocol_error(
+                        "bank",
+                        format!("CPC_INT_CNTL = {v:#x} with no MEC selected"),
+                    );
                 }
             }
             gc::CP_ME1_PIPE0_INT_CNTL..=gc::CP_ME2_PIPE3_INT_CNTL => {
-                self.regs.set_int_cntl((r - gc::CP_ME1_PIPE0_INT_CNTL) as usize, v);
+                self.regs
+                    .set_int_cntl((r - gc::CP_ME1_PIPE0_INT_CNTL) as usize, v);
             }
             gc::CPC_INT_STATUS => self.cpc_int_status(v, writer),
             gc::CP_PQ_WPTR_POLL_CNTL1 => self.one_shot_poll(v),
@@ -145,7 +162,13 @@ impl Gpu {
             gc::GRBM_SOFT_RESET => self.soft_reset(v),
             gc::SQ_CMD => {
                 let text = format!("SQ_CMD {v:#010x}: cmd {} vmid {}", v & 7, v >> 28);
-                self.log.event(self.clock.now_ns(), Ring::Device, Origin::default(), "SQ_CMD", text);
+                self.log.event(
+                    self.clock.now_ns(),
+                    Ring::Device,
+                    Origin::default(),
+                    "SQ_CMD",
+                    text,
+                );
             }
             gc::RLC_SAFE_MODE => self.regs.set_plain(r, v & !1),
             gc::RLC_CAPTURE_GPU_CLOCK_COUNT => {
@@ -180,7 +203,10 @@ impl Gpu {
             return;
         }
         if r == self.asic.nbio2 + nbio::CONFIG_MEMSIZE {
-            self.protocol_error("read-only", format!("write of {v:#x} to RCC_CONFIG_MEMSIZE"));
+            self.protocol_error(
+                "read-only",
+                format!("write of {v:#x} to RCC_CONFIG_MEMSIZE"),
+            );
             return;
         }
         self.regs.set_plain(r, v);
@@ -200,7 +226,13 @@ impl Gpu {
     pub fn note_invalidation(&mut self, id: HubId, vmids: u16) {
         self.log.stats.tlb_invalidations += u64::from(vmids.count_ones());
         let text = format!("{id:?} hub, vmid mask {vmids:#06x}");
-        self.log.event(self.clock.now_ns(), Ring::Vm, Origin::default(), "INVALIDATE", text);
+        self.log.event(
+            self.clock.now_ns(),
+            Ring::Vm,
+            Origin::default(),
+            "INVALIDATE",
+            text,
+        );
         self.kick();
     }
 
@@ -232,7 +264,9 @@ impl Gpu {
         self.regs.set_plain(base + o, v);
         let bit = match o {
             o if (athub::VMID_PASID..athub::VMID_PASID + 16).contains(&o) => o - athub::VMID_PASID,
-            o if (athub::VMID_PASID_MM..athub::VMID_PASID_MM + 16).contains(&o) => 16 + o - athub::VMID_PASID_MM,
+            o if (athub::VMID_PASID_MM..athub::VMID_PASID_MM + 16).contains(&o) => {
+                16 + o - athub::VMID_PASID_MM
+            }
             _ => return,
         };
         let done = self.regs.plain(base + athub::UPDATE_STATUS) | 1 << bit;
@@ -267,12 +301,18 @@ impl Gpu {
         } else if r * 4 == self.asic.hdp_remap + 4 {
             nbio::REMAP_HDP_REG_FLUSH
         } else {
-            self.protocol_error("hdp-remap", format!("write to {:#x} in the HDP remap page", r * 4));
+            self.protocol_error(
+                "hdp-remap",
+                format!("write to {:#x} in the HDP remap page", r * 4),
+            );
             return;
         };
         let programmed = self.regs.plain(self.asic.nbio2 + which);
         if programmed != r * 4 {
-            let text = format!("HDP flush at {:#x} but the remap register holds {programmed:#x}", r * 4);
+            let text = format!(
+                "HDP flush at {:#x} but the remap register holds {programmed:#x}",
+                r * 4
+            );
             self.protocol_error("hdp-remap", text);
         }
     }
@@ -283,13 +323,19 @@ impl Gpu {
         }
         let Writer::Cp(slot) = writer else { return };
         if self.regs.int_cntl(slot.pipe_index()) & CPC_GENERIC2 != 0 {
-            let iv = Iv { client: client::GRBM_CP, source: 178, ring_id: slot.ring_id(), ..Iv::default() };
+            let iv = Iv {
+                client: client::GRBM_CP,
+                source: 178,
+                ring_id: slot.ring_id(),
+                ..Iv::default()
+            };
             self.ih_post(0, iv);
         }
     }
 
     fn smn_address(&self) -> u64 {
-        u64::from(self.regs.plain(nbio::PCIE_INDEX2)) | u64::from(self.regs.plain(nbio::PCIE_INDEX2_HI)) << 32
+        u64::from(self.regs.plain(nbio::PCIE_INDEX2))
+            | u64::from(self.regs.plain(nbio::PCIE_INDEX2_HI)) << 32
     }
 
     fn indirect_read(&mut self, addr: u64) -> u32 {
@@ -324,7 +370,10 @@ impl Gpu {
             return self.indirect_read(addr);
         }
         self.mem.read_u32(Phys::Vram(addr)).unwrap_or_else(|_| {
-            self.protocol_error("mm-window", format!("MM_DATA read at VRAM offset {addr:#x}"));
+            self.protocol_error(
+                "mm-window",
+                format!("MM_DATA read at VRAM offset {addr:#x}"),
+            );
             0
         })
     }
@@ -334,7 +383,10 @@ impl Gpu {
         if !vram {
             self.indirect_write(addr, v, Writer::Cpu);
         } else if addr % 4 != 0 || self.mem.write(Phys::Vram(addr), &v.to_le_bytes()).is_err() {
-            self.protocol_error("mm-window", format!("MM_DATA write at VRAM offset {addr:#x}"));
+            self.protocol_error(
+                "mm-window",
+                format!("MM_DATA write at VRAM offset {addr:#x}"),
+            );
         }
     }
 }

@@ -146,12 +146,20 @@ impl RegFile {
 
     /// A per-VMID register, by its index in [`sh_mem`].
     pub fn per_vmid(&self, vmid: u8, i: usize) -> u32 {
-        self.per_vmid.get(usize::from(vmid)).and_then(|b| b.get(i)).copied().unwrap_or(0)
+        self.per_vmid
+            .get(usize::from(vmid))
+            .and_then(|b| b.get(i))
+            .copied()
+            .unwrap_or(0)
     }
 
     /// Stores a per-VMID register.
     pub fn set_per_vmid(&mut self, vmid: u8, i: usize, v: u32) {
-        if let Some(d) = self.per_vmid.get_mut(usize::from(vmid)).and_then(|b| b.get_mut(i)) {
+        if let Some(d) = self
+            .per_vmid
+            .get_mut(usize::from(vmid))
+            .and_then(|b| b.get_mut(i))
+        {
             *d = v;
         }
     }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! SDMA queue contexts: connecting, feeding, disconnecting, taking turns.
 
-use super::regs::{block_base, q, BLOCKS, CONTEXT_STATUS, DOORBELL_ENABLE, FIRST_RLC, RB_ENABLE, STATUS_IDLE, STATUS_SELECTED};
+use super::regs::{
+    block_base, q, BLOCKS, CONTEXT_STATUS, DOORBELL_ENABLE, FIRST_RLC, RB_ENABLE, STATUS_IDLE,
+    STATUS_SELECTED,
+};
 use crate::cp::mqd::MEC;
 use crate::cp::queue::{Frame, Outcome};
 use crate::device::{Gpu, Wake};
@@ -58,18 +61,27 @@ impl Context {
     /// How accesses of the queue appear to the VM.
     pub fn client(&self) -> Client {
         // MMHUB client ids of the SDMA engines are not documented for this model's purpose; 0 is used.
-        Client { hub: HubId::Mm, vmid: self.vmid, cid: 0 }
+        Client {
+            hub: HubId::Mm,
+            vmid: self.vmid,
+            cid: 0,
+        }
     }
 
     /// Dwords ready in the ring.
     pub fn pending(&self) -> u64 {
         let ahead = self.wptr.wrapping_sub(self.rptr);
-        if ahead > self.len { ahead & (self.len - 1) } else { ahead }
+        if ahead > self.len {
+            ahead & (self.len - 1)
+        } else {
+            ahead
+        }
     }
 
     /// There is something to do.
     pub fn has_work(&self) -> bool {
-        self.halted.is_none() && (self.poll_wptr || self.report_due || self.ib.is_some() || self.pending() > 0)
+        self.halted.is_none()
+            && (self.poll_wptr || self.report_due || self.ib.is_some() || self.pending() > 0)
     }
 }
 
@@ -87,7 +99,8 @@ impl Gpu {
     }
 
     fn sdma_pair(&self, engine: usize, block: usize, lo: u32) -> u64 {
-        u64::from(self.sdma_q(engine, block, lo)) | u64::from(self.sdma_q(engine, block, lo + 1)) << 32
+        u64::from(self.sdma_q(engine, block, lo))
+            | u64::from(self.sdma_q(engine, block, lo + 1)) << 32
     }
 
     fn sdma_context(&mut self, engine: usize, block: usize) -> Option<&mut Context> {
@@ -97,17 +110,30 @@ impl Gpu {
     /// A free RLC context of an engine.
     pub fn free_rlc(&self, engine: usize) -> Option<usize> {
         let e = self.sdma.get(engine)?;
-        (FIRST_RLC..BLOCKS).find(|&b| e.contexts.get(b).is_some_and(Option::is_none)).map(|b| b - FIRST_RLC)
+        (FIRST_RLC..BLOCKS)
+            .find(|&b| e.contexts.get(b).is_some_and(Option::is_none))
+            .map(|b| b - FIRST_RLC)
     }
 
     /// Whether an RLC queue has work.
     pub fn sdma_has_work(&self, engine: usize, rlc: usize) -> bool {
-        let ctx = self.sdma.get(engine).and_then(|e| e.contexts.get(rlc + FIRST_RLC));
+        let ctx = self
+            .sdma
+            .get(engine)
+            .and_then(|e| e.contexts.get(rlc + FIRST_RLC));
         ctx.and_then(Option::as_ref).is_some_and(Context::has_work)
     }
 
     /// Loads an SDMA MQD into an RLC context and starts it.
-    pub fn sdma_connect(&mut self, engine: usize, rlc: usize, mqd: u64, doorbell: u32, wptr: u64, vmid: u8) -> bool {
+    pub fn sdma_connect(
+        &mut self,
+        engine: usize,
+        rlc: usize,
+        mqd: u64,
+        doorbell: u32,
+        wptr: u64,
+        vmid: u8,
+    ) -> bool {
         let block = rlc + FIRST_RLC;
         let mut m = vec![0u32; 128];
         if self.vm_read_dwords(MEC, mqd, &mut m).is_err() {
@@ -121,17 +147,27 @@ impl Gpu {
         }
         let rb = self.sdma_q(engine, block, q::RB_CNTL);
         if rb & RB_ENABLE != 0 || rb >> 24 & 0xF != 0 {
-            self.protocol_error("sdma-mqd", format!("MQD {mqd:#x}: rb_cntl {rb:#x} has RB_ENABLE or RB_VMID set"));
+            self.protocol_error(
+                "sdma-mqd",
+                format!("MQD {mqd:#x}: rb_cntl {rb:#x} has RB_ENABLE or RB_VMID set"),
+            );
         }
         if rb >> 23 & 1 != 0 {
             self.protocol_error("sdma-mqd", format!("MQD {mqd:#x}: user queue with RB_PRIV"));
         }
         let mqd_doorbell = self.sdma_q(engine, block, q::DOORBELL_OFFSET) >> 2 & 0x3FF_FFFF;
         if mqd_doorbell != doorbell {
-            let text = format!("MQD {mqd:#x}: doorbell_offset {mqd_doorbell:#x}, MAP_QUEUES says {doorbell:#x}");
+            let text = format!(
+                "MQD {mqd:#x}: doorbell_offset {mqd_doorbell:#x}, MAP_QUEUES says {doorbell:#x}"
+            );
             self.protocol_error("sdma-mqd", text);
         }
-        self.sdma_set_q(engine, block, q::RB_CNTL, rb & !(0xF << 24) | u32::from(vmid & 0xF) << 24 | RB_ENABLE);
+        self.sdma_set_q(
+            engine,
+            block,
+            q::RB_CNTL,
+            rb & !(0xF << 24) | u32::from(vmid & 0xF) << 24 | RB_ENABLE,
+        );
         self.sdma_set_q(engine, block, q::DOORBELL, DOORBELL_ENABLE);
         self.sdma_set_q(engine, block, q::DOORBELL_OFFSET, doorbell << 2);
         self.sdma_set_q(engine, block, q::WPTR_POLL_ADDR_HI, (wptr >> 32) as u32);
@@ -139,7 +175,11 @@ impl Gpu {
         self.sdma_start(engine, block, true);
         if let (Some(&magic), Some(&progress)) = (m.get(PRIVATE_DW), m.get(PRIVATE_DW + 1)) {
             if let Some(c) = self.sdma_context(engine, block) {
-                c.progress = if magic == PRIVATE_MAGIC { u64::from(progress) } else { 0 };
+                c.progress = if magic == PRIVATE_MAGIC {
+                    u64::from(progress)
+                } else {
+                    0
+                };
             }
         }
         self.sdma_context(engine, block).is_some()
@@ -183,8 +223,18 @@ impl Gpu {
             poll_ns: POLL_MIN_NS,
         };
         self.log.stats.queue_maps += 1;
-        self.sdma_trace(engine, block, &ctx, "CONNECT", format!("ring {base:#x} len {}", ctx.len));
-        if let Some(slot) = self.sdma.get_mut(engine).and_then(|e| e.contexts.get_mut(block)) {
+        self.sdma_trace(
+            engine,
+            block,
+            &ctx,
+            "CONNECT",
+            format!("ring {base:#x} len {}", ctx.len),
+        );
+        if let Some(slot) = self
+            .sdma
+            .get_mut(engine)
+            .and_then(|e| e.contexts.get_mut(block))
+        {
             *slot = Some(ctx);
         }
         self.sdma_set_q(engine, block, CONTEXT_STATUS, STATUS_IDLE);
@@ -193,36 +243,66 @@ impl Gpu {
 
     /// Identity of a context for the trace.
     pub fn sdma_origin(&self, ctx: &Context) -> Origin {
-        Origin { vmid: ctx.vmid, pasid: self.pasid_of(ctx.vmid, HubId::Mm), doorbell: ctx.doorbell }
+        Origin {
+            vmid: ctx.vmid,
+            pasid: self.pasid_of(ctx.vmid, HubId::Mm),
+            doorbell: ctx.doorbell,
+        }
     }
 
-    fn sdma_trace(&mut self, engine: usize, block: usize, ctx: &Context, name: &'static str, text: String) {
+    fn sdma_trace(
+        &mut self,
+        engine: usize,
+        block: usize,
+        ctx: &Context,
+        name: &'static str,
+        text: String,
+    ) {
         let origin = self.sdma_origin(ctx);
-        let text = format!("SDMA{engine} block {block} doorbell {:#x}: {text}", ctx.doorbell);
-        self.log.event(self.clock.now_ns(), Ring::Sched, origin, name, text);
+        let text = format!(
+            "SDMA{engine} block {block} doorbell {:#x}: {text}",
+            ctx.doorbell
+        );
+        self.log
+            .event(self.clock.now_ns(), Ring::Sched, origin, name, text);
     }
 
     /// Brings the pointer registers up to date.
     pub fn sdma_sync(&mut self, engine: usize, block: usize) {
-        let Some(c) = self.sdma_context(engine, block) else { return };
+        let Some(c) = self.sdma_context(engine, block) else {
+            return;
+        };
         let (rptr, wptr, ib, busy) = (c.rptr * 4, c.wptr.wrapping_mul(4), c.ib, c.has_work());
         for (r, v) in [(q::RB_RPTR, rptr), (q::RB_WPTR, wptr)] {
             self.sdma_set_q(engine, block, r, v as u32);
             self.sdma_set_q(engine, block, r + 1, (v >> 32) as u32);
         }
-        let fr = ib.unwrap_or(Frame { base: 0, size: 0, pos: 0 });
+        let fr = ib.unwrap_or(Frame {
+            base: 0,
+            size: 0,
+            pos: 0,
+        });
         self.sdma_set_q(engine, block, q::IB_BASE, fr.base as u32);
         self.sdma_set_q(engine, block, q::IB_BASE + 1, (fr.base >> 32) as u32);
         self.sdma_set_q(engine, block, q::IB_SIZE, fr.size);
         self.sdma_set_q(engine, block, q::IB_OFFSET, fr.pos);
         self.sdma_set_q(engine, block, q::IB_RPTR, fr.pos);
-        self.sdma_set_q(engine, block, CONTEXT_STATUS, if busy { STATUS_SELECTED } else { STATUS_IDLE });
+        self.sdma_set_q(
+            engine,
+            block,
+            CONTEXT_STATUS,
+            if busy { STATUS_SELECTED } else { STATUS_IDLE },
+        );
     }
 
     /// Stops a queue: between packets, at once.
     pub fn sdma_stop(&mut self, engine: usize, block: usize) {
         self.sdma_sync(engine, block);
-        let ctx = self.sdma.get_mut(engine).and_then(|e| e.contexts.get_mut(block)).and_then(Option::take);
+        let ctx = self
+            .sdma
+            .get_mut(engine)
+            .and_then(|e| e.contexts.get_mut(block))
+            .and_then(Option::take);
         if let Some(ctx) = ctx {
             self.sdma_trace(engine, block, &ctx, "DISCONNECT", String::new());
             self.log.stats.queue_unmaps += 1;
@@ -238,11 +318,16 @@ impl Gpu {
         let rb = self.sdma_q(engine, block, q::RB_CNTL) & !(0xF << 24 | RB_ENABLE);
         self.sdma_set_q(engine, block, q::RB_CNTL, rb);
         let stride = self.asic.sdma_layout.stride;
-        let image: Vec<u32> =
-            (0..MQD_DWORDS).map(|i| self.sdma_q(engine, block, mqd_register(stride, i))).collect();
+        let image: Vec<u32> = (0..MQD_DWORDS)
+            .map(|i| self.sdma_q(engine, block, mqd_register(stride, i)))
+            .collect();
         // A failing write has been reported by the access.
         let _ = self.vm_write_dwords(MEC, mqd, &image);
-        let private = if progress != 0 { [PRIVATE_MAGIC, progress as u32] } else { [0, 0] };
+        let private = if progress != 0 {
+            [PRIVATE_MAGIC, progress as u32]
+        } else {
+            [0, 0]
+        };
         let _ = self.vm_write_dwords(MEC, mqd + 4 * PRIVATE_DW as u64, &private);
         self.sdma_set_q(engine, block, q::DOORBELL, 0);
     }
@@ -267,8 +352,14 @@ impl Gpu {
             if !enabled || offset != byte {
                 continue;
             }
-            let Some(c) = self.sdma_context(engine, block) else { continue };
-            let new = if wide { value / 4 } else { c.wptr & !0x3FFF_FFFF | value / 4 };
+            let Some(c) = self.sdma_context(engine, block) else {
+                continue;
+            };
+            let new = if wide {
+                value / 4
+            } else {
+                c.wptr & !0x3FFF_FFFF | (value / 4)
+            };
             c.wptr = new;
             c.poll_ns = POLL_MIN_NS;
             let (ahead, len) = (new.wrapping_sub(c.rptr), c.len);
@@ -288,7 +379,10 @@ impl Gpu {
     /// Gives every enabled queue of every engine a turn.
     pub fn sdma_run(&mut self, now: u64, force: bool, wake: &mut Wake) {
         for engine in 0..self.sdma.len() {
-            let halted = self.sdma.get(engine).is_none_or(|e| e.reg(self.asic.sdma_layout.f32_cntl) & 1 != 0);
+            let halted = self
+                .sdma
+                .get(engine)
+                .is_none_or(|e| e.reg(self.asic.sdma_layout.f32_cntl) & 1 != 0);
             if halted {
                 continue;
             }
@@ -302,8 +396,17 @@ impl Gpu {
         }
     }
 
-    fn sdma_run_block(&mut self, engine: usize, block: usize, now: u64, force: bool, wake: &mut Wake) {
-        let Some(c) = self.sdma_context(engine, block) else { return };
+    fn sdma_run_block(
+        &mut self,
+        engine: usize,
+        block: usize,
+        now: u64,
+        force: bool,
+        wake: &mut Wake,
+    ) {
+        let Some(c) = self.sdma_context(engine, block) else {
+            return;
+        };
         if !c.has_work() {
             return;
         }
@@ -318,7 +421,11 @@ impl Gpu {
             wake.at(not_before);
             return;
         }
-        let taken = self.sdma.get_mut(engine).and_then(|e| e.contexts.get_mut(block)).and_then(Option::take);
+        let taken = self
+            .sdma
+            .get_mut(engine)
+            .and_then(|e| e.contexts.get_mut(block))
+            .and_then(Option::take);
         let Some(mut c) = taken else { return };
         let mut outcome = Outcome::Yield;
         for _ in 0..BUDGET {
@@ -345,7 +452,11 @@ impl Gpu {
                 self.sdma_trace(engine, block, &c, "HALT", why.to_string());
             }
         }
-        if let Some(slot) = self.sdma.get_mut(engine).and_then(|e| e.contexts.get_mut(block)) {
+        if let Some(slot) = self
+            .sdma
+            .get_mut(engine)
+            .and_then(|e| e.contexts.get_mut(block))
+        {
             *slot = Some(c);
         }
     }
@@ -363,7 +474,11 @@ impl Gpu {
             c.poll_wptr = false;
         }
         if c.ib.is_none() && c.pending() == 0 {
-            return if c.report_due { Outcome::Wait } else { Outcome::Done };
+            return if c.report_due {
+                Outcome::Wait
+            } else {
+                Outcome::Done
+            };
         }
         self.sdma_packet(engine, c)
     }

@@ -25,12 +25,19 @@ pub struct Engine {
 impl Engine {
     /// An engine after power-on: halted.
     pub fn new(layout: &SdmaLayout) -> Self {
-        let mut e = Self { regs: vec![0; SPAN], contexts: Default::default(), next: 0 };
+        let mut e = Self {
+            regs: vec![0; SPAN],
+            contexts: Default::default(),
+            next: 0,
+        };
         e.set(layout.f32_cntl, 1);
         // STATUS_REG: idle.
         e.set(0x25, 0x4000_8007);
         for b in 0..BLOCKS {
-            e.set(regs::block_base(layout, b) + regs::CONTEXT_STATUS, regs::STATUS_IDLE);
+            e.set(
+                regs::block_base(layout, b) + regs::CONTEXT_STATUS,
+                regs::STATUS_IDLE,
+            );
         }
         e
     }

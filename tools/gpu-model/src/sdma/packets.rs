@@ -34,7 +34,13 @@ pub fn length(header: u32, dw3: u32) -> u64 {
     let (op, sub) = (header & 0xFF, header >> 8 & 0xFF);
     match (op, sub) {
         (0, _) => 1 + u64::from(header >> 16 & 0x3FFF),
-        (1, 0) => if header >> 27 & 1 != 0 { 9 } else { 7 },
+        (1, 0) => {
+            if header >> 27 & 1 != 0 {
+                9
+            } else {
+                7
+            }
+        }
         (1, 4) => 13,
         (2, 0) => 4 + u64::from(dw3 & 0xF_FFFF) + 1,
         (4, _) => 6,
@@ -70,7 +76,11 @@ impl Words {
 impl Gpu {
     fn sdma_fetch(&mut self, c: &Context, out: &mut [u32]) -> Result<(), VmError> {
         if let Some(fr) = c.ib {
-            return self.vm_read_dwords(c.client(), fr.base.wrapping_add(u64::from(fr.pos) * 4), out);
+            return self.vm_read_dwords(
+                c.client(),
+                fr.base.wrapping_add(u64::from(fr.pos) * 4),
+                out,
+            );
         }
         let start = c.rptr & (c.len - 1);
         let first = (c.len - start).min(out.len() as u64) as usize;
@@ -98,13 +108,25 @@ impl Gpu {
     }
 
     fn sdma_interrupt(&mut self, engine: usize, c: &Context, source: u8, data: u32) {
-        let Some(inst) = self.asic.sdma.get(engine) else { return };
-        let iv = Iv { client: inst.client, source, ring_id: 0, vmid: c.vmid, mm: true, data: [data, 0, 0, 0] };
+        let Some(inst) = self.asic.sdma.get(engine) else {
+            return;
+        };
+        let iv = Iv {
+            client: inst.client,
+            source,
+            ring_id: 0,
+            vmid: c.vmid,
+            mm: true,
+            data: [data, 0, 0, 0],
+        };
         self.ih_post(0, iv);
     }
 
     fn sdma_bad(&mut self, engine: usize, c: &Context, why: &'static str) -> Outcome {
-        let text = format!("SDMA{engine} doorbell {:#x} vmid {}: {why}", c.doorbell, c.vmid);
+        let text = format!(
+            "SDMA{engine} doorbell {:#x} vmid {}: {why}",
+            c.doorbell, c.vmid
+        );
         if c.privileged {
             self.protocol_error("sdma-packet", text);
         } else {
@@ -115,7 +137,8 @@ impl Gpu {
 
     /// Runs one packet of a context.
     pub fn sdma_packet(&mut self, engine: usize, c: &mut Context) -> Outcome {
-        let available = c.ib.map_or_else(|| c.pending(), |fr| u64::from(fr.size - fr.pos));
+        let available =
+            c.ib.map_or_else(|| c.pending(), |fr| u64::from(fr.size - fr.pos));
         let mut head = [0u32; 4];
         let n = available.min(4) as usize;
         let stall = |e| match e {
@@ -141,7 +164,11 @@ impl Gpu {
         }
         if len > available {
             // A ring may be filled in pieces; an indirect buffer is complete.
-            return if c.ib.is_some() { self.sdma_bad(engine, c, "packet runs beyond its buffer") } else { Outcome::Wait };
+            return if c.ib.is_some() {
+                self.sdma_bad(engine, c, "packet runs beyond its buffer")
+            } else {
+                Outcome::Wait
+            };
         }
         if len > c.len && c.ib.is_none() {
             return self.sdma_bad(engine, c, "packet is longer than its ring");
@@ -161,7 +188,8 @@ impl Gpu {
     fn sdma_trace_packet(&mut self, c: &mut Context, words: &[u32], len: u64) {
         if !c.traced {
             let origin = self.sdma_origin(c);
-            self.log.packet(self.clock.now_ns(), Ring::Sdma, origin, words, len as usize);
+            self.log
+                .packet(self.clock.now_ns(), Ring::Sdma, origin, words, len as usize);
             c.traced = true;
         }
     }
@@ -184,7 +212,10 @@ impl Gpu {
                 ended(self.vm_write(cl, p.qw(1) & !3, &p.dw(3).to_le_bytes()))
             }
             (6, _) => {
-                let enabled = self.sdma.get(engine).is_some_and(|e| e.reg(self.asic.sdma_layout.cntl) & TRAP_ENABLE != 0);
+                let enabled = self
+                    .sdma
+                    .get(engine)
+                    .is_some_and(|e| e.reg(self.asic.sdma_layout.cntl) & TRAP_ENABLE != 0);
                 if enabled {
                     self.sdma_interrupt(engine, c, source::TRAP, p.dw(1) & 0x0FFF_FFFF);
                 }
@@ -194,7 +225,7 @@ impl Gpu {
             (7, _) | (15, _) | (16, _) => Outcome::Done,
             (8, 0) => self.sdma_poll(engine, c, p),
             (8, 1) => {
-                let v = self.reg_read(p.dw(1) / 4 & 0x3_FFFF);
+                let v = self.reg_read((p.dw(1) / 4) & 0x3_FFFF);
                 ended(self.vm_write(cl, p.qw(2) & !3, &v.to_le_bytes()))
             }
             (9, _) => match self.vm_read_u32(cl, p.qw(1) & !3) {
@@ -247,7 +278,11 @@ impl Gpu {
         }
         self.log.stats.sdma_bytes += n;
         c.progress += n;
-        if c.progress >= total { Outcome::Done } else { Outcome::Yield }
+        if c.progress >= total {
+            Outcome::Done
+        } else {
+            Outcome::Yield
+        }
     }
 
     fn sdma_sub_window(&mut self, engine: usize, c: &mut Context, p: &Words) -> Outcome {
@@ -261,7 +296,10 @@ impl Gpu {
         };
         let (src, sx, sy, sz, sp, ss) = side(1);
         let (dst, dx, dy, dz, dp, ds) = side(6);
-        let (rx, ry) = (u64::from(p.dw(11) & 0x3FFF) + 1, u64::from(p.dw(11) >> 16 & 0x3FFF) + 1);
+        let (rx, ry) = (
+            u64::from(p.dw(11) & 0x3FFF) + 1,
+            u64::from(p.dw(11) >> 16 & 0x3FFF) + 1,
+        );
         let rz = u64::from(p.dw(12) & 0x7FF) + 1;
         if element > 16 {
             return self.sdma_bad(engine, c, "sub-window element size");
@@ -285,7 +323,11 @@ impl Gpu {
             self.log.stats.sdma_bytes += buf.len() as u64;
             c.progress += 1;
         }
-        if c.progress >= rows { Outcome::Done } else { Outcome::Yield }
+        if c.progress >= rows {
+            Outcome::Done
+        } else {
+            Outcome::Yield
+        }
     }
 
     fn sdma_indirect(&mut self, engine: usize, c: &mut Context, p: &Words, len: u64) -> Outcome {
@@ -320,7 +362,7 @@ impl Gpu {
                 Err(VmError::Fault) => return Outcome::Halt("POLL_REGMEM faulted"),
             }
         } else {
-            self.reg_read(p.dw(1) / 4 & 0x3_FFFF)
+            self.reg_read((p.dw(1) / 4) & 0x3_FFFF)
         };
         if compare(header >> 28 & 7, got & mask, value) {
             return Outcome::Done;
@@ -343,8 +385,12 @@ impl Gpu {
         let align = if atomic.wide { 7 } else { 3 };
         let (addr, src, cmp) = (p.qw(1) & !align, p.qw(3), p.qw(5));
         let looping = p.dw(0) >> 16 & 1 != 0;
-        match self.vm_atomic(c.client(), addr, atomic.wide, |old| atomic.apply(old, src, cmp)) {
-            Ok(old) if looping && old != if atomic.wide { cmp } else { cmp & 0xFFFF_FFFF } => Outcome::Wait,
+        match self.vm_atomic(c.client(), addr, atomic.wide, |old| {
+            atomic.apply(old, src, cmp)
+        }) {
+            Ok(old) if looping && old != if atomic.wide { cmp } else { cmp & 0xFFFF_FFFF } => {
+                Outcome::Wait
+            }
             Ok(_) | Err(VmError::Fault) => Outcome::Done,
             Err(VmError::Retry) => Outcome::Wait,
         }
@@ -361,13 +407,23 @@ impl Gpu {
         };
         let dst = p.qw(1) & !(unit as u64 - 1);
         let n = (total - c.progress.min(total)).min(CHUNK);
-        let buf: Vec<u8> = data.iter().take(unit).copied().cycle().take(n as usize).collect();
+        let buf: Vec<u8> = data
+            .iter()
+            .take(unit)
+            .copied()
+            .cycle()
+            .take(n as usize)
+            .collect();
         if self.vm_write(c.client(), dst.wrapping_add(c.progress), &buf) == Err(VmError::Retry) {
             return Outcome::Wait;
         }
         self.log.stats.sdma_bytes += n;
         c.progress += n;
-        if c.progress >= total { Outcome::Done } else { Outcome::Yield }
+        if c.progress >= total {
+            Outcome::Done
+        } else {
+            Outcome::Yield
+        }
     }
 
     fn sdma_ptepde(&mut self, c: &mut Context, p: &Words) -> Outcome {
@@ -377,10 +433,15 @@ impl Gpu {
         let buf: Vec<u8> = (c.progress..c.progress + n)
             .flat_map(|i| (flags | value.wrapping_add(i.wrapping_mul(step))).to_le_bytes())
             .collect();
-        if self.vm_write(c.client(), dst.wrapping_add(c.progress * 8), &buf) == Err(VmError::Retry) {
+        if self.vm_write(c.client(), dst.wrapping_add(c.progress * 8), &buf) == Err(VmError::Retry)
+        {
             return Outcome::Wait;
         }
         c.progress += n;
-        if c.progress >= total { Outcome::Done } else { Outcome::Yield }
+        if c.progress >= total {
+            Outcome::Done
+        } else {
+            Outcome::Yield
+        }
     }
 }

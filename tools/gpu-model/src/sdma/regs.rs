@@ -53,7 +53,11 @@ pub fn block_base(l: &SdmaLayout, block: usize) -> u32 {
 
 /// The block and the offset in it of a register.
 pub fn block_of(l: &SdmaLayout, r: u32) -> Option<(usize, u32)> {
-    (0..BLOCKS).find_map(|b| r.checked_sub(block_base(l, b)).filter(|&o| o < l.stride).map(|o| (b, o)))
+    (0..BLOCKS).find_map(|b| {
+        r.checked_sub(block_base(l, b))
+            .filter(|&o| o < l.stride)
+            .map(|o| (b, o))
+    })
 }
 
 impl Gpu {
@@ -77,7 +81,9 @@ impl Gpu {
     /// Writes an SDMA register.
     pub fn sdma_reg_write(&mut self, engine: usize, r: u32, v: u32) {
         let layout = &self.asic.sdma_layout;
-        let Some(e) = self.sdma.get_mut(engine) else { return };
+        let Some(e) = self.sdma.get_mut(engine) else {
+            return;
+        };
         let Some((block, o)) = block_of(layout, r) else {
             e.set(r, v);
             self.kick();

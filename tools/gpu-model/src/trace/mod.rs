@@ -196,7 +196,14 @@ impl Log {
     }
 
     /// Records a packet.
-    pub fn packet(&mut self, t_ns: u64, ring: Ring, origin: Origin, words: &[u32], total_len: usize) {
+    pub fn packet(
+        &mut self,
+        t_ns: u64,
+        ring: Ring,
+        origin: Origin,
+        words: &[u32],
+        total_len: usize,
+    ) {
         let mut raw = [0; MAX_RAW];
         let raw_len = words.len().min(MAX_RAW);
         for (d, s) in raw.iter_mut().zip(words) {
@@ -213,20 +220,49 @@ impl Log {
             Ring::Ih | Ring::Sched | Ring::Vm | Ring::Device => {}
         }
         let seq = self.next_seq;
-        self.push(Record { seq, t_ns, ring, origin, event: None, raw, raw_len, total_len });
+        self.push(Record {
+            seq,
+            t_ns,
+            ring,
+            origin,
+            event: None,
+            raw,
+            raw_len,
+            total_len,
+        });
     }
 
     /// Records an event that is not a packet.
-    pub fn event(&mut self, t_ns: u64, ring: Ring, origin: Origin, name: &'static str, text: String) {
+    pub fn event(
+        &mut self,
+        t_ns: u64,
+        ring: Ring,
+        origin: Origin,
+        name: &'static str,
+        text: String,
+    ) {
         let seq = self.next_seq;
         let event = Some((name, text));
-        self.push(Record { seq, t_ns, ring, origin, event, raw: [0; MAX_RAW], raw_len: 0, total_len: 0 });
+        self.push(Record {
+            seq,
+            t_ns,
+            ring,
+            origin,
+            event,
+            raw: [0; MAX_RAW],
+            raw_len: 0,
+            total_len: 0,
+        });
     }
 
     /// Counts and reports a broken rule.
     pub fn protocol_error(&mut self, t_ns: u64, rule: &'static str, text: String) {
         self.stats.protocol_errors += 1;
-        let line = format!("PROTOCOL ERROR #{} t={}us {rule}: {text}", self.total_errors, t_ns / 1000);
+        let line = format!(
+            "PROTOCOL ERROR #{} t={}us {rule}: {text}",
+            self.total_errors,
+            t_ns / 1000
+        );
         if self.echo {
             eprintln!("{line}");
         }
@@ -237,7 +273,12 @@ impl Log {
         if self.errors.len() >= MAX_ERRORS {
             self.errors.pop_front();
         }
-        self.errors.push_back(ProtocolError { seq: self.total_errors, t_ns, rule, text });
+        self.errors.push_back(ProtocolError {
+            seq: self.total_errors,
+            t_ns,
+            rule,
+            text,
+        });
         self.total_errors += 1;
     }
 

@@ -68,7 +68,11 @@ impl Gpu {
         let (fb_base, fb_top) = hub.fb();
         let base = va & !0xFFF;
         if (fb_base..=fb_top).contains(&va) {
-            return Some(Page { phys: Some(Phys::Vram(base - fb_base)), shift: 12, perms });
+            return Some(Page {
+                phys: Some(Phys::Vram(base - fb_base)),
+                shift: 12,
+                perms,
+            });
         }
         let (bot, top, agp_base) = hub.agp()?;
         (bot..=top).contains(&va).then(|| Page {
@@ -82,7 +86,12 @@ impl Gpu {
     ///
     /// # Errors
     /// Raises the fault and says whether to replay.
-    pub fn vm_translate(&mut self, c: Client, va: u64, access: Access) -> VmResult<(Option<Phys>, u64)> {
+    pub fn vm_translate(
+        &mut self,
+        c: Client,
+        va: u64,
+        access: Access,
+    ) -> VmResult<(Option<Phys>, u64)> {
         let page = match self.lookup(c, va) {
             Ok(page) => page,
             Err(why) => return Err(self.vm_fault(c, va, access, Some(why))),
@@ -92,16 +101,28 @@ impl Gpu {
         }
         let off = va & ((1u64 << page.shift) - 1);
         let left = (1u64 << page.shift) - off;
-        let Some(base) = page.phys else { return Ok((None, left)) };
-        let at = base.add(off);
+        let Some(base) = page.phys else {
+            return Ok((None, left));
+        };
+        let at = base.offset(off);
         if !self.mem.exists(at, access.writes()) {
-            let why = WalkFault::Nowhere { entry: page.perms, target: at, level: u32::MAX };
+            let why = WalkFault::Nowhere {
+                entry: page.perms,
+                target: at,
+                level: u32::MAX,
+            };
             return Err(self.vm_fault(c, va, access, Some(why)));
         }
         Ok((Some(at), left))
     }
 
-    fn segments(&mut self, c: Client, va: u64, len: usize, access: Access) -> VmResult<Vec<Segment>> {
+    fn segments(
+        &mut self,
+        c: Client,
+        va: u64,
+        len: usize,
+        access: Access,
+    ) -> VmResult<Vec<Segment>> {
         let mut out = Vec::with_capacity(1 + len / 4096);
         let mut done = 0;
         while done < len {
@@ -210,13 +231,21 @@ impl Gpu {
     ///
     /// # Errors
     /// Nothing was changed.
-    pub fn vm_atomic(&mut self, c: Client, va: u64, wide: bool, f: impl Fn(u64) -> u64) -> VmResult<u64> {
+    pub fn vm_atomic(
+        &mut self,
+        c: Client,
+        va: u64,
+        wide: bool,
+        f: impl Fn(u64) -> u64,
+    ) -> VmResult<u64> {
         let (at, _) = self.vm_translate(c, va, Access::Atomic)?;
         let Some(at) = at else { return Ok(0) };
         let old = if wide {
             self.mem.update_u64(at, f)
         } else {
-            self.mem.update_u32(at, |v| f(u64::from(v)) as u32).map(u64::from)
+            self.mem
+                .update_u32(at, |v| f(u64::from(v)) as u32)
+                .map(u64::from)
         };
         old.map_err(|_| VmError::Fault)
     }

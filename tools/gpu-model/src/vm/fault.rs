@@ -36,7 +36,10 @@ pub struct RetryCam {
 
 impl Default for RetryCam {
     fn default() -> Self {
-        Self { entries: [None; CAM_ENTRIES], unfiltered: Vec::new() }
+        Self {
+            entries: [None; CAM_ENTRIES],
+            unfiltered: Vec::new(),
+        }
     }
 }
 
@@ -53,17 +56,23 @@ impl RetryCam {
 
     /// Releases an entry; false if it was not in use.
     pub fn release(&mut self, index: u32) -> bool {
-        self.entries.get_mut(index as usize).is_some_and(|e| e.take().is_some())
+        self.entries
+            .get_mut(index as usize)
+            .is_some_and(|e| e.take().is_some())
     }
 
     /// Entries in use.
     pub fn entries(&self) -> impl Iterator<Item = (usize, CamKey)> + '_ {
-        self.entries.iter().enumerate().filter_map(|(i, e)| e.map(|k| (i, k)))
+        self.entries
+            .iter()
+            .enumerate()
+            .filter_map(|(i, e)| e.map(|k| (i, k)))
     }
 
     /// Whether a page may post now when there is no CAM.
     fn due(&mut self, key: CamKey, now: u64) -> bool {
-        self.unfiltered.retain(|(_, t)| now.saturating_sub(*t) < REPOST_NS);
+        self.unfiltered
+            .retain(|(_, t)| now.saturating_sub(*t) < REPOST_NS);
         let due = !self.unfiltered.iter().any(|(k, _)| *k == key);
         if due && self.unfiltered.len() < 1024 {
             self.unfiltered.push((key, now));
@@ -80,7 +89,13 @@ impl Gpu {
     }
 
     /// Raises a fault for an access; `why` is `None` for missing permission.
-    pub(super) fn vm_fault(&mut self, c: Client, va: u64, access: Access, why: Option<WalkFault>) -> VmError {
+    pub(super) fn vm_fault(
+        &mut self,
+        c: Client,
+        va: u64,
+        access: Access,
+        why: Option<WalkFault>,
+    ) -> VmError {
         let text = || match why {
             None => format!("vmid {} {access:?} at {va:#x}: permission", c.vmid),
             Some(w) => format!("vmid {} {access:?} at {va:#x}: {w:x?}", c.vmid),
@@ -113,10 +128,16 @@ impl Gpu {
     fn fault_iv(&self, c: Client, va: u64, access: Access, retry: bool) -> Iv {
         let (read, write) = (access == Access::Read, access.writes());
         let mut flags = (va >> 44) as u32 & 0xF;
-        flags |= u32::from(access == Access::Execute) << 4 | u32::from(write) << 5 | u32::from(read) << 6;
+        flags |= u32::from(access == Access::Execute) << 4
+            | u32::from(write) << 5
+            | u32::from(read) << 6;
         flags |= u32::from(retry) << 7;
         Iv {
-            client: if c.hub == HubId::Gfx { client::UTCL2 } else { client::VMC },
+            client: if c.hub == HubId::Gfx {
+                client::UTCL2
+            } else {
+                client::VMC
+            },
             source: 0,
             ring_id: 1 << 3 | u8::from(read) << 4 | u8::from(write) << 5,
             vmid: c.vmid,
@@ -130,31 +151,63 @@ impl Gpu {
         if !self.hub(c.hub).retry_interrupts() {
             return;
         }
-        let key = CamKey { hub: c.hub, vmid: c.vmid, page: va >> 12 };
+        let key = CamKey {
+            hub: c.hub,
+            vmid: c.vmid,
+            page: va >> 12,
+        };
         let mut iv = self.fault_iv(c, va, access, true);
         let cam = self.ih_cam_enabled();
         if cam {
-            let Some(index) = self.cam.claim(key) else { return };
+            let Some(index) = self.cam.claim(key) else {
+                return;
+            };
             iv.data[2] = index;
         } else if !self.cam.due(key, self.clock.now_ns()) {
             return;
         }
         self.log.stats.faults_retry += 1;
-        let origin = Origin { vmid: c.vmid, pasid: self.pasid_of(c.vmid, c.hub), doorbell: 0 };
-        self.log.event(self.clock.now_ns(), Ring::Vm, origin, "RETRY_FAULT", text);
+        let origin = Origin {
+            vmid: c.vmid,
+            pasid: self.pasid_of(c.vmid, c.hub),
+            doorbell: 0,
+        };
+        self.log
+            .event(self.clock.now_ns(), Ring::Vm, origin, "RETRY_FAULT", text);
         // With the CAM the driver waits for these on ring 0, without it on ring 1.
-        let ring = if cam || !self.ih_ring_enabled(1) { 0 } else { 1 };
+        let ring = if cam || !self.ih_ring_enabled(1) {
+            0
+        } else {
+            1
+        };
         self.ih_post(ring, iv);
     }
 
-    fn no_retry_fault(&mut self, c: Client, va: u64, access: Access, why: Option<WalkFault>, text: String) {
+    fn no_retry_fault(
+        &mut self,
+        c: Client,
+        va: u64,
+        access: Access,
+        why: Option<WalkFault>,
+        text: String,
+    ) {
         let now = self.clock.now_ns();
         self.log.stats.faults_no_retry += 1;
-        if c.vmid != 0 && !matches!(why, Some(WalkFault::Nowhere { .. } | WalkFault::Malformed { .. })) {
+        if c.vmid != 0
+            && !matches!(
+                why,
+                Some(WalkFault::Nowhere { .. } | WalkFault::Malformed { .. })
+            )
+        {
             self.log.stats.user_errors += 1;
         }
-        let origin = Origin { vmid: c.vmid, pasid: self.pasid_of(c.vmid, c.hub), doorbell: 0 };
-        self.log.event(now, Ring::Vm, origin, "NO_RETRY_FAULT", text);
+        let origin = Origin {
+            vmid: c.vmid,
+            pasid: self.pasid_of(c.vmid, c.hub),
+            doorbell: 0,
+        };
+        self.log
+            .event(now, Ring::Vm, origin, "NO_RETRY_FAULT", text);
         let (walker, valid_bit, enable) = match why {
             None => {
                 let e = match access {
@@ -181,7 +234,8 @@ impl Gpu {
             | u32::from(access == Access::Atomic) << 19
             | u32::from(c.vmid & 0xF) << 20;
         let cntl = self.hub(c.hub).context(c.vmid).cntl;
-        self.hub_mut(c.hub).latch_fault(status, va >> 12 & 0xF_FFFF_FFFF);
+        self.hub_mut(c.hub)
+            .latch_fault(status, va >> 12 & 0xF_FFFF_FFFF);
         if cntl & enable != 0 {
             let iv = self.fault_iv(c, va, access, false);
             self.ih_post(0, iv);

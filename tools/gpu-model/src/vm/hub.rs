@@ -168,7 +168,11 @@ impl Hub {
             put(&mut self.vm, vm::CONTEXT_CNTL + v, 0x007F_FE80);
         }
         put(&mut self.mc, mc::FB_BASE, (fb_base >> 24) as u32);
-        put(&mut self.mc, mc::FB_TOP, ((fb_base + vram_size - 1) >> 24) as u32);
+        put(
+            &mut self.mc,
+            mc::FB_TOP,
+            ((fb_base + vram_size - 1) >> 24) as u32,
+        );
         put(&mut self.mc, mc::L1_TLB_CNTL, 0x0000_2501);
     }
 
@@ -269,7 +273,9 @@ impl Hub {
     pub fn context(&self, vmid: u8) -> Context {
         let v = u32::from(vmid & 0xF);
         let cntl = at(&self.vm, vm::CONTEXT_CNTL + v);
-        let pair = |r: u32| u64::from(at(&self.vm, r + 2 * v)) | u64::from(at(&self.vm, r + 2 * v + 1)) << 32;
+        let pair = |r: u32| {
+            u64::from(at(&self.vm, r + 2 * v)) | u64::from(at(&self.vm, r + 2 * v + 1)) << 32
+        };
         let disabled = at(&self.vm, vm::CONTEXTS_DISABLE) >> v & 1 != 0;
         Context {
             enabled: cntl & context::ENABLE != 0 && !disabled,

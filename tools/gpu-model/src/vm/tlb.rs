@@ -29,12 +29,18 @@ impl Tlb {
 
     /// Remembers a valid translation.
     pub fn insert(&mut self, vmid: u8, va: u64, page: Page) {
-        let Some(set) = self.sets.get_mut(usize::from(vmid)) else { return };
+        let Some(set) = self.sets.get_mut(usize::from(vmid)) else {
+            return;
+        };
         if set.len() >= MAX_ENTRIES {
             set.clear();
         }
         // Pages of unusual sizes (flat tables with big blocks) are cached as their 4 KiB parts.
-        let shift = if SIZES.contains(&page.shift) { page.shift } else { 12 };
+        let shift = if SIZES.contains(&page.shift) {
+            page.shift
+        } else {
+            12
+        };
         let page = page.narrowed(va, shift);
         set.insert((shift, va >> shift), page);
     }

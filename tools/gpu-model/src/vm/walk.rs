@@ -50,7 +50,11 @@ impl Page {
             return self;
         }
         let off = va & ((1 << self.shift) - 1) & !((1 << shift) - 1);
-        Page { phys: self.phys.map(|p| p.add(off)), shift, perms: self.perms }
+        Page {
+            phys: self.phys.map(|p| p.offset(off)),
+            shift,
+            perms: self.perms,
+        }
     }
 
     /// Whether the entry permits the access.
@@ -136,17 +140,33 @@ pub fn walk(mem: &Memory, ctx: &Context, fb_offset: u64, va: u64) -> Result<Page
     loop {
         let below = ctx.depth.saturating_sub(level);
         // Pages (log2) that one entry of this level covers.
-        let covers = if below == 0 { ctx.block_size } else { ctx.block_size.max(0) + 9 * below };
-        let index = if level == 0 && ctx.depth == 0 { index_base >> covers } else { index_base >> covers & 0x1FF };
+        let covers = if below == 0 {
+            ctx.block_size
+        } else {
+            ctx.block_size + 9 * below
+        };
+        let index = if level == 0 && ctx.depth == 0 {
+            index_base >> covers
+        } else {
+            index_base >> covers & 0x1FF
+        };
         let table = target(entry, PDE_ADDR, fb_offset);
-        let slot = table.add(index * 8);
-        let next = mem.read_u64(slot).map_err(|_| WalkFault::Nowhere { entry, target: slot, level })?;
+        let slot = table.offset(index * 8);
+        let next = mem.read_u64(slot).map_err(|_| WalkFault::Nowhere {
+            entry,
+            target: slot,
+            level,
+        })?;
         if below == 0 {
             return leaf(mem, next, fb_offset, va, pfn, level, ctx.block_size);
         }
         if next & V == 0 {
             return if next & T != 0 && next & P != 0 {
-                Ok(Page { phys: None, shift: 12 + covers, perms: 0 })
+                Ok(Page {
+                    phys: None,
+                    shift: 12 + covers,
+                    perms: 0,
+                })
             } else {
                 Err(WalkFault::InvalidPde(level))
             };
@@ -157,7 +177,11 @@ pub fn walk(mem: &Memory, ctx: &Context, fb_offset: u64, va: u64) -> Result<Page
         // The block fragment size tells the hardware how much a leaf entry covers.
         if below == 1 && ctx.block_size != 0 && next >> 59 != u64::from(ctx.block_size) {
             let why = "block fragment size does not match PAGE_TABLE_BLOCK_SIZE";
-            return Err(WalkFault::Malformed { entry: next, level, why });
+            return Err(WalkFault::Malformed {
+                entry: next,
+                level,
+                why,
+            });
         }
         entry = next;
         level += 1;
@@ -182,14 +206,26 @@ fn leaf(
         return finish(entry, fb_offset, 12 + block_size, va, level);
     }
     let table = target(entry, PDE_ADDR, fb_offset);
-    let slot = table.add((pfn & ((1 << block_size) - 1)) * 8);
-    let pte = mem.read_u64(slot).map_err(|_| WalkFault::Nowhere { entry, target: slot, level: level + 1 })?;
+    let slot = table.offset((pfn & ((1 << block_size) - 1)) * 8);
+    let pte = mem.read_u64(slot).map_err(|_| WalkFault::Nowhere {
+        entry,
+        target: slot,
+        level: level + 1,
+    })?;
     finish(pte, fb_offset, 12, va, level + 1)
 }
 
 fn finish(pte: u64, fb_offset: u64, shift: u32, _va: u64, level: u32) -> Result<Page, WalkFault> {
     if pte & V == 0 {
-        return if pte & T != 0 { Ok(Page { phys: None, shift, perms: 0 }) } else { Err(WalkFault::InvalidPte(pte)) };
+        return if pte & T != 0 {
+            Ok(Page {
+                phys: None,
+                shift,
+                perms: 0,
+            })
+        } else {
+            Err(WalkFault::InvalidPte(pte))
+        };
     }
     if pte & (T | S) == T | S && pte & (R | W | X) == 0 {
         return Err(WalkFault::ForcedNoRetry(pte));
@@ -204,9 +240,17 @@ fn page(pte: u64, fb_offset: u64, shift: u32, level: u32) -> Result<Page, WalkFa
     };
     if base & ((1 << shift) - 1) != 0 {
         let why = "page address is not aligned to the page size";
-        return Err(WalkFault::Malformed { entry: pte, level, why });
+        return Err(WalkFault::Malformed {
+            entry: pte,
+            level,
+            why,
+        });
     }
-    Ok(Page { phys: Some(at), shift, perms: pte & (R | W | X) })
+    Ok(Page {
+        phys: Some(at),
+        shift,
+        perms: pte & (R | W | X),
+    })
 }
 
 fn target(entry: u64, mask: u64, fb_offset: u64) -> Phys {

@@ -113,7 +113,10 @@ impl Bench {
                 vec![0x4980, 0x6180, 0x78000, 0x79000, 0x7A000]
             },
         };
-        b.gpu.mem.dma_map(RAM_BUS, RAM, Some((ram, 0)), true).unwrap();
+        b.gpu
+            .mem
+            .dma_map(RAM_BUS, RAM, Some((ram, 0)), true)
+            .unwrap();
         b
     }
 
@@ -219,7 +222,11 @@ impl Bench {
     }
 
     pub fn errors(&self) -> Vec<String> {
-        self.gpu.log.errors().map(|e| format!("{}: {}", e.rule, e.text)).collect()
+        self.gpu
+            .log
+            .errors()
+            .map(|e| format!("{}: {}", e.rule, e.text))
+            .collect()
     }
     pub fn no_errors(&self) {
         assert_eq!(self.errors(), Vec::<String>::new());
@@ -249,13 +256,20 @@ impl Bench {
         assert_eq!(self.rd(0x58184) >> 31, 1);
         for (_, mc) in self.hubs() {
             assert_eq!(u64::from(self.rd(mc + 0x54)) << 24, FB);
-            assert_eq!(u64::from(self.rd(mc + 0x58)) << 24 | 0xff_ffff, FB + VRAM - 1);
+            assert_eq!(
+                u64::from(self.rd(mc + 0x58)) << 24 | 0xff_ffff,
+                FB + VRAM - 1
+            );
         }
         // Step 6.
         self.wr(0x3934, 0x7f000);
         self.wr(0x3938, 0x7f004);
         self.wr(0x3780, 1);
-        for (i, reg) in [0x3bc0u64, 0x3bc4, 0x3bd8, 0x3bdc, 0x3be4].into_iter().enumerate().take(self.sdma_bases.len()) {
+        for (i, reg) in [0x3bc0u64, 0x3bc4, 0x3bd8, 0x3bdc, 0x3be4]
+            .into_iter()
+            .enumerate()
+            .take(self.sdma_bases.len())
+        {
             self.wr(reg, (0x100 + 0xa * i as u32) << 3 | 20 << 16);
         }
         // Step 7: HDP.
@@ -347,7 +361,11 @@ impl Bench {
         self.wr(0x449c, 0x2f0 | 1 << 28);
         self.wr(0x3bc8, 0x2f0 << 2 | 8 << 16);
         self.wr(0x44a0, 0x2f6 | 1 << 28);
-        let cam = if self.tf { 0x4280 + 0xea * 4 } else { 0x4280 + 0xe9 * 4 };
+        let cam = if self.tf {
+            0x4280 + 0xea * 4
+        } else {
+            0x4280 + 0xe9 * 4
+        };
         self.wr(cam, 1 << 16);
         self.wr(0x4480, cntl | 1 | 1 << 7 | 1 << 17);
     }

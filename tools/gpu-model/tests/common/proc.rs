@@ -20,7 +20,14 @@ impl Proc {
         let root = b.alloc_vram(4096);
         b.vram_write(root, &[0; 4096]);
         // User addresses above 2^40, so that PQ_BASE_HI is not 0.
-        Self { pasid, root, doorbells: 0x10_0000 + slice * 0x2000, retry: false, next_va: 0x7000_0000_0000, next_id: 0 }
+        Self {
+            pasid,
+            root,
+            doorbells: 0x10_0000 + slice * 0x2000,
+            retry: false,
+            next_va: 0x7000_0000_0000,
+            next_id: 0,
+        }
     }
 
     fn table(b: &mut Bench, at: u64, flags: u64) -> u64 {

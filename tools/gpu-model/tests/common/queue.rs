@@ -13,7 +13,17 @@ pub struct KernelQueue {
     doorbell: u64,
 }
 
-fn mqd(at: u64, ring: u64, log2_dw: u32, rptr: u64, wptr: u64, bell: u64, eop: u64, control: u32) -> Vec<u32> {
+#[allow(clippy::too_many_arguments)]
+fn mqd(
+    at: u64,
+    ring: u64,
+    log2_dw: u32,
+    rptr: u64,
+    wptr: u64,
+    bell: u64,
+    eop: u64,
+    control: u32,
+) -> Vec<u32> {
     let mut m = vec![0u32; 512];
     m[0] = 0xc031_0800;
     m[11] = 1;
@@ -48,9 +58,25 @@ impl KernelQueue {
         let wb = b.alloc_sys(4096);
         let eop = b.alloc_sys(4096);
         let at = b.alloc_sys(4096);
-        let image = mqd(at.gart, ring.gart, 9, wb.gart, wb.gart + 8, doorbell, eop.gart, 3 << 30);
+        let image = mqd(
+            at.gart,
+            ring.gart,
+            9,
+            wb.gart,
+            wb.gart + 8,
+            doorbell,
+            eop.gart,
+            3 << 30,
+        );
         b.set_words(at.bus, &image);
-        Self { ring, wb, mqd: at, dwords, wptr: 0, doorbell }
+        Self {
+            ring,
+            wb,
+            mqd: at,
+            dwords,
+            wptr: 0,
+            doorbell,
+        }
     }
 
     pub fn rptr(&self, b: &Bench) -> u32 {
@@ -141,7 +167,16 @@ impl Bench {
     /// SET_RESOURCES: KFD's VMIDs, queues 2..7 of each MEC1 pipe, 4 s.
     pub fn set_resources(&mut self) {
         let vmids = if self.tf { 0xfff8 } else { 0xff00 };
-        self.submit_hiq(&[0xc006_a000, vmids | 40 << 16 | 1 << 29, 0xfcfc_fcfc, 0, !0, !0, 0, 0]);
+        self.submit_hiq(&[
+            0xc006_a000,
+            vmids | 40 << 16 | 1 << 29,
+            0xfcfc_fcfc,
+            0,
+            !0,
+            !0,
+            0,
+            0,
+        ]);
         self.run();
     }
 
@@ -150,7 +185,12 @@ impl Bench {
         let mut words = ib.to_vec();
         if chain {
             let size = words.len() as u32 + 4;
-            words.extend([0xc002_a500, buf.gart as u32, (buf.gart >> 32) as u32, size | 1 << 20 | 1 << 22 | 1 << 23 | processes << 24]);
+            words.extend([
+                0xc002_a500,
+                buf.gart as u32,
+                (buf.gart >> 32) as u32,
+                size | 1 << 20 | 1 << 22 | 1 << 23 | processes << 24,
+            ]);
         }
         self.set_words(buf.bus, &words);
         self.submit_hiq(&[
@@ -167,7 +207,15 @@ impl Bench {
         let fence = self.alloc_sys(4096);
         self.set64(fence.bus, 10);
         self.submit_hiq(&[0xc004_a300, action | sel << 4, arg, 0, 0, 0]);
-        self.submit_hiq(&[0xc005_a400, 2 << 30, 0, fence.gart as u32, (fence.gart >> 32) as u32, 100, 0]);
+        self.submit_hiq(&[
+            0xc005_a400,
+            2 << 30,
+            0,
+            fence.gart as u32,
+            (fence.gart >> 32) as u32,
+            100,
+            0,
+        ]);
         fence
     }
 }
@@ -197,13 +245,27 @@ impl UserQueue {
         let doorbell = p.doorbells + id * 8;
         let image = mqd(at.gart, va, 10, ptrs_va, ptrs_va + 64, doorbell, eop, 0);
         b.set_words(at.bus, &image);
-        Self { va, ring, dwords, ptrs, ptrs_va, mqd: at, doorbell, wptr: 0, sdma: None, aql: false }
+        Self {
+            va,
+            ring,
+            dwords,
+            ptrs,
+            ptrs_va,
+            mqd: at,
+            doorbell,
+            wptr: 0,
+            sdma: None,
+            aql: false,
+        }
     }
 
     /// Turns a fresh queue into an AQL queue.
     pub fn into_aql(mut self, b: &mut Bench) -> Self {
         let control = b.ram32(self.mqd.bus + 145 * 4);
-        b.set32(self.mqd.bus + 145 * 4, control | 1 << 27 | 2 << 25 | 1 << 14 | 1 << 16);
+        b.set32(
+            self.mqd.bus + 145 * 4,
+            control | 1 << 27 | 2 << 25 | 1 << 14 | 1 << 16,
+        );
         b.set32(self.mqd.bus + 181 * 4, 1);
         let db = b.ram32(self.mqd.bus + 143 * 4);
         b.set32(self.mqd.bus + 143 * 4, db | 2);
@@ -231,7 +293,18 @@ impl UserQueue {
         m[27] = 0xf;
         m[126] = engine;
         b.set_words(at.bus, &m);
-        Self { va, ring, dwords, ptrs, ptrs_va, mqd: at, doorbell, wptr: 0, sdma: Some(engine), aql: false }
+        Self {
+            va,
+            ring,
+            dwords,
+            ptrs,
+            ptrs_va,
+            mqd: at,
+            doorbell,
+            wptr: 0,
+            sdma: Some(engine),
+            aql: false,
+        }
     }
 
     pub fn map_queues(&self) -> Vec<u32> {
@@ -286,7 +359,13 @@ impl UserQueue {
 
 /// WRITE_DATA of one dword to memory.
 pub fn write_data(va: u64, v: u32) -> Vec<u32> {
-    vec![0xc003_3700, 5 << 8 | 1 << 20, va as u32, (va >> 32) as u32, v]
+    vec![
+        0xc003_3700,
+        5 << 8 | 1 << 20,
+        va as u32,
+        (va >> 32) as u32,
+        v,
+    ]
 }
 
 /// RELEASE_MEM: 64-bit data, interrupt after write confirm.
@@ -305,5 +384,10 @@ pub fn release_mem(va: u64, data: u64, ctx: u32) -> Vec<u32> {
 
 /// INDIRECT_BUFFER.
 pub fn indirect(va: u64, dwords: u32, chain: bool) -> Vec<u32> {
-    vec![0xc002_3f00, va as u32, (va >> 32) as u32, dwords | u32::from(chain) << 20 | 1 << 23]
+    vec![
+        0xc002_3f00,
+        va as u32,
+        (va >> 32) as u32,
+        dwords | u32::from(chain) << 20 | 1 << 23,
+    ]
 }

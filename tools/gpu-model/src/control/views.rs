@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the control socket shows.
+
+use serde_json::{json, Value};
+
+use crate::cp::hqd::r;
+use crate::decode;
+use crate::device::Gpu;
+use crate::trace::Record;
+use crate::vm::walk::walk;
+use crate::vm::HubId;
+
+/// Counters and identity.
+pub fn stats(gpu: &Gpu) -> Value {
+    let mut stats = serde_json::to_value(&gpu.log.stats).unwrap_or_else(|_| json!({}));
+    if let Some(map) = stats.as_object_mut() {
+        map.insert("trace_records".into(), json!(gpu.log.records().count()));
+    }
+    json!({
+        "ok": true,
+        "asic": gpu.asic.name,
+        "vram": gpu.mem.vram_size(),
+        "t_ns": gpu.clock.now_ns(),
+        "stats": stats,
+    })
+}
+
+fn record(gpu: &Gpu, rec: &Record) -> Value {
+    let d = decode::record(gpu.asic, rec);
+    let raw = rec.raw.get(..rec.raw_len).unwrap_or(&[]);
+    json!({
+        "seq": rec.seq,
+        "t_ns": rec.t_ns,
+        "ring": rec.ring,
+        "vmid": rec.origin.vmid,
+        "pasid": rec.origin.pasid,
+        "doorbell": rec.origin.doorbell,
+        "packet": d.name,
+        "text": d.text(),
+        "fields": d.fields,
+        "raw": raw,
+        "dwords": rec.total_len,
+    })
+}
+
+/// Trace records.
+pub fn trace(gpu: &Gpu, last_ms: Option<u64>, max: usize) -> Value {
+    let from = last_ms.map_or(0, |ms| {
+        gpu.clock
+            .now_ns()
+            .saturating_sub(ms.saturating_mul(1_000_000))
+    });
+    let mut records: Vec<Value> = gpu
+        .log
+        .records()
+        .rev()
+        .take_while(|rec| rec.t_ns >= from)
+        .take(max)
+        .map(|rec| record(gpu, rec))
+        .collect();
+    records.reverse();
+    json!({"ok": true, "t_ns": gpu.clock.now_ns(), "records": records})
+}
+
+/// Connected queues.
+pub fn queues(gpu: &mut Gpu) -> Value {
+    let active: Vec<_> = gpu
+        .cp
+        .iter()
+        .filter(|(_, h)| h.active())
+        .map(|(s, _)| s)
+        .collect();
+    let mut compute = Vec::new();
+    for slot in active {
+        gpu.sync_pointers(slot);
+        let h = gpu.cp.hqd(slot);
+        let Some(run) = &h.run else { continue };
+        compute.push(json!({
+            "slot": slot.index(),
+            "me": slot.me(),
+            "pipe": slot.pipe(),
+            "queue": slot.queue(),
+            "role": format!("{:?}", run.role),
+            "format": if run.aql { "aql" } else { "pm4" },
+            "vmid": run.vmid,
+            "pasid": gpu.pasid_of(run.vmid, HubId::Gfx),
+            "doorbell": run.doorbell,
+            "ring": run.base,
+            "size": run.len,
+            "rptr": run.rptr,
+            "wptr": run.wptr,
+            "in_ib": run.frames.len(),
+            "busy": run.has_work(),
+            "halted": run.halted,
+            "error": h.reg(r::ERROR),
+            "mqd": h.pair(r::MQD_BASE),
+        }));
+    }
+    let mut sdma = Vec::new();
+    for (engine, e) in gpu.sdma.iter().enumerate() {
+        for (block, c) in e.contexts.iter().enumerate() {
+            let Some(c) = c else { continue };
+            sdma.push(json!({
+                "engine": engine,
+                "context": match block { 0 => "gfx".into(), 1 => "page".into(), n => format!("rlc{}", n - 2) },
+                "vmid": c.vmid,
+                "pasid": gpu.pasid_of(c.vmid, HubId::Mm),
+                "doorbell": c.doorbell,
+                "ring": c.base,
+                "size": c.len * 4,
+                "rptr": c.rptr * 4,
+                "wptr": c.wptr.wrapping_mul(4),
+                "busy": c.has_work(),
+                "halted": c.halted,
+            }));
+        }
+    }
+    let list = gpu.hws.runlist.as_ref();
+    json!({
+        "ok": true,
+        "compute": compute,
+        "sdma": sdma,
+        "runlist": {
+            "active": list.is_some(),
+            "over_subscribed": list.is_some_and(|l| l.over_subscribed),
+        },
+    })
+}
+
+/// An address space.
+pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
+    if vmid > 15 {
+        return Err("vmid is 0 to 15".into());
+    }
+    let mut hubs = Vec::new();
+    for id in [HubId::Gfx, HubId::Mm] {
+        let hub = gpu.hub(id);
+        let ctx = hub.context(vmid);
+        let mut v = json!({
+            "hub": format!("{id:?}"),
+            "enabled": ctx.enabled,
+            "depth": ctx.depth,
+            "block_size": ctx.block_size,
+            "retry": ctx.retry,
+            "root": format!("{:#x}", ctx.base),
+            "start": format!("{:#x}", ctx.start << 12),
+            "end": format!("{:#x}", ctx.end << 12 | 0xFFF),
+            "pasid": gpu.pasid_of(vmid, id),
+            "tlb_entries": hub.tlb.len(vmid),
+        });
+        if let (Some(va), Some(map)) = (va, v.as_object_mut()) {
+            map.insert(
+                "walk".into(),
+                json!(format!("{:x?}", walk(&gpu.mem, &ctx, hub.fb_offset(), va))),
+            );
+            map.insert(
+                "cached".into(),
+                json!(format!("{:x?}", hub.tlb.lookup(vmid, va))),
+            );
+        }
+        hubs.push(v);
+    }
+    let cam: Vec<_> = gpu
+        .cam
+        .entries()
+        .filter(|(_, k)| k.vmid == vmid)
+        .map(|(i, k)| json!({"index": i, "hub": format!("{:?}", k.hub), "va": format!("{:#x}", k.page << 12)}))
+        .collect();
+    Ok(json!({"ok": true, "vmid": vmid, "hubs": hubs, "retry_cam": cam}))
+}
