@@ -55,19 +55,19 @@ impl Header {
 
     /// Waits for all preceding packets of the queue.
     pub(crate) const fn barrier(self) -> bool {
-        self.0 & 1 << 8 != 0
+        self.0 & (1 << 8) != 0
     }
 
     /// Acquire fence: 0 none, 1 agent, 2 system.
     pub(crate) const fn acquire(self) -> u32 {
         // CAST: Lossless.
-        (self.0 >> 9 & 3) as u32
+        ((self.0 >> 9) & 3) as u32
     }
 
     /// Release fence: 0 none, 1 agent, 2 system.
     pub(crate) const fn release(self) -> u32 {
         // CAST: Lossless.
-        (self.0 >> 11 & 3) as u32
+        ((self.0 >> 11) & 3) as u32
     }
 }
 

@@ -59,12 +59,12 @@ impl<T> Field<T> {
 
     /// `word` with this field replaced by `value`, of which surplus bits are dropped.
     pub(crate) const fn insert(self, word: u32, value: u32) -> u32 {
-        (word & !self.mask()) | (value & self.max()) << self.lo
+        (word & !self.mask()) | ((value & self.max()) << self.lo)
     }
 
     /// The field's value in `word`.
     pub(crate) const fn extract(self, word: u32) -> u32 {
-        word >> self.lo & self.max()
+        (word >> self.lo) & self.max()
     }
 }
 

@@ -166,7 +166,7 @@ pub(crate) struct Vector {
 /// The lowest byte of `word >> shift`.
 const fn byte(word: u32, shift: u32) -> u8 {
     // CAST: The mask leaves 8 bits.
-    (word >> shift & 0xff) as u8
+    ((word >> shift) & 0xff) as u8
 }
 
 impl Vector {
@@ -196,7 +196,7 @@ impl Vector {
             },
             (Client::GrbmCp, source::CP_BAD_OPCODE) => Event::BadPacket {
                 doorbell_id: self.data[0] & 0x3ff,
-                code: PacketException::from_code(self.data[0] >> 10 & 0xffff),
+                code: PacketException::from_code((self.data[0] >> 10) & 0xffff),
             },
             (Client::GrbmCp, source::CP_PRIV_REG) => {
                 Event::PrivilegedRegister(CpQueue::from_ring_id(self.ring_id))
@@ -260,9 +260,9 @@ impl CpQueue {
     /// Decodes ring_id: pipe [1:0], me [3:2], queue [6:4].
     pub(crate) const fn from_ring_id(ring_id: u8) -> Self {
         Self {
-            me: ring_id >> 2 & 3,
+            me: (ring_id >> 2) & 3,
             pipe: ring_id & 3,
-            queue: ring_id >> 4 & 7,
+            queue: (ring_id >> 4) & 7,
         }
     }
 }
@@ -357,7 +357,7 @@ impl Fault {
             write: data[1] & 0x20 != 0,
             read: data[1] & 0x40 != 0,
             retry: data[1] & 0x80 != 0,
-            protection: ring_id & 1 << 3 != 0,
+            protection: ring_id & (1 << 3) != 0,
             // CAST: The mask leaves 10 bits.
             cam_index: (data[2] & 0x3ff) as u16,
         }
@@ -399,14 +399,14 @@ pub(crate) enum WaveError {
 
 impl SqInterrupt {
     const fn decode(word0: u32, word1: u32) -> Self {
-        let data = word0 & 0xfff | (word0 >> 28) << 12 | (word1 & 0xff) << 16;
-        match word0 >> 26 & 3 {
+        let data = word0 & 0xfff | ((word0 >> 28) << 12) | ((word1 & 0xff) << 16);
+        match (word0 >> 26) & 3 {
             0 => Self::Auto(data),
             1 => Self::Message {
                 data,
-                privileged: word0 & 1 << 13 != 0,
+                privileged: word0 & (1 << 13) != 0,
             },
-            2 => Self::Error(match data >> 20 & 0xf {
+            2 => Self::Error(match (data >> 20) & 0xf {
                 0 => WaveError::EdcFue,
                 1 => WaveError::IllegalInstruction,
                 2 => WaveError::MemoryViolation,

@@ -19,7 +19,7 @@ pub(crate) const fn hi32(value: u64) -> u32 {
 
 /// The 64-bit word with the given low and high halves.
 pub(crate) const fn join(lo: u32, hi: u32) -> u64 {
-    widen(lo) | widen(hi) << 32
+    widen(lo) | (widen(hi) << 32)
 }
 
 /// A `u32` as `u64`.

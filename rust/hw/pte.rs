@@ -85,7 +85,7 @@ impl Level {
 
     /// Index of the entry for `va`; address bits above the 48th are ignored.
     pub(crate) const fn index(self, va: u64) -> usize {
-        num::index(num::lo32(va >> self.shift() & 0x1ff))
+        num::index(num::lo32((va >> self.shift()) & 0x1ff))
     }
 
     /// The level below.
@@ -492,7 +492,7 @@ impl Flavour {
         Ok(Entry(
             pa | attrs.place.bits()
                 | attrs.access.bits()
-                | num::widen(fragment) << FRAGMENT_SHIFT
+                | (num::widen(fragment) << FRAGMENT_SHIFT)
                 | mtype
                 | extra
                 | VALID,
@@ -551,7 +551,7 @@ impl Flavour {
                 place: Place::of(raw),
                 access: Access::of(raw),
                 mtype: Mtype::from_bits(raw >> MTYPE_SHIFT),
-                fragment: num::lo32(raw >> FRAGMENT_SHIFT & FRAGMENT_MASK),
+                fragment: num::lo32((raw >> FRAGMENT_SHIFT) & FRAGMENT_MASK),
             },
         }
     }

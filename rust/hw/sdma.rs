@@ -123,7 +123,7 @@ pub(crate) fn fill(
     }
     // FILLSIZE 2: dwords.
     Ok([
-        header(op::CONST_FILL) | 2 << 30,
+        header(op::CONST_FILL) | (2 << 30),
         num::lo32(destination),
         num::hi32(destination),
         value,

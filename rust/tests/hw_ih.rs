@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_bad_packet_names_doorbell_and_reason() {
         assert_eq!(
-            event(0x0000_B714, [20 << 10 | 0x3FF, 0, 0, 0]),
+            event(0x0000_B714, [(20 << 10) | 0x3FF, 0, 0, 0]),
             Event::BadPacket {
                 doorbell_id: 0x3FF,
                 code: PacketException::UnsupportedPacket
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn wave_messages_collect_24_bits() {
         // Encoding 1 with data 0x5A_F123 spread over three places.
-        let word0 = 1 << 26 | 0xF << 28 | 0x123;
+        let word0 = (1 << 26) | (0xF << 28) | 0x123;
         assert_eq!(
             event(0x0000_EF0A, [word0, 0x5A, 0, 0]),
             Event::Sq(SqInterrupt::Message {

@@ -32,7 +32,7 @@ mod tests {
     fn context(pasid: u16, xnack: bool) -> Context {
         Context {
             pasid,
-            page_table_base: 0x1000 * u64::from(pasid) | 1,
+            page_table_base: (0x1000 * u64::from(pasid)) | 1,
             sh_mem_config: ShMemConfig::for_xnack(xnack),
             sh_mem_bases: ShMemBases::KFD,
             trap: None,

@@ -65,5 +65,5 @@ fn active_in_array(shader: &ShaderArray, engine: u32, array: u32) -> u32 {
 /// Bit `bit` of a mask of 32-bit words; bits beyond its end are off.
 fn is_set(mask: &[u32], bit: u32) -> bool {
     mask.get(super::num::index(bit / 32))
-        .is_some_and(|word| word >> (bit % 32) & 1 != 0)
+        .is_some_and(|word| (word >> (bit % 32)) & 1 != 0)
 }

@@ -422,7 +422,7 @@ fields! {
 ///
 /// The KIQ sequence writes the code first without, then with [`SCHEDULER_VALID`].
 pub(crate) const fn scheduler_code(me: u32, pipe: u32, queue: u32) -> u32 {
-    (me & 3) << 5 | (pipe & 3) << 3 | (queue & 7)
+    ((me & 3) << 5) | ((pipe & 3) << 3) | (queue & 7)
 }
 
 /// Marks a slot code as valid.

@@ -329,7 +329,7 @@ fields! {
 impl InvalidateAck {
     /// Whether the request for `vmid` is done.
     pub(crate) const fn done(self, vmid: u32) -> bool {
-        self.get(Self::PER_VMID) & 1 << (vmid & 0xf) != 0
+        self.get(Self::PER_VMID) & (1 << (vmid & 0xf)) != 0
     }
 }
 
