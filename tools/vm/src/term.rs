@@ -2,7 +2,6 @@
 //! The user's terminal: colours, size, raw mode.
 
 use crate::protocol::TermSize;
-use nix::libc;
 use nix::sys::termios;
 use nix::sys::termios::SetArg;
 use nix::sys::termios::Termios;
@@ -10,7 +9,13 @@ use std::io;
 use std::io::IsTerminal;
 use std::os::fd::AsRawFd;
 
-nix::ioctl_read_bad!(get_window_size, libc::TIOCGWINSZ, nix::pty::Winsize);
+mod ioctls {
+    nix::ioctl_read_bad!(
+        get_window_size,
+        nix::libc::TIOCGWINSZ,
+        nix::pty::Winsize
+    );
+}
 
 /// Escape sequences, empty where standard error is no terminal or the user wants no colours.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,7 +76,7 @@ pub fn size() -> Option<TermSize> {
         ws_ypixel: 0,
     };
     // SAFETY: `window` is a live, writable Winsize, the type that TIOCGWINSZ fills.
-    unsafe { get_window_size(io::stdin().as_raw_fd(), &mut window) }.ok()?;
+    unsafe { ioctls::get_window_size(io::stdin().as_raw_fd(), &mut window) }.ok()?;
     Some(TermSize {
         rows: window.ws_row,
         cols: window.ws_col,

@@ -309,7 +309,7 @@ pub(super) fn kill_all() {
     loop {
         match waitpid(None, Some(WaitPidFlag::__WALL)) {
             Err(Errno::EINTR) | Ok(_) => {}
-            Err(_) => return,
+Err(_) => return,
         }
     }
 }

@@ -21,7 +21,8 @@ const RECORD_MAX: usize = 4096;
 /// What writing gave.
 pub(super) fn say(text: &str) -> io::Result<()> {
     let mut log = OpenOptions::new().write(true).open("/dev/kmsg")?;
-    log.write_all(format!("<6>{MARK}{text}").as_bytes())
+    // Without its newline a record stays open for more, and no reader sees it before the next one.
+    log.write_all(format!("<6>{MARK}{text}\n").as_bytes())
 }
 
 /// Like [`say`], for the marks that the host waits for.
