@@ -3,6 +3,8 @@
  * Out-of-line forms of inline functions and macros for the Rust side; see rkfd_helpers.h.
  */
 
+#include <kunit/test.h>
+#include <kunit/test-bug.h>
 #include <linux/compat.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
@@ -15,6 +17,15 @@
 int rkfd_pci_domain_nr(struct pci_dev *pdev)
 {
 	return pci_domain_nr(pdev->bus);
+}
+
+/* Marks the running test as skipped; it goes on and should return. */
+void rkfd_kunit_skip(const char *reason)
+{
+	struct kunit *test = kunit_get_current_test();
+
+	if (test)
+		kunit_mark_skipped(test, "%s", reason);
 }
 
 bool rkfd_in_compat_syscall(void)

@@ -15,6 +15,7 @@ struct pci_dev;
 struct vm_area_struct;
 
 int rkfd_pci_domain_nr(struct pci_dev *pdev);
+void rkfd_kunit_skip(const char *reason);
 
 /* /dev/kfd */
 bool rkfd_in_compat_syscall(void);

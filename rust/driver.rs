@@ -7,16 +7,15 @@ use kernel::{
     driver::Registration,
     pci,
     prelude::*,
-    sync::{
-        Arc,
-        SetOnce, //
-    },
+    sync::Arc,
     InPlaceModule,
     ModuleMetadata, //
 };
 
 use crate::{
     gpu::{
+        registry,
+        registry::Published,
         Config,
         Gpu,
         Registry,
@@ -31,9 +30,6 @@ use crate::{
     module_parameters, //
 };
 
-/// The list of GPUs, from module load on.
-static REGISTRY: SetOnce<Arc<Registry>> = SetOnce::new();
-
 /// The loaded module.
 #[pin_data]
 pub(crate) struct RkfdModule {
@@ -41,14 +37,14 @@ pub(crate) struct RkfdModule {
     #[pin]
     _pci: Registration<pci::Adapter<PciDriver>>,
     _kfd: crate::kfd::Registration,
+    _registry: Published,
 }
 
 impl InPlaceModule for RkfdModule {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
-            _: {
-                REGISTRY.populate(Registry::new()?);
-            },
+            // SAFETY: The module is being loaded and nothing else of it runs yet.
+            _registry: unsafe { Registry::publish() }?,
             _kfd: crate::kfd::Registration::new()?,
             _pci <- Registration::new(<Self as ModuleMetadata>::NAME, module),
         })
@@ -119,7 +115,7 @@ fn may_bind(pdev: &pci::Device) -> Result {
 impl BoundGpu {
     fn new(pdev: &pci::Device<Core<'_>>, asic: &'static AsicDesc) -> Result<Self> {
         may_bind(pdev)?;
-        let registry = REGISTRY.as_ref().ok_or(ENODEV)?.clone();
+        let registry = registry()?;
         let enabled = Enabled::new(pdev)?;
         let config = Config { xnack: false };
         let bound = Self {

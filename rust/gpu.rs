@@ -90,6 +90,7 @@ pub(crate) use self::{
         PasidPool, //
     },
     registry::{
+        registry,
         GpuId,
         GpuObserver,
         Registry, //

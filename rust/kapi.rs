@@ -12,6 +12,8 @@ pub(crate) mod dma;
 pub(crate) mod gate;
 pub(crate) mod irq;
 pub(crate) mod kobject;
+#[cfg(CONFIG_KUNIT = "y")]
+pub(crate) mod kunit;
 pub(crate) mod log;
 pub(crate) mod mmio;
 pub(crate) mod pci;

@@ -2,5 +2,9 @@
 
 //! KUnit suites that need more than one module.
 
+mod gpu_alloc;
+mod gpu_gate;
+mod gpu_ih;
+mod gpu_live;
 mod vm_interval;
 mod vm_pt;

@@ -16,6 +16,31 @@ use kernel::{
 
 use super::Gpu;
 
+kernel::sync::global_lock! {
+    // SAFETY: `Registry::publish` initialises it, and `registry` is only called by code that runs
+    // after that: the PCI driver, the faces and the tests of the loaded module.
+    unsafe(uninit) static REGISTRY: Mutex<Option<Arc<Registry>>> = None;
+}
+
+/// The list of GPUs of the loaded module.
+///
+/// # Errors
+///
+/// `ENODEV` while the module is being unloaded.
+pub(crate) fn registry() -> Result<Arc<Registry>> {
+    REGISTRY.lock().clone().ok_or(ENODEV)
+}
+
+/// The list is reachable by [`registry`] until this is dropped.
+pub(crate) struct Published(());
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        let registry = REGISTRY.lock().take();
+        drop(registry);
+    }
+}
+
 /// Told of GPUs that come and go.
 pub(crate) trait GpuObserver: Send + Sync {
     /// `gpu` works and was listed. Also called for the GPUs that are there when the observer comes.
@@ -51,6 +76,22 @@ impl Registry {
             }? Error),
             GFP_KERNEL,
         )
+    }
+
+    /// Makes an empty list and lets [`registry`] find it.
+    ///
+    /// # Safety
+    ///
+    /// Called once, when the module is loaded, before anything calls [`registry`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) unsafe fn publish() -> Result<Published> {
+        // SAFETY: By the function's contract this is the first and only use.
+        unsafe { REGISTRY.init() };
+        *REGISTRY.lock() = Some(Self::new()?);
+        Ok(Published(()))
     }
 
     /// The GPU with the given id.

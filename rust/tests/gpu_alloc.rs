@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Allocators of one GPU: VRAM, doorbells, address space ids, and the place of the GART window.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    gpu::{
+        gart::{
+            window_start,
+            WINDOW, //
+        },
+        DoorbellManager,
+        DoorbellSlice,
+        PasidPool,
+        Registry,
+        VramBlock,
+        VramManager, //
+    },
+    hw::doorbell::DoorbellLayout,
+    kapi::range::{
+        Place,
+        Range,
+        RangeAllocator, //
+    },
+};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// Where a card's VRAM usually is.
+const MC: u64 = 512 * GIB;
+
+static LAYOUT: DoorbellLayout = DoorbellLayout::VEGA20;
+
+fn vram() -> Result<Arc<VramManager>> {
+    VramManager::new(64 * MIB, MC, 0x10_0000_0000)
+}
+
+fn overlaps(a: &VramBlock, b: &VramBlock) -> bool {
+    a.offset() < b.offset() + b.size() && b.offset() < a.offset() + a.size()
+}
+
+#[kunit_tests(rkfd_gpu_alloc)]
+mod cases {
+    use super::*;
+
+    #[test]
+    fn vram_addresses_follow_from_the_offset() -> Result {
+        let block = vram()?.alloc(3 * KIB, 0)?;
+        assert_eq!(block.size(), 4 * KIB);
+        assert_eq!(block.mc(), MC + block.offset());
+        assert_eq!(block.pa(), 0x10_0000_0000 + block.offset());
+        Ok(())
+    }
+
+    #[test]
+    fn large_vram_blocks_can_be_mapped_by_huge_pages() -> Result {
+        let vram = vram()?;
+        let small = vram.alloc(4 * KIB, 0)?;
+        let under = vram.alloc(2 * MIB - 4 * KIB, 0)?;
+        let huge = vram.alloc(2 * MIB, 0)?;
+        let odd = vram.alloc(2 * MIB + 1, 0)?;
+        assert_eq!(huge.offset() % (2 * MIB), 0);
+        assert_eq!(odd.offset() % (2 * MIB), 0);
+        assert_eq!(odd.size(), 2 * MIB + 4 * KIB);
+        assert_eq!(under.offset() % (4 * KIB), 0);
+        for (i, a) in [&small, &under, &huge, &odd].iter().enumerate() {
+            for b in [&small, &under, &huge, &odd].iter().skip(i + 1) {
+                assert!(!overlaps(a, b));
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn vram_alignment_is_kept_at_every_power_of_two() -> Result {
+        let vram = vram()?;
+        for shift in 0..25 {
+            let block = vram.alloc(4 * KIB, 1 << shift)?;
+            assert_eq!(block.offset() % (1 << shift), 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn bad_vram_requests_are_refused() -> Result {
+        let vram = vram()?;
+        assert_eq!(vram.alloc(0, 0).err(), Some(EINVAL));
+        assert_eq!(vram.alloc(4 * KIB, 3).err(), Some(EINVAL));
+        assert_eq!(vram.alloc(u64::MAX, 0).err(), Some(EINVAL));
+        assert_eq!(vram.alloc(u64::MAX - 8 * KIB, 0).err(), Some(ENOSPC));
+        assert_eq!(vram.alloc(64 * MIB, 0).err(), Some(ENOSPC));
+        assert_eq!(vram.used(), 0);
+        assert_eq!(VramManager::new(64 * KIB, 0, 0).err(), Some(EINVAL));
+        assert_eq!(VramManager::new(1, 0, 0).err(), Some(EINVAL));
+        assert_eq!(VramManager::new(GIB, u64::MAX, 0).err(), Some(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn vram_is_counted_exhausted_and_comes_back_whole() -> Result {
+        let vram = vram()?;
+        let total = vram.total();
+        assert_eq!(total, 64 * MIB - 64 * KIB);
+        for _ in 0..3 {
+            let mut blocks = KVec::new();
+            loop {
+                match vram.alloc(MIB, 0) {
+                    Ok(block) => blocks.push(block, GFP_KERNEL)?,
+                    Err(e) => {
+                        assert_eq!(e, ENOSPC);
+                        break;
+                    }
+                }
+            }
+            assert_eq!(blocks.len(), 63);
+            assert_eq!(vram.used(), 63 * MIB);
+            assert_eq!(vram.available(), total - 63 * MIB);
+            // Every other block, then the rest: the holes must merge again.
+            let mut keep = KVec::new();
+            for (i, block) in blocks.drain_all().enumerate() {
+                if i % 2 == 0 {
+                    keep.push(block, GFP_KERNEL)?;
+                }
+            }
+            drop(keep);
+            assert_eq!(vram.used(), 0);
+            let whole = vram.alloc(total & !(2 * MIB - 1), 0)?;
+            assert_eq!(whole.offset(), 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn ranges_are_taken_from_the_end_that_was_asked_for() -> Result {
+        let space = RangeAllocator::new(100, 50)?;
+        let low = space.alloc(10, 1, Place::Low)?;
+        let high = space.alloc(10, 1, Place::High)?;
+        assert_eq!((low.start(), high.start()), (100, 140));
+        assert_eq!(space.alloc(31, 1, Place::Low).err(), Some(ENOSPC));
+        let rest: Range = space.alloc(30, 1, Place::Low)?;
+        assert_eq!((rest.start(), rest.size()), (110, 30));
+        assert_eq!(RangeAllocator::new(0, 0).err(), Some(EINVAL));
+        assert_eq!(RangeAllocator::new(u64::MAX, 2).err(), Some(EINVAL));
+        assert_eq!(space.alloc(0, 1, Place::Low).err(), Some(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn the_gart_window_avoids_vram() -> Result {
+        // The usual place: low memory below VRAM.
+        assert_eq!(window_start(MC, MC + GIB - 1), Some(0));
+        // VRAM at 0: the window goes to the end of the address space, 4 GiB aligned.
+        let start = window_start(0, GIB - 1).ok_or(EINVAL)?;
+        assert_eq!(start % (4 * GIB), 0);
+        assert!(start + WINDOW <= 1 << 48 && start >= GIB);
+        // VRAM too low for a window below it.
+        assert_eq!(window_start(WINDOW / 2, GIB), Some(start));
+        // VRAM at the very end: the window goes below although that gap is the larger one.
+        assert_eq!(window_start((1 << 48) - GIB, (1 << 48) - 1), Some(0));
+        // Nowhere.
+        assert_eq!(window_start(0, (1 << 48) - 1), None);
+        assert_eq!(window_start(0, 1 << 48), None);
+        Ok(())
+    }
+
+    #[test]
+    fn doorbell_slices_follow_the_kernel_pages_and_do_not_overlap() -> Result {
+        let manager = DoorbellManager::new(&LAYOUT, 2 * MIB)?;
+        let mut slices = KVec::new();
+        while let Ok(slice) = manager.alloc_slice() {
+            slices.push(slice, GFP_KERNEL)?;
+        }
+        assert_eq!(slices.len(), 255);
+        assert_eq!(manager.alloc_slice().err(), Some(ENOSPC));
+        assert_eq!(manager.usage(), (255, 255));
+        for (i, slice) in slices.iter().enumerate() {
+            assert_eq!(slice.bar_offset(), 0x2000 * (i as u64 + 1));
+        }
+        assert_eq!(u64::from(DoorbellSlice::SIZE), 0x2000);
+        drop(slices);
+        assert_eq!(manager.usage(), (0, 255));
+        Ok(())
+    }
+
+    #[test]
+    fn a_freed_slice_rests_and_comes_back_empty() -> Result {
+        let manager = DoorbellManager::new(&LAYOUT, 0x2000 * 4)?;
+        let first = manager.alloc_slice()?;
+        let at = first.bar_offset();
+        let doorbell = first.alloc_cp()?;
+        drop(first);
+        // A queue holds the slice although the process let go of it.
+        assert_eq!(manager.usage().0, 1);
+        drop(doorbell);
+        assert_eq!(manager.usage().0, 0);
+        let (second, third) = (manager.alloc_slice()?, manager.alloc_slice()?);
+        assert!(second.bar_offset() != at && third.bar_offset() != at);
+        let again = manager.alloc_slice()?;
+        assert_eq!(again.bar_offset(), at);
+        assert_eq!(again.in_use(), 0);
+        assert_eq!(again.alloc_cp()?.byte_in_slice(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn cp_doorbells_stay_out_of_the_holes() -> Result {
+        let manager = DoorbellManager::new(&LAYOUT, 0x4000)?;
+        let slice = manager.alloc_slice()?;
+        let mut all = KVec::new();
+        while let Ok(doorbell) = slice.alloc_cp() {
+            all.push(doorbell, GFP_KERNEL)?;
+        }
+        // 1024 ids less twice the hole of 0x90.
+        assert_eq!(all.len(), 1024 - 2 * 0x90);
+        for doorbell in &all {
+            let id = doorbell.byte_in_slice() / 8;
+            assert!(!(0x100..=0x18f).contains(&(id % 512)));
+            // What hardware is told is where the process writes.
+            let byte = slice.bar_offset() + u64::from(doorbell.byte_in_slice());
+            assert_eq!(u64::from(doorbell.dword_offset()) * 4, byte);
+        }
+        assert_eq!(slice.alloc_cp().err(), Some(ENOSPC));
+        all.pop();
+        assert!(slice.alloc_cp().is_ok());
+        assert_eq!(slice.alloc_cp_at(0x100).err(), Some(EINVAL));
+        assert_eq!(slice.alloc_cp_at(1024).err(), Some(EINVAL));
+        assert_eq!(slice.alloc_cp_at(0).err(), Some(EBUSY));
+        Ok(())
+    }
+
+    #[test]
+    fn sdma_doorbells_lie_in_the_hole_of_their_engine() -> Result {
+        let manager = DoorbellManager::new(&LAYOUT, 0x4000)?;
+        let slice = manager.alloc_slice()?;
+        for engine in 0..5 {
+            for queue in 0..8 {
+                let doorbell = slice.alloc_sdma(engine, queue)?;
+                let id = doorbell.byte_in_slice() / 8 % 512;
+                let hole = 0x100 + 0xa * engine;
+                assert!((hole..hole + 0xa).contains(&id));
+                assert_eq!(slice.alloc_sdma(engine, queue).err(), Some(EBUSY));
+            }
+        }
+        assert_eq!(slice.in_use(), 0);
+        assert_eq!(slice.alloc_sdma(0, 64).err(), Some(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn kernel_doorbells_lie_in_the_second_page() -> Result {
+        let manager = DoorbellManager::new(&LAYOUT, 0x4000)?;
+        let (a, b) = (manager.alloc_kernel()?, manager.alloc_kernel()?);
+        assert_eq!((a.offset().byte(), b.offset().byte()), (0x1000, 0x1008));
+        drop(a);
+        assert_eq!(manager.alloc_kernel()?.offset().byte(), 0x1000);
+        assert_eq!(DoorbellManager::new(&LAYOUT, 0x2000).err(), Some(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn pasids_are_distinct_and_rest_after_use() -> Result {
+        let pool = PasidPool::new()?;
+        let first = pool.alloc()?;
+        let second = pool.alloc()?;
+        assert_eq!((first.get(), second.get()), (1, 2));
+        drop(first);
+        let third = pool.alloc()?;
+        assert_eq!(third.get(), 3);
+        assert_eq!(pool.in_use(), 2);
+        Ok(())
+    }
+
+    #[test]
+    fn pasids_run_out_and_wrap() -> Result {
+        let pool = PasidPool::new()?;
+        let mut all = KVec::with_capacity(0x8000, GFP_KERNEL)?;
+        while let Ok(pasid) = pool.alloc() {
+            assert!(pasid.get() != 0);
+            all.push(pasid, GFP_KERNEL)?;
+        }
+        assert_eq!(all.len(), 0x7fff);
+        assert_eq!(pool.alloc().err(), Some(ENOSPC));
+        let freed = all.pop().map(|pasid| pasid.get());
+        assert_eq!(freed, Some(0x7fff));
+        let back = pool.alloc()?;
+        assert_eq!(Some(back.get()), freed);
+        drop(all);
+        assert_eq!(pool.in_use(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn gpu_ids_are_stable_and_distinct() -> Result {
+        let registry = Registry::new()?;
+        let first = registry.reserve_id(0x1234_5678)?;
+        let second = registry.reserve_id(0x1234_5678)?;
+        assert!(first.get() != second.get());
+        assert!((1..=0xffff).contains(&first.get()));
+        let value = first.get();
+        drop(first);
+        assert_eq!(registry.reserve_id(0x1234_5678)?.get(), value);
+        assert_eq!(registry.reserve_id(0xfffe)?.get(), 0xffff);
+        assert!(registry.find(value).is_none());
+        Ok(())
+    }
+}
