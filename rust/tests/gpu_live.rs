@@ -18,7 +18,10 @@ use crate::{
     hw::{
         pm4::WriteMem,
         pte::PAGE,
-        regs::gc, //
+        regs::{
+            gc,
+            hqd::Slot, //
+        }, //
     },
     kapi::kunit, //
 };
@@ -200,7 +203,16 @@ mod cases {
         on_each(|gpu| {
             let hw = gpu.enter()?;
             let before = gpu.ih().counters().vectors[0].get();
-            // The KIQ's own way to interrupt the driver: source 178.
+            // The KIQ's own way to interrupt the driver: source 178, gated by its pipe.
+            let enable = |on: u32| {
+                let _bank = hw.select(Slot::KIQ.select());
+                hw.modify(gc::CPC_INT_CNTL, |raw| {
+                    gc::CpcInt::from_raw(raw)
+                        .with(gc::CpcInt::GENERIC2, on)
+                        .raw()
+                });
+            };
+            enable(1);
             let packet = crate::hw::pm4::WriteReg {
                 reg: gc::CPC_INT_STATUS,
                 value: gc::CpcInt::KIQ_FENCE.raw(),
@@ -209,9 +221,11 @@ mod cases {
             };
             gpu.kiq()
                 .submit(&hw, &packet.encode().map_err(|_| EINVAL)?)?;
-            hw.wait(2_000_000, || {
+            let arrived = hw.wait(2_000_000, || {
                 Ok((gpu.ih().counters().vectors[0].get() > before).then_some(()))
-            })?;
+            });
+            enable(0);
+            arrived?;
             assert_eq!(gpu.ih().counters().bad_pointers.get(), 0);
             Ok(())
         })
