@@ -1,13 +1,264 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! AQL queues.
+//! AQL queues: 64-byte packets and signals.
+//!
+//! Formats: `hsa.h`, `amd_hsa_signal.h` and `amd_hsa_queue.h` of the ROCm runtime.
 
-use crate::cp::queue::{Outcome, Run};
+pub mod signal;
+
+use crate::cp::eop::{exception, source};
+use crate::cp::hqd::r;
+use crate::cp::queue::{Frame, Outcome, Run};
 use crate::cp::slot::SlotId;
 use crate::device::Gpu;
+use crate::vm::access::VmError;
+use crate::vm::Access;
+
+/// Packet types in header bits 7:0.
+mod kind {
+    pub const VENDOR: u32 = 0;
+    pub const INVALID: u32 = 1;
+    pub const KERNEL_DISPATCH: u32 = 2;
+    pub const BARRIER_AND: u32 = 3;
+    pub const BARRIER_OR: u32 = 5;
+}
+
+/// Vendor packet format: run a PM4 indirect buffer.
+const FORMAT_PM4_IB: u32 = 1;
+/// LDS of a compute unit in bytes.
+const MAX_GROUP_SEGMENT: u32 = 65536;
+/// Most work-items of a workgroup.
+const MAX_WORKGROUP: u64 = 1024;
+
+/// Why a packet cannot run: the value for queue_inactive_signal and the KFD exception code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueError {
+    /// Value of the inactive signal.
+    pub signal: u64,
+    /// Exception code of the interrupt.
+    pub exception: u32,
+    /// In words.
+    pub why: &'static str,
+}
+
+const fn error(signal: u64, exception: u32, why: &'static str) -> QueueError {
+    QueueError {
+        signal,
+        exception,
+        why,
+    }
+}
+
+const DIMENSION: QueueError = error(0x2, 16, "dispatch has a zero or bad dimension");
+const GROUP_MEMORY: QueueError = error(0x4, 17, "group segment is larger than LDS");
+const CODE_OBJECT: QueueError = error(0x8, exception::CODE, "code object is null or not readable");
+const FORMAT: QueueError = error(
+    0x20,
+    exception::UNSUPPORTED_PACKET,
+    "packet type not supported",
+);
+const WORKGROUP: QueueError = error(0x40, 21, "workgroup is too large");
+const VENDOR: QueueError = error(0x100, 23, "vendor packet not supported");
+const NOT_MODELLED: QueueError = error(
+    0x4000_0000,
+    exception::CODE,
+    "kernel execution is not modelled",
+);
+
+fn pair(p: &[u32; 16], i: usize) -> u64 {
+    let at = |i: usize| p.get(i).copied().map_or(0, u64::from);
+    at(i) | at(i + 1) << 32
+}
 
 impl Gpu {
     /// Runs one AQL packet.
-    pub fn aql_step(&mut self, _slot: SlotId, _run: &mut Run) -> Outcome {
-        Outcome::Halt("AQL not modelled yet")
+    pub fn aql_step(&mut self, slot: SlotId, run: &mut Run) -> Outcome {
+        if run.stalled {
+            return self.aql_stalled(slot, run);
+        }
+        let at = run.base + (run.rptr & (run.len - 1)) * 64;
+        let mut p = [0u32; 16];
+        // The header is written back at the end; a page that is missing now must not be found missing then.
+        let ready = self
+            .vm_read_dwords(run.fetcher(), at, &mut p)
+            .and_then(|()| self.vm_probe(run.client(), at, 4, Access::Write));
+        match ready {
+            Ok(()) => {}
+            Err(VmError::Retry) => return Outcome::Wait,
+            Err(VmError::Fault) => return Outcome::Halt("packet fetch faulted"),
+        }
+        let header = p[0] & 0xFFFF;
+        if header & 0xFF == kind::INVALID {
+            return Outcome::Wait;
+        }
+        if !run.traced {
+            let origin = self.origin_of(run);
+            self.log
+                .packet(self.clock.now_ns(), run.ring(), origin, &p, 16);
+            run.traced = true;
+        }
+        let done = match header & 0xFF {
+            _ if run.in_vendor => Ok(()),
+            kind::VENDOR => match self.aql_vendor(run, &p) {
+                Ok(()) => return Outcome::Yield,
+                Err(e) => Err(e),
+            },
+            kind::BARRIER_AND | kind::BARRIER_OR => match self.aql_barrier(run, &p) {
+                Ok(true) => Ok(()),
+                Ok(false) | Err(VmError::Retry) => return Outcome::Wait,
+                Err(VmError::Fault) => return Outcome::Halt("dependent signal faulted"),
+            },
+            kind::KERNEL_DISPATCH => {
+                self.log.stats.dispatches += 1;
+                Err(self.aql_dispatch(run, &p))
+            }
+            _ => Err(FORMAT),
+        };
+        if let Err(e) = done {
+            return self.aql_error(slot, run, e);
+        }
+        let signal = pair(&p, 14);
+        if signal != 0 {
+            match self.signal_complete(slot, run, signal) {
+                Ok(()) => {}
+                Err(VmError::Retry) => return Outcome::Wait,
+                Err(VmError::Fault) => return Outcome::Halt("completion signal faulted"),
+            }
+        }
+        self.aql_retire(run, at);
+        Outcome::Done
+    }
+
+    fn aql_retire(&mut self, run: &mut Run, at: u64) {
+        // Probed before the packet ran.
+        let _ = self.vm_write(run.client(), at, &(kind::INVALID as u16).to_le_bytes());
+        run.rptr = run.rptr.wrapping_add(1);
+        run.traced = false;
+        run.in_vendor = false;
+    }
+
+    fn aql_vendor(&mut self, run: &mut Run, p: &[u32; 16]) -> Result<(), QueueError> {
+        if p[0] >> 16 != FORMAT_PM4_IB {
+            return Err(VENDOR);
+        }
+        let [_, jump, lo, hi, size, ..] = *p;
+        if jump >> 30 != 3 || jump >> 8 & 0xFF != 0x3F {
+            return Err(VENDOR);
+        }
+        let size = size & 0xF_FFFF;
+        run.in_vendor = true;
+        if size != 0 {
+            run.frames.push(Frame {
+                base: u64::from(lo & !3) | u64::from(hi & 0xFFFF) << 32,
+                size,
+                pos: 0,
+            });
+            run.traced = false;
+        }
+        Ok(())
+    }
+
+    fn aql_barrier(&mut self, run: &Run, p: &[u32; 16]) -> Result<bool, VmError> {
+        let all = p[0] & 0xFF == kind::BARRIER_AND;
+        let mut any = false;
+        let mut signals = 0;
+        for i in 0..5 {
+            let signal = pair(p, 2 + 2 * i);
+            if signal == 0 {
+                continue;
+            }
+            signals += 1;
+            let zero = self.vm_read_u64(run.client(), signal.wrapping_add(signal::VALUE))? == 0;
+            if all && !zero {
+                return Ok(false);
+            }
+            any |= zero;
+        }
+        Ok(all || any || signals == 0)
+    }
+
+    /// What stops a dispatch from running.
+    fn aql_dispatch(&mut self, run: &Run, p: &[u32; 16]) -> QueueError {
+        let dims = p[0] >> 16 & 3;
+        let group = [p[1] & 0xFFFF, p[1] >> 16, p[2] & 0xFFFF];
+        let grid = [p[3], p[4], p[5]];
+        if dims == 0 || group.contains(&0) || grid.contains(&0) {
+            return DIMENSION;
+        }
+        if group.iter().map(|&g| u64::from(g)).product::<u64>() > MAX_WORKGROUP {
+            return WORKGROUP;
+        }
+        if p[7] > MAX_GROUP_SEGMENT {
+            return GROUP_MEMORY;
+        }
+        let object = pair(p, 8);
+        let mut descriptor = [0u32; 16];
+        if object == 0
+            || object % 64 != 0
+            || self
+                .vm_read_dwords(run.client(), object, &mut descriptor)
+                .is_err()
+        {
+            return CODE_OBJECT;
+        }
+        NOT_MODELLED
+    }
+
+    /// Address of queue_inactive_signal's signal, found through the read index as the packet processor does.
+    fn inactive_signal(&mut self, slot: SlotId, run: &Run) -> Result<u64, VmError> {
+        let rptr = self.cp.hqd(slot).pair(r::RPTR_REPORT) & !7;
+        let offset = self.vm_read_u32(run.client(), rptr.wrapping_add(8))?;
+        // amd_queue_t is 256 bytes; anything else is not a queue object.
+        if offset == 0 || offset > 248 {
+            return Ok(0);
+        }
+        self.vm_read_u64(
+            run.client(),
+            rptr.wrapping_sub(u64::from(offset)).wrapping_add(192),
+        )
+    }
+
+    /// Stops in front of a bad packet and tells the runtime.
+    fn aql_error(&mut self, slot: SlotId, run: &mut Run, e: QueueError) -> Outcome {
+        let signal = match self.inactive_signal(slot, run) {
+            Ok(s) => s,
+            Err(VmError::Retry) => return Outcome::Wait,
+            Err(VmError::Fault) => 0,
+        };
+        if signal != 0 && self.signal_set(slot, run, signal, e.signal) == Err(VmError::Retry) {
+            return Outcome::Wait;
+        }
+        let id = (run.doorbell / 2) & 0x3FF;
+        self.cp_interrupt(slot, run.vmid, source::BAD_OPCODE, id | e.exception << 10);
+        self.queue_mistake(slot, run, "aql-packet", e.why.to_string());
+        self.trace_sched(
+            slot,
+            "QUEUE_ERROR",
+            format!("{} (signal value {:#x})", e.why, e.signal),
+        );
+        if signal == 0 {
+            return Outcome::Halt(e.why);
+        }
+        run.stalled = true;
+        Outcome::Wait
+    }
+
+    /// The runtime writes 0 to the inactive signal when the cause is mended; the packet is then processed again.
+    fn aql_stalled(&mut self, slot: SlotId, run: &mut Run) -> Outcome {
+        let value = self.inactive_signal(slot, run).and_then(|s| {
+            if s == 0 {
+                Ok(1)
+            } else {
+                self.vm_read_u64(run.client(), s.wrapping_add(signal::VALUE))
+            }
+        });
+        match value {
+            Ok(0) => {
+                run.stalled = false;
+                run.traced = false;
+                Outcome::Yield
+            }
+            Err(VmError::Fault) => Outcome::Halt("queue_inactive_signal faulted"),
+            Ok(_) | Err(VmError::Retry) => Outcome::Wait,
+        }
     }
 }

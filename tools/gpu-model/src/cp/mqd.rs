@@ -182,11 +182,13 @@ impl Gpu {
     /// Saves indirect-buffer nesting that registers cannot hold.
     pub fn save_private(&mut self, mqd: u64, run: &Run) {
         let mut words = vec![0u32; 4 + 4 * MAX_FRAMES];
-        if run.frames.len() > 1 || run.progress != 0 {
+        let flags = u32::from(run.stalled) | u32::from(run.in_vendor) << 1;
+        if run.frames.len() > 1 || run.progress != 0 || flags != 0 {
             let head = [
                 PRIVATE_MAGIC,
                 run.frames.len().min(MAX_FRAMES) as u32,
                 run.progress as u32,
+                flags,
             ];
             for (d, s) in words.iter_mut().zip(head) {
                 *d = s;
@@ -208,7 +210,7 @@ impl Gpu {
         {
             return;
         }
-        let [magic, depth, progress, _] = words[..4] else {
+        let [magic, depth, progress, flags, ..] = words[..] else {
             return;
         };
         let in_ib = !run.frames.is_empty();
@@ -216,6 +218,8 @@ impl Gpu {
             return;
         }
         run.progress = u64::from(progress);
+        run.stalled = flags & 1 != 0;
+        run.in_vendor = flags & 2 != 0;
         run.frames = words
             .chunks_exact(4)
             .skip(1)

@@ -79,6 +79,10 @@ pub struct Run {
     pub fetch_rptr: bool,
     /// The read pointer could not be written to memory yet.
     pub report_due: bool,
+    /// AQL: an error was signalled; wait for the runtime to mend it.
+    pub stalled: bool,
+    /// AQL: the indirect buffer of a vendor packet has been entered.
+    pub in_vendor: bool,
     /// Why the queue halted.
     pub halted: Option<&'static str>,
     /// Do not try before this time.
@@ -226,6 +230,8 @@ impl Gpu {
             poll_wptr: poll,
             fetch_rptr: aql,
             report_due: false,
+            stalled: false,
+            in_vendor: false,
             halted: None,
             not_before: 0,
             poll_ns: POLL_MIN_NS,

@@ -66,7 +66,8 @@ impl Gpu {
         self.asic
             .sdma
             .iter()
-            .position(|e| (e.base..e.base + SPAN as u32).contains(&r))
+            // Engines 2 to 4 lie closer together than the largest register file: the last base counts.
+            .rposition(|e| (e.base..e.base + SPAN as u32).contains(&r))
             .and_then(|i| self.asic.sdma.get(i).map(|e| (i, r - e.base)))
     }
 

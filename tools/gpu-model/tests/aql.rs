@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! AQL packets, signals and queue errors, byte by byte.
+
+mod common;
+
+use common::proc::Proc;
+use common::queue::{indirect, write_data, UserQueue};
+use common::Bench;
+use gpu_model::asic::GFX90A;
+
+struct Fixture {
+    b: Bench,
+    q: UserQueue,
+    /// A page for signals and mailboxes: GPU address, bus address.
+    va: u64,
+    bus: u64,
+    ib_va: u64,
+    ib: u64,
+    runlist: Vec<u32>,
+}
+
+fn fixture() -> Fixture {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    b.start_kiq();
+    b.start_hiq();
+    b.set_resources();
+    let mut p = Proc::new(&mut b, 0x31, 0);
+    let (va, bus) = p.page(&mut b, 4096);
+    let (ib_va, ib) = p.page(&mut b, 4096);
+    let q = p.queue(&mut b);
+    let q = q.into_aql(&mut b);
+    // amd_queue_t around the pointers: write index at +56, read index at +128.
+    let obj = q.ptrs_va + 1024;
+    b.set64(q.mqd.bus + 139 * 4, obj + 128);
+    b.set64(q.mqd.bus + 141 * 4, q.ptrs_va + 64);
+    b.set32(q.ptrs + 1024 + 136, 128);
+    b.set64(q.ptrs + 1024 + 192, va + 0x800);
+    // The inactive signal: mailbox at 0xa00, event 77.
+    signal(&mut b, bus + 0x800, 0, va + 0xa00, 77);
+    let mut list = p.map_process(&b, 1);
+    list.extend(q.map_queues());
+    b.run_list(&list, false, 1);
+    b.run();
+    b.no_errors();
+    Fixture {
+        b,
+        q,
+        va,
+        bus,
+        ib_va,
+        ib,
+        runlist: list,
+    }
+}
+
+fn signal(b: &mut Bench, at: u64, value: u64, mailbox: u64, event: u32) {
+    b.set64(at, 1);
+    b.set64(at + 8, value);
+    b.set64(at + 16, mailbox);
+    b.set32(at + 24, event);
+}
+
+fn barrier(kind: u32, deps: &[u64], completion: u64) -> [u32; 16] {
+    let mut p = [0; 16];
+    p[0] = kind | 1 << 8 | 2 << 9 | 2 << 11;
+    for (i, d) in deps.iter().enumerate() {
+        p[2 + 2 * i] = *d as u32;
+        p[3 + 2 * i] = (*d >> 32) as u32;
+    }
+    p[14] = completion as u32;
+    p[15] = (completion >> 32) as u32;
+    p
+}
+
+fn read_index(f: &Fixture) -> u64 {
+    f.b.ram64(f.q.ptrs + 1024 + 128)
+}
+
+#[test]
+fn barrier_and_waits_for_all_and_completes_its_signal() {
+    let mut f = fixture();
+    signal(&mut f.b, f.bus, 1, 0, 0);
+    signal(&mut f.b, f.bus + 64, 1, 0, 0);
+    signal(&mut f.b, f.bus + 128, 1, f.va + 0xf00, 42);
+    f.b.set64(f.bus + 0xf00, u64::MAX);
+    let p = barrier(3, &[f.va, f.va + 64], f.va + 128);
+    f.q.send_aql(&mut f.b, &p);
+    f.b.run_for(3_000_000);
+    assert_eq!(f.b.ram64(f.bus + 136), 1);
+    f.b.set64(f.bus + 8, 0);
+    f.b.run_for(3_000_000);
+    assert_eq!(f.b.ram64(f.bus + 136), 1, "one dependency is left");
+    f.b.set64(f.bus + 72, 0);
+    f.b.run_for(3_000_000);
+    assert_eq!(f.b.ram64(f.bus + 136), 0);
+    assert_eq!(f.b.ram64(f.bus + 0xf00), 42);
+    assert!(f.b.ram64(f.bus + 128 + 40) >= f.b.ram64(f.bus + 128 + 32));
+    assert_ne!(f.b.ram64(f.bus + 128 + 32), 0);
+    assert_eq!(read_index(&f), 1);
+    // The slot is invalid again.
+    assert_eq!(f.b.ram32(f.q.ring) & 0xff, 1);
+    let ivs = f.b.irqs();
+    assert_eq!(ivs.len(), 1);
+    assert_eq!(
+        (ivs[0].client, ivs[0].source, ivs[0].data[0], ivs[0].pasid),
+        (0x14, 181, 42, 0x31)
+    );
+    f.b.no_errors();
+}
+
+#[test]
+fn barrier_or_needs_one() {
+    let mut f = fixture();
+    signal(&mut f.b, f.bus, 5, 0, 0);
+    signal(&mut f.b, f.bus + 64, 0, 0, 0);
+    signal(&mut f.b, f.bus + 128, 7, 0, 0);
+    let p = barrier(5, &[f.va, f.va + 64], f.va + 128);
+    f.q.send_aql(&mut f.b, &p);
+    assert_eq!(f.b.ram64(f.bus + 136), 6);
+    // No mailbox, no interrupt.
+    assert!(f.b.irqs().is_empty());
+    f.b.no_errors();
+}
+
+#[test]
+fn an_invalid_header_holds_the_queue() {
+    let mut f = fixture();
+    signal(&mut f.b, f.bus, 1, 0, 0);
+    // The producer reserves index 0 and publishes index 1 first.
+    let p = barrier(3, &[], f.va);
+    f.b.set_words(f.q.ring + 64, &p);
+    f.q.wptr = 2;
+    f.b.set64(f.q.ptrs + 64, 2);
+    f.b.bell(f.q.doorbell, 1);
+    f.b.run_for(5_000_000);
+    assert_eq!(f.b.ram64(f.bus + 8), 1);
+    let first = barrier(3, &[], 0);
+    f.b.set_words(f.q.ring, &first);
+    f.b.run_for(5_000_000);
+    assert_eq!(f.b.ram64(f.bus + 8), 0);
+    assert_eq!(read_index(&f), 2);
+    f.b.no_errors();
+}
+
+#[test]
+fn vendor_packet_runs_a_pm4_buffer() {
+    let mut f = fixture();
+    signal(&mut f.b, f.bus, 1, 0, 0);
+    let words = write_data(f.va + 0x400, 0xabcd_0123);
+    f.b.set_words(f.ib, &words);
+    let jump = indirect(f.ib_va, 5, false);
+    let mut p = barrier(0, &[], f.va);
+    p[0] |= 1 << 16;
+    p[1..5].copy_from_slice(&jump);
+    p[5] = 0xa;
+    f.q.send_aql(&mut f.b, &p);
+    assert_eq!(f.b.ram32(f.bus + 0x400), 0xabcd_0123);
+    assert_eq!(f.b.ram64(f.bus + 8), 0);
+    assert_eq!(read_index(&f), 1);
+    f.b.no_errors();
+}
+
+#[test]
+fn errors_stop_the_queue_until_the_runtime_mends_them() {
+    let mut f = fixture();
+    signal(&mut f.b, f.bus, 1, 0, 0);
+    f.b.set64(f.bus + 0xa00, u64::MAX);
+    // A dispatch with no dimensions: value 2.
+    let mut p = barrier(2, &[], f.va);
+    p[1] = 64 | 1 << 16;
+    p[2] = 1;
+    f.q.send_aql(&mut f.b, &p);
+    assert_eq!(f.b.ram64(f.bus + 0x808), 2);
+    assert_eq!(f.b.ram64(f.bus + 0xa00), 77);
+    let ivs = f.b.irqs();
+    assert_eq!(ivs.iter().map(|v| v.source).collect::<Vec<_>>(), [181, 183]);
+    assert_eq!(ivs[0].data[0], 77);
+    // Doorbell id 0 of the slice, exception 16.
+    assert_eq!(ivs[1].data[0], 16 << 10);
+    assert_eq!(read_index(&f), 0);
+
+    // Preempted and mapped again it still waits.
+    f.b.unmap(3, 0, 0);
+    f.b.run();
+    let list = f.runlist.clone();
+    f.b.run_list(&list, false, 1);
+    f.b.run_for(5_000_000);
+    assert_eq!(read_index(&f), 0);
+    assert!(f.b.irqs().is_empty());
+
+    // Mended: replaced by a barrier, signal back to 0.
+    let ok = barrier(3, &[], f.va);
+    f.b.set_words(f.q.ring, &ok);
+    f.b.set64(f.bus + 0x808, 0);
+    f.b.run_for(5_000_000);
+    assert_eq!(read_index(&f), 1);
+    assert_eq!(f.b.ram64(f.bus + 8), 0);
+    f.b.no_errors();
+    assert_eq!(f.b.gpu.log.stats.user_errors, 1);
+}
+
+#[test]
+fn each_bad_packet_has_its_code() {
+    let dispatch = |group: [u32; 3], lds: u32, object: u64| {
+        let mut p = barrier(2, &[], 0);
+        p[0] |= 3 << 16;
+        p[1] = group[0] | group[1] << 16;
+        p[2] = group[2];
+        p[3..6].copy_from_slice(&[64, 1, 1]);
+        p[7] = lds;
+        p[8] = object as u32;
+        p[9] = (object >> 32) as u32;
+        p
+    };
+    let cases: [(&str, [u32; 16], u64, u32); 6] = [
+        ("null code", dispatch([64, 1, 1], 0, 0), 0x8, 18),
+        ("workgroup", dispatch([1024, 2, 1], 0, 0), 0x40, 21),
+        ("lds", dispatch([64, 1, 1], 65537, 0), 0x4, 17),
+        ("agent dispatch", barrier(4, &[], 0), 0x20, 20),
+        ("unknown type", barrier(9, &[], 0), 0x20, 20),
+        ("vendor format", barrier(0, &[], 0), 0x100, 23),
+    ];
+    for (name, packet, value, exception) in cases {
+        let mut f = fixture();
+        f.q.send_aql(&mut f.b, &packet);
+        assert_eq!(f.b.ram64(f.bus + 0x808), value, "{name}");
+        let iv = f.b.irqs().pop().unwrap();
+        assert_eq!((iv.source, iv.data[0] >> 10), (183, exception), "{name}");
+        f.b.no_errors();
+    }
+}
