@@ -116,7 +116,7 @@ fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
         cli.command
     };
     let exec = Exec {
-        label: argv.join(" ").chars().take(80).collect(),
+        label: label(&argv),
         argv,
         cwd: cli.machine.working_directory(&cli.places),
         env,
@@ -142,6 +142,14 @@ fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
     }
     let status = say_outcome(paint, &outcome, cli.timeout, &mut verdict);
     Ok(report(paint, status, &verdict))
+}
+
+/// The command as one short line for the kernel log, which is not the place for control characters.
+fn label(argv: &[String]) -> String {
+    let words = argv.iter().flat_map(|word| word.split_whitespace());
+    let line: Vec<&str> = words.collect();
+    let plain = line.join(" ");
+    plain.chars().filter(|c| matches!(c, ' '..='~')).take(80).collect()
 }
 
 /// Tells what the command's end means; returns the status that the run has for it.

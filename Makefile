@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+#
+# The front end. Kbuild reads the file Kbuild instead, so this one is for people: make help.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := $(if $(KDIR),module,help)
+
+export KDIR TOOLBOX RKFD_CACHE RKFD_OUT V
+
+flavour := $(if $(filter 1 y,$(DEBUG)),debug,base)
+debug_option := $(if $(filter 1 y,$(DEBUG)),--debug-kernel)
+
+.PHONY: help
+help:
+	@sed -n 's/^#: \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+
+#: rkfd: an HSA compute driver for AMD gfx9 in Rust, and a GPU that anyone can have
+#:
+#:   make run                   build everything, boot the VM, load the module, run the demo
+#:   make test                  all tests; the last line is the count
+#:   make test DEBUG=1          the same on the debug kernel (KASAN, lockdep, UBSAN, kmemleak)
+#:   make test FILTER=TEXT      only tests whose name contains TEXT
+#:   make shell                 a shell in the VM
+#:
+#:   make toolbox               the Debian 13 root that everything is built and run in
+#:   make kernel                the test kernel (DEBUG=1: the debug kernel)
+#:   make module                rkfd.ko for the test kernel, into build/module
+#:   make tools                 GPU model, VM runner, rkfdctl, self-tests, into build/bin
+#:   make clean                 drop build/; what checkouts share stays in the cache
+#:
+#:   make KDIR=/path            rkfd.ko against your own Rust-enabled kernel build tree
+#:   make KDIR=/path modules_install
+#:
+#: Variables
+#:   TOOLBOX=none               use this machine's own tools; says which are missing
+#:   RKFD_CACHE=DIR             toolbox, kernels, crates [~/.cache/rkfd]
+#:
+#: One command in the VM: scripts/vm [--gpus 2] [--asic gfx906] -- COMMAND  (scripts/vm --help)
+
+.PHONY: run
+run: toolbox kernel module tools
+	@scripts/vm --no-build -- rkfdctl demo
+
+.PHONY: test
+test:
+	@scripts/test $(debug_option) $(if $(FILTER),--filter '$(FILTER)')
+
+.PHONY: shell
+shell: toolbox kernel module tools
+	@scripts/vm --no-build
+
+.PHONY: toolbox
+toolbox:
+	@scripts/toolbox ensure
+
+.PHONY: kernel
+kernel: toolbox
+	@$(if $(KDIR),:,scripts/kernel ensure $(flavour))
+
+.PHONY: module modules
+module modules: $(if $(KDIR),,kernel)
+	@scripts/build module $(flavour)
+
+.PHONY: modules_install
+modules_install:
+	@[ -n "$(KDIR)" ] || { echo 'modules_install needs KDIR=/path/to/your/kernel' >&2; exit 1; }
+	@scripts/build install
+
+.PHONY: tools
+tools: toolbox
+	@scripts/build tools
+
+.PHONY: clean
+clean:
+	rm -rf build
+
+# The steps print their own progress, one at a time.
+.NOTPARALLEL:
