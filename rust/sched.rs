@@ -62,6 +62,19 @@ mod sdma;
 mod state;
 mod stats;
 
+#[cfg(CONFIG_KUNIT = "y")]
+#[path = "tests/sched_fake.rs"]
+mod fake;
+#[cfg(CONFIG_KUNIT = "y")]
+#[path = "tests/sched_hiq.rs"]
+mod test_hiq;
+#[cfg(CONFIG_KUNIT = "y")]
+#[path = "tests/sched_scenes.rs"]
+mod test_scenes;
+#[cfg(CONFIG_KUNIT = "y")]
+#[path = "tests/sched_worker.rs"]
+mod test_worker;
+
 pub(crate) use self::{
     machine::{
         Failure,

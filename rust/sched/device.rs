@@ -3,6 +3,7 @@
 //! A GPU as the scheduler's [`Platform`].
 
 use kernel::{
+    fmt,
     prelude::*,
     sync::Arc,
     time::{
@@ -164,11 +165,10 @@ impl GpuPlatform {
     ///
     /// `ENOSPC` if the kernel's doorbells are taken, `ENOMEM`.
     pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Arc<Self>> {
-        let doorbell = gpu.doorbells().alloc_kernel()?;
         Ok(Arc::new(
             Self {
                 gpu: gpu.clone(),
-                doorbell,
+                doorbell: gpu.doorbells().alloc_kernel()?,
                 epoch: Instant::now(),
             },
             GFP_KERNEL,
@@ -212,12 +212,11 @@ impl Platform for GpuPlatform {
     }
 
     fn map_hiq(&self, mqd: u64, wptr: u64) -> Result {
-        let _ = (mqd, wptr);
-        Err(ENODEV)
+        self.gpu.kiq().map_hiq(&*self.gpu.enter()?, mqd, wptr, self.doorbell.offset())
     }
 
     fn unmap_hiq(&self) -> Result {
-        Ok(())
+        self.gpu.kiq().unmap_hiq(&*self.gpu.enter()?, self.doorbell.offset())
     }
 
     fn iq_wait_time2(&self) -> Result<u32> {
@@ -227,12 +226,16 @@ impl Platform for GpuPlatform {
     fn ring_hiq(&self, wptr: u64) -> Result {
         self.gpu
             .enter()?
-            .doorbell64(self.doorbell.offset().byte(), wptr);
+            .doorbell64(self.hiq_doorbell().byte(), wptr);
         Ok(())
     }
 
     fn check(&self) -> Result {
         self.gpu.enter()?.check_alive()
+    }
+
+    fn complain(&self, what: fmt::Arguments<'_>) {
+        dev_err!(self.gpu.dev(), "scheduler: {what}\n");
     }
 
     fn now(&self) -> u64 {

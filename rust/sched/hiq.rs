@@ -196,20 +196,20 @@ impl Hiq {
     /// # Errors
     ///
     /// `EIO` if the device reports a read pointer outside what was submitted; else as [`DeviceMem`].
-    pub(crate) fn rptr(&mut self) -> Result<u64> {
+    pub(crate) fn rptr(&mut self, platform: &dyn Platform) -> Result<u64> {
         let raw = self.mem.read32(layout::RPTR)?;
         if raw >= RING_DWORDS {
-            pr_err!("HIQ read pointer {raw:#x} lies outside the ring\n");
+            platform.complain(fmt!("HIQ read pointer {raw:#x} lies outside the ring"));
             return Err(EIO);
         }
         let before = self.seen % widen(RING_DWORDS);
         let step = (widen(raw) + widen(RING_DWORDS) - before) % widen(RING_DWORDS);
         let now = self.seen + step;
         if now > self.wptr {
-            pr_err!(
-                "HIQ read pointer {raw:#x} ran past the write pointer {:#x}\n",
+            platform.complain(fmt!(
+                "HIQ read pointer {raw:#x} ran past the write pointer {:#x}",
                 self.wptr
-            );
+            ));
             return Err(EIO);
         }
         // INVARIANT: Checked above, and `now >= seen`.
@@ -238,9 +238,9 @@ impl Hiq {
         let padding = if to_end < widen(dwords) { to_end } else { 0 };
         let limit = widen(RING_DWORDS) - 1;
         let needed = self.wptr + padding + widen(dwords);
-        if needed - self.seen > limit && needed - self.rptr()? > limit {
+        if needed - self.seen > limit && needed - self.rptr(platform)? > limit {
             self.stats.stalls += 1;
-            poll(platform, timeout, || Ok(needed - self.rptr()? <= limit))?;
+            poll(platform, timeout, || Ok(needed - self.rptr(platform)? <= limit))?;
         }
         let mut held = Held {
             start: self.wptr,

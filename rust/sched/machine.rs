@@ -3,6 +3,7 @@
 //! The scheduler proper: numbered changes to the desired state, and the worker that applies them.
 
 use kernel::{
+    fmt,
     new_mutex,
     prelude::*,
     rbtree::{
@@ -126,6 +127,24 @@ pub(crate) enum Failure {
     Build(Error),
     /// The device is lost or gone.
     Device(Error),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout { refused: 0 } => f.write_str("no answer to a preemption in time"),
+            Self::Timeout { refused } => write!(
+                f,
+                "no answer to a preemption in time, queue {refused:#x} refused it"
+            ),
+            Self::Refused { doorbell } => {
+                write!(f, "queue {doorbell:#x} refused preemption")
+            }
+            Self::RingFull => f.write_str("the firmware takes no packets"),
+            Self::Build(error) => write!(f, "no packets could be built ({error:?})"),
+            Self::Device(error) => write!(f, "the device does not answer ({error:?})"),
+        }
+    }
 }
 
 /// Told when the scheduler gives up on the firmware, so that somebody can reset the device.
@@ -351,24 +370,8 @@ impl Machine {
         if gone {
             return;
         }
-        match failure {
-            Failure::Timeout { refused } => pr_err!(
-                "scheduler: no answer to a preemption within {} ms (queue that refused: {refused:#x}); giving up until a reset\n",
-                self.config.timeout_ms
-            ),
-            Failure::Refused { doorbell } => pr_err!(
-                "scheduler: the queue with doorbell {doorbell:#x} refused preemption; giving up until a reset\n"
-            ),
-            Failure::RingFull => {
-                pr_err!("scheduler: the firmware takes no packets; giving up until a reset\n")
-            }
-            Failure::Build(error) => pr_err!(
-                "scheduler: no runlist could be built ({error:?}); giving up until a reset\n"
-            ),
-            Failure::Device(error) => pr_err!(
-                "scheduler: the device does not answer ({error:?}); giving up until a reset\n"
-            ),
-        }
+        self.platform
+            .complain(fmt!("{failure}; giving up until a reset"));
         let hook = self.hook.lock().clone();
         if let Some(hook) = hook {
             hook.wedged(failure);
@@ -425,7 +428,8 @@ impl Machine {
             }
         };
         if let Err(failure) = result {
-            pr_err!("scheduler: shutdown without the firmware's consent: {failure:?}\n");
+            self.platform
+                .complain(fmt!("shut down without the firmware's consent: {failure}"));
         }
         let garbage = {
             let mut state = self.state.lock();
@@ -676,17 +680,17 @@ impl Machine {
         self.wait_for(&self.settled, change, Sleep::Killable)
     }
 
-    /// Changes a queue and waits until the change is in force.
+    /// Changes a queue. Returns the change to wait for.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: bad values. `ENOENT`: no such queue. `ENOMEM`; else as [`Machine::wait`].
-    pub(super) fn update_queue(
+    /// `EINVAL`: bad values. `ENOENT`: no such queue. `ENOMEM`, `EIO`, `ENODEV`.
+    pub(super) fn begin_update(
         self: &Arc<Self>,
         proc: u64,
         queue: u64,
         update: QueueUpdate,
-    ) -> Result {
+    ) -> Result<Pending> {
         self.health().check()?;
         let keep = match update.keep {
             Some(keep) => Some((keep, RBTreeNodeReservation::new(GFP_KERNEL)?)),
@@ -702,12 +706,19 @@ impl Machine {
         spec.percent = update.percent.unwrap_or(spec.percent);
         spec.priority = update.priority.unwrap_or(spec.priority);
         spec.cu_mask = update.cu_mask.or(spec.cu_mask);
-        check_spec(&spec)?;
-        MqdMem::check(self.platform.asic(), &spec)?;
-        // A keep-alive that never came into force is dropped without the lock, below.
+        let checked =
+            check_spec(&spec).and_then(|()| MqdMem::check(self.platform.asic(), &spec));
+        if let Err(error) = checked {
+            // What the caller brought is dropped without the lock.
+            drop(state);
+            return Err(error);
+        }
         let unused = match rec.update.take() {
             Some(old) if keep.is_none() => {
-                rec.update = Some(PendingUpdate { spec, keep: old.keep });
+                rec.update = Some(PendingUpdate {
+                    spec,
+                    keep: old.keep,
+                });
                 None
             }
             old => {
@@ -719,14 +730,32 @@ impl Machine {
         if !wait {
             state.settle()?;
         }
-        self.kick(&state, change, wait || !self.config.coalesce);
+        self.kick(&state, change, wait);
         drop(state);
+        // A keep-alive that never came into force.
         drop(unused);
         self.reap_later();
-        if wait {
-            self.wait(change, Sleep::Killable)?;
+        Ok(match wait {
+            true => Pending::Change(change),
+            false => Pending::Done,
+        })
+    }
+
+    /// Changes a queue and waits until the change is in force.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::begin_update`] and [`Machine::wait`].
+    pub(super) fn update_queue(
+        self: &Arc<Self>,
+        proc: u64,
+        queue: u64,
+        update: QueueUpdate,
+    ) -> Result {
+        match self.begin_update(proc, queue, update)? {
+            Pending::Done => Ok(()),
+            Pending::Change(change) => self.wait(change, Sleep::Killable),
         }
-        Ok(())
     }
 
     /// Dooms a queue.

@@ -2,10 +2,7 @@
 
 //! What callers tell the scheduler.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::sync::Arc;
 
 use super::sdma::SdmaSlot;
 use crate::gpu::Doorbell;

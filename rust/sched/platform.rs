@@ -7,6 +7,7 @@
 //! the device itself. [`gpu`](super::gpu) implements both for real GPUs.
 
 use kernel::{
+    fmt,
     prelude::*,
     sync::Arc, //
 };
@@ -104,6 +105,9 @@ pub(crate) trait Platform: Send + Sync {
     ///
     /// `EIO` if it is lost, `ENODEV` if it was removed.
     fn check(&self) -> Result;
+
+    /// Logs an error of the device or the driver, with the device's name.
+    fn complain(&self, what: fmt::Arguments<'_>);
 
     /// A monotonic clock, in microseconds.
     fn now(&self) -> u64;

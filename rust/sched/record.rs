@@ -26,7 +26,7 @@ use crate::{
     gpu::Doorbell,
     hw::{
         doorbell::DoorbellOffset,
-        regs::gc::ShMemConfig, //
+        pm4::Engine, //
     }, //
 };
 
@@ -132,9 +132,18 @@ pub(crate) enum SpecKind {
 }
 
 impl SpecKind {
+    /// Engine that runs the queue.
+    pub(crate) fn engine(self) -> Engine {
+        match self {
+            Self::Pm4 | Self::Aql => Engine::Compute,
+            // CAST: Engine numbers are below 16; they come from `SdmaPool`.
+            Self::Sdma { engine, .. } => Engine::Sdma(engine as u8),
+        }
+    }
+
     /// Whether the queue takes a compute HQD.
     pub(crate) fn is_compute(self) -> bool {
-        !matches!(self, Self::Sdma { .. })
+        self.engine() == Engine::Compute
     }
 
     /// Name in dumps.
@@ -310,9 +319,9 @@ impl ProcRec {
         queue.wanted(self.runs())
     }
 
-    /// Whether the process runs without retry faults, which not all may do at the same time.
-    pub(super) fn retry_disabled(&self) -> bool {
-        ShMemConfig::from_raw(self.params.sh_mem_config).is_set(ShMemConfig::RETRY_DISABLE)
+    /// Whether any queue of this process should be part of the runlist.
+    pub(super) fn wants_any(&self) -> bool {
+        self.runs() && self.queues.values().any(|queue| queue.wanted(true))
     }
 
     /// Whether the hardware may use the address space.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Building the runlist: for each process MAP_PROCESS and then one MAP_QUEUES per queue, and, when
-//! there is more than the hardware holds, a tail that makes the firmware start over.
+//! The runlist of the desired state. How it is laid out is [`hw::runlist`](crate::hw::runlist)'s
+//! business; here is what goes in, and the memory it lies in.
 
 use kernel::{
     prelude::*,
+    rbtree::RBTree,
     sync::Arc, //
 };
 
@@ -15,15 +16,12 @@ use super::{
         Place,
         Platform, //
     },
-    record::{
-        ProcRec,
-        QueueRec,
-        SpecKind, //
-    },
+    record::ProcRec,
     state::{
         max_processes,
         ActiveList,
-        State, //
+        State,
+        COMPUTE_SLOTS, //
     }, //
 };
 use crate::hw::{
@@ -33,19 +31,21 @@ use crate::hw::{
         len32, //
     },
     pm4::{
-        process::Debug,
-        EncodeError,
-        Engine,
-        MapProcess,
         MapQueues,
-        MapTarget,
-        QueueKind,
         RunList,
         Trap, //
     },
     regs::gc::{
         ShMemBases,
         ShMemConfig, //
+    },
+    runlist::{
+        Context,
+        Limits,
+        Plan,
+        Process,
+        Queue,
+        RunListError, //
     },
     timeouts, //
 };
@@ -100,88 +100,89 @@ impl ListBuffer {
         self.mem.gpu_addr()
     }
 
-    fn push(&mut self, packet: &[u32]) -> Result {
-        if self.words.len() + packet.len() > self.capacity() {
-            return Err(ENOSPC);
-        }
-        for word in packet {
-            // Never allocates: the capacity was checked.
-            self.words.push_within_capacity(*word).map_err(|_| ENOSPC)?;
-        }
-        Ok(())
-    }
-
-    /// Empties the buffer for another list.
-    fn restart(&mut self) {
+    /// Composes the list of `processes` and gives it to the device.
+    fn fill(&mut self, plan: &Plan, processes: Wanted<'_>) -> Result {
+        // Never allocates: as many words were there when the buffer was made.
         self.words.clear();
-    }
-
-    /// Gives the list to the device.
-    fn commit(&self) -> Result {
+        self.words
+            .extend_with(plan.dwords().min(self.capacity()), 0, GFP_NOWAIT)?;
+        plan.build(processes, self.mem.gpu_addr(), &mut self.words)
+            .map_err(bug)?;
         self.mem.write_dwords(0, &self.words)?;
         self.mem.flush()
     }
 }
 
-fn bug(error: EncodeError) -> Error {
-    pr_err!("scheduler: bad runlist packet: {}\n", format_args!("{error}"));
+/// A driver bug in a value that goes into a list.
+fn bug(error: RunListError) -> Error {
+    pr_err!("scheduler: no runlist: {}\n", format_args!("{error}"));
     EINVAL
 }
 
-/// Encodes MAP_PROCESS.
-fn map_process(asic: &AsicDesc, proc: &ProcRec, queues: usize, list: &mut ListBuffer) -> Result {
-    let params = &proc.params;
-    let packet = MapProcess {
-        pasid: params.pasid,
-        page_table_base: params.page_table_base,
-        sh_mem_config: ShMemConfig::from_raw(params.sh_mem_config),
-        sh_mem_bases: ShMemBases::from_raw(params.sh_mem_bases),
-        trap: (params.tba != 0).then_some(Trap {
-            tba: params.tba,
-            tma: params.tma,
-        }),
-        quantum: timeouts::PROCESS_QUANTUM,
-        num_queues: len32(queues),
-        num_gws: 0,
-        cleaner_shader: false,
-        debug: Debug::default(),
-    };
-    let mut words = [0; MapProcess::DWORDS_ALDEBARAN];
-    let len = packet
-        .encode_to(asic.map_process, &mut words)
-        .map_err(bug)?;
-    list.push(words.get(..len).ok_or(EINVAL)?)
+impl Process for &ProcRec {
+    fn context(&self) -> Context {
+        let params = &self.params;
+        Context {
+            pasid: params.pasid,
+            page_table_base: params.page_table_base,
+            sh_mem_config: ShMemConfig::from_raw(params.sh_mem_config),
+            sh_mem_bases: ShMemBases::from_raw(params.sh_mem_bases),
+            trap: (params.tba != 0).then_some(Trap {
+                tba: params.tba,
+                tma: params.tma,
+            }),
+            quantum: timeouts::PROCESS_QUANTUM,
+            num_gws: 0,
+            debug: None,
+        }
+    }
+
+    fn queues(&self) -> impl Iterator<Item = Queue> {
+        let runs = self.runs();
+        self.queues
+            .values()
+            .filter(move |queue| queue.wanted(runs))
+            .map(|queue| Queue {
+                engine: queue.spec.kind.engine(),
+                doorbell: queue.spec.doorbell,
+                mqd: queue.mqd.gpu_addr(),
+                wptr: queue.spec.wptr,
+                gws: false,
+            })
+    }
 }
 
-/// Encodes MAP_QUEUES.
-fn map_queue(queue: &QueueRec, list: &mut ListBuffer) -> Result {
-    let engine = match queue.spec.kind {
-        SpecKind::Pm4 | SpecKind::Aql => Engine::Compute,
-        SpecKind::Sdma { engine, .. } => Engine::Sdma(u8::try_from(engine)?),
-    };
-    let packet = MapQueues {
-        target: MapTarget::Scheduled {
-            engine,
-            kind: QueueKind::Normal,
-            gws: false,
-        },
-        doorbell: queue.spec.doorbell,
-        mqd: queue.mqd.gpu_addr(),
-        wptr: queue.spec.wptr,
-    };
-    list.push(&packet.encode().map_err(bug)?)
+/// The processes that have a queue to run, oldest first.
+#[derive(Clone)]
+struct Wanted<'a> {
+    procs: &'a RBTree<u64, ProcRec>,
+    next: u64,
 }
 
-/// Whether processes of different XNACK modes have queues to run, and the first one's mode.
-fn xnack_modes(state: &State) -> (bool, bool) {
-    let mut modes = state
-        .procs
-        .values()
-        .filter(|proc| proc.wanted_queues() > 0)
-        .map(ProcRec::retry_disabled);
-    match modes.next() {
-        Some(first) => (first, modes.any(|mode| mode != first)),
-        None => (false, false),
+impl<'a> Iterator for Wanted<'a> {
+    type Item = &'a ProcRec;
+
+    fn next(&mut self) -> Option<&'a ProcRec> {
+        loop {
+            let cursor = self.procs.cursor_lower_bound(&self.next)?;
+            let id = *cursor.current().0;
+            self.next = id.checked_add(1)?;
+            let proc = self.procs.get(&id)?;
+            if proc.wants_any() {
+                return Some(proc);
+            }
+        }
+    }
+}
+
+/// What the hardware holds at a time.
+pub(super) fn limits(asic: &AsicDesc, config: &Config) -> Limits {
+    Limits {
+        flavour: asic.map_process,
+        max_processes: len32(max_processes(asic, config)),
+        compute_slots: len32(COMPUTE_SLOTS),
+        xnack_check: asic.xnack_check(config.mec_firmware),
+        isolate: false,
     }
 }
 
@@ -232,77 +233,35 @@ impl State {
         if let Some(next) = self.next_ib.take() {
             self.old_ib = self.ib.replace(next);
         }
-        let load = self.load();
-        // With the check on, the firmware keeps the modes apart by taking turns.
-        let (first_mode, mixed) = xnack_modes(self);
-        let chained = load.oversubscribed(asic, config)
-            || mixed && asic.xnack_check(config.mec_firmware);
-        let mut list = self.ib.take().ok_or(EINVAL)?;
-        list.restart();
-        let filled = self.fill(asic, &mut list, first_mode, chained, config);
-        let result = filled.and_then(|filled| {
-            if let Some((_, active)) = &filled {
-                list.commit()?;
-                self.active = Some(*active);
-            }
-            Ok(filled)
-        });
-        self.ib = Some(list);
-        result
-    }
-
-    fn fill(
-        &mut self,
-        asic: &AsicDesc,
-        list: &mut ListBuffer,
-        first_mode: bool,
-        chained: bool,
-        config: &Config,
-    ) -> Result<Option<([u32; RunList::DWORDS], ActiveList)>> {
-        let mut processes = 0;
-        let mut queues = 0;
-        // Processes of one XNACK mode come before those of the other.
-        for mode in [first_mode, !first_mode] {
-            for proc in self.procs.values_mut() {
-                let wanted = proc.wanted_queues();
-                if wanted == 0 || proc.retry_disabled() != mode {
-                    continue;
-                }
-                map_process(asic, proc, wanted, list)?;
-                processes += 1;
-                queues += wanted;
-                let runs = proc.runs();
-                for queue in proc.queues.values_mut().filter(|queue| queue.wanted(runs)) {
-                    map_queue(queue, list)?;
+        let wanted = Wanted {
+            procs: &self.procs,
+            next: 0,
+        };
+        let plan = Plan::new(limits(asic, config), wanted.clone()).map_err(bug)?;
+        if plan.processes() == 0 {
+            return Ok(None);
+        }
+        let list = self.ib.as_mut().ok_or(EINVAL)?;
+        list.fill(&plan, wanted)?;
+        let packet = plan.run_list(list.gpu_addr());
+        let words = packet
+            .encode()
+            .map_err(|error| bug(RunListError::Encode(error)))?;
+        let active = ActiveList {
+            chained: plan.oversubscription().any(),
+            dwords: packet.dwords,
+            processes: index(plan.processes()),
+            queues: index(plan.queues()),
+        };
+        for proc in self.procs.values_mut() {
+            let runs = proc.runs();
+            for queue in proc.queues.values_mut() {
+                if queue.wanted(runs) {
                     queue.phase = queue.phase.mapped()?;
                 }
             }
         }
-        if processes == 0 {
-            return Ok(None);
-        }
-        let dwords = list.words().len() + if chained { RunList::DWORDS } else { 0 };
-        let packet = RunList {
-            ib: list.gpu_addr(),
-            dwords: len32(dwords),
-            chain: false,
-            process_count: len32(processes.min(max_processes(asic, config))),
-        };
-        if chained {
-            let tail = RunList {
-                chain: true,
-                ..packet
-            };
-            list.push(&tail.encode().map_err(bug)?)?;
-        }
-        Ok(Some((
-            packet.encode().map_err(bug)?,
-            ActiveList {
-                chained,
-                dwords: packet.dwords,
-                processes,
-                queues,
-            },
-        )))
+        self.active = Some(active);
+        Ok(Some((words, active)))
     }
 }

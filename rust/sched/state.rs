@@ -21,7 +21,6 @@ use kernel::{
 use super::{
     params::{
         Config,
-        EvictCause,
         KeepAlive,
         Policy, //
     },

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The scheduler with its worker: callers that wait, records that are reaped, threads that meet.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+
+use super::{
+    fake::{
+        config,
+        create,
+        finish,
+        pm4,
+        process,
+        working_machine,
+        Event,
+        Fake,
+        Mode,
+        Token, //
+    },
+    machine::Health,
+    params::{
+        Config,
+        EvictCause,
+        QueueUpdate, //
+    },
+    record::QueueHold,
+    sdma::{
+        SdmaPool,
+        QUEUES_PER_ENGINE, //
+    }, //
+};
+use crate::{
+    hw::asic::GFX90A,
+    kapi::waitqueue::Sleep, //
+};
+
+#[kunit_tests(rkfd_sched_worker)]
+mod worker {
+    use super::*;
+
+    #[test]
+    fn destroy_returns_when_the_queue_is_off() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(&fake, config())?;
+        let proc = machine.attach(process(1))?;
+        for n in 0..20 {
+            let queue = create(&machine, proc, n)?;
+            machine.destroy_queue(proc, queue)?;
+            assert_eq!(fake.mapped(), 0);
+            // Again is no error.
+            machine.destroy_queue(proc, queue)?;
+        }
+        assert_eq!(machine.load().queues, 0);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn create_without_coalescing_returns_when_the_queue_runs() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(&fake, Config { coalesce: false, ..config() })?;
+        let proc = machine.attach(process(1))?;
+        let _ = fake.log();
+        for n in 1..=3 {
+            create(&machine, proc, n)?;
+            // CAST: A small number.
+            assert_eq!(fake.mapped(), n as usize);
+        }
+        let lists = fake
+            .log()
+            .iter()
+            .filter(|event| matches!(event, Event::List { .. }))
+            .count();
+        assert_eq!(lists, 3);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn detach_takes_one_preemption() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(&fake, Config { coalesce: false, ..config() })?;
+        let proc = machine.attach(process(1))?;
+        for n in 0..10 {
+            create(&machine, proc, n)?;
+        }
+        let before = machine.counters.snapshot().preemptions;
+        machine.detach(proc)?;
+        assert_eq!(machine.counters.snapshot().preemptions, before + 1);
+        assert_eq!(fake.mapped(), 0);
+        assert_eq!(machine.load().processes, 0);
+        machine.detach(proc)?;
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn evict_and_restore_wait_as_documented() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(&fake, Config { coalesce: false, ..config() })?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        for _ in 0..10 {
+            machine.evict(proc, EvictCause::Userptr)?;
+            assert_eq!(fake.mapped(), 0);
+            machine.restore(proc, EvictCause::Userptr)?;
+        }
+        assert_eq!(machine.evict(proc + 1, EvictCause::Userptr).err(), Some(ESRCH));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn update_returns_when_in_force() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(&fake, Config { coalesce: false, ..config() })?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        let update = QueueUpdate {
+            percent: Some(0),
+            ..QueueUpdate::default()
+        };
+        machine.update_queue(proc, queue, update)?;
+        assert_eq!(fake.mapped(), 0);
+        machine.destroy_queue(proc, queue)?;
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn orphans_are_reaped() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(&fake, config())?;
+        let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        for pasid in 1..=5 {
+            let mut params = process(pasid);
+            params.keep = Some(Token::new(&count)?);
+            let proc = machine.attach(params)?;
+            let hold = QueueHold {
+                keep: Some(Token::new(&count)?),
+                ..QueueHold::default()
+            };
+            machine.create_queue(proc, pm4(pasid.into()), hold)?;
+            // As dropping the handle does.
+            let _ = machine.doom_process(proc, true);
+        }
+        // Shutting down finishes the worker and the reaper.
+        machine.shutdown();
+        assert_eq!(count.load(Relaxed), 0);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn sleeper_gets_eio_when_the_firmware_hangs() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(&fake, Config { coalesce: false, ..config() })?;
+        let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let proc = machine.attach(process(1))?;
+        let hold = QueueHold {
+            keep: Some(Token::new(&count)?),
+            ..QueueHold::default()
+        };
+        let queue = machine.create_queue(proc, pm4(1), hold)?;
+        fake.set_mode(Mode::KeepsFences);
+        assert_eq!(machine.destroy_queue(proc, queue).err(), Some(EIO));
+        assert_eq!(machine.health(), Health::Wedged);
+        // The hardware may still use it.
+        assert_eq!(count.load(Relaxed), 1);
+        fake.reset();
+        machine.after_reset()?;
+        let change = machine.state.lock().newest_change();
+        machine.wait(change, Sleep::Uninterruptible)?;
+        machine.shutdown();
+        assert_eq!(count.load(Relaxed), 0);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn changes_from_the_worker_s_own_speed_share_lists() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(&fake, Config { gather_ms: 50, ..config() })?;
+        let proc = machine.attach(process(1))?;
+        let mut last = 0;
+        for n in 0..64 {
+            last = create(&machine, proc, n)?;
+        }
+        // Waits for all of it: the removal is urgent and cuts the gathering short.
+        machine.destroy_queue(proc, last)?;
+        let stats = machine.counters.snapshot();
+        assert!(stats.runlists <= 4);
+        assert!(stats.preemptions <= 4);
+        assert_eq!(machine.load().queues, 63);
+        finish(&fake, machine)
+    }
+}
+
+#[kunit_tests(rkfd_sched_sdma)]
+mod sdma_ids {
+    use super::*;
+
+    #[test]
+    fn ids_spread_over_engines() -> Result {
+        let pool = SdmaPool::new(5)?;
+        let slots = [
+            pool.alloc(None)?,
+            pool.alloc(None)?,
+            pool.alloc(None)?,
+            pool.alloc(None)?,
+            pool.alloc(None)?,
+            pool.alloc(None)?,
+        ];
+        for (i, slot) in slots.iter().enumerate() {
+            // CAST: A small index.
+            assert_eq!(slot.engine(), i as u32 % 5);
+            assert_eq!(slot.queue(), i as u32 / 5);
+        }
+        assert_eq!(pool.in_use(), 6);
+        Ok(())
+    }
+
+    #[test]
+    fn exhaustion_is_reported_and_ids_come_back() -> Result {
+        let pool = SdmaPool::new(2)?;
+        let mut slots = KVec::new();
+        for _ in 0..2 * QUEUES_PER_ENGINE {
+            slots.push(pool.alloc(None)?, GFP_KERNEL)?;
+        }
+        assert_eq!(pool.alloc(None).err(), Some(ENOSPC));
+        assert_eq!(pool.alloc(Some(1)).err(), Some(ENOSPC));
+        let freed = slots.pop().ok_or(EINVAL)?;
+        let (engine, queue) = (freed.engine(), freed.queue());
+        drop(freed);
+        let again = pool.alloc(None)?;
+        assert_eq!((again.engine(), again.queue()), (engine, queue));
+        drop(again);
+        drop(slots);
+        assert_eq!(pool.in_use(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn engine_can_be_chosen() -> Result {
+        let pool = SdmaPool::new(5)?;
+        let first = pool.alloc(Some(4))?;
+        let second = pool.alloc(Some(4))?;
+        assert_eq!((first.engine(), first.queue()), (4, 0));
+        assert_eq!((second.engine(), second.queue()), (4, 1));
+        assert_eq!(pool.alloc(Some(5)).err(), Some(EINVAL));
+        drop(first);
+        let third = pool.alloc(Some(4))?;
+        assert_eq!(third.queue(), 0);
+        Ok(())
+    }
+}
