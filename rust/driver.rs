@@ -27,7 +27,8 @@ use crate::{
         GFX90A, //
     },
     kapi::pci::Enabled,
-    module_parameters, //
+    module_parameters,
+    sched::Scheduler, //
 };
 
 /// The loaded module.
@@ -79,6 +80,7 @@ pub(crate) struct PciDriver;
 
 /// What lives from probe to unbind.
 pub(crate) struct BoundGpu {
+    sched: Arc<Scheduler>,
     gpu: Arc<Gpu>,
     registry: Arc<Registry>,
     // Last: the GPU must be down before it loses the bus.
@@ -118,8 +120,14 @@ impl BoundGpu {
         let registry = registry()?;
         let enabled = Enabled::new(pdev)?;
         let config = Config { xnack: false };
+        let gpu = Gpu::new(pdev, asic, &registry, config)?;
+        let sched = Scheduler::new(&gpu).inspect_err(|error| {
+            dev_err!(pdev, "no scheduler: {:?}\n", error);
+            gpu.shutdown();
+        })?;
         let bound = Self {
-            gpu: Gpu::new(pdev, asic, &registry, config)?,
+            sched,
+            gpu,
             registry,
             _enabled: enabled,
         };
@@ -148,6 +156,7 @@ impl BoundGpu {
 impl Drop for BoundGpu {
     fn drop(&mut self) {
         self.registry.remove(&self.gpu);
+        self.sched.shutdown();
         self.gpu.shutdown();
     }
 }
