@@ -27,4 +27,16 @@ struct cdev *rkfd_inode_cdev(struct inode *inode);
 struct inode *rkfd_inode_new(void);
 void rkfd_inode_free(struct inode *inode);
 
+/* The machine. */
+int rkfd_next_online_node(int after);
+unsigned int rkfd_node_cpus(int node);
+unsigned int rkfd_node_first_cpu_id(int node);
+u64 rkfd_node_memory(int node);
+unsigned int rkfd_cpu_clock_mhz(void);
+bool rkfd_cpu_is_amd(void);
+int rkfd_pci_numa_node(struct pci_dev *pdev);
+unsigned int rkfd_pci_bandwidth(struct pci_dev *pdev);
+bool rkfd_pci_enable_atomics(struct pci_dev *pdev);
+bool rkfd_pci_completes_atomics(struct pci_dev *pdev);
+
 #endif /* RKFD_HELPERS_H */

@@ -27,6 +27,7 @@ use crate::{
         GFX90A, //
     },
     kapi::pci::Enabled,
+    kfd::facade,
     module_parameters,
     sched::Scheduler, //
 };
@@ -46,7 +47,8 @@ impl InPlaceModule for RkfdModule {
         try_pin_init!(Self {
             // SAFETY: The module is being loaded and nothing else of it runs yet.
             _registry: unsafe { Registry::publish() }?,
-            _kfd: crate::kfd::Registration::new()?,
+            // SAFETY: As above.
+            _kfd: unsafe { crate::kfd::Registration::new() }?,
             _pci <- Registration::new(<Self as ModuleMetadata>::NAME, module),
         })
     }
@@ -132,6 +134,7 @@ impl BoundGpu {
             _enabled: enabled,
         };
         bound.registry.add(&bound.gpu)?;
+        facade()?.add(&bound.gpu, &bound.sched)?;
         bound.announce(pdev);
         Ok(bound)
     }
@@ -155,6 +158,9 @@ impl BoundGpu {
 
 impl Drop for BoundGpu {
     fn drop(&mut self) {
+        if let Ok(facade) = facade() {
+            facade.remove(&self.gpu);
+        }
         self.registry.remove(&self.gpu);
         self.sched.shutdown();
         self.gpu.shutdown();

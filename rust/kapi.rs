@@ -18,6 +18,7 @@ pub(crate) mod log;
 pub(crate) mod mmio;
 pub(crate) mod pci;
 pub(crate) mod range;
+pub(crate) mod sysinfo;
 pub(crate) mod task;
 pub(crate) mod waitqueue;
 pub(crate) mod workqueue;

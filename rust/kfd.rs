@@ -9,20 +9,27 @@
 pub(crate) mod command;
 pub(crate) mod device;
 pub(crate) mod file;
+pub(crate) mod interrupt;
 pub(crate) mod ioctl;
 pub(crate) mod process;
 pub(crate) mod topology;
 pub(crate) mod uapi;
 
-use crate::kapi::{
-    chrdev::CharDevice,
-    class::{
-        Class,
-        ClassDevice, //
+use crate::{
+    event::payload::Payload,
+    gpu::Gpu,
+    kapi::{
+        chrdev::CharDevice,
+        class::{
+            Class,
+            ClassDevice, //
+        },
     },
+    sched::Scheduler,
 };
 use device::Device;
 use file::KfdFile;
+use interrupt::Sink;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -33,15 +40,40 @@ use kernel::{
 };
 use process::ProcessTable;
 use topology::Topology;
+use uapi::{
+    MMAP_GPU_SHIFT,
+    MMAP_TYPE_DOORBELL,
+    MMAP_TYPE_MMIO, //
+};
 
 /// Name of the class, the device and the device node.
 const NAME: &CStr = c"kfd";
 
+kernel::sync::global_lock! {
+    // SAFETY: `Registration::new` initialises it, and `facade` is only called by code that runs after
+    // that: the PCI driver and the tests of the loaded module.
+    unsafe(uninit) static FACADE: Mutex<Option<Arc<Facade>>> = None;
+}
+
+/// The face of the loaded module.
+///
+/// # Errors
+///
+/// `ENODEV` while the module is being unloaded.
+pub(crate) fn facade() -> Result<Arc<Facade>> {
+    FACADE.lock().clone().ok_or(ENODEV)
+}
+
 /// What all open files share.
+///
+/// Lock order: `node`, then `devices`.
 #[pin_data]
 pub(crate) struct Facade {
     /// The processes.
     pub(crate) processes: Arc<ProcessTable>,
+    /// The parts that only one driver of the machine can have; `None` if that is another one.
+    #[pin]
+    node: Mutex<Option<Node>>,
     /// The GPUs, in the order of the topology.
     #[pin]
     devices: Mutex<KVec<Arc<Device>>>,
@@ -52,6 +84,7 @@ impl Facade {
         Arc::pin_init(
             try_pin_init!(Self {
                 processes: ProcessTable::new()?,
+                node <- new_mutex!(None, "rkfd_node"),
                 devices <- new_mutex!(KVec::new(), "rkfd_devices"),
             }? Error),
             GFP_KERNEL,
@@ -74,20 +107,74 @@ impl Facade {
 
     /// Number of nodes of the topology, CPUs included.
     pub(crate) fn node_count(&self) -> usize {
-        topology::cpu_node_count() + self.devices.lock().len()
+        self.node
+            .lock()
+            .as_ref()
+            .map_or(0, |node| node.topology.node_count())
+    }
+
+    /// Takes a GPU into service. Its render node must exist.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what sysfs reports; then the GPU is not in service.
+    pub(crate) fn add(&self, gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) -> Result {
+        let device = Device::new(gpu, sched)?;
+        self.devices.lock().push(device.clone(), GFP_KERNEL)?;
+        gpu.set_sink(Some(Sink::new(&device)?));
+        self.update_topology().inspect_err(|_| drop(self.remove(gpu)))
+    }
+
+    /// Takes a GPU out of service, before its scheduler and its hardware go: nobody finds it any more,
+    /// mappings of its registers are gone, and who waits for it is told. Returns it if it was in service.
+    pub(crate) fn remove(&self, gpu: &Arc<Gpu>) -> Option<Arc<Device>> {
+        let device = {
+            let mut devices = self.devices.lock();
+            let at = devices.iter().position(|d| Arc::ptr_eq(d.gpu(), gpu));
+            at.and_then(|at| devices.remove(at).ok())
+        };
+        let device = device?;
+        gpu.set_sink(None);
+        device.close();
+        if let Some(node) = &*self.node.lock() {
+            for kind in [MMAP_TYPE_DOORBELL, MMAP_TYPE_MMIO] {
+                let offset = kind | u64::from(device.gpu_id()) << MMAP_GPU_SHIFT;
+                node.chrdev.unmap(offset, 1 << MMAP_GPU_SHIFT);
+            }
+        }
+        if let Err(error) = self.update_topology() {
+            pr_err!("topology is incomplete: {:?}\n", error);
+        }
+        let lost = Payload::HwException(interrupt::gpu_lost(device.gpu_id()));
+        let told = device.for_each_process(|process| {
+            process.events.raise(lost);
+        });
+        if told.is_err() {
+            pr_err!("no memory to tell processes that a GPU is gone\n");
+        }
+        Some(device)
+    }
+
+    fn update_topology(&self) -> Result {
+        let node = self.node.lock();
+        let Some(node) = &*node else { return Ok(()) };
+        let mut facts = KVec::new();
+        for device in &*self.devices.lock() {
+            facts.push(*device.facts(), GFP_KERNEL)?;
+        }
+        node.topology.update(&facts)
     }
 }
 
 /// The registered face, until dropped. GPUs must be gone by then.
 pub(crate) struct Registration {
-    // In the order of the drop: no new opens, then no device node, then nothing to describe.
-    file: Option<Node>,
     facade: Arc<Facade>,
 }
 
 /// The parts that only one driver of the machine can have.
 struct Node {
-    topology: Topology,
+    // In the order of the drop: nothing to describe, then no device node, then no new opens.
+    topology: Pin<KBox<Topology>>,
     _device: ClassDevice,
     chrdev: Pin<KBox<CharDevice<KfdFile>>>,
 }
@@ -112,19 +199,23 @@ impl Registration {
     /// # Errors
     ///
     /// `ENOMEM`, or what the registration of the device reports.
-    pub(crate) fn new() -> Result<Self> {
+    ///
+    /// # Safety
+    ///
+    /// Must be called once, before anything that calls [`facade`].
+    pub(crate) unsafe fn new() -> Result<Self> {
+        // SAFETY: By the function's contract this is the first and only use.
+        unsafe { FACADE.init() };
         let facade = Facade::new()?;
-        let file = match Node::new(&facade) {
-            Ok(file) => Some(file),
-            Err(error) if error == EEXIST => {
-                pr_warn!(
-                    "/dev/kfd belongs to another driver (amdgpu?); only render nodes are served\n"
-                );
-                None
-            }
+        match Node::new(&facade) {
+            Ok(node) => *facade.node.lock() = Some(node),
+            Err(error) if error == EEXIST => pr_warn!(
+                "/dev/kfd belongs to another driver (amdgpu?); only render nodes are served\n"
+            ),
             Err(error) => return Err(error),
-        };
-        Ok(Self { file, facade })
+        }
+        *FACADE.lock() = Some(facade.clone());
+        Ok(Self { facade })
     }
 
     /// The shared part.
@@ -135,7 +226,10 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        drop(self.file.take());
+        let published = FACADE.lock().take();
+        drop(published);
+        let node = self.facade.node.lock().take();
+        drop(node);
         self.facade.processes.shutdown();
     }
 }

@@ -1,34 +1,66 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! GPUs as the compute face sees them, and what each process has of them outside its lock.
+//!
+//! Lock order: [`ProcessDevice::doorbells`] may be taken with the mmap lock held and is innermost but for
+//! memory allocation; so is [`Device::processes`].
 
 use super::{
     process::Process,
-    uapi::Apertures, //
+    topology::model::GpuFacts,
+    uapi::{
+        Apertures,
+        MMAP_GPU_SHIFT,
+        MMAP_TYPE_DOORBELL, //
+    },
+};
+use crate::{
+    gpu::{
+        DoorbellSlice,
+        Gpu, //
+    },
+    hw::{
+        asic::PCI_VENDOR,
+        regs::gc::ShMemBases, //
+    },
+    kapi::{
+        chrdev::IoMemory,
+        gate::{
+            Gate,
+            GateGuard, //
+        },
+        sysinfo, //
+    },
+    sched::Scheduler,
 };
 use kernel::{
+    new_mutex,
     prelude::*,
-    sync::Arc, //
+    rbtree::RBTree,
+    sync::{
+        Arc,
+        Mutex, //
+    },
 };
 
-/// First address of the LDS window: address bits 63:48 are 1.
-const LDS_BASE: u64 = 1 << 48;
-/// First address of the scratch window: address bits 63:48 are 2.
-const SCRATCH_BASE: u64 = 2 << 48;
-/// Length of either window, bytes.
+/// Length of the LDS and scratch windows, bytes.
 const WINDOW: u64 = 1 << 32;
 /// First address of user space on the GPU; what lies below catches null pointers.
 pub(crate) const GPUVM_BASE: u64 = 0x1_0000;
 /// Last address of user space on the GPU, the same as on the CPU.
 pub(crate) const GPUVM_LIMIT: u64 = (1 << 47) - 1;
+/// Compute queues that the scheduler gets: 24 of the 32 of the first micro engine.
+const CP_QUEUES: u32 = 24;
 
 /// The apertures of every gfx9 GPU for 64-bit processes.
 pub(crate) fn apertures(gpu_id: u32) -> Apertures {
+    let lds_base = ShMemBases::KFD.shared_aperture();
+    let scratch_base = ShMemBases::KFD.private_aperture();
     Apertures {
-        lds_base: LDS_BASE,
-        lds_limit: LDS_BASE + WINDOW - 1,
-        scratch_base: SCRATCH_BASE,
-        scratch_limit: SCRATCH_BASE + WINDOW - 1,
+        lds_base,
+        lds_limit: lds_base + WINDOW - 1,
+        scratch_base,
+        scratch_limit: scratch_base + WINDOW - 1,
         gpuvm_base: GPUVM_BASE,
         gpuvm_limit: GPUVM_LIMIT,
         gpu_id,
@@ -36,26 +68,160 @@ pub(crate) fn apertures(gpu_id: u32) -> Apertures {
     }
 }
 
-/// A GPU.
+/// A GPU with its scheduler.
+///
+/// May outlive both: then operations answer `ENODEV`.
+#[pin_data]
 pub(crate) struct Device {
-    gpu_id: u32,
+    gpu: Arc<Gpu>,
+    sched: Arc<Scheduler>,
+    facts: GpuFacts,
+    /// Open while user space may map registers and doorbells.
+    #[pin]
+    mappable: Gate<()>,
+    /// Whose address space a PASID is.
+    #[pin]
+    processes: Mutex<RBTree<u16, Arc<Process>>>,
 }
 
 impl Device {
+    /// A GPU that works.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                gpu: gpu.clone(),
+                sched: sched.clone(),
+                facts: facts(gpu),
+                mappable <- Gate::new(()),
+                processes <- new_mutex!(RBTree::new(), "rkfd_device_processes"),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
     /// Id in the topology.
     pub(crate) fn gpu_id(&self) -> u32 {
-        self.gpu_id
+        self.gpu.id()
+    }
+
+    /// The hardware.
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// The scheduler.
+    pub(crate) fn sched(&self) -> &Arc<Scheduler> {
+        &self.sched
+    }
+
+    /// What the topology says of it.
+    pub(crate) fn facts(&self) -> &GpuFacts {
+        &self.facts
     }
 
     /// Ticks of the GPU, 0 if it cannot be asked.
     pub(crate) fn clock_counter(&self) -> u64 {
-        0
+        self.gpu.clock_counter().unwrap_or(0)
+    }
+
+    /// Whether the GPU is there.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if not.
+    pub(crate) fn check(&self) -> Result {
+        if self.mappable.is_open() {
+            Ok(())
+        } else {
+            Err(ENODEV)
+        }
+    }
+
+    fn enter_mappable(&self) -> Result<GateGuard<'_, ()>> {
+        self.mappable.enter().ok_or(ENODEV)
+    }
+
+    /// The GPU goes: from now on nobody maps its registers. Returns when nobody is about to.
+    pub(crate) fn close(&self) {
+        let _ = self.mappable.close();
+    }
+
+    /// Notes that address space `pasid` belongs to `process`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn set_process(&self, pasid: u16, process: &Arc<Process>) -> Result {
+        self.processes
+            .lock()
+            .try_create_and_insert(pasid, process.clone(), GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// Forgets whose address space `pasid` is.
+    pub(crate) fn clear_process(&self, pasid: u16) {
+        let process = self.processes.lock().remove(&pasid);
+        drop(process);
+    }
+
+    /// The process with address space `pasid`.
+    pub(crate) fn process(&self, pasid: u16) -> Option<Arc<Process>> {
+        self.processes.lock().get(&pasid).cloned()
+    }
+
+    /// Calls `f` for each process with an address space on this GPU.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: nobody was called.
+    pub(crate) fn for_each_process(&self, mut f: impl FnMut(&Arc<Process>)) -> Result {
+        let mut list = KVVec::new();
+        {
+            let processes = self.processes.lock();
+            for process in processes.values() {
+                list.push(process.clone(), GFP_KERNEL)?;
+            }
+        }
+        for process in &list {
+            f(process);
+        }
+        Ok(())
+    }
+}
+
+fn facts(gpu: &Gpu) -> GpuFacts {
+    let info = gpu.info();
+    let connection = sysinfo::pci_connection(gpu.pdev());
+    GpuFacts {
+        gpu_id: gpu.id(),
+        asic: gpu.asic(),
+        vram: gpu.vram().total(),
+        large_bar: info.vram_visible >= info.vram_size,
+        vendor_id: u32::from(PCI_VENDOR),
+        device_id: u32::from(info.device_id),
+        location_id: info.location_id,
+        domain: info.domain,
+        revision: info.revision,
+        render_minor: gpu.render_minor().unwrap_or(0),
+        cp_queues: CP_QUEUES,
+        numa_node: connection.numa_node,
+        bandwidth: connection.bandwidth,
+        sends_atomics: connection.sends_atomics,
+        completes_atomics: connection.completes_atomics,
     }
 }
 
 /// A GPU in the hands of one process.
+#[pin_data]
 pub(crate) struct ProcessDevice {
     device: Arc<Device>,
+    /// The doorbells, from the first use on.
+    #[pin]
+    doorbells: Mutex<Option<Arc<DoorbellSlice>>>,
 }
 
 impl ProcessDevice {
@@ -64,8 +230,14 @@ impl ProcessDevice {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(device: Arc<Device>) -> Result<Self> {
-        Ok(Self { device })
+    pub(crate) fn new(device: Arc<Device>) -> Result<Pin<KBox<Self>>> {
+        KBox::pin_init(
+            pin_init!(Self {
+                device,
+                doorbells <- new_mutex!(None, "rkfd_doorbells_of_process"),
+            }),
+            GFP_KERNEL,
+        )
     }
 
     /// Id in the topology.
@@ -78,6 +250,111 @@ impl ProcessDevice {
         &self.device
     }
 
-    /// The process ends.
-    pub(crate) fn release(&self, _process: &Process) {}
+    /// The doorbells of the process, taken now if that has not been done.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`: none left, or no memory.
+    /// - `ENODEV`: the GPU is gone.
+    pub(crate) fn doorbells(&self) -> Result<Arc<DoorbellSlice>> {
+        self.device.check()?;
+        let mut doorbells = self.doorbells.lock();
+        if let Some(slice) = &*doorbells {
+            return Ok(slice.clone());
+        }
+        let slice = self
+            .device
+            .gpu
+            .doorbells()
+            .alloc_slice()
+            .map_err(|_| ENOMEM)?;
+        *doorbells = Some(slice.clone());
+        Ok(slice)
+    }
+
+    /// mmap offset of the doorbell at `byte` of the slice.
+    pub(crate) fn doorbell_offset(&self, byte: u32) -> u64 {
+        MMAP_TYPE_DOORBELL | u64::from(self.gpu_id()) << MMAP_GPU_SHIFT | u64::from(byte)
+    }
+
+    /// The process ends: gives its doorbells back.
+    pub(crate) fn release(&self) {
+        let slice = self.doorbells.lock().take();
+        drop(slice);
+    }
+}
+
+/// What a mapping of `/dev/kfd` shows.
+enum Window {
+    /// The doorbells of the process.
+    Doorbells(Arc<DoorbellSlice>),
+    /// The page with the HDP flush registers.
+    MmioRemap,
+}
+
+/// A mapping of `/dev/kfd`.
+pub(crate) struct IoWindow {
+    device: Arc<Device>,
+    window: Window,
+    /// Offset of the mapping in the file, pages.
+    first_page: u64,
+    /// Pages.
+    len: u64,
+}
+
+impl IoWindow {
+    /// Shows the doorbells in `slice` from page `first_page` of the file on.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn doorbells(
+        device: &Arc<Device>,
+        slice: Arc<DoorbellSlice>,
+        first_page: u64,
+    ) -> Result<Arc<Self>> {
+        let window = Self {
+            device: device.clone(),
+            window: Window::Doorbells(slice),
+            first_page,
+            len: u64::from(DoorbellSlice::SIZE) / PAGE,
+        };
+        Ok(Arc::new(window, GFP_KERNEL)?)
+    }
+
+    /// Shows the HDP flush page at page `first_page` of the file.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn mmio_remap(device: &Arc<Device>, first_page: u64) -> Result<Arc<Self>> {
+        let window = Self {
+            device: device.clone(),
+            window: Window::MmioRemap,
+            first_page,
+            len: 1,
+        };
+        Ok(Arc::new(window, GFP_KERNEL)?)
+    }
+}
+
+/// A page, bytes.
+const PAGE: u64 = 4096;
+
+impl IoMemory for IoWindow {
+    fn with_page(&self, page: u64, insert: &mut dyn FnMut(u64)) -> Result {
+        let index = page.checked_sub(self.first_page).ok_or(EINVAL)?;
+        if index >= self.len {
+            return Err(EINVAL);
+        }
+        // While the gate is held the removal of the GPU waits, and unmaps afterwards.
+        let _open = self.device.enter_mappable()?;
+        let hw = self.device.gpu.enter()?;
+        let base = match &self.window {
+            Window::Doorbells(slice) => hw.doorbell_bus_addr() + slice.bar_offset(),
+            Window::MmioRemap => hw.mmio_remap_bus_addr().ok_or(ENODEV)?,
+        };
+        insert(base + index * PAGE);
+        Ok(())
+    }
 }

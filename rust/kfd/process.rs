@@ -64,7 +64,7 @@ pub(crate) struct Process {
     #[pin]
     pub(crate) events: Events,
     /// The GPUs that existed when the process began, in the order of the topology.
-    pub(crate) devices: KVec<ProcessDevice>,
+    pub(crate) devices: KVec<Pin<KBox<ProcessDevice>>>,
     /// All else.
     #[pin]
     pub(crate) state: Mutex<State>,
@@ -119,6 +119,7 @@ impl Process {
             .iter()
             .enumerate()
             .find(|(_, d)| d.gpu_id() == gpu_id)
+            .map(|(index, d)| (index, &**d))
             .ok_or(EINVAL)
     }
 
@@ -135,6 +136,12 @@ impl Process {
         Err(EINVAL)
     }
 
+    /// A queue stopped at a packet that it cannot execute.
+    pub(crate) fn bad_packet(&self, _device: &Device, _context: u32) {}
+
+    /// Takes the queues on `device` off the hardware after a fault that nobody can mend.
+    pub(crate) fn stop_on_fault(&self, _device: &Device) {}
+
     /// Ends all that the process has: queues, events, memory. May be called more than once.
     fn teardown(&self) {
         if self.ended.xchg(true, kernel::sync::atomic::Full) {
@@ -146,7 +153,7 @@ impl Process {
         drop(state);
         self.events.shutdown();
         for device in &self.devices {
-            device.release(self);
+            device.release();
         }
         // Address spaces and buffers: nothing of the GPU runs on them any more.
         drop(memory);

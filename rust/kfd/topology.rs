@@ -1,27 +1,91 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The topology in sysfs.
+//! The topology in sysfs: what machine this is, for user space that looks for GPUs.
+//!
+//! [`model`] turns facts into text, [`sysfs`] keeps directories in step with it. This module collects the
+//! facts.
+//!
+//! Lock order: [`Topology::tree`] is innermost.
 
+pub(crate) mod model;
+mod sysfs;
+pub(crate) mod text;
+
+use crate::kapi::sysinfo;
 use kernel::{
     device::Device,
-    prelude::*, //
+    new_mutex,
+    prelude::*,
+    sync::Mutex, //
 };
+use model::{
+    CpuFacts,
+    GpuFacts,
+    SystemFacts, //
+};
+use sysfs::Tree;
 
-/// The registered topology.
-pub(crate) struct Topology {}
+/// The registered topology, until dropped.
+#[pin_data]
+pub(crate) struct Topology {
+    cpus: KVec<CpuFacts>,
+    #[pin]
+    tree: Mutex<Tree>,
+}
 
 impl Topology {
-    /// Registers the topology under the kfd device.
+    /// Registers the topology under the kfd device, with the nodes of the CPUs.
     ///
     /// # Errors
     ///
     /// What sysfs reports.
-    pub(crate) fn new(_parent: &Device) -> Result<Self> {
-        Ok(Self {})
+    pub(crate) fn new(parent: &Device) -> Result<Pin<KBox<Self>>> {
+        let cpus = cpu_facts()?;
+        let tree = Tree::new(parent, model::system_properties()?)?;
+        let topology = KBox::pin_init(
+            pin_init!(Self {
+                cpus,
+                tree <- new_mutex!(tree, "rkfd_topology"),
+            }),
+            GFP_KERNEL,
+        )?;
+        topology.update(&[])?;
+        Ok(topology)
+    }
+
+    /// Makes the topology say that `gpus` are the GPUs.
+    ///
+    /// # Errors
+    ///
+    /// What sysfs reports.
+    pub(crate) fn update(&self, gpus: &[GpuFacts]) -> Result {
+        let nodes = model::nodes(&system_facts(), &self.cpus, gpus)?;
+        self.tree.lock().update(nodes)
+    }
+
+    /// Number of nodes.
+    pub(crate) fn node_count(&self) -> usize {
+        self.tree.lock().len()
     }
 }
 
-/// Number of nodes with CPUs.
-pub(crate) fn cpu_node_count() -> usize {
-    1
+fn system_facts() -> SystemFacts {
+    SystemFacts {
+        cpu_clock_mhz: sysinfo::cpu_clock_mhz(),
+        amd_cpu: sysinfo::cpu_is_amd(),
+    }
+}
+
+fn cpu_facts() -> Result<KVec<CpuFacts>> {
+    let mut cpus = KVec::new();
+    for node in sysinfo::numa_nodes() {
+        let cpu = CpuFacts {
+            numa_node: node.number(),
+            cores: node.cpus(),
+            core_id_base: node.first_cpu_id(),
+            memory: node.memory(),
+        };
+        cpus.push(cpu, GFP_KERNEL)?;
+    }
+    Ok(cpus)
 }

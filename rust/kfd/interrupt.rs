@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From what a GPU reports to the events of a process.
+//!
+//! Runs in the interrupt thread, which may sleep. Reports of an address space that belongs to nobody are
+//! dropped: its process has ended.
+
+use super::device::Device;
+use crate::{
+    event::payload::{
+        HwExceptionData,
+        MemoryExceptionData,
+        Payload, //
+    },
+    gpu::{
+        IrqSink,
+        VmFault, //
+    },
+    hw::{
+        asic::IpVersion,
+        ih::{
+            Fault,
+            SqInterrupt, //
+        },
+    },
+    kapi::log::dev_limited,
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// First graphics version whose CP never sends a meaningful context id 0.
+const DROPS_CONTEXT_ZERO: IpVersion = IpVersion(9, 4, 1);
+
+/// Receives the reports of one GPU.
+pub(crate) struct Sink {
+    device: Arc<Device>,
+}
+
+impl Sink {
+    /// For the reports of `device`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(device: &Arc<Device>) -> Result<Arc<Self>> {
+        Ok(Arc::new(
+            Self {
+                device: device.clone(),
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    fn signal(&self, pasid: u16, id: u32) {
+        if let Some(process) = self.device.process(pasid) {
+            process.events.interrupt(id);
+        }
+    }
+}
+
+impl IrqSink for Sink {
+    fn eop(&self, pasid: u16, ctx: u32) {
+        if ctx == 0 && self.device.gpu().asic().ip.gc >= DROPS_CONTEXT_ZERO {
+            return;
+        }
+        self.signal(pasid, ctx);
+    }
+
+    fn sdma_trap(&self, pasid: u16, ctx: u32) {
+        self.signal(pasid, ctx & 0xfff_ffff);
+    }
+
+    fn sq(&self, pasid: u16, data: SqInterrupt) {
+        match data {
+            SqInterrupt::Message { data, .. } | SqInterrupt::Auto(data) => {
+                self.signal(pasid, data & 0xff_ffff);
+            }
+            SqInterrupt::Error(error) => {
+                pr_debug!("PASID {}: wave error {:?}\n", pasid, error);
+                self.signal(pasid, 0);
+            }
+            SqInterrupt::Reserved => {}
+        }
+    }
+
+    fn bad_opcode(&self, pasid: u16, ctx0: u32) {
+        if let Some(process) = self.device.process(pasid) {
+            process.bad_packet(&self.device, ctx0);
+        }
+    }
+
+    fn vm_fault(&self, fault: &VmFault) {
+        let Some(process) = self.device.process(fault.pasid) else {
+            return;
+        };
+        process.stop_on_fault(&self.device);
+        let data = memory_exception(&fault.fault, self.device.gpu_id());
+        let told = process.events.raise(Payload::Memory(data));
+        let unheard = match told {
+            0 => ", and has no event to hear of it",
+            _ => "",
+        };
+        dev_limited!(
+            dev_info,
+            self.device.gpu().dev(),
+            "pid {} (PASID {}) faulted at {:#x}{}\n",
+            process.pid(),
+            fault.pasid,
+            fault.fault.address,
+            unheard
+        );
+    }
+}
+
+/// What a waiter for memory faults learns.
+pub(crate) fn memory_exception(fault: &Fault, gpu_id: u32) -> MemoryExceptionData {
+    let not_present = !fault.protection;
+    MemoryExceptionData {
+        not_present: u32::from(not_present),
+        read_only: u32::from(!not_present && fault.write),
+        no_execute: u32::from(!not_present && fault.execute),
+        imprecise: 0,
+        va: fault.address & !0xfff,
+        gpu_id,
+        error_type: 0,
+    }
+}
+
+/// What a waiter for hardware exceptions learns when a GPU hung or went away.
+pub(crate) fn gpu_lost(gpu_id: u32) -> HwExceptionData {
+    HwExceptionData {
+        reset_type: 0,
+        reset_cause: 0,
+        memory_lost: 1,
+        gpu_id,
+    }
+}

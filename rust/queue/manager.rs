@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The queues of one process: ids, limits, doorbells, and the memory that each keeps mapped.
+//!
+//! Not locked: the process lock protects a [`QueueManager`].
+
+use super::{
+    cu_mask,
+    request::{
+        effective_percent,
+        Kind,
+        Need,
+        Properties,
+        SdmaEngine,
+        Update, //
+    },
+};
+use crate::{
+    event::slots::Slots,
+    gpu::DoorbellSlice,
+    hw::asic::{
+        AsicDesc,
+        IpVersion, //
+    },
+    sched::{
+        Cwsr,
+        KeepAlive,
+        QueueKind,
+        QueueParams,
+        QueueUpdate,
+        SchedProcess,
+        SchedQueue,
+        Scheduler,
+        SdmaSlot, //
+    },
+    vm::{
+        MappingHold,
+        SizeRule,
+        Vm, //
+    },
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
+
+/// Queue ids of a process are below this.
+pub(crate) const MAX_QUEUES: u32 = 1024;
+/// Graphics version whose firmware has no limit of its own.
+const NO_HWS_LIMIT: IpVersion = IpVersion(9, 4, 3);
+
+/// Queues of one process on one GPU.
+fn max_per_device(asic: &AsicDesc) -> usize {
+    if asic.ip.gc == NO_HWS_LIMIT {
+        255
+    } else {
+        127
+    }
+}
+
+/// Where a queue is made.
+pub(crate) struct Target<'a> {
+    /// The GPU, as the process numbers them.
+    pub(crate) device: usize,
+    /// Its ASIC.
+    pub(crate) asic: &'static AsicDesc,
+    /// Its scheduler.
+    pub(crate) sched: &'a Arc<Scheduler>,
+    /// The process as the scheduler knows it.
+    pub(crate) process: &'a Arc<SchedProcess>,
+    /// The address space of the process.
+    pub(crate) vm: &'a Arc<Vm>,
+    /// The doorbells of the process.
+    pub(crate) doorbells: &'a Arc<DoorbellSlice>,
+}
+
+/// Mappings that a queue uses.
+struct Holds {
+    /// The ring, and former rings that the hardware may still read.
+    rings: KVec<MappingHold>,
+    /// Pointers, end-of-pipe buffer, save area.
+    _others: KVec<MappingHold>,
+}
+
+/// The memory of a queue. The scheduler keeps it as long as the hardware may use it; after an orderly
+/// end it is released at once.
+#[pin_data]
+struct QueueMemory {
+    #[pin]
+    holds: Mutex<Option<Holds>>,
+}
+
+impl KeepAlive for QueueMemory {}
+
+impl QueueMemory {
+    fn new(vm: &Vm, needs: &super::request::Needs) -> Result<Arc<Self>> {
+        let mut others = KVec::with_capacity(4, GFP_KERNEL)?;
+        others.push(hold(vm, &needs.wptr)?, GFP_KERNEL)?;
+        others.push(hold(vm, &needs.rptr)?, GFP_KERNEL)?;
+        let mut rings = KVec::with_capacity(1, GFP_KERNEL)?;
+        rings.push(hold(vm, &needs.ring)?, GFP_KERNEL)?;
+        for need in [&needs.eop, &needs.ctx].into_iter().flatten() {
+            others.push(hold(vm, need)?, GFP_KERNEL)?;
+        }
+        let holds = Holds {
+            rings,
+            _others: others,
+        };
+        Arc::pin_init(
+            pin_init!(Self { holds <- new_mutex!(Some(holds), "rkfd_queue_memory") }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Adds a ring.
+    fn add_ring(&self, ring: MappingHold) -> Result {
+        if let Some(holds) = &mut *self.holds.lock() {
+            holds.rings.push(ring, GFP_KERNEL)?;
+        }
+        Ok(())
+    }
+
+    /// Drops all rings but the newest.
+    fn drop_old_rings(&self) {
+        if let Some(holds) = &mut *self.holds.lock() {
+            while holds.rings.len() > 1 {
+                drop(holds.rings.remove(0));
+            }
+        }
+    }
+
+    /// Drops the newest ring.
+    fn drop_new_ring(&self) {
+        if let Some(holds) = &mut *self.holds.lock() {
+            drop(holds.rings.pop());
+        }
+    }
+
+    /// The hardware is done with all of it.
+    fn release(&self) {
+        let holds = self.holds.lock().take();
+        drop(holds);
+    }
+}
+
+fn hold(vm: &Vm, need: &Need) -> Result<MappingHold> {
+    let rule = match need.size {
+        0 => SizeRule::AtLeast(1),
+        size => SizeRule::Exact(size),
+    };
+    vm.hold(need.va, rule).map_err(|_| EINVAL)
+}
+
+/// A queue.
+struct Queue {
+    device: usize,
+    asic: &'static AsicDesc,
+    sched: Arc<Scheduler>,
+    queue: Arc<SchedQueue>,
+    memory: Arc<QueueMemory>,
+    properties: Properties,
+}
+
+/// What user space learns of a new queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Created {
+    /// Its id.
+    pub(crate) id: u32,
+    /// Its doorbell, bytes into the slice.
+    pub(crate) doorbell: u32,
+}
+
+/// The queues of one process.
+pub(crate) struct QueueManager {
+    queues: Slots<Queue>,
+}
+
+impl QueueManager {
+    /// No queue.
+    pub(crate) const fn new() -> Self {
+        Self {
+            queues: Slots::new(0),
+        }
+    }
+
+    /// Whether there is no queue.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    fn count_on(&self, device: usize) -> usize {
+        self.queues
+            .iter()
+            .filter(|(_, queue)| queue.device == device)
+            .count()
+    }
+
+    /// Makes a queue; it runs soon.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: no such SDMA engine; memory that is not mapped as required.
+    /// - `ENOSPC`: too many queues on this GPU.
+    /// - `ENOMEM`: too many queues in the process; no free SDMA queue; no memory.
+    /// - `EBUSY`: no free doorbell.
+    /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
+    pub(crate) fn create(
+        &mut self,
+        target: &Target<'_>,
+        properties: &Properties,
+    ) -> Result<Created> {
+        let needs = properties.needs(&target.asic.cwsr, target.asic.num_xcc)?;
+        let memory = QueueMemory::new(target.vm, &needs)?;
+        if self.count_on(target.device) >= max_per_device(target.asic) {
+            return Err(ENOSPC);
+        }
+        if self.queues.len() >= crate::hw::num::index(MAX_QUEUES) {
+            return Err(ENOMEM);
+        }
+        let (kind, doorbell) = match properties.kind {
+            Kind::Pm4 => (QueueKind::Pm4, target.doorbells.alloc_cp()),
+            Kind::Aql => (QueueKind::Aql, target.doorbells.alloc_cp()),
+            Kind::Sdma(engine) => {
+                let slot = sdma_slot(target, engine)?;
+                let doorbell = target.doorbells.alloc_sdma(slot.engine(), slot.queue());
+                (QueueKind::Sdma(slot), doorbell)
+            }
+        };
+        let doorbell = doorbell.map_err(|_| EBUSY)?;
+        let byte = doorbell.byte_in_slice();
+        let queue = target.sched.create_queue(
+            target.process,
+            QueueParams {
+                kind,
+                ring_base: properties.ring_base,
+                ring_size: properties.ring_size,
+                rptr: properties.rptr,
+                wptr: properties.wptr,
+                eop: properties.eop,
+                eop_size: properties.eop_size,
+                cwsr: properties.kind.is_compute().then_some(Cwsr {
+                    base: properties.ctx,
+                    size: properties.ctx_size,
+                    ctl_stack: properties.ctl_stack_size,
+                }),
+                doorbell,
+                priority: properties.priority,
+                percent: properties.effective_percent(),
+                keep: Some(memory.clone()),
+            },
+        )?;
+        let id = self.queues.insert(
+            Queue {
+                device: target.device,
+                asic: target.asic,
+                sched: target.sched.clone(),
+                queue,
+                memory,
+                properties: *properties,
+            },
+            MAX_QUEUES,
+        )?;
+        Ok(Created { id, doorbell: byte })
+    }
+
+    /// Destroys a queue. When this returns, the hardware does not use its memory any more, unless the
+    /// result says otherwise; the id is free in any case.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: no such queue.
+    /// - `EIO`: the hardware does not let go; the scheduler keeps the memory.
+    /// - `EINTR`: the caller is being killed; the scheduler keeps the memory until it is free.
+    pub(crate) fn destroy(&mut self, id: u32) -> Result {
+        let queue = self.queues.remove(id).ok_or(EINVAL)?;
+        match queue.sched.destroy_queue(&queue.queue) {
+            Ok(()) => {}
+            // Nothing runs on a GPU that is gone.
+            Err(error) if error == ENODEV => {}
+            Err(error) => return Err(error),
+        }
+        queue.memory.release();
+        Ok(())
+    }
+
+    /// Changes ring, share and priority of a queue, and waits until that is in force.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT`: no such queue, or the ring is not mapped as required.
+    /// - `EIO`, `ENODEV`, `EINTR`, `ENOMEM`: as the scheduler says.
+    pub(crate) fn update(&mut self, id: u32, update: &Update, vm: &Vm) -> Result {
+        let queue = self.queues.get_mut(id).ok_or(EFAULT)?;
+        let has_ring = update.ring_base != 0;
+        if has_ring {
+            let bytes = u64::from(update.ring_size) + u64::from(queue.properties.metadata_size);
+            let need = Need::pages(update.ring_base, bytes).map_err(|_| EFAULT)?;
+            queue.memory.add_ring(hold(vm, &need).map_err(|_| EFAULT)?)?;
+        }
+        let result = queue.sched.update_queue(
+            &queue.queue,
+            QueueUpdate {
+                ring_base: has_ring.then_some(update.ring_base),
+                ring_size: has_ring.then_some(update.ring_size),
+                percent: Some(effective_percent(update.ring_base, update.percent)),
+                priority: Some(update.priority),
+                ..QueueUpdate::default()
+            },
+        );
+        match result {
+            Ok(()) if has_ring => queue.memory.drop_old_rings(),
+            // The queue is as before.
+            Err(error) if has_ring && error == EINVAL => queue.memory.drop_new_ring(),
+            // Nobody knows which ring the hardware reads: keep both.
+            _ => {}
+        }
+        result?;
+        queue.properties.percent = update.percent;
+        queue.properties.priority = update.priority;
+        queue.properties.ring_base = update.ring_base;
+        if has_ring {
+            queue.properties.ring_size = update.ring_size;
+        }
+        Ok(())
+    }
+
+    /// Restricts the compute units of a queue to the first `count` bits of `mask`. An SDMA queue has
+    /// none and is left alone.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT`: no such queue.
+    /// - As the scheduler says.
+    pub(crate) fn set_cu_mask(&mut self, id: u32, mask: &[u32], count: u32) -> Result {
+        let queue = self.queues.get(id).ok_or(EFAULT)?;
+        if !queue.properties.kind.is_compute() {
+            return Ok(());
+        }
+        let engines = cu_mask::per_engine(mask, count, &queue.asic.shader);
+        queue.sched.update_queue(
+            &queue.queue,
+            QueueUpdate {
+                cu_mask: Some(engines),
+                ..QueueUpdate::default()
+            },
+        )
+    }
+
+    /// The GPU of a queue, as the process numbers them.
+    pub(crate) fn device_of(&self, id: u32) -> Option<usize> {
+        self.queues.get(id).map(|queue| queue.device)
+    }
+
+    /// Forgets every queue, after the scheduler was told to take the whole process off the hardware of
+    /// all GPUs; `done(device)` tells where that went well.
+    pub(crate) fn clear(&mut self, done: impl Fn(usize) -> bool) {
+        for id in 0..self.queues.end() {
+            if let Some(queue) = self.queues.remove(id) {
+                if done(queue.device) {
+                    queue.memory.release();
+                }
+            }
+        }
+    }
+}
+
+/// Takes an SDMA queue. Queues spread over the engines: the lowest queue number that any engine has free
+/// wins, and among those the first engine.
+fn sdma_slot(target: &Target<'_>, engine: SdmaEngine) -> Result<SdmaSlot> {
+    let general = target.asic.sdma_general_engines;
+    match engine {
+        SdmaEngine::Number(number) => target.sched.alloc_sdma(Some(number)).map_err(|_| ENOMEM),
+        // The topology lists none.
+        SdmaEngine::Xgmi => Err(ENOMEM),
+        SdmaEngine::General => (0..general)
+            .filter_map(|number| target.sched.alloc_sdma(Some(number)).ok())
+            .min_by_key(|slot| (slot.queue(), slot.engine()))
+            .ok_or(ENOMEM),
+    }
+}
