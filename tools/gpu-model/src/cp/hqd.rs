@@ -242,7 +242,8 @@ impl Gpu {
         self.sync_pointers(slot);
         let mqd = self.cp.hqd(slot).pair(r::MQD_BASE);
         self.stop_queue(slot);
-        if mqd & !3 != 0 {
+        // A queue loaded without an MQD has nowhere to be saved to.
+        if self.peek_u32(super::mqd::MEC, mqd) == Some(super::mqd::HEADER) {
             self.save_mqd(slot, mqd);
         }
     }

@@ -175,6 +175,13 @@ impl Gpu {
         self.segments(c, va, len, access).map(|_| ())
     }
 
+    /// Reads a 32-bit word without raising a fault.
+    pub fn peek_u32(&mut self, c: Client, va: u64) -> Option<u32> {
+        let page = self.lookup(c, va).ok()?;
+        let at = page.phys?.offset(va & ((1u64 << page.shift) - 1));
+        self.mem.read_u32(at).ok()
+    }
+
     /// Reads a 32-bit word.
     ///
     /// # Errors

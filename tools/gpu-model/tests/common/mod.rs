@@ -75,6 +75,15 @@ pub struct Sys {
 
 impl Bench {
     pub fn new(asic: &'static Asic) -> Self {
+        Self::with_echo(asic, true)
+    }
+
+    /// Without error lines on stderr, for tests that make thousands.
+    pub fn quiet(asic: &'static Asic) -> Self {
+        Self::with_echo(asic, false)
+    }
+
+    fn with_echo(asic: &'static Asic, echo: bool) -> Self {
         let vram = make_vram(VRAM).unwrap();
         let ram = make_vram(RAM).unwrap();
         let now = Arc::new(AtomicU64::new(1_000_000));
@@ -84,7 +93,7 @@ impl Bench {
             vram.try_clone().unwrap(),
             VRAM,
             Clock::Manual(now.clone()),
-            Log::new(65536, None, true),
+            Log::new(65536, None, echo),
             Box::new(CountMsi(msis.clone())),
         )
         .unwrap();
@@ -298,7 +307,7 @@ impl Bench {
             self.wr(mc + 0x70, 1 | 3 << 3 | 1 << 6 | 3 << 11 | 1 << 13);
             self.wr(vm, 0x8_0003);
             self.wr(vm + 4, 3);
-            self.wr(vm + 0x100, 1);
+            self.wr(vm + 0x100, 1 | 0x7f_fe00);
             for v in 1..16u64 {
                 let shape = if self.tf { 2 << 1 | 9 << 3 } else { 3 << 1 };
                 // ENABLE, shape, RETRY, interrupt and default enables.

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The interrupt rings: format, order, re-arming, overflow.
+
+mod common;
+
+use common::proc::Proc;
+use common::queue::{release_mem, UserQueue};
+use common::Bench;
+use gpu_model::asic::GFX90A;
+use std::sync::atomic::Ordering;
+
+fn fixture() -> (Bench, UserQueue, u64) {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    b.start_kiq();
+    b.start_hiq();
+    b.set_resources();
+    let mut p = Proc::new(&mut b, 0x91, 0);
+    let (va, _) = p.page(&mut b, 4096);
+    let q = p.queue(&mut b);
+    let mut list = p.map_process(&b, 1);
+    list.extend(q.map_queues());
+    b.run_list(&list, false, 1);
+    b.run();
+    b.no_errors();
+    (b, q, va)
+}
+
+#[test]
+fn messages_stop_until_the_read_pointer_moves() {
+    let (mut b, mut q, va) = fixture();
+    let sent = |b: &Bench| b.msis.load(Ordering::Relaxed);
+    let start = sent(&b);
+    for i in 1..=5 {
+        q.send(&mut b, &release_mem(va, 0, i));
+    }
+    assert_eq!(
+        sent(&b) - start,
+        1,
+        "RPTR_REARM: one message until the driver answers"
+    );
+    let seen = b.irqs();
+    assert_eq!(
+        seen.iter().map(|v| v.data[0]).collect::<Vec<_>>(),
+        [1, 2, 3, 4, 5]
+    );
+    assert!(seen.windows(2).all(|w| w[0].timestamp <= w[1].timestamp));
+    assert_eq!(sent(&b) - start, 1);
+    q.send(&mut b, &release_mem(va, 0, 6));
+    assert_eq!(sent(&b) - start, 2);
+    // A partial acknowledgement is answered by another message at once.
+    q.send(&mut b, &release_mem(va, 0, 7));
+    assert_eq!(sent(&b) - start, 2);
+    b.bell32(0x178 * 8, 6 * 32);
+    assert_eq!(sent(&b) - start, 3);
+    b.no_errors();
+}
+
+#[test]
+fn timestamps_do_not_go_back_with_the_clock() {
+    let (mut b, mut q, va) = fixture();
+    b.advance(1_000_000);
+    q.send(&mut b, &release_mem(va, 0, 1));
+    b.now.store(0, Ordering::Relaxed);
+    q.send(&mut b, &release_mem(va, 0, 2));
+    let seen = b.irqs();
+    assert!(seen[1].timestamp >= seen[0].timestamp);
+    assert_eq!(seen[0].timestamp, 2_000_000 / 10);
+}
+
+#[test]
+fn overflow_is_flagged_and_cleared() {
+    let (mut b, mut q, va) = fixture();
+    // 8192 entries fit; the driver does not answer.
+    for _ in 0..(8192 + 10) / 50 + 1 {
+        for i in 0..50 {
+            q.push(&mut b, &release_mem(va, 0, i));
+        }
+        q.ring_bell(&mut b);
+        b.run();
+    }
+    let wptr = b.rd(0x4490);
+    assert_eq!(wptr & 1, 1);
+    assert!(b.gpu.log.stats.ih_overflows > 0);
+    // OVERFLOW_CLEAR pulse.
+    let c = b.rd(0x4480);
+    b.wr(0x4480, c | 1 << 31);
+    b.wr(0x4480, c);
+    assert_eq!(b.rd(0x4490) & 1, 0);
+    b.no_errors();
+}
+
+#[test]
+fn the_pipe_gates_end_of_pipe_interrupts() {
+    let (mut b, mut q, va) = fixture();
+    b.wr(0x8088, 1 << 2);
+    b.wr(0xc2d0, 1 << 24);
+    b.wr(0x8088, 0);
+    q.send(&mut b, &release_mem(va, 0, 1));
+    assert!(b.irqs().is_empty());
+    b.no_errors();
+}
+
+#[test]
+fn ring_1_announces_itself_on_ring_0() {
+    let (mut b, mut q, _) = fixture();
+    // No CAM: retry faults go to ring 1.
+    b.wr(0x4280 + 0xea * 4, 0);
+    let ring = b.alloc_ram(4096);
+    b.wr(0x44b4, (ring >> 8) as u32);
+    b.wr(0x44b8, (ring >> 40) as u32);
+    b.wr(0x44b0, 10 << 1 | 1 << 16 | 1 << 28 | 1);
+    // XNACK on for VMID 3.
+    b.wr(0x8088, 3 << 4);
+    b.wr(0x8c34, 0x18);
+    b.wr(0x8088, 0);
+    q.send(&mut b, &release_mem(0x7700_0000_0000, 0, 1));
+    let seen = b.irqs();
+    assert_eq!((seen[0].client, seen[0].source, seen[0].ring_id), (0, 0, 1));
+    assert_eq!(b.rd(0x44c0), 32);
+    let w = b.words(ring, 8);
+    assert_eq!(
+        (w[0] & 0xff, w[0] >> 8 & 0xff, w[5] & 0x80),
+        (0x1b, 0, 0x80)
+    );
+    b.no_errors();
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Whatever a driver or a user writes: no panic, no endless loop, bounded memory.
+
+mod common;
+
+use common::proc::Proc;
+use common::queue::write_data;
+use common::Bench;
+use gpu_model::asic::{GFX906, GFX90A};
+use gpu_model::mem::{Memory, Phys};
+use gpu_model::server::make_vram;
+use gpu_model::vm::hub::Context;
+use gpu_model::vm::walk::{walk, WalkFault};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A device with user queues of all kinds; errors are not echoed.
+fn device(gfx906: bool) -> (Bench, Proc, Vec<common::queue::UserQueue>) {
+    let mut b = Bench::quiet(if gfx906 { &GFX906 } else { &GFX90A });
+    b.bring_up();
+    b.start_kiq();
+    b.start_hiq();
+    b.set_resources();
+    let mut p = Proc::new(&mut b, 0xa1, 0);
+    p.retry = true;
+    let aql = p.queue(&mut b);
+    let aql = aql.into_aql(&mut b);
+    let queues = vec![p.queue(&mut b), p.sdma_queue(&mut b, 0, 0), aql];
+    let mut list = p.map_process(&b, 3);
+    for q in &queues {
+        list.extend(q.map_queues());
+    }
+    b.run_list(&list, true, 1);
+    b.run();
+    b.no_errors();
+    (b, p, queues)
+}
+
+/// Runs for a bounded number of turns: random packets may keep a queue busy for ever.
+fn turns(b: &mut Bench, n: usize) {
+    for _ in 0..n {
+        b.advance(50_000);
+        let _ = b.gpu.step();
+    }
+}
+
+/// Few cases, since each brings up a device; PROPTEST_CASES asks for more.
+fn cases() -> ProptestConfig {
+    let mut config = ProptestConfig::default();
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 48;
+    }
+    config
+}
+
+/// Dwords that look like packets often enough to get past the header.
+fn packetish() -> impl Strategy<Value = u32> {
+    let ops = prop::sample::select(vec![
+        0x10u32, 0x15, 0x1e, 0x22, 0x23, 0x37, 0x3c, 0x3f, 0x40, 0x46, 0x49, 0x50, 0x58, 0x68,
+        0x76, 0x79, 0x98, 0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xff,
+    ]);
+    prop_oneof![
+        2 => any::<u32>(),
+        3 => (ops, 0u32..24).prop_map(|(op, n)| 3 << 30 | n << 16 | op << 8),
+        2 => 0u32..64,
+        1 => Just(0x7000u32),
+        1 => (0u32..17, 0u32..5).prop_map(|(op, sub)| op | sub << 8),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn random_packets_on_user_queues(words in vec(packetish(), 1..400), which in 0usize..3, gfx906: bool) {
+        let (mut b, _, mut queues) = device(gfx906);
+        let q = &mut queues[which];
+        if q.aql {
+            b.set_words(q.ring, &words);
+            b.set64(q.ptrs + 64, (words.len() as u64).div_ceil(16));
+            b.bell(q.doorbell, (words.len() as u64).div_ceil(16));
+        } else {
+            q.push(&mut b, &words);
+            q.ring_bell(&mut b);
+        }
+        turns(&mut b, 200);
+        // Whatever it did, the driver can take it away, and another queue works.
+        let fence = b.unmap(3, 0, 0);
+        turns(&mut b, 200);
+        prop_assert_eq!(b.ram64(fence.bus), 100);
+    }
+
+    #[test]
+    fn random_packets_on_kernel_queues(words in vec(packetish(), 1..200), kiq: bool) {
+        let (mut b, _, _) = device(false);
+        if kiq { b.submit_kiq(&words) } else { b.submit_hiq(&words) }
+        turns(&mut b, 300);
+    }
+
+    #[test]
+    fn random_run_lists(words in vec(packetish(), 4..300), chain: bool) {
+        let (mut b, _, _) = device(false);
+        b.unmap(3, 0, 0);
+        b.run_list(&words, chain, 4);
+        turns(&mut b, 300);
+    }
+
+    #[test]
+    fn random_registers_and_doorbells(
+        ops in vec((0u8..4, any::<u32>(), prop_oneof![any::<u32>(), 0u32..8, Just(0x8000_0000u32)]), 1..600),
+    ) {
+        let (mut b, _, mut queues) = device(false);
+        queues[0].send(&mut b, &write_data(0x7000_0000_0000, 1));
+        for (kind, at, v) in ops {
+            match kind {
+                0 => { b.rd(u64::from(at % 0x80000) & !3); }
+                1 => b.wr(u64::from(at % 0x80000) & !3, v),
+                2 => b.bell(u64::from(at % 0x200000) & !7, u64::from(v)),
+                _ => b.bell32(u64::from(at % 0x200000) & !3, v),
+            }
+            let _ = b.gpu.step();
+        }
+        turns(&mut b, 100);
+        b.gpu.device_reset();
+        prop_assert_eq!(b.rd(0x378c), 64);
+    }
+
+    #[test]
+    fn random_queue_images(image in vec(any::<u32>(), 512), sdma: bool) {
+        let (mut b, p, queues) = device(false);
+        b.unmap(3, 0, 0);
+        b.run();
+        let q = &queues[usize::from(sdma)];
+        b.set_words(q.mqd.bus, &image);
+        let mut list = p.map_process(&b, 1);
+        list.extend(q.map_queues());
+        b.run_list(&list, false, 1);
+        turns(&mut b, 100);
+        b.bell(q.doorbell, 64);
+        turns(&mut b, 100);
+    }
+}
+
+/// A second walker, written as the format is told: level by level, no generality.
+fn naive(vram: &[u64], root: u64, va: u64, tf: bool) -> Option<(bool, u64, u64)> {
+    let at = |table: u64, i: u64| vram.get((table / 8 + i) as usize).copied().unwrap_or(0);
+    let i = |s: u32| va >> s & 0x1ff;
+    let addr = 0x0000_ffff_ffff_f000u64;
+    let page = |e: u64, size: u64| Some((e & 2 != 0, (e & addr) + (va & (size - 1)), e & 0x70));
+    let pde2 = at(root, i(39));
+    if pde2 & 1 == 0 {
+        return None;
+    }
+    let pde1 = at(pde2 & addr, i(30));
+    if pde1 & 1 == 0 {
+        return None;
+    }
+    if pde1 >> 54 & 1 != 0 {
+        return page(pde1, 1 << 30);
+    }
+    let pde0 = at(pde1 & addr, i(21));
+    if pde0 & 1 == 0 {
+        return None;
+    }
+    let leads_on = if tf {
+        pde0 >> 56 & 1 != 0
+    } else {
+        pde0 >> 54 & 1 == 0
+    };
+    if !leads_on {
+        return page(pde0, 1 << 21);
+    }
+    let pte = at(pde0 & addr, i(12));
+    if pte & 1 == 0 {
+        return None;
+    }
+    page(pte, 1 << 12)
+}
+
+proptest! {
+    #[test]
+    fn walker_agrees_with_a_naive_one(
+        tf: bool,
+        maps in vec((0u64..64, 0u8..3, any::<u16>(), 1u64..8), 1..40),
+        probes in vec((0u64..64, any::<u32>()), 1..40),
+    ) {
+        // Tables are 4 KiB each in 2 MiB of VRAM, handed out one after another.
+        let mut vram = vec![0u64; 1 << 18];
+        let mut next = 1u64;
+        let region = |n: u64| ((n / 16) << 39) | ((n / 4 % 4) << 30) | ((n % 4) << 21);
+        let table = |vram: &mut Vec<u64>, slot: usize, flags: u64, next: &mut u64| {
+            if vram[slot] & 1 == 0 {
+                vram[slot] = (*next * 4096) | 1 | flags;
+                *next += 1;
+            }
+            (vram[slot] & 0xffff_ffff_f000) as usize / 8
+        };
+        for (n, kind, page, perms) in maps {
+            let va = region(n) | u64::from(page % 512) << 12;
+            let i = |s: u32| (va >> s & 0x1ff) as usize;
+            let flags = perms << 4 | 3;
+            let l1 = table(&mut vram, i(39), 0, &mut next);
+            let slot1 = l1 + i(30);
+            if kind == 2 && vram[slot1] & 1 == 0 {
+                vram[slot1] = u64::from(page) << 30 & 0xffff_ffff_ffff | flags | 1 << 54;
+            }
+            if vram[slot1] >> 54 & 1 != 0 {
+                continue;
+            }
+            let l0 = table(&mut vram, slot1, if tf { 9 << 59 } else { 0 }, &mut next);
+            let slot0 = l0 + i(21);
+            if kind == 1 && vram[slot0] & 1 == 0 {
+                vram[slot0] = u64::from(page) << 21 | flags | if tf { 0 } else { 1 << 54 };
+            }
+            let is_page = vram[slot0] & 1 != 0
+                && if tf { vram[slot0] >> 56 & 1 == 0 } else { vram[slot0] >> 54 & 1 != 0 };
+            if is_page {
+                continue;
+            }
+            let ptb = table(&mut vram, slot0, if tf { 1 << 56 } else { 0 }, &mut next);
+            vram[ptb + i(12)] = u64::from(page) << 12 | flags;
+        }
+        let file = make_vram(2 << 20).unwrap();
+        let mem = Memory::new(file, 2 << 20).unwrap();
+        let bytes: Vec<u8> = vram.iter().flat_map(|v| v.to_le_bytes()).collect();
+        mem.write(Phys::Vram(0), &bytes).unwrap();
+        let ctx = Context {
+            enabled: true,
+            depth: if tf { 2 } else { 3 },
+            block_size: if tf { 9 } else { 0 },
+            retry: false,
+            base: 1,
+            start: 0,
+            end: 0xf_ffff_ffff,
+            cntl: 0,
+        };
+        for (n, low) in probes {
+            let va = region(n) | u64::from(low) & 0x1f_ffff;
+            let got = match walk(&mem, &ctx, 0, va) {
+                Ok(p) => {
+                    let off = va & ((1 << p.shift) - 1);
+                    p.phys.map(|at| match at {
+                        Phys::Vram(a) => (false, a + off, p.perms),
+                        Phys::Bus(a) => (true, a + off, p.perms),
+                    })
+                }
+                Err(WalkFault::InvalidPde(_) | WalkFault::InvalidPte(_)) => None,
+                Err(e) => return Err(TestCaseError::fail(format!("{va:#x}: {e:?}"))),
+            };
+            prop_assert_eq!(got, naive(&vram, 0, va, tf), "va {:#x}", va);
+        }
+    }
+}

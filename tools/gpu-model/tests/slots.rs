@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Hardware queue slots: loading by registers, preemption, hangs, resets.
+
+mod common;
+
+use common::proc::Proc;
+use common::queue::{indirect, release_mem, write_data, UserQueue};
+use common::Bench;
+use gpu_model::asic::GFX90A;
+use gpu_model::inject::{Injection, Kind};
+
+struct Fixture {
+    b: Bench,
+    p: Proc,
+    q: UserQueue,
+    va: u64,
+    bus: u64,
+    list: Vec<u32>,
+}
+
+fn fixture() -> Fixture {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    b.start_kiq();
+    b.start_hiq();
+    b.set_resources();
+    let mut p = Proc::new(&mut b, 0x61, 0);
+    let (va, bus) = p.page(&mut b, 0x4000);
+    let q = p.queue(&mut b);
+    let mut list = p.map_process(&b, 1);
+    list.extend(q.map_queues());
+    b.run_list(&list, false, 1);
+    b.run();
+    b.no_errors();
+    Fixture {
+        b,
+        p,
+        q,
+        va,
+        bus,
+        list,
+    }
+}
+
+const HQD: u64 = 0xc914;
+fn hqd(mqd_dw: u64) -> u64 {
+    HQD + (mqd_dw - 128) * 4
+}
+
+/// GRBM_GFX_CNTL of MEC1, pipe 0, queue 2: the first slot of the pool.
+const FIRST: u32 = 1 << 2 | 2 << 8;
+
+fn inject(b: &mut Bench, kind: Kind, doorbell: Option<u32>, ms: Option<u64>) {
+    assert!(b.gpu.inject.add(Injection {
+        kind,
+        doorbell,
+        count: None,
+        ms
+    }));
+}
+
+/// Section 3.5, sequence B: a user queue without the scheduler.
+#[test]
+fn hqd_load_by_registers_polls_the_write_pointer() {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    b.wr(0xc2e0, 2);
+    let mut p = Proc::new(&mut b, 0x71, 0);
+    let (va, bus) = p.page(&mut b, 4096);
+    let mut q = p.queue(&mut b);
+    // The driver gives VMID 9 itself: page table in both hubs, PASID in ATC and IH.
+    for (vm, _) in b.hubs() {
+        b.wr(vm + 0x2ac + 8 * 9, (p.root | 1) as u32);
+        b.wr(vm + 0x2b0 + 8 * 9, (p.root >> 32) as u32);
+    }
+    b.wr(0x3080 + 4 * (0xc + 9), 0x8000_0071);
+    assert_eq!(b.rd(0x3080 + 4 * 0xb) >> 9 & 1, 1);
+    b.wr(0x3080 + 4 * 0xb, 1 << 9);
+    assert_eq!(b.rd(0x3080 + 4 * 0xb), 0);
+    b.wr(0x4280 + 4 * 9, 0x71);
+    // Work is there before the queue is.
+    q.push(&mut b, &write_data(va, 0x1111));
+    let m = b.words(q.mqd.bus, 256);
+    // MEC1 pipe 3 queue 7.
+    b.wr(0x8088, 1 << 2 | 3 | 7 << 8);
+    for dw in 128..=183u64 {
+        let v = if dw == 131 { 9 } else { m[dw as usize] };
+        b.wr(hqd(dw), v);
+    }
+    b.wr(hqd(143), m[143] | 1 << 30);
+    b.wr(hqd(141), (q.ptrs_va + 64) as u32);
+    b.wr(hqd(142), ((q.ptrs_va + 64) >> 32) as u32);
+    b.wr(0xc210, 1 << (3 * 8 + 7));
+    b.wr(hqd(168), 1 << 31);
+    b.wr(hqd(130), 1);
+    b.wr(0x8088, 0);
+    b.run();
+    assert_eq!(b.ram32(bus), 0x1111);
+    q.send(&mut b, &release_mem(va + 8, 3, 9));
+    assert_eq!(b.ram64(bus + 8), 3);
+    let ivs = b.irqs();
+    assert_eq!(
+        (ivs[0].vmid, ivs[0].pasid, ivs[0].ring_id, ivs[0].data[0]),
+        (9, 0x71, 7 << 4 | 1 << 2 | 3, 9)
+    );
+    // Dequeue.
+    b.wr(0x8088, 1 << 2 | 3 | 7 << 8);
+    b.wr(hqd(152), 1);
+    assert_eq!(b.rd(hqd(130)) & 1, 0);
+    assert_eq!(b.rd(hqd(138)), 13);
+    b.wr(0x8088, 0);
+    assert_eq!(b.ram32(q.mqd.bus + 138 * 4), 13);
+    b.no_errors();
+}
+
+#[test]
+fn preemption_in_nested_buffers_resumes_where_it_was() {
+    let mut f = fixture();
+    // ib1: write, ib2, write; ib2: write, wait, write.
+    let (ib1, ib2) = (f.va + 0x1000, f.va + 0x2000);
+    let mut one = write_data(f.va, 1);
+    one.extend(indirect(ib2, 17, false));
+    one.extend(write_data(f.va + 12, 4));
+    let mut two = write_data(f.va + 4, 2);
+    let flag = f.va + 0x800;
+    two.extend([
+        0xc005_3c00,
+        3 | 1 << 4,
+        flag as u32,
+        (flag >> 32) as u32,
+        1,
+        !0,
+        4,
+    ]);
+    two.extend(write_data(f.va + 8, 3));
+    f.b.set_words(f.bus + 0x1000, &one);
+    f.b.set_words(f.bus + 0x2000, &two);
+    f.q.push(&mut f.b, &indirect(ib1, one.len() as u32, false));
+    f.q.send(&mut f.b, &write_data(f.va + 16, 5));
+    assert_eq!(f.b.words(f.bus, 5), [1, 2, 0, 0, 0]);
+    for _ in 0..3 {
+        let fence = f.b.unmap(3, 0, 0);
+        f.b.run();
+        assert_eq!(f.b.ram64(fence.bus), 100);
+        // Slots are reused by others in between: nothing may live in the slot only.
+        let list = f.list.clone();
+        f.b.run_list(&list, false, 1);
+        f.b.run_for(1_000_000);
+        assert_eq!(f.b.words(f.bus, 5), [1, 2, 0, 0, 0]);
+    }
+    f.b.set32(f.bus + 0x800, 1);
+    f.b.run_for(5_000_000);
+    assert_eq!(f.b.words(f.bus, 5), [1, 2, 3, 4, 5]);
+    f.b.no_errors();
+}
+
+#[test]
+fn a_queue_that_refuses_is_logged_and_can_be_reset() {
+    let mut f = fixture();
+    let doorbell = (f.q.doorbell / 4) as u32;
+    inject(&mut f.b, Kind::IgnorePreempt, Some(doorbell), None);
+    let fence = f.b.unmap(3, 0, 0);
+    f.b.run_for(3_900_000_000);
+    assert_eq!(f.b.ram64(fence.bus), 10, "unmap_latency is 4 s");
+    f.b.run_for(300_000_000);
+    assert_eq!(f.b.ram64(fence.bus), 100);
+    let hiq = f.b.hiq.as_ref().unwrap().mqd.bus;
+    assert_eq!(f.b.ram32(hiq + 240 * 4), doorbell);
+    // Scan, then reset the slot.
+    f.b.wr(0x8088, FIRST);
+    assert_eq!(f.b.rd(hqd(130)) & 1, 1);
+    let base = u64::from(f.b.rd(hqd(136))) << 8 | u64::from(f.b.rd(hqd(137))) << 40;
+    assert_eq!(base, f.q.va);
+    f.b.wr(0xc76c, 1);
+    assert_eq!(f.b.rd(hqd(130)) & 1, 0);
+    f.b.wr(0x8088, 0);
+    f.b.set32(hiq + 240 * 4, 0);
+    // The scheduler goes on with another queue.
+    let mut q2 = f.p.queue(&mut f.b);
+    let mut list = f.p.map_process(&f.b, 1);
+    list.extend(q2.map_queues());
+    f.b.run_list(&list, false, 1);
+    q2.send(&mut f.b, &write_data(f.va, 8));
+    assert_eq!(f.b.ram32(f.bus), 8);
+    f.b.no_errors();
+}
+
+#[test]
+fn pipe_reset_takes_the_queues_of_its_pipe() {
+    let mut f = fixture();
+    f.b.wr(0x8234, 1 << 16);
+    f.b.wr(0x8234, 0);
+    f.b.wr(0x8088, FIRST);
+    assert_eq!(f.b.rd(hqd(130)) & 1, 0);
+    f.b.wr(0x8088, 2 << 2);
+    assert_eq!(f.b.rd(hqd(130)) & 1, 1, "the HIQ is on another pipe");
+    f.b.wr(0x8088, 0);
+    f.b.no_errors();
+}
+
+#[test]
+fn slow_preemption_delays_the_fence_only() {
+    let mut f = fixture();
+    inject(&mut f.b, Kind::SlowPreempt, None, Some(500));
+    let fence = f.b.unmap(3, 0, 0);
+    f.b.run_for(400_000_000);
+    assert_eq!(f.b.ram64(fence.bus), 10);
+    f.b.run_for(200_000_000);
+    assert_eq!(f.b.ram64(fence.bus), 100);
+    let hiq = f.b.hiq.as_ref().unwrap().mqd.bus;
+    assert_eq!(f.b.ram32(hiq + 240 * 4), 0);
+    f.b.no_errors();
+}
+
+#[test]
+fn a_hung_scheduler_freezes_its_queue_and_mode1_revives_the_device() {
+    let mut f = fixture();
+    inject(&mut f.b, Kind::HangHws, None, None);
+    let before = f.b.hiq.as_ref().unwrap().rptr(&f.b);
+    let fence = f.b.unmap(3, 0, 0);
+    f.b.run_for(10_000_000_000 / 100);
+    assert_eq!(f.b.ram64(fence.bus), 10);
+    assert_eq!(f.b.hiq.as_ref().unwrap().rptr(&f.b), before);
+    // Mode 1 through the SMU: argument, then message 3.
+    f.b.wr(0x58a48, 1);
+    f.b.wr(0x58a08, 3);
+    assert_eq!(f.b.rd(0x378c), 0xffff_ffff);
+    f.b.advance(50_000_000);
+    assert_eq!(f.b.rd(0x378c), 64);
+    assert_eq!(f.b.rd(0x5818c), 0x8000_0000);
+    f.b.wr(0x8088, 2 << 2);
+    assert_eq!(f.b.rd(hqd(130)) & 1, 0);
+    f.b.wr(0x8088, 0);
+    f.b.no_errors();
+}
+
+#[test]
+fn psp_mode1_reset_too() {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    assert_eq!(b.rd(0x58200) >> 31, 1);
+    b.wr(0x58200, 0x0007_0000);
+    assert_eq!(b.rd(0x378c), 0xffff_ffff);
+    b.advance(50_000_000);
+    assert_eq!(b.rd(0x378c), 64);
+    // Everything is to be set up again.
+    assert_eq!(b.rd(0x3780), 0);
+    b.no_errors();
+}
+
+#[test]
+fn a_dead_device_reads_ones() {
+    let mut f = fixture();
+    inject(&mut f.b, Kind::Die, None, None);
+    assert_eq!(f.b.rd(0x378c), 0xffff_ffff);
+    f.q.send(&mut f.b, &write_data(f.va, 1));
+    assert_eq!(f.b.ram32(f.bus), 0);
+    f.b.no_errors();
+}
+
+#[test]
+fn static_queues_survive_the_usual_unmap() {
+    let mut f = fixture();
+    f.b.unmap(3, 0, 0);
+    let mut s = f.p.queue(&mut f.b);
+    let mut list = f.p.map_process(&f.b, 2);
+    let mut m = s.map_queues();
+    m[1] |= 2 << 21;
+    list.extend(&m);
+    list.extend(f.q.map_queues());
+    f.b.run_list(&list, false, 1);
+    f.b.run();
+    f.b.unmap(3, 0, 0);
+    f.b.run();
+    s.send(&mut f.b, &write_data(f.va, 1));
+    f.q.send(&mut f.b, &write_data(f.va + 4, 1));
+    assert_eq!(f.b.words(f.bus, 2), [1, 0]);
+    // All.
+    f.b.unmap(2, 0, 0);
+    f.b.run();
+    s.send(&mut f.b, &write_data(f.va, 2));
+    assert_eq!(f.b.words(f.bus, 2), [1, 0]);
+    f.b.no_errors();
+}
+
+#[test]
+fn unmap_by_pasid_takes_one_process() {
+    let mut f = fixture();
+    f.b.unmap(3, 0, 0);
+    let mut other = Proc::new(&mut f.b, 0x62, 1);
+    let (va2, bus2) = other.page(&mut f.b, 4096);
+    let mut q2 = other.queue(&mut f.b);
+    let mut list = f.list.clone();
+    list.extend(other.map_process(&f.b, 1));
+    list.extend(q2.map_queues());
+    f.b.run_list(&list, false, 2);
+    f.b.unmap(1, 0, 0x61);
+    f.b.run();
+    f.q.send(&mut f.b, &write_data(f.va, 1));
+    q2.send(&mut f.b, &write_data(va2, 2));
+    assert_eq!((f.b.ram32(f.bus), f.b.ram32(bus2)), (0, 2));
+    f.b.no_errors();
+}
+
+#[test]
+fn bad_user_packets_interrupt_and_stop_only_their_queue() {
+    let mut f = fixture();
+    // A scheduler packet on a user queue.
+    f.q.send(&mut f.b, &[0xc002_a500, 0, 0, 0]);
+    let ivs = f.b.irqs();
+    assert_eq!(
+        ivs.iter().map(|v| (v.client, v.source)).collect::<Vec<_>>(),
+        [(0x14, 183)]
+    );
+    f.q.send(&mut f.b, &write_data(f.va, 1));
+    assert_eq!(f.b.ram32(f.bus), 0);
+    f.b.no_errors();
+    assert_eq!(f.b.gpu.log.stats.user_errors, 1);
+    let fence = f.b.unmap(3, 0, 0);
+    f.b.run();
+    assert_eq!(f.b.ram64(fence.bus), 100);
+}
+
+#[test]
+fn privileged_registers_are_out_of_reach_for_users() {
+    let mut f = fixture();
+    // CPC_INT_CNTL of the pipe is needed for the interrupt: enable PRIV_REG.
+    f.b.wr(0x8088, 1 << 2);
+    f.b.wr(0xc2d0, 0x0580_0000);
+    f.b.wr(0x8088, 0);
+    f.q.send(&mut f.b, &[0xc003_3700, 0, 0x30b0, 0, 1]);
+    assert_eq!(f.b.rd(0xc2c0), 0x4040_4040);
+    assert_eq!(f.b.irqs()[0].source, 184);
+    f.b.no_errors();
+}
+
+#[test]
+fn pm4_packets_do_what_they_say() {
+    let mut f = fixture();
+    let a = f.va;
+    let (lo, hi) = (a as u32, (a >> 32) as u32);
+    // ATOMIC_MEM: 32-bit add without return (0x4f), 64-bit compare-and-swap (0x28).
+    f.b.set32(f.bus, 40);
+    f.q.send(&mut f.b, &[0xc007_1e00, 0x4f, lo, hi, 2, 0, 0, 0, 0]);
+    assert_eq!(f.b.ram32(f.bus), 42);
+    f.b.set64(f.bus + 8, 7);
+    f.q.send(&mut f.b, &[0xc007_1e00, 0x28, lo + 8, hi, 9, 1, 7, 0, 0]);
+    assert_eq!(f.b.ram64(f.bus + 8), 0x1_0000_0009);
+    // DMA_DATA: 100 bytes memory to memory, then a fill.
+    for i in 0..25u32 {
+        f.b.set32(f.bus + 0x100 + u64::from(i) * 4, i + 1);
+    }
+    f.q.send(
+        &mut f.b,
+        &[0xc005_5000, 0, lo + 0x100, hi, lo + 0x200, hi, 100],
+    );
+    assert_eq!(f.b.words(f.bus + 0x200, 26)[24..], [25, 0]);
+    f.q.send(
+        &mut f.b,
+        &[0xc005_5000, 2 << 29, 0xabab_cdcd, 0, lo + 0x300, hi, 8],
+    );
+    assert_eq!(f.b.words(f.bus + 0x300, 3), [0xabab_cdcd, 0xabab_cdcd, 0]);
+    // COPY_DATA: GPU clock, 64 bits; immediate.
+    let now = f.b.gpu.clock.ticks();
+    f.q.send(
+        &mut f.b,
+        &[0xc004_4000, 9 | 5 << 8 | 1 << 16, 0, 0, lo + 0x400, hi],
+    );
+    assert_eq!(f.b.ram64(f.bus + 0x400), now);
+    f.q.send(
+        &mut f.b,
+        &[0xc004_4000, 5 | 5 << 8, 0x99, 0, lo + 0x408, hi],
+    );
+    assert_eq!(f.b.ram32(f.bus + 0x408), 0x99);
+    // SET_SH_REG USER_DATA_0 and back by COPY_DATA from the register.
+    f.q.send(&mut f.b, &[0xc001_7600, 0x240, 0x5a5a]);
+    f.q.send(&mut f.b, &[0xc004_4000, 5 << 8, 0x2e40, 0, lo + 0x410, hi]);
+    assert_eq!(f.b.ram32(f.bus + 0x410), 0x5a5a);
+    // COND_EXEC on zero skips five dwords, PRED_EXEC for another XCC likewise.
+    f.b.set32(f.bus + 0x500, 0);
+    let mut w = vec![0xc003_2200, lo + 0x500, hi, 0, 5];
+    w.extend(write_data(a + 0x504, 1));
+    w.extend([0xc000_2300, 5 | 2 << 24]);
+    w.extend(write_data(a + 0x508, 1));
+    w.extend([0xc000_2300, 5 | 1 << 24]);
+    w.extend(write_data(a + 0x50c, 1));
+    f.q.send(&mut f.b, &w);
+    assert_eq!(f.b.words(f.bus + 0x500, 4), [0, 0, 0, 1]);
+    // Chained buffers: the first jumps to the second and is not returned to.
+    let mut one = write_data(a + 0x600, 1);
+    one.extend(indirect(a + 0x1200, 5, true));
+    one.extend(write_data(a + 0x604, 1));
+    f.b.set_words(f.bus + 0x1000, &one);
+    let two = write_data(a + 0x608, 1);
+    f.b.set_words(f.bus + 0x1200, &two);
+    f.q.send(&mut f.b, &indirect(a + 0x1000, one.len() as u32, false));
+    assert_eq!(f.b.words(f.bus + 0x600, 3), [1, 0, 1]);
+    // The kfdtest idiom: a NOP payload as the target of RELEASE_MEM, then a wait on it.
+    let mut ib = vec![0xc000_1000, 0];
+    let target = a + 0x2004;
+    let mut rel = release_mem(target, 0xdead_beef, 0);
+    rel[2] = 1 << 29;
+    ib.extend(rel);
+    ib.extend([
+        0xc005_3c00,
+        3 | 1 << 4,
+        target as u32,
+        (target >> 32) as u32,
+        0xdead_beef,
+        !0,
+        4,
+    ]);
+    ib.extend(write_data(a + 0x700, 6));
+    f.b.set_words(f.bus + 0x2000, &ib);
+    f.q.send(&mut f.b, &indirect(a + 0x2000, ib.len() as u32, false));
+    assert_eq!(f.b.ram32(f.bus + 0x700), 6);
+    f.b.no_errors();
+}
