@@ -5,7 +5,7 @@
 //! [`fields!`] declares a word type with named fields. Users name fields and values and never
 //! write a shift or a mask:
 //!
-//! ```ignore
+//! ```text
 //! let word = HqdQuantum::new()
 //!     .with(HqdQuantum::EN, 1)
 //!     .with(HqdQuantum::DURATION, 1);

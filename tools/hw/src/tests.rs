@@ -1,1 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Host-only tests: register tables against the written contract, and properties.
+
+mod bits;
+mod doorbell;
+mod ih;
+mod layout;
+mod mqd;
+mod pm4;
+mod pte;
+mod registers;
+mod runlist;
