@@ -6,11 +6,15 @@
 #include <kunit/test.h>
 #include <kunit/test-bug.h>
 #include <linux/compat.h>
+#include <linux/dma-mapping.h>
+#include <linux/gfp.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
+#include <linux/sched/signal.h>
 #include <linux/sysfs.h>
 #include <linux/uaccess.h>
+#include <linux/vmalloc.h>
 
 #include "rkfd_helpers.h"
 
@@ -54,4 +58,78 @@ void rkfd_vma_set_io(struct vm_area_struct *vma)
 	vm_flags_set(vma, VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_NORESERVE |
 			  VM_DONTDUMP);
 	vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
+}
+
+/* Memory: pages, DMA and user mappings. */
+
+struct page *rkfd_alloc_pages(unsigned int order)
+{
+	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN;
+	struct page *page;
+
+	/* Large blocks are worth a try, the last page is worth an effort, nothing is worth a kill. */
+	page = alloc_pages(gfp | (order ? __GFP_NORETRY : __GFP_RETRY_MAYFAIL), order);
+	if (page && order)
+		split_page(page, order);
+	return page;
+}
+
+unsigned long rkfd_page_to_pfn(struct page *page)
+{
+	return page_to_pfn(page);
+}
+
+void *rkfd_vmap(struct page **pages, unsigned int count)
+{
+	return vmap(pages, count, VM_MAP, PAGE_KERNEL);
+}
+
+void rkfd_vunmap(void *addr)
+{
+	vunmap(addr);
+}
+
+int rkfd_dma_map_resource(struct device *dev, phys_addr_t addr, size_t size, dma_addr_t *out)
+{
+	*out = dma_map_resource(dev, addr, size, DMA_BIDIRECTIONAL, 0);
+	return dma_mapping_error(dev, *out);
+}
+
+void rkfd_dma_unmap_resource(struct device *dev, dma_addr_t addr, size_t size)
+{
+	dma_unmap_resource(dev, addr, size, DMA_BIDIRECTIONAL, 0);
+}
+
+void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write)
+{
+	pgprot_t prot;
+
+	vm_flags_set(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP);
+	if (never_write)
+		vm_flags_clear(vma, VM_MAYWRITE);
+	prot = vm_get_page_prot(vma->vm_flags);
+	switch (caching) {
+	case RKFD_CACHED:
+		break;
+	case RKFD_WRITE_COMBINED:
+		prot = pgprot_writecombine(prot);
+		break;
+	default:
+		prot = pgprot_noncached(prot);
+		break;
+	}
+	vma->vm_page_prot = pgprot_decrypted(prot);
+}
+
+u64 rkfd_total_ram(void)
+{
+	struct sysinfo info;
+
+	si_meminfo(&info);
+	return (u64)(info.totalram - info.totalhigh) * info.mem_unit;
+}
+
+bool rkfd_fatal_signal_pending(void)
+{
+	return fatal_signal_pending(current);
 }

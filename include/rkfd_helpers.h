@@ -10,7 +10,9 @@
 
 struct attribute;
 struct cdev;
+struct device;
 struct inode;
+struct page;
 struct pci_dev;
 struct vm_area_struct;
 
@@ -38,5 +40,24 @@ int rkfd_pci_numa_node(struct pci_dev *pdev);
 unsigned int rkfd_pci_bandwidth(struct pci_dev *pdev);
 bool rkfd_pci_enable_atomics(struct pci_dev *pdev);
 bool rkfd_pci_completes_atomics(struct pci_dev *pdev);
+
+/* Memory: pages, DMA and user mappings. */
+
+/* How a user mapping is cached. */
+enum {
+	RKFD_CACHED,
+	RKFD_WRITE_COMBINED,
+	RKFD_UNCACHED,
+};
+
+struct page *rkfd_alloc_pages(unsigned int order);
+unsigned long rkfd_page_to_pfn(struct page *page);
+void *rkfd_vmap(struct page **pages, unsigned int count);
+void rkfd_vunmap(void *addr);
+int rkfd_dma_map_resource(struct device *dev, phys_addr_t addr, size_t size, dma_addr_t *out);
+void rkfd_dma_unmap_resource(struct device *dev, dma_addr_t addr, size_t size);
+void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write);
+u64 rkfd_total_ram(void);
+bool rkfd_fatal_signal_pending(void);
 
 #endif /* RKFD_HELPERS_H */

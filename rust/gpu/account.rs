@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How much memory buffers may take: VRAM per GPU, system memory for all GPUs together.
+//!
+//! The limits are upstream's (`amdgpu_amdkfd_gpuvm.c`), for runtimes size their pools by them: VRAM
+//! counts in units of 2 MiB, what page tables may need is held back, and system memory leaves the
+//! machine enough to live on.
+
+use kernel::{
+    prelude::*,
+    sizes::{
+        SZ_2M,
+        SZ_8M, //
+    },
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        SetOnce, //
+    },
+};
+
+/// System memory that is left alone: 1.5 GiB (`AMDGPU_RESERVE_MEM_LIMIT`).
+const SYSTEM_RESERVE: u64 = 3 << 29;
+
+/// An amount of memory of which parts are taken and given back.
+pub(crate) struct Budget {
+    limit: u64,
+    unit: u64,
+    used: Atomic<u64>,
+}
+
+impl Budget {
+    /// Makes a budget of `limit` bytes, taken in multiples of `unit`, a power of two.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EINVAL` if `unit` is no power of two.
+    pub(crate) fn new(limit: u64, unit: u64) -> Result<Arc<Self>> {
+        if !unit.is_power_of_two() {
+            return Err(EINVAL);
+        }
+        Ok(Arc::new(
+            Self {
+                limit,
+                unit,
+                used: Atomic::new(0),
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// The budget for buffers in `free` bytes of a VRAM of `total` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn for_vram(total: u64, free: u64) -> Result<Arc<Self>> {
+        // CAST: Constants.
+        let (unit, least) = (SZ_2M as u64, SZ_8M as u64);
+        // What page tables may take, as upstream estimates it.
+        let reserve = (total >> 14).max(least);
+        Self::new(free.saturating_sub(reserve), unit)
+    }
+
+    /// Takes `size` bytes, rounded up to the unit.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is not so much left.
+    pub(crate) fn charge(self: &Arc<Self>, size: u64) -> Result<Charge> {
+        let amount = size.checked_next_multiple_of(self.unit).ok_or(ENOMEM)?;
+        let mut used = self.used.load(Relaxed);
+        loop {
+            let new = used.checked_add(amount).ok_or(ENOMEM)?;
+            if new > self.limit {
+                return Err(ENOMEM);
+            }
+            match self.used.cmpxchg(used, new, Relaxed) {
+                Ok(_) => break,
+                Err(now) => used = now,
+            }
+        }
+        Ok(Charge {
+            budget: self.clone(),
+            amount,
+        })
+    }
+
+    /// Bytes taken.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// Bytes that can be taken at all.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes left, in whole units.
+    pub(crate) fn available(&self) -> u64 {
+        self.limit.saturating_sub(self.used()) & !(self.unit - 1)
+    }
+}
+
+/// A part of a [`Budget`] that is taken; dropping gives it back.
+pub(crate) struct Charge {
+    budget: Arc<Budget>,
+    amount: u64,
+}
+
+impl Charge {
+    /// Bytes taken.
+    pub(crate) fn amount(&self) -> u64 {
+        self.amount
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut used = self.budget.used.load(Relaxed);
+        while let Err(now) =
+            self.budget
+                .used
+                .cmpxchg(used, used.saturating_sub(self.amount), Relaxed)
+        {
+            used = now;
+        }
+    }
+}
+
+/// System memory for buffers of all GPUs.
+pub(crate) struct SystemBudgets {
+    /// Everything that GPUs keep from being paged out.
+    pub(crate) all: Arc<Budget>,
+    /// What of it was allocated for GPUs, in contrast to pinned user memory.
+    pub(crate) allocated: Arc<Budget>,
+}
+
+/// System memory belongs to no GPU, so its account is the module's.
+static SYSTEM: SetOnce<SystemBudgets> = SetOnce::new();
+
+/// The account of system memory.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn system() -> Result<&'static SystemBudgets> {
+    if let Some(budgets) = SYSTEM.as_ref() {
+        return Ok(budgets);
+    }
+    let ram = crate::kapi::pages::total_ram();
+    let page = crate::hw::pte::PAGE;
+    let budgets = SystemBudgets {
+        all: Budget::new(system_limit(ram), page)?,
+        // As much as `ttm` allows by default.
+        allocated: Budget::new(ram / 2, page)?,
+    };
+    // Whoever comes second finds the first one's.
+    SYSTEM.populate(budgets);
+    SYSTEM.as_ref().ok_or(ENOMEM)
+}
+
+/// System memory that GPUs may hold on a machine with `ram` bytes.
+pub(crate) const fn system_limit(ram: u64) -> u64 {
+    let most = ram - (ram >> 6);
+    if most < 2 * SYSTEM_RESERVE {
+        most >> 1
+    } else {
+        most - SYSTEM_RESERVE
+    }
+}

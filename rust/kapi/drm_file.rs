@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! DRM devices and open files without their types, and files that come as descriptors.
+//!
+//! C headers: [`include/drm/drm_file.h`](srctree/include/drm/drm_file.h),
+//! [`include/linux/file.h`](srctree/include/linux/file.h)
+
+use core::{
+    marker::PhantomData,
+    pin::Pin,
+    ptr::NonNull, //
+};
+
+use kernel::{
+    bindings,
+    drm,
+    prelude::*, //
+};
+
+/// A reference to a DRM device.
+///
+/// # Invariants
+///
+/// The pointer is a DRM device, and this value owns one of its references.
+pub(crate) struct DrmDevice(NonNull<bindings::drm_device>);
+
+// SAFETY: DRM devices are reference-counted and may be released anywhere.
+unsafe impl Send for DrmDevice {}
+// SAFETY: Gives no access but to more references.
+unsafe impl Sync for DrmDevice {}
+
+impl DrmDevice {
+    pub(super) fn as_raw(&self) -> *mut bindings::drm_device {
+        self.0.as_ptr()
+    }
+}
+
+impl Clone for DrmDevice {
+    fn clone(&self) -> Self {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::drm_dev_get(self.as_raw()) };
+        // INVARIANT: The new value owns the reference taken above.
+        Self(self.0)
+    }
+}
+
+impl Drop for DrmDevice {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::drm_dev_put(self.as_raw()) };
+    }
+}
+
+/// What tells one open file from all others that are open at the same time. Never dereferenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileTag(usize);
+
+impl FileTag {
+    pub(super) fn as_raw(self) -> *mut bindings::drm_file {
+        core::ptr::without_provenance_mut(self.0)
+    }
+}
+
+/// A driver whose open files can be told from all others.
+///
+/// # Safety
+///
+/// It is the only DRM driver that its module registers.
+pub(crate) unsafe trait OnlyDriver: drm::Driver {}
+
+/// An open file of driver `D`, kept open.
+///
+/// # Invariants
+///
+/// The pointer is a file that `drm_open` opened for a device of `D`, and this value owns one of
+/// its references.
+pub(crate) struct DrmFile<D: OnlyDriver> {
+    file: NonNull<bindings::file>,
+    _driver: PhantomData<D>,
+}
+
+// SAFETY: Files are reference-counted and may be released anywhere.
+unsafe impl<D: OnlyDriver> Send for DrmFile<D> where D::File: Send {}
+// SAFETY: Gives shared access to the driver's file data only.
+unsafe impl<D: OnlyDriver> Sync for DrmFile<D> where D::File: Sync {}
+
+impl<D: OnlyDriver> DrmFile<D> {
+    /// Takes a reference to the file behind descriptor `fd` of the current process.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such descriptor or the file is not one of `D`.
+    pub(crate) fn from_fd(fd: u32) -> Result<Self> {
+        // SAFETY: Looks a number up in the table of the current process.
+        let file = NonNull::new(unsafe { bindings::fget(fd) }).ok_or(EINVAL)?;
+        let release = kernel::types::ScopeGuard::new(|| {
+            // SAFETY: The reference taken above.
+            unsafe { bindings::fput(file.as_ptr()) }
+        });
+        // SAFETY: The file is valid, and every file has operations.
+        let (owner, open) = unsafe {
+            let ops = (*file.as_ptr()).f_op;
+            ((*ops).owner, (*ops).open)
+        };
+        // Only operations of a DRM driver open with `drm_open`, and `OnlyDriver` says that the
+        // module has no other such driver.
+        let ours = kernel::module::this_module::<D::OwnerModule>().as_ptr();
+        let drm_open: unsafe extern "C" fn(_, _) -> _ = bindings::drm_open;
+        let is_drm = open.is_some_and(|open| open as usize == drm_open as usize);
+        if owner != ours || !is_drm {
+            return Err(EINVAL);
+        }
+        release.dismiss();
+        // INVARIANT: Checked above; the reference moves into the value.
+        Ok(Self {
+            file,
+            _driver: PhantomData,
+        })
+    }
+
+    fn as_raw(&self) -> NonNull<bindings::drm_file> {
+        // SAFETY: By the type invariant `drm_open` set up the file, which stores a `drm_file` there
+        // for as long as the file lives.
+        unsafe { NonNull::new_unchecked((*self.file.as_ptr()).private_data.cast()) }
+    }
+
+    /// The driver's data of the file.
+    pub(crate) fn inner(&self) -> Pin<&D::File> {
+        // SAFETY: By the type invariant the file is an open one of `D`.
+        let file: &drm::File<D::File> = unsafe { drm::File::from_raw(self.as_raw().as_ptr()) };
+        file.inner()
+    }
+
+    /// The device that the file was opened on.
+    pub(crate) fn device(&self) -> DrmDevice {
+        // SAFETY: An open file keeps its minor, and that its device.
+        let dev = unsafe { (*(*self.as_raw().as_ptr()).minor).dev };
+        // SAFETY: As above; this takes the reference of the new value.
+        unsafe { bindings::drm_dev_get(dev) };
+        // INVARIANT: Referenced above. SAFETY: An open file has a device.
+        DrmDevice(unsafe { NonNull::new_unchecked(dev) })
+    }
+
+    /// What tells this file from others.
+    pub(crate) fn tag(&self) -> FileTag {
+        FileTag(self.as_raw().addr().get())
+    }
+}
+
+impl<D: OnlyDriver> Drop for DrmFile<D> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::fput(self.file.as_ptr()) };
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ioctl tables with holes.
+//!
+//! [`kernel::declare_drm_ioctls!`] wants dense numbers of structures that the kernel crate binds.
+//! Here a table is an array indexed by the driver's command number, in which [`HOLE`]s answer
+//! `EINVAL`, as the DRM core does for what a driver lacks.
+//!
+//! C header: [`include/drm/drm_ioctl.h`](srctree/include/drm/drm_ioctl.h)
+
+use kernel::{
+    bindings,
+    drm::{
+        self,
+        ioctl::DrmIoctlDescriptor, //
+    },
+    prelude::*,
+    transmute::FromBytes, //
+};
+
+/// First number of driver commands.
+const COMMAND_BASE: u32 = 0x40;
+
+/// One command of a driver.
+///
+/// # Safety
+///
+/// The table that holds its descriptor belongs to `Driver`.
+pub(crate) unsafe trait Ioctl {
+    /// The driver.
+    type Driver: drm::Driver;
+    /// The argument, which user space writes and nothing reads back. Any bytes are valid.
+    type Arg: FromBytes + Copy;
+    /// Number among the driver's commands.
+    const NR: u32;
+    /// Name for debug messages of the DRM core.
+    const NAME: &'static CStr;
+
+    /// Runs the command for `file`, while the device is registered.
+    ///
+    /// # Errors
+    ///
+    /// Becomes the error of the system call.
+    fn run(
+        dev: &drm::Device<Self::Driver, drm::Registered>,
+        arg: Self::Arg,
+        file: &drm::File<<Self::Driver as drm::Driver>::File>,
+    ) -> Result;
+}
+
+/// A number without command.
+pub(crate) const HOLE: DrmIoctlDescriptor = DrmIoctlDescriptor {
+    cmd: 0,
+    flags: 0,
+    func: None,
+    name: core::ptr::null(),
+};
+
+/// The descriptor of a command that render nodes allow and that takes an argument in.
+pub(crate) const fn render<I: Ioctl>() -> DrmIoctlDescriptor {
+    DrmIoctlDescriptor {
+        cmd: drm::ioctl::IOW::<I::Arg>(COMMAND_BASE + I::NR),
+        flags: drm::ioctl::RENDER_ALLOW,
+        func: Some(dispatch::<I>),
+        name: kernel::str::as_char_ptr_in_const_context(I::NAME),
+    }
+}
+
+/// `drm_ioctl_t` of a command.
+///
+/// # Safety
+///
+/// Called by the DRM core through a table of `I::Driver`, with an argument of the size that the
+/// descriptor says.
+unsafe extern "C" fn dispatch<I: Ioctl>(
+    dev: *mut bindings::drm_device,
+    data: *mut c_void,
+    file: *mut bindings::drm_file,
+) -> c_int {
+    // SAFETY: The DRM core calls for a device that was registered, and by the requirement of
+    // `Ioctl` it is one of that driver.
+    let dev: &drm::Device<I::Driver, drm::Ioctl> = unsafe { drm::Device::from_raw(dev) };
+    let Some(guard) = dev.registration_guard() else {
+        return ENODEV.to_errno();
+    };
+    // SAFETY: The DRM core copied the argument into a buffer of at least the size that the
+    // descriptor says; any bytes are a valid `Arg`.
+    let arg = unsafe { data.cast::<I::Arg>().read_unaligned() };
+    // SAFETY: The file is open and of the device's driver.
+    let file = unsafe { drm::File::from_raw(file) };
+    match I::run(&guard, arg, file) {
+        Ok(()) => 0,
+        Err(e) => e.to_errno(),
+    }
+}

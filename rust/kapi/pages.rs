@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Arrays of pages, allocated or pinned, and their mapping for DMA.
+//!
+//! C headers: [`include/linux/mm.h`](srctree/include/linux/mm.h),
+//! [`include/linux/dma-mapping.h`](srctree/include/linux/dma-mapping.h)
+
+use core::ptr::NonNull;
+
+use kernel::{
+    bindings,
+    device::{
+        Bound,
+        Device, //
+    },
+    devres::Devres,
+    dma::DataDirection,
+    error::to_result,
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc, //
+    },
+    types::Opaque, //
+};
+
+use super::vma::Transfer;
+
+/// Pages taken at once where the allocator can: 2 MiB, so that the GPU can map them as one.
+const LARGE_ORDER: u32 = 9;
+/// The next best: 64 KiB.
+const MEDIUM_ORDER: u32 = 4;
+/// Pages pinned per call; in between a fatal signal is noticed.
+const PIN_BATCH: usize = 512;
+
+/// What has to be undone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Each page was allocated.
+    Allocated,
+    /// Each page is pinned, and dirty afterwards if `writable`.
+    Pinned { writable: bool },
+}
+
+/// A sequence of pages, in the order in which they follow each other in a buffer.
+///
+/// # Invariants
+///
+/// All pointers are valid pages that this object owns: a reference of its own if `origin` says
+/// allocated, a pin if it says pinned.
+pub(crate) struct Pages {
+    pages: KVVec<*mut bindings::page>,
+    origin: Origin,
+}
+
+// SAFETY: Pages may be freed and unpinned in any context that may sleep.
+unsafe impl Send for Pages {}
+// SAFETY: Shared access only reads the array; the content of the pages is shared with users and
+// devices anyway and only accessed by copies that tolerate races.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Allocates `count` zeroed pages, charged to the memory control group of the caller.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for none, `ENOMEM`, `EINTR` if the caller is being killed.
+    pub(crate) fn alloc(count: usize) -> Result<Self> {
+        if count == 0 {
+            return Err(EINVAL);
+        }
+        let mut this = Self {
+            pages: KVVec::with_capacity(count, GFP_KERNEL)?,
+            origin: Origin::Allocated,
+        };
+        let mut orders = [LARGE_ORDER, MEDIUM_ORDER, 0].into_iter();
+        let mut order = LARGE_ORDER;
+        while this.pages.len() < count {
+            let left = count - this.pages.len();
+            let block = if left >> order != 0 {
+                // SAFETY: Allocation has no precondition but that sleeping is allowed, which it
+                // is in every caller (`GFP_KERNEL` above).
+                NonNull::new(unsafe { crate::bindings::rkfd_alloc_pages(order) })
+            } else {
+                None
+            };
+            match block {
+                Some(first) => {
+                    for i in 0..1usize << order {
+                        // The helper split the block, so each of its pages, whose `struct page`s
+                        // follow each other, has a reference of its own.
+                        let page = first.as_ptr().wrapping_add(i);
+                        // INVARIANT: The page is ours; capacity was reserved above, so that the
+                        // push cannot fail and forget it.
+                        this.pages.push(page, GFP_KERNEL)?;
+                    }
+                }
+                None if order == 0 => return Err(ENOMEM),
+                None => order = orders.find(|smaller| *smaller < order).unwrap_or(0),
+            }
+            if killed() {
+                return Err(EINTR);
+            }
+        }
+        Ok(this)
+    }
+
+    /// Pins the `count` pages of the current process from `addr` on, for as long as they live.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: none, or `addr` is not a multiple of the page size.
+    /// - `EFAULT`: there is no memory there, or it may not be accessed so, or it is no memory.
+    /// - `ENOMEM`, `EINTR`.
+    pub(crate) fn pin(addr: usize, count: usize, writable: bool) -> Result<Self> {
+        if count == 0 || addr % PAGE_SIZE != 0 {
+            return Err(EINVAL);
+        }
+        let mut this = Self {
+            pages: KVVec::with_capacity(count, GFP_KERNEL)?,
+            origin: Origin::Pinned { writable },
+        };
+        let mut flags = bindings::FOLL_LONGTERM;
+        if writable {
+            flags |= bindings::FOLL_WRITE;
+        }
+        let mut batch = KVec::from_elem(core::ptr::null_mut(), PIN_BATCH.min(count), GFP_KERNEL)?;
+        while this.pages.len() < count {
+            let want = batch.len().min(count - this.pages.len());
+            let start = addr.checked_add(this.pages.len() * PAGE_SIZE).ok_or(EFAULT)?;
+            // SAFETY: `batch` has room for `want` pages. The caller runs in the context of a user
+            // process and may sleep.
+            let got = unsafe {
+                bindings::pin_user_pages_fast(
+                    start,
+                    c_int::try_from(want)?,
+                    flags,
+                    batch.as_mut_ptr(),
+                )
+            };
+            let got = usize::try_from(got).map_err(|_| Error::from_errno(got))?;
+            if got == 0 {
+                return Err(EFAULT);
+            }
+            for page in batch.iter().take(got) {
+                // INVARIANT: Just pinned; capacity was reserved above, so the push cannot fail.
+                this.pages.push(*page, GFP_KERNEL)?;
+            }
+            if killed() {
+                return Err(EINTR);
+            }
+        }
+        Ok(this)
+    }
+
+    /// Number of pages.
+    pub(crate) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.pages.len() << PAGE_SHIFT
+    }
+
+    /// Frame number of page `index`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such page.
+    pub(crate) fn pfn(&self, index: usize) -> Result<usize> {
+        let page = *self.pages.get(index).ok_or(EINVAL)?;
+        // SAFETY: By the type invariant the page is valid.
+        Ok(unsafe { crate::bindings::rkfd_page_to_pfn(page) })
+    }
+
+    /// Copies between a buffer and the bytes from `offset` on. Races with users and devices are
+    /// possible and harmless: bytes are copied, nothing is interpreted.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the range leaves the pages.
+    pub(crate) fn copy(&self, offset: usize, mut transfer: Transfer<'_>) -> Result {
+        let len = transfer.len();
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if end > self.size() {
+            return Err(EINVAL);
+        }
+        let mut done = 0;
+        while done < len {
+            let at = offset + done;
+            let page = *self.pages.get(at >> PAGE_SHIFT).ok_or(EINVAL)?;
+            let inside = at % PAGE_SIZE;
+            let part = (PAGE_SIZE - inside).min(len - done);
+            // SAFETY: By the type invariant the page is valid.
+            let addr = unsafe { bindings::kmap_local_page(page) };
+            let ptr = addr.cast::<u8>().wrapping_add(inside);
+            match &mut transfer {
+                Transfer::Read(dst) => {
+                    if let Some(dst) = dst.get_mut(done..done + part) {
+                        // SAFETY: `part` bytes from `ptr` lie in the mapped page; `dst` is a
+                        // buffer of the same length elsewhere.
+                        unsafe { core::ptr::copy(ptr, dst.as_mut_ptr(), part) };
+                    }
+                }
+                Transfer::Write(src) => {
+                    if let Some(src) = src.get(done..done + part) {
+                        // SAFETY: As above.
+                        unsafe { core::ptr::copy(src.as_ptr(), ptr, part) };
+                    }
+                }
+            }
+            // SAFETY: The most recent local mapping of this thread.
+            unsafe { bindings::kunmap_local(addr) };
+            done += part;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the current task is being killed and should not start long work.
+fn killed() -> bool {
+    // SAFETY: Looks at the current task only.
+    unsafe { crate::bindings::rkfd_fatal_signal_pending() }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        match self.origin {
+            Origin::Allocated => {
+                for page in self.pages.iter() {
+                    // SAFETY: By the type invariant we own a reference to this single page.
+                    unsafe { bindings::__free_pages(*page, 0) };
+                }
+            }
+            Origin::Pinned { writable } => {
+                // SAFETY: By the type invariant all pages are pinned by us.
+                unsafe {
+                    bindings::unpin_user_pages_dirty_lock(
+                        self.pages.as_mut_ptr(),
+                        self.pages.len(),
+                        writable,
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// A contiguous mapping of [`Pages`] for the kernel.
+///
+/// # Invariants
+///
+/// `addr` maps all of `pages`.
+pub(crate) struct Vmap {
+    addr: NonNull<u8>,
+    pages: Arc<Pages>,
+}
+
+// SAFETY: A kernel mapping is valid in every context and may be unmapped in any that may sleep.
+unsafe impl Send for Vmap {}
+// SAFETY: All access is volatile and to memory that users share.
+unsafe impl Sync for Vmap {}
+
+impl Vmap {
+    /// Maps `pages`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(pages: Arc<Pages>) -> Result<Self> {
+        let count = c_uint::try_from(pages.len())?;
+        // SAFETY: The array holds `count` valid pages; the C function reads it only.
+        let addr =
+            unsafe { crate::bindings::rkfd_vmap(pages.pages.as_ptr().cast_mut(), count) };
+        // INVARIANT: Mapped just now.
+        Ok(Self {
+            addr: NonNull::new(addr.cast()).ok_or(ENOMEM)?,
+            pages,
+        })
+    }
+
+    /// Bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.pages.size()
+    }
+
+    fn word(&self, offset: usize) -> Result<*mut u64> {
+        let end = offset.checked_add(8).ok_or(EINVAL)?;
+        if end > self.size() || offset % 8 != 0 {
+            return Err(EINVAL);
+        }
+        Ok(self.addr.as_ptr().wrapping_add(offset).cast())
+    }
+
+    /// Reads 64 bits at byte `offset`, untorn.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `offset` is outside or not a multiple of eight.
+    pub(crate) fn read64(&self, offset: usize) -> Result<u64> {
+        let ptr = self.word(offset)?;
+        // SAFETY: `word` checked range and alignment; by the type invariant the mapping is there.
+        Ok(unsafe { ptr.read_volatile() })
+    }
+
+    /// Writes 64 bits at byte `offset`, untorn.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `offset` is outside or not a multiple of eight.
+    pub(crate) fn write64(&self, offset: usize, value: u64) -> Result {
+        let ptr = self.word(offset)?;
+        // SAFETY: As in `read64`.
+        unsafe { ptr.write_volatile(value) };
+        Ok(())
+    }
+}
+
+impl Drop for Vmap {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant this is a mapping of ours, and nobody else has it.
+        unsafe { crate::bindings::rkfd_vunmap(self.addr.as_ptr().cast()) };
+    }
+}
+
+/// A part of device address space: `len` bytes from `addr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DmaRun {
+    /// Bus address.
+    pub(crate) addr: u64,
+    /// Length in bytes.
+    pub(crate) len: u64,
+}
+
+/// The C device behind `dev`.
+fn as_raw(dev: &Device) -> *mut bindings::device {
+    // `Device` is `repr(transparent)` over `Opaque<struct device>`.
+    core::ptr::from_ref(dev).cast_mut().cast()
+}
+
+/// [`Pages`] mapped for one device.
+///
+/// # Invariants
+///
+/// `sgt` was made from `pages` and is mapped for `dev` in direction `dir`.
+struct MappedTable {
+    sgt: KBox<Opaque<bindings::sg_table>>,
+    dev: ARef<Device>,
+    dir: bindings::dma_data_direction,
+    _pages: Arc<Pages>,
+}
+
+// SAFETY: Nothing in it is bound to a thread.
+unsafe impl Send for MappedTable {}
+// SAFETY: There is no shared access.
+unsafe impl Sync for MappedTable {}
+
+impl Drop for MappedTable {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the table is mapped for `dev`, which is still bound or
+        // being unbound: the object lives in a `Devres`.
+        unsafe {
+            bindings::dma_unmap_sgtable(as_raw(&self.dev), self.sgt.get(), self.dir, 0);
+        }
+        // SAFETY: Made in `DmaMap::pages` and unmapped above.
+        unsafe { bindings::sg_free_table(self.sgt.get()) };
+    }
+}
+
+/// Device registers mapped for a device.
+///
+/// # Invariants
+///
+/// `addr` is a resource mapping of `size` bytes for `dev`.
+struct MappedResource {
+    dev: ARef<Device>,
+    addr: u64,
+    size: usize,
+}
+
+impl Drop for MappedResource {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; the object lives in a `Devres`, so `dev` is bound or
+        // being unbound.
+        unsafe {
+            crate::bindings::rkfd_dma_unmap_resource(as_raw(&self.dev), self.addr, self.size);
+        }
+    }
+}
+
+enum Held {
+    Pages { _table: Devres<MappedTable> },
+    Resource { _resource: Devres<MappedResource> },
+}
+
+/// Addresses at which a device reaches memory or registers, for as long as this object lives or
+/// the device is bound, whichever ends first.
+pub(crate) struct DmaMap {
+    _held: Held,
+    runs: KVVec<DmaRun>,
+}
+
+impl DmaMap {
+    /// Maps `pages` for `dev`, which may write them if `writable`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and what the DMA layer reports.
+    pub(crate) fn pages(dev: &Device<Bound>, pages: &Arc<Pages>, writable: bool) -> Result<Self> {
+        let raw = as_raw(dev);
+        let dir = if writable {
+            DataDirection::Bidirectional
+        } else {
+            DataDirection::ToDevice
+        };
+        let dir = bindings::dma_data_direction::from(dir);
+        // SAFETY: `dev` is a valid device.
+        let longest = unsafe { bindings::dma_max_mapping_size(raw) };
+        let longest = longest.min(u32::MAX as usize) & !(PAGE_SIZE - 1);
+        let sgt = KBox::new(Opaque::zeroed(), GFP_KERNEL)?;
+        // SAFETY: `sgt` is memory for a table, and the array holds valid pages, which the C
+        // function only reads. There is at least one.
+        to_result(unsafe {
+            bindings::sg_alloc_table_from_pages_segment(
+                sgt.get(),
+                pages.pages.as_ptr().cast_mut(),
+                c_uint::try_from(pages.len())?,
+                0,
+                pages.size(),
+                c_uint::try_from(longest)?,
+                bindings::GFP_KERNEL,
+            )
+        })?;
+        // SAFETY: `dev` is bound and the table was just made.
+        let mapped = to_result(unsafe { bindings::dma_map_sgtable(raw, sgt.get(), dir, 0) });
+        if let Err(e) = mapped {
+            // SAFETY: Made above and not mapped.
+            unsafe { bindings::sg_free_table(sgt.get()) };
+            return Err(e);
+        }
+        // INVARIANT: Made and mapped above.
+        let table = MappedTable {
+            sgt,
+            dev: (&**dev).into(),
+            dir,
+            _pages: pages.clone(),
+        };
+        let runs = Self::runs_of(&table)?;
+        let table = Devres::new(dev, Ok::<_, Error>(table))?;
+        Ok(Self {
+            _held: Held::Pages { _table: table },
+            runs,
+        })
+    }
+
+    /// The mapped segments, neighbours joined.
+    fn runs_of(table: &MappedTable) -> Result<KVVec<DmaRun>> {
+        let mut runs: KVVec<DmaRun> = KVVec::new();
+        // SAFETY: By the type invariant of `MappedTable` the table is valid.
+        let sgt = unsafe { &*table.sgt.get() };
+        let mut sg = sgt.sgl;
+        for _ in 0..sgt.nents {
+            if sg.is_null() {
+                break;
+            }
+            // SAFETY: `sg` is one of the first `nents`, mapped entries of the table.
+            let (addr, len) = unsafe {
+                (
+                    bindings::sg_dma_address(sg),
+                    u64::from(bindings::sg_dma_len(sg)),
+                )
+            };
+            match runs.last_mut() {
+                Some(last) if last.addr + last.len == addr => last.len += len,
+                _ => runs.push(DmaRun { addr, len }, GFP_KERNEL)?,
+            }
+            // SAFETY: As above; returns null after the last entry.
+            sg = unsafe { bindings::sg_next(sg) };
+        }
+        Ok(runs)
+    }
+
+    /// Maps `size` bytes of device registers at CPU physical address `addr` for `dev`.
+    ///
+    /// # Errors
+    ///
+    /// What the DMA layer reports, `ENOMEM`.
+    pub(crate) fn resource(dev: &Device<Bound>, addr: u64, size: usize) -> Result<Self> {
+        let mut bus = 0;
+        // SAFETY: `dev` is bound, and `bus` takes the result.
+        to_result(unsafe {
+            crate::bindings::rkfd_dma_map_resource(as_raw(dev), addr, size, &mut bus)
+        })?;
+        // INVARIANT: Mapped above.
+        let resource = MappedResource {
+            dev: (&**dev).into(),
+            addr: bus,
+            size,
+        };
+        let resource = Devres::new(dev, Ok::<_, Error>(resource))?;
+        let mut runs = KVVec::new();
+        // CAST: `usize` is at most 64 bits wide.
+        let len = size as u64;
+        runs.push(DmaRun { addr: bus, len }, GFP_KERNEL)?;
+        Ok(Self {
+            _held: Held::Resource {
+                _resource: resource,
+            },
+            runs,
+        })
+    }
+
+    /// Where the memory is for the device, in the order of the buffer.
+    pub(crate) fn runs(&self) -> &[DmaRun] {
+        &self.runs
+    }
+}
+
+/// Bytes of memory that the machine has.
+pub(crate) fn total_ram() -> u64 {
+    // SAFETY: Reads counters only.
+    unsafe { crate::bindings::rkfd_total_ram() }
+}
