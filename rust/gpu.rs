@@ -54,6 +54,7 @@ use crate::{
 };
 
 pub(crate) mod access;
+pub(crate) mod account;
 pub(crate) mod doorbell;
 pub(crate) mod gart;
 mod gfx;
@@ -71,6 +72,7 @@ pub(crate) use self::{
         Hw,
         HwGuard, //
     },
+    account::Budget,
     doorbell::{
         Doorbell,
         DoorbellManager,
@@ -153,6 +155,7 @@ pub(crate) struct Gpu {
     pdev: ARef<pci::Device>,
     access: Arc<access::Access>,
     vram: Arc<VramManager>,
+    vram_budget: Arc<Budget>,
     gart: Gart,
     doorbells: Arc<DoorbellManager>,
     pasids: Arc<PasidPool>,
@@ -224,6 +227,8 @@ impl Gpu {
                 info,
                 pdev: (&**pdev).into(),
                 access,
+                // Counted before anything but the bring-up has taken VRAM.
+                vram_budget: Budget::for_vram(info.vram_size, vram.available())?,
                 vram,
                 gart,
                 kiq <- kiq,
@@ -378,6 +383,11 @@ impl Gpu {
     /// Video memory.
     pub(crate) fn vram(&self) -> &Arc<VramManager> {
         &self.vram
+    }
+
+    /// What of the video memory buffers may take, and have taken.
+    pub(crate) fn vram_budget(&self) -> &Arc<Budget> {
+        &self.vram_budget
     }
 
     /// System memory for VMID 0.

@@ -1,8 +1,355 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! GPU address spaces: page tables, buffers, and which buffer is mapped where.
+//!
+//! A [`Vm`] is one address space of one GPU: a page table, a PASID by which hardware names it, and
+//! a map of what is mapped. It belongs to an open file of the render node and knows no process. A
+//! [`Bo`] is memory that can be mapped into a `Vm`.
+//!
+//! # When memory may be freed
+//!
+//! The GPU caches translations. Memory that was mapped may be given to somebody else only when
+//! the entries are gone *and* the TLB was invalidated. Code cannot forget the second half:
+//! unmapping yields [`Stale`], which does not give its content back before the flush went well.
+//! If a flush fails although the device answers, the memory is kept until the device is unbound.
+//!
+//! # Locks
+//!
+//! [`Vm::state`] is held during a whole operation, TLB flush included, so that a mapping that was
+//! made after an unmapping never meets a translation from before it. Nothing is allocated under
+//! it: an operation finds out what it needs, lets go, allocates, and looks again. Order:
+//! [`Vm::state`], then the GPU's locks (KIQ and below). [`Grants`] is innermost.
 
-#![allow(dead_code, reason = "the users of the parts land next")]
+use kernel::{
+    new_mutex,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
 
+use crate::{
+    gpu::{
+        Gpu,
+        Hw,
+        Pasid,
+        VramBlock, //
+    },
+    hw::pte::{
+        self,
+        Place, //
+    },
+    kapi::log::dev_limited,
+};
+
+pub(crate) mod bo;
+mod dump;
 pub(crate) mod interval;
+mod mapping;
 pub(crate) mod pt;
+mod stale;
+mod store;
+pub(crate) mod va;
+
+pub(crate) use self::{
+    bo::{
+        Bo,
+        BoArgs,
+        BoFlags,
+        BoKind,
+        BoVmap,
+        Grants, //
+    },
+    mapping::{
+        MappingHold,
+        MappingInfo, //
+    },
+    va::SizeRule, //
+};
+
+use self::{
+    interval::{
+        IntervalMap,
+        Slot, //
+    },
+    mapping::Mapping,
+    pt::{
+        Chain,
+        Reserve,
+        Tree, //
+    },
+    stale::Stale,
+    store::VramStore, //
+};
+
+/// How often an operation looks again after it found that it needs more tables than before.
+/// Another thread must have changed the neighbourhood each time.
+const MAX_ATTEMPTS: usize = 16;
+
+/// What a [`Vm`] maps.
+struct State {
+    tree: Tree<VramBlock>,
+    ranges: IntervalMap<Arc<Mapping>>,
+    /// Where each buffer is mapped, by [`Bo::id`].
+    places: RBTree<u64, u64>,
+    /// A flush failed: entries were removed that the TLB may still hold.
+    flush_owed: bool,
+    /// Tables out of the tree that a failed flush left.
+    limbo: Chain<VramBlock>,
+    /// The file is closed; nothing can be mapped any more.
+    closed: bool,
+}
+
+/// One address space of one GPU.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Vm {
+    gpu: Arc<Gpu>,
+    page_table_base: u64,
+    #[pin]
+    state: Mutex<State>,
+    // After `state`: the name of the address space outlives its tables.
+    pasid: Pasid,
+}
+
+impl Vm {
+    /// Makes an empty address space.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, `EIO` if the GPU is gone or lost; `ENOSPC` if all PASIDs are in use; `ENOMEM`.
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Arc<Self>> {
+        let hw = gpu.enter()?;
+        let tree = Tree::new(&VramStore::new(gpu, Some(&hw)), gpu.asic().pte)?;
+        let page_table_base =
+            pte::page_table_base(tree.root().pa(), Place::Vram).map_err(|_| EINVAL)?;
+        let state = State {
+            tree,
+            ranges: IntervalMap::new(),
+            places: RBTree::new(),
+            flush_owed: false,
+            limbo: Chain::new(),
+            closed: false,
+        };
+        Arc::pin_init(
+            try_pin_init!(Self {
+                gpu: gpu.clone(),
+                page_table_base,
+                state <- new_mutex!(state, "rkfd_vm"),
+                pasid: gpu.pasids().alloc()?,
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The GPU.
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// The number by which hardware names the address space; never 0.
+    pub(crate) fn pasid(&self) -> u16 {
+        self.pasid.get()
+    }
+
+    /// What MAP_PROCESS takes: the address of the root and its flags.
+    pub(crate) fn page_table_base(&self) -> u64 {
+        self.page_table_base
+    }
+
+    /// Maps the whole of `bo` at `va`. Mapping it again where it is mapped succeeds. When this
+    /// returns, the GPU can use the mapping.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: `va` is not a multiple of 4 KiB, the range leaves the user range or overlaps
+    ///   another mapping, `bo` is mapped elsewhere, or it is VRAM of another GPU.
+    /// - `ENOMEM`: no memory for page tables.
+    /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
+    pub(crate) fn map(&self, bo: &Arc<Bo>, va: u64) -> Result {
+        let range = va::check(va, bo.size())?;
+        if self.is_mapped_at(bo, va) {
+            return Ok(());
+        }
+        let hw = self.gpu.enter()?;
+        let store = VramStore::new(&self.gpu, Some(&hw));
+        let placed = bo.place(&self.gpu, &hw)?;
+        let mapping = Mapping::new(bo, va, placed)?;
+        let slot = Slot::new()?;
+        let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let mut reserve = Reserve::new();
+
+        for _ in 0..MAX_ATTEMPTS {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Err(ENODEV);
+            }
+            if let Some(at) = state.places.get(&bo.id()) {
+                return if *at == va { Ok(()) } else { Err(EINVAL) };
+            }
+            if state.ranges.first_overlap(range.clone()).is_some() {
+                return Err(EINVAL);
+            }
+            let need = state.tree.missing(va, mapping.runs());
+            if !reserve.covers(need) {
+                drop(state);
+                reserve.fill(&store, self.gpu.asic().pte, need)?;
+                continue;
+            }
+            let owed = state.flush_owed;
+            let changed =
+                state
+                    .tree
+                    .map(&store, &mut reserve, va, mapping.runs(), mapping.attrs())?;
+            hw.hdp_flush();
+            state.ranges.insert(slot, range, mapping)?;
+            state.places.insert(place.into_node(bo.id(), va));
+            // A range that was unmapped without a flush may still be cached.
+            if changed.stale || owed {
+                if let Err(e) = self.flush(&mut state, changed.retired) {
+                    // The TLB may hide the mapping, or know it already: take the entries back, but
+                    // keep the memory listed until a flush succeeds.
+                    let _ = self.clear(&mut state, &store, va, bo.size());
+                    return Err(e);
+                }
+            }
+            return Ok(());
+        }
+        Err(EAGAIN)
+    }
+
+    /// Unmaps `bo`. When this returns, no wave can reach its memory through this address space.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: `bo` is not mapped.
+    /// - `EBUSY`: a queue uses the mapping.
+    /// - `ETIMEDOUT` and others: the GPU did not confirm. The mapping stays listed, although the
+    ///   GPU finds no new translation, and the call can be repeated.
+    ///
+    /// After the device is gone, unmapping succeeds.
+    pub(crate) fn unmap(&self, bo: &Bo) -> Result {
+        let hw = self.gpu.enter().ok();
+        let store = VramStore::new(&self.gpu, hw.as_deref());
+        let mut state = self.state.lock();
+        let va = *state.places.get(&bo.id()).ok_or(EINVAL)?;
+        let (_, mapping) = state.ranges.containing(va).ok_or(EINVAL)?;
+        if mapping.is_held() {
+            return Err(EBUSY);
+        }
+        self.clear(&mut state, &store, va, bo.size())?;
+        let place = state.places.remove_node(&bo.id());
+        let mapping = state.ranges.remove(va);
+        drop(state);
+        // Outside the lock: this may be the last reference to the buffer.
+        drop((place, mapping));
+        Ok(())
+    }
+
+    /// Removes the entries of a range and everything that may be cached of them.
+    fn clear(&self, state: &mut State, store: &VramStore<'_>, va: u64, len: u64) -> Result {
+        // Whole mappings cut no large page, so no table is needed.
+        let changed = state.tree.unmap(store, &mut Reserve::new(), va, len)?;
+        store.finish();
+        if changed.stale || state.flush_owed {
+            self.flush(state, changed.retired)?;
+        }
+        Ok(())
+    }
+
+    /// Invalidates the TLB; then frees `retired` and what earlier failures left.
+    fn flush(&self, state: &mut State, retired: Chain<VramBlock>) -> Result {
+        let limbo = core::mem::replace(&mut state.limbo, Chain::new());
+        match Stale::new((retired, limbo)).flush(&self.gpu, self.pasid()) {
+            Ok(freed) => {
+                state.flush_owed = false;
+                drop(freed);
+                Ok(())
+            }
+            Err((e, stale)) => {
+                dev_limited!(
+                    dev_err,
+                    self.gpu.dev(),
+                    "PASID {}: the TLB flush failed ({:?}); memory is kept\n",
+                    self.pasid(),
+                    e
+                );
+                let (retired, limbo) = stale.keep();
+                state.limbo.append(retired);
+                state.limbo.append(limbo);
+                state.flush_owed = true;
+                Err(e)
+            }
+        }
+    }
+
+    /// Whether `bo` is mapped.
+    pub(crate) fn is_mapped(&self, bo: &Bo) -> bool {
+        self.state.lock().places.get(&bo.id()).is_some()
+    }
+
+    fn is_mapped_at(&self, bo: &Bo, va: u64) -> bool {
+        self.state.lock().places.get(&bo.id()) == Some(&va)
+    }
+
+    /// The mapping that contains `va`.
+    pub(crate) fn lookup(&self, va: u64) -> Option<MappingInfo> {
+        let state = self.state.lock();
+        let (_, mapping) = state.ranges.containing(va)?;
+        Some(mapping.info())
+    }
+
+    /// Keeps the mapping at `va` from being unmapped while the result lives.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if nothing is mapped there or `rule` is not met.
+    pub(crate) fn hold(&self, va: u64, rule: SizeRule) -> Result<MappingHold> {
+        let state = self.state.lock();
+        let (range, mapping) = state.ranges.containing(va).ok_or(EINVAL)?;
+        if !rule.admits(range, va) {
+            return Err(EINVAL);
+        }
+        Ok(mapping.hold())
+    }
+
+    /// Number of mappings, and of page tables.
+    pub(crate) fn usage(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.ranges.len(), state.tree.total_tables())
+    }
+
+    /// Ends the address space, in whatever state it and the device are: unmaps everything and
+    /// refuses new mappings. Mappings that queues hold lose their entries, too; their memory stays
+    /// until the queues are gone. Later calls do nothing.
+    pub(crate) fn close(&self) {
+        let hw = self.gpu.enter().ok();
+        let store = VramStore::new(&self.gpu, hw.as_deref());
+        let mut state = self.state.lock();
+        if core::mem::replace(&mut state.closed, true) {
+            return;
+        }
+        let cleared = self.clear(&mut state, &store, 0, pt::VA_END);
+        let places = core::mem::replace(&mut state.places, RBTree::new());
+        let ranges = core::mem::replace(&mut state.ranges, IntervalMap::new());
+        let limbo = core::mem::replace(&mut state.limbo, Chain::new());
+        drop(state);
+        drop(places);
+        match cleared {
+            Ok(()) => drop((ranges, limbo)),
+            // The device answers, but not to this: it may still use the memory.
+            Err(_) => stale::bury(&self.gpu, (ranges, limbo)),
+        }
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Vm {
+    fn drop(self: Pin<&mut Self>) {
+        self.close();
+    }
+}

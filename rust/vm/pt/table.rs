@@ -220,12 +220,16 @@ impl<B> Reserve<B> {
         flavour: Flavour,
         need: Need,
     ) -> Result {
+        let mut written = false;
         for ((chain, level), want) in self.chains.iter_mut().zip(Self::LEVELS).zip(need.0) {
             while chain.len() < want {
                 chain.push(Table::new(store, level, flavour)?);
+                written = true;
             }
         }
-        store.publish();
+        if written {
+            store.publish();
+        }
         Ok(())
     }
 

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that the GPU can perhaps still reach through cached translations.
+
+use core::mem::ManuallyDrop;
+
+use kernel::{
+    devres,
+    prelude::*, //
+};
+
+use crate::gpu::Gpu;
+
+/// A value that owns memory whose page-table entries are gone, before the TLB was invalidated.
+///
+/// It gives the value back only after a flush ([`Self::flush`]) or to keep it ([`Self::keep`]).
+/// Dropping it leaks the value: lost memory is better than memory that two owners write.
+#[must_use = "dropping leaks the memory"]
+pub(super) struct Stale<T>(ManuallyDrop<T>);
+
+impl<T> Stale<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+
+    /// Invalidates the TLB of an address space and gives the value back.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` and others, with the value still wrapped, if the device did not confirm. A
+    /// device that is gone, or has fallen off the bus, reaches no memory: that is success.
+    pub(super) fn flush(self, gpu: &Gpu, pasid: u16) -> Result<T, (Error, Self)> {
+        match gpu.flush_tlb(pasid) {
+            Err(e) if e != ENODEV && e != EIO => Err((e, self)),
+            _ => Ok(ManuallyDrop::into_inner(self.0)),
+        }
+    }
+
+    /// Gives the value back to a caller who keeps it until a flush went well.
+    pub(super) fn keep(self) -> T {
+        ManuallyDrop::into_inner(self.0)
+    }
+}
+
+/// Keeps a value that the GPU may still reach until the device is unbound.
+pub(super) fn bury<T: Send + 'static>(gpu: &Gpu, value: T) {
+    let Ok(hw) = gpu.enter() else {
+        // Nothing reaches memory any more.
+        return;
+    };
+    dev_err!(gpu.dev(), "an address space ended without a TLB flush; its memory is kept\n");
+    if devres::register::<T, Error>(hw.dev(), Ok(value), GFP_KERNEL).is_err() {
+        dev_err!(gpu.dev(), "no memory to remember it: freed although the GPU may use it\n");
+    }
+}
