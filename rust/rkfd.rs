@@ -8,6 +8,7 @@
 
 mod bindings;
 mod driver;
+mod drm;
 mod event;
 mod gpu;
 mod hw;

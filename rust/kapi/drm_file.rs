@@ -153,3 +153,12 @@ impl<D: OnlyDriver> Drop for DrmFile<D> {
         unsafe { bindings::fput(self.file.as_ptr()) };
     }
 }
+
+/// The number of the render node of a registered device, if it has one.
+pub(crate) fn render_minor<D: drm::Driver>(dev: &drm::Device<D>) -> Option<u32> {
+    // `drm::Device` is `repr(C)` and starts with its `struct drm_device`.
+    let raw = core::ptr::from_ref(dev).cast::<bindings::drm_device>();
+    // SAFETY: A live device, whose minors stay until its last reference is gone.
+    let minor = unsafe { (*raw).render.as_ref() }?;
+    u32::try_from(minor.index).ok()
+}

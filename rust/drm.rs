@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The render node.
+//!
+//! Opening it makes an address space ([`Vm`](crate::vm::Vm)); opening it again makes another.
+//! User mappings of buffers go through it, and it answers the few queries of `amdgpu` that ROCm's
+//! user libraries make before they use `/dev/kfd`. It submits nothing and shows nothing.
+
+use kernel::{
+    device::DeviceContext,
+    drm::{
+        self,
+        gem,
+        ioctl::DrmIoctlDescriptor, //
+    },
+    pci,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc, //
+    }, //
+};
+
+use crate::{
+    gpu::{
+        Gpu,
+        Hw, //
+    },
+    kapi::{
+        drm_file::OnlyDriver,
+        drm_ioctl::{
+            self,
+            Ioctl, //
+        }, //
+    },
+};
+
+mod client;
+mod info;
+mod regs;
+
+pub(crate) use self::{
+    client::{
+        Client,
+        RenderFile, //
+    },
+    regs::gb_addr_config, //
+};
+
+/// The DRM driver.
+pub(crate) struct RkfdDrm;
+
+/// What a DRM device has: its GPU. It may outlive the PCI device, as the GPU may.
+pub(crate) struct DrmData {
+    gpu: Arc<Gpu>,
+}
+
+impl DrmData {
+    /// The GPU.
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+}
+
+/// Buffers are GEM objects of our own ([`kapi::gem`](crate::kapi::gem)); the driver trait wants a
+/// type nevertheless, of which no object is ever made.
+#[pin_data]
+pub(crate) struct NoObject {}
+
+impl gem::DriverObject for NoObject {
+    type Driver = RkfdDrm;
+    type Args = ();
+
+    fn new(_dev: &drm::Device<RkfdDrm>, _size: usize, (): ()) -> impl PinInit<Self, Error> {
+        Err::<Self, Error>(EOPNOTSUPP)
+    }
+}
+
+// SAFETY: `drm::Registration::new` is called once in this crate, for `RkfdDrm`.
+unsafe impl OnlyDriver for RkfdDrm {}
+
+/// `DRM_IOCTL_AMDGPU_INFO`.
+struct Info;
+
+// SAFETY: Named in the table of `RkfdDrm` only.
+unsafe impl Ioctl for Info {
+    type Driver = RkfdDrm;
+    type Arg = [u32; 8];
+    const NR: u32 = info::NR;
+    const NAME: &'static CStr = c"AMDGPU_INFO";
+
+    fn run(
+        dev: &drm::Device<RkfdDrm, drm::Registered>,
+        arg: [u32; 8],
+        _file: &drm::File<Client>,
+    ) -> Result {
+        info::query(&dev.gpu, arg)
+    }
+}
+
+/// Driver commands by number. The native commands will follow those of `amdgpu`.
+const IOCTLS: [DrmIoctlDescriptor; 6] = {
+    let mut table = [const { drm_ioctl::HOLE }; 6];
+    table[info::NR as usize] = drm_ioctl::render::<Info>();
+    table
+};
+
+#[vtable]
+impl drm::Driver for RkfdDrm {
+    type Data = DrmData;
+    type RegistrationData<'a> = ();
+    type Object = gem::Object<NoObject>;
+    type File = Client;
+    type ParentDevice<Ctx: DeviceContext> = pci::Device<Ctx>;
+
+    // Libraries want major 3 and take the minor as a promise of what amdgpu of that age answers.
+    const INFO: drm::DriverInfo = drm::DriverInfo {
+        major: 3,
+        minor: 64,
+        patchlevel: 0,
+        name: c"rkfd",
+        desc: c"HSA compute driver for AMD gfx9 GPUs",
+    };
+    const IOCTLS: &'static [DrmIoctlDescriptor] = &IOCTLS;
+    const FEAT_RENDER: bool = true;
+}
+
+/// The render node of one GPU, from probe to unbind. Dropping it refuses new users, waits for
+/// those inside an ioctl or a fault, and removes all user mappings of buffers.
+pub(crate) struct Registration<'bound> {
+    registration: drm::Registration<'bound, RkfdDrm>,
+}
+
+impl<'bound> Registration<'bound> {
+    /// Makes the render node of `gpu`, the driver's object of `pdev`.
+    ///
+    /// # Errors
+    ///
+    /// What the DRM core reports, `ENOMEM`.
+    pub(crate) fn new(pdev: &'bound pci::Device<kernel::device::Bound>, gpu: &Arc<Gpu>) -> Result<Self> {
+        let data = DrmData { gpu: gpu.clone() };
+        let dev = drm::UnregisteredDevice::<RkfdDrm>::new(pdev, Ok::<_, Error>(data))?;
+        // SAFETY: The caller keeps the result in the data of the PCI driver, which is dropped at
+        // unbind and never forgotten.
+        let registration = unsafe { drm::Registration::new(pdev.as_ref(), dev, Ok::<_, Error>(()), 0)? };
+        match crate::kapi::drm_file::render_minor(registration.device()) {
+            Some(minor) => gpu.set_render_minor(minor),
+            None => dev_warn!(pdev, "no render node\n"),
+        }
+        Ok(Self { registration })
+    }
+
+    /// The DRM device.
+    pub(crate) fn device(&self) -> ARef<drm::Device<RkfdDrm>> {
+        self.registration.device().into()
+    }
+}
+
+/// Reads a register that user space may see, see [`regs`].
+///
+/// # Errors
+///
+/// `EIO` if the device is lost.
+fn read(hw: &Hw, reg: crate::hw::regs::Reg) -> Result<u32> {
+    let value = hw.read(reg);
+    if hw.is_lost() {
+        return Err(EIO);
+    }
+    Ok(value)
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Open files of the render node.
+
+use core::pin::Pin;
+
+use kernel::{
+    drm,
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::RkfdDrm;
+use crate::{
+    gpu::Gpu,
+    kapi::drm_file::DrmFile,
+    vm::{
+        Bo,
+        BoArgs,
+        Grants,
+        Vm, //
+    },
+};
+
+/// What an open file has: an address space, and permission to map some buffers.
+pub(crate) struct Client {
+    vm: Arc<Vm>,
+    grants: Arc<Grants>,
+}
+
+impl Client {
+    /// The address space.
+    pub(crate) fn vm(&self) -> &Arc<Vm> {
+        &self.vm
+    }
+}
+
+impl drm::file::DriverFile for Client {
+    type Driver = RkfdDrm;
+
+    fn open(device: &drm::Device<RkfdDrm>) -> Result<Pin<KBox<Self>>> {
+        let client = Self {
+            vm: Vm::new(device.gpu())?,
+            grants: Grants::new()?,
+        };
+        Ok(KBox::new(client, GFP_KERNEL)?.into())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Others may hold both longer than the file is open.
+        self.grants.close();
+        self.vm.close();
+    }
+}
+
+/// An open file of the render node that somebody else holds and keeps open.
+pub(crate) struct RenderFile {
+    file: DrmFile<RkfdDrm>,
+}
+
+impl RenderFile {
+    /// Takes hold of the file behind a descriptor of the current process.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is none or it is not one of this driver's DRM nodes.
+    pub(crate) fn from_fd(fd: u32) -> Result<Self> {
+        let file = DrmFile::from_fd(fd)?;
+        let this = Self { file };
+        this.client().grants.set_file(this.file.tag());
+        Ok(this)
+    }
+
+    fn client(&self) -> Pin<&Client> {
+        self.file.inner()
+    }
+
+    /// Its address space.
+    pub(crate) fn vm(&self) -> &Arc<Vm> {
+        &self.client().get_ref().vm
+    }
+
+    /// The GPU that it was opened on.
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        self.vm().gpu()
+    }
+
+    /// Whether both are the same open file, be it by way of different descriptors.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.file.tag() == other.file.tag()
+    }
+}
+
+impl Bo {
+    /// Makes a buffer on the GPU of `file`, which may map it from then on.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Bo::with_grants`].
+    pub(crate) fn new(file: &RenderFile, args: BoArgs) -> Result<Arc<Self>> {
+        let device = file.file.device();
+        Self::with_grants(file.gpu(), &device, &file.client().grants, args)
+    }
+}
