@@ -13,6 +13,7 @@ use kernel::{
 };
 
 use crate::{
+    drm,
     gpu::{
         registry,
         registry::Published,
@@ -81,7 +82,9 @@ kernel::pci_device_table!(
 pub(crate) struct PciDriver;
 
 /// What lives from probe to unbind.
-pub(crate) struct BoundGpu {
+pub(crate) struct BoundGpu<'bound> {
+    /// The render node; taken away first.
+    render: Option<drm::Registration<'bound>>,
     sched: Arc<Scheduler>,
     gpu: Arc<Gpu>,
     registry: Arc<Registry>,
@@ -116,8 +119,8 @@ fn may_bind(pdev: &pci::Device) -> Result {
     Err(ENODEV)
 }
 
-impl BoundGpu {
-    fn new(pdev: &pci::Device<Core<'_>>, asic: &'static AsicDesc) -> Result<Self> {
+impl<'bound> BoundGpu<'bound> {
+    fn new(pdev: &'bound pci::Device<Core<'_>>, asic: &'static AsicDesc) -> Result<Self> {
         may_bind(pdev)?;
         let registry = registry()?;
         let enabled = Enabled::new(pdev)?;
@@ -127,12 +130,14 @@ impl BoundGpu {
             dev_err!(pdev, "no scheduler: {:?}\n", error);
             gpu.shutdown();
         })?;
-        let bound = Self {
+        let mut bound = Self {
+            render: None,
             sched,
             gpu,
             registry,
             _enabled: enabled,
         };
+        bound.render = Some(drm::Registration::new(pdev, &bound.gpu)?);
         bound.registry.add(&bound.gpu)?;
         facade()?.add(&bound.gpu, &bound.sched)?;
         bound.announce(pdev);
@@ -156,8 +161,10 @@ impl BoundGpu {
     }
 }
 
-impl Drop for BoundGpu {
+impl Drop for BoundGpu<'_> {
     fn drop(&mut self) {
+        // No new address spaces, and no user mapping of VRAM.
+        drop(self.render.take());
         if let Ok(facade) = facade() {
             facade.remove(&self.gpu);
         }
@@ -169,7 +176,7 @@ impl Drop for BoundGpu {
 
 impl pci::Driver for PciDriver {
     type IdInfo = &'static AsicDesc;
-    type Data<'bound> = BoundGpu;
+    type Data<'bound> = BoundGpu<'bound>;
 
     const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
 

@@ -137,12 +137,16 @@ impl<'bound> Registration<'bound> {
     /// # Errors
     ///
     /// What the DRM core reports, `ENOMEM`.
-    pub(crate) fn new(pdev: &'bound pci::Device<kernel::device::Bound>, gpu: &Arc<Gpu>) -> Result<Self> {
+    pub(crate) fn new(
+        pdev: &'bound pci::Device<kernel::device::Bound>,
+        gpu: &Arc<Gpu>,
+    ) -> Result<Self> {
         let data = DrmData { gpu: gpu.clone() };
         let dev = drm::UnregisteredDevice::<RkfdDrm>::new(pdev, Ok::<_, Error>(data))?;
         // SAFETY: The caller keeps the result in the data of the PCI driver, which is dropped at
         // unbind and never forgotten.
-        let registration = unsafe { drm::Registration::new(pdev.as_ref(), dev, Ok::<_, Error>(()), 0)? };
+        let registration =
+            unsafe { drm::Registration::new(pdev.as_ref(), dev, Ok::<_, Error>(()), 0)? };
         match crate::kapi::drm_file::render_minor(registration.device()) {
             Some(minor) => gpu.set_render_minor(minor),
             None => dev_warn!(pdev, "no render node\n"),

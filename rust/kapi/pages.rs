@@ -131,7 +131,9 @@ impl Pages {
         let mut batch = KVec::from_elem(core::ptr::null_mut(), PIN_BATCH.min(count), GFP_KERNEL)?;
         while this.pages.len() < count {
             let want = batch.len().min(count - this.pages.len());
-            let start = addr.checked_add(this.pages.len() * PAGE_SIZE).ok_or(EFAULT)?;
+            let start = addr
+                .checked_add(this.pages.len() * PAGE_SIZE)
+                .ok_or(EFAULT)?;
             // SAFETY: `batch` has room for `want` pages. The caller runs in the context of a user
             // process and may sleep.
             let got = unsafe {
@@ -275,8 +277,7 @@ impl Vmap {
     pub(crate) fn new(pages: Arc<Pages>) -> Result<Self> {
         let count = c_uint::try_from(pages.len())?;
         // SAFETY: The array holds `count` valid pages; the C function reads it only.
-        let addr =
-            unsafe { crate::bindings::rkfd_vmap(pages.pages.as_ptr().cast_mut(), count) };
+        let addr = unsafe { crate::bindings::rkfd_vmap(pages.pages.as_ptr().cast_mut(), count) };
         // INVARIANT: Mapped just now.
         Ok(Self {
             addr: NonNull::new(addr.cast()).ok_or(ENOMEM)?,

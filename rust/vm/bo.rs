@@ -179,7 +179,9 @@ impl Memory {
         while done < len {
             // CAST: `usize` is at most 64 bits wide.
             let (at, follow) = Self::vram_at(blocks, (offset + done) as u64)?;
-            let part = usize::try_from(follow).unwrap_or(usize::MAX).min(len - done);
+            let part = usize::try_from(follow)
+                .unwrap_or(usize::MAX)
+                .min(len - done);
             let range = done..done + part;
             match &mut transfer {
                 Transfer::Read(dst) => hw.vram_read(at, dst.get_mut(range).ok_or(EINVAL)?)?,
@@ -211,7 +213,9 @@ impl Mappable for Memory {
                 let hw = self.gpu.enter()?;
                 // CAST: `usize` is at most 64 bits wide.
                 let (offset, _) = Self::vram_at(blocks, (index as u64) << PAGE_SHIFT)?;
-                Ok(usize::try_from((hw.vram_bus_addr() + offset) >> PAGE_SHIFT)?)
+                Ok(usize::try_from(
+                    (hw.vram_bus_addr() + offset) >> PAGE_SHIFT,
+                )?)
             }
             Backing::Pages { pages, user: false } => pages.pfn(index),
             _ => Err(EPERM),

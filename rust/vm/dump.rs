@@ -110,7 +110,11 @@ impl Vm {
                 range.start,
                 range.end - 1,
                 mapping.bo().kind(),
-                if mapping.is_held() { " in use by a queue" } else { "" }
+                if mapping.is_held() {
+                    " in use by a queue"
+                } else {
+                    ""
+                }
             )?;
         }
         writeln!(f, "page table:")?;

@@ -48,8 +48,14 @@ pub(super) fn bury<T: Send + 'static>(gpu: &Gpu, value: T) {
         // Nothing reaches memory any more.
         return;
     };
-    dev_err!(gpu.dev(), "an address space ended without a TLB flush; its memory is kept\n");
+    dev_err!(
+        gpu.dev(),
+        "an address space ended without a TLB flush; its memory is kept\n"
+    );
     if devres::register::<T, Error>(hw.dev(), Ok(value), GFP_KERNEL).is_err() {
-        dev_err!(gpu.dev(), "no memory to remember it: freed although the GPU may use it\n");
+        dev_err!(
+            gpu.dev(),
+            "no memory to remember it: freed although the GPU may use it\n"
+        );
     }
 }
