@@ -15,10 +15,7 @@ use kernel::{
     },
     pci,
     prelude::*,
-    sync::{
-        aref::ARef,
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 
 use crate::{
@@ -128,7 +125,7 @@ impl drm::Driver for RkfdDrm {
 /// The render node of one GPU, from probe to unbind. Dropping it refuses new users, waits for
 /// those inside an ioctl or a fault, and removes all user mappings of buffers.
 pub(crate) struct Registration<'bound> {
-    registration: drm::Registration<'bound, RkfdDrm>,
+    _registration: drm::Registration<'bound, RkfdDrm>,
 }
 
 impl<'bound> Registration<'bound> {
@@ -151,12 +148,9 @@ impl<'bound> Registration<'bound> {
             Some(minor) => gpu.set_render_minor(minor),
             None => dev_warn!(pdev, "no render node\n"),
         }
-        Ok(Self { registration })
-    }
-
-    /// The DRM device.
-    pub(crate) fn device(&self) -> ARef<drm::Device<RkfdDrm>> {
-        self.registration.device().into()
+        Ok(Self {
+            _registration: registration,
+        })
     }
 }
 

@@ -36,7 +36,6 @@ use kernel::{
 use crate::{
     gpu::{
         Gpu,
-        Hw,
         Pasid,
         VramBlock, //
     },

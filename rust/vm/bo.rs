@@ -8,10 +8,7 @@
 
 use kernel::{
     new_mutex,
-    page::{
-        PAGE_SHIFT,
-        PAGE_SIZE, //
-    },
+    page::PAGE_SHIFT,
     prelude::*,
     rbtree::{
         RBTree,

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::hw::pte::{
     Level,
-    Meaning,
     Place, //
 };
 
