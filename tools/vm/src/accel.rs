@@ -59,7 +59,13 @@ impl Accel {
             Choice::Kvm => Accel::Kvm,
             Choice::Auto => {
                 let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-                if announces_kvm(&info) && fs::File::options().read(true).write(true).open("/dev/kvm").is_ok() {
+                if announces_kvm(&info)
+                    && fs::File::options()
+                        .read(true)
+                        .write(true)
+                        .open("/dev/kvm")
+                        .is_ok()
+                {
                     remembered(cache, || probe(kernel))
                 } else {
                     Accel::Tcg
@@ -73,7 +79,10 @@ fn announces_kvm(cpuinfo: &str) -> bool {
     cpuinfo
         .lines()
         .filter(|line| line.starts_with("flags"))
-        .any(|line| line.split_whitespace().any(|flag| flag == "svm" || flag == "vmx"))
+        .any(|line| {
+            line.split_whitespace()
+                .any(|flag| flag == "svm" || flag == "vmx")
+        })
 }
 
 /// The answer in `cache` if it was given since the host's last boot, else that of `probe`, kept.
@@ -97,8 +106,17 @@ fn remembered(cache: &Path, probe: impl FnOnce() -> bool) -> Accel {
 fn probe(kernel: &Path) -> bool {
     let mut command = Command::new(crate::qemu::PROGRAM);
     command
-        .args(["-accel", "kvm", "-cpu", "host", "-machine", "q35", "-m", "256M"])
-        .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-kernel"])
+        .args([
+            "-accel", "kvm", "-cpu", "host", "-machine", "q35", "-m", "256M",
+        ])
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-kernel",
+        ])
         .arg(kernel)
         .args(["-append", "panic=-1 quiet"])
         .stdin(Stdio::null())
@@ -119,7 +137,9 @@ mod tests {
     fn the_flag_must_be_a_word_of_the_flags_line() {
         assert!(announces_kvm("model name: x\nflags\t\t: fpu svm sse\n"));
         assert!(announces_kvm("flags\t\t: vmx"));
-        assert!(!announces_kvm("flags\t\t: fpu svm_lock sse\nvmx flags\t: vnmi vmx\n"));
+        assert!(!announces_kvm(
+            "flags\t\t: fpu svm_lock sse\nvmx flags\t: vnmi vmx\n"
+        ));
     }
 
     #[test]

@@ -41,7 +41,12 @@ pub struct MachineOptions {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=4))]
     pub gpus: u8,
     /// Kind of the modelled GPUs: gfx90a, gfx906; a comma between several, the last one repeats
-    #[arg(long, value_name = "NAME", default_value = "gfx90a", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "gfx90a",
+        value_delimiter = ','
+    )]
     pub asic: Vec<String>,
     /// VRAM of each modelled GPU [default: the model's, 1G]
     #[arg(long, value_name = "SIZE")]
@@ -68,7 +73,12 @@ pub struct MachineOptions {
     #[arg(long)]
     pub no_module: bool,
     /// Parameters for rkfd.ko, as on an insmod line
-    #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "ARGS",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
     pub module_args: String,
     /// Do not load the empty companion module that is called amdgpu (rocminfo looks for that name)
     #[arg(long)]
@@ -83,7 +93,12 @@ pub struct MachineOptions {
     #[arg(long, value_name = "REGEX")]
     pub expect_kmsg: Vec<Regex>,
     /// More kernel parameters
-    #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "ARGS",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
     pub kernel_args: String,
 }
 
@@ -113,7 +128,10 @@ impl MachineOptions {
     /// A directory that cannot be shared, a card that cannot be passed through, something not built.
     pub fn config(&self, places: &Places, gpus_given: bool) -> anyhow::Result<Config> {
         let kernel = places.kernel.join("arch/x86/boot/bzImage");
-        anyhow::ensure!(kernel.exists(), "the test kernel is not built: scripts/kernel ensure");
+        anyhow::ensure!(
+            kernel.exists(),
+            "the test kernel is not built: scripts/kernel ensure"
+        );
         let host = passthrough::Host::default();
         let mut cards = Vec::new();
         for address in &self.passthrough {
@@ -168,7 +186,10 @@ impl MachineOptions {
         if self.debug_kernel {
             // Tests and users find the module at one path whatever the kernel.
             let from = places.out.join("module-debug");
-            anyhow::ensure!(from.join("rkfd.ko").exists(), "the module is not built for the debug kernel");
+            anyhow::ensure!(
+                from.join("rkfd.ko").exists(),
+                "the module is not built for the debug kernel"
+            );
             setup.binds.push((text(&from)?, text(&dir)?));
         } else {
             anyhow::ensure!(
@@ -225,7 +246,9 @@ pub fn environment(places: &Places, gpus: usize) -> Vec<(String, String)> {
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {
-    let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+    let text = path
+        .to_str()
+        .with_context(|| format!("{} is not UTF-8", path.display()))?;
     Ok(text.to_owned())
 }
 
@@ -234,7 +257,8 @@ fn shared_path(dir: &Path) -> anyhow::Result<String> {
     let path = fs::canonicalize(dir).with_context(|| format!("--share {}", dir.display()))?;
     anyhow::ensure!(path.is_dir(), "--share {}: not a directory", dir.display());
     const SYSTEM: [&str; 12] = [
-        "/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr",
+        "/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys",
+        "/usr",
     ];
     anyhow::ensure!(
         !SYSTEM.iter().any(|system| path == Path::new(system)),
@@ -259,7 +283,9 @@ fn new_log_dir(out: &Path) -> anyhow::Result<PathBuf> {
         // Another run may be deleting it, too.
         let _ = fs::remove_dir_all(dir);
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let name = format!("{}-{}", now.as_millis(), std::process::id());
     let dir = all.join(&name);
     fs::create_dir(&dir).with_context(|| format!("making {}", dir.display()))?;
@@ -289,7 +315,10 @@ mod tests {
         assert!(shared_path(Path::new("/usr/..")).is_err());
         assert!(shared_path(Path::new("/no/such/dir")).is_err());
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(shared_path(dir.path()).unwrap(), dir.path().to_str().unwrap());
+        assert_eq!(
+            shared_path(dir.path()).unwrap(),
+            dir.path().to_str().unwrap()
+        );
     }
 
     #[test]

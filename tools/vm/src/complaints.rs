@@ -89,12 +89,12 @@ impl Judge {
 
     /// Whether this record makes the run fail.
     pub fn counts(&mut self, record: &Record) -> bool {
-        let gap = self.last.is_some_and(|last| record.sequence > last.saturating_add(1));
+        let gap = self
+            .last
+            .is_some_and(|last| record.sequence > last.saturating_add(1));
         self.last = Some(record.sequence);
-        if !record.from_kernel {
-            if record.text.strip_prefix(MARK) == Some(MARK_MODULE) {
-                self.module_loading = true;
-            }
+        if !record.from_kernel && record.text.strip_prefix(MARK) == Some(MARK_MODULE) {
+            self.module_loading = true;
         }
         if gap && self.module_loading {
             // The lost records may have been what we look for.
@@ -103,7 +103,12 @@ impl Judge {
         if !record.from_kernel {
             return false;
         }
-        if self.policy.expected.iter().any(|known| known.is_match(&record.text)) {
+        if self
+            .policy
+            .expected
+            .iter()
+            .any(|known| known.is_match(&record.text))
+        {
             return false;
         }
         if REPORT.is_match(&record.text) {
@@ -158,7 +163,13 @@ mod tests {
 
     #[test]
     fn warnings_count_from_the_module_on() {
-        let log = [(4, "early warning"), MODULE, (4, "warning"), (3, "error"), (5, "notice")];
+        let log = [
+            (4, "early warning"),
+            MODULE,
+            (4, "warning"),
+            (3, "error"),
+            (5, "notice"),
+        ];
         assert_eq!(judge(Policy::default(), &log), ["warning", "error"]);
     }
 
@@ -173,14 +184,20 @@ mod tests {
             (5, "INFO: task sh:12 blocked for more than 60 seconds."),
         ];
         assert_eq!(judge(Policy::default(), &log).len(), 5);
-        let lax = Policy { allow_warnings: true, ..Policy::default() };
+        let lax = Policy {
+            allow_warnings: true,
+            ..Policy::default()
+        };
         assert_eq!(judge(lax, &log).len(), 5);
     }
 
     #[test]
     fn allowed_and_expected_warnings_do_not_count() {
         let log = [MODULE, (4, "rkfd: queue 3 was reset"), (4, "other")];
-        let lax = Policy { allow_warnings: true, ..Policy::default() };
+        let lax = Policy {
+            allow_warnings: true,
+            ..Policy::default()
+        };
         assert!(judge(lax, &log).is_empty());
         let expecting = Policy {
             expected: vec![Regex::new("queue [0-9]+ was reset").unwrap()],
@@ -210,8 +227,12 @@ mod tests {
 
     #[test]
     fn a_console_line_is_read_without_its_time_stamp() {
-        assert!(console_line_is_report("[    1.5] Kernel panic - not syncing: Attempted to kill init!"));
-        assert!(console_line_is_report("BUG: unable to handle page fault for address: 0"));
+        assert!(console_line_is_report(
+            "[    1.5] Kernel panic - not syncing: Attempted to kill init!"
+        ));
+        assert!(console_line_is_report(
+            "BUG: unable to handle page fault for address: 0"
+        ));
         assert!(!console_line_is_report("[    1.5] Linux version 7.3"));
     }
 

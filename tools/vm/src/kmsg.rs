@@ -22,7 +22,14 @@ impl Level {
     /// The level's usual name.
     pub fn name(self) -> &'static str {
         const NAMES: [&str; 8] = [
-            "emergency", "alert", "critical", "error", "warning", "notice", "info", "debug",
+            "emergency",
+            "alert",
+            "critical",
+            "error",
+            "warning",
+            "notice",
+            "info",
+            "debug",
         ];
         NAMES.get(usize::from(self.0)).copied().unwrap_or("?")
     }
@@ -84,7 +91,9 @@ fn unescape(text: &str) -> String {
     while let Some(at) = rest.find("\\x") {
         let (before, escape) = rest.split_at(at);
         bytes.extend_from_slice(before.as_bytes());
-        let code = escape.get(2..4).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let code = escape
+            .get(2..4)
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
         let taken = match code {
             Some(byte) => {
                 bytes.push(byte);
@@ -172,9 +181,10 @@ mod tests {
 
         #[test]
         fn cutting_does_not_matter(texts in prop::collection::vec("[ -~]{0,40}", 1..20), cut in 1usize..50) {
-            let wire: String = texts.iter().enumerate()
+            let lines: Vec<String> = texts.iter().enumerate()
                 .map(|(at, text)| format!("6,{at},{at},-;{}\n SUBSYSTEM=x\n", text.replace('\\', "\\x5c")))
                 .collect();
+            let wire = lines.concat();
             let mut splitter = Splitter::default();
             let mut records = Vec::new();
             for chunk in wire.as_bytes().chunks(cut) {

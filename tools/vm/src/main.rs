@@ -95,7 +95,8 @@ fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
     let config = cli.machine.config(&cli.places, gpus_given)?;
     let log_dir = config.log_dir.clone();
     let gpus = config.asics.len() + config.cards.len();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH]).context("catching signals")?;
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH]).context("catching signals")?;
     let mut session =
         Session::boot(&config).with_context(|| format!("no VM (logs: {})", log_dir.display()))?;
     let events = session.events();
@@ -149,7 +150,11 @@ fn label(argv: &[String]) -> String {
     let words = argv.iter().flat_map(|word| word.split_whitespace());
     let line: Vec<&str> = words.collect();
     let plain = line.join(" ");
-    plain.chars().filter(|c| matches!(c, ' '..='~')).take(80).collect()
+    plain
+        .chars()
+        .filter(|c| matches!(c, ' '..='~'))
+        .take(80)
+        .collect()
 }
 
 /// Tells what the command's end means; returns the status that the run has for it.
@@ -161,7 +166,10 @@ fn say_outcome(paint: Paint, outcome: &Outcome, seconds: u64, verdict: &mut Verd
             *status
         }
         Outcome::TimedOut => {
-            eprintln!("{} the command took longer than {seconds} s and was killed", paint.bad("error:"));
+            eprintln!(
+                "{} the command took longer than {seconds} s and was killed",
+                paint.bad("error:")
+            );
             // What the kernel said when asked where it hangs is the answer, not a complaint.
             STATUS_TIMEOUT
         }

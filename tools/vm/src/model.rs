@@ -77,9 +77,8 @@ impl Model {
         if let Some(vram) = spec.vram {
             command.arg("--vram").arg(vram);
         }
-        let process = Bound::spawn(&mut command, &[]).with_context(|| {
-            format!("starting the GPU model {}", spec.program.display())
-        })?;
+        let process = Bound::spawn(&mut command, &[])
+            .with_context(|| format!("starting the GPU model {}", spec.program.display()))?;
         let mut model = Self {
             process,
             index,
@@ -133,7 +132,10 @@ impl Model {
         let who = format!("model of GPU {}", self.index);
         match self.process.wait_for(END_DEADLINE) {
             Ok(Some(status)) => judge(&who, status.code(), &status.to_string(), &self.stderr),
-            Ok(None) => vec![format!("{who}: runs on {} s after QEMU has gone", END_DEADLINE.as_secs())],
+            Ok(None) => vec![format!(
+                "{who}: runs on {} s after QEMU has gone",
+                END_DEADLINE.as_secs()
+            )],
             Err(error) => vec![format!("{who}: {error}")],
         }
     }
@@ -165,7 +167,9 @@ fn listens(table: &str, path: &Path) -> bool {
     const ACCEPTS: u32 = 0x1_0000;
     table.lines().any(|line| {
         let mut fields = line.split_ascii_whitespace();
-        let flags = fields.nth(3).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        let flags = fields
+            .nth(3)
+            .and_then(|flags| u32::from_str_radix(flags, 16).ok());
         let found = fields.nth(3).map(Path::new);
         flags.is_some_and(|flags| flags & ACCEPTS != 0) && found == Some(path)
     })
@@ -178,7 +182,11 @@ pub fn tail(path: &Path) -> String {
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(LINES);
-    let last: Vec<String> = lines.iter().skip(from).map(|line| format!("    | {line}")).collect();
+    let last: Vec<String> = lines
+        .iter()
+        .skip(from)
+        .map(|line| format!("    | {line}"))
+        .collect();
     last.join("\n")
 }
 
@@ -213,11 +221,18 @@ mod tests {
     fn exit_status_three_yields_the_protocol_errors() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("stderr");
-        fs::write(&log, "started\nPROTOCOL ERROR HIQ: reserved bit\nPROTOCOL ERROR x\n").unwrap();
+        fs::write(
+            &log,
+            "started\nPROTOCOL ERROR HIQ: reserved bit\nPROTOCOL ERROR x\n",
+        )
+        .unwrap();
         let errors = judge("model", Some(3), "exit status: 3", &log);
         assert_eq!(
             errors,
-            ["model: PROTOCOL ERROR HIQ: reserved bit", "model: PROTOCOL ERROR x"]
+            [
+                "model: PROTOCOL ERROR HIQ: reserved bit",
+                "model: PROTOCOL ERROR x"
+            ]
         );
         assert!(judge("model", Some(0), "exit status: 0", &log).is_empty());
         assert!(judge("model", None, "signal: 6", &log)[0].contains("signal: 6"));

@@ -105,8 +105,14 @@ impl Host {
             None => return Err(Refusal::NoDriver(address)),
         }
         self.check_group(&address, &group)?;
-        accessible(&self.vfio.join("vfio"), "load the module vfio, and let the container see /dev/vfio")?;
-        accessible(&self.vfio.join(&group), "run as root, and let the container see /dev/vfio")?;
+        accessible(
+            &self.vfio.join("vfio"),
+            "load the module vfio, and let the container see /dev/vfio",
+        )?;
+        accessible(
+            &self.vfio.join(&group),
+            "run as root, and let the container see /dev/vfio",
+        )?;
         let id = fs::read_to_string(device.join("device")).unwrap_or_default();
         Ok(Card {
             device_id: id.trim().trim_start_matches("0x").to_owned(),
@@ -117,7 +123,12 @@ impl Host {
     fn check_group(&self, address: &str, group: &str) -> Result<(), Refusal> {
         let members = self.devices.join(address).join("iommu_group/devices");
         let mut others: Vec<String> = fs::read_dir(members)
-            .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+            .map(|entries| {
+                entries
+                    .flatten()
+                    .map(|entry| entry.file_name().to_string_lossy().into_owned())
+                    .collect()
+            })
             .unwrap_or_default();
         others.sort();
         for other in others.into_iter().filter(|other| other != address) {
@@ -150,7 +161,9 @@ pub struct Card {
 
 /// `03:00.0` and `0000:03:00.0` as the latter.
 fn full_address(text: &str) -> Option<String> {
-    let hex = |part: &str, digits| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let hex = |part: &str, digits| {
+        part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
     let (rest, function) = text.split_once('.')?;
     let parts: Vec<&str> = rest.split(':').collect();
     let (domain, bus, slot) = match parts.as_slice() {
@@ -225,7 +238,10 @@ mod tests {
         fs::write(fake.host.vfio.join("vfio"), "").unwrap();
         fs::write(fake.host.vfio.join("9"), "").unwrap();
         let card = fake.host.check("03:00.0").unwrap();
-        assert_eq!((card.address.as_str(), card.device_id.as_str()), (CARD, "740f"));
+        assert_eq!(
+            (card.address.as_str(), card.device_id.as_str()),
+            (CARD, "740f")
+        );
     }
 
     #[test]
@@ -242,7 +258,10 @@ mod tests {
         fake.device("0000:04:00.0", Some("amdgpu"), true);
         assert_eq!(
             fake.host.check("0000:04:00.0"),
-            Err(Refusal::OtherDriver { address: "0000:04:00.0".into(), driver: "amdgpu".into() })
+            Err(Refusal::OtherDriver {
+                address: "0000:04:00.0".into(),
+                driver: "amdgpu".into()
+            })
         );
     }
 
@@ -251,11 +270,18 @@ mod tests {
         let fake = Fake::new();
         fake.device(CARD, Some("vfio-pci"), true);
         let refusal = fake.host.check(CARD).unwrap_err();
-        assert!(refusal.to_string().contains("/vfio/vfio cannot be opened: No such file"), "{refusal}");
+        assert!(
+            refusal
+                .to_string()
+                .contains("/vfio/vfio cannot be opened: No such file"),
+            "{refusal}"
+        );
         fake.device("0000:03:00.1", Some("snd_hda_intel"), true);
         let refusal = fake.host.check(CARD).unwrap_err();
         assert!(
-            refusal.to_string().contains("shares IOMMU group 9 with 0000:03:00.1, which is bound to snd_hda_intel"),
+            refusal.to_string().contains(
+                "shares IOMMU group 9 with 0000:03:00.1, which is bound to snd_hda_intel"
+            ),
             "{refusal}"
         );
     }

@@ -109,7 +109,7 @@ impl Machine<'_> {
         // host's load.
         let mut line = format!(
             "console=ttyS0 loglevel=4 log_buf_len=4M printk.devkmsg=on panic=-1 oops=panic \
-             tsc=reliable no_timer_check random.trust_cpu=on \
+             tsc=reliable no_timer_check random.trust_cpu=on kunit.enable=0 \
              root={ROOT_TAG} rootfstype=9p ro \
              rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=1048576 init={}",
             quote(self.init)
@@ -129,7 +129,10 @@ impl Machine<'_> {
                 escape(self.root)
             ),
         );
-        args.two("-device", format!("virtio-9p-pci,fsdev=root,mount_tag={ROOT_TAG}"));
+        args.two(
+            "-device",
+            format!("virtio-9p-pci,fsdev=root,mount_tag={ROOT_TAG}"),
+        );
         for share in self.shares {
             let tag = &share.tag;
             args.two(
@@ -139,7 +142,10 @@ impl Machine<'_> {
                     escape(Path::new(&share.path))
                 ),
             );
-            args.two("-device", format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"));
+            args.two(
+                "-device",
+                format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
+            );
         }
     }
 
@@ -147,7 +153,10 @@ impl Machine<'_> {
         args.two("-device", "virtio-serial-pci");
         for (name, descriptor) in self.ports {
             args.two("-chardev", format!("socket,id={name},fd={descriptor}"));
-            args.two("-device", format!("virtserialport,chardev={name},name={name}"));
+            args.two(
+                "-device",
+                format!("virtserialport,chardev={name},name={name}"),
+            );
         }
     }
 
@@ -155,7 +164,10 @@ impl Machine<'_> {
         // A slot of its own behind a root port, as a real card has.
         args.two(
             "-device",
-            format!("pcie-root-port,id=slot{index},chassis={0},slot={0}", index + 1),
+            format!(
+                "pcie-root-port,id=slot{index},chassis={0},slot={0}",
+                index + 1
+            ),
         );
         match gpu {
             Gpu::Model { socket, control } => {
@@ -169,11 +181,20 @@ impl Machine<'_> {
                 });
                 args.two("-device", device.to_string());
                 let name = format!("{}{index}", protocol::PORT_CONTROL_PREFIX);
-                args.two("-chardev", format!("socket,id={name},path={}", escape(control)));
-                args.two("-device", format!("virtserialport,chardev={name},name={name}"));
+                args.two(
+                    "-chardev",
+                    format!("socket,id={name},path={}", escape(control)),
+                );
+                args.two(
+                    "-device",
+                    format!("virtserialport,chardev={name},name={name}"),
+                );
             }
             Gpu::Card { address } => {
-                args.two("-device", format!("vfio-pci,id=gpu{index},bus=slot{index},host={address}"));
+                args.two(
+                    "-device",
+                    format!("vfio-pci,id=gpu{index},bus=slot{index},host={address}"),
+                );
             }
         }
     }
@@ -217,14 +238,21 @@ mod tests {
     }
 
     fn strings(machine: &Machine<'_>) -> Vec<String> {
-        machine.args().into_iter().map(|arg| arg.into_string().unwrap()).collect()
+        machine
+            .args()
+            .into_iter()
+            .map(|arg| arg.into_string().unwrap())
+            .collect()
     }
 
     #[test]
     fn no_gpu_means_no_slot() {
         let args = strings(&machine(&[], &[]));
         assert!(!args.iter().any(|arg| arg.contains("pcie-root-port")));
-        assert_eq!(value_after(&args, "-chardev", "status"), "socket,id=rkfd.status,fd=7");
+        assert_eq!(
+            value_after(&args, "-chardev", "status"),
+            "socket,id=rkfd.status,fd=7"
+        );
         assert_eq!(value_after(&args, "-serial", ""), "file:/log,,s/console");
         let line = value_after(&args, "-append", "");
         assert!(line.contains(" init=\"/a b/init\""));
@@ -255,7 +283,12 @@ mod tests {
             value_after(&args, "-device", "vfio-pci"),
             "vfio-pci,id=gpu1,bus=slot1,host=0000:03:00.0"
         );
-        assert_eq!(args.iter().filter(|arg| arg.contains("pcie-root-port")).count(), 2);
+        assert_eq!(
+            args.iter()
+                .filter(|arg| arg.contains("pcie-root-port"))
+                .count(),
+            2
+        );
     }
 
     #[test]

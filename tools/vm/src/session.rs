@@ -196,7 +196,9 @@ impl Ports {
 
     fn numbers(&self) -> Vec<(&'static str, i32)> {
         let names = self.ours.iter().map(|(name, _)| *name);
-        names.zip(self.theirs.iter().map(AsRawFd::as_raw_fd)).collect()
+        names
+            .zip(self.theirs.iter().map(AsRawFd::as_raw_fd))
+            .collect()
     }
 
     fn get(&self, wanted: &str) -> anyhow::Result<UnixStream> {
@@ -418,12 +420,19 @@ impl Session {
                 }
                 Err(Lost::TooLong { .. }) => {
                     return Outcome::VmLost(
-                        "the command was killed but does not go away: a task hangs in the kernel".into(),
+                        "the command was killed but does not go away: a task hangs in the kernel"
+                            .into(),
                     )
                 }
                 Err(lost) => return Outcome::VmLost(lost.to_string()),
             }
         }
+    }
+
+    /// The control sockets of the models, in order.
+    pub fn controls(&self) -> Vec<PathBuf> {
+        let paths = self.models.iter().map(|model| model.control().to_owned());
+        paths.collect()
     }
 
     /// The complaints since the last call.
@@ -456,7 +465,11 @@ impl Session {
     pub fn abandon(mut self) -> Verdict {
         self.drain();
         let words = self.last_words();
-        let problems = if words.is_empty() { Vec::new() } else { vec![words] };
+        let problems = if words.is_empty() {
+            Vec::new()
+        } else {
+            vec![words]
+        };
         self.close(problems)
     }
 
@@ -521,13 +534,15 @@ impl Session {
             None => self.events.recv().map_err(|_| Lost::Gone)?,
             Some(end) => {
                 let left = end.saturating_duration_since(Instant::now());
-                self.events.recv_timeout(left).map_err(|error| match error {
-                    RecvTimeoutError::Timeout => Lost::TooLong {
-                        what: deadline.what,
-                        limit: deadline.limit,
-                    },
-                    RecvTimeoutError::Disconnected => Lost::Gone,
-                })?
+                self.events
+                    .recv_timeout(left)
+                    .map_err(|error| match error {
+                        RecvTimeoutError::Timeout => Lost::TooLong {
+                            what: deadline.what,
+                            limit: deadline.limit,
+                        },
+                        RecvTimeoutError::Disconnected => Lost::Gone,
+                    })?
             }
         };
         match &event {

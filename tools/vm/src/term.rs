@@ -10,11 +10,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsRawFd;
 
 mod ioctls {
-    nix::ioctl_read_bad!(
-        get_window_size,
-        nix::libc::TIOCGWINSZ,
-        nix::pty::Winsize
-    );
+    nix::ioctl_read_bad!(get_window_size, nix::libc::TIOCGWINSZ, nix::pty::Winsize);
 }
 
 /// Escape sequences, empty where standard error is no terminal or the user wants no colours.

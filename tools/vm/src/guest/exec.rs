@@ -88,11 +88,7 @@ impl Runner {
     ///
     /// # Errors
     /// Where the guest itself is out of order; a command that cannot start is a reply.
-    pub(super) fn run(
-        &mut self,
-        exec: &Exec,
-        events: &Receiver<Event>,
-    ) -> anyhow::Result<Reply> {
+    pub(super) fn run(&mut self, exec: &Exec, events: &Receiver<Event>) -> anyhow::Result<Reply> {
         let started = match self.start(exec) {
             Ok(started) => started,
             Err(error) => return Ok(not_started(exec, &error)),
@@ -222,20 +218,18 @@ impl Runner {
             .map_err(io::Error::other)?
             .into_file();
         let sink = Arc::clone(&self.sink);
-        thread::spawn(move || loop {
-            let frame = match read_stdin_frame(&mut port) {
-                Ok(frame) => frame,
-                Err(_) => break,
-            };
-            let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
-            let broken = match (&mut *sink, frame) {
-                // A command that does not read its input just gets no more of it.
-                (Some(to), Some(data)) => to.write_all(&data).is_err(),
-                (_, None) => true,
-                (None, Some(_)) => false,
-            };
-            if broken {
-                *sink = None;
+        thread::spawn(move || {
+            while let Ok(frame) = read_stdin_frame(&mut port) {
+                let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+                let broken = match (&mut *sink, frame) {
+                    // A command that does not read its input just gets no more of it.
+                    (Some(to), Some(data)) => to.write_all(&data).is_err(),
+                    (_, None) => true,
+                    (None, Some(_)) => false,
+                };
+                if broken {
+                    *sink = None;
+                }
             }
         });
         self.stdin_runs = true;
@@ -309,8 +303,7 @@ pub(super) fn kill_all() {
     loop {
         match waitpid(None, Some(WaitPidFlag::__WALL)) {
             Err(Errno::EINTR) | Ok(_) => {}
-Err(_) => return,
+            Err(_) => return,
         }
     }
 }
-

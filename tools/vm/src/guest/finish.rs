@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn each_leaked_object_is_one_problem() {
-        let report = "unreferenced object 0xffff (size 64):\n  comm \"x\", pid 1\n  backtrace:\n    a+0x1\n\
+        let report =
+            "unreferenced object 0xffff (size 64):\n  comm \"x\", pid 1\n  backtrace:\n    a+0x1\n\
                       unreferenced object 0xfffe (size 8):\n  comm \"y\", pid 2\n";
         let leaks = split_leaks(report);
         assert_eq!(leaks.len(), 2);

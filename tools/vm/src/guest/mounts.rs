@@ -41,14 +41,8 @@ pub(super) fn root() -> anyhow::Result<()> {
         "lowerdir=/,upperdir=/tmp/upper,workdir=/tmp/work",
     )?;
     nix::unistd::chdir("/tmp/root").context("entering the new root")?;
-    mount(
-        Some("."),
-        "/",
-        None::<&str>,
-        MsFlags::MS_MOVE,
-        None::<&str>,
-    )
-    .context("moving the new root")?;
+    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>)
+        .context("moving the new root")?;
     nix::unistd::chroot(".").context("chroot to the new root")?;
     nix::unistd::chdir("/").context("entering /")?;
 
@@ -68,7 +62,13 @@ pub(super) fn root() -> anyhow::Result<()> {
     for dir in ["/dev/pts", "/dev/shm"] {
         let _ = fs::create_dir(dir);
     }
-    attach("devpts", "/dev/pts", "devpts", MsFlags::MS_NOSUID, "mode=620,ptmxmode=666")?;
+    attach(
+        "devpts",
+        "/dev/pts",
+        "devpts",
+        MsFlags::MS_NOSUID,
+        "mode=620,ptmxmode=666",
+    )?;
     attach("shm", "/dev/shm", "tmpfs", none, "mode=1777")?;
     attach("tmp", "/tmp", "tmpfs", none, "mode=1777")?;
     attach("run", "/run", "tmpfs", none, "mode=755")?;

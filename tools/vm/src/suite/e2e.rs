@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! End-to-end tests: programs that run in the VM and print TAP.
+//!
+//! Tests that ask for the same VM share a boot. Between two of them the kernel log and the models are
+//! asked for complaints, so that each complaint fails the test that caused it. A test that loses the VM
+//! costs the others only a boot.
+
+use super::header::Header;
+use super::report::case;
+use super::report::Suite;
+use super::Runner;
+use crate::cli;
+use crate::ktap;
+use crate::ktap::Status;
+use crate::ktap::Test;
+use crate::protocol::Ending;
+use crate::protocol::Exec;
+use crate::session::Outcome;
+use crate::session::Session;
+use crate::session::Stream;
+use anyhow::Context;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+use std::time::Instant;
+
+/// A debug kernel under TCG is this much slower.
+const DEBUG_FACTOR: u32 = 6;
+/// How long a model may take to answer on its control socket.
+const CONTROL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// A test on one ASIC.
+#[derive(Clone, Debug)]
+struct Job {
+    name: String,
+    path: PathBuf,
+    header: Header,
+    asic: Option<String>,
+}
+
+impl Job {
+    /// Jobs with equal keys can share a VM.
+    fn key(&self) -> String {
+        let own = if self.header.own_vm {
+            self.name.as_str()
+        } else {
+            ""
+        };
+        let asic = self.asic.as_deref().unwrap_or("");
+        format!("{own}|{asic}|{}", self.header.vm.join(" "))
+    }
+}
+
+/// What a test printed.
+#[derive(Default)]
+struct Output {
+    out: Vec<u8>,
+    err: Vec<u8>,
+}
+
+impl Runner {
+    /// Runs all tests of `tests/e2e`.
+    ///
+    /// # Errors
+    /// Where the folder cannot be read.
+    pub(super) fn e2e(&mut self) -> anyhow::Result<()> {
+        let dir = self.places.top.join("tests/e2e");
+        let mut groups: BTreeMap<String, Vec<Job>> = BTreeMap::new();
+        for (name, found) in discover(&dir)? {
+            match found {
+                Ok(jobs) => {
+                    for job in jobs.into_iter().filter(|job| self.wants(&job.name)) {
+                        groups.entry(job.key()).or_default().push(job);
+                    }
+                }
+                Err(error) if self.wants(&name) => {
+                    let why = Some(format!("{error:#}"));
+                    self.report
+                        .add(&Suite::check(&name, Duration::ZERO, None, why));
+                }
+                Err(_) => {}
+            }
+        }
+        for (_, jobs) in groups {
+            self.group(jobs)?;
+        }
+        Ok(())
+    }
+
+    /// Runs tests that share a VM, in as many boots as it takes.
+    fn group(&mut self, jobs: Vec<Job>) -> anyhow::Result<()> {
+        let mut left = Vec::new();
+        for job in jobs {
+            match &job.header.not_on_debug {
+                Some(reason) if self.debug => self.skip(&job, reason),
+                _ => left.push(job),
+            }
+        }
+        let mut left = left.into_iter().peekable();
+        // Each boot finishes at least one job, so this ends.
+        while let Some(first) = left.peek() {
+            let first = first.clone();
+            self.progress(&first.name);
+            let machine = first.header.machine(first.asic.as_deref(), self.debug)?;
+            let config = machine.config(&self.places, true)?;
+            let log_dir = config.log_dir.clone();
+            let start = Instant::now();
+            let mut session = match Session::boot(&config) {
+                Ok(session) => session,
+                Err(error) => {
+                    let why = format!("no VM: {error:#}");
+                    for job in left {
+                        let failure = Some(why.clone());
+                        self.report.add(&Suite::check(
+                            &job.name,
+                            start.elapsed(),
+                            Some(log_dir.clone()),
+                            failure,
+                        ));
+                    }
+                    return Ok(());
+                }
+            };
+            let mut names = Vec::new();
+            let mut lost = None;
+            let gpus = config.asics.len();
+            while lost.is_none() {
+                let Some(job) = left.next() else { break };
+                let (suite, gone) = self.job(&mut session, &job, gpus);
+                names.push(job.name.clone());
+                lost = gone.map(|why| (suite, why));
+            }
+            self.end(session, lost, &names, &log_dir);
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, job: &Job, reason: &str) {
+        let mut test = case(&job.name, None);
+        test.status = Status::Skipped(format!("on the debug kernel: {reason}"));
+        self.report.add(&Suite {
+            name: job.name.clone(),
+            tests: vec![test],
+            time: Duration::ZERO,
+            log: None,
+        });
+    }
+
+    /// Runs one test. Its suite is reported, unless the VM was lost: then the caller adds how it ended.
+    fn job(&mut self, session: &mut Session, job: &Job, gpus: usize) -> (Suite, Option<String>) {
+        self.progress(&job.name);
+        let start = Instant::now();
+        session.set_policy(job.header.policy.clone());
+        let mut env = cli::environment(&self.places, gpus);
+        let asic = job.asic.clone().unwrap_or_else(|| "gfx90a".into());
+        env.push(("RKFD_ASIC".into(), asic));
+        if self.debug {
+            env.push(("RKFD_DEBUG_KERNEL".into(), "1".into()));
+        }
+        let exec = Exec {
+            argv: vec![job.path.display().to_string()],
+            cwd: self.places.top.display().to_string(),
+            env,
+            stdin: false,
+            tty: None,
+            label: job.name.clone(),
+        };
+        let mut limit = job.header.timeout;
+        if self.debug {
+            limit *= DEBUG_FACTOR;
+        }
+        let mut output = Output::default();
+        let outcome = session.exec(exec, Some(limit), &mut |stream, data| match stream {
+            Stream::Out => output.out.extend_from_slice(data),
+            Stream::Err => output.err.extend_from_slice(data),
+        });
+        let lost = match &outcome {
+            Outcome::VmLost(how) => Some(how.clone()),
+            _ => None,
+        };
+        let log = self.write_log(job, &output, session);
+        let mut tests = judge(&outcome, &output, limit);
+        let mut complaints: Vec<String> = session
+            .take_complaints()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        if lost.is_none() {
+            for (index, control) in session.controls().iter().enumerate() {
+                complaints.extend(model_errors(control, index));
+            }
+        }
+        if !complaints.is_empty() {
+            tests.push(case(
+                "no complaint of kernel or model",
+                Some(complaints.join("\n")),
+            ));
+        }
+        let suite = Suite {
+            name: job.name.clone(),
+            tests,
+            time: start.elapsed(),
+            log,
+        };
+        if lost.is_none() {
+            self.report.add(&suite);
+        }
+        (suite, lost)
+    }
+
+    /// Ends a VM and reports what its end shows.
+    fn end(
+        &mut self,
+        session: Session,
+        lost: Option<(Suite, String)>,
+        names: &[String],
+        log_dir: &Path,
+    ) {
+        let start = Instant::now();
+        let Some((mut suite, why)) = lost else {
+            let verdict = session.finish(false);
+            let complaints = verdict.complaints.iter().map(ToString::to_string);
+            let all: Vec<String> = complaints.chain(verdict.problems).collect();
+            let failure = (!all.is_empty())
+                .then(|| format!("after {}:\n{}", names.join(", "), all.join("\n")));
+            let first = names.first().map_or("", String::as_str);
+            let name = format!("e2e/unload after {}", first.trim_start_matches("e2e/"));
+            self.report.add(&Suite::check(
+                &name,
+                start.elapsed(),
+                Some(log_dir.to_owned()),
+                failure,
+            ));
+            return;
+        };
+        let verdict = session.abandon();
+        let complaints = verdict.complaints.iter().map(ToString::to_string);
+        let all: Vec<String> = std::iter::once(why)
+            .chain(complaints)
+            .chain(verdict.problems)
+            .collect();
+        suite
+            .tests
+            .push(case("the VM survives", Some(all.join("\n"))));
+        self.report.add(&suite);
+    }
+
+    fn write_log(&self, job: &Job, output: &Output, session: &mut Session) -> Option<PathBuf> {
+        let path = self
+            .logs
+            .join(format!("{}.log", job.name.replace(['/', ' '], "-")));
+        let mut text = output.out.clone();
+        text.extend_from_slice(b"\n---- standard error\n");
+        text.extend_from_slice(&output.err);
+        text.extend_from_slice(b"\n---- kernel\n");
+        for record in session.take_kernel_log() {
+            text.extend_from_slice(format!("{record}\n").as_bytes());
+        }
+        fs::write(&path, text).ok().map(|()| path)
+    }
+}
+
+/// The results of a test by what it printed and how it ended.
+fn judge(outcome: &Outcome, output: &Output, limit: Duration) -> Vec<Test> {
+    let text = String::from_utf8_lossy(&output.out);
+    let document = ktap::parse(text.lines());
+    let failures = document.counts().failed;
+    let mut tests = document.tests;
+    let how = match outcome {
+        Outcome::Ended(Ending::Code(0)) => None,
+        // A TAP program that has said what failed may say it by its status, too.
+        Outcome::Ended(Ending::Code(_)) if failures > 0 => None,
+        Outcome::Ended(Ending::Code(code)) => Some(format!("exit status {code}")),
+        Outcome::Ended(Ending::Signal(signal)) => Some(format!("killed by signal {signal}")),
+        Outcome::NotStarted { error, .. } => Some(error.clone()),
+        Outcome::TimedOut => Some(format!("killed after {} s", limit.as_secs())),
+        Outcome::Interrupted(_) | Outcome::VmLost(_) => Some("the VM was lost".into()),
+    };
+    let how = match how {
+        None if !document.found || tests.is_empty() => Some("it printed no TAP".into()),
+        how => how,
+    };
+    if let Some(how) = how {
+        let last: Vec<u8> = output.out.iter().chain(&output.err).copied().collect();
+        let last = String::from_utf8_lossy(&last);
+        tests.push(case("runs to its end", Some(format!("{how}\n{last}"))));
+    } else if failures > 0 {
+        // What it wrote to standard error explains the failures.
+        let errors = String::from_utf8_lossy(&output.err);
+        if let Some(failed) = tests
+            .iter_mut()
+            .rev()
+            .find(|test| test.status == Status::Failed)
+        {
+            failed.diagnostics.extend(errors.lines().map(str::to_owned));
+        }
+    }
+    tests
+}
+
+/// Asks a model for its protocol errors and clears them.
+fn model_errors(control: &Path, index: usize) -> Vec<String> {
+    let who = format!("model of GPU {index}");
+    match ask(control, "{\"cmd\":\"errors\"}") {
+        Ok(reply) => {
+            let errors = reply.get("errors").and_then(|errors| errors.as_array());
+            let texts: Vec<String> = errors
+                .into_iter()
+                .flatten()
+                .map(|error| format!("{who}: {}", error_text(error)))
+                .collect();
+            if !texts.is_empty() {
+                let _ = ask(control, "{\"cmd\":\"clear-errors\"}");
+            }
+            texts
+        }
+        // A model that a test has killed is judged at the end of the VM.
+        Err(_) => Vec::new(),
+    }
+}
+
+fn error_text(error: &serde_json::Value) -> String {
+    let text = error
+        .as_str()
+        .or_else(|| error.get("text").and_then(|text| text.as_str()));
+    text.map_or_else(|| error.to_string(), str::to_owned)
+}
+
+fn ask(control: &Path, request: &str) -> anyhow::Result<serde_json::Value> {
+    let mut stream = UnixStream::connect(control).context("connecting to the model")?;
+    stream.set_read_timeout(Some(CONTROL_DEADLINE))?;
+    stream.write_all(request.as_bytes())?;
+    stream.write_all(b"\n")?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// The executable files of the folder by name, with their jobs or what is wrong with their header.
+fn discover(dir: &Path) -> anyhow::Result<Vec<(String, anyhow::Result<Vec<Job>>)>> {
+    let mut found = Vec::new();
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Ok(found);
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let meta = fs::metadata(&path).with_context(|| format!("looking at {}", path.display()))?;
+        if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
+            continue;
+        }
+        let name = format!("e2e/{}", entry.file_name().to_string_lossy());
+        let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let jobs = Header::parse(&String::from_utf8_lossy(&text))
+            .map(|header| jobs(&name, &path, &header));
+        found.push((name, jobs));
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
+fn jobs(name: &str, path: &Path, header: &Header) -> Vec<Job> {
+    let job = |name: String, asic: Option<&String>| Job {
+        name,
+        path: path.to_owned(),
+        header: header.clone(),
+        asic: asic.cloned(),
+    };
+    if header.asics.is_empty() {
+        return vec![job(name.to_owned(), None)];
+    }
+    let each = header.asics.iter();
+    each.map(|asic| job(format!("{name} ({asic})"), Some(asic)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(out: &str, err: &str) -> Output {
+        Output {
+            out: out.into(),
+            err: err.into(),
+        }
+    }
+
+    fn judged(outcome: &Outcome, out: &str) -> (usize, usize) {
+        let tests = judge(outcome, &output(out, "stderr text"), Duration::from_secs(5));
+        let document = ktap::Document { tests, found: true };
+        let counts = document.counts();
+        (counts.passed, counts.failed)
+    }
+
+    const GOOD: Outcome = Outcome::Ended(Ending::Code(0));
+
+    #[test]
+    fn tap_and_status_must_both_be_good() {
+        assert_eq!(judged(&GOOD, "1..2\nok 1 a\nok 2 b\n"), (2, 0));
+        assert_eq!(
+            judged(&Outcome::Ended(Ending::Code(1)), "1..1\nok 1 a\n"),
+            (1, 1)
+        );
+        assert_eq!(
+            judged(&Outcome::Ended(Ending::Code(1)), "1..1\nnot ok 1 a\n"),
+            (0, 1)
+        );
+        assert_eq!(judged(&GOOD, "1..1\nnot ok 1 a\n"), (0, 1));
+    }
+
+    #[test]
+    fn silence_and_early_death_fail() {
+        assert_eq!(judged(&GOOD, ""), (0, 1));
+        assert_eq!(judged(&GOOD, "hello\n"), (0, 1));
+        assert_eq!(
+            judged(&Outcome::Ended(Ending::Signal(11)), "1..3\nok 1 a\n"),
+            (1, 3)
+        );
+        assert_eq!(judged(&Outcome::TimedOut, "1..2\nok 1 a\n"), (1, 2));
+    }
+
+    #[test]
+    fn standard_error_is_shown_with_the_failure() {
+        let tests = judge(
+            &GOOD,
+            &output("1..1\nnot ok 1 a\n", "because"),
+            Duration::ZERO,
+        );
+        assert!(tests[0].diagnostics.iter().any(|line| line == "because"));
+    }
+
+    #[test]
+    fn executables_are_found_and_split_by_asic() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str, mode: u32| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        write("b", "#!/bin/sh\n# asic: gfx90a gfx906\n", 0o755);
+        write("a", "#!/bin/sh\n", 0o755);
+        write("lib.sh", "#!/bin/sh\n", 0o644);
+        write("bad", "# timeout: x\n", 0o755);
+        let found = discover(dir.path()).unwrap();
+        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["e2e/a", "e2e/b", "e2e/bad"]);
+        let jobs = found[1].1.as_ref().unwrap();
+        assert_eq!(jobs[1].name, "e2e/b (gfx906)");
+        assert_ne!(jobs[0].key(), jobs[1].key());
+        assert!(found[2].1.is_err());
+        assert!(discover(Path::new("/no/such/folder")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_models_errors_are_read_and_cleared() {
+        use std::os::unix::net::UnixListener;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            for reply in [
+                "{\"ok\":true,\"errors\":[{\"text\":\"HIQ: bad\"},\"plain\"]}",
+                "{\"ok\":true}",
+            ] {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut line = String::new();
+                BufReader::new(stream.try_clone().unwrap())
+                    .read_line(&mut line)
+                    .unwrap();
+                seen.push(line);
+                writeln!(stream, "{reply}").unwrap();
+            }
+            seen
+        });
+        assert_eq!(
+            model_errors(&path, 0),
+            ["model of GPU 0: HIQ: bad", "model of GPU 0: plain"]
+        );
+        let seen = server.join().unwrap();
+        assert!(seen[0].contains("\"errors\"") && seen[1].contains("clear-errors"));
+    }
+}

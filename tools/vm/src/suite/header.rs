@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What an end-to-end test says about itself: `# key: value` comments at the top of the file.
+//!
+//! | key | meaning |
+//! | --- | --- |
+//! | `vm: OPTIONS` | options of `scripts/vm` for the VM that it runs in |
+//! | `asic: NAME…` | run it once on each of these |
+//! | `timeout: S` | its time in seconds |
+//! | `own-vm: REASON` | it gets a VM for itself |
+//! | `expect-kmsg: REGEX` | kernel messages that match do not fail it |
+//! | `allow-warnings: REASON` | kernel messages of level warning or error do not fail it |
+//! | `not-on-debug: REASON` | skip it on the debug kernel |
+
+use crate::cli::MachineOptions;
+use crate::complaints::Policy;
+use anyhow::Context;
+use clap::Args;
+use clap::FromArgMatches;
+use regex::Regex;
+use std::time::Duration;
+
+/// A test's time where it does not say, in seconds.
+const TIMEOUT: u64 = 120;
+
+/// The header of one test.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// Options of the VM as words.
+    pub vm: Vec<String>,
+    /// ASICs to run on; empty means what `vm` says.
+    pub asics: Vec<String>,
+    /// Its time.
+    pub timeout: Duration,
+    /// It gets a VM for itself.
+    pub own_vm: bool,
+    /// Which kernel messages count.
+    pub policy: Policy,
+    /// Why it does not run on the debug kernel.
+    pub not_on_debug: Option<String>,
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self {
+            vm: Vec::new(),
+            asics: Vec::new(),
+            timeout: Duration::from_secs(TIMEOUT),
+            own_vm: false,
+            policy: Policy::default(),
+            not_on_debug: None,
+        }
+    }
+}
+
+impl Header {
+    /// Reads the comment lines at the top of `text`; other comments are just that.
+    ///
+    /// # Errors
+    /// A value that does not fit its key.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let mut header = Self::default();
+        let comments = text.lines().map_while(|line| line.strip_prefix('#'));
+        for line in comments {
+            let Some((key, value)) = line.trim().split_once(':') else {
+                continue;
+            };
+            let value = value.trim();
+            match key {
+                "vm" => {
+                    let words = shlex::split(value).with_context(|| format!("vm: {value}"))?;
+                    header.vm.extend(words);
+                }
+                "asic" => header.asics = value.split_whitespace().map(str::to_owned).collect(),
+                "timeout" => {
+                    let seconds = value.parse().with_context(|| format!("timeout: {value}"))?;
+                    header.timeout = Duration::from_secs(seconds);
+                }
+                "own-vm" => header.own_vm = true,
+                "expect-kmsg" => {
+                    let regex =
+                        Regex::new(value).with_context(|| format!("expect-kmsg: {value}"))?;
+                    header.policy.expected.push(regex);
+                }
+                "allow-warnings" => header.policy.allow_warnings = true,
+                "not-on-debug" => header.not_on_debug = Some(value.to_owned()),
+                _ => {}
+            }
+        }
+        header.machine(None, false)?;
+        Ok(header)
+    }
+
+    /// The options of the VM on that ASIC.
+    ///
+    /// # Errors
+    /// Options that `scripts/vm` does not have.
+    pub fn machine(&self, asic: Option<&str>, debug: bool) -> anyhow::Result<MachineOptions> {
+        let command = MachineOptions::augment_args(clap::Command::new("vm").no_binary_name(true));
+        let mut words = self.vm.clone();
+        if let Some(asic) = asic {
+            words.extend(["--asic".to_owned(), asic.to_owned()]);
+        }
+        let matches = command
+            .try_get_matches_from(&words)
+            .with_context(|| format!("vm: {}", words.join(" ")))?;
+        let mut options = MachineOptions::from_arg_matches(&matches)?;
+        options.debug_kernel |= debug;
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0 OR MIT\n#\n# Two GPUs: both answer.\n\
+                        # vm: --gpus 2 --module-args 'a=1 b=2'\n# asic: gfx90a gfx906\n# timeout: 30\n\
+                        # expect-kmsg: queue \\d+ was reset\n# own-vm: kills the model\necho # timeout: 1\n";
+
+    #[test]
+    fn keys_are_read_and_prose_is_not() {
+        let header = Header::parse(TEXT).unwrap();
+        assert_eq!(header.asics, ["gfx90a", "gfx906"]);
+        assert_eq!(header.timeout, Duration::from_secs(30));
+        assert!(header.own_vm && !header.policy.allow_warnings);
+        assert!(header.policy.expected[0].is_match("queue 12 was reset"));
+        let machine = header.machine(Some("gfx906"), true).unwrap();
+        assert_eq!((machine.gpus, machine.module_args.as_str()), (2, "a=1 b=2"));
+        assert_eq!(machine.asic, ["gfx906"]);
+        assert!(machine.debug_kernel);
+    }
+
+    #[test]
+    fn wrong_values_are_refused() {
+        for text in [
+            "# vm: --gpus 9",
+            "# vm: --no-such",
+            "# vm: 'open",
+            "# timeout: soon",
+            "# expect-kmsg: (",
+        ] {
+            assert!(Header::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_empty_header_is_one_gpu() {
+        let header = Header::parse("#!/bin/sh\ntrue\n").unwrap();
+        assert_eq!(header.machine(None, false).unwrap().gpus, 1);
+        assert_eq!(header.timeout, Duration::from_secs(TIMEOUT));
+    }
+}

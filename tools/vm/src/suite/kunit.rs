@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The module's KUnit suites, which run when it is loaded, once per ASIC and once without a GPU.
+
+use super::report::case;
+use super::report::Suite;
+use super::Runner;
+use crate::kmsg::Record;
+use crate::ktap;
+use crate::ktap::Test;
+use crate::protocol::MARK;
+use crate::protocol::MARK_MODULE;
+use crate::session::Session;
+use crate::suite::header::Header;
+use std::time::Duration;
+use std::time::Instant;
+
+/// The VMs in which the suites run.
+const VMS: [(&str, &[&str]); 3] = [
+    ("gfx90a", &[]),
+    ("gfx906", &["--asic", "gfx906"]),
+    ("no GPU", &["--gpus", "0"]),
+];
+
+impl Runner {
+    /// Boots once per VM and reads the suites from the kernel log.
+    ///
+    /// # Errors
+    /// Where the options do not fit this machine.
+    pub(super) fn kunit(&mut self) -> anyhow::Result<()> {
+        for (vm, options) in VMS {
+            let name = format!("kunit/{vm}");
+            if !self.wants(&name) {
+                continue;
+            }
+            self.progress(&name);
+            let header = Header {
+                vm: options.iter().map(|word| (*word).to_owned()).collect(),
+                ..Header::default()
+            };
+            let mut machine = header.machine(None, self.debug)?;
+            machine.kernel_args = "kunit.enable=1".into();
+            let start = Instant::now();
+            let config = machine.config(&self.places, true)?;
+            let log_dir = config.log_dir.clone();
+            let mut session = match Session::boot(&config) {
+                Ok(session) => session,
+                Err(error) => {
+                    let why = Some(format!("{error:#}"));
+                    self.report
+                        .add(&Suite::check(&name, start.elapsed(), Some(log_dir), why));
+                    continue;
+                }
+            };
+            let mut records = session.take_kernel_log();
+            let verdict = session.finish(false);
+            records.extend(verdict.kernel_log.iter().cloned());
+            let mut suites = suites(&name, &records);
+            // A failed expectation is an error message as well, but counts as its case already.
+            let complaints: Vec<String> = verdict
+                .complaints
+                .iter()
+                .filter(|record| !is_ktap(&record.text))
+                .map(ToString::to_string)
+                .chain(verdict.problems)
+                .collect();
+            let failure = (!complaints.is_empty()).then(|| complaints.join("\n"));
+            suites.push(Suite::check(
+                &format!("{name}: log and unload"),
+                start.elapsed().saturating_sub(total(&suites)),
+                None,
+                failure,
+            ));
+            for mut suite in suites {
+                suite.log = Some(log_dir.join("kernel.log"));
+                self.report.add(&suite);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn total(suites: &[Suite]) -> Duration {
+    suites.iter().map(|suite| suite.time).sum()
+}
+
+/// KUnit indents all that it says within a suite, or starts it with a `#`.
+fn is_ktap(text: &str) -> bool {
+    text.starts_with("    ") || text.starts_with("# ") || text.starts_with("not ok ")
+}
+
+/// The suites in the part of the log that begins with the loading of the module.
+fn suites(name: &str, records: &[Record]) -> Vec<Suite> {
+    let mark = format!("{MARK}{MARK_MODULE}");
+    let loading = records.iter().skip_while(|record| record.text != mark);
+    let kernel: Vec<&Record> = loading.filter(|record| record.from_kernel).collect();
+    let document = ktap::parse(kernel.iter().flat_map(|record| record.text.lines()));
+    if document.tests.is_empty() {
+        let why = "the module printed no KTAP: does the kernel have CONFIG_KUNIT, and the module its suites?";
+        let failed = case("KUnit", Some(why.into()));
+        return vec![Suite {
+            name: name.to_owned(),
+            tests: vec![failed],
+            time: Duration::ZERO,
+            log: None,
+        }];
+    }
+    let mut suites = Vec::new();
+    for test in document.tests {
+        suites.push(Suite {
+            name: format!("{name}: {}", test.name),
+            time: time_of(&kernel, &test),
+            tests: leaves_of(test),
+            log: None,
+        });
+    }
+    suites
+}
+
+/// The cases of a suite; the suite itself where it has none.
+fn leaves_of(test: Test) -> Vec<Test> {
+    let own_failure = test.status == ktap::Status::Failed;
+    let any_failed = test
+        .children
+        .iter()
+        .any(|child| child.status == ktap::Status::Failed);
+    if test.children.is_empty() || (own_failure && !any_failed) {
+        vec![test]
+    } else {
+        test.children
+    }
+}
+
+/// From the suite's heading to its result, by the time stamps of the log.
+fn time_of(records: &[&Record], test: &Test) -> Duration {
+    let heading = format!("# Subtest: {}", test.name);
+    let result = format!(" {}", test.name);
+    let start = records
+        .iter()
+        .position(|record| record.text.trim_start() == heading);
+    let Some((start, first)) = start.and_then(|start| Some((start, records.get(start)?))) else {
+        return Duration::ZERO;
+    };
+    let end = records
+        .iter()
+        .skip(start)
+        .find(|record| record.text.contains("ok ") && record.text.ends_with(&result));
+    let micros = end.map_or(0, |end| end.micros.saturating_sub(first.micros));
+    Duration::from_micros(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(lines: &[&str]) -> Vec<Record> {
+        let record = |(at, text): (usize, &&str)| {
+            let priority = if text.starts_with(MARK) { 14 } else { 6 };
+            Record::parse(&format!("{priority},{at},{},-;{text}", at * 1000)).unwrap()
+        };
+        lines.iter().enumerate().map(record).collect()
+    }
+
+    #[test]
+    fn only_suites_of_the_module_count() {
+        let records = log(&[
+            "1..1",
+            "ok 1 rust_kernel_fmt",
+            "rkfd-init: module",
+            "KTAP version 1",
+            "1..1",
+            "    KTAP version 1",
+            "    # Subtest: rkfd_pm4",
+            "    1..2",
+            "    ok 1 nop",
+            "    ok 2 map",
+            "ok 1 rkfd_pm4",
+        ]);
+        let suites = suites("kunit/gfx90a", &records);
+        assert_eq!(suites.len(), 1);
+        assert_eq!(suites[0].name, "kunit/gfx90a: rkfd_pm4");
+        assert_eq!(suites[0].counts().passed, 2);
+        assert_eq!(suites[0].time, Duration::from_millis(4));
+    }
+
+    #[test]
+    fn a_module_without_suites_fails() {
+        let suites = suites(
+            "kunit/x",
+            &log(&["ok 1 early", "rkfd-init: module", "rkfd loaded"]),
+        );
+        assert_eq!((suites.len(), suites[0].counts().failed), (1, 1));
+    }
+}
