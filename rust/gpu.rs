@@ -15,6 +15,7 @@
 //! hardware locks ([`access`]) are innermost.
 
 use kernel::{
+    debugfs::Dir,
     device::{
         Bound,
         Core,
@@ -163,6 +164,9 @@ pub(crate) struct Gpu {
     #[pin]
     kiq: kiq::Kiq,
     render_minor: Atomic<i32>,
+    /// See [`Gpu::debugfs`].
+    #[pin]
+    debugfs: Mutex<Option<Dir>>,
     /// The interrupt, until shutdown.
     #[pin]
     irq: Mutex<Option<Msi<ih::Ih>>>,
@@ -220,6 +224,8 @@ impl Gpu {
         let doorbells = DoorbellManager::new(&asic.doorbell, hw.doorbell_len())?;
         let kiq = kiq::Kiq::new(&hw, &gart, &asic.doorbell)?;
 
+        let name: &Device = pdev.as_ref();
+        let debugfs = registry.debugfs().map(|dir| dir.subdir(name.name()));
         let gpu = Arc::pin_init(
             try_pin_init!(Self {
                 asic,
@@ -236,6 +242,7 @@ impl Gpu {
                 pasids: PasidPool::new()?,
                 ih,
                 render_minor: Atomic::new(NO_MINOR),
+                debugfs <- new_mutex!(debugfs, "rkfd_debugfs"),
                 irq <- new_mutex!(None, "rkfd_irq"),
                 dummy,
                 scratch,
@@ -380,6 +387,11 @@ impl Gpu {
         !self.access.is_open()
     }
 
+    /// The GPU's directory in debugfs, named by its PCI address, until shutdown.
+    pub(crate) fn debugfs(&self) -> Option<Dir> {
+        self.debugfs.lock().clone()
+    }
+
     /// Video memory.
     pub(crate) fn vram(&self) -> &Arc<VramManager> {
         &self.vram
@@ -483,6 +495,8 @@ impl Gpu {
     /// The layers above must have stopped before. Waits for those inside the gate. Later calls do
     /// nothing.
     pub(crate) fn shutdown(&self) {
+        let debugfs = self.debugfs.lock().take();
+        drop(debugfs);
         self.set_sink(None);
         if let Some(hw) = self.access.enter() {
             self.halt(&hw);

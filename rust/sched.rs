@@ -48,7 +48,9 @@
 //! Sleepers wait on atomics, without a lock. Keep-alives are dropped without any of these locks.
 
 mod machine;
+mod debugfs;
 mod device;
+mod dump;
 mod engine;
 mod fence;
 mod hiq;
@@ -98,11 +100,17 @@ pub(crate) use self::{
 };
 
 use kernel::{
+    fmt,
+    new_mutex,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
 
 use self::{
+    debugfs::Files,
     device::GpuPlatform,
     machine::Machine,
     record::{
@@ -123,7 +131,11 @@ const WORKERS: u16 = 2;
 ///
 /// Shut down on drop, which must therefore not happen in one of its own work items; those hold the
 /// inner state only.
+#[pin_data(PinnedDrop)]
 pub(crate) struct Scheduler {
+    /// Taken at shutdown.
+    #[pin]
+    files: Mutex<Option<Pin<KBox<Files>>>>,
     machine: Arc<Machine>,
 }
 
@@ -152,11 +164,23 @@ impl Scheduler {
     pub(crate) fn with_config(gpu: &Arc<Gpu>, config: Config) -> Result<Arc<Self>> {
         let queue = OwnedQueue::new(c"rkfd-sched", WORKERS)?;
         let machine = Machine::new(GpuPlatform::new(gpu)?, config, Some(queue))?;
-        Ok(Arc::new(Self { machine }, GFP_KERNEL)?)
+        // A scheduler without its files is better than none.
+        let dir = gpu.debugfs();
+        let files = dir.and_then(|dir| Files::new(&dir, &machine).ok());
+        Arc::pin_init(
+            pin_init!(Self {
+                files <- new_mutex!(files, "rkfd_sched_files"),
+                machine,
+            }),
+            GFP_KERNEL,
+        )
     }
 
     /// Takes everything off the hardware and refuses further changes with `ENODEV`. Bounded.
     pub(crate) fn shutdown(&self) {
+        // Readers hold no lock that the following needs.
+        let files = self.files.lock().take();
+        drop(files);
         self.machine.shutdown();
     }
 
@@ -343,11 +367,21 @@ impl Scheduler {
     pub(crate) fn load(&self) -> Load {
         self.machine.load()
     }
+
+    /// Writes counters, runlist, descriptors and hardware slots as text.
+    ///
+    /// # Errors
+    ///
+    /// Of `f`.
+    pub(crate) fn dump(&self, f: &mut impl fmt::Write) -> fmt::Result {
+        dump::all(&self.machine, f)
+    }
 }
 
-impl Drop for Scheduler {
-    fn drop(&mut self) {
-        self.machine.shutdown();
+#[pinned_drop]
+impl PinnedDrop for Scheduler {
+    fn drop(self: Pin<&mut Self>) {
+        self.shutdown();
     }
 }
 

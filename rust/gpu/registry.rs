@@ -6,6 +6,7 @@
 //! that they lock; [`Registry::gpus`] and [`Registry::ids`] are innermost.
 
 use kernel::{
+    debugfs::Dir,
     new_mutex,
     prelude::*,
     sync::{
@@ -59,6 +60,8 @@ pub(crate) struct Registry {
     gpus: Mutex<KVec<Arc<Gpu>>>,
     #[pin]
     ids: Mutex<KVec<u32>>,
+    /// The module's directory in debugfs; only the published list has it.
+    debugfs: Option<Dir>,
 }
 
 impl Registry {
@@ -68,11 +71,16 @@ impl Registry {
     ///
     /// `ENOMEM`.
     pub(crate) fn new() -> Result<Arc<Self>> {
+        Self::with_debugfs(None)
+    }
+
+    fn with_debugfs(debugfs: Option<Dir>) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 observers <- new_mutex!(KVec::new(), "rkfd_observers"),
                 gpus <- new_mutex!(KVec::new(), "rkfd_gpus"),
                 ids <- new_mutex!(KVec::new(), "rkfd_gpu_ids"),
+                debugfs,
             }? Error),
             GFP_KERNEL,
         )
@@ -90,8 +98,13 @@ impl Registry {
     pub(crate) unsafe fn publish() -> Result<Published> {
         // SAFETY: By the function's contract this is the first and only use.
         unsafe { REGISTRY.init() };
-        *REGISTRY.lock() = Some(Self::new()?);
+        *REGISTRY.lock() = Some(Self::with_debugfs(Some(Dir::new(c"rkfd")))?);
         Ok(Published(()))
+    }
+
+    /// The module's directory in debugfs.
+    pub(crate) fn debugfs(&self) -> Option<&Dir> {
+        self.debugfs.as_ref()
     }
 
     /// The GPU with the given id.

@@ -29,7 +29,10 @@ use crate::{
     hw::{
         asic::AsicDesc,
         doorbell::DoorbellOffset,
-        regs::gc::CP_IQ_WAIT_TIME2, //
+        regs::{
+            hqd::Slot,
+            Reg, //
+        }, //
     }, //
 };
 
@@ -219,8 +222,26 @@ impl Platform for GpuPlatform {
         self.gpu.kiq().unmap_hiq(&*self.gpu.enter()?, self.doorbell.offset())
     }
 
-    fn iq_wait_time2(&self) -> Result<u32> {
-        Ok(self.gpu.enter()?.read(CP_IQ_WAIT_TIME2))
+    fn read(&self, reg: Reg) -> Result<u32> {
+        let hw = self.gpu.enter()?;
+        let value = hw.read(reg);
+        match hw.is_lost() {
+            true => Err(EIO),
+            false => Ok(value),
+        }
+    }
+
+    fn read_slot(&self, slot: Slot, regs: &[Reg], words: &mut [u32]) -> Result {
+        let hw = self.gpu.enter()?;
+        let selected = hw.select(slot.select());
+        for (word, reg) in words.iter_mut().zip(regs) {
+            *word = hw.read(*reg);
+        }
+        drop(selected);
+        match hw.is_lost() {
+            true => Err(EIO),
+            false => Ok(()),
+        }
     }
 
     fn ring_hiq(&self, wptr: u64) -> Result {

@@ -35,7 +35,10 @@ use super::{
         Step, //
     }, //
 };
-use crate::hw::mqd::compute::HUNG_DOORBELL;
+use crate::hw::{
+    mqd::compute::HUNG_DOORBELL,
+    regs::gc::CP_IQ_WAIT_TIME2, //
+};
 
 /// The hardware side of a scheduler.
 pub(super) struct Engine {
@@ -66,7 +69,7 @@ impl Engine {
         let addrs = self.hiq.addrs();
         mqd::write_hiq(&self.hiq, asic, platform.hiq_doorbell())?;
         platform.map_hiq(addrs.mqd, addrs.wptr)?;
-        let hello = packets::hello(asic, config, platform.iq_wait_time2()?)?;
+        let hello = packets::hello(asic, config, platform.read(CP_IQ_WAIT_TIME2)?)?;
         self.send(platform, config, hello.as_slice())?;
         self.handshake(platform, config)
     }

@@ -14,7 +14,11 @@ use kernel::{
 
 use crate::hw::{
     asic::AsicDesc,
-    doorbell::DoorbellOffset, //
+    doorbell::DoorbellOffset,
+    regs::{
+        hqd::Slot,
+        Reg, //
+    }, //
 };
 
 /// Where shared memory lies.
@@ -83,12 +87,19 @@ pub(crate) trait Platform: Send + Sync {
     /// As for [`Platform::map_hiq`].
     fn unmap_hiq(&self) -> Result;
 
-    /// Present value of CP_IQ_WAIT_TIME2.
+    /// Reads a register.
     ///
     /// # Errors
     ///
     /// `EIO`, `ENODEV`.
-    fn iq_wait_time2(&self) -> Result<u32>;
+    fn read(&self, reg: Reg) -> Result<u32>;
+
+    /// Reads registers of a hardware slot into `words`, one each.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`, `ENODEV`.
+    fn read_slot(&self, slot: Slot, regs: &[Reg], words: &mut [u32]) -> Result;
 
     /// Rings the HIQ's doorbell with the 64-bit write pointer in dwords.
     ///

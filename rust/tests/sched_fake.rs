@@ -63,7 +63,14 @@ use crate::{
             Packet,
             UnmapFilter, //
         },
-        regs::gc::CP_IQ_WAIT_TIME2, //
+        regs::{
+            gc::CP_IQ_WAIT_TIME2,
+            hqd::{
+                self,
+                Slot, //
+            },
+            Reg, //
+        }, //
     },
     kapi::workqueue::OwnedQueue, //
 };
@@ -724,8 +731,30 @@ impl Platform for Fake {
         Ok(())
     }
 
-    fn iq_wait_time2(&self) -> Result<u32> {
-        Ok(WAIT_TIME2)
+    fn read(&self, reg: Reg) -> Result<u32> {
+        self.check()?;
+        Ok(if reg == CP_IQ_WAIT_TIME2 { WAIT_TIME2 } else { 0 })
+    }
+
+    fn read_slot(&self, slot: Slot, regs: &[Reg], words: &mut [u32]) -> Result {
+        self.check()?;
+        // Queue n of the mapped ones sits in the n-th slot of the firmware.
+        let nth = (0..slot.bit())
+            .filter(|bit| 0xfcfc_fcfc_u64 & 1 << bit != 0)
+            .count();
+        let state = self.inner.state.lock();
+        let queue = match slot.me() {
+            1 => state.mapped.get(nth).copied(),
+            _ => None,
+        };
+        for (word, reg) in words.iter_mut().zip(regs) {
+            *word = match (queue, *reg) {
+                (Some(_), hqd::CP_HQD_ACTIVE) => 1,
+                (Some(queue), hqd::CP_HQD_PQ_DOORBELL_CONTROL) => doorbell(queue.doorbell).field(),
+                _ => 0,
+            };
+        }
+        Ok(())
     }
 
     fn ring_hiq(&self, wptr: u64) -> Result {

@@ -3,6 +3,7 @@
 //! The scheduler with its worker: callers that wait, records that are reaped, threads that meet.
 
 use kernel::{
+    fmt,
     prelude::*,
     sync::{
         atomic::{
@@ -14,12 +15,14 @@ use kernel::{
 };
 
 use super::{
+    dump,
     fake::{
         config,
         create,
         finish,
         pm4,
         process,
+        setup,
         working_machine,
         Event,
         Fake,
@@ -194,6 +197,108 @@ mod worker {
         assert!(stats.runlists <= 4);
         assert!(stats.preemptions <= 4);
         assert_eq!(machine.load().queues, 63);
+        finish(&fake, machine)
+    }
+}
+
+/// Text that a test collects.
+struct Text(KVec<u8>);
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0
+            .extend_from_slice(text.as_bytes(), GFP_KERNEL)
+            .map_err(|_| fmt::Error)
+    }
+}
+
+impl Text {
+    /// Runs `dump` into a new text.
+    fn of(dump: impl FnOnce(&mut Self) -> fmt::Result) -> Result<Self> {
+        let mut text = Self(KVec::new());
+        dump(&mut text).map_err(|_| EIO)?;
+        Ok(text)
+    }
+
+    /// Lines that contain all of `parts`.
+    fn count(&self, parts: &[&str]) -> usize {
+        let text = core::str::from_utf8(&self.0).unwrap_or("");
+        text.lines()
+            .filter(|line| parts.iter().all(|part| line.contains(part)))
+            .count()
+    }
+}
+
+#[kunit_tests(rkfd_sched_dump)]
+mod dumps {
+    use super::*;
+
+    #[test]
+    fn runlist_shows_each_packet_once() -> Result {
+        let (fake, machine) = setup()?;
+        let empty = Text::of(|f| dump::runlist(&machine, f))?;
+        assert_eq!(empty.count(&["no runlist is active"]), 1);
+        let proc = machine.attach(process(0x77))?;
+        for n in 1..=25 {
+            create(&machine, proc, n)?;
+        }
+        machine.converge();
+        let text = Text::of(|f| dump::runlist(&machine, f))?;
+        assert_eq!(text.count(&["MAP_PROCESS", "pasid 119", "queues 25"]), 1);
+        assert_eq!(text.count(&["MAP_QUEUES"]), 25);
+        // Doorbell 25 is byte 200.
+        assert_eq!(text.count(&["MAP_QUEUES", "doorbell 0xc8 "]), 1);
+        assert_eq!(text.count(&["RUN_LIST", "chain"]), 1);
+        assert_eq!(text.count(&["1 processes, 25 queues, takes turns"]), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn descriptors_show_state_and_words() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(3))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        create(&machine, proc, 2)?;
+        let text = Text::of(|f| dump::mqds(&machine, f))?;
+        assert_eq!(text.count(&["queue", "pm4 mapped", "doorbell 0x8 "]), 1);
+        assert_eq!(text.count(&["queue", "pm4 created", "doorbell 0x10 "]), 1);
+        assert_eq!(text.count(&["HEADER", "0xc0310800"]), 2);
+        let _ = machine.begin_evict(proc, EvictCause::Memory)?;
+        let text = Text::of(|f| dump::mqds(&machine, f))?;
+        assert_eq!(text.count(&["pasid 3", "evicted: memory x1"]), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn slots_show_what_the_hardware_says() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(3))?;
+        create(&machine, proc, 1)?;
+        create(&machine, proc, 2)?;
+        machine.converge();
+        let text = Text::of(|f| dump::hqds(&machine, f))?;
+        assert_eq!(text.count(&["me 1 pipe 0 q 2", "0x8 "]), 1);
+        assert_eq!(text.count(&["me 1 pipe 0 q 3", "0x10 "]), 1);
+        assert_eq!(text.count(&["24 slots idle"]), 1);
+        fake.set_mode(Mode::Lost);
+        let text = Text::of(|f| dump::hqds(&machine, f))?;
+        assert_eq!(text.count(&["does not answer"]), 1);
+        fake.set_mode(Mode::Good);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn statistics_are_complete() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(3))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        let text = Text::of(|f| dump::all(&machine, f))?;
+        assert_eq!(text.count(&["health", "Running"]), 1);
+        // 21 dwords of MAP_PROCESS, 7 of MAP_QUEUES.
+        assert_eq!(text.count(&["ib_dwords", " 28"]), 1);
+        assert_eq!(text.count(&["on_hardware", " 1"]), 1);
         finish(&fake, machine)
     }
 }

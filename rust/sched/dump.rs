@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the scheduler and the hardware hold, as text for people: `runlist`, `mqds`, `hqds`, `stats`.
+
+use kernel::{
+    fmt::{
+        self,
+        Write, //
+    },
+    prelude::*, //
+};
+
+use super::{
+    machine::Machine,
+    params::EvictCause,
+    record::{
+        ProcRec,
+        QueueRec, //
+    },
+    state::{
+        COMPUTE_SLOTS,
+        QUEUE_MASK, //
+    }, //
+};
+use crate::hw::{
+    mqd::layout,
+    num::{
+        index,
+        join, //
+    },
+    pm4::Packets,
+    regs::{
+        hqd::{
+            self,
+            DoorbellControl,
+            HqdActive,
+            HqdVmid,
+            Slot, //
+        },
+        sdma::{
+            ContextStatus,
+            RbCntl,
+            RLC_QUEUES, //
+        },
+        Reg, //
+    }, //
+};
+
+/// Registers of a slot that the table shows.
+const COLUMNS: [Reg; 8] = [
+    hqd::CP_HQD_ACTIVE,
+    hqd::CP_HQD_VMID,
+    hqd::CP_HQD_PQ_DOORBELL_CONTROL,
+    hqd::CP_HQD_PQ_BASE,
+    hqd::CP_HQD_PQ_BASE_HI,
+    hqd::CP_HQD_PQ_RPTR,
+    hqd::CP_HQD_PQ_WPTR_LO,
+    hqd::CP_HQD_ERROR,
+];
+
+/// The active runlist, packet by packet.
+pub(super) fn runlist(machine: &Machine, f: &mut impl Write) -> fmt::Result {
+    let state = machine.state.lock();
+    let load = state.load();
+    writeln!(
+        f,
+        "wanted: {} of {} processes, {} compute queues ({} slots), {} SDMA queues; on hardware: {} queues",
+        load.active_processes,
+        load.processes,
+        load.active_compute,
+        COMPUTE_SLOTS,
+        load.active_sdma,
+        load.on_hardware
+    )?;
+    let (Some(list), Some(buffer)) = (&state.active, &state.ib) else {
+        return f.write_str("no runlist is active\n");
+    };
+    writeln!(
+        f,
+        "active: {} dwords at {:#x}, {} processes, {} queues{}",
+        list.dwords,
+        buffer.gpu_addr(),
+        list.processes,
+        list.queues,
+        if list.chained { ", takes turns" } else { "" }
+    )?;
+    let mut at = 0;
+    for packet in Packets::new(buffer.words()) {
+        writeln!(f, "{at:6}  {packet}")?;
+        at += packet.dwords;
+    }
+    Ok(())
+}
+
+/// All processes, queues and descriptors.
+pub(super) fn mqds(machine: &Machine, f: &mut impl Write) -> fmt::Result {
+    let state = machine.state.lock();
+    for proc in state.procs.values() {
+        process(proc, f)?;
+        for (id, queue) in proc.queues.iter() {
+            mqd(*id, queue, f)?;
+        }
+    }
+    if state.procs.is_empty() {
+        f.write_str("no processes\n")?;
+    }
+    Ok(())
+}
+
+fn process(proc: &ProcRec, f: &mut impl Write) -> fmt::Result {
+    write!(
+        f,
+        "pasid {} page table {:#x}",
+        proc.params.pasid, proc.params.page_table_base
+    )?;
+    for cause in EvictCause::ALL {
+        match proc.evictions(cause) {
+            0 => {}
+            count => write!(f, ", evicted: {} x{count}", cause.name())?,
+        }
+    }
+    f.write_str(if proc.doomed { ", going\n" } else { "\n" })
+}
+
+fn mqd(id: u64, queue: &QueueRec, f: &mut impl Write) -> fmt::Result {
+    let spec = &queue.spec;
+    writeln!(
+        f,
+        "  queue {id} {} {}{} doorbell {:#x} ring {:#x}+{:#x} rptr {:#x} wptr {:#x} priority {} percent {} mqd {:#x}",
+        spec.kind.name(),
+        queue.phase.name(),
+        if queue.doomed { ", going" } else { "" },
+        spec.doorbell.byte(),
+        spec.ring_base,
+        spec.ring_size,
+        spec.rptr,
+        spec.wptr,
+        spec.priority,
+        spec.percent,
+        queue.mqd.gpu_addr()
+    )?;
+    let fields = match spec.kind.is_compute() {
+        true => layout::compute::FIELDS,
+        false => layout::sdma::FIELDS,
+    };
+    // Zero is what most words are and what they mean by default.
+    for field in fields {
+        match queue.mqd.read(field.dw) {
+            Ok(0) => {}
+            Ok(word) => writeln!(f, "    {:<34} {word:#010x}", field.name)?,
+            Err(_) => return f.write_str("    the device is gone\n"),
+        }
+    }
+    Ok(())
+}
+
+/// The hardware's slots: compute queues, HIQ, KIQ, SDMA queues.
+pub(super) fn hqds(machine: &Machine, f: &mut impl Write) -> fmt::Result {
+    f.write_str("slot           vmid  doorbell  ring              rptr      wptr      error\n")?;
+    let scheduled = (0..64).filter(|bit| QUEUE_MASK & 1 << bit != 0);
+    let slots = Iterator::chain(
+        scheduled.filter_map(Slot::from_bit),
+        [Slot::HIQ, Slot::KIQ],
+    );
+    let mut idle = 0;
+    for slot in slots {
+        let mut words = [0; COLUMNS.len()];
+        if machine
+            .platform
+            .read_slot(slot, &COLUMNS, &mut words)
+            .is_err()
+        {
+            return f.write_str("the device does not answer\n");
+        }
+        let [active, vmid, doorbell, base, base_hi, rptr, wptr, error] = words;
+        if !HqdActive::from_raw(active).is_set(HqdActive::ACTIVE) {
+            idle += 1;
+            continue;
+        }
+        writeln!(
+            f,
+            "me {} pipe {} q {}  {:>4}  {:#8x}  {:#016x}  {rptr:#8x}  {wptr:#8x}  {error:#x}",
+            slot.me(),
+            slot.pipe(),
+            slot.queue(),
+            HqdVmid::from_raw(vmid).get(HqdVmid::VMID),
+            DoorbellControl::from_raw(doorbell).get(DoorbellControl::OFFSET) * 4,
+            join(base, base_hi) << 8,
+        )?;
+    }
+    writeln!(f, "{idle} slots idle")?;
+    sdma(machine, f)
+}
+
+fn sdma(machine: &Machine, f: &mut impl Write) -> fmt::Result {
+    let asic = machine.platform.asic();
+    let read = |reg| machine.platform.read(reg);
+    for number in 0..asic.sdma_engines() {
+        let Some(engine) = asic.sdma.engine(number) else {
+            continue;
+        };
+        for block in (0..RLC_QUEUES).filter_map(|queue| engine.rlc(queue)) {
+            let Ok(cntl) = read(block.rb_cntl()).map(RbCntl::from_raw) else {
+                return f.write_str("the device does not answer\n");
+            };
+            if !cntl.is_set(RbCntl::RB_ENABLE) {
+                continue;
+            }
+            let word = |reg| read(reg).unwrap_or(u32::MAX);
+            let status = ContextStatus::from_raw(word(block.context_status()));
+            writeln!(
+                f,
+                "SDMA {number}         {:>4}  {:#8x}  {:#016x}  {:#8x}  {:#8x}{}",
+                cntl.get(RbCntl::RB_VMID),
+                word(block.doorbell_offset()),
+                join(word(block.rb_base()), word(block.rb_base_hi())) << 8,
+                word(block.rb_rptr()),
+                word(block.rb_wptr()),
+                if status.is_set(ContextStatus::SELECTED) {
+                    "  selected"
+                } else {
+                    ""
+                }
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Health, load and counters.
+pub(super) fn stats(machine: &Machine, f: &mut impl Write) -> fmt::Result {
+    writeln!(f, "{:<20} {:?}", "health", machine.health())?;
+    writeln!(f, "{:<20} {}", "sdma_ids", machine.sdma.in_use())?;
+    for (name, value) in machine.counters.snapshot().entries() {
+        writeln!(f, "{name:<20} {value}")?;
+    }
+    let load = machine.load();
+    for (name, value) in [
+        ("processes", load.processes),
+        ("active_processes", load.active_processes),
+        ("queues", load.queues),
+        ("active_compute", load.active_compute),
+        ("active_sdma", load.active_sdma),
+        ("on_hardware", load.on_hardware),
+    ] {
+        writeln!(f, "{name:<20} {value}")?;
+    }
+    Ok(())
+}
+
+/// Everything, for an error report.
+pub(super) fn all(machine: &Machine, f: &mut impl Write) -> fmt::Result {
+    f.write_str("stats:\n")?;
+    stats(machine, f)?;
+    f.write_str("runlist:\n")?;
+    runlist(machine, f)?;
+    f.write_str("mqds:\n")?;
+    mqds(machine, f)?;
+    f.write_str("hqds:\n")?;
+    hqds(machine, f)
+}
+
