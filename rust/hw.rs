@@ -18,6 +18,7 @@
 //! panics on such input. Printing: the types implement `core::fmt::Display`; the kernel's own
 //! print macros take them through `format_args!`.
 
+#![forbid(unsafe_code)]
 #![allow(
     dead_code,
     unused_imports,

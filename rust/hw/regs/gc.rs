@@ -40,7 +40,7 @@ macro_rules! gc_regs {
 }
 
 gc_regs! {
-    /// READ_TIMEOUT [7:0].
+    /// Read time-out, see [`GrbmCntl`].
     GRBM_CNTL = SEG0 + 0x0000;
     /// Busy bits of RLC, CP front ends and TC.
     GRBM_STATUS2 = SEG0 + 0x0002;
@@ -72,7 +72,7 @@ gc_regs! {
     SH_MEM_BASES = SEG0 + 0x030a;
     /// Banked by VMID, see [`ShMemConfig`].
     SH_MEM_CONFIG = SEG0 + 0x030d;
-    /// SQ_CONFIG1 of gfx90a and gfx942: XNACK check override.
+    /// XNACK check override, see [`SqConfig1`]; gfx90a and gfx942 only.
     SQ_CONFIG1 = SEG0 + 0x037a;
     /// Trap handler address >> 8, low half; banked by VMID.
     SQ_SHADER_TBA_LO = SEG0 + 0x031c;
@@ -586,6 +586,22 @@ impl RlcSafeMode {
     pub(crate) const ENTER: Self = Self::new().with(Self::CMD, 1).with(Self::MESSAGE, 1);
     /// Request to leave safe mode.
     pub(crate) const LEAVE: Self = Self::new().with(Self::CMD, 1);
+}
+
+fields! {
+    /// SQ_CONFIG1 of gfx90a and gfx942.
+    pub(crate) struct SqConfig1 {
+        /// Leave the XNACK check to the scheduler, which then keeps modes apart.
+        DISABLE_XNACK_CHECK_IN_RETRY_DISABLE [12:12];
+    }
+}
+
+fields! {
+    /// GRBM_CNTL.
+    pub(crate) struct GrbmCntl {
+        /// Cycles until a register read is given up; 0xFF in the driver.
+        READ_TIMEOUT [7:0];
+    }
 }
 
 fields! {

@@ -4,6 +4,7 @@
 
 mod bits;
 mod doorbell;
+mod fields;
 mod ih;
 mod layout;
 mod mqd;

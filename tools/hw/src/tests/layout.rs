@@ -173,3 +173,30 @@ fn aql_headers_and_rings() {
     assert_eq!(aql::queue::READ_DISPATCH_ID, 0x80);
     assert_eq!(aql::queue::WRITE_DISPATCH_ID, 0x38);
 }
+
+#[test]
+fn caches_of_an_mi210() {
+    let caches: Vec<_> = GFX90A
+        .topology
+        .caches
+        .iter()
+        .map(|cache| {
+            (
+                cache.level,
+                cache.size_kib,
+                cache.line,
+                cache.instruction,
+                cache.cu_shared,
+            )
+        })
+        .collect();
+    assert_eq!(
+        caches,
+        [
+            (1, 16, 64, false, 1),
+            (1, 32, 64, true, 2),
+            (1, 16, 64, false, 2),
+            (2, 8192, 128, false, 14),
+        ]
+    );
+}

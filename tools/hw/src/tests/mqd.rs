@@ -35,6 +35,7 @@ fn a_write_covers_the_whole_image() {
     assert_eq!(image(&user).len(), 512);
     let kiq = ComputeMqd::new(&GFX90A, config(QueueFormat::Kiq)).expect("valid");
     assert_eq!(image(&kiq).len(), 516);
+    assert_eq!(image(&kiq)[512..], [0, 0, u32::MAX, u32::MAX]);
     assert_eq!((mqd::COMPUTE_BYTES, mqd::SDMA_BYTES), (2048, 512));
 }
 

@@ -96,6 +96,23 @@ fn gart_pages_are_snooped_system_memory() {
 }
 
 #[test]
+fn fragments_beyond_the_field_are_cut() {
+    let attrs = |fragment| PageAttrs {
+        place: Place::Vram,
+        access: Access::RWX,
+        mtype: Mtype::Nc,
+        fragment,
+    };
+    for (fragment, field) in [(31, 31), (32, 31), (u32::MAX, 31)] {
+        let entry = Flavour::Plain.page(Level::Ptb, 0, attrs(fragment));
+        assert_eq!(entry.map(|entry| (entry.raw() >> 7) & 0x1f), Ok(field));
+    }
+    assert_eq!(pte::fragment(0, 0, 1 << 43), 31);
+    assert_eq!(pte::fragment(0, 0, 1 << 44), 31);
+    assert_eq!(pte::fragment(0, 0, 1 << 42), 30);
+}
+
+#[test]
 fn vram_addresses_stay_below_the_limit() {
     assert_eq!(pte::vram_pa(0x1000, 0x8000_0000), Some(0x8000_1000));
     assert_eq!(pte::vram_pa(1 << 48, 0), None);

@@ -383,3 +383,85 @@ fn every_engine_lies_inside_the_bar() {
         }
     }
 }
+
+#[test]
+fn every_register_of_an_sdma_queue() {
+    // Offsets of RLC queue 2 of a 4.4.0 engine.
+    let engine = GFX90A.sdma.engine(0).expect("engine 0 exists");
+    let rlc = engine.rlc(2).expect("queue 2 exists");
+    for (reg, offset) in [
+        (rlc.rb_cntl(), 0x1e0),
+        (rlc.rb_base(), 0x1e1),
+        (rlc.rb_base_hi(), 0x1e2),
+        (rlc.rb_rptr(), 0x1e3),
+        (rlc.rb_rptr_hi(), 0x1e4),
+        (rlc.rb_wptr(), 0x1e5),
+        (rlc.rb_wptr_hi(), 0x1e6),
+        (rlc.rb_wptr_poll_cntl(), 0x1e7),
+        (rlc.rb_rptr_addr_hi(), 0x1e8),
+        (rlc.rb_rptr_addr_lo(), 0x1e9),
+        (rlc.ib_cntl(), 0x1ea),
+        (rlc.context_status(), 0x1f1),
+        (rlc.doorbell(), 0x1f2),
+        (rlc.status(), 0x208),
+        (rlc.doorbell_log(), 0x209),
+        (rlc.watermark(), 0x20a),
+        (rlc.doorbell_offset(), 0x20b),
+        (rlc.csa_addr_lo(), 0x20c),
+        (rlc.csa_addr_hi(), 0x20d),
+        (rlc.ib_sub_remain(), 0x20f),
+        (rlc.preempt(), 0x210),
+        (rlc.dummy_reg(), 0x211),
+        (rlc.rb_wptr_poll_addr_hi(), 0x212),
+        (rlc.rb_wptr_poll_addr_lo(), 0x213),
+        (rlc.rb_aql_cntl(), 0x214),
+        (rlc.minor_ptr_update(), 0x215),
+        (rlc.midcmd_data0(), 0x220),
+        (rlc.midcmd_cntl(), 0x22b),
+    ] {
+        assert_eq!(reg.byte(), 0x4980 + 4 * offset, "{offset:#x}");
+    }
+}
+
+#[test]
+fn every_register_of_an_sdma_engine() {
+    let engine = GFX90A.sdma.engine(0).expect("engine 0 exists");
+    for (reg, offset) in [
+        (engine.cntl(), 0x01c),
+        (engine.chicken_bits(), 0x01d),
+        (engine.gb_addr_config(), 0x01e),
+        (engine.sem_wait_fail_timer_cntl(), 0x021),
+        (engine.status(), 0x025),
+        (engine.f32_cntl(), 0x02a),
+        (engine.freeze(), 0x02b),
+        (engine.phase0_quantum(), 0x02c),
+        (engine.phase1_quantum(), 0x02d),
+        (engine.phase2_quantum(), 0x04f),
+        (engine.utcl1_cntl(), 0x03c),
+        (engine.utcl1_timeout(), 0x047),
+        (engine.utcl1_page(), 0x048),
+    ] {
+        assert_eq!(reg.byte(), 0x4980 + 4 * offset, "{offset:#x}");
+    }
+}
+
+#[test]
+fn the_last_context_of_a_hub() {
+    let hub = &GFX90A.gfxhub;
+    assert_eq!(hub.context_cntl(15).byte(), 0x0a23c);
+    assert_eq!(hub.page_table_base(15).byte(), 0x0a424);
+    assert_eq!(hub.page_table_start(15).byte(), 0x0a4a4);
+    assert_eq!(hub.page_table_end(15).byte(), 0x0a524);
+    assert_eq!(hub.agp_top().byte(), 0x0a608);
+    assert_eq!(hub.agp_bot().byte(), 0x0a60c);
+    assert_eq!(hub.agp_base().byte(), 0x0a610);
+}
+
+#[test]
+fn per_vmid_registers_step_by_their_strides() {
+    assert_eq!(gc::gds_base(15).byte(), 0x0cc78);
+    assert_eq!(gc::gds_gws(15).byte(), 0x0ccbc);
+    assert_eq!(gc::gds_oa(15).byte(), 0x0ccfc);
+    assert_eq!(athub::pasid_mapping_mm(15).byte(), 0x31b0);
+    assert_eq!(osssys::vmid_lut_mm(15).byte(), 0x42fc);
+}
