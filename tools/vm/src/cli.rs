@@ -256,9 +256,9 @@ fn text(path: &Path) -> anyhow::Result<String> {
 fn shared_path(dir: &Path) -> anyhow::Result<String> {
     let path = fs::canonicalize(dir).with_context(|| format!("--share {}", dir.display()))?;
     anyhow::ensure!(path.is_dir(), "--share {}: not a directory", dir.display());
-    const SYSTEM: [&str; 12] = [
-        "/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys",
-        "/usr",
+    const SYSTEM: [&str; 14] = [
+        "/", "/tmp", "/var", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run",
+        "/sbin", "/sys", "/usr",
     ];
     anyhow::ensure!(
         !SYSTEM.iter().any(|system| path == Path::new(system)),

@@ -170,7 +170,6 @@ fn say_outcome(paint: Paint, outcome: &Outcome, seconds: u64, verdict: &mut Verd
                 "{} the command took longer than {seconds} s and was killed",
                 paint.bad("error:")
             );
-            // What the kernel said when asked where it hangs is the answer, not a complaint.
             STATUS_TIMEOUT
         }
         Outcome::Interrupted(signal) => 128 + signal,

@@ -169,6 +169,8 @@ pub struct Session {
     complaints: Vec<Record>,
     kernel_log: Vec<Record>,
     last_mark: String,
+    /// Ports that the guest may still say something on.
+    open_ports: usize,
     log_dir: PathBuf,
     // Last: its directory holds the sockets of everything above.
     _run_dir: tempfile::TempDir,
@@ -291,6 +293,7 @@ impl Session {
             complaints: Vec::new(),
             kernel_log: Vec::new(),
             last_mark: String::new(),
+            open_ports: 4,
             log_dir: config.log_dir.clone(),
             _run_dir: run_dir,
         };
@@ -411,6 +414,11 @@ impl Session {
                 Ok(_) => {}
                 Err(Lost::TooLong { .. }) if cut.is_none() => {
                     cut = Some(Outcome::TimedOut);
+                    // What the kernel answers now is an account, not a complaint.
+                    self.judge.set_policy(Policy {
+                        allow_warnings: true,
+                        ..Policy::default()
+                    });
                     let _ = self.send(&Request::SysRq {
                         keys: SYSRQ_ON_HANG.into(),
                     });
@@ -547,7 +555,12 @@ impl Session {
         };
         match &event {
             Event::Kmsg(record) => self.take_record(record.clone()),
-            Event::Closed(PORT_STATUS) => return Err(Lost::Gone),
+            Event::Closed(port) => {
+                self.open_ports = self.open_ports.saturating_sub(1);
+                if *port == PORT_STATUS {
+                    return Err(Lost::Gone);
+                }
+            }
             _ => {}
         }
         Ok(event)
@@ -577,12 +590,12 @@ impl Session {
     /// Takes what a dying VM still said.
     fn drain(&mut self) {
         let deadline = Deadline::new("the rest", DRAIN_DEADLINE);
-        let mut open = 4;
-        while open > 0 {
-            match self.next(&deadline) {
-                Ok(Event::Closed(_)) | Err(Lost::Gone) => open -= 1,
-                Ok(_) => {}
-                Err(_) => return,
+        while self.open_ports > 0 {
+            if matches!(
+                self.next(&deadline),
+                Err(Lost::TooLong { .. } | Lost::Interrupted(_))
+            ) {
+                return;
             }
         }
     }
