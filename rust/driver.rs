@@ -15,6 +15,7 @@ use kernel::{
 use crate::{
     drm,
     gpu::{
+        debug::DebugFiles,
         registry,
         registry::Published,
         Config,
@@ -85,6 +86,8 @@ pub(crate) struct PciDriver;
 pub(crate) struct BoundGpu<'bound> {
     /// The render node; taken away first.
     render: Option<drm::Registration<'bound>>,
+    // First: who reads a file must not meet a GPU that goes down.
+    debug: Option<Pin<KBox<DebugFiles>>>,
     sched: Arc<Scheduler>,
     gpu: Arc<Gpu>,
     registry: Arc<Registry>,
@@ -104,7 +107,10 @@ fn may_bind(pdev: &pci::Device) -> Result {
     }
     let device = pdev.device_id();
     if *module_parameters::force_probe.value_ref() == u32::from(device) {
-        dev_warn!(pdev, "force_probe: driving a card, which this driver is not meant for yet\n");
+        dev_warn!(
+            pdev,
+            "force_probe: driving a card, which this driver is not meant for yet\n"
+        );
         return Ok(());
     }
     dev_info!(
@@ -132,12 +138,14 @@ impl<'bound> BoundGpu<'bound> {
         })?;
         let mut bound = Self {
             render: None,
+            debug: None,
             sched,
             gpu,
             registry,
             _enabled: enabled,
         };
         bound.render = Some(drm::Registration::new(pdev, &bound.gpu)?);
+        bound.debug = DebugFiles::new(&bound.gpu)?;
         bound.registry.add(&bound.gpu)?;
         facade()?.add(&bound.gpu, &bound.sched)?;
         bound.announce(pdev);
@@ -168,6 +176,7 @@ impl Drop for BoundGpu<'_> {
         if let Ok(facade) = facade() {
             facade.remove(&self.gpu);
         }
+        drop(self.debug.take());
         self.registry.remove(&self.gpu);
         self.sched.shutdown();
         self.gpu.shutdown();

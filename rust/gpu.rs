@@ -25,8 +25,7 @@ use kernel::{
         Device as _,
         DmaMask, //
     },
-    new_mutex,
-    pci,
+    new_mutex, pci,
     prelude::*,
     sync::{
         aref::ARef,
@@ -56,6 +55,7 @@ use crate::{
 
 pub(crate) mod access;
 pub(crate) mod account;
+pub(crate) mod debug;
 pub(crate) mod doorbell;
 pub(crate) mod gart;
 mod gfx;

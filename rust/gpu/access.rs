@@ -135,7 +135,13 @@ impl Hw {
                 Caching::Uncached,
                 MIN_DOORBELL,
             )?,
-            vram: BarMapping::new(pdev, BAR_VRAM, c"rkfd-vram", Caching::WriteCombined, MIN_VRAM)?,
+            vram: BarMapping::new(
+                pdev,
+                BAR_VRAM,
+                c"rkfd-vram",
+                Caching::WriteCombined,
+                MIN_VRAM,
+            )?,
             pdev: pdev.into(),
             asic,
             lost: AtomicFlag::new(false),
@@ -220,7 +226,12 @@ impl Hw {
             return;
         }
         if self.mmio.write32(reg.byte(), value).is_err() {
-            dev_limited!(dev_err, self.dev(), "register {:#x} is outside BAR5\n", reg.byte());
+            dev_limited!(
+                dev_err,
+                self.dev(),
+                "register {:#x} is outside BAR5\n",
+                reg.byte()
+            );
         }
     }
 
@@ -294,7 +305,12 @@ impl Hw {
             return;
         }
         if self.doorbell.write64(byte, value).is_err() {
-            dev_limited!(dev_err, self.dev(), "doorbell {:#x} is outside BAR2\n", byte);
+            dev_limited!(
+                dev_err,
+                self.dev(),
+                "doorbell {:#x} is outside BAR2\n",
+                byte
+            );
         }
     }
 
@@ -304,7 +320,12 @@ impl Hw {
             return;
         }
         if self.doorbell.write32(byte, value).is_err() {
-            dev_limited!(dev_err, self.dev(), "doorbell {:#x} is outside BAR2\n", byte);
+            dev_limited!(
+                dev_err,
+                self.dev(),
+                "doorbell {:#x} is outside BAR2\n",
+                byte
+            );
         }
     }
 
@@ -377,9 +398,10 @@ impl Hw {
 
     /// CPU physical address of the page with the HDP flush registers, for user mappings.
     pub(crate) fn mmio_remap_bus_addr(&self) -> Option<u64> {
-        let page = u64::from(self.asic.hdp_remap);
-        page.is_multiple_of_page()
-            .then(|| self.mmio.bus_addr() + page)
+        let address = self.mmio.bus_addr() + u64::from(self.asic.hdp_remap);
+        // Where CPU pages are larger, other registers would come along.
+        let page_is_alone = kernel::page::PAGE_SIZE == crate::hw::num::index(hdp::REMAP_SIZE);
+        (page_is_alone && address % u64::from(hdp::REMAP_SIZE) == 0).then_some(address)
     }
 
     /// Chooses what banked registers show, until the result is dropped.
@@ -388,24 +410,15 @@ impl Hw {
     pub(crate) fn select(&self, bank: gc::GrbmGfxCntl) -> Selected<'_> {
         let lock = self.locks.banks.lock();
         self.write(gc::GRBM_GFX_CNTL, bank.raw());
-        Selected { hw: self, _lock: lock }
+        Selected {
+            hw: self,
+            _lock: lock,
+        }
     }
 
     /// Exclusive use of the driver's invalidation engine. Sleeps.
     pub(super) fn tlb_lock(&self) -> Guard<'_, (), MutexBackend> {
         self.locks.tlb.lock()
-    }
-}
-
-/// Whole-page test, so that a remap is never handed out with registers beside it.
-trait PageMultiple {
-    fn is_multiple_of_page(self) -> bool;
-}
-
-impl PageMultiple for u64 {
-    fn is_multiple_of_page(self) -> bool {
-        // CAST: A page size.
-        self % (kernel::page::PAGE_SIZE as u64) == 0
     }
 }
 
@@ -417,6 +430,7 @@ pub(crate) struct Selected<'a> {
 
 impl Drop for Selected<'_> {
     fn drop(&mut self) {
-        self.hw.write(gc::GRBM_GFX_CNTL, gc::GrbmGfxCntl::new().raw());
+        self.hw
+            .write(gc::GRBM_GFX_CNTL, gc::GrbmGfxCntl::new().raw());
     }
 }

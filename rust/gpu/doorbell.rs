@@ -149,9 +149,15 @@ impl DoorbellManager {
         let mut state = self.state.lock();
         let first = state.next;
         let index = Iterator::chain(first..self.count, 0..first)
-            .find(|i| state.slices.get(i / 64).is_some_and(|w| w & 1 << (i % 64) == 0))
+            .find(|i| {
+                state
+                    .slices
+                    .get(i / 64)
+                    .is_some_and(|w| w & 1 << (i % 64) == 0)
+            })
             .ok_or(ENOSPC)?;
-        let offset = slice_offset(FIRST_SLICE, u32::try_from(index)?, self.bar_len).ok_or(ENOSPC)?;
+        let offset =
+            slice_offset(FIRST_SLICE, u32::try_from(index)?, self.bar_len).ok_or(ENOSPC)?;
         *state.slices.get_mut(index / 64).ok_or(EINVAL)? |= 1 << (index % 64);
         state.next = (index + 1) % self.count;
         state.in_use += 1;
@@ -341,7 +347,6 @@ impl Drop for KernelDoorbell {
 }
 
 const _: () = assert!(
-    FIRST_SLICE % (SLICE_BYTES as u64) == 0
-        && KERNEL_PAGE + (PAGE_BYTES as u64) == FIRST_SLICE,
+    FIRST_SLICE % (SLICE_BYTES as u64) == 0 && KERNEL_PAGE + (PAGE_BYTES as u64) == FIRST_SLICE,
     "slices follow the kernel pages at a multiple of their size"
 );

@@ -207,7 +207,12 @@ impl Drop for GartBuffer {
         // If the flush fails the GPU may still write to the pages. Nothing better than to say so
         // can be done here: unbind ends the device's access to memory altogether.
         if let Err(e) = cleared.and_then(|()| self.flush(&hw)) {
-            dev_err!(hw.dev(), "GART unmap of {:#x} failed: {:?}\n", self.address, e);
+            dev_err!(
+                hw.dev(),
+                "GART unmap of {:#x} failed: {:?}\n",
+                self.address,
+                e
+            );
         }
     }
 }

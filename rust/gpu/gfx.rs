@@ -80,7 +80,9 @@ pub(super) fn start(hw: &Hw, xnack: bool) {
 /// Lets doorbells wake the micro engines, after a queue is there to be woken.
 pub(super) fn enable_doorbells(hw: &Hw) {
     hw.modify(gc::CP_PQ_STATUS, |raw| {
-        PqStatus::from_raw(raw).with(PqStatus::DOORBELL_ENABLE, 1).raw()
+        PqStatus::from_raw(raw)
+            .with(PqStatus::DOORBELL_ENABLE, 1)
+            .raw()
     });
 }
 
@@ -102,7 +104,9 @@ pub(super) fn halt(hw: &Hw) {
         hw.write(gc::CPC_INT_CNTL, 0);
     }
     hw.modify(gc::CP_PQ_STATUS, |raw| {
-        PqStatus::from_raw(raw).with(PqStatus::DOORBELL_ENABLE, 0).raw()
+        PqStatus::from_raw(raw)
+            .with(PqStatus::DOORBELL_ENABLE, 0)
+            .raw()
     });
     hw.write(gc::CP_MEC_CNTL, CpMecCntl::HALT.raw());
 }

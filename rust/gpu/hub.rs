@@ -7,7 +7,6 @@
 use kernel::prelude::*;
 
 use super::access::Hw;
-use crate::kapi::log::dev_limited;
 use crate::hw::{
     asic::VMIDS,
     pte::{
@@ -41,6 +40,7 @@ use crate::hw::{
     },
     timeouts::TLB_FLUSH_MS, //
 };
+use crate::kapi::log::dev_limited;
 
 /// Where VRAM is, as firmware has set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +183,11 @@ fn program_one(hw: &Hw, hub: &HubLayout, setup: &HubSetup) {
     write_page(hub.identity_offset(), 0);
 
     // VMIDs of users; the scheduler only changes the base.
-    let context = ContextCntl::user(asic.pte.page_table_depth(), asic.pte.block_size(), setup.retry);
+    let context = ContextCntl::user(
+        asic.pte.page_table_depth(),
+        asic.pte.block_size(),
+        setup.retry,
+    );
     for vmid in 1..VMIDS {
         hw.write(hub.context_cntl(vmid), context.raw());
         write_page(hub.page_table_start(vmid), 0);
@@ -238,9 +242,7 @@ pub(super) fn quiesce(hw: &Hw) {
                 .raw()
         });
         hw.modify(hub.l2_cntl(), |raw| {
-            L2Cntl::from_raw(raw)
-                .with(L2Cntl::ENABLE_L2_CACHE, 0)
-                .raw()
+            L2Cntl::from_raw(raw).with(L2Cntl::ENABLE_L2_CACHE, 0).raw()
         });
     }
 }

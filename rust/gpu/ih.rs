@@ -174,7 +174,11 @@ struct RingPlace {
 
 impl RingState {
     fn new(hw: &Hw, number: u32) -> Result<Self> {
-        let bytes = if number == 0 { RING0_BYTES } else { RING12_BYTES };
+        let bytes = if number == 0 {
+            RING0_BYTES
+        } else {
+            RING12_BYTES
+        };
         Ok(Self {
             cursor: Cursor::new(ih::Ring::new(bytes).ok_or(EINVAL)?),
             place: RingPlace {
@@ -609,4 +613,7 @@ impl irq::Handler for Ih {
     }
 }
 
-const _: () = assert!(VECTOR_BYTES as usize == VECTOR_DWORDS * 4, "a vector is whole dwords");
+const _: () = assert!(
+    VECTOR_BYTES as usize == VECTOR_DWORDS * 4,
+    "a vector is whole dwords"
+);

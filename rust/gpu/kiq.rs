@@ -179,7 +179,11 @@ impl Kiq {
         gfx::enable_doorbells(hw);
         state.stuck = false;
         self.ring_test(hw, &mut state).inspect_err(|e| {
-            dev_err!(hw.dev(), "KIQ ring test failed: {:?}; is MEC firmware loaded?\n", e)
+            dev_err!(
+                hw.dev(),
+                "KIQ ring test failed: {:?}; is MEC firmware loaded?\n",
+                e
+            )
         })
     }
 
@@ -199,7 +203,11 @@ impl Kiq {
             ..QueueConfig::new(QueueFormat::Kiq, self.doorbell)
         };
         ComputeMqd::new(hw.asic(), config).map_err(|e| {
-            dev_err!(hw.dev(), "KIQ cannot be described: {}\n", format_args!("{e}"));
+            dev_err!(
+                hw.dev(),
+                "KIQ cannot be described: {}\n",
+                format_args!("{e}")
+            );
             EINVAL
         })
     }
@@ -214,7 +222,11 @@ impl Kiq {
         self.submit_locked(hw, state, &packet.encode().map_err(|_| EINVAL)?)?;
         let value = hw.read(gc::SCRATCH_REG0);
         if value != TEST_AFTER {
-            dev_err!(hw.dev(), "SCRATCH_REG0 reads {:#x} after the KIQ's fence\n", value);
+            dev_err!(
+                hw.dev(),
+                "SCRATCH_REG0 reads {:#x} after the KIQ's fence\n",
+                value
+            );
             return Err(EIO);
         }
         Ok(())
@@ -287,13 +299,7 @@ impl Kiq {
     /// # Errors
     ///
     /// `EINVAL` for addresses that are not aligned; otherwise as [`Kiq::submit`].
-    pub(crate) fn map_hiq(
-        &self,
-        hw: &Hw,
-        mqd: u64,
-        wptr: u64,
-        doorbell: DoorbellOffset,
-    ) -> Result {
+    pub(crate) fn map_hiq(&self, hw: &Hw, mqd: u64, wptr: u64, doorbell: DoorbellOffset) -> Result {
         let packet = MapQueues {
             target: MapTarget::KiqHiq { slot: Slot::HIQ },
             doorbell,
@@ -363,8 +369,10 @@ impl Kiq {
         if state.memory.is_none() || hw.is_lost() {
             return;
         }
-        if let Err(e) = unload(hw, Slot::KIQ) {
-            dev_warn!(hw.dev(), "KIQ does not stop: {:?}\n", e);
+        match unload(hw, Slot::KIQ) {
+            // Who is lost was reported once already.
+            Err(e) if !hw.is_lost() => dev_warn!(hw.dev(), "KIQ does not stop: {:?}\n", e),
+            _ => {}
         }
         state.stuck = true;
     }

@@ -18,6 +18,8 @@ use kernel::{
 /// the bus, as amdgpu does for its graphics contexts (`amdgpu_ids.c`).
 const FIRST: usize = 1;
 const END: usize = 1 << 15;
+/// Ids in all.
+pub(super) const COUNT: usize = END - FIRST;
 const WORD: usize = 64;
 
 struct Ids {
@@ -34,8 +36,7 @@ impl Ids {
     }
 
     fn take(&mut self) -> Option<usize> {
-        let id = Iterator::chain(self.next..END, FIRST..self.next)
-            .find(|id| !self.is_used(*id))?;
+        let id = Iterator::chain(self.next..END, FIRST..self.next).find(|id| !self.is_used(*id))?;
         *self.used.get_mut(id / WORD)? |= 1 << (id % WORD);
         self.next = if id + 1 < END { id + 1 } else { FIRST };
         self.count += 1;

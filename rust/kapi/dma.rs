@@ -79,25 +79,33 @@ impl DmaBuffer {
     /// - `ENODEV`: the device was unbound. The same for all accessors.
     pub(crate) fn read32(&self, off: usize) -> Result<u32> {
         // SAFETY: `with` checked range and alignment and keeps the memory.
-        self.with(off, 4, 4, |ptr| unsafe { ptr.cast::<u32>().read_volatile() })
+        self.with(off, 4, 4, |ptr| unsafe {
+            ptr.cast::<u32>().read_volatile()
+        })
     }
 
     /// Writes 32 bits at byte `off`.
     pub(crate) fn write32(&self, off: usize, value: u32) -> Result {
         // SAFETY: `with` checked range and alignment and keeps the memory.
-        self.with(off, 4, 4, |ptr| unsafe { ptr.cast::<u32>().write_volatile(value) })
+        self.with(off, 4, 4, |ptr| unsafe {
+            ptr.cast::<u32>().write_volatile(value)
+        })
     }
 
     /// Reads 64 bits at byte `off`, untorn.
     pub(crate) fn read64(&self, off: usize) -> Result<u64> {
         // SAFETY: `with` checked range and alignment and keeps the memory.
-        self.with(off, 8, 8, |ptr| unsafe { ptr.cast::<u64>().read_volatile() })
+        self.with(off, 8, 8, |ptr| unsafe {
+            ptr.cast::<u64>().read_volatile()
+        })
     }
 
     /// Writes 64 bits at byte `off`, untorn.
     pub(crate) fn write64(&self, off: usize, value: u64) -> Result {
         // SAFETY: `with` checked range and alignment and keeps the memory.
-        self.with(off, 8, 8, |ptr| unsafe { ptr.cast::<u64>().write_volatile(value) })
+        self.with(off, 8, 8, |ptr| unsafe {
+            ptr.cast::<u64>().write_volatile(value)
+        })
     }
 
     /// Copies dwords to byte `off`, in ascending order.

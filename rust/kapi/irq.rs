@@ -50,8 +50,7 @@ impl<T: Handler> Msi<T> {
     ) -> Result<Self> {
         let raw = super::pci::as_raw(pdev);
         // SAFETY: `raw` is a bound device.
-        let count =
-            unsafe { bindings::pci_alloc_irq_vectors(raw, 1, 1, bindings::PCI_IRQ_MSI) };
+        let count = unsafe { bindings::pci_alloc_irq_vectors(raw, 1, 1, bindings::PCI_IRQ_MSI) };
         if count < 0 {
             return Err(Error::from_errno(count));
         }

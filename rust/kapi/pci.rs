@@ -35,7 +35,9 @@ impl Enabled {
     pub(crate) fn new(pdev: &pci::Device<Core<'_>>) -> Result<Self> {
         pdev.enable_device_mem()?;
         pdev.set_master();
-        Ok(Self { pdev: (&**pdev).into() })
+        Ok(Self {
+            pdev: (&**pdev).into(),
+        })
     }
 }
 

@@ -84,12 +84,7 @@ impl RangeAllocator {
     /// - `EINVAL`: `size` is 0.
     /// - `ENOSPC`: no hole fits.
     /// - `ENOMEM`.
-    pub(crate) fn alloc(
-        self: &Arc<Self>,
-        size: u64,
-        align: u64,
-        place: Place,
-    ) -> Result<Range> {
+    pub(crate) fn alloc(self: &Arc<Self>, size: u64, align: u64, place: Place) -> Result<Range> {
         if size == 0 {
             return Err(EINVAL);
         }

@@ -42,7 +42,10 @@ impl Fake {
     fn new(wptrs: &[u32]) -> Result<Self> {
         let mut memory = KVec::new();
         for place in 0..RING12_BYTES / VECTOR_BYTES {
-            memory.push([0x0300_b514, place, 0, 0x8001, 0x100 + place, 0, 0, 0], GFP_KERNEL)?;
+            memory.push(
+                [0x0300_b514, place, 0, 0x8001, 0x100 + place, 0, 0, 0],
+                GFP_KERNEL,
+            )?;
         }
         let mut script = KVec::new();
         script.extend_from_slice(wptrs, GFP_KERNEL)?;
@@ -180,7 +183,14 @@ mod cases {
 
     #[test]
     fn impossible_write_pointers_read_nothing() -> Result {
-        for bad in [u32::MAX, RING12_BYTES, RING12_BYTES + VECTOR_BYTES, 4, 28, 0x3_ffe0] {
+        for bad in [
+            u32::MAX,
+            RING12_BYTES,
+            RING12_BYTES + VECTOR_BYTES,
+            4,
+            28,
+            0x3_ffe0,
+        ] {
             let mut fake = Fake::new(&[bad])?;
             let mut cursor = cursor()?;
             let (pass, seen) = run(&mut cursor, &mut fake)?;

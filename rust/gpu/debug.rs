@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a GPU shows in its directory in debugfs, beside the scheduler.
+//!
+//! | file | content |
+//! |---|---|
+//! | `rings` | pointers of the kernel interface queue and of the interrupt rings |
+//! | `ih` | what the interrupt thread has seen, by kind |
+//! | `memory` | VRAM, doorbell slices and address space ids in use |
+//!
+//! The files go before the GPU does; reading them takes no hardware access.
+
+use kernel::{
+    debugfs::File,
+    fmt,
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::Gpu;
+
+/// The files of one GPU; they go when this is dropped, which waits for readers.
+#[pin_data]
+pub(crate) struct DebugFiles {
+    #[pin]
+    rings: File<Arc<Gpu>>,
+    #[pin]
+    ih: File<Arc<Gpu>>,
+    #[pin]
+    memory: File<Arc<Gpu>>,
+}
+
+impl DebugFiles {
+    /// Makes the files. Where debugfs refuses they do not exist, which is no error; `None` if the
+    /// GPU has no directory.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Option<Pin<KBox<Self>>>> {
+        let Some(dir) = gpu.debugfs() else {
+            return Ok(None);
+        };
+        let files = try_pin_init!(Self {
+            rings <- dir.read_callback_file(c"rings", gpu.clone(), &rings),
+            ih <- dir.read_callback_file(c"ih", gpu.clone(), &ih),
+            memory <- dir.read_callback_file(c"memory", gpu.clone(), &memory),
+        }? Error);
+        Ok(Some(KBox::pin_init(files, GFP_KERNEL)?))
+    }
+}
+
+fn rings(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let kiq = gpu.kiq().status();
+    writeln!(f, "ring  written        read           state")?;
+    writeln!(
+        f,
+        "kiq   {:<14} {:<14} {}, {} submissions",
+        kiq.wptr,
+        kiq.rptr,
+        if kiq.stuck { "stuck" } else { "ready" },
+        kiq.submissions
+    )?;
+    let positions = gpu.ih().positions();
+    for (ring, (position, vectors)) in positions
+        .iter()
+        .zip(&gpu.ih().counters().vectors)
+        .take(crate::hw::num::index(gpu.asic().ih.rings))
+        .enumerate()
+    {
+        writeln!(
+            f,
+            "ih{}   {:<14} {:<14} byte position",
+            ring,
+            vectors.get(),
+            position
+        )?;
+    }
+    Ok(())
+}
+
+fn ih(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let count = gpu.ih().counters();
+    for (name, counter) in [
+        ("interrupts", &count.interrupts),
+        ("eop", &count.eop),
+        ("sdma_trap", &count.sdma_trap),
+        ("sq", &count.sq),
+        ("bad_opcode", &count.bad_opcode),
+        ("fault", &count.faults),
+        ("retry_fault", &count.retry_faults),
+        ("other", &count.other),
+        ("foreign", &count.foreign),
+        ("overflow", &count.overflows),
+        ("bad_pointer", &count.bad_pointers),
+    ] {
+        writeln!(f, "{:<12} {}", name, counter.get())?;
+    }
+    Ok(())
+}
+
+fn memory(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (slices, all) = gpu.doorbells().usage();
+    writeln!(f, "what           used           of")?;
+    writeln!(
+        f,
+        "vram bytes     {:<14} {}",
+        gpu.vram().used(),
+        gpu.vram().total()
+    )?;
+    writeln!(f, "doorbell slice {:<14} {}", slices, all)?;
+    writeln!(
+        f,
+        "pasid          {:<14} {}",
+        gpu.pasids().in_use(),
+        super::pasid::COUNT
+    )
+}
