@@ -14,6 +14,7 @@ mod gpu;
 mod hw;
 mod kapi;
 mod kfd;
+mod queue;
 mod sched;
 #[cfg(CONFIG_KUNIT = "y")]
 mod tests;

@@ -44,6 +44,11 @@ pub(crate) fn jiffies_to_msecs(jiffies: Jiffies) -> u32 {
     unsafe { rkfd::rkfd_jiffies_to_msecs(jiffies) }
 }
 
+/// Id of the calling process in the initial namespace.
+pub(crate) fn current_tgid() -> i32 {
+    current!().group_leader().pid()
+}
+
 /// Capabilities that the interface asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Capability {

@@ -31,13 +31,21 @@ use crate::{
         },
         sysinfo, //
     },
-    sched::Scheduler,
+    sched::{
+        EvictCause,
+        SchedProcess,
+        Scheduler, //
+    },
 };
 use kernel::{
     new_mutex,
     prelude::*,
     rbtree::RBTree,
     sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
         Arc,
         Mutex, //
     },
@@ -154,11 +162,14 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// - `EINVAL`: it belongs to a process already.
+    /// - `ENOMEM`: no memory.
     pub(crate) fn set_process(&self, pasid: u16, process: &Arc<Process>) -> Result {
-        self.processes
-            .lock()
-            .try_create_and_insert(pasid, process.clone(), GFP_KERNEL)?;
+        let mut processes = self.processes.lock();
+        if processes.get(&pasid).is_some() {
+            return Err(EINVAL);
+        }
+        processes.try_create_and_insert(pasid, process.clone(), GFP_KERNEL)?;
         Ok(())
     }
 
@@ -222,6 +233,11 @@ pub(crate) struct ProcessDevice {
     /// The doorbells, from the first use on.
     #[pin]
     doorbells: Mutex<Option<Arc<DoorbellSlice>>>,
+    /// The process as the scheduler knows it, from the first queue on.
+    #[pin]
+    sched_process: Mutex<Option<Arc<SchedProcess>>>,
+    /// A fault stopped the queues.
+    faulted: Atomic<bool>,
 }
 
 impl ProcessDevice {
@@ -235,6 +251,8 @@ impl ProcessDevice {
             pin_init!(Self {
                 device,
                 doorbells <- new_mutex!(None, "rkfd_doorbells_of_process"),
+                sched_process <- new_mutex!(None, "rkfd_sched_process"),
+                faulted: Atomic::new(false),
             }),
             GFP_KERNEL,
         )
@@ -270,6 +288,35 @@ impl ProcessDevice {
             .map_err(|_| ENOMEM)?;
         *doorbells = Some(slice.clone());
         Ok(slice)
+    }
+
+    /// The process as the scheduler knows it.
+    pub(crate) fn sched_process(&self) -> Option<Arc<SchedProcess>> {
+        self.sched_process.lock().clone()
+    }
+
+    /// Sets or forgets the process as the scheduler knows it.
+    pub(crate) fn set_sched_process(&self, process: Option<Arc<SchedProcess>>) {
+        let old = core::mem::replace(&mut *self.sched_process.lock(), process);
+        drop(old);
+    }
+
+    /// Takes the queues off the hardware for good, once, because an access was refused.
+    pub(crate) fn stop_on_fault(&self, pid: i32) {
+        let Some(process) = self.sched_process() else {
+            return;
+        };
+        if self.faulted.xchg(true, Full) {
+            return;
+        }
+        if let Err(error) = self.device.sched.evict(&process, EvictCause::Debugger) {
+            dev_warn!(
+                self.device.gpu.dev(),
+                "pid {}: queues do not stop after a fault: {:?}\n",
+                pid,
+                error
+            );
+        }
     }
 
     /// mmap offset of the doorbell at `byte` of the slice.

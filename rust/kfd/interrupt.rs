@@ -116,7 +116,8 @@ impl IrqSink for Sink {
 
 /// What a waiter for memory faults learns.
 pub(crate) fn memory_exception(fault: &Fault, gpu_id: u32) -> MemoryExceptionData {
-    let not_present = !fault.protection;
+    // The bit of the interrupt's ring id that upstream calls "valid protection": no valid entry.
+    let not_present = fault.protection;
     MemoryExceptionData {
         not_present: u32::from(not_present),
         read_only: u32::from(!not_present && fault.write),

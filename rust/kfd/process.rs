@@ -23,7 +23,15 @@ use super::device::{
     ProcessDevice, //
 };
 use crate::{
-    event::Events,
+    event::{
+        table::{
+            SignalPage,
+            IDLE_SLOT, //
+        },
+        Events,
+        SIGNAL_PAGE_SIZE, //
+    },
+    hw::num::index,
     kapi::task::{
         current_mm,
         in_compat_syscall,
@@ -31,6 +39,10 @@ use crate::{
         MmRelease,
         MmWatch,
         ThreadGroup, //
+    },
+    vm::{
+        Bo,
+        BoVmap, //
     },
 };
 use kernel::{
@@ -48,7 +60,9 @@ use kernel::{
 
 mod state;
 pub(crate) use state::{
+    Allocation,
     DeviceState,
+    Handle,
     State, //
 };
 
@@ -129,18 +143,44 @@ impl Process {
     ///
     /// - `EINVAL`: there is a page already; no such buffer; it is too small or not system memory.
     /// - `ENODEV`: its GPU has no address space yet.
-    pub(crate) fn set_signal_page(&self, _handle: u64) -> Result {
+    pub(crate) fn set_signal_page(&self, handle: u64) -> Result {
+        let mut state = self.state.lock();
         if self.events.has_page() {
             return Err(EINVAL);
         }
-        Err(EINVAL)
+        let wanted = Handle::decode(handle);
+        let (index, _) = self.device(wanted.gpu_id)?;
+        state.device(index)?.vm()?;
+        let allocation = state.allocation(index, wanted.index).ok_or(EINVAL)?;
+        if allocation.bo.size() < SIGNAL_PAGE_SIZE {
+            return Err(EINVAL);
+        }
+        let page = SignalBuffer {
+            map: allocation.bo.vmap()?,
+            _bo: allocation.bo.clone(),
+        };
+        self.events.set_page(Arc::new(page, GFP_KERNEL)?)?;
+        state.signal_handle = handle;
+        Ok(())
     }
 
-    /// A queue stopped at a packet that it cannot execute.
-    pub(crate) fn bad_packet(&self, _device: &Device, _context: u32) {}
+    /// A queue of this process on `device` stopped at a packet that it cannot execute.
+    pub(crate) fn bad_packet(&self, device: &Device, context: u32) {
+        pr_debug!(
+            "GPU {:#x}: pid {}: bad packet, doorbell id {:#x}, code {}\n",
+            device.gpu_id(),
+            self.pid(),
+            context & 0x3ff,
+            context >> 10 & 0xffff
+        );
+    }
 
     /// Takes the queues on `device` off the hardware after a fault that nobody can mend.
-    pub(crate) fn stop_on_fault(&self, _device: &Device) {}
+    pub(crate) fn stop_on_fault(&self, device: &Device) {
+        if let Ok((_, own)) = self.device(device.gpu_id()) {
+            own.stop_on_fault(self.pid());
+        }
+    }
 
     /// Ends all that the process has: queues, events, memory. May be called more than once.
     fn teardown(&self) {
@@ -152,7 +192,10 @@ impl Process {
         let memory = state.take_memory();
         drop(state);
         self.events.shutdown();
-        for device in &self.devices {
+        for (device, state) in self.devices.iter().zip(&memory) {
+            if let Ok(vm) = state.vm() {
+                device.device().clear_process(vm.pasid());
+            }
             device.release();
         }
         // Address spaces and buffers: nothing of the GPU runs on them any more.
@@ -164,6 +207,23 @@ impl MmRelease for Process {
     fn mm_released(&self) {
         drop(self.table.remove(self.key));
         self.teardown();
+    }
+}
+
+/// The signal page of a process: words of a buffer in system memory.
+struct SignalBuffer {
+    map: BoVmap,
+    _bo: Arc<Bo>,
+}
+
+impl SignalPage for SignalBuffer {
+    fn load(&self, slot: u32) -> u64 {
+        // Slots lie inside: the size was checked when the page was set.
+        self.map.read64(index(slot) * 8).unwrap_or(IDLE_SLOT)
+    }
+
+    fn set_idle(&self, slot: u32) {
+        let _ = self.map.write64(index(slot) * 8, IDLE_SLOT);
     }
 }
 
@@ -237,6 +297,15 @@ impl ProcessTable {
         for entry in &*self.entries.lock() {
             f(&entry.process);
         }
+    }
+
+    /// Whether a thread group with this id, as the caller's namespace of the kernel counts, has opened
+    /// the device.
+    pub(crate) fn has_pid(&self, pid: u32) -> bool {
+        let entries = self.entries.lock();
+        entries
+            .iter()
+            .any(|entry| u32::try_from(entry.process.pid()) == Ok(pid))
     }
 
     /// Number of processes.

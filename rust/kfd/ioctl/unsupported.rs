@@ -1,9 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Calls that nothing stands behind, with the answers of upstream where the hardware or the kernel
-//! lacks the feature.
+//! lacks the feature. What upstream checks first is checked first.
 
 use super::Call;
+use crate::kfd::{
+    command::Argument,
+    process::Handle,
+    uapi::{
+        CriuOp,
+        DbgTrap,
+        ExportDmabuf,
+        GetDmabufInfo,
+        ImportDmabuf,
+        Profiler,
+        SmiEvents,
+        Svm, //
+    },
+};
 use kernel::prelude::*;
 
 /// The debugger calls before DBG_TRAP.
@@ -13,4 +27,160 @@ use kernel::prelude::*;
 /// Always `EPERM`.
 pub(super) fn retired<T>(_call: &Call<'_>, _args: &mut T) -> Result {
     Err(EPERM)
+}
+
+/// Bytes of one attribute of SVM.
+const SVM_ATTRIBUTE: usize = 8;
+
+/// Shared virtual memory: as a kernel without it.
+///
+/// # Errors
+///
+/// - `EINVAL`: attributes beyond the argument.
+/// - `EPERM`: otherwise.
+pub(super) fn svm(argument: &Argument, args: &Svm) -> Result {
+    let attributes = usize::try_from(args.num_attrs)?
+        .checked_mul(SVM_ATTRIBUTE)
+        .ok_or(EINVAL)?;
+    let expected = core::mem::size_of::<Svm>()
+        .checked_add(attributes)
+        .ok_or(EINVAL)?;
+    if argument.user_size() < expected {
+        return Err(EINVAL);
+    }
+    Err(EPERM)
+}
+
+/// What a dma-buf is. None is ours.
+///
+/// # Errors
+///
+/// Always `EINVAL`.
+pub(super) fn get_dmabuf_info(_call: &Call<'_>, _args: &mut GetDmabufInfo) -> Result {
+    Err(EINVAL)
+}
+
+/// A buffer from a dma-buf. None is ours.
+///
+/// # Errors
+///
+/// - `EINVAL`: unknown GPU, or otherwise.
+/// - `ENODEV`: no address space yet.
+pub(super) fn import_dmabuf(call: &Call<'_>, args: &mut ImportDmabuf) -> Result {
+    let state = call.process.state.lock();
+    let (index, _) = call.process.device(args.gpu_id)?;
+    state.device(index)?.vm()?;
+    Err(EINVAL)
+}
+
+/// A dma-buf from a buffer.
+///
+/// # Errors
+///
+/// - `EINVAL`: unknown GPU or handle.
+/// - `EOPNOTSUPP`: otherwise.
+pub(super) fn export_dmabuf(call: &Call<'_>, args: &mut ExportDmabuf) -> Result {
+    let handle = Handle::decode(args.handle);
+    let state = call.process.state.lock();
+    let (index, _) = call.process.device(handle.gpu_id)?;
+    state.allocation(index, handle.index).ok_or(EINVAL)?;
+    Err(EOPNOTSUPP)
+}
+
+/// A stream of system events.
+///
+/// # Errors
+///
+/// - `EINVAL`: unknown GPU.
+/// - `EOPNOTSUPP`: otherwise.
+pub(super) fn smi_events(call: &Call<'_>, args: &mut SmiEvents) -> Result {
+    call.process.device(args.gpu_id)?;
+    Err(EOPNOTSUPP)
+}
+
+/// Last operation of CRIU_OP.
+const CRIU_LAST_OP: u32 = 4;
+
+/// Checkpoint and restore, for those who may.
+///
+/// # Errors
+///
+/// - `EINVAL`: unknown operation.
+/// - `EOPNOTSUPP`: otherwise.
+pub(super) fn criu_op(_call: &Call<'_>, args: &mut CriuOp) -> Result {
+    if args.op > CRIU_LAST_OP {
+        return Err(EINVAL);
+    }
+    Err(EOPNOTSUPP)
+}
+
+/// DBG_TRAP's operation that begins a session.
+const DBG_TRAP_ENABLE: u32 = 0;
+
+/// The debugger.
+///
+/// # Errors
+///
+/// - `ESRCH`: no such process, or one that has not opened `/dev/kfd`.
+/// - `EPERM`: a process of somebody else.
+/// - `EINVAL`: an operation outside a session; there never is one.
+/// - `ENODEV`: the begin of a session: no GPU can be debugged.
+pub(super) fn dbg_trap(call: &Call<'_>, args: &mut DbgTrap) -> Result {
+    if i32::try_from(args.pid).map_err(|_| ESRCH)? != crate::kapi::task::current_tgid() {
+        return if call.facade.processes.has_pid(args.pid) {
+            Err(EPERM)
+        } else {
+            Err(ESRCH)
+        };
+    }
+    if args.op == DBG_TRAP_ENABLE {
+        Err(ENODEV)
+    } else {
+        Err(EINVAL)
+    }
+}
+
+/// A second process object for a file.
+///
+/// # Errors
+///
+/// Always `EOPNOTSUPP`.
+pub(super) fn create_process(_call: &Call<'_>, _argument: &mut Argument) -> Result {
+    Err(EOPNOTSUPP)
+}
+
+/// Operations of PROFILER.
+mod profiler_op {
+    pub(super) const PMC: u32 = 0;
+    pub(super) const VERSION: u32 = 2;
+    pub(super) const PTL_CONTROL: u32 = 3;
+}
+
+/// Version of the PROFILER call.
+const PROFILER_VERSION: u32 = 1;
+
+/// The profiler's control call.
+///
+/// # Errors
+///
+/// - `EINVAL`: unknown operation.
+/// - `EPERM`: performance counters, for callers who may not use them.
+/// - `EOPNOTSUPP`: otherwise, but for the version.
+pub(super) fn profiler(_call: &Call<'_>, args: &mut Profiler) -> Result {
+    use crate::kapi::task::{
+        capable,
+        Capability, //
+    };
+    match args.op {
+        profiler_op::VERSION => {
+            let [version, ..] = &mut args.payload;
+            *version = PROFILER_VERSION;
+            Ok(())
+        }
+        profiler_op::PMC if !capable(Capability::PerfMon) && !capable(Capability::SysAdmin) => {
+            Err(EPERM)
+        }
+        profiler_op::PMC | profiler_op::PTL_CONTROL => Err(EOPNOTSUPP),
+        _ => Err(EINVAL),
+    }
 }

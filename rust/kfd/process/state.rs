@@ -1,14 +1,72 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a process has, under its lock.
+//! What a process has, under its lock: address spaces, buffers and queues.
 
 use super::Process;
-use kernel::prelude::*;
+use crate::{
+    drm::RenderFile,
+    event::slots::Slots,
+    hw::regs::gc::{
+        ShMemBases,
+        ShMemConfig, //
+    },
+    queue::manager::QueueManager,
+    sched::{
+        KeepAlive,
+        ProcessParams,
+        SchedProcess, //
+    },
+    vm::{
+        Bo,
+        Vm, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Handles carry 32 bits of index, and C calls them signed.
+const HANDLE_LIMIT: u32 = 0x7fff_ffff;
+
+/// A handle of a buffer: GPU id above, index below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle {
+    /// The GPU that it was made on.
+    pub(crate) gpu_id: u32,
+    /// Index, from 1: user space takes 0 for "none".
+    pub(crate) index: u32,
+}
+
+impl Handle {
+    /// From user space.
+    pub(crate) fn decode(handle: u64) -> Self {
+        Self {
+            gpu_id: crate::hw::num::hi32(handle),
+            index: crate::hw::num::lo32(handle),
+        }
+    }
+
+    /// For user space.
+    pub(crate) fn encode(self) -> u64 {
+        crate::hw::num::join(self.index, self.gpu_id)
+    }
+}
+
+/// A buffer and where it will be mapped.
+pub(crate) struct Allocation {
+    /// The buffer.
+    pub(crate) bo: Arc<Bo>,
+    /// GPU address.
+    pub(crate) va: u64,
+}
 
 /// State of a process that the process lock protects.
 pub(crate) struct State {
     /// By the index of [`Process::devices`].
     pub(crate) devices: KVec<DeviceState>,
+    /// The queues.
+    pub(crate) queues: QueueManager,
     /// RUNTIME_ENABLE is in force.
     pub(crate) runtime_enabled: bool,
     /// Retry faults were asked for.
@@ -21,26 +79,200 @@ impl State {
     pub(super) fn new(devices: KVec<DeviceState>) -> Self {
         Self {
             devices,
+            queues: QueueManager::new(),
             runtime_enabled: false,
             xnack: false,
             signal_handle: 0,
         }
     }
 
-    /// Destroys every queue.
-    pub(super) fn stop_queues(&mut self, _process: &Process) {}
+    /// The state on GPU `index`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the process has ended.
+    pub(crate) fn device(&self, index: usize) -> Result<&DeviceState> {
+        self.devices.get(index).ok_or(EINVAL)
+    }
 
-    /// Takes all memory out, to be dropped without the lock.
+    /// The state on GPU `index`, to change.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the process has ended.
+    pub(crate) fn device_mut(&mut self, index: usize) -> Result<&mut DeviceState> {
+        self.devices.get_mut(index).ok_or(EINVAL)
+    }
+
+    /// What installs this process on the hardware of GPU `index`.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`: no address space yet.
+    fn process_params(&self, index: usize) -> Result<ProcessParams> {
+        let device = self.device(index)?;
+        let vm = device.vm()?;
+        Ok(ProcessParams {
+            pasid: vm.pasid(),
+            page_table_base: vm.page_table_base(),
+            sh_mem_config: ShMemConfig::for_xnack(self.xnack).raw(),
+            sh_mem_bases: ShMemBases::KFD.raw(),
+            tba: device.tba,
+            tma: device.tma,
+            keep: Some(Arc::new(KeepVm(vm.clone()), GFP_KERNEL)?),
+        })
+    }
+
+    /// The process as the scheduler of GPU `index` knows it; it is made known with the first queue.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV`: no address space yet, or the GPU is gone.
+    /// - As the scheduler says.
+    pub(crate) fn attach(&mut self, process: &Process, index: usize) -> Result<Arc<SchedProcess>> {
+        let device = process.devices.get(index).ok_or(EINVAL)?;
+        if let Some(known) = device.sched_process() {
+            return Ok(known);
+        }
+        let params = self.process_params(index)?;
+        let known = device.device().sched().attach(params)?;
+        device.set_sched_process(Some(known.clone()));
+        Ok(known)
+    }
+
+    /// Tells the scheduler of GPU `index` what changed, if it knows the process.
+    ///
+    /// # Errors
+    ///
+    /// As the scheduler says.
+    pub(crate) fn reinstall(&self, process: &Process, index: usize) -> Result {
+        let device = process.devices.get(index).ok_or(EINVAL)?;
+        let Some(known) = device.sched_process() else {
+            return Ok(());
+        };
+        let new = self.process_params(index)?;
+        device.device().sched().update_process(&known, |params| {
+            params.sh_mem_config = new.sh_mem_config;
+            params.sh_mem_bases = new.sh_mem_bases;
+            params.tba = new.tba;
+            params.tma = new.tma;
+        })
+    }
+
+    /// Destroys every queue, in one step per GPU.
+    pub(super) fn stop_queues(&mut self, process: &Process) {
+        let mut failed = 0u64;
+        for (index, device) in process.devices.iter().enumerate() {
+            let Some(known) = device.sched_process() else {
+                continue;
+            };
+            match device.device().sched().detach(&known) {
+                Ok(()) => {}
+                Err(error) if error == ENODEV => {}
+                Err(error) => {
+                    // The scheduler keeps the memory of what may still run.
+                    pr_warn!(
+                        "pid {}: queues on GPU {:#x} do not stop: {:?}\n",
+                        process.pid(),
+                        device.gpu_id(),
+                        error
+                    );
+                    failed |= 1 << index.min(63);
+                }
+            }
+        }
+        self.queues.clear(|index| failed & 1 << index.min(63) == 0);
+        for device in &process.devices {
+            device.set_sched_process(None);
+        }
+    }
+
+    /// Unmaps every buffer and takes all memory out, to be dropped without the lock.
     pub(super) fn take_memory(&mut self) -> KVec<DeviceState> {
+        for owner in &self.devices {
+            for (_, allocation) in owner.allocations.iter() {
+                for user in &self.devices {
+                    let Ok(vm) = user.vm() else { continue };
+                    if vm.is_mapped(&allocation.bo) {
+                        // The address space reports what went wrong, and keeps the memory.
+                        let _ = vm.unmap(&allocation.bo);
+                    }
+                }
+            }
+        }
         core::mem::take(&mut self.devices)
+    }
+
+    /// The buffer with a handle.
+    pub(crate) fn allocation(&self, device: usize, index: u32) -> Option<&Allocation> {
+        self.devices.get(device)?.allocations.get(index)
+    }
+
+    /// Whether any GPU of the process has `bo` mapped.
+    pub(crate) fn is_mapped(&self, bo: &Bo) -> bool {
+        self.devices
+            .iter()
+            .filter_map(|device| device.vm().ok())
+            .any(|vm| vm.is_mapped(bo))
     }
 }
 
 /// State of a process on one GPU.
-pub(crate) struct DeviceState {}
+pub(crate) struct DeviceState {
+    /// Buffers made on this GPU, by handle index.
+    pub(crate) allocations: Slots<Allocation>,
+    /// The file whose address space the process uses.
+    pub(crate) render: Option<RenderFile>,
+    /// Trap handler.
+    pub(crate) tba: u64,
+    /// Memory of the trap handler.
+    pub(crate) tma: u64,
+    /// Where scratch memory lies, for schedulers without firmware.
+    pub(crate) scratch_base: u64,
+}
 
 impl DeviceState {
     pub(super) fn new() -> Self {
-        Self {}
+        Self {
+            allocations: Slots::new(1),
+            render: None,
+            tba: 0,
+            tma: 0,
+            scratch_base: 0,
+        }
+    }
+
+    /// The file whose address space the process uses.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`: none yet.
+    pub(crate) fn render(&self) -> Result<&RenderFile> {
+        self.render.as_ref().ok_or(ENODEV)
+    }
+
+    /// The address space of the process.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`: none yet.
+    pub(crate) fn vm(&self) -> Result<&Arc<Vm>> {
+        Ok(self.render()?.vm())
+    }
+
+    /// Stores a buffer under a new handle.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENOSPC`.
+    pub(crate) fn insert(&mut self, gpu_id: u32, allocation: Allocation) -> Result<Handle> {
+        let index = self.allocations.insert(allocation, HANDLE_LIMIT)?;
+        Ok(Handle { gpu_id, index })
     }
 }
+
+/// Keeps an address space while the hardware may walk it.
+struct KeepVm(#[expect(dead_code, reason = "kept, not used")] Arc<Vm>);
+
+impl KeepAlive for KeepVm {}
+

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! ACQUIRE_VM, ALLOC_MEMORY_OF_GPU, FREE_MEMORY_OF_GPU, MAP_MEMORY_TO_GPU, UNMAP_MEMORY_FROM_GPU and
+//! AVAILABLE_MEMORY.
+
+use super::Call;
+use crate::{
+    drm::RenderFile,
+    kfd::{
+        device::ProcessDevice,
+        process::{
+            Allocation,
+            Handle,
+            Process,
+            State, //
+        },
+        uapi::{
+            alloc_flags,
+            AcquireVm,
+            AllocMemory,
+            AvailableMemory,
+            FreeMemory,
+            MapMemory,
+            MMAP_GPU_SHIFT,
+            MMAP_TYPE_MMIO, //
+        },
+    },
+    vm::{
+        Bo,
+        BoArgs,
+        BoFlags,
+        BoKind, //
+    },
+};
+use kernel::{
+    prelude::*,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    },
+};
+
+/// AVAILABLE_MEMORY counts in this unit, bytes.
+const AVAILABLE_UNIT: u64 = 2 << 20;
+/// Entries of the GPU list of MAP and UNMAP. The interface names no limit; memory does.
+const MAX_LIST: u32 = 1 << 16;
+
+/// Takes the address space of a render node file for the process.
+///
+/// # Errors
+///
+/// - `EINVAL`: not a file of this GPU's render node, an unknown GPU, or an address space that another
+///   process has taken.
+/// - `EBUSY`: the process has the address space of another file.
+/// - `ENODEV`: the GPU is gone.
+pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
+    let file = RenderFile::from_fd(args.drm_fd)?;
+    let mut state = call.process.state.lock();
+    let (index, device) = call.process.device(args.gpu_id)?;
+    let own = state.device_mut(index)?;
+    if let Some(present) = &own.render {
+        return if present.is_same(&file) {
+            Ok(())
+        } else {
+            Err(EBUSY)
+        };
+    }
+    device.device().check()?;
+    if !kernel::sync::Arc::ptr_eq(file.gpu(), device.device().gpu()) {
+        return Err(EINVAL);
+    }
+    device
+        .device()
+        .set_process(file.vm().pasid(), call.process)?;
+    own.render = Some(file);
+    Ok(())
+}
+
+/// What flags ask for. Where several kinds are named, the order is upstream's.
+fn kind_of(flags: u32) -> Result<BoKind> {
+    const KINDS: [(u32, BoKind); 5] = [
+        (alloc_flags::VRAM, BoKind::Vram),
+        (alloc_flags::GTT, BoKind::System),
+        (alloc_flags::USERPTR, BoKind::Userptr),
+        (alloc_flags::DOORBELL, BoKind::Doorbell),
+        (alloc_flags::MMIO_REMAP, BoKind::MmioRemap),
+    ];
+    KINDS
+        .iter()
+        .find(|(flag, _)| flags & flag != 0)
+        .map(|(_, kind)| *kind)
+        .ok_or(EINVAL)
+}
+
+/// What flags say about use.
+pub(crate) fn flags_of(flags: u32) -> BoFlags {
+    let has = |flag: u32| flags & flag != 0;
+    BoFlags {
+        writable: has(alloc_flags::WRITABLE),
+        executable: has(alloc_flags::EXECUTABLE),
+        coherent: has(alloc_flags::COHERENT | alloc_flags::EXT_COHERENT),
+        uncached: has(alloc_flags::UNCACHED),
+        public: has(alloc_flags::PUBLIC),
+        contiguous: has(alloc_flags::CONTIGUOUS),
+    }
+}
+
+/// Makes a buffer; it is not mapped on any GPU yet.
+///
+/// # Errors
+///
+/// - `EINVAL`: size 0, an unknown GPU, no kind, a wrong size of doorbell or register buffers, a user
+///   pointer 0, host-visible VRAM where the CPU does not reach it, or doubled mappings, which only older
+///   hardware has.
+/// - `ENODEV`: no address space yet, or the GPU is gone.
+/// - `ENOMEM`: no memory, no doorbells, no register page.
+/// - `EFAULT`: no memory at the user pointer.
+pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
+    if args.size == 0 {
+        return Err(EINVAL);
+    }
+    let mut state = call.process.state.lock();
+    let (index, device) = call.process.device(args.gpu_id)?;
+    let wants_public = alloc_flags::PUBLIC | alloc_flags::VRAM;
+    if args.flags & wants_public == wants_public && !device.device().facts().large_bar {
+        return Err(EINVAL);
+    }
+    let own = state.device_mut(index)?;
+    let render = own.render()?;
+    device.device().check()?;
+    if args.flags & alloc_flags::AQL_QUEUE_MEM != 0 {
+        return Err(EINVAL);
+    }
+    let kind = kind_of(args.flags)?;
+    let doorbells = match kind {
+        BoKind::Doorbell if args.size != u64::from(crate::gpu::DoorbellSlice::SIZE) => {
+            return Err(EINVAL)
+        }
+        BoKind::Doorbell => Some(device.doorbells()?),
+        _ => None,
+    };
+    let bo = Bo::new(
+        render,
+        BoArgs {
+            kind,
+            size: args.size,
+            flags: flags_of(args.flags),
+            userptr: args.mmap_offset,
+            doorbells,
+        },
+    )?;
+    let offset = match kind {
+        BoKind::MmioRemap => MMAP_TYPE_MMIO | u64::from(args.gpu_id) << MMAP_GPU_SHIFT,
+        _ => bo.mmap_offset(),
+    };
+    let handle = own.insert(args.gpu_id, Allocation { bo, va: args.va })?;
+    args.handle = handle.encode();
+    args.mmap_offset = offset;
+    Ok(())
+}
+
+/// Frees a buffer that no GPU has mapped.
+///
+/// # Errors
+///
+/// - `EPERM`: it holds the signal page.
+/// - `EINVAL`: unknown GPU or handle.
+/// - `EBUSY`: a GPU has it mapped.
+pub(super) fn free_memory(call: &Call<'_>, args: &mut FreeMemory) -> Result {
+    let mut state = call.process.state.lock();
+    if state.signal_handle != 0 && state.signal_handle == args.handle {
+        return Err(EPERM);
+    }
+    let handle = Handle::decode(args.handle);
+    let (index, _) = call.process.device(handle.gpu_id)?;
+    let allocation = state.allocation(index, handle.index).ok_or(EINVAL)?;
+    if state.is_mapped(&allocation.bo) {
+        return Err(EBUSY);
+    }
+    let allocation = state.device_mut(index)?.allocations.remove(handle.index);
+    drop(state);
+    drop(allocation);
+    Ok(())
+}
+
+/// Reads the list of GPU ids.
+fn read_ids(args: &MapMemory) -> Result<KVVec<u32>> {
+    if args.num_devices == 0 || args.num_success > args.num_devices {
+        return Err(EINVAL);
+    }
+    if args.num_devices > MAX_LIST {
+        return Err(ENOMEM);
+    }
+    let count = usize::try_from(args.num_devices)?;
+    let mut ids = KVVec::with_capacity(count, GFP_KERNEL)?;
+    let address = usize::try_from(args.device_ids_ptr)?;
+    let mut reader = UserSlice::new(UserPtr::from_addr(address), count * 4).reader();
+    for _ in 0..count {
+        ids.push(reader.read()?, GFP_KERNEL)?;
+    }
+    Ok(ids)
+}
+
+/// Runs `step` for each GPU that is not done yet and counts progress.
+fn for_each_gpu(
+    process: &Process,
+    state: &State,
+    args: &mut MapMemory,
+    ids: &[u32],
+    step: impl Fn(&State, usize, &ProcessDevice) -> Result,
+) -> Result {
+    let done = usize::try_from(args.num_success)?;
+    for id in ids.iter().skip(done) {
+        let (index, device) = process.device(*id)?;
+        step(state, index, device)?;
+        args.num_success += 1;
+    }
+    Ok(())
+}
+
+/// Maps a buffer on GPUs, each at the address that it was made for. Where it is mapped already, that is
+/// success. `num_success` tells how far it got.
+///
+/// # Errors
+///
+/// - `EINVAL`: an empty list, more done than asked for, an unknown GPU, or an address at which the buffer
+///   cannot be mapped.
+/// - `EFAULT`: the list cannot be read.
+/// - `ENODEV`: a GPU without address space, or gone.
+/// - `ENOMEM`: unknown handle; no memory.
+pub(super) fn map_memory(call: &Call<'_>, args: &mut MapMemory) -> Result {
+    let ids = read_ids(args)?;
+    let handle = Handle::decode(args.handle);
+    let state = call.process.state.lock();
+    let (owner, _) = call.process.device(handle.gpu_id)?;
+    state.device(owner)?.vm()?;
+    let allocation = state.allocation(owner, handle.index).ok_or(ENOMEM)?;
+    for_each_gpu(call.process, &state, args, &ids, |state, index, device| {
+        let vm = state.device(index)?.vm()?;
+        device.device().check()?;
+        vm.map(&allocation.bo, allocation.va)
+    })
+}
+
+/// Takes a buffer off GPUs; when this returns no wave reaches it. `num_success` tells how far it got.
+///
+/// # Errors
+///
+/// - `EINVAL`: an empty list, more done than asked for, an unknown GPU, or not mapped there.
+/// - `EFAULT`: the list cannot be read.
+/// - `ENOMEM`: unknown handle; no memory.
+/// - `EBUSY`: a queue uses it.
+pub(super) fn unmap_memory(call: &Call<'_>, args: &mut MapMemory) -> Result {
+    let ids = read_ids(args)?;
+    let handle = Handle::decode(args.handle);
+    let state = call.process.state.lock();
+    let (owner, _) = call.process.device(handle.gpu_id)?;
+    let allocation = state.allocation(owner, handle.index).ok_or(ENOMEM)?;
+    for_each_gpu(call.process, &state, args, &ids, |state, index, _| {
+        let vm = state.device(index)?.vm().map_err(|_| EINVAL)?;
+        vm.unmap(&allocation.bo)
+    })
+}
+
+/// Tells how much VRAM can still be allocated, in units of 2 MiB.
+///
+/// # Errors
+///
+/// `EINVAL`: unknown GPU.
+pub(super) fn available_memory(call: &Call<'_>, args: &mut AvailableMemory) -> Result {
+    let (_, device) = call.process.device(args.gpu_id)?;
+    let available = device.device().gpu().vram().available();
+    args.available = available / AVAILABLE_UNIT * AVAILABLE_UNIT;
+    Ok(())
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! CREATE_QUEUE, UPDATE_QUEUE, DESTROY_QUEUE and what else acts on queues.
+
+use super::Call;
+use crate::{
+    kapi::task::access_ok,
+    kfd::uapi::{
+        AllocQueueGws,
+        CreateQueue,
+        DestroyQueue,
+        GetQueueWaveState,
+        SetCuMask,
+        UpdateQueue, //
+    },
+    queue::{
+        manager::Target,
+        request::{
+            Kind,
+            Request,
+            SdmaEngine,
+            Update, //
+        },
+    },
+};
+use kernel::{
+    prelude::*,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    },
+};
+
+/// Bits of a compute unit mask that are looked at.
+const MAX_CU_MASK: u32 = 1024;
+
+/// Makes a queue.
+///
+/// # Errors
+///
+/// - `EINVAL`: percentage, priority or sizes; an unknown GPU or SDMA engine; memory that is not mapped on
+///   the GPU as required.
+/// - `EFAULT`: a pointer outside the user's range.
+/// - `ENOTSUPP`: unknown type.
+/// - `ESRCH`: no address space on this GPU yet.
+/// - `ENOSPC`: too many queues on this GPU.
+/// - `ENOMEM`: too many queues, no SDMA queue, no doorbells, no memory.
+/// - `EBUSY`: no doorbell.
+/// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
+pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
+    let request = Request {
+        ring_base: args.ring_base,
+        ring_size: args.ring_size,
+        metadata_size: args.metadata_ring_size,
+        wptr: args.write_pointer,
+        rptr: args.read_pointer,
+        eop: args.eop_address,
+        eop_size: args.eop_size,
+        ctx: args.ctx_save_address,
+        ctx_size: args.ctx_save_size,
+        ctl_stack_size: args.ctl_stack_size,
+        queue_type: args.queue_type,
+        sdma_engine: args.sdma_engine_id,
+        percentage: args.queue_percentage,
+        priority: args.queue_priority,
+    };
+    let properties = request.check(access_ok)?;
+    args.ring_size = properties.ring_size;
+
+    let mut state = call.process.state.lock();
+    let (index, device) = call.process.device(args.gpu_id)?;
+    let vm = state.device(index)?.vm().map_err(|_| ESRCH)?.clone();
+    device.device().check()?;
+    let asic = device.device().gpu().asic();
+    if let Kind::Sdma(SdmaEngine::Number(number)) = properties.kind {
+        if number >= asic.sdma_general_engines {
+            return Err(EINVAL);
+        }
+    }
+    let doorbells = device.doorbells()?;
+    let process = state.attach(call.process, index)?;
+    let created = state.queues.create(
+        &Target {
+            device: index,
+            asic,
+            sched: device.device().sched(),
+            process: &process,
+            vm: &vm,
+            doorbells: &doorbells,
+        },
+        &properties,
+    )?;
+    args.queue_id = created.id;
+    args.doorbell_offset = device.doorbell_offset(created.doorbell);
+    Ok(())
+}
+
+/// Destroys a queue and waits until the hardware is done with its memory.
+///
+/// # Errors
+///
+/// - `EINVAL`: no such queue.
+/// - `EIO`: the hardware does not let go.
+pub(super) fn destroy_queue(call: &Call<'_>, args: &mut DestroyQueue) -> Result {
+    call.process.state.lock().queues.destroy(args.queue_id)
+}
+
+/// Changes ring, share and priority. A queue without ring or share stops.
+///
+/// # Errors
+///
+/// - `EINVAL`: percentage, priority or ring size.
+/// - `EFAULT`: no such queue, or the ring is not mapped as required.
+/// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
+pub(super) fn update_queue(call: &Call<'_>, args: &mut UpdateQueue) -> Result {
+    let update = Update::check(
+        args.ring_base,
+        args.ring_size,
+        args.queue_percentage,
+        args.queue_priority,
+        access_ok,
+    )?;
+    let mut state = call.process.state.lock();
+    let index = state.queues.device_of(args.queue_id).ok_or(EFAULT)?;
+    let vm = state.device(index)?.vm()?.clone();
+    state.queues.update(args.queue_id, &update, &vm)
+}
+
+/// Restricts a queue to some compute units.
+///
+/// # Errors
+///
+/// - `EINVAL`: no bits, or a number of bits that is not a multiple of 32.
+/// - `EFAULT`: the mask cannot be read; no such queue.
+/// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
+pub(super) fn set_cu_mask(call: &Call<'_>, args: &mut SetCuMask) -> Result {
+    if args.num_cu_mask % 32 != 0 || args.num_cu_mask == 0 {
+        return Err(EINVAL);
+    }
+    let count = args.num_cu_mask.min(MAX_CU_MASK);
+    let words = usize::try_from(count / 32)?;
+    let address = usize::try_from(args.cu_mask_ptr)?;
+    let mut reader = UserSlice::new(UserPtr::from_addr(address), words * 4).reader();
+    let mut mask = KVec::with_capacity(words, GFP_KERNEL)?;
+    for _ in 0..words {
+        mask.push(reader.read()?, GFP_KERNEL)?;
+    }
+    call.process
+        .state
+        .lock()
+        .queues
+        .set_cu_mask(args.queue_id, &mask, count)
+}
+
+/// Would tell how much wave state a stopped queue has saved. Not available.
+///
+/// # Errors
+///
+/// - `EFAULT`: no such queue.
+/// - `EINVAL`: the queue has no saved state, as upstream answers for one that is active.
+pub(super) fn get_queue_wave_state(call: &Call<'_>, args: &mut GetQueueWaveState) -> Result {
+    call.process
+        .state
+        .lock()
+        .queues
+        .device_of(args.queue_id)
+        .ok_or(EFAULT)?;
+    Err(EINVAL)
+}
+
+/// Would give a queue global wave sync. No GPU offers it (`num_gws` of the topology is 0).
+///
+/// # Errors
+///
+/// - `EINVAL`: no such queue.
+/// - `ENODEV`: otherwise.
+pub(super) fn alloc_queue_gws(call: &Call<'_>, args: &mut AllocQueueGws) -> Result {
+    call.process
+        .state
+        .lock()
+        .queues
+        .device_of(args.queue_id)
+        .ok_or(EINVAL)?;
+    Err(ENODEV)
+}
