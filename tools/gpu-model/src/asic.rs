@@ -72,6 +72,8 @@ pub struct Asic {
     pub ih_cam_cntl: u32,
     /// IH_CHICKEN offset from the OSSSYS base.
     pub ih_chicken: u32,
+    /// Rings at bus addresses need IH_CHICKEN.MC_SPACE_GPA_ENABLE.
+    pub ih_needs_gpa: bool,
     /// Page tables use the translate-further flavour (hardware depth 2, 2 MiB leaves, F bit).
     pub translate_further: bool,
     /// Length of MAP_PROCESS in dwords (16 on v9, 21 from Aldebaran on).
@@ -174,6 +176,7 @@ pub const GFX90A: Asic = Asic {
     },
     ih_cam_cntl: 0xEA,
     ih_chicken: 0x18D,
+    ih_needs_gpa: true,
     translate_further: true,
     map_process_dw: 21,
     bus_bits: 48,
@@ -212,6 +215,7 @@ pub const GFX906: Asic = Asic {
     },
     ih_cam_cntl: 0xE9,
     ih_chicken: 0x18C,
+    ih_needs_gpa: false,
     translate_further: false,
     map_process_dw: 16,
     bus_bits: 44,

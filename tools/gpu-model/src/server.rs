@@ -101,7 +101,8 @@ pub struct Backend {
 impl Backend {
     /// A backend for a device.
     pub fn new(shared: Arc<Shared>) -> Self {
-        let gpu = shared.lock();
+        let mut gpu = shared.lock();
+        gpu.mem.set_bus_master(false);
         let config = ConfigSpace::new(gpu.asic, gpu.mem.vram_size());
         drop(gpu);
         Self {
@@ -127,7 +128,11 @@ impl ServerBackend for Backend {
 
     fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), io::Error> {
         match region {
-            VFIO_PCI_CONFIG_REGION_INDEX => self.config.write(offset, data),
+            VFIO_PCI_CONFIG_REGION_INDEX => {
+                self.config.write(offset, data);
+                let master = self.config.bus_master();
+                self.shared.lock().mem.set_bus_master(master);
+            }
             VFIO_PCI_BAR0_REGION_INDEX => self.shared.lock().vram_write(offset, data),
             VFIO_PCI_BAR2_REGION_INDEX => {
                 self.shared.lock().doorbell_write(offset, data);
@@ -184,7 +189,9 @@ impl ServerBackend for Backend {
 
     fn reset(&mut self) -> Result<(), io::Error> {
         self.config = self.reset_config.clone();
-        self.shared.lock().device_reset();
+        let mut gpu = self.shared.lock();
+        gpu.device_reset();
+        gpu.mem.set_bus_master(self.config.bus_master());
         Ok(())
     }
 

@@ -177,6 +177,9 @@ fn interrupts_reach_the_eventfd_and_errors_the_exit_status() {
     // DATA_EVENTFD | ACTION_TRIGGER.
     c.set_irqs(MSI, 1 << 2 | 1 << 5, 0, 1, &[fd.as_raw_fd()])
         .unwrap();
+    // Memory and bus master.
+    c.region_write(CONFIG, 4, &[6, 0]).unwrap();
+    wr(&mut c, 0x4280 + 0x18d * 4, 1 << 4);
     // IH ring 0 of 4 KiB at bus 0x80000000, write-back at 0x80010000.
     wr(&mut c, 0x4484, 0x8000_0000u32 >> 8);
     wr(&mut c, 0x4498, 0x8001_0000);

@@ -82,6 +82,10 @@ fn overflow_is_flagged_and_cleared() {
     let wptr = b.rd(0x4490);
     assert_eq!(wptr & 1, 1);
     assert!(b.gpu.log.stats.ih_overflows > 0);
+    // The driver restarts behind the overwritten entry and catches up in two steps.
+    let start = (wptr & 0x3_fffc) + 32;
+    b.bell32(0x178 * 8, (start + 4096) & 0x3_ffff);
+    b.bell32(0x178 * 8, wptr & 0x3_fffc);
     // OVERFLOW_CLEAR pulse.
     let c = b.rd(0x4480);
     b.wr(0x4480, c | 1 << 31);

@@ -227,6 +227,35 @@ fn ih_read_pointer_beyond_the_write_pointer() {
 }
 
 #[test]
+fn ih_rings_at_bus_addresses_need_the_chicken_bit() {
+    let mut b = Bench::new(&GFX90A);
+    b.wr(0x4480, 1 << 28 | 1 | 10 << 1);
+    b.expect_errors(&["ih-space"]);
+}
+
+#[test]
+fn sdma_queues_need_a_running_engine() {
+    let (mut b, mut p, _) = with_queue();
+    b.wr(0x4980 + 0x2a * 4, 1);
+    let q = p.sdma_queue(&mut b, 0, 0);
+    let mut ib = p.map_process(&b, 1);
+    ib.extend(q.map_queues());
+    run_list(&mut b, &ib);
+    b.expect_errors(&["sdma-halted"]);
+}
+
+#[test]
+fn no_dma_without_bus_mastering() {
+    let mut b = ready();
+    b.gpu.mem.set_bus_master(false);
+    b.submit_kiq(&[0xc001_7900, 0x40, 1]);
+    b.run();
+    let rules: Vec<_> = b.gpu.log.errors().map(|e| e.rule).collect();
+    assert_eq!(rules.first(), Some(&"pte-to-nowhere"));
+    assert_eq!(b.rd(0x30100), 0);
+}
+
+#[test]
 fn retry_cam_entries_are_released_once() {
     let mut b = ready();
     b.release_cam(3);

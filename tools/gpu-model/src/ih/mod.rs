@@ -62,6 +62,7 @@ mod cntl {
 const OFFSET_MASK: u32 = 0x3_FFFC;
 const OVERFLOW: u32 = 1;
 const IV_BYTES: u32 = 32;
+const CHICKEN_MC_SPACE_GPA: u32 = 1 << 4;
 
 /// An interrupt vector before the IH adds timestamp and PASID.
 #[derive(Debug, Clone, Copy, Default)]
@@ -198,6 +199,8 @@ impl Gpu {
                 return;
             }
             overflow = OVERFLOW;
+            // The oldest entry is lost: what is left begins behind the new one, where the driver will restart.
+            self.ih_set(ring, reg::RPTR, (next + IV_BYTES) & mask);
         }
         // Timestamps never go back, whatever the clock does.
         let ticks = self.clock.ticks().max(self.ih.last_tick) & 0xFFFF_FFFF_FFFF;
@@ -268,8 +271,19 @@ impl Gpu {
             let w = self.ih_reg(ring, reg::WPTR) & !OVERFLOW;
             self.ih_set(ring, reg::WPTR, w);
         }
-        if v & cntl::ENABLE != 0 && was & cntl::ENABLE == 0 && ring == 0 {
+        if v & cntl::ENABLE != 0 && was & cntl::ENABLE == 0 {
+            self.ih_enabled(ring, v);
+        }
+    }
+
+    fn ih_enabled(&mut self, ring: usize, v: u32) {
+        if ring == 0 {
             self.ih.armed = true;
+        }
+        let chicken = self.regs.plain(self.asic.osssys + self.asic.ih_chicken);
+        if self.asic.ih_needs_gpa && v >> 28 & 7 == 1 && chicken & CHICKEN_MC_SPACE_GPA == 0 {
+            let text = format!("IH ring {ring} uses bus addresses, IH_CHICKEN {chicken:#x} lacks MC_SPACE_GPA_ENABLE");
+            self.protocol_error("ih-space", text);
         }
     }
 

@@ -45,6 +45,7 @@ pub struct Memory {
     vram: MmapRegion<()>,
     vram_size: u64,
     dma: BTreeMap<u64, Mapping>,
+    bus_master: bool,
 }
 
 /// Upper bound of simultaneous DMA mappings; a VMM uses a few dozen.
@@ -61,7 +62,13 @@ impl Memory {
             vram: MmapRegion::from_file(FileOffset::new(vram, 0), len)?,
             vram_size: size,
             dma: BTreeMap::new(),
+            bus_master: true,
         })
+    }
+
+    /// Lets the device reach the bus or not (PCI command register, bus master enable).
+    pub fn set_bus_master(&mut self, on: bool) {
+        self.bus_master = on;
     }
 
     /// Bytes of VRAM.
@@ -152,6 +159,7 @@ impl Memory {
                 Ok((&self.vram, usize_of(off, at)?, usize_of(left, at)?))
             }
             Phys::Vram(_) => Err(NoMemory(at)),
+            Phys::Bus(_) if !self.bus_master => Err(NoMemory(at)),
             Phys::Bus(addr) => {
                 let (start, m) = self.dma.range(..=addr).next_back().ok_or(NoMemory(at))?;
                 let off = addr - start;

@@ -107,6 +107,12 @@ impl Gpu {
         self.sdma.get_mut(engine)?.contexts.get_mut(block)?.as_mut()
     }
 
+    fn sdma_halted(&self, engine: usize) -> bool {
+        self.sdma
+            .get(engine)
+            .is_none_or(|e| e.reg(self.asic.sdma_layout.f32_cntl) & 1 != 0)
+    }
+
     /// A free RLC context of an engine.
     pub fn free_rlc(&self, engine: usize) -> Option<usize> {
         let e = self.sdma.get(engine)?;
@@ -135,6 +141,10 @@ impl Gpu {
         vmid: u8,
     ) -> bool {
         let block = rlc + FIRST_RLC;
+        if self.sdma_halted(engine) {
+            let text = format!("MQD {mqd:#x} mapped to SDMA{engine}, whose F32_CNTL.HALT is set");
+            self.protocol_error("sdma-halted", text);
+        }
         let mut m = vec![0u32; 128];
         if self.vm_read_dwords(MEC, mqd, &mut m).is_err() {
             return false;
@@ -379,10 +389,7 @@ impl Gpu {
     /// Gives every enabled queue of every engine a turn.
     pub fn sdma_run(&mut self, now: u64, force: bool, wake: &mut Wake) {
         for engine in 0..self.sdma.len() {
-            let halted = self
-                .sdma
-                .get(engine)
-                .is_none_or(|e| e.reg(self.asic.sdma_layout.f32_cntl) & 1 != 0);
+            let halted = self.sdma_halted(engine);
             if halted {
                 continue;
             }

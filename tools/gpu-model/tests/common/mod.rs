@@ -360,6 +360,9 @@ impl Bench {
         self.wr(0x4484, (ring >> 8) as u32);
         self.wr(0x4488, (ring >> 40) as u32);
         // Size 2^16 dwords, write-back, overflow enable, bus address, snoop, rearm.
+        if self.tf {
+            self.wr(0x4280 + 0x18d * 4, 1 << 4);
+        }
         let cntl = 16 << 1 | 1 << 8 | 1 << 16 | 1 << 20 | 1 << 21 | 1 << 28;
         self.wr(0x4480, cntl | 1 << 31);
         self.wr(0x4480, cntl);
