@@ -33,7 +33,7 @@ use crate::{
 };
 
 mod client;
-mod info;
+pub(crate) mod info;
 mod regs;
 
 pub(crate) use self::{

@@ -2,9 +2,12 @@
 
 //! KUnit suites that need more than one module.
 
+mod drm_info;
 mod gpu_alloc;
 mod gpu_gate;
 mod gpu_ih;
 mod gpu_live;
 mod vm_interval;
+mod vm_live;
 mod vm_pt;
+mod vm_rules;

@@ -30,6 +30,15 @@ unsafe impl Send for DrmDevice {}
 unsafe impl Sync for DrmDevice {}
 
 impl DrmDevice {
+    /// Takes a reference to a typed device.
+    pub(crate) fn of<D: drm::Driver>(dev: &drm::Device<D>) -> Self {
+        let raw = raw_device(dev);
+        // SAFETY: `dev` is a live device.
+        unsafe { bindings::drm_dev_get(raw.as_ptr()) };
+        // INVARIANT: Referenced above.
+        Self(raw)
+    }
+
     pub(super) fn as_raw(&self) -> *mut bindings::drm_device {
         self.0.as_ptr()
     }
@@ -56,6 +65,12 @@ impl Drop for DrmDevice {
 pub(crate) struct FileTag(usize);
 
 impl FileTag {
+    /// A tag that is no file's, to test permissions with.
+    #[cfg(CONFIG_KUNIT = "y")]
+    pub(crate) const fn fake(number: usize) -> Self {
+        Self(number)
+    }
+
     pub(super) fn as_raw(self) -> *mut bindings::drm_file {
         core::ptr::without_provenance_mut(self.0)
     }
@@ -156,9 +171,13 @@ impl<D: OnlyDriver> Drop for DrmFile<D> {
 
 /// The number of the render node of a registered device, if it has one.
 pub(crate) fn render_minor<D: drm::Driver>(dev: &drm::Device<D>) -> Option<u32> {
-    // `drm::Device` is `repr(C)` and starts with its `struct drm_device`.
-    let raw = core::ptr::from_ref(dev).cast::<bindings::drm_device>();
     // SAFETY: A live device, whose minors stay until its last reference is gone.
-    let minor = unsafe { (*raw).render.as_ref() }?;
+    let minor = unsafe { (*raw_device(dev).as_ptr()).render.as_ref() }?;
     u32::try_from(minor.index).ok()
+}
+
+/// The C device behind `dev`.
+fn raw_device<D: drm::Driver>(dev: &drm::Device<D>) -> NonNull<bindings::drm_device> {
+    // `drm::Device` is `repr(C)` and starts with its `struct drm_device`.
+    NonNull::from(dev).cast()
 }

@@ -182,9 +182,13 @@ impl<T: Mappable> Object<T> {
         unsafe { bindings::drm_vma_node_revoke(&raw mut (*self.as_raw()).vma_node, tag.as_raw()) };
     }
 
-    /// Whether both are references to the same object.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.inner == other.inner
+    /// Whether the file behind `tag` may map the object.
+    #[cfg(CONFIG_KUNIT = "y")]
+    pub(crate) fn is_allowed(&self, tag: FileTag) -> bool {
+        // SAFETY: As in `allow`.
+        unsafe {
+            bindings::drm_vma_node_is_allowed(&raw mut (*self.as_raw()).vma_node, tag.as_raw())
+        }
     }
 
     /// A number that no other live object has.

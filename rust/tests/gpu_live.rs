@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Runs `f` on every GPU, or skips the test.
-fn on_each(mut f: impl FnMut(&Arc<Gpu>) -> Result) -> Result {
+pub(super) fn on_each(mut f: impl FnMut(&Arc<Gpu>) -> Result) -> Result {
     let mut count = 0;
     let mut result = Ok(());
     registry()?.for_each(|gpu| {

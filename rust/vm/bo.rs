@@ -478,6 +478,18 @@ impl Bo {
         self.object.mmap_offset()
     }
 
+    /// Its bytes.
+    #[cfg(CONFIG_KUNIT = "y")]
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.object
+    }
+
+    /// Whether the file behind `tag` may map it.
+    #[cfg(CONFIG_KUNIT = "y")]
+    pub(crate) fn is_allowed(&self, tag: FileTag) -> bool {
+        self.object.is_allowed(tag)
+    }
+
     /// Maps it for the kernel.
     ///
     /// # Errors

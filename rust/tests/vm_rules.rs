@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Address rules, budgets, and how VRAM is cut when there is no large hole.
+
+use kernel::{
+    prelude::*,
+    sizes::{
+        SZ_2M,
+        SZ_8M, //
+    },
+};
+
+use crate::{
+    gpu::account::{
+        system_limit,
+        Budget, //
+    },
+    vm::{
+        bo::smaller,
+        va,
+        SizeRule, //
+    },
+};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+#[kunit_tests(rkfd_vm_rules)]
+mod cases {
+    use super::*;
+
+    #[test]
+    fn user_range_ends_at_47_bits() -> Result {
+        assert_eq!(va::check(0x1_0000, 0x1000), Ok(0x1_0000..0x1_1000));
+        assert_eq!(va::check(0xf000, 0x1000), Err(EINVAL));
+        assert_eq!(va::check(0, 0x1000), Err(EINVAL));
+        let end = 1 << 47;
+        assert_eq!(va::check(end - 0x1000, 0x1000), Ok(end - 0x1000..end));
+        assert_eq!(va::check(end - 0x1000, 0x2000), Err(EINVAL));
+        assert_eq!(va::check(end, 0x1000), Err(EINVAL));
+        assert_eq!(va::check(0x1_0000, end - 0x1_0000), Ok(0x1_0000..end));
+        assert_eq!(va::check(0x1_0000, end), Err(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn addresses_and_sizes_are_whole_pages() -> Result {
+        assert_eq!(va::check(0x1_0001, 0x1000), Err(EINVAL));
+        assert_eq!(va::check(0x1_0800, 0x1000), Err(EINVAL));
+        assert_eq!(va::check(0x1_0000, 0xfff), Err(EINVAL));
+        assert_eq!(va::check(0x1_0000, 0), Err(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn sums_that_overflow_are_refused() -> Result {
+        assert_eq!(va::check(u64::MAX - 0xfff, 0x1000), Err(EINVAL));
+        assert_eq!(va::check(0x1_0000, u64::MAX - 0xfff), Err(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn exact_rule_wants_the_whole_mapping() -> Result {
+        let mapping = || 0x10_0000..0x10_4000;
+        assert!(SizeRule::Exact(0x4000).admits(mapping(), 0x10_0000));
+        assert!(!SizeRule::Exact(0x3000).admits(mapping(), 0x10_0000));
+        assert!(!SizeRule::Exact(0x5000).admits(mapping(), 0x10_0000));
+        assert!(!SizeRule::Exact(0x3000).admits(mapping(), 0x10_1000));
+        Ok(())
+    }
+
+    #[test]
+    fn least_rule_counts_from_the_address() -> Result {
+        let mapping = || 0x10_0000..0x10_4000;
+        assert!(SizeRule::AtLeast(8).admits(mapping(), 0x10_3ff8));
+        assert!(!SizeRule::AtLeast(9).admits(mapping(), 0x10_3ff8));
+        assert!(SizeRule::AtLeast(0x4000).admits(mapping(), 0x10_0000));
+        assert!(!SizeRule::AtLeast(0x4001).admits(mapping(), 0x10_0000));
+        assert!(!SizeRule::AtLeast(0).admits(mapping(), 0x10_4000));
+        assert!(!SizeRule::AtLeast(u64::MAX).admits(mapping(), 0x10_0000));
+        Ok(())
+    }
+
+    #[test]
+    fn budget_counts_whole_units() -> Result {
+        let budget = Budget::new(10 * MIB, 2 * MIB)?;
+        assert_eq!(budget.available(), 10 * MIB);
+        let one = budget.charge(1)?;
+        assert_eq!(one.amount(), 2 * MIB);
+        assert_eq!(budget.available(), 8 * MIB);
+        let two = budget.charge(2 * MIB + 1)?;
+        assert_eq!((budget.used(), budget.available()), (6 * MIB, 4 * MIB));
+        assert_eq!(budget.charge(4 * MIB + 1).err(), Some(ENOMEM));
+        let rest = budget.charge(4 * MIB)?;
+        assert_eq!(budget.available(), 0);
+        assert_eq!(budget.charge(1).err(), Some(ENOMEM));
+        drop((one, rest));
+        assert_eq!(budget.available(), 6 * MIB);
+        drop(two);
+        assert_eq!((budget.used(), budget.available()), (0, 10 * MIB));
+        Ok(())
+    }
+
+    #[test]
+    fn refused_charge_takes_nothing() -> Result {
+        let budget = Budget::new(3 * MIB, 2 * MIB)?;
+        // What is left of a unit cannot be had.
+        assert_eq!(budget.available(), 2 * MIB);
+        assert_eq!(budget.charge(3 * MIB).err(), Some(ENOMEM));
+        assert_eq!(budget.charge(u64::MAX).err(), Some(ENOMEM));
+        assert_eq!(budget.charge(u64::MAX - 2 * MIB).err(), Some(ENOMEM));
+        assert_eq!(budget.used(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn budget_unit_is_a_power_of_two() -> Result {
+        assert_eq!(Budget::new(10, 3).err(), Some(EINVAL));
+        assert_eq!(Budget::new(10, 0).err(), Some(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn vram_budget_keeps_room_for_page_tables() -> Result {
+        let (huge, reserve) = (SZ_2M as u64, SZ_8M as u64);
+        let small = Budget::for_vram(GIB, GIB - MIB)?;
+        assert_eq!(small.limit(), GIB - MIB - reserve);
+        assert_eq!(small.available() % huge, 0);
+        // From 128 GiB on, the reserve grows with the VRAM.
+        let large = Budget::for_vram(256 * GIB, 256 * GIB)?;
+        assert_eq!(large.limit(), 256 * GIB - 16 * MIB);
+        assert_eq!(Budget::for_vram(GIB, MIB)?.available(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn system_limit_leaves_the_machine_some() -> Result {
+        // Small machines give half, large ones all but a fixed part.
+        assert_eq!(system_limit(2 * GIB), (2 * GIB - 32 * MIB) / 2);
+        assert_eq!(system_limit(64 * GIB), 64 * GIB - GIB - (GIB + GIB / 2));
+        Ok(())
+    }
+
+    #[test]
+    fn vram_is_cut_until_it_fits() -> Result {
+        assert_eq!(smaller(64 * MIB), 32 * MIB);
+        assert_eq!(smaller(6 * MIB), 4 * MIB);
+        assert_eq!(smaller(2 * MIB), MIB);
+        assert_eq!(smaller(2 * MIB + 0x1000), 2 * MIB);
+        assert_eq!(smaller(0x2000), 0x1000);
+        assert_eq!(smaller(0x3000), 0x2000);
+        for start in [0x7f3_5000, 5 * MIB, 3 * 0x1000, GIB + 0x1000] {
+            let mut size = start;
+            let mut steps = 0;
+            while size > 0x1000 {
+                let next = smaller(size);
+                assert!(next < size && next != 0 && next % 0x1000 == 0);
+                size = next;
+                steps += 1;
+            }
+            assert!(steps < 64);
+        }
+        Ok(())
+    }
+}
