@@ -3,7 +3,7 @@
 //! Values of descriptions and small formulas that the contract states.
 
 use crate::hw::aql;
-use crate::hw::asic::{IpVersion, GFX906, GFX90A};
+use crate::hw::asic::{Ip, IpVersion, GFX906, GFX90A};
 use crate::hw::cwsr;
 use crate::hw::regs::hub::{
     self, ContextCntl, FaultCntl, L1TlbCntl, L2Cntl, L2Cntl2, L2Cntl3, L2Cntl4,
@@ -199,4 +199,44 @@ fn caches_of_an_mi210() {
             (2, 8192, 128, false, 14),
         ]
     );
+}
+
+#[test]
+fn segment_bases_of_gfx90a() {
+    for (ip, bases) in [
+        (Ip::Gc, &[0x2000, 0xA000, 0x0240_2C00][..]),
+        (Ip::Mmhub, &[0x1_A000, 0x0240_8800]),
+        (Ip::Athub, &[0xC20, 0x0240_8C00]),
+        (Ip::Osssys, &[0x10A0, 0x0240_A000]),
+        (
+            Ip::Nbio,
+            &[0, 0x14, 0xD20, 0x1_0400, 0x0241_B000, 0x0404_0000],
+        ),
+        (Ip::Hdp, &[0xF20, 0x0240_A400]),
+        (Ip::Sdma(0), &[0x1260, 0x1_2540, 0x0040_A800]),
+        (Ip::Sdma(1), &[0x1860, 0x1_2560, 0x0040_AC00]),
+        (Ip::Sdma(2), &[0x1_3760, 0x1_E000, 0x0042_EC00]),
+        (Ip::Sdma(3), &[0x1_3780, 0x1_E400, 0x0042_F000]),
+        (Ip::Sdma(4), &[0x1_37A0, 0x1_E800, 0x0042_F400]),
+    ] {
+        for (segment, base) in bases.iter().enumerate() {
+            assert_eq!(GFX90A.base(ip, segment), Some(*base), "{ip:?} {segment}");
+        }
+        assert_eq!(GFX90A.base(ip, bases.len()), None, "{ip:?}");
+    }
+    assert_eq!(GFX90A.base(Ip::Sdma(5), 0), None);
+}
+
+#[test]
+fn block_versions() {
+    assert_eq!(GFX90A.ip.sdma, IpVersion(4, 4, 0));
+    assert_eq!(GFX90A.ip.osssys, IpVersion(4, 4, 0));
+    assert_eq!(GFX90A.ip.nbio, IpVersion(7, 4, 4));
+    assert_eq!(GFX90A.ip.hdp, IpVersion(4, 4, 0));
+    assert_eq!(GFX90A.ip.mp0, IpVersion(13, 0, 2));
+    assert_eq!(GFX906.ip.sdma, IpVersion(4, 2, 0));
+    assert_eq!(GFX906.ip.osssys, IpVersion(4, 2, 0));
+    assert_eq!(GFX906.ip.nbio, IpVersion(7, 4, 0));
+    assert_eq!(GFX906.ip.hdp, IpVersion(4, 2, 0));
+    assert_eq!(GFX906.ip.mp0, IpVersion(11, 0, 2));
 }
