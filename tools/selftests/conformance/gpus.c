@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Which GPUs there are and how a process binds one: apertures, ACQUIRE_VM, the small per-GPU settings.
+ */
+#include "kfd.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static int apertures(int fd, void *list, uint32_t *n)
+{
+	struct kfd_ioctl_get_process_apertures_new_args args = {
+		.kfd_process_device_apertures_ptr = (uintptr_t)list,
+		.num_of_nodes = *n,
+	};
+	int err = kfd_call(fd, AMDKFD_IOC_GET_PROCESS_APERTURES_NEW, &args);
+
+	*n = args.num_of_nodes;
+	return err;
+}
+
+CASE(aperture_count, "APERTURES_NEW: n = 0 only counts")
+{
+	uint32_t n = 0, ids[MAX_GPUS];
+	int fd = need_kfd();
+
+	/* The pointer must not be touched. */
+	CHECK_OK(apertures(fd, (void *)1, &n));
+	CHECK_EQ(n, gpu_ids(fd, ids, MAX_GPUS));
+}
+
+CASE(aperture_ids, "APERTURES_NEW: ids are non-zero, 16 bits, distinct")
+{
+	uint32_t ids[MAX_GPUS];
+	unsigned int n = gpu_ids(need_kfd(), ids, MAX_GPUS);
+
+	if (!n)
+		LACKING("no GPU");
+	for (unsigned int i = 0; i < n; i++) {
+		CHECK_NE(ids[i], 0);
+		CHECK_OP(ids[i], <=, 0xffff);
+		for (unsigned int j = 0; j < i; j++)
+			CHECK_NE(ids[i], ids[j]);
+	}
+}
+
+CASE(aperture_values, "APERTURES_NEW: LDS, scratch and GPUVM apertures of gfx9")
+{
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	CHECK_EQ(gpu.apertures.lds_base, 1ull << 48);
+	CHECK_EQ(gpu.apertures.lds_limit, (1ull << 48) + 0xffffffff);
+	CHECK_EQ(gpu.apertures.scratch_base, 2ull << 48);
+	CHECK_EQ(gpu.apertures.scratch_limit, (2ull << 48) + 0xffffffff);
+	CHECK_EQ(gpu.apertures.gpuvm_base, 0x10000);
+	/* Exactly this limit makes the thunk use one address for CPU and GPU. */
+	CHECK_EQ(gpu.apertures.gpuvm_limit, (1ull << 47) - 1);
+}
+
+CASE(aperture_too_many, "APERTURES_NEW: more entries than there are nodes is EINVAL")
+{
+	struct gpu gpu;
+	uint32_t n = 10000;
+
+	need_gpu(&gpu, 0);
+	CHECK_ERR(apertures(gpu.fd, (void *)1, &n), EINVAL);
+}
+
+CASE(aperture_fewer, "APERTURES_NEW: room for one yields one")
+{
+	struct kfd_process_device_apertures list[2];
+	struct gpu gpu;
+	uint32_t n = 1;
+
+	need_gpu(&gpu, 0);
+	memset(list, 0xa5, sizeof(list));
+	CHECK_OK(apertures(gpu.fd, list, &n));
+	CHECK_EQ(n, 1);
+	CHECK_EQ(list[0].gpu_id, gpu.id);
+	CHECK_EQ(list[0].pad, 0);
+	CHECK_EQ(list[1].gpu_id, 0xa5a5a5a5);
+}
+
+CASE(aperture_bad_pointer, "APERTURES_NEW: unwritable list is EFAULT")
+{
+	struct gpu gpu;
+	uint32_t n = 1;
+
+	need_gpu(&gpu, 0);
+	CHECK_ERR(apertures(gpu.fd, (void *)1, &n), EFAULT);
+}
+
+CASE(aperture_old, "APERTURES: the old call agrees with the new one")
+{
+	struct kfd_ioctl_get_process_apertures_args args;
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	memset(&args, 0xa5, sizeof(args));
+	CHECK_OK(kfd_call(gpu.fd, AMDKFD_IOC_GET_PROCESS_APERTURES, &args));
+	CHECK_OP(args.num_of_nodes, >=, 1);
+	CHECK_OP(args.num_of_nodes, <=, NUM_OF_SUPPORTED_GPUS);
+	CHECK(!memcmp(&args.process_apertures[0], &gpu.apertures, sizeof(gpu.apertures)));
+}
+
+CASE(ids_stable, "ids are the same at every open")
+{
+	uint32_t a[MAX_GPUS], b[MAX_GPUS];
+	int fd = need_kfd();
+	unsigned int n = gpu_ids(fd, a, MAX_GPUS);
+
+	if (!n)
+		LACKING("no GPU");
+	close(fd);
+	CHECK_EQ(gpu_ids(need_kfd(), b, MAX_GPUS), n);
+	CHECK(!memcmp(a, b, n * sizeof(a[0])));
+}
+
+CASE(acquire, "ACQUIRE_VM: binds, and the same file again is no error")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_OK(acquire_vm(&gpu, gpu.drm));
+}
+
+CASE(acquire_bad_fd, "ACQUIRE_VM: a number that is no file is EINVAL")
+{
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	CHECK_ERR(acquire_vm(&gpu, 1000), EINVAL);
+	CHECK_ERR(acquire_vm(&gpu, -1), EINVAL);
+}
+
+CASE(acquire_bad_gpu, "ACQUIRE_VM: an unknown GPU is EINVAL")
+{
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	gpu.drm = need_render(&gpu);
+	gpu.id ^= 0x5555;
+	CHECK_ERR(acquire_vm(&gpu, gpu.drm), EINVAL);
+	gpu.id = 0;
+	CHECK_ERR(acquire_vm(&gpu, gpu.drm), EINVAL);
+}
+
+CASE(acquire_foreign_file, "ACQUIRE_VM: a file that is no render node is EINVAL")
+{
+	struct gpu gpu;
+	int null;
+
+	need_gpu(&gpu, 0);
+	null = open("/dev/null", O_RDWR);
+	CHECK_OP(null, >=, 0);
+	CHECK_ERR(acquire_vm(&gpu, null), EINVAL);
+	CHECK_ERR(acquire_vm(&gpu, gpu.fd), EINVAL);
+	/* A refusal leaves the GPU free to be bound. */
+	CHECK_OK(acquire_vm(&gpu, need_render(&gpu)));
+}
+
+CASE(acquire_second_file, "ACQUIRE_VM: another file for a bound GPU is EBUSY")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_ERR(acquire_vm(&gpu, need_render(&gpu)), EBUSY);
+}
+
+CASE(acquire_dup, "ACQUIRE_VM: a duplicate of the same file is the same file")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_OK(acquire_vm(&gpu, dup(gpu.drm)));
+}
+
+CASE(acquire_keeps_file, "ACQUIRE_VM: the binding outlives the closed descriptor")
+{
+	struct gpu gpu;
+	struct bo bo;
+	int again;
+
+	need_vm(&gpu, 0);
+	again = dup(gpu.drm);
+	close(gpu.drm);
+	gpu.drm = again;
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	drop_bo(&gpu, &bo);
+}
+
+CASE(acquire_wrong_gpu, "ACQUIRE_VM: the render node of another GPU is refused")
+{
+	struct gpu first, second;
+
+	need_gpu(&first, 0);
+	need_gpu(&second, 1);
+	CHECK_ERR(acquire_vm(&first, need_render(&second)), EINVAL);
+	CHECK_OK(acquire_vm(&first, need_render(&first)));
+}
+
+CASE(acquire_both, "ACQUIRE_VM: one process binds two GPUs")
+{
+	struct gpu first, second;
+
+	need_vm(&first, 0);
+	need_vm_of(&second, 1, first.fd);
+	CHECK_NE(first.id, second.id);
+}
+
+
+static int policy(const struct gpu *gpu, uint32_t id, uint32_t standard, uint32_t alternate)
+{
+	struct kfd_ioctl_set_memory_policy_args args = {
+		.alternate_aperture_base = 0x200000,
+		.alternate_aperture_size = 0x7fffffe00000,
+		.gpu_id = id,
+		.default_policy = standard,
+		.alternate_policy = alternate,
+	};
+
+	return kfd_call(gpu->fd, AMDKFD_IOC_SET_MEMORY_POLICY, &args);
+}
+
+CASE(policy_values, "SET_MEMORY_POLICY: every pair of valid policies is accepted")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	for (uint32_t a = 0; a < 2; a++)
+		for (uint32_t b = 0; b < 2; b++)
+			CHECK_OK(policy(&gpu, gpu.id, a, b));
+}
+
+CASE(policy_bad_default, "SET_MEMORY_POLICY: an unknown default policy is EINVAL")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_ERR(policy(&gpu, gpu.id, 2, 0), EINVAL);
+	CHECK_ERR(policy(&gpu, gpu.id, 0xffffffff, 0), EINVAL);
+}
+
+CASE(policy_bad_alternate, "SET_MEMORY_POLICY: an unknown alternate policy is EINVAL")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_ERR(policy(&gpu, gpu.id, 0, 2), EINVAL);
+}
+
+CASE(policy_bad_gpu, "SET_MEMORY_POLICY: an unknown GPU is EINVAL")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_ERR(policy(&gpu, gpu.id ^ 0x5555, 0, 0), EINVAL);
+}
+
+CASE(policy_unbound, "SET_MEMORY_POLICY: before ACQUIRE_VM is ESRCH")
+{
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	CHECK_ERR(policy(&gpu, gpu.id, 0, 0), ESRCH);
+}
+
+static int clocks(int fd, uint32_t id, struct kfd_ioctl_get_clock_counters_args *args)
+{
+	memset(args, 0xa5, sizeof(*args));
+	args->gpu_id = id;
+	return kfd_call(fd, AMDKFD_IOC_GET_CLOCK_COUNTERS, args);
+}
+
+CASE(clock_advances, "GET_CLOCK_COUNTERS: every counter advances, the frequency is 1 GHz")
+{
+	struct kfd_ioctl_get_clock_counters_args a, b;
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	CHECK_OK(clocks(gpu.fd, gpu.id, &a));
+	CHECK_EQ(a.system_clock_freq, 1000000000);
+	CHECK_NE(a.gpu_clock_counter, 0);
+	for (int i = 0; i < 100; i++) {
+		CHECK_OK(clocks(gpu.fd, gpu.id, &b));
+		CHECK_OP(b.gpu_clock_counter, >, a.gpu_clock_counter);
+		CHECK_OP(b.cpu_clock_counter, >, a.cpu_clock_counter);
+		CHECK_OP(b.system_clock_counter, >, a.system_clock_counter);
+		a = b;
+	}
+}
+
+CASE(clock_unknown_gpu, "GET_CLOCK_COUNTERS: an unknown GPU counts 0 and is no error")
+{
+	struct kfd_ioctl_get_clock_counters_args a;
+	int fd = need_kfd();
+
+	CHECK_OK(clocks(fd, 0xffffffff, &a));
+	CHECK_EQ(a.gpu_clock_counter, 0);
+	CHECK_NE(a.cpu_clock_counter, 0);
+	CHECK_NE(a.system_clock_counter, 0);
+	CHECK_EQ(a.system_clock_freq, 1000000000);
+}
+
+CASE(clock_rate, "GET_CLOCK_COUNTERS: the GPU's clock does not outrun its 100 MHz by an order of magnitude")
+{
+	struct kfd_ioctl_get_clock_counters_args a, b;
+	struct gpu gpu;
+	uint64_t ns, ticks;
+
+	need_gpu(&gpu, 0);
+	CHECK_OK(clocks(gpu.fd, gpu.id, &a));
+	do {
+		CHECK_OK(clocks(gpu.fd, gpu.id, &b));
+		ns = b.cpu_clock_counter - a.cpu_clock_counter;
+	} while (ns < 200000000);
+	ticks = b.gpu_clock_counter - a.gpu_clock_counter;
+	tap_note("%llu ticks in %llu ns", (unsigned long long)ticks, (unsigned long long)ns);
+	CHECK_OP(ticks, >, ns / 100);
+	CHECK_OP(ticks, <, ns);
+}
+
+static int scratch(const struct gpu *gpu, uint32_t id, uint64_t va)
+{
+	struct kfd_ioctl_set_scratch_backing_va_args args = { .va_addr = va, .gpu_id = id };
+
+	return kfd_call(gpu->fd, AMDKFD_IOC_SET_SCRATCH_BACKING_VA, &args);
+}
+
+CASE(scratch_ok, "SET_SCRATCH_BACKING_VA: accepted for a bound GPU")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_OK(scratch(&gpu, gpu.id, 0x7f0000000000 >> 16));
+	CHECK_OK(scratch(&gpu, gpu.id, 0));
+}
+
+CASE(scratch_bad_gpu, "SET_SCRATCH_BACKING_VA: an unknown GPU is EINVAL")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_ERR(scratch(&gpu, gpu.id ^ 0x5555, 0), EINVAL);
+}
+
+static int trap(const struct gpu *gpu, uint32_t id, uint64_t tba, uint64_t tma)
+{
+	struct kfd_ioctl_set_trap_handler_args args = { .tba_addr = tba, .tma_addr = tma, .gpu_id = id };
+
+	return kfd_call(gpu->fd, AMDKFD_IOC_SET_TRAP_HANDLER, &args);
+}
+
+CASE(trap_ok, "SET_TRAP_HANDLER: a handler, and none, are accepted")
+{
+	struct gpu gpu;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	need_bo(&gpu, &bo, FLAGS_USERPTR, PAGE);
+	CHECK_OK(trap(&gpu, gpu.id, bo.va, 0));
+	CHECK_OK(trap(&gpu, gpu.id, bo.va, bo.va));
+	CHECK_OK(trap(&gpu, gpu.id, 0, 0));
+}
+
+CASE(trap_bad_gpu, "SET_TRAP_HANDLER: an unknown GPU is EINVAL")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_ERR(trap(&gpu, gpu.id ^ 0x5555, 0, 0), EINVAL);
+}
+
+CASE(trap_unbound, "SET_TRAP_HANDLER: before ACQUIRE_VM is ESRCH")
+{
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	CHECK_ERR(trap(&gpu, gpu.id, 0, 0), ESRCH);
+}
+
+CASE(tile_ok, "GET_TILE_CONFIG: counts are clipped to 32 and 16, GB_ADDR_CONFIG is filled")
+{
+	uint32_t tile[64], macro[64];
+	struct kfd_ioctl_get_tile_config_args args = {
+		.tile_config_ptr = (uintptr_t)tile,
+		.macro_tile_config_ptr = (uintptr_t)macro,
+		.num_tile_configs = 64,
+		.num_macro_tile_configs = 64,
+	};
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	args.gpu_id = gpu.id;
+	CHECK_OK(kfd_call(gpu.fd, AMDKFD_IOC_GET_TILE_CONFIG, &args));
+	CHECK_OP(args.num_tile_configs, <=, 32);
+	CHECK_OP(args.num_macro_tile_configs, <=, 16);
+	CHECK_NE(args.gb_addr_config, 0);
+}
+
+CASE(tile_bad_pointer, "GET_TILE_CONFIG: an unwritable array is EFAULT with its count 0")
+{
+	uint32_t macro[16];
+	struct kfd_ioctl_get_tile_config_args args = {
+		.tile_config_ptr = 1,
+		.macro_tile_config_ptr = (uintptr_t)macro,
+		.num_tile_configs = 32,
+		.num_macro_tile_configs = 16,
+	};
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	args.gpu_id = gpu.id;
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_GET_TILE_CONFIG, &args), EFAULT);
+	CHECK_EQ(args.num_tile_configs, 0);
+}
+
+CASE(tile_bad_gpu, "GET_TILE_CONFIG: an unknown GPU is EINVAL")
+{
+	struct kfd_ioctl_get_tile_config_args args = { .gpu_id = 0x5555aaaa };
+
+	need_gpu(&(struct gpu){ 0 }, 0);
+	CHECK_ERR(kfd_call(need_kfd(), AMDKFD_IOC_GET_TILE_CONFIG, &args), EINVAL);
+}
+
+static int xnack(int fd, int32_t *mode)
+{
+	struct kfd_ioctl_set_xnack_mode_args args = { .xnack_enabled = *mode };
+	int err = kfd_call(fd, AMDKFD_IOC_SET_XNACK_MODE, &args);
+
+	*mode = args.xnack_enabled;
+	return err;
+}
+
+static bool xnack_supported(const struct gpu *gpu)
+{
+	return gpu->gfx == 90010 || gpu->gfx >= 90400;
+}
+
+CASE(xnack_query, "SET_XNACK_MODE: -1 asks")
+{
+	struct gpu gpu;
+	int32_t mode = -1;
+
+	need_vm(&gpu, 0);
+	CHECK_OK(xnack(gpu.fd, &mode));
+	CHECK(mode == 0 || mode == 1);
+}
+
+CASE(xnack_off, "SET_XNACK_MODE: off is always accepted and read back")
+{
+	struct gpu gpu;
+	int32_t mode = 0;
+
+	need_vm(&gpu, 0);
+	CHECK_OK(xnack(gpu.fd, &mode));
+	mode = -1;
+	CHECK_OK(xnack(gpu.fd, &mode));
+	CHECK_EQ(mode, 0);
+}
+
+CASE(xnack_on, "SET_XNACK_MODE: on is kept where the GPU can, EPERM where it cannot")
+{
+	struct gpu gpu;
+	int32_t mode = 1;
+	int err;
+
+	need_vm(&gpu, 0);
+	err = xnack(gpu.fd, &mode);
+	if (xnack_supported(&gpu)) {
+		/* A driver may refuse what the part can; it must not accept and forget. */
+		if (err == EPERM)
+			SKIP("the driver does not offer XNACK");
+		CHECK_OK(err);
+		mode = -1;
+		CHECK_OK(xnack(gpu.fd, &mode));
+		CHECK_EQ(mode, 1);
+	} else {
+		CHECK_ERR(err, EPERM);
+	}
+}
+
+CASE(xnack_with_queue, "SET_XNACK_MODE: with a live queue is EBUSY, asking is not")
+{
+	struct gpu gpu;
+	struct queue q;
+	int32_t mode = 0;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, KFD_IOC_QUEUE_TYPE_COMPUTE);
+	CHECK_ERR(xnack(gpu.fd, &mode), EBUSY);
+	mode = -1;
+	CHECK_OK(xnack(gpu.fd, &mode));
+	drop_queue(&gpu, &q);
+	mode = 0;
+	CHECK_OK(xnack(gpu.fd, &mode));
+}
+
+static int runtime(int fd, uint32_t mode)
+{
+	struct kfd_ioctl_runtime_enable_args args = { .r_debug = 0x1000, .mode_mask = mode };
+
+	return kfd_call(fd, AMDKFD_IOC_RUNTIME_ENABLE, &args);
+}
+
+CASE(runtime_twice, "RUNTIME_ENABLE: enable, again EBUSY, disable, enable")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_OK(runtime(gpu.fd, 1));
+	CHECK_ERR(runtime(gpu.fd, 1), EBUSY);
+	CHECK_OK(runtime(gpu.fd, 0));
+	CHECK_OK(runtime(gpu.fd, 1));
+}
+
+CASE(runtime_with_queue, "RUNTIME_ENABLE: with a live queue is EEXIST")
+{
+	struct gpu gpu;
+	struct queue q;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, KFD_IOC_QUEUE_TYPE_COMPUTE);
+	CHECK_ERR(runtime(gpu.fd, 1), EEXIST);
+	drop_queue(&gpu, &q);
+	CHECK_OK(runtime(gpu.fd, 1));
+}
+
+CASE(runtime_disable, "RUNTIME_ENABLE: disabling what is not enabled is no error")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_OK(runtime(gpu.fd, 0));
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Several processes, and several GPUs: isolation, sudden death, fork.
+ */
+#include "kfd.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define COMPUTE KFD_IOC_QUEUE_TYPE_COMPUTE
+
+enum { EQUAL = 3 };
+
+/* An address that both processes use for memory of their own. */
+#define COMMON_VA 0x600000000000ull
+
+struct private {
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+	volatile uint32_t *cpu;
+};
+
+/* GPU memory at the common address, in this process alone. */
+static void settle(struct private *me, int index)
+{
+	struct kfd_ioctl_alloc_memory_of_gpu_args args = { .va_addr = COMMON_VA, .size = PAGE, .flags = FLAGS_GTT };
+
+	need_vm(&me->gpu, index);
+	args.gpu_id = me->gpu.id;
+	CHECK_OK(kfd_call(me->gpu.fd, AMDKFD_IOC_ALLOC_MEMORY_OF_GPU, &args));
+	me->bo = (struct bo){ .handle = args.handle };
+	CHECK_OK(bo_map(&me->gpu, &me->bo));
+	me->cpu = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, me->gpu.drm, args.mmap_offset);
+	CHECK(me->cpu != MAP_FAILED);
+	need_queue(&me->gpu, &me->q, COMPUTE);
+}
+
+static void pass(int fd)
+{
+	CHECK_EQ(write(fd, "x", 1), 1);
+}
+
+static void await_peer(int fd)
+{
+	char byte;
+
+	if (read(fd, &byte, 1) != 1)
+		FAIL("the other process ended early");
+}
+
+CASE(same_address, "two processes use one GPU address for memory of their own, at the same time")
+{
+	struct private me;
+	struct packets p = { .n = 0 };
+	int to_child[2], to_parent[2], status;
+	pid_t pid;
+
+	CHECK_EQ(pipe(to_child), 0);
+	CHECK_EQ(pipe(to_parent), 0);
+	pid = fork();
+	settle(&me, 0);
+	if (pid == 0) {
+		close(to_child[1]);
+		pass(to_parent[1]);
+		await_peer(to_child[0]);
+		for (uint32_t i = 1; i <= 50; i++) {
+			p.n = 0;
+			pm4_write(&p, COMMON_VA, 0xc0000000 | i);
+			submit(&me.q, &p);
+			await32(me.cpu, 0xc0000000 | i, "the child's write");
+		}
+		CHECK_EQ(me.cpu[1], 0);
+		_exit(0);
+	}
+	close(to_parent[1]);
+	await_peer(to_parent[0]);
+	pass(to_child[1]);
+	for (uint32_t i = 1; i <= 50; i++) {
+		p.n = 0;
+		pm4_write(&p, COMMON_VA, 0xa0000000 | i);
+		submit(&me.q, &p);
+		await32(me.cpu, 0xa0000000 | i, "the parent's write");
+	}
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status));
+	CHECK_EQ(WEXITSTATUS(status), 0);
+	CHECK_EQ(me.cpu[0], 0xa0000000 | 50);
+}
+
+static void child_writes_parents_address(void *address)
+{
+	struct kfd_event_data data = { 0 };
+	struct packets p = { .n = 0 };
+	struct event memory;
+	struct waited w;
+	struct queue q;
+	struct gpu gpu;
+	int err;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, COMPUTE);
+	CHECK_OK(event_create(&gpu, KFD_IOC_EVENT_MEMORY, false, 0, &memory));
+	pm4_write(&p, *(uint64_t *)address, 0xbad);
+	submit(&q, &p);
+	data.event_id = memory.id;
+	do {
+		err = event_wait_data(&gpu, &data, 1, true, 30000, &w);
+	} while (err == EINTR);
+	CHECK_OK(err);
+	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
+	CHECK_EQ(data.memory_exception_data.va, *(uint64_t *)address & ~(PAGE - 1));
+}
+
+CASE(no_reach, "a process's packet does not reach another's memory; it faults, and the other works on")
+{
+	struct packets p = { .n = 0 };
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+	uint64_t address;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	*bo32(&bo, 16) = 0x5afe;
+	address = bo.va + 16;
+	CHECK_EQ(in_child(child_writes_parents_address, &address), 0);
+	CHECK_EQ(*bo32(&bo, 16), 0x5afe);
+	pm4_write(&p, bo.va, 1);
+	submit(&q, &p);
+	await32(bo32(&bo, 0), 1, "this process's own work");
+}
+
+/* Children that die in the middle of something. */
+
+static void die_idle(struct private *me)
+{
+}
+
+static void die_waiting(struct private *me)
+{
+	struct packets p = { .n = 0 };
+
+	pm4_write(&p, COMMON_VA + 8, 1);
+	pm4_wait(&p, EQUAL, COMMON_VA, 42, 0xffffffff);
+	submit(&me->q, &p);
+	await32(me->cpu + 2, 1, "the packet before the wait");
+}
+
+static void die_busy(struct private *me)
+{
+	struct packets p = { .n = 0 };
+
+	for (int i = 0; i < 200; i++)
+		pm4_write(&p, COMMON_VA, i);
+	submit(&me->q, &p);
+}
+
+static void killed(void (*last_act)(struct private *), int times)
+{
+	struct packets p = { .n = 0 };
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	for (int i = 0; i < times; i++) {
+		int ready[2], status;
+		pid_t pid;
+
+		CHECK_EQ(pipe(ready), 0);
+		pid = fork();
+		if (pid == 0) {
+			struct private me;
+
+			close(ready[0]);
+			settle(&me, 0);
+			last_act(&me);
+			pass(ready[1]);
+			for (;;)
+				pause();
+		}
+		close(ready[1]);
+		await_peer(ready[0]);
+		close(ready[0]);
+		CHECK_EQ(kill(pid, SIGKILL), 0);
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		/* The survivor still has its queue, and it works. */
+		p.n = 0;
+		pm4_write(&p, bo.va, i + 1);
+		submit(&q, &p);
+		await32(bo32(&bo, 0), i + 1, "the survivor's work");
+	}
+	drop_queue(&gpu, &q);
+	drop_bo(&gpu, &bo);
+}
+
+CASE(killed_idle, "kill -9 of a process with an idle queue; another works on") { killed(die_idle, 4); }
+CASE(killed_waiting, "kill -9 while a queue waits in WAIT_REG_MEM; another works on") { killed(die_waiting, 4); }
+CASE(killed_busy, "kill -9 while a queue is busy; another works on") { killed(die_busy, 4); }
+
+static void child_works(void *unused)
+{
+	struct packets p = { .n = 0 };
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	pm4_write(&p, bo.va, 0xc41d);
+	submit(&q, &p);
+	await32(bo32(&bo, 0), 0xc41d, "the child's work");
+}
+
+CASE(fork_leaves_queues, "a child of fork gets none of the queues; it makes its own, and the parent's works on")
+{
+	struct packets p = { .n = 0 };
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	for (uint32_t i = 1; i <= 3; i++) {
+		CHECK_EQ(in_child(child_works, NULL), 0);
+		p.n = 0;
+		pm4_write(&p, bo.va, i);
+		submit(&q, &p);
+		await32(bo32(&bo, 0), i, "the parent's work after fork");
+	}
+	drop_queue(&gpu, &q);
+	drop_bo(&gpu, &bo);
+}
+
+CASE_LIMIT(sixteen, "16 processes at once, more than there are VMIDs", 180)
+{
+	enum { CHILDREN = 16 };
+	pid_t pids[CHILDREN];
+
+	for (int i = 0; i < CHILDREN; i++) {
+		fflush(stdout);
+		pids[i] = fork();
+		if (pids[i] == 0) {
+			struct packets p = { .n = 0 };
+			struct private me;
+
+			settle(&me, 0);
+			for (uint32_t n = 1; n <= 20; n++) {
+				p.n = 0;
+				pm4_write(&p, COMMON_VA, i << 16 | n);
+				submit(&me.q, &p);
+				await32(me.cpu, i << 16 | n, "one process's work");
+			}
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < CHILDREN; i++) {
+		int status;
+
+		CHECK_EQ(waitpid(pids[i], &status, 0), pids[i]);
+		CHECK(WIFEXITED(status));
+		CHECK_EQ(WEXITSTATUS(status), 0);
+	}
+}
+
+/* Two GPUs */
+
+CASE(both_gpus, "one process, a queue on each of two GPUs, one buffer that both write")
+{
+	struct gpu gpu[2];
+	struct queue q[2];
+	struct bo shared;
+	uint32_t ids[2];
+	struct kfd_ioctl_map_memory_to_gpu_args map = { .n_devices = 2 };
+
+	need_vm(&gpu[0], 0);
+	need_vm_of(&gpu[1], 1, gpu[0].fd);
+	CHECK_OK(bo_alloc(&gpu[0], &shared, FLAGS_GTT, PAGE));
+	ids[0] = gpu[0].id;
+	ids[1] = gpu[1].id;
+	map.handle = shared.handle;
+	map.device_ids_array_ptr = (uintptr_t)ids;
+	CHECK_OK(kfd_call(gpu[0].fd, AMDKFD_IOC_MAP_MEMORY_TO_GPU, &map));
+	for (int i = 0; i < 2; i++)
+		need_queue(&gpu[i], &q[i], COMPUTE);
+	CHECK_NE(q[0].args.queue_id, q[1].args.queue_id);
+	for (uint32_t round = 1; round <= 10; round++) {
+		for (int i = 0; i < 2; i++) {
+			struct packets p = { .n = 0 };
+
+			pm4_write(&p, shared.va + 64 * i, round << 8 | i);
+			submit(&q[i], &p);
+		}
+		for (int i = 0; i < 2; i++)
+			await32(bo32(&shared, 64 * i), round << 8 | i, "a GPU's write");
+	}
+	for (int i = 0; i < 2; i++)
+		drop_queue(&gpu[i], &q[i]);
+}
+
+CASE(gpus_meet, "queues of two GPUs wait for each other through memory")
+{
+	struct gpu gpu[2];
+	struct queue q[2];
+	struct packets p[2] = { { .n = 0 }, { .n = 0 } };
+	struct bo shared;
+	uint32_t ids[2];
+	struct kfd_ioctl_map_memory_to_gpu_args map = { .n_devices = 2 };
+
+	need_vm(&gpu[0], 0);
+	need_vm_of(&gpu[1], 1, gpu[0].fd);
+	CHECK_OK(bo_alloc(&gpu[0], &shared, FLAGS_GTT, PAGE));
+	ids[0] = gpu[0].id;
+	ids[1] = gpu[1].id;
+	map.handle = shared.handle;
+	map.device_ids_array_ptr = (uintptr_t)ids;
+	CHECK_OK(kfd_call(gpu[0].fd, AMDKFD_IOC_MAP_MEMORY_TO_GPU, &map));
+	for (uint32_t i = 1; i <= 10; i++) {
+		pm4_wait(&p[0], EQUAL, shared.va + 64, i - 1, 0xffffffff);
+		pm4_write(&p[0], shared.va, i);
+		pm4_wait(&p[1], EQUAL, shared.va, i, 0xffffffff);
+		pm4_write(&p[1], shared.va + 64, i);
+	}
+	for (int i = 1; i >= 0; i--) {
+		need_queue(&gpu[i], &q[i], COMPUTE);
+		submit(&q[i], &p[i]);
+	}
+	await32(bo32(&shared, 64), 10, "the tenth meeting");
+}
+
+CASE(gpu_of_handle, "a handle of one GPU is unknown to another")
+{
+	struct gpu first, second;
+	struct bo bo, other;
+
+	need_vm(&first, 0);
+	need_vm_of(&second, 1, first.fd);
+	need_bo(&first, &bo, FLAGS_GTT, PAGE);
+	other = bo;
+	other.handle = (uint64_t)second.id << 32 | (bo.handle & 0xffffffff);
+	CHECK_ERR(bo_free(&second, &other), EINVAL);
+	CHECK_ERR(bo_map(&second, &other), ENOMEM);
+	drop_bo(&first, &bo);
+}
+
+CASE(queue_wrong_gpu, "a queue whose ring is mapped on the other GPU only is EINVAL")
+{
+	struct gpu first, second;
+	struct queue q;
+
+	need_vm(&first, 0);
+	need_vm_of(&second, 1, first.fd);
+	queue_prepare(&first, &q, COMPUTE, 0x1000);
+	q.args.gpu_id = second.id;
+	CHECK_ERR(queue_create(&second, &q), EINVAL);
+	q.args.gpu_id = first.id;
+	CHECK_OK(queue_create(&first, &q));
+	drop_queue(&first, &q);
+}
