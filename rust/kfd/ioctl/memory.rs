@@ -40,8 +40,6 @@ use kernel::{
     },
 };
 
-/// AVAILABLE_MEMORY counts in this unit, bytes.
-const AVAILABLE_UNIT: u64 = 2 << 20;
 /// Entries of the GPU list of MAP and UNMAP. The interface names no limit; memory does.
 const MAX_LIST: u32 = 1 << 16;
 
@@ -269,7 +267,6 @@ pub(super) fn unmap_memory(call: &Call<'_>, args: &mut MapMemory) -> Result {
 /// `EINVAL`: unknown GPU.
 pub(super) fn available_memory(call: &Call<'_>, args: &mut AvailableMemory) -> Result {
     let (_, device) = call.process.device(args.gpu_id)?;
-    let available = device.device().gpu().vram().available();
-    args.available = available / AVAILABLE_UNIT * AVAILABLE_UNIT;
+    args.available = device.device().gpu().vram_budget().available();
     Ok(())
 }
