@@ -735,7 +735,7 @@ CASE(killed_sleeper, "a process killed in its sleep goes away")
 	}
 	close(ready[1]);
 	if (read(ready[0], &byte, 1) != 1)
-		LACKING("no GPU");
+		child_gave_up(pid);
 	CHECK_EQ(kill(pid, SIGKILL), 0);
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -638,4 +639,15 @@ int in_child(void (*run)(void *), void *context)
 		if (errno != EINTR)
 			FAIL("waitpid: %s", strerror(errno));
 	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void child_gave_up(pid_t pid)
+{
+	int status = 0;
+
+	kill(pid, SIGKILL);
+	waitpid(pid, &status, 0);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == TAP_STATUS_SKIP)
+		SKIP("the child lacks something");
+	FAIL("the child ended early (status %#x)", status);
 }

@@ -176,4 +176,7 @@ uint64_t now_ms(void);
 /* Runs a function in a child process and returns its exit status (negative: signal number). */
 int in_child(void (*run)(void *), void *context);
 
+/* Ends the case because a child did not get as far as it should: skipped if the child skipped, else failed. */
+void child_gave_up(pid_t pid) __attribute__((noreturn));
+
 #endif

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LIMIT_SECONDS = 60, STATUS_PASS = 0, STATUS_FAIL = 1, STATUS_SKIP = 77 };
+enum { LIMIT_SECONDS = 60, STATUS_PASS = 0, STATUS_FAIL = 1, STATUS_SKIP = TAP_STATUS_SKIP };
 
 static struct tap_case *first, **last = &first;
 /* Where a case leaves the reason of a skip for its parent. */

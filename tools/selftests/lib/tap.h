@@ -18,6 +18,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* How a process of a case says that the case is skipped. */
+#define TAP_STATUS_SKIP 77
+
 struct tap_case {
 	const char *name;
 	void (*run)(void);
