@@ -59,7 +59,7 @@ CASE(generation, "the generation is a number that does not move by itself")
 		CHECK(!strcmp(a, slurp(TOPOLOGY "/generation_id", b, sizeof(b))));
 }
 
-CASE(system, "system_properties has its three keys")
+CASE(system_properties, "system_properties has its three keys")
 {
 	char text[4096];
 
