@@ -319,6 +319,7 @@ impl Gpu {
                 text,
             );
         }
+        self.hws_doorbell();
         self.kick();
     }
 

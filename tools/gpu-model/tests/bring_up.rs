@@ -216,3 +216,27 @@ fn thirty_processes_take_turns_on_13_vmids() {
     );
     b.no_errors();
 }
+
+#[test]
+fn an_idle_list_is_walked_less_and_less_but_a_doorbell_is_served_soon() {
+    let mut b = ready(&GFX90A);
+    let mut p = Proc::new(&mut b, 0x21, 0);
+    let (va, bus) = p.page(&mut b, 4096);
+    let mut queues: Vec<_> = (0..30).map(|_| p.queue(&mut b)).collect();
+    let mut ib = p.map_process(&b, 30);
+    for q in &queues {
+        ib.extend(q.map_queues());
+    }
+    b.run_list(&ib, true, 1);
+    b.run_for(1_000_000_000);
+    // 1 s at 64 ms, and a few short ones at the start.
+    let idle = b.gpu.log.stats.rotations;
+    assert!((10..40).contains(&idle), "{idle}");
+    for (i, q) in queues.iter_mut().enumerate() {
+        q.push(&mut b, &write_data(va + 4 * i as u64, 7));
+        q.ring_bell(&mut b);
+    }
+    b.run_for(70_000_000);
+    assert_eq!(b.words(bus, 30), vec![7; 30]);
+    b.no_errors();
+}

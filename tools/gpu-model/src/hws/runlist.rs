@@ -13,10 +13,10 @@ use crate::trace::{Origin, Ring};
 
 /// Unit of MAP_PROCESS.process_quantum.  The microcode's unit is not documented; KFD writes 10.
 const QUANTUM_UNIT_NS: u64 = 10_000_000;
-/// A window whose queues are all idle ends early ...
+/// A window whose queues are all idle ends early, after this time ...
 const IDLE_NS: u64 = 1_000_000;
-/// ... but when nothing at all has work, the passes slow down.
-const IDLE_PASS_NS: u64 = 5_000_000;
+/// ... which doubles up to this one while no window finds work and no doorbell rings.
+const IDLE_MAX_NS: u64 = 64_000_000;
 /// Packets walked per turn.
 const WALK_BUDGET: usize = 64;
 
@@ -43,7 +43,9 @@ pub struct Runlist {
     pub settled: bool,
     quantum_ns: u64,
     window_start: u64,
-    work_seen: bool,
+    idle_ns: u64,
+    /// Packets that user queues had run when the last window ended.
+    packets: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +81,8 @@ impl Runlist {
             settled: false,
             quantum_ns: QUANTUM_UNIT_NS,
             window_start: now,
-            work_seen: false,
+            idle_ns: IDLE_NS,
+            packets: 0,
         }
     }
 }
@@ -396,32 +399,33 @@ impl Gpu {
         {
             return;
         }
-        let busy = self
-            .hws
-            .mapped
-            .iter()
-            .any(|m| !m.is_static && !m.by_kiq && self.is_busy(m));
-        let due = if busy {
-            list.window_start + list.quantum_ns
-        } else {
-            list.window_start
-                + if list.work_seen {
-                    IDLE_NS
-                } else {
-                    IDLE_PASS_NS
-                }
-        };
+        let busy = self.window_busy();
+        let due = list.window_start + if busy { list.quantum_ns } else { list.idle_ns };
         if now < due {
             wake.at(due);
-            if busy {
-                if let Some(list) = &mut self.hws.runlist {
-                    list.work_seen = true;
-                }
-            }
             return;
         }
         self.rotate(now);
         wake.busy();
+    }
+
+    fn window_busy(&self) -> bool {
+        self.hws
+            .mapped
+            .iter()
+            .any(|m| !m.is_static && !m.by_kiq && self.is_busy(m))
+    }
+
+    fn user_packets(&self) -> u64 {
+        let s = &self.log.stats;
+        s.packets_compute + s.packets_aql + s.packets_sdma
+    }
+
+    /// A doorbell rang: the queue it is for may be waiting for its window.
+    pub fn hws_doorbell(&mut self) {
+        if let Some(list) = &mut self.hws.runlist {
+            list.idle_ns = IDLE_NS;
+        }
     }
 
     fn rotate(&mut self, now: u64) {
@@ -442,18 +446,18 @@ impl Gpu {
         self.release_idle_processes();
         list.installed = 0;
         list.current = None;
-        list.work_seen = false;
         if list.pos == 0 {
             list.seen.clear();
         }
         while self.walk(&mut list) == Walk::More {}
         list.window_start = now;
-        let busy = self
-            .hws
-            .mapped
-            .iter()
-            .any(|m| !m.is_static && !m.by_kiq && self.is_busy(m));
-        list.work_seen = busy;
+        let packets = self.user_packets();
+        list.idle_ns = if packets != list.packets {
+            IDLE_NS
+        } else {
+            (list.idle_ns * 2).min(IDLE_MAX_NS)
+        };
+        list.packets = packets;
         self.hws.runlist = Some(list);
     }
 }
