@@ -71,6 +71,9 @@ mod fake;
 #[path = "tests/sched_hiq.rs"]
 mod test_hiq;
 #[cfg(CONFIG_KUNIT = "y")]
+#[path = "tests/sched_live.rs"]
+mod test_live;
+#[cfg(CONFIG_KUNIT = "y")]
 #[path = "tests/sched_scenes.rs"]
 mod test_scenes;
 #[cfg(CONFIG_KUNIT = "y")]
