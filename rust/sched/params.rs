@@ -148,11 +148,13 @@ pub(crate) enum EvictCause {
     Suspend,
     /// A debugger stopped the process.
     Debugger,
+    /// The process accessed memory that it does not have.
+    Fault,
 }
 
 impl EvictCause {
     /// Number of causes.
-    pub(crate) const COUNT: usize = 5;
+    pub(crate) const COUNT: usize = 6;
 
     /// All causes, by index.
     pub(crate) const ALL: [Self; Self::COUNT] = [
@@ -161,6 +163,7 @@ impl EvictCause {
         Self::Memory,
         Self::Suspend,
         Self::Debugger,
+        Self::Fault,
     ];
 
     /// Index into an array of counts.
@@ -177,6 +180,7 @@ impl EvictCause {
             Self::Memory => "memory",
             Self::Suspend => "suspend",
             Self::Debugger => "debugger",
+            Self::Fault => "fault",
         }
     }
 }
