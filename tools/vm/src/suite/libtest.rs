@@ -7,7 +7,7 @@ use crate::ktap::Test;
 /// The tests of one binary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binary {
-    /// Crate and kind, as `rkfd_vm` or `rkfd_vm tests/boot.rs`.
+    /// Crate and file, as `rkfd_vm` or `rkfd_vm boot.rs`.
     pub name: String,
     /// Its cases; what it announced and did not report is a failed one.
     pub tests: Vec<Test>,
@@ -19,10 +19,17 @@ pub struct Binary {
 pub fn parse(output: &str) -> Vec<Binary> {
     let mut binaries: Vec<Binary> = Vec::new();
     let mut planned = 0;
+    // Cargo names the files of integration tests without their crate, whose own tests come first.
+    let mut package = String::new();
     // The failed test whose captured output is being printed.
     let mut current = None;
     for line in output.lines() {
         if let Some(name) = binary_name(line) {
+            let name = match name.strip_prefix("tests/") {
+                Some(file) => format!("{package} {file}"),
+                None => name,
+            };
+            package = name.split(' ').next().unwrap_or("").to_owned();
             close(&mut binaries, planned);
             planned = 0;
             current = None;
@@ -180,7 +187,7 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     #[test]
     fn a_program_that_died_has_failed_its_missing_tests() {
         let binaries = parse(OUTPUT);
-        assert_eq!(binaries[1].name, "tests/codec.rs");
+        assert_eq!(binaries[1].name, "rkfd_vm codec.rs");
         let failed = binaries[1]
             .tests
             .iter()
