@@ -31,7 +31,11 @@ use crate::{
     kapi::pci::Enabled,
     kfd::facade,
     module_parameters,
-    sched::Scheduler, //
+    sched::{
+        Failure,
+        ResetHook,
+        Scheduler, //
+    },
 };
 
 /// The loaded module.
@@ -125,6 +129,26 @@ fn may_bind(pdev: &pci::Device) -> Result {
     Err(ENODEV)
 }
 
+/// Resets a GPU whose scheduler has given up.
+struct Recovery {
+    gpu: Arc<Gpu>,
+}
+
+impl ResetHook for Recovery {
+    fn wedged(&self, _failure: &Failure) {
+        let dev = self.gpu.dev();
+        if !*module_parameters::gpu_recovery.value_ref() {
+            dev_err!(dev, "gpu_recovery is off: compute stays out of service\n");
+            return;
+        }
+        match registry().and_then(|registry| registry.reset(&self.gpu)) {
+            Ok(()) => dev_warn!(dev, "resetting the GPU; its processes lose it\n"),
+            Err(e) if e == EBUSY => dev_err!(dev, "reset too often: compute stays out of service\n"),
+            Err(e) => dev_err!(dev, "no reset: {:?}; compute stays out of service\n", e),
+        }
+    }
+}
+
 impl<'bound> BoundGpu<'bound> {
     fn new(pdev: &'bound pci::Device<Core<'_>>, asic: &'static AsicDesc) -> Result<Self> {
         may_bind(pdev)?;
@@ -144,6 +168,10 @@ impl<'bound> BoundGpu<'bound> {
             registry,
             _enabled: enabled,
         };
+        let gpu = bound.gpu.clone();
+        bound
+            .sched
+            .set_reset_hook(Some(Arc::new(Recovery { gpu }, GFP_KERNEL)?));
         bound.render = Some(drm::Registration::new(pdev, &bound.gpu)?);
         bound.debug = DebugFiles::new(&bound.gpu)?;
         bound.registry.add(&bound.gpu)?;
@@ -178,6 +206,7 @@ impl Drop for BoundGpu<'_> {
         }
         drop(self.debug.take());
         self.registry.remove(&self.gpu);
+        self.sched.set_reset_hook(None);
         self.sched.shutdown();
         self.gpu.shutdown();
     }

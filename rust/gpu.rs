@@ -31,6 +31,7 @@ use kernel::{
         aref::ARef,
         atomic::{
             Atomic,
+            AtomicFlag,
             Relaxed, //
         },
         Arc,
@@ -65,6 +66,7 @@ pub(crate) mod kiq;
 mod nbio;
 pub(crate) mod pasid;
 pub(crate) mod registry;
+mod reset;
 mod sdma;
 pub(crate) mod vram;
 
@@ -151,7 +153,10 @@ const NO_MINOR: i32 = -1;
 #[pin_data]
 pub(crate) struct Gpu {
     asic: &'static AsicDesc,
-    id: GpuId,
+    id: u32,
+    /// Keeps the id from others until shutdown.
+    #[pin]
+    lease: Mutex<Option<GpuId>>,
     info: GpuInfo,
     pdev: ARef<pci::Device>,
     access: Arc<access::Access>,
@@ -170,6 +175,8 @@ pub(crate) struct Gpu {
     /// The interrupt, until shutdown.
     #[pin]
     irq: Mutex<Option<Msi<ih::Ih>>>,
+    /// Reset the device at shutdown.
+    reset: AtomicFlag,
     /// A page of system memory that answers accesses to nowhere.
     dummy: DmaBuffer,
     /// The same in VRAM, for accesses to a hole in the system aperture.
@@ -226,10 +233,12 @@ impl Gpu {
 
         let name: &Device = pdev.as_ref();
         let debugfs = registry.debugfs().map(|dir| dir.subdir(name.name()));
+        let lease = registry.reserve_id(Self::id_seed(&info))?;
         let gpu = Arc::pin_init(
             try_pin_init!(Self {
                 asic,
-                id: registry.reserve_id(Self::id_seed(&info))?,
+                id: lease.get(),
+                lease <- new_mutex!(Some(lease), "rkfd_gpu_id"),
                 info,
                 pdev: (&**pdev).into(),
                 access,
@@ -244,6 +253,7 @@ impl Gpu {
                 render_minor: Atomic::new(NO_MINOR),
                 debugfs <- new_mutex!(debugfs, "rkfd_debugfs"),
                 irq <- new_mutex!(None, "rkfd_irq"),
+                reset: AtomicFlag::new(false),
                 dummy,
                 scratch,
             }? Error),
@@ -345,7 +355,7 @@ impl Gpu {
 
     /// KFD's number of the GPU: 1 to 65535, distinct, the same after a reload.
     pub(crate) fn id(&self) -> u32 {
-        self.id.get()
+        self.id
     }
 
     /// Identity and memory.
@@ -497,10 +507,26 @@ impl Gpu {
     pub(crate) fn shutdown(&self) {
         let debugfs = self.debugfs.lock().take();
         drop(debugfs);
+        // The next life of the device gets the same id, though this object may still be held.
+        let lease = self.lease.lock().take();
+        drop(lease);
         self.set_sink(None);
         if let Some(hw) = self.access.enter() {
             self.halt(&hw);
         }
-        drop(self.access.close());
+        let Some(hw) = self.access.close() else {
+            return;
+        };
+        if self.reset.load(Relaxed) {
+            match reset::mode1(&hw) {
+                Ok(()) => dev_info!(self.dev(), "the GPU was reset; its memory is lost\n"),
+                Err(e) => dev_err!(self.dev(), "the GPU could not be reset: {:?}\n", e),
+            }
+        }
+    }
+
+    /// Lets [`Gpu::shutdown`] end with a reset of the device.
+    pub(crate) fn reset_at_shutdown(&self) {
+        self.reset.store(true, Relaxed);
     }
 }

@@ -31,5 +31,9 @@ kernel::prelude::module! {
             default: 0,
             description: "PCI device id of a card to bind although it is not the GPU model (0 = none)",
         },
+        gpu_recovery: bool {
+            default: true,
+            description: "Reset a GPU whose scheduler does not answer (default: yes)",
+        },
     },
 }

@@ -220,6 +220,21 @@ impl Hw {
         Ok(())
     }
 
+    /// Waits until a device that was reset answers again; sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` after `timeout_us` microseconds.
+    pub(super) fn wait_for_answer(&self, timeout_us: u32) -> Result {
+        read_poll_timeout(
+            || Ok(self.answers()),
+            |answers| *answers,
+            Delta::from_millis(1),
+            Delta::from_micros(i64::from(timeout_us)),
+        )
+        .map(|_| ())
+    }
+
     /// Writes a register, after all earlier memory writes. Dropped if the device is lost.
     pub(crate) fn write(&self, reg: impl Address, value: u32) {
         if self.is_lost() {

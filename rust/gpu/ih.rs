@@ -518,7 +518,7 @@ impl Ih {
             Event::BadPacket { .. } => {
                 count.bad_opcode.inc();
                 dev_limited!(
-                    dev_warn,
+                    dev_info,
                     hw.dev(),
                     "a queue stopped at a bad packet: {}\n",
                     format_args!("{vector}")
@@ -529,14 +529,21 @@ impl Ih {
             }
             Event::PrivilegedRegister(_)
             | Event::PrivilegedInstruction(_)
-            | Event::SdmaOther { .. }
-            | Event::SdmaPoison(_)
-            | Event::VmPoison => {
+            | Event::SdmaOther { .. } => {
                 count.other.inc();
                 dev_limited!(
-                    dev_warn,
+                    dev_info,
                     hw.dev(),
-                    "interrupt: {}\n",
+                    "a queue did what it may not: {}\n",
+                    format_args!("{vector}")
+                );
+            }
+            Event::SdmaPoison(_) | Event::VmPoison => {
+                count.other.inc();
+                dev_limited!(
+                    dev_err,
+                    hw.dev(),
+                    "uncorrectable memory error: {}\n",
                     format_args!("{vector}")
                 );
             }
@@ -561,13 +568,14 @@ impl Ih {
             self.counters.retry_faults.inc();
         } else {
             self.counters.faults.inc();
+            // A user's own mistake most of the time, so no error of the driver or the device.
             let status = hub::take_fault_status(hw, hub);
             let client = status.and_then(|s| {
                 gfxhub_client(s.get(crate::hw::regs::hub::FaultStatus::CID))
                     .filter(|_| fault.hub == Hub::Gfx)
             });
             dev_limited!(
-                dev_err,
+                dev_info,
                 hw.dev(),
                 "{} fault at {:#x}: PASID {} VMID {} {}{}{}from {} (status {:#010x})\n",
                 hub.name,

@@ -3,7 +3,8 @@
 //! All live GPUs, and who wants to hear of them.
 //!
 //! Lock order: [`Registry::observers`] is held while observers are told and comes before everything
-//! that they lock; [`Registry::gpus`] and [`Registry::ids`] are innermost.
+//! that they lock; [`Registry::gpus`], [`Registry::ids`] and
+//! [`Registry::resets`] are innermost.
 
 use kernel::{
     debugfs::Dir,
@@ -16,6 +17,11 @@ use kernel::{
 };
 
 use super::Gpu;
+use crate::kapi::{
+    log::monotonic_ns,
+    pci,
+    workqueue::OwnedQueue, //
+};
 
 kernel::sync::global_lock! {
     // SAFETY: `Registry::publish` initialises it, and `registry` is only called by code that runs
@@ -37,6 +43,11 @@ pub(crate) struct Published(());
 
 impl Drop for Published {
     fn drop(&mut self) {
+        // Finishes resets that are under way; they may still look for the list.
+        if let Ok(registry) = registry() {
+            let resets = registry.resets.lock().queue.take();
+            drop(resets);
+        }
         let registry = REGISTRY.lock().take();
         drop(registry);
     }
@@ -51,6 +62,19 @@ pub(crate) trait GpuObserver: Send + Sync {
     fn removing(&self, gpu: &Arc<Gpu>);
 }
 
+/// Resets of one GPU that [`RESET_WINDOW_NS`] allows.
+const RESETS: usize = 3;
+/// A minute.
+const RESET_WINDOW_NS: i64 = 60_000_000_000;
+
+/// Resets that run and that were.
+struct Resets {
+    /// Where they run; `None` once the module goes away.
+    queue: Option<OwnedQueue>,
+    /// Id of the GPU and when.
+    history: KVec<(u32, i64)>,
+}
+
 /// The list of live GPUs.
 #[pin_data]
 pub(crate) struct Registry {
@@ -60,6 +84,8 @@ pub(crate) struct Registry {
     gpus: Mutex<KVec<Arc<Gpu>>>,
     #[pin]
     ids: Mutex<KVec<u32>>,
+    #[pin]
+    resets: Mutex<Resets>,
     /// The module's directory in debugfs; only the published list has it.
     debugfs: Option<Dir>,
 }
@@ -75,11 +101,16 @@ impl Registry {
     }
 
     fn with_debugfs(debugfs: Option<Dir>) -> Result<Arc<Self>> {
+        let queue = OwnedQueue::new(c"rkfd_reset", 1)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 observers <- new_mutex!(KVec::new(), "rkfd_observers"),
                 gpus <- new_mutex!(KVec::new(), "rkfd_gpus"),
                 ids <- new_mutex!(KVec::new(), "rkfd_gpu_ids"),
+                resets <- new_mutex!(
+                    Resets { queue: Some(queue), history: KVec::new() },
+                    "rkfd_resets"
+                ),
                 debugfs,
             }? Error),
             GFP_KERNEL,
@@ -182,6 +213,41 @@ impl Registry {
                 observer.removing(gpu);
             }
         }
+    }
+
+    /// Unbinds, resets and binds a GPU that does not follow any more, in the background.
+    ///
+    /// A GPU that needs it too often is left as it is.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`: it was reset [`RESETS`] times within a minute. `ENODEV`: the module goes away.
+    /// `ENOMEM`.
+    pub(crate) fn reset(&self, gpu: &Arc<Gpu>) -> Result {
+        let now = monotonic_ns();
+        let id = gpu.id();
+        let mut resets = self.resets.lock();
+        resets.history.retain(|(_, at)| now - *at < RESET_WINDOW_NS);
+        if resets.history.iter().filter(|(of, _)| *of == id).count() >= RESETS {
+            return Err(EBUSY);
+        }
+        resets.history.push((id, now), GFP_KERNEL)?;
+        let gpu = gpu.clone();
+        resets
+            .queue
+            .as_ref()
+            .ok_or(ENODEV)?
+            .try_spawn(GFP_KERNEL, move || {
+                // Somebody may have unbound it meanwhile, and then wants it so.
+                if gpu.is_gone() {
+                    return;
+                }
+                gpu.reset_at_shutdown();
+                if let Err(e) = pci::reprobe(gpu.pdev()) {
+                    dev_err!(gpu.dev(), "the GPU could not be bound again: {:?}\n", e);
+                }
+            })?;
+        Ok(())
     }
 
     /// Reserves the id that `seed` stands for, or the next free one.

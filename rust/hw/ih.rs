@@ -341,7 +341,8 @@ pub(crate) struct Fault {
     pub(crate) read: bool,
     /// The access is being replayed; see [`Fault::cam_index`].
     pub(crate) retry: bool,
-    /// A valid entry lacked permission (ring_id bit 3).
+    /// The page had no valid entry (ring_id bit 3, the valid-protection fault of the hub); clear, an
+    /// entry lacked permission.
     pub(crate) protection: bool,
     /// Entry of the retry CAM, released through its doorbell after handling.
     pub(crate) cam_index: u16,

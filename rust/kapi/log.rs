@@ -36,7 +36,7 @@ impl RateLimit {
     ///
     /// Races between callers let a message more or less through, which does no harm.
     pub(crate) fn pass(&self) -> Option<i32> {
-        self.pass_at(now_ns())
+        self.pass_at(monotonic_ns())
     }
 
     /// As [`RateLimit::pass`], at the given time.
@@ -56,7 +56,7 @@ impl RateLimit {
 }
 
 /// Monotonic time in nanoseconds.
-fn now_ns() -> i64 {
+pub(crate) fn monotonic_ns() -> i64 {
     // SAFETY: Reading the clock has no precondition.
     unsafe { kernel::bindings::ktime_get() }
 }
