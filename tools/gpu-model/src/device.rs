@@ -328,7 +328,7 @@ impl Gpu {
         let low = (byte & 0xFFF) as u32;
         let inside = |reg: u32| {
             let v = self.regs.plain(reg);
-            let (start, dwords) = (v & 0xFFC, v >> 16 & 0x1F);
+            let (start, dwords) = (v & 0xFFC, (v >> 16) & 0x1F);
             dwords != 0 && (start..start + dwords * 4).contains(&low)
         };
         if let Some(i) = self.asic.sdma.iter().position(|e| inside(e.range_reg)) {

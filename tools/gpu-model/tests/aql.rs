@@ -63,7 +63,7 @@ fn signal(b: &mut Bench, at: u64, value: u64, mailbox: u64, event: u32) {
 
 fn barrier(kind: u32, deps: &[u64], completion: u64) -> [u32; 16] {
     let mut p = [0; 16];
-    p[0] = kind | 1 << 8 | 2 << 9 | 2 << 11;
+    p[0] = kind | (1 << 8) | (2 << 9) | (2 << 11);
     for (i, d) in deps.iter().enumerate() {
         p[2 + 2 * i] = *d as u32;
         p[3 + 2 * i] = (*d >> 32) as u32;
@@ -168,7 +168,7 @@ fn errors_stop_the_queue_until_the_runtime_mends_them() {
     f.b.set64(f.bus + 0xa00, u64::MAX);
     // A dispatch with no dimensions: value 2.
     let mut p = barrier(2, &[], f.va);
-    p[1] = 64 | 1 << 16;
+    p[1] = 64 | (1 << 16);
     p[2] = 1;
     f.q.send_aql(&mut f.b, &p);
     assert_eq!(f.b.ram64(f.bus + 0x808), 2);
@@ -205,7 +205,7 @@ fn each_bad_packet_has_its_code() {
     let dispatch = |group: [u32; 3], lds: u32, object: u64| {
         let mut p = barrier(2, &[], 0);
         p[0] |= 3 << 16;
-        p[1] = group[0] | group[1] << 16;
+        p[1] = group[0] | (group[1] << 16);
         p[2] = group[2];
         p[3..6].copy_from_slice(&[64, 1, 1]);
         p[7] = lds;

@@ -152,7 +152,7 @@ fn vram_is_the_shared_file_and_the_window_sees_it() {
         .write_all_at(&0x1234_5678u32.to_le_bytes(), vram.start() + 0x3000)
         .unwrap();
     // MM_INDEX / MM_DATA.
-    wr(&mut c, 0x00, 0x3000 | 1 << 31);
+    wr(&mut c, 0x00, 0x3000 | (1 << 31));
     wr(&mut c, 0x18, 0);
     assert_eq!(rd(&mut c, 0x04), 0x1234_5678);
     // SCRATCH_REG0 through PCIE_INDEX2 / DATA2.
@@ -175,7 +175,7 @@ fn interrupts_reach_the_eventfd_and_errors_the_exit_status() {
     let event = nix::sys::eventfd::EventFd::new().unwrap();
     let fd: OwnedFd = OwnedFd::from(event);
     // DATA_EVENTFD | ACTION_TRIGGER.
-    c.set_irqs(MSI, 1 << 2 | 1 << 5, 0, 1, &[fd.as_raw_fd()])
+    c.set_irqs(MSI, (1 << 2) | (1 << 5), 0, 1, &[fd.as_raw_fd()])
         .unwrap();
     // Memory and bus master.
     c.region_write(CONFIG, 4, &[6, 0]).unwrap();
@@ -186,20 +186,20 @@ fn interrupts_reach_the_eventfd_and_errors_the_exit_status() {
     wr(
         &mut c,
         0x4480,
-        1 | 10 << 1 | 1 << 8 | 1 << 16 | 1 << 17 | 1 << 21 | 1 << 28,
+        1 | (10 << 1) | (1 << 8) | (1 << 16) | (1 << 17) | (1 << 21) | (1 << 28),
     );
     // IH doorbell: dword 0x2f0.
-    wr(&mut c, 0x3bc8, 0x2f0 << 2 | 8 << 16);
+    wr(&mut c, 0x3bc8, (0x2f0 << 2) | (8 << 16));
     wr(&mut c, 0x3780, 1);
-    wr(&mut c, 0x449c, 0x2f0 | 1 << 28);
+    wr(&mut c, 0x449c, 0x2f0 | (1 << 28));
     // The KIQ with a ring nowhere: its fetch faults in VMID 0, which interrupts.
     wr(&mut c, 0x8234, 0);
     wr(&mut c, 0xc2e0, 2);
     wr(&mut c, 0x3b2a8, 0xc8);
-    wr(&mut c, 0x8088, 2 << 2 | 1);
+    wr(&mut c, 0x8088, (2 << 2) | 1);
     wr(&mut c, 0xc914 + 4 * 8, 0x1000);
-    wr(&mut c, 0xc914 + 4 * 17, 8 | 1 << 30);
-    wr(&mut c, 0xc914 + 4 * 15, 0x40 | 1 << 30);
+    wr(&mut c, 0xc914 + 4 * 17, 8 | (1 << 30));
+    wr(&mut c, 0xc914 + 4 * 15, 0x40 | (1 << 30));
     wr(&mut c, 0xc914 + 4 * 2, 1);
     wr(&mut c, 0x8088, 0);
     c.region_write(BAR2, 0x40, &4u64.to_le_bytes()).unwrap();

@@ -44,7 +44,7 @@ fn kiq_fence_interrupts_with_source_178() {
     b.bring_up();
     b.start_kiq();
     let fence = b.alloc_sys(4096);
-    b.submit_kiq(&[0xc003_3700, 5 << 8 | 1 << 20, fence.gart as u32, 0, 7]);
+    b.submit_kiq(&[0xc003_3700, (5 << 8) | (1 << 20), fence.gart as u32, 0, 7]);
     b.submit_kiq(&[0xc003_3700, 1 << 16, 0x30b5, 0, 0x2000_0000]);
     b.run();
     assert_eq!(b.ram32(fence.bus), 7);
@@ -52,7 +52,7 @@ fn kiq_fence_interrupts_with_source_178() {
     assert_eq!(ivs.len(), 1);
     assert_eq!((ivs[0].client, ivs[0].source, ivs[0].vmid), (0x14, 178, 0));
     // me 2, pipe 1, queue 0.
-    assert_eq!(ivs[0].ring_id, 2 << 2 | 1);
+    assert_eq!(ivs[0].ring_id, (2 << 2) | 1);
     b.no_errors();
 }
 
@@ -108,7 +108,7 @@ fn user_queue_writes_memory_and_signals() {
             (0x14, 181, vmid as u32, 0x8001, 0x55)
         );
         // MEC1, first slot of the pool: pipe 0, queue 2.
-        assert_eq!(iv.ring_id, 2 << 4 | 1 << 2);
+        assert_eq!(iv.ring_id, (2 << 4) | (1 << 2));
 
         let fence = b.unmap(3, 0, 0);
         b.run();

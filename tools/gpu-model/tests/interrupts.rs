@@ -88,7 +88,7 @@ fn overflow_is_flagged_and_cleared() {
     b.bell32(0x178 * 8, wptr & 0x3_fffc);
     // OVERFLOW_CLEAR pulse.
     let c = b.rd(0x4480);
-    b.wr(0x4480, c | 1 << 31);
+    b.wr(0x4480, c | (1 << 31));
     b.wr(0x4480, c);
     assert_eq!(b.rd(0x4490) & 1, 0);
     b.no_errors();
@@ -113,7 +113,7 @@ fn ring_1_announces_itself_on_ring_0() {
     let ring = b.alloc_ram(4096);
     b.wr(0x44b4, (ring >> 8) as u32);
     b.wr(0x44b8, (ring >> 40) as u32);
-    b.wr(0x44b0, 10 << 1 | 1 << 16 | 1 << 28 | 1);
+    b.wr(0x44b0, (10 << 1) | (1 << 16) | (1 << 28) | 1);
     // XNACK on for VMID 3.
     b.wr(0x8088, 3 << 4);
     b.wr(0x8c34, 0x18);
@@ -124,7 +124,7 @@ fn ring_1_announces_itself_on_ring_0() {
     assert_eq!(b.rd(0x44c0), 32);
     let w = b.words(ring, 8);
     assert_eq!(
-        (w[0] & 0xff, w[0] >> 8 & 0xff, w[5] & 0x80),
+        (w[0] & 0xff, (w[0] >> 8) & 0xff, w[5] & 0x80),
         (0x1b, 0, 0x80)
     );
     b.no_errors();

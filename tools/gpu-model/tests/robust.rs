@@ -61,10 +61,10 @@ fn packetish() -> impl Strategy<Value = u32> {
     ]);
     prop_oneof![
         2 => any::<u32>(),
-        3 => (ops, 0u32..24).prop_map(|(op, n)| 3 << 30 | n << 16 | op << 8),
+        3 => (ops, 0u32..24).prop_map(|(op, n)| (3 << 30) | (n << 16) | (op << 8)),
         2 => 0u32..64,
         1 => Just(0x7000u32),
-        1 => (0u32..17, 0u32..5).prop_map(|(op, sub)| op | sub << 8),
+        1 => (0u32..17, 0u32..5).prop_map(|(op, sub)| op | (sub << 8)),
     ]
 }
 
@@ -144,7 +144,7 @@ proptest! {
 /// A second walker, written as the format is told: level by level, no generality.
 fn naive(vram: &[u64], root: u64, va: u64, tf: bool) -> Option<(bool, u64, u64)> {
     let at = |table: u64, i: u64| vram.get((table / 8 + i) as usize).copied().unwrap_or(0);
-    let i = |s: u32| va >> s & 0x1ff;
+    let i = |s: u32| (va >> s) & 0x1ff;
     let addr = 0x0000_ffff_ffff_f000u64;
     let page = |e: u64, size: u64| Some((e & 2 != 0, (e & addr) + (va & (size - 1)), e & 0x70));
     let pde2 = at(root, i(39));
@@ -155,7 +155,7 @@ fn naive(vram: &[u64], root: u64, va: u64, tf: bool) -> Option<(bool, u64, u64)>
     if pde1 & 1 == 0 {
         return None;
     }
-    if pde1 >> 54 & 1 != 0 {
+    if (pde1 >> 54) & 1 != 0 {
         return page(pde1, 1 << 30);
     }
     let pde0 = at(pde1 & addr, i(21));
@@ -163,9 +163,9 @@ fn naive(vram: &[u64], root: u64, va: u64, tf: bool) -> Option<(bool, u64, u64)>
         return None;
     }
     let leads_on = if tf {
-        pde0 >> 56 & 1 != 0
+        (pde0 >> 56) & 1 != 0
     } else {
-        pde0 >> 54 & 1 == 0
+        (pde0 >> 54) & 1 == 0
     };
     if !leads_on {
         return page(pde0, 1 << 21);
@@ -196,29 +196,29 @@ proptest! {
             (vram[slot] & 0xffff_ffff_f000) as usize / 8
         };
         for (n, kind, page, perms) in maps {
-            let va = region(n) | u64::from(page % 512) << 12;
-            let i = |s: u32| (va >> s & 0x1ff) as usize;
-            let flags = perms << 4 | 3;
+            let va = region(n) | (u64::from(page % 512) << 12);
+            let i = |s: u32| ((va >> s) & 0x1ff) as usize;
+            let flags = (perms << 4) | 3;
             let l1 = table(&mut vram, i(39), 0, &mut next);
             let slot1 = l1 + i(30);
             if kind == 2 && vram[slot1] & 1 == 0 {
-                vram[slot1] = u64::from(page) << 30 & 0xffff_ffff_ffff | flags | 1 << 54;
+                vram[slot1] = (u64::from(page) << 30) & 0xffff_ffff_ffff | flags | (1 << 54);
             }
-            if vram[slot1] >> 54 & 1 != 0 {
+            if (vram[slot1] >> 54) & 1 != 0 {
                 continue;
             }
             let l0 = table(&mut vram, slot1, if tf { 9 << 59 } else { 0 }, &mut next);
             let slot0 = l0 + i(21);
             if kind == 1 && vram[slot0] & 1 == 0 {
-                vram[slot0] = u64::from(page) << 21 | flags | if tf { 0 } else { 1 << 54 };
+                vram[slot0] = (u64::from(page) << 21) | flags | if tf { 0 } else { 1 << 54 };
             }
             let is_page = vram[slot0] & 1 != 0
-                && if tf { vram[slot0] >> 56 & 1 == 0 } else { vram[slot0] >> 54 & 1 != 0 };
+                && if tf { (vram[slot0] >> 56) & 1 == 0 } else { (vram[slot0] >> 54) & 1 != 0 };
             if is_page {
                 continue;
             }
             let ptb = table(&mut vram, slot0, if tf { 1 << 56 } else { 0 }, &mut next);
-            vram[ptb + i(12)] = u64::from(page) << 12 | flags;
+            vram[ptb + i(12)] = (u64::from(page) << 12) | flags;
         }
         let file = make_vram(2 << 20).unwrap();
         let mem = Memory::new(file, 2 << 20).unwrap();

@@ -89,7 +89,7 @@ fn packets_do_what_they_say() {
     f.q.send(
         &mut f.b,
         &[
-            1 | 1 << 27,
+            1 | (1 << 27),
             11,
             0,
             lo(a),
@@ -105,7 +105,7 @@ fn packets_do_what_they_say() {
     // CONST_FILL, dwords: (count >> 2) + 1 of them.
     f.q.send(
         &mut f.b,
-        &[11 | 2 << 30, lo(a + 0x300), hi(a), 0xa5a5_5a5a, 15],
+        &[11 | (2 << 30), lo(a + 0x300), hi(a), 0xa5a5_5a5a, 15],
     );
     assert_eq!(
         f.b.words(bus + 0x300, 5),
@@ -115,7 +115,7 @@ fn packets_do_what_they_say() {
     f.b.set64(bus + 0x400, 0x1_0000_0000);
     f.q.send(
         &mut f.b,
-        &[10 | 47 << 25, lo(a + 0x400), hi(a), !0, !0, 0, 0, 0],
+        &[10 | (47 << 25), lo(a + 0x400), hi(a), !0, !0, 0, 0, 0],
     );
     assert_eq!(f.b.ram64(bus + 0x400), 0xffff_ffff);
     // PTEPDE: entry i = flags | value + i * increment.
@@ -134,7 +134,7 @@ fn packets_do_what_they_say() {
     );
     // TIMESTAMP get global: 100 MHz clock.
     let now = f.b.gpu.clock.ticks();
-    f.q.send(&mut f.b, &[13 | 2 << 8, lo(a + 0x600), hi(a)]);
+    f.q.send(&mut f.b, &[13 | (2 << 8), lo(a + 0x600), hi(a)]);
     assert_eq!(f.b.ram64(bus + 0x600), now);
     // COND_EXE: skips three dwords unless the value matches.
     f.b.set32(bus + 0x700, 1);
@@ -160,10 +160,10 @@ fn packets_do_what_they_say() {
     f.q.send(
         &mut f.b,
         &[
-            1 | 4 << 8 | 2 << 29,
+            1 | (4 << 8) | (2 << 29),
             lo(src),
             hi(src),
-            1 | 1 << 16,
+            1 | (1 << 16),
             3 << 13,
             15,
             lo(dst),
@@ -171,7 +171,7 @@ fn packets_do_what_they_say() {
             0,
             7 << 13,
             63,
-            1 | 1 << 16,
+            1 | (1 << 16),
             0,
         ],
     );
@@ -195,7 +195,7 @@ fn poll_waits_and_can_be_preempted() {
     f.q.send(
         &mut f.b,
         &[
-            8 | 3 << 28 | 1 << 31,
+            8 | (3 << 28) | (1 << 31),
             lo(a),
             hi(a),
             5,
@@ -225,7 +225,7 @@ fn poll_waits_and_can_be_preempted() {
 #[test]
 fn user_queues_may_not_write_registers() {
     let mut f = fixture(&GFX90A, 0);
-    f.q.send(&mut f.b, &[14 | 0xf << 28, 0xc040, 0x1234]);
+    f.q.send(&mut f.b, &[14 | (0xf << 28), 0xc040, 0x1234]);
     assert_eq!(f.b.rd(0x30100), 0);
     let ivs = f.b.irqs();
     assert_eq!(ivs.iter().map(|v| v.source).collect::<Vec<_>>(), [247]);
@@ -248,7 +248,7 @@ fn retry_fault_comes_from_the_mmhub_and_the_copy_resumes() {
     assert_eq!(ivs.len(), 1);
     assert_eq!((ivs[0].client, ivs[0].source, ivs[0].mm), (0x12, 0, true));
     assert_eq!(
-        u64::from(ivs[0].data[0]) << 12 | u64::from(ivs[0].data[1] & 0xf) << 44,
+        (u64::from(ivs[0].data[0]) << 12) | (u64::from(ivs[0].data[1] & 0xf) << 44),
         va
     );
     // WRITE and RETRY.

@@ -48,7 +48,7 @@ fn hqd(mqd_dw: u64) -> u64 {
 }
 
 /// GRBM_GFX_CNTL of MEC1, pipe 0, queue 2: the first slot of the pool.
-const FIRST: u32 = 1 << 2 | 2 << 8;
+const FIRST: u32 = (1 << 2) | (2 << 8);
 
 fn inject(b: &mut Bench, kind: Kind, doorbell: Option<u32>, ms: Option<u64>) {
     assert!(b.gpu.inject.add(Injection {
@@ -74,7 +74,7 @@ fn hqd_load_by_registers_polls_the_write_pointer() {
         b.wr(vm + 0x2b0 + 8 * 9, (p.root >> 32) as u32);
     }
     b.wr(0x3080 + 4 * (0xc + 9), 0x8000_0071);
-    assert_eq!(b.rd(0x3080 + 4 * 0xb) >> 9 & 1, 1);
+    assert_eq!((b.rd(0x3080 + 4 * 0xb) >> 9) & 1, 1);
     b.wr(0x3080 + 4 * 0xb, 1 << 9);
     assert_eq!(b.rd(0x3080 + 4 * 0xb), 0);
     b.wr(0x4280 + 4 * 9, 0x71);
@@ -82,12 +82,12 @@ fn hqd_load_by_registers_polls_the_write_pointer() {
     q.push(&mut b, &write_data(va, 0x1111));
     let m = b.words(q.mqd.bus, 256);
     // MEC1 pipe 3 queue 7.
-    b.wr(0x8088, 1 << 2 | 3 | 7 << 8);
+    b.wr(0x8088, (1 << 2) | 3 | (7 << 8));
     for dw in 128..=183u64 {
         let v = if dw == 131 { 9 } else { m[dw as usize] };
         b.wr(hqd(dw), v);
     }
-    b.wr(hqd(143), m[143] | 1 << 30);
+    b.wr(hqd(143), m[143] | (1 << 30));
     b.wr(hqd(141), (q.ptrs_va + 64) as u32);
     b.wr(hqd(142), ((q.ptrs_va + 64) >> 32) as u32);
     b.wr(0xc210, 1 << (3 * 8 + 7));
@@ -101,10 +101,10 @@ fn hqd_load_by_registers_polls_the_write_pointer() {
     let ivs = b.irqs();
     assert_eq!(
         (ivs[0].vmid, ivs[0].pasid, ivs[0].ring_id, ivs[0].data[0]),
-        (9, 0x71, 7 << 4 | 1 << 2 | 3, 9)
+        (9, 0x71, (7 << 4) | (1 << 2) | 3, 9)
     );
     // Dequeue.
-    b.wr(0x8088, 1 << 2 | 3 | 7 << 8);
+    b.wr(0x8088, (1 << 2) | 3 | (7 << 8));
     b.wr(hqd(152), 1);
     assert_eq!(b.rd(hqd(130)) & 1, 0);
     assert_eq!(b.rd(hqd(138)), 13);
@@ -125,7 +125,7 @@ fn preemption_in_nested_buffers_resumes_where_it_was() {
     let flag = f.va + 0x800;
     two.extend([
         0xc005_3c00,
-        3 | 1 << 4,
+        3 | (1 << 4),
         flag as u32,
         (flag >> 32) as u32,
         1,
@@ -169,7 +169,7 @@ fn a_queue_that_refuses_is_logged_and_can_be_reset() {
     // Scan, then reset the slot.
     f.b.wr(0x8088, FIRST);
     assert_eq!(f.b.rd(hqd(130)) & 1, 1);
-    let base = u64::from(f.b.rd(hqd(136))) << 8 | u64::from(f.b.rd(hqd(137))) << 40;
+    let base = (u64::from(f.b.rd(hqd(136))) << 8) | (u64::from(f.b.rd(hqd(137))) << 40);
     assert_eq!(base, f.q.va);
     f.b.wr(0xc76c, 1);
     assert_eq!(f.b.rd(hqd(130)) & 1, 0);
@@ -364,12 +364,12 @@ fn pm4_packets_do_what_they_say() {
     let now = f.b.gpu.clock.ticks();
     f.q.send(
         &mut f.b,
-        &[0xc004_4000, 9 | 5 << 8 | 1 << 16, 0, 0, lo + 0x400, hi],
+        &[0xc004_4000, 9 | (5 << 8) | (1 << 16), 0, 0, lo + 0x400, hi],
     );
     assert_eq!(f.b.ram64(f.bus + 0x400), now);
     f.q.send(
         &mut f.b,
-        &[0xc004_4000, 5 | 5 << 8, 0x99, 0, lo + 0x408, hi],
+        &[0xc004_4000, 5 | (5 << 8), 0x99, 0, lo + 0x408, hi],
     );
     assert_eq!(f.b.ram32(f.bus + 0x408), 0x99);
     // SET_SH_REG USER_DATA_0 and back by COPY_DATA from the register.
@@ -380,9 +380,9 @@ fn pm4_packets_do_what_they_say() {
     f.b.set32(f.bus + 0x500, 0);
     let mut w = vec![0xc003_2200, lo + 0x500, hi, 0, 5];
     w.extend(write_data(a + 0x504, 1));
-    w.extend([0xc000_2300, 5 | 2 << 24]);
+    w.extend([0xc000_2300, 5 | (2 << 24)]);
     w.extend(write_data(a + 0x508, 1));
-    w.extend([0xc000_2300, 5 | 1 << 24]);
+    w.extend([0xc000_2300, 5 | (1 << 24)]);
     w.extend(write_data(a + 0x50c, 1));
     f.q.send(&mut f.b, &w);
     assert_eq!(f.b.words(f.bus + 0x500, 4), [0, 0, 0, 1]);
@@ -403,7 +403,7 @@ fn pm4_packets_do_what_they_say() {
     ib.extend(rel);
     ib.extend([
         0xc005_3c00,
-        3 | 1 << 4,
+        3 | (1 << 4),
         target as u32,
         (target >> 32) as u32,
         0xdead_beef,

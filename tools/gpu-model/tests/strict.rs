@@ -126,7 +126,7 @@ fn mqd_fields_must_agree() {
         (0u64, 0u32, "header"),
         (128, 0x1000, "cp_mqd_base_addr"),
         (130, 1, "cp_hqd_active"),
-        (145, 9 | 5 << 8 | 1 << 30, "user queue with pq_control"),
+        (145, 9 | (5 << 8) | (1 << 30), "user queue with pq_control"),
         (166, 0, "eop"),
     ] {
         let (mut b, p, q) = with_queue();
@@ -229,7 +229,7 @@ fn ih_read_pointer_beyond_the_write_pointer() {
 #[test]
 fn ih_rings_at_bus_addresses_need_the_chicken_bit() {
     let mut b = Bench::new(&GFX90A);
-    b.wr(0x4480, 1 << 28 | 1 | 10 << 1);
+    b.wr(0x4480, (1 << 28) | 1 | (10 << 1));
     b.expect_errors(&["ih-space"]);
 }
 

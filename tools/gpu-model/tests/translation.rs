@@ -44,14 +44,14 @@ fn fixture(asic: &'static Asic, retry: bool) -> Fixture {
 }
 
 fn address(iv: &SeenIv) -> u64 {
-    u64::from(iv.data[0]) << 12 | u64::from(iv.data[1] & 0xf) << 44
+    (u64::from(iv.data[0]) << 12) | (u64::from(iv.data[1] & 0xf) << 44)
 }
 
 /// COPY_DATA of 32 bits, memory to memory.
 fn copy(src: u64, dst: u64) -> Vec<u32> {
     vec![
         0xc004_4000,
-        1 | 5 << 8 | 1 << 20,
+        1 | (5 << 8) | (1 << 20),
         src as u32,
         (src >> 32) as u32,
         dst as u32,
@@ -81,7 +81,7 @@ fn huge_pages_of_both_flavours() {
         let leaf = if f.b.tf {
             page | 0x71
         } else {
-            page | 0x71 | 1 << 54
+            page | 0x71 | (1 << 54)
         };
         f.b.vram_write(slot, &leaf.to_le_bytes());
         f.q.send(&mut f.b, &write_data(va + 0x12_3450, 0xfeed));
@@ -113,9 +113,9 @@ fn no_retry_fault_is_latched_reported_and_dropped() {
     // STATUS: first fault, MORE_FAULTS, write, VMID 3; ADDR: page number.
     let status = f.b.rd(0xa12c);
     assert_eq!(status & 1, 1);
-    assert_eq!((status >> 18 & 1, status >> 20 & 0xf), (1, 3));
+    assert_eq!(((status >> 18) & 1, (status >> 20) & 0xf), (1, 3));
     assert_eq!(
-        u64::from(f.b.rd(0xa130)) | u64::from(f.b.rd(0xa134)) << 32,
+        u64::from(f.b.rd(0xa130)) | (u64::from(f.b.rd(0xa134)) << 32),
         va >> 12
     );
     // CLEAR_STATUS.
@@ -229,7 +229,7 @@ fn stale_translations_stay_until_they_are_invalidated() {
     f.q.send(&mut f.b, &write_data(va, 2));
     assert_eq!((f.b.ram32(one), f.b.ram32(two)), (2, 0));
     // By PASID through the KIQ, all hubs, heavyweight.
-    f.b.submit_kiq(&[0xc000_9800, 1 | 1 << 4 | 0x51 << 5 | 2 << 29]);
+    f.b.submit_kiq(&[0xc000_9800, 1 | (1 << 4) | (0x51 << 5) | (2 << 29)]);
     f.b.run();
     f.q.send(&mut f.b, &write_data(va, 3));
     assert_eq!((f.b.ram32(one), f.b.ram32(two)), (2, 3));
@@ -245,10 +245,10 @@ fn one_hub_does_not_flush_the_other() {
     f.q.send(&mut f.b, &write_data(va, 1));
     f.p.set_pte(&mut f.b, va, two | 0x77);
     // MMHUB only, by registers.
-    f.b.wr(0x6ae00 + 0x18c, 1 << f.vmid | 0x7c_0000);
+    f.b.wr(0x6ae00 + 0x18c, (1 << f.vmid) | 0x7c_0000);
     f.q.send(&mut f.b, &write_data(va, 2));
     assert_eq!((f.b.ram32(one), f.b.ram32(two)), (2, 0));
-    f.b.wr(0xa100 + 0x18c, 1 << f.vmid | 0x7c_0000);
+    f.b.wr(0xa100 + 0x18c, (1 << f.vmid) | 0x7c_0000);
     f.q.send(&mut f.b, &write_data(va, 3));
     assert_eq!(f.b.ram32(two), 3);
     f.b.no_errors();
@@ -263,12 +263,12 @@ fn entries_to_nowhere_and_malformed_entries_are_protocol_errors() {
     f.q.send(&mut f.b, &write_data(va, 1));
     f.b.expect_errors(&["pte-to-nowhere"]);
     // VRAM beyond the end.
-    f.p.set_pte(&mut f.b, va + 0x1000, 1 << 30 | 0x71);
+    f.p.set_pte(&mut f.b, va + 0x1000, (1 << 30) | 0x71);
     f.q.send(&mut f.b, &write_data(va + 0x1000, 1));
     f.b.expect_errors(&["pte-to-nowhere"]);
     // A directory entry that leads nowhere.
     f.b.vram_write(
-        f.p.root + 8 * (0x7500_0000_0000u64 >> 39 & 0x1ff),
+        f.p.root + 8 * ((0x7500_0000_0000u64 >> 39) & 0x1ff),
         &(0x40_0000_0001u64).to_le_bytes(),
     );
     f.q.send(&mut f.b, &write_data(0x7500_0000_0000, 1));
@@ -278,7 +278,7 @@ fn entries_to_nowhere_and_malformed_entries_are_protocol_errors() {
     f.b.vram_write(pdb1, &[0; 4096]);
     f.b.vram_write(pdb1, &(pdb1 | 1).to_le_bytes());
     f.b.vram_write(
-        f.p.root + 8 * (0x7600_0000_0000u64 >> 39 & 0x1ff),
+        f.p.root + 8 * ((0x7600_0000_0000u64 >> 39) & 0x1ff),
         &(pdb1 | 1).to_le_bytes(),
     );
     f.q.send(&mut f.b, &write_data(0x7600_0000_0000, 1));

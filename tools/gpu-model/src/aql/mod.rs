@@ -66,7 +66,7 @@ const NOT_MODELLED: QueueError = error(
 
 fn pair(p: &[u32; 16], i: usize) -> u64 {
     let at = |i: usize| p.get(i).copied().map_or(0, u64::from);
-    at(i) | at(i + 1) << 32
+    at(i) | (at(i + 1) << 32)
 }
 
 impl Gpu {
@@ -141,14 +141,14 @@ impl Gpu {
             return Err(VENDOR);
         }
         let [_, jump, lo, hi, size, ..] = *p;
-        if jump >> 30 != 3 || jump >> 8 & 0xFF != 0x3F {
+        if jump >> 30 != 3 || (jump >> 8) & 0xFF != 0x3F {
             return Err(VENDOR);
         }
         let size = size & 0xF_FFFF;
         run.in_vendor = true;
         if size != 0 {
             run.frames.push(Frame {
-                base: u64::from(lo & !3) | u64::from(hi & 0xFFFF) << 32,
+                base: u64::from(lo & !3) | (u64::from(hi & 0xFFFF) << 32),
                 size,
                 pos: 0,
             });
@@ -178,7 +178,7 @@ impl Gpu {
 
     /// What stops a dispatch from running.
     fn aql_dispatch(&mut self, run: &Run, p: &[u32; 16]) -> QueueError {
-        let dims = p[0] >> 16 & 3;
+        let dims = (p[0] >> 16) & 3;
         let group = [p[1] & 0xFFFF, p[1] >> 16, p[2] & 0xFFFF];
         let grid = [p[3], p[4], p[5]];
         if dims == 0 || group.contains(&0) || grid.contains(&0) {
@@ -228,7 +228,7 @@ impl Gpu {
             return Outcome::Wait;
         }
         let id = (run.doorbell / 2) & 0x3FF;
-        self.cp_interrupt(slot, run.vmid, source::BAD_OPCODE, id | e.exception << 10);
+        self.cp_interrupt(slot, run.vmid, source::BAD_OPCODE, id | (e.exception << 10));
         self.queue_mistake(slot, run, "aql-packet", e.why.to_string());
         self.trace_sched(
             slot,

@@ -144,7 +144,7 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
             "retry": ctx.retry,
             "root": format!("{:#x}", ctx.base),
             "start": format!("{:#x}", ctx.start << 12),
-            "end": format!("{:#x}", ctx.end << 12 | 0xFFF),
+            "end": format!("{:#x}", (ctx.end << 12) | 0xFFF),
             "pasid": gpu.pasid_of(vmid, id),
             "tlb_entries": hub.tlb.len(vmid),
         });

@@ -39,7 +39,7 @@ fn enable_bit(source: u8) -> u32 {
 impl Gpu {
     /// Raises an interrupt of a queue if its pipe has the source enabled.
     pub fn cp_interrupt(&mut self, slot: SlotId, vmid: u8, source: u8, data: u32) {
-        if self.regs.int_cntl(slot.pipe_index()) >> enable_bit(source) & 1 == 0 {
+        if (self.regs.int_cntl(slot.pipe_index()) >> enable_bit(source)) & 1 == 0 {
             return;
         }
         let iv = Iv {
@@ -56,7 +56,7 @@ impl Gpu {
     /// A packet the queue may not or cannot run: interrupt, and the queue stops in front of it.
     pub fn bad_packet(&mut self, slot: SlotId, run: &Run, code: u32, why: &'static str) -> Outcome {
         let id = (run.doorbell / 2) & 0x3FF;
-        self.cp_interrupt(slot, run.vmid, source::BAD_OPCODE, id | code << 10);
+        self.cp_interrupt(slot, run.vmid, source::BAD_OPCODE, id | (code << 10));
         self.queue_mistake(slot, run, "bad-packet", why.to_string());
         Outcome::Halt(why)
     }

@@ -94,7 +94,7 @@ impl Hqd {
 
     /// A 64-bit register pair.
     pub fn pair(&self, i: usize) -> u64 {
-        u64::from(self.reg(i)) | u64::from(self.reg(i + 1)) << 32
+        u64::from(self.reg(i)) | (u64::from(self.reg(i + 1)) << 32)
     }
 
     /// Stores a pair.
@@ -220,7 +220,7 @@ impl Gpu {
 
     /// CP_PQ_WPTR_POLL_CNTL1: read the memory write pointer of MEC1 queues once.
     pub fn one_shot_poll(&mut self, mask: u32) {
-        for i in (0..32).filter(|i| mask >> i & 1 != 0) {
+        for i in (0..32).filter(|i| (mask >> i) & 1 != 0) {
             let Some(slot) = SlotId::from_index(i) else {
                 continue;
             };
@@ -253,7 +253,7 @@ impl Gpu {
         self.regs.set_plain(gc::CP_MEC_CNTL, v);
         for pipe in 0..8usize {
             // ME1 pipes 0..3 are bits 16..19, ME2 pipes 0..1 bits 20..21.
-            if pipe < 6 && v >> (16 + pipe) & 1 != 0 {
+            if pipe < 6 && (v >> (16 + pipe)) & 1 != 0 {
                 for q in 0..8 {
                     if let Some(slot) = SlotId::from_index(pipe * 8 + q) {
                         self.reset_slot(slot, "pipe reset");
@@ -268,7 +268,7 @@ impl Gpu {
     pub fn mec_halted(&self, slot: SlotId) -> bool {
         let v = self.regs.plain(gc::CP_MEC_CNTL);
         let bit = if slot.me() == 1 { 30 } else { 28 };
-        v >> bit & 1 != 0
+        (v >> bit) & 1 != 0
     }
 
     /// SPI_COMPUTE_QUEUE_RESET of the selected queue.
@@ -285,7 +285,7 @@ impl Gpu {
     pub fn soft_reset(&mut self, v: u32) {
         self.regs.set_plain(gc::GRBM_SOFT_RESET, v);
         // CP (0), GFX (16) and CPC (18) take all queues down.
-        if v & (1 | 1 << 16 | 1 << 18) != 0 {
+        if v & (1 | (1 << 16) | (1 << 18)) != 0 {
             for i in 0..super::slot::SLOTS {
                 if let Some(slot) = SlotId::from_index(i) {
                     self.reset_slot(slot, "soft reset");

@@ -53,7 +53,7 @@ impl Gpu {
         let mut m = vec![0u32; 256];
         self.vm_read_dwords(MEC, e.mqd, &mut m)?;
         let dw = |i: usize| m.get(i).copied().unwrap_or(0);
-        let pair = |i: usize| u64::from(dw(i)) | u64::from(dw(i + 1)) << 32;
+        let pair = |i: usize| u64::from(dw(i)) | (u64::from(dw(i + 1)) << 32);
         let hqd = |i: usize| dw(HQD_DW + i);
         let mut wrong: Vec<String> = Vec::new();
         let mut rule = |bad: bool, text: String| {
@@ -121,7 +121,7 @@ impl Gpu {
         }
         let aql = hqd(r::AQL_CONTROL) & 0x7FFF != 0;
         rule(
-            aql != (control >> 25 & 3 == 2),
+            aql != ((control >> 25) & 3 == 2),
             format!(
                 "aql_control {:#x}, pq_control {control:#x}",
                 hqd(r::AQL_CONTROL)
@@ -182,7 +182,7 @@ impl Gpu {
     /// Saves indirect-buffer nesting that registers cannot hold.
     pub fn save_private(&mut self, mqd: u64, run: &Run) {
         let mut words = vec![0u32; 4 + 4 * MAX_FRAMES];
-        let flags = u32::from(run.stalled) | u32::from(run.in_vendor) << 1;
+        let flags = u32::from(run.stalled) | (u32::from(run.in_vendor) << 1);
         if run.frames.len() > 1 || run.progress != 0 || flags != 0 {
             let head = [
                 PRIVATE_MAGIC,
@@ -225,7 +225,7 @@ impl Gpu {
             .skip(1)
             .take(depth as usize)
             .map(|c| Frame {
-                base: u64::from(c[0]) | u64::from(c[1]) << 32,
+                base: u64::from(c[0]) | (u64::from(c[1]) << 32),
                 size: c[2],
                 pos: c[3],
             })

@@ -85,8 +85,8 @@ impl Gpu {
         }
         let control = p.dw(1);
         let data = p.words.get(4..).unwrap_or(&[]);
-        let fixed = control >> 16 & 1 != 0;
-        match control >> 8 & 0xF {
+        let fixed = (control >> 16) & 1 != 0;
+        match (control >> 8) & 0xF {
             0 => {
                 let base = p.dw(2) & 0x3_FFFF;
                 for (i, &v) in data.iter().enumerate() {
@@ -99,7 +99,7 @@ impl Gpu {
                 Outcome::Done
             }
             1 | 2 | 5 => {
-                let addr = u64::from(p.dw(2) & !3) | u64::from(p.dw(3)) << 32;
+                let addr = u64::from(p.dw(2) & !3) | (u64::from(p.dw(3)) << 32);
                 if fixed {
                     let last = data.last().copied().unwrap_or(0);
                     return dropped(self.vm_write_dwords(run.client(), addr, &[last]));
@@ -124,8 +124,8 @@ impl Gpu {
             return out;
         }
         let control = p.dw(2);
-        let (int_sel, data_sel) = (control >> 24 & 7, control >> 29);
-        let addr = u64::from(p.dw(3) & !3) | u64::from(p.dw(4)) << 32;
+        let (int_sel, data_sel) = ((control >> 24) & 7, control >> 29);
+        let addr = u64::from(p.dw(3) & !3) | (u64::from(p.dw(4)) << 32);
         let c = run.client();
         let dropped_fence = data_sel != 0 && self.inject.take_fence(run.doorbell);
         if !dropped_fence {
@@ -155,7 +155,8 @@ impl Gpu {
             return out;
         }
         let control = p.dw(1);
-        let (function, memory, operation) = (control & 7, control >> 4 & 3 == 1, control >> 6 & 3);
+        let (function, memory, operation) =
+            (control & 7, (control >> 4) & 3 == 1, (control >> 6) & 3);
         let (reference, mask) = (p.dw(4), p.dw(5));
         let value = if operation == 1 {
             // Write the request register once, then wait on the acknowledge register.
@@ -169,7 +170,7 @@ impl Gpu {
             }
             self.read_register(slot, ack)
         } else if memory {
-            let addr = u64::from(p.dw(2) & !3) | u64::from(p.dw(3)) << 32;
+            let addr = u64::from(p.dw(2) & !3) | (u64::from(p.dw(3)) << 32);
             match self.vm_read_u32(run.client(), addr) {
                 Ok(v) => v,
                 Err(VmError::Retry) => return Outcome::Wait,
@@ -195,7 +196,7 @@ impl Gpu {
             return out;
         }
         let control = p.dw(1);
-        let wide = control >> 16 & 1 != 0;
+        let wide = (control >> 16) & 1 != 0;
         let c = run.client();
         let src_addr = p.qw(2);
         let value = match control & 0xF {
@@ -203,7 +204,7 @@ impl Gpu {
                 let reg = p.dw(2) & 0x3_FFFF;
                 let lo = u64::from(self.read_register(slot, reg));
                 if wide {
-                    lo | u64::from(self.read_register(slot, reg + 1)) << 32
+                    lo | (u64::from(self.read_register(slot, reg + 1)) << 32)
                 } else {
                     lo
                 }
@@ -224,7 +225,7 @@ impl Gpu {
             9 => self.clock.ticks(),
             _ => 0,
         };
-        match control >> 8 & 0xF {
+        match (control >> 8) & 0xF {
             0 => {
                 let reg = p.dw(4) & 0x3_FFFF;
                 if !Self::may_write(run, reg) {
@@ -268,7 +269,7 @@ impl Gpu {
         }) {
             Ok(old) => {
                 // COMMAND 1 repeats until the comparison holds.
-                let again = control >> 8 & 0xF == 1
+                let again = (control >> 8) & 0xF == 1
                     && old != if atomic.wide { cmp } else { cmp & 0xFFFF_FFFF };
                 if again {
                     Outcome::Wait
@@ -288,12 +289,12 @@ impl Gpu {
         let (control, command) = (p.dw(1), p.dw(6));
         // The wider of the two documented count fields; its upper bits are zero in the narrow form.
         let total = u64::from(command & 0x03FF_FFFF);
-        let (src_sel, dst_sel) = (control >> 29 & 3, control >> 20 & 3);
+        let (src_sel, dst_sel) = ((control >> 29) & 3, (control >> 20) & 3);
         if dst_sel == 1 || src_sel == 1 {
             return Outcome::Done;
         }
         let (src, dst) = (p.qw(2), p.qw(4));
-        let (src_fixed, dst_fixed) = (command >> 28 & 1 != 0, command >> 29 & 1 != 0);
+        let (src_fixed, dst_fixed) = ((command >> 28) & 1 != 0, (command >> 29) & 1 != 0);
         let n = (total - run.progress.min(total)).min(DMA_CHUNK);
         if n == 0 {
             return Outcome::Done;
@@ -384,7 +385,7 @@ impl Gpu {
         }
         // Flushes and partial flushes are immediate: nothing of the queue is in flight between packets.  A sample
         // event with an address gets zeros.
-        if p.words.len() >= 4 && p.dw(1) >> 8 & 0xF == 2 {
+        if p.words.len() >= 4 && (p.dw(1) >> 8) & 0xF == 2 {
             let addr = p.qw(2) & !7;
             if let Err(VmError::Retry) = self.vm_probe(run.client(), addr, 8, Access::Write) {
                 return Outcome::Wait;

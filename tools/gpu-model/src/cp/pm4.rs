@@ -47,8 +47,8 @@ pub fn length(header: u32) -> u64 {
     match header >> 30 {
         // Type 2 is a one-dword filler; NOP with the largest count likewise.
         2 => 1,
-        3 if header >> 8 & 0xFF == u32::from(op::NOP) && header >> 16 & 0x3FFF == 0x3FFF => 1,
-        _ => u64::from(header >> 16 & 0x3FFF) + 2,
+        3 if (header >> 8) & 0xFF == u32::from(op::NOP) && (header >> 16) & 0x3FFF == 0x3FFF => 1,
+        _ => u64::from((header >> 16) & 0x3FFF) + 2,
     }
 }
 
@@ -71,7 +71,7 @@ impl Packet {
 
     /// A 64-bit value in two dwords.
     pub fn qw(&self, i: usize) -> u64 {
-        u64::from(self.dw(i)) | u64::from(self.dw(i + 1)) << 32
+        u64::from(self.dw(i)) | (u64::from(self.dw(i + 1)) << 32)
     }
 }
 
@@ -147,7 +147,7 @@ impl Gpu {
         let [header] = header;
         let len = length(header);
         let kind = header >> 30;
-        let opcode = (header >> 8 & 0xFF) as u8;
+        let opcode = ((header >> 8) & 0xFF) as u8;
         if len > available {
             return self.short_packet(slot, run, header, len, available);
         }
@@ -278,9 +278,9 @@ impl Gpu {
                 "short INDIRECT_BUFFER",
             );
         }
-        let base = u64::from(p.dw(1) & !3) | u64::from(p.dw(2) & 0xFFFF) << 32;
+        let base = u64::from(p.dw(1) & !3) | (u64::from(p.dw(2) & 0xFFFF) << 32);
         let size = p.dw(3) & 0xF_FFFF;
-        let chain = p.dw(3) >> 20 & 1 != 0;
+        let chain = (p.dw(3) >> 20) & 1 != 0;
         let frame = super::queue::Frame { base, size, pos: 0 };
         if chain && !run.frames.is_empty() {
             if let Some(top) = run.frames.last_mut() {

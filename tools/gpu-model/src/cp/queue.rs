@@ -186,7 +186,7 @@ impl Gpu {
         let h = self.cp.hqd(slot);
         let control = h.reg(r::PQ_CONTROL);
         let vmid = (h.reg(r::VMID) & 0xF) as u8;
-        let aql = h.reg(r::AQL_CONTROL) & 0x7FFF != 0 || control >> 25 & 3 == 2;
+        let aql = h.reg(r::AQL_CONTROL) & 0x7FFF != 0 || (control >> 25) & 3 == 2;
         let log2_dw = (control & 0x3F) + 1;
         let base = h.pair(r::PQ_BASE) << 8;
         let wptr = h.pair(r::PQ_WPTR_LO);
@@ -294,7 +294,7 @@ impl Gpu {
                 Some(fr) => {
                     h.set_pair(r::IB_BASE, fr.base);
                     h.set(r::IB_RPTR, fr.pos);
-                    h.set(r::IB_CONTROL, control | fr.size & 0xF_FFFF | 1 << 31);
+                    h.set(r::IB_CONTROL, control | fr.size & 0xF_FFFF | (1 << 31));
                 }
                 None => h.set(r::IB_CONTROL, control),
             }

@@ -47,12 +47,12 @@ impl SlotId {
 
     /// The ring_id of interrupt vectors of this slot.
     pub fn ring_id(self) -> u8 {
-        self.queue() << 4 | self.me() << 2 | self.pipe()
+        (self.queue() << 4) | (self.me() << 2) | self.pipe()
     }
 
     /// The byte that names this slot in RLC_CP_SCHEDULERS.
     pub fn scheduler_code(self) -> u8 {
-        0x80 | self.me() << 5 | self.pipe() << 3 | self.queue()
+        0x80 | (self.me() << 5) | (self.pipe() << 3) | self.queue()
     }
 }
 

@@ -78,7 +78,7 @@ fn word(raw: &[u32], i: usize) -> u64 {
 }
 
 fn pair(raw: &[u32], i: usize) -> u64 {
-    word(raw, i) | word(raw, i + 1) << 32
+    word(raw, i) | (word(raw, i + 1) << 32)
 }
 
 fn aql(raw: &[u32]) -> Decoded {
@@ -93,12 +93,12 @@ fn aql(raw: &[u32]) -> Decoded {
         _ => "AQL_UNKNOWN",
     };
     let mut d = Decoded::named(name);
-    d.field("barrier", header >> 8 & 1);
-    d.field("acquire", header >> 9 & 3);
-    d.field("release", header >> 11 & 3);
+    d.field("barrier", (header >> 8) & 1);
+    d.field("acquire", (header >> 9) & 3);
+    d.field("release", (header >> 11) & 3);
     match header & 0xFF {
         2 => {
-            d.field("dimensions", word(raw, 0) >> 16 & 3);
+            d.field("dimensions", (word(raw, 0) >> 16) & 3);
             for (n, i) in [("grid_x", 3), ("grid_y", 4), ("grid_z", 5)] {
                 d.field(n, word(raw, i));
             }
@@ -127,7 +127,7 @@ fn aql(raw: &[u32]) -> Decoded {
 
 fn interrupt(raw: &[u32]) -> Decoded {
     let w0 = word(raw, 0);
-    let (client, source) = (w0 & 0xFF, w0 >> 8 & 0xFF);
+    let (client, source) = (w0 & 0xFF, (w0 >> 8) & 0xFF);
     let name = match (client, source) {
         (0x14, 181) => "IV_EOP",
         (0x14, 178) => "IV_KIQ_FENCE",
@@ -141,8 +141,8 @@ fn interrupt(raw: &[u32]) -> Decoded {
     let mut d = Decoded::named(name);
     d.field("client", client);
     d.field("source", source);
-    d.field("ring_id", w0 >> 16 & 0xFF);
-    d.field("vmid", w0 >> 24 & 0xF);
+    d.field("ring_id", (w0 >> 16) & 0xFF);
+    d.field("vmid", (w0 >> 24) & 0xF);
     d.field("pasid", word(raw, 3) & 0xFFFF);
     d.field("timestamp", pair(raw, 1) & 0xFFFF_FFFF_FFFF);
     for (n, i) in [("data0", 4), ("data1", 5), ("data2", 6)] {

@@ -399,7 +399,7 @@ pub fn decode(asic: &Asic, raw: &[u32]) -> Decoded {
             return out;
         }
     }
-    let opcode = (header >> 8 & 0xFF) as u8;
+    let opcode = ((header >> 8) & 0xFF) as u8;
     match spec(asic, opcode) {
         Some(s) if opcode == op::NOP => {
             let mut out = Decoded::named(s.name);

@@ -7,11 +7,11 @@ use crate::asic::Asic;
 /// Decodes a packet.
 pub fn decode(_asic: &Asic, raw: &[u32]) -> Decoded {
     let w = |i: usize| raw.get(i).copied().map_or(0, u64::from);
-    let qw = |i: usize| w(i) | w(i + 1) << 32;
-    let (op, sub) = (w(0) & 0xFF, w(0) >> 8 & 0xFF);
+    let qw = |i: usize| w(i) | (w(i + 1) << 32);
+    let (op, sub) = (w(0) & 0xFF, (w(0) >> 8) & 0xFF);
     let (name, fields): (&str, Vec<(&str, u64)>) = match (op, sub) {
-        (0, _) => ("SDMA_NOP", vec![("count", w(0) >> 16 & 0x3FFF)]),
-        (1, 0) if w(0) >> 27 & 1 != 0 => (
+        (0, _) => ("SDMA_NOP", vec![("count", (w(0) >> 16) & 0x3FFF)]),
+        (1, 0) if (w(0) >> 27) & 1 != 0 => (
             "SDMA_COPY_BROADCAST",
             vec![
                 ("bytes", w(1) + 1),
@@ -46,8 +46,8 @@ pub fn decode(_asic: &Asic, raw: &[u32]) -> Decoded {
         (8, 0) => (
             "SDMA_POLL_REGMEM",
             vec![
-                ("hdp_flush", w(0) >> 26 & 1),
-                ("func", w(0) >> 28 & 7),
+                ("hdp_flush", (w(0) >> 26) & 1),
+                ("func", (w(0) >> 28) & 7),
                 ("memory", w(0) >> 31),
                 ("addr", qw(1)),
                 ("value", w(3)),

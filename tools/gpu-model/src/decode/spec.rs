@@ -44,10 +44,10 @@ impl Field {
     fn value(self, raw: &[u32]) -> u64 {
         let at = |i: u8| raw.get(usize::from(i)).copied().map_or(0, u64::from);
         if self.wide {
-            let v = at(self.dw) | at(self.dw + 1) << 32;
+            let v = at(self.dw) | (at(self.dw + 1) << 32);
             v & u64::MAX.checked_shl(u32::from(self.lo)).unwrap_or(0)
         } else {
-            at(self.dw) >> self.lo & ((1u64 << (self.hi - self.lo + 1)) - 1)
+            (at(self.dw) >> self.lo) & ((1u64 << (self.hi - self.lo + 1)) - 1)
         }
     }
 

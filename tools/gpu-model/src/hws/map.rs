@@ -34,7 +34,7 @@ pub enum EngineSel {
 
 /// Decodes engine_sel and extended_engine_sel.
 pub fn engine_sel(dw1: u32) -> EngineSel {
-    let (ext, sel) = (dw1 >> 2 & 3, dw1 >> 26 & 7);
+    let (ext, sel) = ((dw1 >> 2) & 3, (dw1 >> 26) & 7);
     match (ext, sel) {
         (0, 0) => EngineSel::Compute,
         (0, 1) => EngineSel::Hiq,
@@ -63,7 +63,7 @@ impl Gpu {
         if control >> 29 != 1 {
             return Err(self.refuse("map-queues", p, "num_queues is not 1".into()));
         }
-        if control >> 4 & 3 != 1 {
+        if (control >> 4) & 3 != 1 {
             return Err(self.refuse(
                 "map-queues",
                 p,
@@ -105,7 +105,7 @@ impl Gpu {
                 return Err(self.refuse("map-queues", p, "engine_sel in a run list".into()));
             }
         };
-        let is_static = matches!(control >> 21 & 7, 2 | 3);
+        let is_static = matches!((control >> 21) & 7, 2 | 3);
         self.hws.mapped.push(Mapped {
             target,
             mqd,
@@ -153,7 +153,7 @@ impl Gpu {
         let mask = self.hws.resources.map_or(0, |r| r.queue_mask);
         let order = (0..8).flat_map(|queue| (0..SLOTS / 8).map(move |pipe| pipe * 8 + queue));
         order
-            .filter(|i| mask >> i & 1 != 0)
+            .filter(|i| (mask >> i) & 1 != 0)
             .filter_map(SlotId::from_index)
             .find(|&s| !self.cp.hqd(s).active())
     }
@@ -179,7 +179,7 @@ impl Gpu {
         let db = h.reg(r::DOORBELL) & !(f::DOORBELL_OFFSET | f::DOORBELL_HIT);
         h.set(
             r::DOORBELL,
-            db | e.doorbell << 2 & f::DOORBELL_OFFSET | f::DOORBELL_EN,
+            db | (e.doorbell << 2) & f::DOORBELL_OFFSET | f::DOORBELL_EN,
         );
         h.set_pair(r::WPTR_POLL, e.wptr_addr);
         self.start_queue(slot, role, poll);

@@ -20,7 +20,7 @@ impl Gpu {
     /// Reports reserved bits and a wrong length of a scheduler packet.
     pub fn check_layout(&mut self, stream: &str, words: &[u32]) {
         let Some(&header) = words.first() else { return };
-        let opcode = (header >> 8 & 0xFF) as u8;
+        let opcode = ((header >> 8) & 0xFF) as u8;
         let Some(spec) = decode::pm4::spec(self.asic, opcode) else {
             return;
         };
@@ -48,7 +48,7 @@ impl Gpu {
 
     /// Reserved-bit check of packets on kernel queues.
     pub fn check_reserved(&mut self, run: &Run, words: &[u32]) {
-        let opcode = words.first().map_or(0, |h| (h >> 8 & 0xFF) as u8);
+        let opcode = words.first().map_or(0, |h| ((h >> 8) & 0xFF) as u8);
         if matches!(
             opcode,
             op::SET_RESOURCES..=op::RUN_LIST | op::INVALIDATE_TLBS
@@ -73,7 +73,7 @@ impl Gpu {
             (op::UNMAP_QUEUES, _) => self.unmap_queues(run, p),
             (op::QUERY_STATUS, _) => self.query_status(slot, run, p),
             (op::INVALIDATE_TLBS, _) => {
-                self.invalidate_pasid((p.dw(1) >> 5 & 0xFFFF) as u16, p.dw(1) >> 4 & 1 != 0);
+                self.invalidate_pasid(((p.dw(1) >> 5) & 0xFFFF) as u16, (p.dw(1) >> 4) & 1 != 0);
                 Outcome::Done
             }
             _ => self.misplaced(run, p),
@@ -92,8 +92,8 @@ impl Gpu {
         let r = Resources {
             vmid_mask: p.dw(1) as u16,
             queue_mask: p.qw(2),
-            unmap_latency_ns: u64::from(p.dw(1) >> 16 & 0xFF) * LATENCY_UNIT_NS,
-            xnack_check: p.dw(1) >> 28 & 1 != 0,
+            unmap_latency_ns: u64::from((p.dw(1) >> 16) & 0xFF) * LATENCY_UNIT_NS,
+            xnack_check: (p.dw(1) >> 28) & 1 != 0,
         };
         let mut wrong = Vec::new();
         if kind != 1 && kind != 4 {
@@ -111,7 +111,7 @@ impl Gpu {
         if self
             .hws
             .hiq
-            .is_some_and(|(s, _)| r.queue_mask >> s.index() & 1 != 0)
+            .is_some_and(|(s, _)| (r.queue_mask >> s.index()) & 1 != 0)
         {
             wrong.push("queue_mask contains the HIQ's own slot");
         }
@@ -147,9 +147,9 @@ impl Gpu {
         let engine = engine_sel(control);
         let text = decode::pm4::decode(self.asic, &p.words).text();
         let slot = SlotId::new(
-            1 + (control >> 18 & 1) as u8,
-            (control >> 16 & 3) as u8,
-            (control >> 13 & 7) as u8,
+            1 + ((control >> 18) & 1) as u8,
+            ((control >> 16) & 3) as u8,
+            ((control >> 13) & 7) as u8,
         );
         let (role, Some(slot)) = (
             if engine == EngineSel::Hiq {
@@ -164,7 +164,7 @@ impl Gpu {
         let doorbell = (p.dw(2) & f::DOORBELL_OFFSET) >> 2;
         let wrong = if !matches!(engine, EngineSel::Hiq | EngineSel::Compute) {
             Some("engine_sel")
-        } else if control >> 4 & 3 != 0 {
+        } else if (control >> 4) & 3 != 0 {
             Some("queue_sel on the KIQ must name the slot")
         } else if control >> 29 != 1 {
             Some("num_queues is not 1")
@@ -187,7 +187,7 @@ impl Gpu {
             wptr_addr,
             user: false,
         };
-        let vmid = (control >> 8 & 0xF) as u8;
+        let vmid = ((control >> 8) & 0xF) as u8;
         if self.connect_compute(slot, role, &e, vmid, true).is_ok() {
             let m = Mapped {
                 target: Target::Compute(slot),

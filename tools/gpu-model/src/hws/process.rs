@@ -26,7 +26,7 @@ impl Gpu {
         let mask = self.hws.resources.map_or(0, |r| r.vmid_mask);
         self.vmid_of_pasid(pasid).or_else(|| {
             (1..16u8).find(|&v| {
-                mask >> v & 1 != 0
+                (mask >> v) & 1 != 0
                     && self
                         .hws
                         .processes
@@ -65,7 +65,7 @@ impl Gpu {
             for n in 0..4u32 {
                 let watch = p.dw(15 + n as usize);
                 if watch >> 31 != 0 {
-                    let value = watch & !(0xF << 24) | u32::from(vmid) << 24;
+                    let value = watch & !(0xF << 24) | (u32::from(vmid) << 24);
                     self.regs.set_plain(gc::TCP_WATCH0_CNTL + 3 * n, value);
                 }
             }

@@ -124,9 +124,9 @@ impl Gpu {
                 self.protocol_error("run-list", format!("{why}: {text}"));
             }
         };
-        rule(control >> 23 & 1 == 0, "VALID is 0");
+        rule((control >> 23) & 1 == 0, "VALID is 0");
         rule(
-            control >> 20 & 1 != 0,
+            (control >> 20) & 1 != 0,
             "chained RUN_LIST outside a run list",
         );
         rule(size == 0, "empty buffer");
@@ -145,7 +145,7 @@ impl Gpu {
             return false;
         }
         self.log.stats.runlists += 1;
-        let mut list = Runlist::new(base, size, control >> 24 & 0xF, self.clock.now_ns());
+        let mut list = Runlist::new(base, size, (control >> 24) & 0xF, self.clock.now_ns());
         if size >= 4 {
             let mut tail = [0u32; 4];
             if self
@@ -155,8 +155,8 @@ impl Gpu {
                 return false;
             }
             let [header, _, _, flags] = tail;
-            let is_chain = header >> 30 == 3 && header >> 8 & 0xFF == u32::from(op::RUN_LIST);
-            list.over_subscribed = is_chain && flags >> 20 & 1 != 0;
+            let is_chain = header >> 30 == 3 && (header >> 8) & 0xFF == u32::from(op::RUN_LIST);
+            list.over_subscribed = is_chain && (flags >> 20) & 1 != 0;
         }
         self.hws.runlist = Some(list);
         true
@@ -179,7 +179,7 @@ impl Gpu {
         let mut words = vec![0; len as usize];
         self.vm_read_dwords(MEC, at, &mut words).ok()?;
         Some(Packet {
-            op: (header >> 8 & 0xFF) as u8,
+            op: ((header >> 8) & 0xFF) as u8,
             words,
             len,
         })
@@ -361,7 +361,7 @@ impl Gpu {
 
     fn chain(&mut self, list: &mut Runlist, p: &Packet) -> Walk {
         let control = p.dw(3);
-        if control >> 20 & 1 == 0 || control >> 23 & 1 == 0 {
+        if (control >> 20) & 1 == 0 || (control >> 23) & 1 == 0 {
             let text = decode::pm4::decode(self.asic, &p.words).text();
             self.protocol_error(
                 "run-list",
@@ -372,7 +372,7 @@ impl Gpu {
         list.base = p.qw(1) & !3;
         list.size = control & 0xF_FFFF;
         list.pos = 0;
-        list.process_cnt = control >> 24 & 0xF;
+        list.process_cnt = (control >> 24) & 0xF;
         list.seen.clear();
         if list.size == 0 {
             return self.abandon(list);

@@ -24,7 +24,7 @@ impl Gpu {
             if m.by_kiq != (role == Role::Kiq) {
                 return false;
             }
-            match control >> 4 & 3 {
+            match (control >> 4) & 3 {
                 0 => doorbells.contains(&m.doorbell),
                 1 => u32::from(m.pasid) == p.dw(2) & 0xFFFF,
                 // Compute as engine stands for all queues of the run list; an SDMA engine for its own only.
@@ -88,7 +88,7 @@ impl Gpu {
                 self.disconnect(m);
             }
         }
-        if run.role == Role::Hiq && p.dw(1) >> 4 & 3 >= 2 {
+        if run.role == Role::Hiq && (p.dw(1) >> 4) & 3 >= 2 {
             self.hws.runlist = None;
         }
         if let Some(&doorbell) = pending.refused.first() {
@@ -101,7 +101,7 @@ impl Gpu {
     fn check_unmap(&mut self, role: Role, p: &Packet) {
         let bad = if role == Role::Hiq && self.hws.resources.is_none() {
             "before SET_RESOURCES"
-        } else if p.dw(1) >> 4 & 3 == 0 && !(1..=4).contains(&(p.dw(1) >> 29)) {
+        } else if (p.dw(1) >> 4) & 3 == 0 && !(1..=4).contains(&(p.dw(1) >> 29)) {
             "by doorbell with num_queues outside 1..4"
         } else if p.dw(1) & 3 == 3 && role == Role::Hiq {
             "action 3 on the HIQ"

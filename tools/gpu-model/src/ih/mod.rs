@@ -115,7 +115,7 @@ impl Gpu {
 
     /// Whether the retry CAM is on.
     pub fn ih_cam_enabled(&self) -> bool {
-        self.regs.plain(self.asic.osssys + self.asic.ih_cam_cntl) & 1 << 16 != 0
+        self.regs.plain(self.asic.osssys + self.asic.ih_cam_cntl) & (1 << 16) != 0
     }
 
     /// The PASID that the IH's lookup table gives a VMID.
@@ -131,13 +131,13 @@ impl Gpu {
 
     /// Ring size in bytes.
     fn ih_size(&self, ring: usize) -> u32 {
-        4u32.checked_shl(self.ih_reg(ring, reg::CNTL) >> 1 & 0x1F)
+        4u32.checked_shl((self.ih_reg(ring, reg::CNTL) >> 1) & 0x1F)
             .unwrap_or(0)
     }
 
     /// Writes to a ring's memory, in the address space that MC_SPACE selects.
     fn ih_write(&mut self, ring: usize, addr: u64, bytes: &[u8]) {
-        let space = self.ih_reg(ring, reg::CNTL) >> 28 & 7;
+        let space = (self.ih_reg(ring, reg::CNTL) >> 28) & 7;
         let ok = match space {
             4 => {
                 let c = Client {
@@ -207,10 +207,10 @@ impl Gpu {
         self.ih.last_tick = ticks;
         let words = [
             u32::from(iv.client)
-                | u32::from(iv.source) << 8
-                | u32::from(iv.ring_id) << 16
-                | u32::from(iv.vmid & 0xF) << 24
-                | u32::from(iv.mm) << 31,
+                | (u32::from(iv.source) << 8)
+                | (u32::from(iv.ring_id) << 16)
+                | (u32::from(iv.vmid & 0xF) << 24)
+                | (u32::from(iv.mm) << 31),
             ticks as u32,
             (ticks >> 32) as u32,
             u32::from(pasid),
@@ -220,8 +220,8 @@ impl Gpu {
             iv.data[3],
         ];
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let base = u64::from(self.ih_reg(ring, reg::BASE)) << 8
-            | u64::from(self.ih_reg(ring, reg::BASE_HI) & 0xFF) << 40;
+        let base = (u64::from(self.ih_reg(ring, reg::BASE)) << 8)
+            | (u64::from(self.ih_reg(ring, reg::BASE_HI) & 0xFF) << 40);
         self.ih_write(ring, base + u64::from(wptr), &bytes);
         let value = next | overflow;
         self.ih_set(ring, reg::WPTR, value);
@@ -229,7 +229,7 @@ impl Gpu {
         self.log.packet(now, Ring::Ih, origin, &words, words.len());
         if ring == 0 {
             if rb & cntl::WPTR_WRITEBACK != 0 {
-                let addr = u64::from(self.ih_reg(0, reg::WPTR_ADDR_HI) & 0xFFFF) << 32
+                let addr = (u64::from(self.ih_reg(0, reg::WPTR_ADDR_HI) & 0xFFFF) << 32)
                     | u64::from(self.ih_reg(0, reg::WPTR_ADDR_LO));
                 self.ih_write(0, addr, &value.to_le_bytes());
             }
@@ -281,7 +281,7 @@ impl Gpu {
             self.ih.armed = true;
         }
         let chicken = self.regs.plain(self.asic.osssys + self.asic.ih_chicken);
-        if self.asic.ih_needs_gpa && v >> 28 & 7 == 1 && chicken & CHICKEN_MC_SPACE_GPA == 0 {
+        if self.asic.ih_needs_gpa && (v >> 28) & 7 == 1 && chicken & CHICKEN_MC_SPACE_GPA == 0 {
             let text = format!("IH ring {ring} uses bus addresses, IH_CHICKEN {chicken:#x} lacks MC_SPACE_GPA_ENABLE");
             self.protocol_error("ih-space", text);
         }
@@ -331,7 +331,7 @@ impl Gpu {
 
     /// A doorbell write in the range of the IH (byte offset in BAR2).
     pub fn ih_doorbell(&mut self, byte: u64, v: u32) -> bool {
-        let matches = |r: u32| r & 1 << 28 != 0 && u64::from(r & 0x03FF_FFFF) * 4 == byte;
+        let matches = |r: u32| r & (1 << 28) != 0 && u64::from(r & 0x03FF_FFFF) * 4 == byte;
         for ring in 0..3 {
             if matches(self.ih_reg(ring, reg::DOORBELL)) {
                 self.ih_write_rptr(ring, v);

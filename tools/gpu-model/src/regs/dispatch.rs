@@ -28,11 +28,11 @@ impl Gpu {
     /// Slot selected by GRBM_GFX_CNTL; `None` for the graphics micro-engine.
     pub fn selected_slot(&self) -> Option<SlotId> {
         let v = self.regs.plain(gc::GRBM_GFX_CNTL);
-        SlotId::new((v >> 2 & 3) as u8, (v & 3) as u8, (v >> 8 & 7) as u8)
+        SlotId::new(((v >> 2) & 3) as u8, (v & 3) as u8, ((v >> 8) & 7) as u8)
     }
 
     fn selected_vmid(&self) -> u8 {
-        (self.regs.plain(gc::GRBM_GFX_CNTL) >> 4 & 0xF) as u8
+        ((self.regs.plain(gc::GRBM_GFX_CNTL) >> 4) & 0xF) as u8
     }
 
     fn per_vmid_index(&self, r: u32) -> Option<usize> {
@@ -269,7 +269,7 @@ impl Gpu {
             }
             _ => return,
         };
-        let done = self.regs.plain(base + athub::UPDATE_STATUS) | 1 << bit;
+        let done = self.regs.plain(base + athub::UPDATE_STATUS) | (1 << bit);
         self.regs.set_plain(base + athub::UPDATE_STATUS, done);
     }
 
@@ -335,7 +335,7 @@ impl Gpu {
 
     fn smn_address(&self) -> u64 {
         u64::from(self.regs.plain(nbio::PCIE_INDEX2))
-            | u64::from(self.regs.plain(nbio::PCIE_INDEX2_HI)) << 32
+            | (u64::from(self.regs.plain(nbio::PCIE_INDEX2_HI)) << 32)
     }
 
     fn indirect_read(&mut self, addr: u64) -> u32 {
@@ -361,7 +361,10 @@ impl Gpu {
     fn window_address(&self) -> (bool, u64) {
         let index = self.regs.plain(nbio::MM_INDEX);
         let hi = u64::from(self.regs.plain(nbio::MM_INDEX_HI));
-        (index >> 31 != 0, hi << 31 | u64::from(index & 0x7FFF_FFFF))
+        (
+            index >> 31 != 0,
+            (hi << 31) | u64::from(index & 0x7FFF_FFFF),
+        )
     }
 
     fn window_read(&mut self) -> u32 {

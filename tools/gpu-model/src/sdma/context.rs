@@ -100,7 +100,7 @@ impl Gpu {
 
     fn sdma_pair(&self, engine: usize, block: usize, lo: u32) -> u64 {
         u64::from(self.sdma_q(engine, block, lo))
-            | u64::from(self.sdma_q(engine, block, lo + 1)) << 32
+            | (u64::from(self.sdma_q(engine, block, lo + 1)) << 32)
     }
 
     fn sdma_context(&mut self, engine: usize, block: usize) -> Option<&mut Context> {
@@ -156,16 +156,16 @@ impl Gpu {
             self.sdma_set_q(engine, block, r, v);
         }
         let rb = self.sdma_q(engine, block, q::RB_CNTL);
-        if rb & RB_ENABLE != 0 || rb >> 24 & 0xF != 0 {
+        if rb & RB_ENABLE != 0 || (rb >> 24) & 0xF != 0 {
             self.protocol_error(
                 "sdma-mqd",
                 format!("MQD {mqd:#x}: rb_cntl {rb:#x} has RB_ENABLE or RB_VMID set"),
             );
         }
-        if rb >> 23 & 1 != 0 {
+        if (rb >> 23) & 1 != 0 {
             self.protocol_error("sdma-mqd", format!("MQD {mqd:#x}: user queue with RB_PRIV"));
         }
-        let mqd_doorbell = self.sdma_q(engine, block, q::DOORBELL_OFFSET) >> 2 & 0x3FF_FFFF;
+        let mqd_doorbell = (self.sdma_q(engine, block, q::DOORBELL_OFFSET) >> 2) & 0x3FF_FFFF;
         if mqd_doorbell != doorbell {
             let text = format!(
                 "MQD {mqd:#x}: doorbell_offset {mqd_doorbell:#x}, MAP_QUEUES says {doorbell:#x}"
@@ -176,7 +176,7 @@ impl Gpu {
             engine,
             block,
             q::RB_CNTL,
-            rb & !(0xF << 24) | u32::from(vmid & 0xF) << 24 | RB_ENABLE,
+            rb & !(0xF << 24) | (u32::from(vmid & 0xF) << 24) | RB_ENABLE,
         );
         self.sdma_set_q(engine, block, q::DOORBELL, DOORBELL_ENABLE);
         self.sdma_set_q(engine, block, q::DOORBELL_OFFSET, doorbell << 2);
@@ -198,9 +198,9 @@ impl Gpu {
     /// Starts the queue whose registers are loaded.
     pub fn sdma_start(&mut self, engine: usize, block: usize, poll: bool) {
         let rb = self.sdma_q(engine, block, q::RB_CNTL);
-        let log2 = rb >> 1 & 0x1F;
+        let log2 = (rb >> 1) & 0x1F;
         let base = (self.sdma_pair(engine, block, q::RB_BASE) << 8) & 0x00FF_FFFF_FFFF_FFFF;
-        if !(6..=28).contains(&log2) || (base == 0 && rb >> 24 & 0xF != 0) {
+        if !(6..=28).contains(&log2) || (base == 0 && (rb >> 24) & 0xF != 0) {
             let text = format!("SDMA{engine} block {block}: ring of 2^{log2} dwords at {base:#x}");
             self.protocol_error("sdma-ring", text);
             self.sdma_set_q(engine, block, q::RB_CNTL, rb & !RB_ENABLE);
@@ -214,9 +214,9 @@ impl Gpu {
             pos: ib_pos,
         });
         let ctx = Context {
-            vmid: (rb >> 24 & 0xF) as u8,
-            doorbell: self.sdma_q(engine, block, q::DOORBELL_OFFSET) >> 2 & 0x3FF_FFFF,
-            privileged: rb >> 23 & 1 != 0 || block < FIRST_RLC,
+            vmid: ((rb >> 24) & 0xF) as u8,
+            doorbell: (self.sdma_q(engine, block, q::DOORBELL_OFFSET) >> 2) & 0x3FF_FFFF,
+            privileged: (rb >> 23) & 1 != 0 || block < FIRST_RLC,
             base,
             len: 1 << log2,
             rptr: self.sdma_pair(engine, block, q::RB_RPTR) / 4,
@@ -325,7 +325,7 @@ impl Gpu {
         let block = rlc + FIRST_RLC;
         let progress = self.sdma_context(engine, block).map_or(0, |c| c.progress);
         self.sdma_stop(engine, block);
-        let rb = self.sdma_q(engine, block, q::RB_CNTL) & !(0xF << 24 | RB_ENABLE);
+        let rb = self.sdma_q(engine, block, q::RB_CNTL) & !((0xF << 24) | RB_ENABLE);
         self.sdma_set_q(engine, block, q::RB_CNTL, rb);
         let stride = self.asic.sdma_layout.stride;
         let image: Vec<u32> = (0..MQD_DWORDS)
@@ -496,7 +496,7 @@ impl Gpu {
                 && self.sdma_q(engine, b, q::DOORBELL) & DOORBELL_ENABLE != 0
         });
         block.map_or(0, |b| {
-            u64::from(self.sdma_q(engine, b, q::WPTR_POLL_ADDR_HI)) << 32
+            (u64::from(self.sdma_q(engine, b, q::WPTR_POLL_ADDR_HI)) << 32)
                 | u64::from(self.sdma_q(engine, b, q::WPTR_POLL_ADDR_LO))
         })
     }
@@ -506,9 +506,9 @@ impl Gpu {
             return;
         }
         let rb = self.sdma_q(engine, block, q::RB_CNTL);
-        let addr = u64::from(self.sdma_q(engine, block, q::RPTR_ADDR_HI)) << 32
+        let addr = (u64::from(self.sdma_q(engine, block, q::RPTR_ADDR_HI)) << 32)
             | u64::from(self.sdma_q(engine, block, q::RPTR_ADDR_LO) & !3);
-        if rb >> 12 & 1 == 0 || addr == 0 {
+        if (rb >> 12) & 1 == 0 || addr == 0 {
             c.reported = Some(c.rptr);
             return;
         }

@@ -31,11 +31,11 @@ fn ended(r: VmResult<()>) -> Outcome {
 
 /// Length of a packet in dwords; 0 for an unknown one.  `dw3` is only used by packets with inline data.
 pub fn length(header: u32, dw3: u32) -> u64 {
-    let (op, sub) = (header & 0xFF, header >> 8 & 0xFF);
+    let (op, sub) = (header & 0xFF, (header >> 8) & 0xFF);
     match (op, sub) {
-        (0, _) => 1 + u64::from(header >> 16 & 0x3FFF),
+        (0, _) => 1 + u64::from((header >> 16) & 0x3FFF),
         (1, 0) => {
-            if header >> 27 & 1 != 0 {
+            if (header >> 27) & 1 != 0 {
                 9
             } else {
                 7
@@ -69,7 +69,7 @@ impl Words {
         self.0.get(i).copied().unwrap_or(0)
     }
     fn qw(&self, i: usize) -> u64 {
-        u64::from(self.dw(i)) | u64::from(self.dw(i + 1)) << 32
+        u64::from(self.dw(i)) | (u64::from(self.dw(i + 1)) << 32)
     }
 }
 
@@ -197,7 +197,7 @@ impl Gpu {
     fn sdma_execute(&mut self, engine: usize, c: &mut Context, p: &Words, len: u64) -> Outcome {
         let header = p.dw(0);
         let cl = c.client();
-        match (header & 0xFF, header >> 8 & 0xFF) {
+        match (header & 0xFF, (header >> 8) & 0xFF) {
             (1, 0) => self.sdma_copy(c, p),
             (1, 4) => self.sdma_sub_window(engine, c, p),
             (2, 0) => {
@@ -263,7 +263,7 @@ impl Gpu {
     fn sdma_copy(&mut self, c: &mut Context, p: &Words) -> Outcome {
         let total = self.sdma_count(p.dw(1)) + 1;
         let (src, dst) = (p.qw(3), p.qw(5));
-        let second = (p.dw(0) >> 27 & 1 != 0).then(|| p.qw(7));
+        let second = ((p.dw(0) >> 27) & 1 != 0).then(|| p.qw(7));
         let n = (total - c.progress.min(total)).min(CHUNK);
         let cl = c.client();
         let mut buf = vec![0u8; n as usize];
@@ -289,7 +289,7 @@ impl Gpu {
         let element = 1u64 << (p.dw(0) >> 29);
         let side = |base: usize| {
             let (xy, zp) = (p.dw(base + 2), p.dw(base + 3));
-            let (x, y) = (u64::from(xy & 0x3FFF), u64::from(xy >> 16 & 0x3FFF));
+            let (x, y) = (u64::from(xy & 0x3FFF), u64::from((xy >> 16) & 0x3FFF));
             let (z, pitch) = (u64::from(zp & 0x7FF), u64::from(zp >> 13) + 1);
             let slice = u64::from(p.dw(base + 4) & 0x0FFF_FFFF) + 1;
             (p.qw(base), x, y, z, pitch, slice)
@@ -298,7 +298,7 @@ impl Gpu {
         let (dst, dx, dy, dz, dp, ds) = side(6);
         let (rx, ry) = (
             u64::from(p.dw(11) & 0x3FFF) + 1,
-            u64::from(p.dw(11) >> 16 & 0x3FFF) + 1,
+            u64::from((p.dw(11) >> 16) & 0x3FFF) + 1,
         );
         let rz = u64::from(p.dw(12) & 0x7FF) + 1;
         if element > 16 {
@@ -345,8 +345,8 @@ impl Gpu {
 
     fn sdma_poll(&mut self, engine: usize, c: &mut Context, p: &Words) -> Outcome {
         let header = p.dw(0);
-        let (value, mask, retries) = (p.dw(3), p.dw(4), p.dw(5) >> 16 & 0xFFF);
-        let got = if header >> 26 & 1 != 0 {
+        let (value, mask, retries) = (p.dw(3), p.dw(4), (p.dw(5) >> 16) & 0xFFF);
+        let got = if (header >> 26) & 1 != 0 {
             // HDP flush: done and request register addresses.
             let (done, request) = (p.dw(1) / 4, p.dw(2) / 4);
             let nb = self.asic.nbio2;
@@ -364,7 +364,7 @@ impl Gpu {
         } else {
             self.reg_read((p.dw(1) / 4) & 0x3_FFFF)
         };
-        if compare(header >> 28 & 7, got & mask, value) {
+        if compare((header >> 28) & 7, got & mask, value) {
             return Outcome::Done;
         }
         // 0xFFF retries for ever.
@@ -384,7 +384,7 @@ impl Gpu {
         };
         let align = if atomic.wide { 7 } else { 3 };
         let (addr, src, cmp) = (p.qw(1) & !align, p.qw(3), p.qw(5));
-        let looping = p.dw(0) >> 16 & 1 != 0;
+        let looping = (p.dw(0) >> 16) & 1 != 0;
         match self.vm_atomic(c.client(), addr, atomic.wide, |old| {
             atomic.apply(old, src, cmp)
         }) {

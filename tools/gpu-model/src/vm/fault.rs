@@ -128,9 +128,9 @@ impl Gpu {
     fn fault_iv(&self, c: Client, va: u64, access: Access, retry: bool) -> Iv {
         let (read, write) = (access == Access::Read, access.writes());
         let mut flags = (va >> 44) as u32 & 0xF;
-        flags |= u32::from(access == Access::Execute) << 4
-            | u32::from(write) << 5
-            | u32::from(read) << 6;
+        flags |= (u32::from(access == Access::Execute) << 4)
+            | (u32::from(write) << 5)
+            | (u32::from(read) << 6);
         flags |= u32::from(retry) << 7;
         Iv {
             client: if c.hub == HubId::Gfx {
@@ -139,7 +139,7 @@ impl Gpu {
                 client::VMC
             },
             source: 0,
-            ring_id: 1 << 3 | u8::from(read) << 4 | u8::from(write) << 5,
+            ring_id: (1 << 3) | (u8::from(read) << 4) | (u8::from(write) << 5),
             vmid: c.vmid,
             mm: c.hub == HubId::Mm,
             data: [(va >> 12) as u32, flags, 0, 0],
@@ -227,15 +227,15 @@ impl Gpu {
                 Access::Write | Access::Atomic => 4,
                 Access::Execute => 8,
             };
-        let status = walker << 1
-            | perm << 4
-            | u32::from(c.cid & 0x1FF) << 9
-            | u32::from(access.writes()) << 18
-            | u32::from(access == Access::Atomic) << 19
-            | u32::from(c.vmid & 0xF) << 20;
+        let status = (walker << 1)
+            | (perm << 4)
+            | (u32::from(c.cid & 0x1FF) << 9)
+            | (u32::from(access.writes()) << 18)
+            | (u32::from(access == Access::Atomic) << 19)
+            | (u32::from(c.vmid & 0xF) << 20);
         let cntl = self.hub(c.hub).context(c.vmid).cntl;
         self.hub_mut(c.hub)
-            .latch_fault(status, va >> 12 & 0xF_FFFF_FFFF);
+            .latch_fault(status, (va >> 12) & 0xF_FFFF_FFFF);
         if cntl & enable != 0 {
             let iv = self.fault_iv(c, va, access, false);
             self.ih_post(0, iv);

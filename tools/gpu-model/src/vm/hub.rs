@@ -221,10 +221,10 @@ impl Hub {
                 put(&mut self.vm, r, v);
                 let vmids = v as u16;
                 // L2_PTES (18) and L1_PTES (22) select the caches that hold final translations.
-                if v & (1 << 18 | 1 << 22) != 0 {
+                if v & ((1 << 18) | (1 << 22)) != 0 {
                     self.tlb.invalidate(vmids);
                 }
-                if v & 1 << 23 != 0 {
+                if v & (1 << 23) != 0 {
                     self.clear_fault();
                 }
                 let ack = vm::INV_ACK + (r - vm::INV_REQ);
@@ -274,13 +274,13 @@ impl Hub {
         let v = u32::from(vmid & 0xF);
         let cntl = at(&self.vm, vm::CONTEXT_CNTL + v);
         let pair = |r: u32| {
-            u64::from(at(&self.vm, r + 2 * v)) | u64::from(at(&self.vm, r + 2 * v + 1)) << 32
+            u64::from(at(&self.vm, r + 2 * v)) | (u64::from(at(&self.vm, r + 2 * v + 1)) << 32)
         };
-        let disabled = at(&self.vm, vm::CONTEXTS_DISABLE) >> v & 1 != 0;
+        let disabled = (at(&self.vm, vm::CONTEXTS_DISABLE) >> v) & 1 != 0;
         Context {
             enabled: cntl & context::ENABLE != 0 && !disabled,
-            depth: cntl >> 1 & 3,
-            block_size: cntl >> 3 & 0xF,
+            depth: (cntl >> 1) & 3,
+            block_size: (cntl >> 3) & 0xF,
             retry: cntl & context::RETRY != 0,
             base: pair(vm::PT_BASE),
             start: pair(vm::PT_START) & 0xF_FFFF_FFFF,
@@ -292,7 +292,7 @@ impl Hub {
     /// FB base and last byte, as MC addresses.
     pub fn fb(&self) -> (u64, u64) {
         let base = u64::from(at(&self.mc, mc::FB_BASE) & 0xFF_FFFF) << 24;
-        let top = u64::from(at(&self.mc, mc::FB_TOP) & 0xFF_FFFF) << 24 | 0xFF_FFFF;
+        let top = (u64::from(at(&self.mc, mc::FB_TOP) & 0xFF_FFFF) << 24) | 0xFF_FFFF;
         (base, top)
     }
 
@@ -304,7 +304,7 @@ impl Hub {
     /// AGP window (first byte, last byte, bus base), if it is on.
     pub fn agp(&self) -> Option<(u64, u64, u64)> {
         let bot = u64::from(at(&self.mc, mc::AGP_BOT) & 0xFF_FFFF) << 24;
-        let top = u64::from(at(&self.mc, mc::AGP_TOP) & 0xFF_FFFF) << 24 | 0xFF_FFFF;
+        let top = (u64::from(at(&self.mc, mc::AGP_TOP) & 0xFF_FFFF) << 24) | 0xFF_FFFF;
         let base = u64::from(at(&self.mc, mc::AGP_BASE) & 0xFF_FFFF) << 24;
         // Both registers zero is the power-on state, not a window of 16 MiB at address 0.
         let on = bot <= top && at(&self.mc, mc::AGP_BOT) | at(&self.mc, mc::AGP_TOP) != 0;
@@ -314,7 +314,7 @@ impl Hub {
     /// System aperture, first and last byte.
     pub fn system_aperture(&self) -> (u64, u64) {
         let low = u64::from(at(&self.mc, mc::SYS_LOW) & 0x3FFF_FFFF) << 18;
-        let high = u64::from(at(&self.mc, mc::SYS_HIGH) & 0x3FFF_FFFF) << 18 | 0x3_FFFF;
+        let high = (u64::from(at(&self.mc, mc::SYS_HIGH) & 0x3FFF_FFFF) << 18) | 0x3_FFFF;
         (low, high)
     }
 }

@@ -48,7 +48,7 @@ impl Tlb {
     /// Drops all entries of the VMIDs whose bits are set.
     pub fn invalidate(&mut self, vmids: u16) {
         for (v, set) in self.sets.iter_mut().enumerate() {
-            if vmids >> v & 1 != 0 {
+            if (vmids >> v) & 1 != 0 {
                 set.clear();
             }
         }

@@ -148,7 +148,7 @@ pub fn walk(mem: &Memory, ctx: &Context, fb_offset: u64, va: u64) -> Result<Page
         let index = if level == 0 && ctx.depth == 0 {
             index_base >> covers
         } else {
-            index_base >> covers & 0x1FF
+            (index_base >> covers) & 0x1FF
         };
         let table = target(entry, PDE_ADDR, fb_offset);
         let slot = table.offset(index * 8);

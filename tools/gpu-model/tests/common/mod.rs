@@ -254,8 +254,8 @@ impl Bench {
     pub fn flush_vmid(&mut self, vmid: u32) {
         for (vm, _) in self.hubs() {
             // Engine 17: REQ at +0x18c+17*4, ACK at +0x1d4+17*4.
-            self.wr(vm + 0x18c + 68, 1 << vmid | 2 << 16 | 0x7c_0000);
-            assert_eq!(self.rd(vm + 0x1d4 + 68) >> vmid & 1, 1);
+            self.wr(vm + 0x18c + 68, (1 << vmid) | (2 << 16) | 0x7c_0000);
+            assert_eq!((self.rd(vm + 0x1d4 + 68) >> vmid) & 1, 1);
         }
     }
 
@@ -266,7 +266,7 @@ impl Bench {
         for (_, mc) in self.hubs() {
             assert_eq!(u64::from(self.rd(mc + 0x54)) << 24, FB);
             assert_eq!(
-                u64::from(self.rd(mc + 0x58)) << 24 | 0xff_ffff,
+                (u64::from(self.rd(mc + 0x58)) << 24) | 0xff_ffff,
                 FB + VRAM - 1
             );
         }
@@ -279,7 +279,7 @@ impl Bench {
             .enumerate()
             .take(self.sdma_bases.len())
         {
-            self.wr(reg, (0x100 + 0xa * i as u32) << 3 | 20 << 16);
+            self.wr(reg, ((0x100 + 0xa * i as u32) << 3) | (20 << 16));
         }
         // Step 7: HDP.
         self.wr(0x3fcc, 1);
@@ -304,14 +304,14 @@ impl Bench {
             self.wr(mc + 0x6c, ((FB + VRAM - 1) >> 18) as u32);
             self.wr(mc + 4, (scratch >> 12) as u32);
             self.wr(mc + 8, 0);
-            self.wr(mc + 0x70, 1 | 3 << 3 | 1 << 6 | 3 << 11 | 1 << 13);
+            self.wr(mc + 0x70, 1 | (3 << 3) | (1 << 6) | (3 << 11) | (1 << 13));
             self.wr(vm, 0x8_0003);
             self.wr(vm + 4, 3);
             self.wr(vm + 0x100, 1 | 0x7f_fe00);
             for v in 1..16u64 {
-                let shape = if self.tf { 2 << 1 | 9 << 3 } else { 3 << 1 };
+                let shape = if self.tf { (2 << 1) | (9 << 3) } else { 3 << 1 };
                 // ENABLE, shape, RETRY, interrupt and default enables.
-                self.wr(vm + 0x100 + 4 * v, 1 | shape | 1 << 7 | 0x7f_fe00);
+                self.wr(vm + 0x100 + 4 * v, 1 | shape | (1 << 7) | 0x7f_fe00);
                 self.wr(vm + 0x32c + 8 * v, 0);
                 self.wr(vm + 0x330 + 8 * v, 0);
                 self.wr(vm + 0x3ac + 8 * v, 0xffff_ffff);
@@ -335,10 +335,10 @@ impl Bench {
         self.wr(0x8234, 0);
         // Step 15, and the same for the KIQ's pipe with GENERIC2.
         for pipe in 0..4u32 {
-            self.wr(0x8088, 1 << 2 | pipe);
+            self.wr(0x8088, (1 << 2) | pipe);
             self.wr(0xc2d0, 0x0500_0000);
         }
-        self.wr(0x8088, 2 << 2 | 1);
+        self.wr(0x8088, (2 << 2) | 1);
         self.wr(0xc2d0, 1 << 29);
         self.wr(0x8088, 0);
         // Step 18.
@@ -346,7 +346,7 @@ impl Bench {
         let cntl = 0x1c * 4;
         for base in self.sdma_bases.clone() {
             self.wr(base + f32, 0);
-            self.wr(base + cntl, 1 | 2 | 1 << 18);
+            self.wr(base + cntl, 1 | 2 | (1 << 18));
         }
         self.no_errors();
     }
@@ -363,23 +363,23 @@ impl Bench {
         if self.tf {
             self.wr(0x4280 + 0x18d * 4, 1 << 4);
         }
-        let cntl = 16 << 1 | 1 << 8 | 1 << 16 | 1 << 20 | 1 << 21 | 1 << 28;
-        self.wr(0x4480, cntl | 1 << 31);
+        let cntl = (16 << 1) | (1 << 8) | (1 << 16) | (1 << 20) | (1 << 21) | (1 << 28);
+        self.wr(0x4480, cntl | (1 << 31));
         self.wr(0x4480, cntl);
         self.wr(0x4494, (wb >> 32) as u32);
         self.wr(0x4498, wb as u32);
         self.wr(0x448c, 0);
         self.wr(0x4490, 0);
-        self.wr(0x449c, 0x2f0 | 1 << 28);
-        self.wr(0x3bc8, 0x2f0 << 2 | 8 << 16);
-        self.wr(0x44a0, 0x2f6 | 1 << 28);
+        self.wr(0x449c, 0x2f0 | (1 << 28));
+        self.wr(0x3bc8, (0x2f0 << 2) | (8 << 16));
+        self.wr(0x44a0, 0x2f6 | (1 << 28));
         let cam = if self.tf {
             0x4280 + 0xea * 4
         } else {
             0x4280 + 0xe9 * 4
         };
         self.wr(cam, 1 << 16);
-        self.wr(0x4480, cntl | 1 | 1 << 7 | 1 << 17);
+        self.wr(0x4480, cntl | 1 | (1 << 7) | (1 << 17));
     }
 
     /// Reads the interrupt ring as the driver does, and acknowledges by doorbell.
@@ -390,11 +390,11 @@ impl Bench {
             let w = self.words(self.ih_ring + self.ih_rptr, 8);
             out.push(SeenIv {
                 client: w[0] & 0xff,
-                source: w[0] >> 8 & 0xff,
-                ring_id: w[0] >> 16 & 0xff,
-                vmid: w[0] >> 24 & 0xf,
+                source: (w[0] >> 8) & 0xff,
+                ring_id: (w[0] >> 16) & 0xff,
+                vmid: (w[0] >> 24) & 0xf,
                 mm: w[0] >> 31 != 0,
-                timestamp: u64::from(w[1]) | u64::from(w[2] & 0xffff) << 32,
+                timestamp: u64::from(w[1]) | (u64::from(w[2] & 0xffff) << 32),
                 pasid: w[3] & 0xffff,
                 data: [w[4], w[5], w[6], w[7]],
             });

@@ -45,7 +45,7 @@ impl Proc {
 
     /// VRAM offset of the 4 KiB PTE of an address, building tables.
     pub fn pte_at(&self, b: &mut Bench, va: u64) -> u64 {
-        let i = |s: u32| (va >> s & 0x1ff) * 8;
+        let i = |s: u32| ((va >> s) & 0x1ff) * 8;
         // With translate_further: PDB1 entries carry BFS 9, PDB0 entries carry F.
         let (bfs, f) = if b.tf { (9 << 59, 1 << 56) } else { (0, 0) };
         let pdb1 = Self::table(b, self.root + i(39), 0);
@@ -90,12 +90,12 @@ impl Proc {
     pub fn map_process(&self, b: &Bench, queues: u32) -> Vec<u32> {
         let mut p = vec![0u32; if b.tf { 21 } else { 16 }];
         p[0] = if b.tf { 0xc013_a100 } else { 0xc00e_a100 };
-        p[1] = u32::from(self.pasid) | 10 << 25;
+        p[1] = u32::from(self.pasid) | (10 << 25);
         p[2] = (self.root | 1) as u32;
         p[3] = (self.root >> 32) as u32;
         p[4] = 0x0001_0002;
         p[5] = if self.retry { 0x18 } else { 0x1018 };
-        p[13] = 1 << 7 | queues << 22;
+        p[13] = (1 << 7) | (queues << 22);
         p
     }
 }

@@ -41,7 +41,7 @@ fn mqd(
     m[141] = wptr as u32;
     m[142] = (wptr >> 32) as u32;
     m[143] = bell as u32;
-    m[145] = (log2_dw - 1) | 5 << 8 | 1 << 28 | control;
+    m[145] = (log2_dw - 1) | (5 << 8) | (1 << 28) | control;
     m[149] = 0x00b0_0000;
     m[160] = 1 << 14;
     m[162] = 0x100;
@@ -92,7 +92,7 @@ impl Bench {
         let s = self.rd(0x3b2a8) & !0xff;
         self.wr(0x3b2a8, s | 0x48);
         self.wr(0x3b2a8, s | 0xc8);
-        self.wr(0x8088, 2 << 2 | 1);
+        self.wr(0x8088, (2 << 2) | 1);
         let v = self.rd(0xc20c) & 0x7fff_ffff;
         self.wr(0xc20c, v);
         let dw = |i: u64| 0xc914 + (i - 128) * 4;
@@ -105,7 +105,7 @@ impl Bench {
         }
         self.wr(0xc170, 0);
         self.wr(0xc174, 0x450);
-        self.wr(dw(143), m[143] | 1 << 30);
+        self.wr(dw(143), m[143] | (1 << 30));
         for i in [182, 183, 131, 132] {
             self.wr(dw(i), m[i as usize]);
         }
@@ -130,7 +130,7 @@ impl Bench {
         let (m, w) = (q.mqd.gart, q.wb.gart + 8);
         self.submit_kiq(&[
             0xc005_a200,
-            1 << 29 | 1 << 26 | 1 << 18,
+            (1 << 29) | (1 << 26) | (1 << 18),
             0x40 * 8,
             m as u32,
             (m >> 32) as u32,
@@ -169,7 +169,7 @@ impl Bench {
         let vmids = if self.tf { 0xfff8 } else { 0xff00 };
         self.submit_hiq(&[
             0xc006_a000,
-            vmids | 40 << 16 | 1 << 29,
+            vmids | (40 << 16) | (1 << 29),
             0xfcfc_fcfc,
             0,
             !0,
@@ -189,7 +189,7 @@ impl Bench {
                 0xc002_a500,
                 buf.gart as u32,
                 (buf.gart >> 32) as u32,
-                size | 1 << 20 | 1 << 22 | 1 << 23 | processes << 24,
+                size | (1 << 20) | (1 << 22) | (1 << 23) | (processes << 24),
             ]);
         }
         self.set_words(buf.bus, &words);
@@ -197,7 +197,7 @@ impl Bench {
             0xc002_a500,
             buf.gart as u32,
             (buf.gart >> 32) as u32,
-            words.len() as u32 | 1 << 23 | processes << 24,
+            words.len() as u32 | (1 << 23) | (processes << 24),
         ]);
         buf
     }
@@ -206,7 +206,7 @@ impl Bench {
     pub fn unmap(&mut self, sel: u32, action: u32, arg: u32) -> Sys {
         let fence = self.alloc_sys(4096);
         self.set64(fence.bus, 10);
-        self.submit_hiq(&[0xc004_a300, action | sel << 4, arg, 0, 0, 0]);
+        self.submit_hiq(&[0xc004_a300, action | (sel << 4), arg, 0, 0, 0]);
         self.submit_hiq(&[
             0xc005_a400,
             2 << 30,
@@ -264,7 +264,7 @@ impl UserQueue {
         let control = b.ram32(self.mqd.bus + 145 * 4);
         b.set32(
             self.mqd.bus + 145 * 4,
-            control | 1 << 27 | 2 << 25 | 1 << 14 | 1 << 16,
+            control | (1 << 27) | (2 << 25) | (1 << 14) | (1 << 16),
         );
         b.set32(self.mqd.bus + 181 * 4, 1);
         let db = b.ram32(self.mqd.bus + 143 * 4);
@@ -283,7 +283,7 @@ impl UserQueue {
         let at = b.alloc_sys(4096);
         let doorbell = p.doorbells + id * 8;
         let mut m = vec![0u32; 128];
-        m[0] = 10 << 1 | 1 << 12 | 6 << 16;
+        m[0] = (10 << 1) | (1 << 12) | (6 << 16);
         m[1] = (va >> 8) as u32;
         m[2] = (va >> 40) as u32;
         m[8] = (ptrs_va >> 32) as u32;
@@ -311,12 +311,12 @@ impl UserQueue {
         let engine = match self.sdma {
             None => 0,
             Some(e @ 0..=1) => (2 + e) << 26,
-            Some(e) => 1 << 2 | e << 26,
+            Some(e) => (1 << 2) | (e << 26),
         };
         let (m, w) = (self.mqd.gart, self.ptrs_va + 64);
         vec![
             0xc005_a200,
-            1 << 29 | 1 << 4 | engine,
+            (1 << 29) | (1 << 4) | engine,
             self.doorbell as u32,
             m as u32,
             (m >> 32) as u32,
@@ -361,7 +361,7 @@ impl UserQueue {
 pub fn write_data(va: u64, v: u32) -> Vec<u32> {
     vec![
         0xc003_3700,
-        5 << 8 | 1 << 20,
+        (5 << 8) | (1 << 20),
         va as u32,
         (va >> 32) as u32,
         v,
@@ -372,8 +372,8 @@ pub fn write_data(va: u64, v: u32) -> Vec<u32> {
 pub fn release_mem(va: u64, data: u64, ctx: u32) -> Vec<u32> {
     vec![
         0xc006_4900,
-        0x14 | 5 << 8,
-        2 << 24 | 2 << 29,
+        0x14 | (5 << 8),
+        (2 << 24) | (2 << 29),
         va as u32,
         (va >> 32) as u32,
         data as u32,
@@ -388,6 +388,6 @@ pub fn indirect(va: u64, dwords: u32, chain: bool) -> Vec<u32> {
         0xc002_3f00,
         va as u32,
         (va >> 32) as u32,
-        dwords | u32::from(chain) << 20 | 1 << 23,
+        dwords | (u32::from(chain) << 20) | (1 << 23),
     ]
 }
