@@ -634,6 +634,13 @@ static uint64_t available(const struct gpu *gpu)
 	return args.available;
 }
 
+/* A CPU mapping keeps a buffer's memory alive, so it has to go as well. */
+static void discard(const struct gpu *gpu, struct bo *bo)
+{
+	CHECK_OK(bo_free(gpu, bo));
+	CHECK_EQ(munmap((void *)bo->va, bo->size), 0);
+}
+
 CASE(available_value, "AVAILABLE_MEMORY: a multiple of 2 MiB, not more than the VRAM")
 {
 	struct gpu gpu;
@@ -659,9 +666,24 @@ CASE(available_follows, "AVAILABLE_MEMORY: shrinks by an allocation in 2 MiB ste
 	CHECK_EQ(available(&gpu), before - 16 * MIB);
 	CHECK_OK(bo_alloc(&gpu, &b, FLAGS_VRAM, PAGE));
 	CHECK_EQ(available(&gpu), before - 18 * MIB);
-	CHECK_OK(bo_free(&gpu, &b));
+	discard(&gpu, &b);
 	CHECK_EQ(available(&gpu), before - 16 * MIB);
-	CHECK_OK(bo_free(&gpu, &a));
+	discard(&gpu, &a);
+	CHECK_EQ(available(&gpu), before);
+}
+
+CASE(mapping_keeps_memory, "AVAILABLE_MEMORY: a freed buffer's memory is taken as long as the CPU maps it")
+{
+	struct gpu gpu;
+	uint64_t before;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	before = available(&gpu);
+	CHECK_OK(bo_alloc(&gpu, &bo, FLAGS_VRAM, 4 * MIB));
+	CHECK_OK(bo_free(&gpu, &bo));
+	CHECK_EQ(available(&gpu), before - 4 * MIB);
+	CHECK_EQ(munmap((void *)bo.va, bo.size), 0);
 	CHECK_EQ(available(&gpu), before);
 }
 
@@ -675,7 +697,7 @@ CASE(available_unmoved, "AVAILABLE_MEMORY: is not moved by system memory")
 	before = available(&gpu);
 	CHECK_OK(bo_alloc(&gpu, &bo, FLAGS_GTT, 16 * MIB));
 	CHECK_EQ(available(&gpu), before);
-	CHECK_OK(bo_free(&gpu, &bo));
+	discard(&gpu, &bo);
 }
 
 static void child_takes_vram(void *unused)
@@ -732,6 +754,6 @@ CASE_LIMIT(vram_exhaustion, "VRAM: taken in pieces to the end is ENOMEM, given b
 	CHECK_ERR(err, ENOMEM);
 	CHECK_OP(n, >=, 14);
 	while (n)
-		CHECK_OK(bo_free(&gpu, &bos[--n]));
+		discard(&gpu, &bos[--n]);
 	CHECK_EQ(available(&gpu), before);
 }

@@ -122,7 +122,6 @@ CASE(gpu_node, "a GPU node has what the clients divide by and decide on")
 	CHECK_EQ(property(&gpu, "capability") >> 12 & 3, 2);
 	CHECK_OP(property(&gpu, "drm_render_minor"), >=, 128);
 	CHECK_OP(property(&gpu, "drm_render_minor"), <=, 255);
-	CHECK_NE(property(&gpu, "unique_id"), 0);
 }
 
 CASE(counts, "the counts agree with the directories")
