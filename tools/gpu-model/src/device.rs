@@ -19,6 +19,7 @@ use crate::sdma::Engine;
 use crate::trace::{Log, Origin, Ring};
 use crate::vm::fault::RetryCam;
 use crate::vm::hub::Hub;
+use crate::vm::own::BarAddresses;
 
 /// Bytes of BAR2.
 pub const BAR2_SIZE: u64 = 2 * 1024 * 1024;
@@ -78,6 +79,10 @@ pub struct Gpu {
     pub sdma: Vec<Engine>,
     /// Faults to inject.
     pub inject: Injections,
+    /// Where the guest has put the BARs.
+    pub bars: BarAddresses,
+    /// Doorbells rung by queues: byte offset and data.
+    pub self_doorbells: Vec<(u64, Vec<u8>)>,
     msi: Box<dyn MsiSink>,
     kicked: bool,
     in_reset_until: Option<u64>,
@@ -110,6 +115,8 @@ impl Gpu {
             hws: Hws::default(),
             sdma: Vec::new(),
             inject: Injections::default(),
+            bars: BarAddresses::default(),
+            self_doorbells: Vec::new(),
             msi,
             kicked: false,
             in_reset_until: None,
@@ -126,6 +133,7 @@ impl Gpu {
         self.ih_reset();
         self.cp = Cp::default();
         self.hws = Hws::default();
+        self.self_doorbells.clear();
         self.sdma = self
             .asic
             .sdma
@@ -374,6 +382,7 @@ impl Gpu {
         self.hws_tick(now, &mut next);
         self.cp_run(now, force, &mut next);
         self.sdma_run(now, force, &mut next);
+        self.ring_own_doorbells();
         if next.busy || self.kicked {
             Step::Busy
         } else {

@@ -131,7 +131,9 @@ impl ServerBackend for Backend {
             VFIO_PCI_CONFIG_REGION_INDEX => {
                 self.config.write(offset, data);
                 let master = self.config.bus_master();
-                self.shared.lock().mem.set_bus_master(master);
+                let mut gpu = self.shared.lock();
+                gpu.mem.set_bus_master(master);
+                gpu.bars = self.config.bars();
             }
             VFIO_PCI_BAR0_REGION_INDEX => self.shared.lock().vram_write(offset, data),
             VFIO_PCI_BAR2_REGION_INDEX => {

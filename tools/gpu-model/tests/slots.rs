@@ -284,6 +284,43 @@ fn static_queues_survive_the_usual_unmap() {
 }
 
 #[test]
+fn queues_ring_doorbells_through_the_self_ring_aperture() {
+    let mut f = fixture();
+    f.b.unmap(3, 0, 0);
+    let mut q2 = f.p.queue(&mut f.b);
+    let mut list = f.p.map_process(&f.b, 2);
+    list.extend(f.q.map_queues());
+    list.extend(q2.map_queues());
+    f.b.run_list(&list, false, 1);
+    f.b.run();
+    // BAR2 at bus address 0xfe600000, seen by the process at some page.
+    f.b.wr(0x3480 + 0xf4 * 4, 0xfe60_0000);
+    f.b.wr(0x3480 + 0xf3 * 4, 0);
+    f.b.wr(0x3480 + 0xf5 * 4, 3);
+    let page = 0x7500_0000_0000u64;
+    let bell = 0xfe60_0000 + q2.doorbell;
+    f.p.set_pte(&mut f.b, page, (bell & !0xfff) | 0x77);
+    let words = write_data(f.va, 0x51);
+    q2.push(&mut f.b, &words);
+    let at = page + (bell & 0xfff);
+    let mut w = vec![
+        0xc004_3700,
+        (5 << 8) | (1 << 20),
+        at as u32,
+        (at >> 32) as u32,
+    ];
+    w.extend([q2.wptr as u32, 0]);
+    f.q.send(&mut f.b, &w);
+    assert_eq!(f.b.ram32(f.bus), 0x51);
+    f.b.no_errors();
+    // Without the aperture it is an error of the driver.
+    f.b.wr(0x3480 + 0xf5 * 4, 0);
+    f.b.gpu.bars.doorbells = 0xfe60_0000;
+    f.q.send(&mut f.b, &w);
+    f.b.expect_errors(&["selfring", "pte-to-nowhere"]);
+}
+
+#[test]
 fn unmap_by_pasid_takes_one_process() {
     let mut f = fixture();
     f.b.unmap(3, 0, 0);

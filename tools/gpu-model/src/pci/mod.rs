@@ -4,6 +4,7 @@
 use crate::asic::Asic;
 use crate::device::BAR2_SIZE;
 use crate::regs::BAR5_SIZE;
+use crate::vm::own::BarAddresses;
 
 /// Bytes of extended configuration space.
 pub const CONFIG_SIZE: usize = 4096;
@@ -155,6 +156,18 @@ impl ConfigSpace {
             if let Some(b) = self.bytes.get_mut(at) {
                 *b = *b & !mask | d & mask;
             }
+        }
+    }
+
+    /// Where the guest has put the BARs.
+    pub fn bars(&self) -> BarAddresses {
+        let dword = |at: usize| {
+            let b = self.bytes.get(at..at + 4).and_then(|b| b.try_into().ok());
+            b.map_or(0, u32::from_le_bytes)
+        };
+        BarAddresses {
+            doorbells: u64::from(dword(0x18) & !0xF) | (u64::from(dword(0x1C)) << 32),
+            registers: u64::from(dword(0x24) & !0xF),
         }
     }
 

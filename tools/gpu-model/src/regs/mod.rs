@@ -61,6 +61,9 @@ pub mod nbio {
     pub const PCIE_INDEX2_HI: u32 = 0x11;
     pub const DOORBELL_APER_EN: u32 = 0xC0;
     pub const CONFIG_MEMSIZE: u32 = 0xC3;
+    pub const SELFRING_HIGH: u32 = 0xF3;
+    pub const SELFRING_LOW: u32 = 0xF4;
+    pub const SELFRING_CNTL: u32 = 0xF5;
     pub const BIF_FB_EN: u32 = 0xFF;
     pub const GPU_HDP_FLUSH_REQ: u32 = 0x106;
     pub const GPU_HDP_FLUSH_DONE: u32 = 0x107;

@@ -5,6 +5,7 @@
 //! fault repeats no side effect.
 
 use super::hub::Hub;
+use super::own::OwnBar;
 use super::walk::{walk, Page, WalkFault};
 use super::{Access, Client, HubId};
 use crate::device::Gpu;
@@ -22,8 +23,19 @@ pub enum VmError {
 /// Result of a virtual access.
 pub type VmResult<T> = Result<T, VmError>;
 
-/// A piece of an access that is physically contiguous; `None` reads zero and drops writes.
-type Segment = (Option<Phys>, usize);
+/// Where an access goes after translation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Memory.
+    Memory(Phys),
+    /// A page that reads zero and drops writes.
+    Nothing,
+    /// One of the device's own BARs; reads are zero.
+    Own(OwnBar),
+}
+
+/// A piece of an access that is physically contiguous.
+type Segment = (Place, usize);
 
 impl Gpu {
     /// The hub's state.
@@ -86,12 +98,7 @@ impl Gpu {
     ///
     /// # Errors
     /// Raises the fault and says whether to replay.
-    pub fn vm_translate(
-        &mut self,
-        c: Client,
-        va: u64,
-        access: Access,
-    ) -> VmResult<(Option<Phys>, u64)> {
+    pub fn vm_translate(&mut self, c: Client, va: u64, access: Access) -> VmResult<(Place, u64)> {
         let page = match self.lookup(c, va) {
             Ok(page) => page,
             Err(why) => return Err(self.vm_fault(c, va, access, Some(why))),
@@ -102,10 +109,13 @@ impl Gpu {
         let off = va & ((1u64 << page.shift) - 1);
         let left = (1u64 << page.shift) - off;
         let Some(base) = page.phys else {
-            return Ok((None, left));
+            return Ok((Place::Nothing, left));
         };
         let at = base.offset(off);
         if !self.mem.exists(at, access.writes()) {
+            if let Some(own) = self.own_bar(at) {
+                return Ok((Place::Own(own), left));
+            }
             let why = WalkFault::Nowhere {
                 entry: page.perms,
                 target: at,
@@ -113,7 +123,7 @@ impl Gpu {
             };
             return Err(self.vm_fault(c, va, access, Some(why)));
         }
-        Ok((Some(at), left))
+        Ok((Place::Memory(at), left))
     }
 
     fn segments(
@@ -143,8 +153,8 @@ impl Gpu {
         for (at, n) in self.segments(c, va, rest.len(), Access::Read)? {
             let (now, later) = rest.split_at_mut(n);
             match at {
-                Some(at) => self.mem.read(at, now).map_err(|_| VmError::Fault)?,
-                None => now.fill(0),
+                Place::Memory(at) => self.mem.read(at, now).map_err(|_| VmError::Fault)?,
+                Place::Nothing | Place::Own(_) => now.fill(0),
             }
             rest = later;
         }
@@ -159,8 +169,10 @@ impl Gpu {
         let mut rest = buf;
         for (at, n) in self.segments(c, va, rest.len(), Access::Write)? {
             let (now, later) = rest.split_at(n);
-            if let Some(at) = at {
-                self.mem.write(at, now).map_err(|_| VmError::Fault)?;
+            match at {
+                Place::Memory(at) => self.mem.write(at, now).map_err(|_| VmError::Fault)?,
+                Place::Own(own) => self.own_write(own, now),
+                Place::Nothing => {}
             }
             rest = later;
         }
@@ -200,8 +212,8 @@ impl Gpu {
         let (at, left) = self.vm_translate(c, va, Access::Read)?;
         if va % 8 == 0 && left >= 8 {
             return match at {
-                Some(at) => self.mem.read_u64(at).map_err(|_| VmError::Fault),
-                None => Ok(0),
+                Place::Memory(at) => self.mem.read_u64(at).map_err(|_| VmError::Fault),
+                Place::Nothing | Place::Own(_) => Ok(0),
             };
         }
         let mut b = [0; 8];
@@ -246,7 +258,9 @@ impl Gpu {
         f: impl Fn(u64) -> u64,
     ) -> VmResult<u64> {
         let (at, _) = self.vm_translate(c, va, Access::Atomic)?;
-        let Some(at) = at else { return Ok(0) };
+        let Place::Memory(at) = at else {
+            return Ok(0);
+        };
         let old = if wide {
             self.mem.update_u64(at, f)
         } else {

@@ -4,6 +4,7 @@
 pub mod access;
 pub mod fault;
 pub mod hub;
+pub mod own;
 pub mod tlb;
 pub mod walk;
 
