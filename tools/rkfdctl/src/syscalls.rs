@@ -9,10 +9,12 @@
 use std::fs::File;
 use std::io::Read;
 use std::io::Write;
+use std::mem::MaybeUninit;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use anyhow::Context;
+use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -165,7 +167,20 @@ fn watch(child: Pid, mut answers: File) -> anyhow::Result<ExitCode> {
 
 /// The number of the system call that the child is entering, unless it is leaving one or it is the window's edge.
 fn entered(child: Pid) -> anyhow::Result<Option<u64>> {
-    let info = ptrace::syscall_info(child).context("ptrace syscall info")?;
+    let mut info = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
+    // SAFETY: the kernel writes at most the size given into a structure of that size, which is valid when zeroed.
+    // (The wrapper of `nix` tells the kernel a size of 0 and so gets nothing.)
+    let info = unsafe {
+        let size = size_of::<libc::ptrace_syscall_info>();
+        let filled = libc::ptrace(
+            libc::PTRACE_GET_SYSCALL_INFO,
+            child.as_raw(),
+            size,
+            info.as_mut_ptr(),
+        );
+        Errno::result(filled).context("ptrace syscall info")?;
+        info.assume_init()
+    };
     if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
         return Ok(None);
     }
