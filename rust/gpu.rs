@@ -204,6 +204,9 @@ impl Gpu {
         let mask = DmaMask::try_new(asic.dma_bits)?;
         // SAFETY: The device is being probed and nothing has been mapped for it.
         unsafe { pdev.dma_set_mask_and_coherent(mask)? };
+        // Page tables take segments of any length.
+        // SAFETY: As above.
+        unsafe { pdev.dma_set_max_seg_size(u32::MAX) };
 
         let access = Arc::pin_init(access::Access::new(Hw::new(pdev, asic)?), GFP_KERNEL)?;
         let gate = access.clone();

@@ -156,14 +156,14 @@ fn answer(gpu: &Arc<Gpu>, query: u32, args: [u32; 4]) -> Result<Answer> {
             answer.u64(gpu.vram().used())?;
         }
         query::GTT_USAGE => {
-            answer.u64(account::system()?.allocated.used())?;
+            answer.u64(account::system().allocated.used())?;
         }
         query::VRAM_GTT => {
             let usable = gpu.vram().total();
             answer
                 .u64(usable)?
                 .u64(usable.min(gpu.info().vram_visible))?
-                .u64(account::system()?.allocated.limit())?;
+                .u64(account::system().allocated.limit())?;
         }
         query::MEMORY => memory(gpu, &mut answer)?,
         query::READ_MMR_REG => registers(gpu, args, &mut answer)?,
@@ -181,7 +181,7 @@ fn answer(gpu: &Arc<Gpu>, query: u32, args: [u32; 4]) -> Result<Answer> {
 /// `struct drm_amdgpu_memory_info`: VRAM, visible VRAM, system memory.
 fn memory(gpu: &Gpu, answer: &mut Answer) -> Result {
     let (info, vram) = (gpu.info(), gpu.vram());
-    let system = &account::system()?.allocated;
+    let system = &account::system().allocated;
     let heaps = [
         (info.vram_size, vram.total(), vram.used()),
         (

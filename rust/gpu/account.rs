@@ -17,8 +17,7 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        Arc,
-        SetOnce, //
+        Arc, //
     },
 };
 
@@ -27,7 +26,7 @@ const SYSTEM_RESERVE: u64 = 3 << 29;
 
 /// An amount of memory of which parts are taken and given back.
 pub(crate) struct Budget {
-    limit: u64,
+    limit: Atomic<u64>,
     unit: u64,
     used: Atomic<u64>,
 }
@@ -42,14 +41,15 @@ impl Budget {
         if !unit.is_power_of_two() {
             return Err(EINVAL);
         }
-        Ok(Arc::new(
-            Self {
-                limit,
-                unit,
-                used: Atomic::new(0),
-            },
-            GFP_KERNEL,
-        )?)
+        Ok(Arc::new(Self::with_limit(limit, unit), GFP_KERNEL)?)
+    }
+
+    const fn with_limit(limit: u64, unit: u64) -> Self {
+        Self {
+            limit: Atomic::new(limit),
+            unit,
+            used: Atomic::new(0),
+        }
     }
 
     /// The budget for buffers in `free` bytes of a VRAM of `total` bytes.
@@ -71,22 +71,47 @@ impl Budget {
     ///
     /// `ENOMEM` if there is not so much left.
     pub(crate) fn charge(self: &Arc<Self>, size: u64) -> Result<Charge> {
+        Ok(Charge {
+            amount: self.take(size)?,
+            budget: Owner::Device(self.clone()),
+        })
+    }
+
+    /// As [`Self::charge`], for a budget of the module.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is not so much left.
+    pub(crate) fn charge_module(&'static self, size: u64) -> Result<Charge> {
+        Ok(Charge {
+            amount: self.take(size)?,
+            budget: Owner::Module(self),
+        })
+    }
+
+    fn take(&self, size: u64) -> Result<u64> {
         let amount = size.checked_next_multiple_of(self.unit).ok_or(ENOMEM)?;
         let mut used = self.used.load(Relaxed);
         loop {
             let new = used.checked_add(amount).ok_or(ENOMEM)?;
-            if new > self.limit {
+            if new > self.limit() {
                 return Err(ENOMEM);
             }
             match self.used.cmpxchg(used, new, Relaxed) {
-                Ok(_) => break,
+                Ok(_) => return Ok(amount),
                 Err(now) => used = now,
             }
         }
-        Ok(Charge {
-            budget: self.clone(),
-            amount,
-        })
+    }
+
+    fn give_back(&self, amount: u64) {
+        let mut used = self.used.load(Relaxed);
+        while let Err(now) = self
+            .used
+            .cmpxchg(used, used.saturating_sub(amount), Relaxed)
+        {
+            used = now;
+        }
     }
 
     /// Bytes taken.
@@ -96,18 +121,24 @@ impl Budget {
 
     /// Bytes that can be taken at all.
     pub(crate) fn limit(&self) -> u64 {
-        self.limit
+        self.limit.load(Relaxed)
     }
 
     /// Bytes left, in whole units.
     pub(crate) fn available(&self) -> u64 {
-        self.limit.saturating_sub(self.used()) & !(self.unit - 1)
+        self.limit().saturating_sub(self.used()) & !(self.unit - 1)
     }
+}
+
+/// Whose budget it is.
+enum Owner {
+    Device(Arc<Budget>),
+    Module(&'static Budget),
 }
 
 /// A part of a [`Budget`] that is taken; dropping gives it back.
 pub(crate) struct Charge {
-    budget: Arc<Budget>,
+    budget: Owner,
     amount: u64,
 }
 
@@ -120,13 +151,9 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let mut used = self.budget.used.load(Relaxed);
-        while let Err(now) =
-            self.budget
-                .used
-                .cmpxchg(used, used.saturating_sub(self.amount), Relaxed)
-        {
-            used = now;
+        match &self.budget {
+            Owner::Device(budget) => budget.give_back(self.amount),
+            Owner::Module(budget) => budget.give_back(self.amount),
         }
     }
 }
@@ -134,33 +161,25 @@ impl Drop for Charge {
 /// System memory for buffers of all GPUs.
 pub(crate) struct SystemBudgets {
     /// Everything that GPUs keep from being paged out.
-    pub(crate) all: Arc<Budget>,
+    pub(crate) all: Budget,
     /// What of it was allocated for GPUs, in contrast to pinned user memory.
-    pub(crate) allocated: Arc<Budget>,
+    pub(crate) allocated: Budget,
 }
 
-/// System memory belongs to no GPU, so its account is the module's.
-static SYSTEM: SetOnce<SystemBudgets> = SetOnce::new();
+/// System memory belongs to no GPU, so its account is the module's. The limits follow from the
+/// machine and are filled in on use.
+static SYSTEM: SystemBudgets = SystemBudgets {
+    all: Budget::with_limit(0, crate::hw::pte::PAGE),
+    allocated: Budget::with_limit(0, crate::hw::pte::PAGE),
+};
 
 /// The account of system memory.
-///
-/// # Errors
-///
-/// `ENOMEM`.
-pub(crate) fn system() -> Result<&'static SystemBudgets> {
-    if let Some(budgets) = SYSTEM.as_ref() {
-        return Ok(budgets);
-    }
+pub(crate) fn system() -> &'static SystemBudgets {
     let ram = crate::kapi::pages::total_ram();
-    let page = crate::hw::pte::PAGE;
-    let budgets = SystemBudgets {
-        all: Budget::new(system_limit(ram), page)?,
-        // As much as `ttm` allows by default.
-        allocated: Budget::new(ram / 2, page)?,
-    };
-    // Whoever comes second finds the first one's.
-    SYSTEM.populate(budgets);
-    SYSTEM.as_ref().ok_or(ENOMEM)
+    SYSTEM.all.limit.store(system_limit(ram), Relaxed);
+    // As much as `ttm` allows by default.
+    SYSTEM.allocated.limit.store(ram / 2, Relaxed);
+    &SYSTEM
 }
 
 /// System memory that GPUs may hold on a machine with `ram` bytes.

@@ -282,10 +282,10 @@ impl Bo {
         let memory = match args.kind {
             BoKind::Vram => Self::vram(gpu, &hw, size, args.flags.contiguous)?,
             BoKind::System => {
-                let system = account::system()?;
+                let system = account::system();
                 let charges = [
-                    Some(system.all.charge(size)?),
-                    Some(system.allocated.charge(size)?),
+                    Some(system.all.charge_module(size)?),
+                    Some(system.allocated.charge_module(size)?),
                 ];
                 Memory {
                     gpu: gpu.clone(),
@@ -300,7 +300,7 @@ impl Bo {
                 if args.userptr == 0 {
                     return Err(EINVAL);
                 }
-                let charge = account::system()?.all.charge(size)?;
+                let charge = account::system().all.charge_module(size)?;
                 let start = usize::try_from(args.userptr - head).map_err(|_| EFAULT)?;
                 let pages = Pages::pin(start, page_count(size)?, args.flags.writable)?;
                 Memory {
