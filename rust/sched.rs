@@ -48,6 +48,7 @@
 //! Sleepers wait on atomics, without a lock. Keep-alives are dropped without any of these locks.
 
 mod machine;
+mod change;
 mod debugfs;
 mod device;
 mod dump;
@@ -68,8 +69,14 @@ mod stats;
 #[path = "tests/sched_fake.rs"]
 mod fake;
 #[cfg(CONFIG_KUNIT = "y")]
+#[path = "tests/sched_failures.rs"]
+mod test_failures;
+#[cfg(CONFIG_KUNIT = "y")]
 #[path = "tests/sched_hiq.rs"]
 mod test_hiq;
+#[cfg(CONFIG_KUNIT = "y")]
+#[path = "tests/sched_limits.rs"]
+mod test_limits;
 #[cfg(CONFIG_KUNIT = "y")]
 #[path = "tests/sched_live.rs"]
 mod test_live;
@@ -83,7 +90,6 @@ mod test_worker;
 pub(crate) use self::{
     machine::{
         Failure,
-        Health,
         ResetHook, //
     },
     params::{
@@ -91,7 +97,6 @@ pub(crate) use self::{
         Cwsr,
         EvictCause,
         KeepAlive,
-        Policy,
         ProcessParams,
         QueueKind,
         QueueParams,
@@ -103,7 +108,6 @@ pub(crate) use self::{
 };
 
 use kernel::{
-    fmt,
     new_mutex,
     prelude::*,
     sync::{
@@ -187,11 +191,6 @@ impl Scheduler {
         self.machine.shutdown();
     }
 
-    /// Whether changes are taken.
-    pub(crate) fn health(&self) -> Health {
-        self.machine.health()
-    }
-
     /// Whom to tell when the scheduler gives up on the firmware.
     pub(crate) fn set_reset_hook(&self, hook: Option<Arc<dyn ResetHook>>) {
         self.machine.set_reset_hook(hook);
@@ -202,6 +201,10 @@ impl Scheduler {
     /// # Errors
     ///
     /// As [`Scheduler::with_config`].
+    #[expect(
+        dead_code,
+        reason = "for a reset in place; so far a reset binds the device anew"
+    )]
     pub(crate) fn after_reset(&self) -> Result {
         self.machine.after_reset()
     }
@@ -296,8 +299,8 @@ impl Scheduler {
             trap: false,
         };
         let hold = QueueHold {
-            doorbell: Some(params.doorbell),
-            slot,
+            _doorbell: Some(params.doorbell),
+            _slot: slot,
             keep: params.keep,
         };
         let id = process.machine.create_queue(process.id, spec, hold)?;
@@ -370,15 +373,6 @@ impl Scheduler {
     pub(crate) fn load(&self) -> Load {
         self.machine.load()
     }
-
-    /// Writes counters, runlist, descriptors and hardware slots as text.
-    ///
-    /// # Errors
-    ///
-    /// Of `f`.
-    pub(crate) fn dump(&self, f: &mut impl fmt::Write) -> fmt::Result {
-        dump::all(&self.machine, f)
-    }
 }
 
 #[pinned_drop]
@@ -405,13 +399,6 @@ impl Drop for SchedProcess {
 pub(crate) struct SchedQueue {
     process: Arc<SchedProcess>,
     id: u64,
-}
-
-impl SchedQueue {
-    /// Its process.
-    pub(crate) fn process(&self) -> &Arc<SchedProcess> {
-        &self.process
-    }
 }
 
 impl Drop for SchedQueue {

@@ -78,10 +78,7 @@ unsafe impl Sync for WaitQueue {}
 
 impl WaitQueue {
     /// Makes an empty queue; see [`new_waitqueue!`].
-    pub(crate) fn new(
-        name: &'static CStr,
-        key: Pin<&'static LockClassKey>,
-    ) -> impl PinInit<Self> {
+    pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
         // INVARIANT: The C initialiser runs on the pinned place.
         pin_init!(Self {
             // SAFETY: `slot` is valid for the call; `name` and `key` live forever.

@@ -21,8 +21,8 @@ use super::platform::{
 };
 use crate::{
     gpu::{
-        Gpu,
         GartBuffer,
+        Gpu,
         KernelDoorbell,
         VramBlock, //
     },
@@ -143,9 +143,7 @@ impl DeviceMem for VramMem {
 
     fn clear(&self, offset: usize, len: usize) -> Result {
         let place = self.place(offset, len, 4)?;
-        self.gpu
-            .enter()?
-            .vram_fill(place, u64::try_from(len)?, 0)
+        self.gpu.enter()?.vram_fill(place, u64::try_from(len)?, 0)
     }
 
     fn flush(&self) -> Result {
@@ -215,11 +213,15 @@ impl Platform for GpuPlatform {
     }
 
     fn map_hiq(&self, mqd: u64, wptr: u64) -> Result {
-        self.gpu.kiq().map_hiq(&*self.gpu.enter()?, mqd, wptr, self.doorbell.offset())
+        self.gpu
+            .kiq()
+            .map_hiq(&*self.gpu.enter()?, mqd, wptr, self.doorbell.offset())
     }
 
     fn unmap_hiq(&self) -> Result {
-        self.gpu.kiq().unmap_hiq(&*self.gpu.enter()?, self.doorbell.offset())
+        self.gpu
+            .kiq()
+            .unmap_hiq(&*self.gpu.enter()?, self.doorbell.offset())
     }
 
     fn read(&self, reg: Reg) -> Result<u32> {

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the scheduler and the hardware hold, as text for people: `runlist`, `mqds`, `hqds`, `stats`.
+//! What the scheduler and the hardware hold, as text for people.
 
-use kernel::{
-    fmt::{
-        self,
-        Write, //
-    },
-    prelude::*, //
+use kernel::fmt::{
+    self,
+    Write, //
 };
 
 use super::{
@@ -24,10 +21,7 @@ use super::{
 };
 use crate::hw::{
     mqd::layout,
-    num::{
-        index,
-        join, //
-    },
+    num::join,
     pm4::Packets,
     regs::{
         hqd::{
@@ -158,10 +152,7 @@ fn mqd(id: u64, queue: &QueueRec, f: &mut impl Write) -> fmt::Result {
 pub(super) fn hqds(machine: &Machine, f: &mut impl Write) -> fmt::Result {
     f.write_str("slot           vmid  doorbell  ring              rptr      wptr      error\n")?;
     let scheduled = (0..64).filter(|bit| QUEUE_MASK & 1 << bit != 0);
-    let slots = Iterator::chain(
-        scheduled.filter_map(Slot::from_bit),
-        [Slot::HIQ, Slot::KIQ],
-    );
+    let slots = Iterator::chain(scheduled.filter_map(Slot::from_bit), [Slot::HIQ, Slot::KIQ]);
     let mut idle = 0;
     for slot in slots {
         let mut words = [0; COLUMNS.len()];
@@ -248,15 +239,48 @@ pub(super) fn stats(machine: &Machine, f: &mut impl Write) -> fmt::Result {
     Ok(())
 }
 
-/// Everything, for an error report.
-pub(super) fn all(machine: &Machine, f: &mut impl Write) -> fmt::Result {
-    f.write_str("stats:\n")?;
-    stats(machine, f)?;
-    f.write_str("runlist:\n")?;
-    runlist(machine, f)?;
-    f.write_str("mqds:\n")?;
-    mqds(machine, f)?;
-    f.write_str("hqds:\n")?;
-    hqds(machine, f)
+/// Longest line that [`Lines`] passes on whole.
+const LINE: usize = 160;
+
+/// Passes what is written to it on, line by line; longer lines are cut.
+struct Lines<'a> {
+    put: &'a mut dyn FnMut(&str),
+    line: [u8; LINE],
+    len: usize,
 }
 
+impl Lines<'_> {
+    fn end(&mut self) {
+        let line = self.line.get(..self.len).unwrap_or(&[]);
+        // Only a cut in the middle of a character makes this fail, and all text here is ASCII.
+        if let Ok(line) = core::str::from_utf8(line) {
+            (self.put)(line);
+        }
+        self.len = 0;
+    }
+}
+
+impl Write for Lines<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            if byte == b'\n' {
+                self.end();
+            } else if let Some(place) = self.line.get_mut(self.len) {
+                *place = byte;
+                self.len += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives `put` the lines that say what the hardware was doing, for an error report.
+pub(super) fn report(machine: &Machine, put: &mut dyn FnMut(&str)) {
+    let mut lines = Lines {
+        put,
+        line: [0; LINE],
+        len: 0,
+    };
+    // `Lines` never fails.
+    let _ = hqds(machine, &mut lines);
+}

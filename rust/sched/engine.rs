@@ -10,10 +10,6 @@
 use kernel::prelude::*;
 
 use super::{
-    machine::{
-        Machine,
-        Failure, //
-    },
     fence::{
         FencePool,
         POOL_BYTES, //
@@ -21,6 +17,10 @@ use super::{
     hiq::{
         Hiq,
         HIQ_BYTES, //
+    },
+    machine::{
+        Failure, //
+        Machine,
     },
     mqd,
     packets,
@@ -93,16 +93,11 @@ impl Engine {
         self.hiq.rewind()
     }
 
-    /// Fence slots that are lost to fences that never came.
-    pub(super) fn quarantined(&self) -> usize {
-        self.fences.quarantined()
-    }
-
     /// Sends packets.
     fn send(&mut self, platform: &dyn Platform, config: &Config, packets: &[u32]) -> Result {
-        let mut held = self
-            .hiq
-            .hold(platform, u32::try_from(packets.len())?, config.timeout_us())?;
+        let mut held =
+            self.hiq
+                .hold(platform, u32::try_from(packets.len())?, config.timeout_us())?;
         held.push(packets)?;
         held.submit()
     }
@@ -119,8 +114,11 @@ impl Engine {
         });
         // Once the packets may have been published the slot cannot be told from one in use, so an
         // error of any kind gives it up.
-        let waited = sent
-            .and_then(|()| poll(platform, config.timeout_us(), || self.fences.signalled(&fence)));
+        let waited = sent.and_then(|()| {
+            poll(platform, config.timeout_us(), || {
+                self.fences.signalled(&fence)
+            })
+        });
         match waited {
             Ok(()) => self.fences.release(fence),
             Err(_) => self.fences.abandon(fence),
@@ -143,10 +141,7 @@ impl Engine {
                 if state.stopping {
                     return Ok(());
                 }
-                (
-                    state.plan(&machine.config, gathered),
-                    state.newest_change(),
-                )
+                (state.plan(&machine.config, gathered), state.newest_change())
             };
             gathered = false;
             match step {

@@ -240,7 +240,9 @@ impl Hiq {
         let needed = self.wptr + padding + widen(dwords);
         if needed - self.seen > limit && needed - self.rptr(platform)? > limit {
             self.stats.stalls += 1;
-            poll(platform, timeout, || Ok(needed - self.rptr(platform)? <= limit))?;
+            poll(platform, timeout, || {
+                Ok(needed - self.rptr(platform)? <= limit)
+            })?;
         }
         let mut held = Held {
             start: self.wptr,
@@ -285,9 +287,7 @@ impl Held<'_> {
             .filter(|next| *next <= self.end)
             .ok_or(ENOSPC)?;
         let index = usize::try_from(self.at % widen(RING_DWORDS))?;
-        self.hiq
-            .mem
-            .write_dwords(layout::RING + index * 4, words)?;
+        self.hiq.mem.write_dwords(layout::RING + index * 4, words)?;
         self.at = next;
         Ok(())
     }

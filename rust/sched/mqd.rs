@@ -87,11 +87,7 @@ impl MqdMem {
     /// # Errors
     ///
     /// `EINVAL`: `spec` has no descriptor. `ENOMEM`, `ENOSPC`, `ENODEV`.
-    pub(super) fn new(
-        platform: &dyn Platform,
-        pool: &SdmaMqds,
-        spec: &QueueSpec,
-    ) -> Result<Self> {
+    pub(super) fn new(platform: &dyn Platform, pool: &SdmaMqds, spec: &QueueSpec) -> Result<Self> {
         let asic = platform.asic();
         Self::check(asic, spec)?;
         let (mem, base) = match spec.kind {

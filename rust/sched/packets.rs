@@ -37,7 +37,6 @@ use crate::hw::{
 pub(super) struct Sequence<const N: usize> {
     words: [u32; N],
     len: usize,
-    packets: u64,
 }
 
 impl<const N: usize> Sequence<N> {
@@ -45,7 +44,6 @@ impl<const N: usize> Sequence<N> {
         Self {
             words: [0; N],
             len: 0,
-            packets: 0,
         }
     }
 
@@ -56,18 +54,12 @@ impl<const N: usize> Sequence<N> {
             .ok_or(ENOSPC)?
             .copy_from_slice(packet);
         self.len = end;
-        self.packets += 1;
         Ok(())
     }
 
     /// The dwords.
     pub(super) fn as_slice(&self) -> &[u32] {
         self.words.get(..self.len).unwrap_or(&[])
-    }
-
-    /// Number of packets.
-    pub(super) fn packets(&self) -> u64 {
-        self.packets
     }
 }
 

@@ -203,9 +203,9 @@ impl QueueSpec {
 #[derive(Default)]
 pub(crate) struct QueueHold {
     /// Doorbell.
-    pub(crate) doorbell: Option<Doorbell>,
+    pub(crate) _doorbell: Option<Doorbell>,
     /// SDMA queue id.
-    pub(crate) slot: Option<SdmaSlot>,
+    pub(crate) _slot: Option<SdmaSlot>,
     /// Mappings and whatever else the creator wants kept.
     pub(crate) keep: Option<Arc<dyn KeepAlive>>,
 }

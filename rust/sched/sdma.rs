@@ -64,9 +64,7 @@ impl SdmaPool {
                 })
                 .ok_or(ENOSPC)?,
         };
-        let mask = used
-            .get_mut(crate::hw::num::index(engine))
-            .ok_or(EINVAL)?;
+        let mask = used.get_mut(crate::hw::num::index(engine)).ok_or(EINVAL)?;
         let queue = mask.trailing_ones();
         if queue >= QUEUES_PER_ENGINE {
             return Err(ENOSPC);

@@ -24,15 +24,15 @@ use super::{
         KeepAlive,
         Policy, //
     },
-    runlist::{
-        ListBuffer,
-        MAX_QUEUES_PER_PROCESS, //
-    }, //
     record::{
         Phase,
         ProcRec,
         QueueRec, //
     },
+    runlist::{
+        ListBuffer,
+        MAX_QUEUES_PER_PROCESS, //
+    }, //
 };
 use crate::{
     hw::{
@@ -121,8 +121,7 @@ pub(crate) struct Load {
 impl Load {
     /// Whether the firmware must take turns.
     pub(crate) fn oversubscribed(&self, asic: &AsicDesc, config: &Config) -> bool {
-        self.active_compute > COMPUTE_SLOTS
-            || self.active_processes > max_processes(asic, config)
+        self.active_compute > COMPUTE_SLOTS || self.active_processes > max_processes(asic, config)
     }
 }
 
@@ -344,9 +343,7 @@ impl State {
             Some(_) if add && !remove && !gathered && config.coalesce => Step::Gather,
             Some(list) if remove && !add && narrow && !list.chained => match pasid {
                 Some(pasid) if pasid != 0 => Step::Preempt(Scope::Pasid(pasid)),
-                _ if named <= UNMAP_DOORBELLS => {
-                    Step::Preempt(Scope::Doorbells(doorbells, named))
-                }
+                _ if named <= UNMAP_DOORBELLS => Step::Preempt(Scope::Doorbells(doorbells, named)),
                 _ => Step::Preempt(Scope::Dynamic),
             },
             Some(_) => Step::Preempt(Scope::Dynamic),
@@ -421,7 +418,9 @@ impl State {
                     if let Some((keep, room)) = update.keep {
                         if let Some(old) = queue.hold.keep.replace(keep) {
                             self.next_keep += 1;
-                            self.garbage.keeps.insert(room.into_node(self.next_keep, old));
+                            self.garbage
+                                .keeps
+                                .insert(room.into_node(self.next_keep, old));
                         }
                     }
                 }

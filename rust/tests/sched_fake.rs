@@ -5,9 +5,7 @@
 //! contract. Time passes only when the driver pauses.
 
 use kernel::{
-    fmt,
-    new_mutex,
-    new_spinlock,
+    fmt, new_mutex, new_spinlock,
     prelude::*,
     sync::{
         atomic::{
@@ -84,7 +82,11 @@ const MQD_HEADER: u32 = 0xc031_0800;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// SET_RESOURCES.
-    Resources { vmids: u16, latency: u8, xnack: bool },
+    Resources {
+        vmids: u16,
+        latency: u8,
+        xnack: bool,
+    },
     /// WRITE_DATA to CP_IQ_WAIT_TIME2.
     WaitTime2(u32),
     /// RUN_LIST on the HIQ.
@@ -169,7 +171,7 @@ struct Mem {
 impl Drop for Mem {
     fn drop(&mut self) {
         let mut blocks = self.fake.blocks.lock();
-        let _ = blocks.retain(|block| block.addr != self.block.addr);
+        blocks.retain(|block| block.addr != self.block.addr);
     }
 }
 
@@ -402,11 +404,11 @@ impl Inner {
                     }
                 }
                 if !refused {
-                    let _ = state.mapped.retain(|queue| match packet.filter {
+                    state.mapped.retain(|queue| match packet.filter {
                         UnmapFilter::Pasid(pasid) => queue.pasid != pasid,
-                        UnmapFilter::Doorbells(list) => {
-                            list.iter().all(|doorbell| number(doorbell) != queue.doorbell)
-                        }
+                        UnmapFilter::Doorbells(list) => list
+                            .iter()
+                            .all(|doorbell| number(doorbell) != queue.doorbell),
                         UnmapFilter::NonStatic | UnmapFilter::All => false,
                     });
                     if matches!(packet.filter, UnmapFilter::NonStatic | UnmapFilter::All) {
@@ -679,10 +681,7 @@ impl Platform for Fake {
         let size = size.next_multiple_of(4096);
         // A page stays free between blocks, so that an overrun hits nothing.
         // CAST: Sizes are small.
-        let addr = self
-            .inner
-            .next_addr
-            .fetch_add(size as u64 + 4096, Relaxed);
+        let addr = self.inner.next_addr.fetch_add(size as u64 + 4096, Relaxed);
         let words = KVec::from_elem(0, size / 4, GFP_KERNEL)?;
         let block = Arc::pin_init(
             pin_init!(Block {
@@ -733,7 +732,11 @@ impl Platform for Fake {
 
     fn read(&self, reg: Reg) -> Result<u32> {
         self.check()?;
-        Ok(if reg == CP_IQ_WAIT_TIME2 { WAIT_TIME2 } else { 0 })
+        Ok(if reg == CP_IQ_WAIT_TIME2 {
+            WAIT_TIME2
+        } else {
+            0
+        })
     }
 
     fn read_slot(&self, slot: Slot, regs: &[Reg], words: &mut [u32]) -> Result {
@@ -879,7 +882,7 @@ impl KeepAlive for Token {}
 
 impl Token {
     /// A keep-alive that is counted in `count`.
-    pub(super) fn new(count: &Arc<Atomic<i64>>) -> Result<Arc<dyn KeepAlive>> {
+    pub(super) fn keep(count: &Arc<Atomic<i64>>) -> Result<Arc<dyn KeepAlive>> {
         count.add(1, Relaxed);
         let token: Arc<dyn KeepAlive> = Arc::new(
             Self {

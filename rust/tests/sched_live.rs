@@ -187,11 +187,7 @@ impl<'a> Space<'a> {
     /// Makes memory and maps it where the next queue has it.
     fn memory(&mut self) -> Result<(GartBuffer, u64)> {
         let hw = self.bench.gpu.enter()?;
-        let mem = self
-            .bench
-            .gpu
-            .gart()
-            .alloc(&hw, usize::try_from(BLOCK)?)?;
+        let mem = self.bench.gpu.gart().alloc(&hw, usize::try_from(BLOCK)?)?;
         let tables = Tables {
             gpu: self.bench.gpu,
             hw: &hw,
@@ -343,7 +339,8 @@ impl Queue {
                 .write32(usize::try_from(self.ring + byte)?, *word)?;
             self.wptr += unit;
         }
-        self.mem.write64(usize::try_from(layout::WPTR)?, self.wptr)?;
+        self.mem
+            .write64(usize::try_from(layout::WPTR)?, self.wptr)?;
         hw.doorbell64(self.doorbell, self.wptr);
         Ok(())
     }

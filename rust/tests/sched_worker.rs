@@ -69,7 +69,13 @@ mod worker {
     #[test]
     fn create_without_coalescing_returns_when_the_queue_runs() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(&fake, Config { coalesce: false, ..config() })?;
+        let machine = working_machine(
+            &fake,
+            Config {
+                coalesce: false,
+                ..config()
+            },
+        )?;
         let proc = machine.attach(process(1))?;
         let _ = fake.log();
         for n in 1..=3 {
@@ -89,7 +95,13 @@ mod worker {
     #[test]
     fn detach_takes_one_preemption() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(&fake, Config { coalesce: false, ..config() })?;
+        let machine = working_machine(
+            &fake,
+            Config {
+                coalesce: false,
+                ..config()
+            },
+        )?;
         let proc = machine.attach(process(1))?;
         for n in 0..10 {
             create(&machine, proc, n)?;
@@ -106,7 +118,13 @@ mod worker {
     #[test]
     fn evict_and_restore_wait_as_documented() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(&fake, Config { coalesce: false, ..config() })?;
+        let machine = working_machine(
+            &fake,
+            Config {
+                coalesce: false,
+                ..config()
+            },
+        )?;
         let proc = machine.attach(process(1))?;
         create(&machine, proc, 1)?;
         for _ in 0..10 {
@@ -114,14 +132,23 @@ mod worker {
             assert_eq!(fake.mapped(), 0);
             machine.restore(proc, EvictCause::Userptr)?;
         }
-        assert_eq!(machine.evict(proc + 1, EvictCause::Userptr).err(), Some(ESRCH));
+        assert_eq!(
+            machine.evict(proc + 1, EvictCause::Userptr).err(),
+            Some(ESRCH)
+        );
         finish(&fake, machine)
     }
 
     #[test]
     fn update_returns_when_in_force() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(&fake, Config { coalesce: false, ..config() })?;
+        let machine = working_machine(
+            &fake,
+            Config {
+                coalesce: false,
+                ..config()
+            },
+        )?;
         let proc = machine.attach(process(1))?;
         let queue = create(&machine, proc, 1)?;
         let update = QueueUpdate {
@@ -141,10 +168,10 @@ mod worker {
         let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         for pasid in 1..=5 {
             let mut params = process(pasid);
-            params.keep = Some(Token::new(&count)?);
+            params.keep = Some(Token::keep(&count)?);
             let proc = machine.attach(params)?;
             let hold = QueueHold {
-                keep: Some(Token::new(&count)?),
+                keep: Some(Token::keep(&count)?),
                 ..QueueHold::default()
             };
             machine.create_queue(proc, pm4(pasid.into()), hold)?;
@@ -160,11 +187,17 @@ mod worker {
     #[test]
     fn sleeper_gets_eio_when_the_firmware_hangs() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(&fake, Config { coalesce: false, ..config() })?;
+        let machine = working_machine(
+            &fake,
+            Config {
+                coalesce: false,
+                ..config()
+            },
+        )?;
         let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         let proc = machine.attach(process(1))?;
         let hold = QueueHold {
-            keep: Some(Token::new(&count)?),
+            keep: Some(Token::keep(&count)?),
             ..QueueHold::default()
         };
         let queue = machine.create_queue(proc, pm4(1), hold)?;
@@ -185,7 +218,13 @@ mod worker {
     #[test]
     fn changes_from_the_worker_s_own_speed_share_lists() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(&fake, Config { gather_ms: 50, ..config() })?;
+        let machine = working_machine(
+            &fake,
+            Config {
+                gather_ms: 50,
+                ..config()
+            },
+        )?;
         let proc = machine.attach(process(1))?;
         let mut last = 0;
         for n in 0..64 {
@@ -289,12 +328,33 @@ mod dumps {
     }
 
     #[test]
+    fn report_comes_line_by_line() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(3))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        let whole = Text::of(|f| dump::hqds(&machine, f))?;
+        let mut lines = Text(KVec::new());
+        let mut count = 0;
+        dump::report(&machine, &mut |line| {
+            use fmt::Write;
+            count += 1;
+            let _ = lines.write_str(line);
+            let _ = lines.write_str("\n");
+        });
+        assert_eq!(lines.0.as_slice(), whole.0.as_slice());
+        // Heading, one queue, the idle ones.
+        assert_eq!(count, 3);
+        finish(&fake, machine)
+    }
+
+    #[test]
     fn statistics_are_complete() -> Result {
         let (fake, machine) = setup()?;
         let proc = machine.attach(process(3))?;
         create(&machine, proc, 1)?;
         machine.converge();
-        let text = Text::of(|f| dump::all(&machine, f))?;
+        let text = Text::of(|f| dump::stats(&machine, f))?;
         assert_eq!(text.count(&["health", "Running"]), 1);
         // 21 dwords of MAP_PROCESS, 7 of MAP_QUEUES.
         assert_eq!(text.count(&["ib_dwords", " 28"]), 1);

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Firmware that hangs, refuses or vanishes, and orderly ends. The test is the worker.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+
+use super::{
+    fake::{
+        config,
+        create,
+        doorbell,
+        finish,
+        machine,
+        process,
+        setup,
+        Fake,
+        Mode,
+        Token, //
+    },
+    machine::{
+        Health,
+        Machine,
+        Pending, //
+    },
+    params::EvictCause, //
+};
+use crate::hw::asic::GFX90A;
+
+use super::fake::Event::{
+    Fence,
+    HiqOff,
+    List,
+    Process,
+    Queue,
+    UnmapAll, //
+};
+
+/// Dooms a queue, lets the scheduler converge and collects the record, as `destroy_queue` does
+/// with a worker.
+fn destroy(machine: &Arc<Machine>, proc: u64, queue: u64) -> Result {
+    let pending = machine.doom_queue(proc, queue, false);
+    machine.converge();
+    match pending {
+        Pending::Done => {}
+        Pending::Change(change) => {
+            machine.wait(change, crate::kapi::waitqueue::Sleep::Uninterruptible)?
+        }
+    }
+    let node = machine.state.lock().collect_queue(queue);
+    drop(node);
+    Ok(())
+}
+
+#[kunit_tests(rkfd_sched_failures)]
+mod failures {
+    use super::*;
+
+    #[test]
+    fn dead_firmware_fails_the_bring_up() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        fake.set_mode(Mode::Dead);
+        assert_eq!(machine(&fake, config()).err(), Some(ETIMEDOUT));
+        assert_eq!(fake.blocks(), 0);
+        fake.set_mode(Mode::Lost);
+        assert_eq!(machine(&fake, config()).err(), Some(EIO));
+        Ok(())
+    }
+
+    #[test]
+    fn shutdown_without_work_only_disconnects() -> Result {
+        let (fake, machine) = setup()?;
+        machine.shutdown();
+        assert_eq!(fake.log().as_slice(), &[HiqOff]);
+        machine.shutdown();
+        assert!(fake.log().is_empty());
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn every_preemption_has_a_fence_of_its_own() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 0)?;
+        let _ = fake.fences();
+        for n in 1..40 {
+            let queue = create(&machine, proc, n)?;
+            machine.converge();
+            destroy(&machine, proc, queue)?;
+        }
+        let fences = fake.fences();
+        assert!(fences.len() > 70);
+        for (i, (addr, value)) in fences.iter().enumerate() {
+            for (earlier_addr, earlier) in fences.iter().take(i) {
+                assert!(earlier < value);
+                // Not even the place of the one before.
+                assert!(i < 1 || earlier_addr != addr || i > 1);
+            }
+        }
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn missing_fence_wedges_and_later_calls_fail_at_once() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        machine.converge();
+        let blocks = fake.blocks();
+        fake.set_mode(Mode::KeepsFences);
+        let Pending::Change(change) = machine.doom_queue(proc, queue, true) else {
+            return Err(EINVAL);
+        };
+        machine.converge();
+        assert_eq!(machine.health(), Health::Wedged);
+        let waited = fake.elapsed();
+        assert!((9_000_000..9_100_000).contains(&waited));
+        assert_eq!(machine.counters.snapshot().timeouts, 1);
+        let sleep = crate::kapi::waitqueue::Sleep::Uninterruptible;
+        assert_eq!(machine.wait(change, sleep).err(), Some(EIO));
+        assert_eq!(create(&machine, proc, 2).err(), Some(EIO));
+        assert_eq!(machine.attach(process(2)).err(), Some(EIO));
+        assert_eq!(machine.evict(proc, EvictCause::Svm).err(), Some(EIO));
+        assert_eq!(machine.ping().err(), Some(EIO));
+        // What the hardware may still use stays.
+        assert_eq!(fake.blocks(), blocks);
+        assert_eq!(fake.elapsed(), waited);
+        finish_wedged(&fake, machine)
+    }
+
+    #[test]
+    fn reset_brings_everything_back() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        create(&machine, proc, 2)?;
+        machine.converge();
+        fake.set_mode(Mode::KeepsFences);
+        let _ = machine.doom_queue(proc, queue, true);
+        machine.converge();
+        assert_eq!(machine.health(), Health::Wedged);
+
+        fake.reset();
+        let _ = fake.log();
+        machine.after_reset()?;
+        assert_eq!(machine.health(), Health::Running);
+        // The late fence of the lost preemption disturbs nothing.
+        fake.release_fences();
+        machine.converge();
+        let log = fake.log();
+        assert_eq!(log.get(2).copied(), Some(Fence));
+        assert_eq!(
+            log.get(3..),
+            Some(
+                &[
+                    List { processes: 1 },
+                    Process {
+                        pasid: 1,
+                        queues: 1
+                    },
+                    Queue(2)
+                ][..]
+            )
+        );
+        assert_eq!(machine.load().queues, 1);
+        create(&machine, proc, 3)?;
+        machine.converge();
+        assert_eq!(fake.mapped(), 2);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn refusal_in_the_descriptor_wedges_although_the_fence_came() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        machine.converge();
+        fake.set_mode(Mode::Refuses(doorbell(1).dword()));
+        let _ = machine.doom_queue(proc, queue, true);
+        machine.converge();
+        assert_eq!(machine.health(), Health::Wedged);
+        assert_eq!(machine.counters.snapshot().refusals, 1);
+        assert_eq!(machine.counters.snapshot().timeouts, 0);
+        assert_eq!(fake.elapsed(), 0);
+        finish_wedged(&fake, machine)
+    }
+
+    #[test]
+    fn lost_device_wedges_without_the_full_wait() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        machine.converge();
+        fake.set_mode(Mode::Lost);
+        let _ = machine.doom_queue(proc, queue, true);
+        machine.converge();
+        assert_eq!(machine.health(), Health::Wedged);
+        assert!(fake.elapsed() < 200_000);
+        finish_wedged(&fake, machine)
+    }
+
+    #[test]
+    fn removed_device_answers_enodev_and_frees_everything() -> Result {
+        let (fake, machine) = setup()?;
+        let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let mut params = process(1);
+        params.keep = Some(Token::keep(&count)?);
+        let proc = machine.attach(params)?;
+        let queue = create(&machine, proc, 1)?;
+        machine.converge();
+        fake.set_mode(Mode::Gone);
+        assert!(matches!(
+            machine.doom_queue(proc, queue, false),
+            Pending::Change(_)
+        ));
+        machine.converge();
+        assert_eq!(machine.health(), Health::Gone);
+        assert_eq!(create(&machine, proc, 2).err(), Some(ENODEV));
+        assert_eq!(machine.restore(proc, EvictCause::Svm).err(), Some(EINVAL));
+        assert_eq!(machine.evict(proc, EvictCause::Svm).err(), None);
+        // The goal of a removal is reached without the device.
+        machine.destroy_queue(proc, queue)?;
+        machine.detach(proc)?;
+        assert_eq!(count.load(Relaxed), 0);
+        assert_eq!(machine.after_reset().err(), Some(ENODEV));
+        fake.reset();
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn handles_may_outlive_the_shutdown() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        machine.converge();
+        let _ = fake.log();
+        machine.shutdown();
+        assert_eq!(fake.log().as_slice(), &[UnmapAll, Fence, HiqOff]);
+        assert_eq!(machine.attach(process(2)).err(), Some(ENODEV));
+        assert_eq!(create(&machine, proc, 2).err(), Some(ENODEV));
+        machine.destroy_queue(proc, queue)?;
+        machine.detach(proc)?;
+        machine.detach(proc)?;
+        assert_eq!(machine.load().processes, 0);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn ping_takes_one_fence() -> Result {
+        let (fake, machine) = setup()?;
+        machine.ping()?;
+        machine.ping()?;
+        assert_eq!(fake.log().as_slice(), &[Fence, Fence]);
+        finish(&fake, machine)
+    }
+}
+
+/// As [`finish`] for a scheduler that lost its firmware.
+fn finish_wedged(fake: &Arc<Fake>, machine: Arc<Machine>) -> Result {
+    fake.reset();
+    finish(fake, machine)
+}

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bring-up, limits of the hardware, and what is refused. The test is the worker.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    fake::{
+        config,
+        create,
+        finish,
+        machine,
+        pm4,
+        process,
+        sdma,
+        setup,
+        Fake,
+        WAIT_TIME2, //
+    },
+    machine::{
+        Machine,
+        Pending, //
+    },
+    params::{
+        Config,
+        Cwsr,
+        Policy,
+        QueueUpdate, //
+    },
+    record::QueueHold, //
+};
+use crate::hw::asic::{
+    GFX906,
+    GFX90A, //
+};
+
+use super::fake::Event::{
+    Chain,
+    Fence,
+    List,
+    Process,
+    Queue,
+    Resources,
+    Sdma,
+    UnmapAll,
+    WaitTime2, //
+};
+
+/// Dooms a queue, lets the scheduler converge and collects the record, as `destroy_queue` does
+/// with a worker.
+fn destroy(machine: &Arc<Machine>, proc: u64, queue: u64) -> Result {
+    let pending = machine.doom_queue(proc, queue, false);
+    machine.converge();
+    match pending {
+        Pending::Done => {}
+        Pending::Change(change) => {
+            machine.wait(change, crate::kapi::waitqueue::Sleep::Uninterruptible)?
+        }
+    }
+    let node = machine.state.lock().collect_queue(queue);
+    drop(node);
+    Ok(())
+}
+
+#[kunit_tests(rkfd_sched_limits)]
+mod limits {
+    use super::*;
+
+    #[test]
+    fn bring_up_of_gfx90a() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = machine(&fake, config())?;
+        let wait = WAIT_TIME2 & !0xff | 1;
+        assert_eq!(
+            fake.log().as_slice(),
+            &[
+                Resources {
+                    vmids: 0xfff8,
+                    latency: 40,
+                    xnack: false
+                },
+                WaitTime2(wait),
+                Fence,
+            ]
+        );
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn bring_up_of_gfx906() -> Result {
+        let fake = Fake::new(&GFX906)?;
+        let machine = machine(&fake, config())?;
+        assert_eq!(
+            fake.log().as_slice(),
+            &[
+                Resources {
+                    vmids: 0xff00,
+                    latency: 40,
+                    xnack: false
+                },
+                Fence
+            ]
+        );
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn xnack_check_follows_the_firmware() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = machine(
+            &fake,
+            Config {
+                mec_firmware: 98,
+                ..config()
+            },
+        )?;
+        assert_eq!(
+            fake.log().first().copied(),
+            Some(Resources {
+                vmids: 0xfff8,
+                latency: 40,
+                xnack: true
+            })
+        );
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn bad_updates_change_nothing() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        machine.converge();
+        let _ = fake.log();
+        for update in [
+            QueueUpdate {
+                ring_size: Some(0x1001),
+                ..QueueUpdate::default()
+            },
+            QueueUpdate {
+                ring_base: Some(0x7f00_0000_0080),
+                ..QueueUpdate::default()
+            },
+            QueueUpdate {
+                priority: Some(16),
+                ..QueueUpdate::default()
+            },
+            QueueUpdate {
+                percent: Some(101),
+                ..QueueUpdate::default()
+            },
+        ] {
+            assert_eq!(
+                machine.begin_update(proc, queue, update).err(),
+                Some(EINVAL)
+            );
+        }
+        assert_eq!(
+            machine
+                .begin_update(proc, queue + 1, QueueUpdate::default())
+                .err(),
+            Some(ENOENT)
+        );
+        machine.converge();
+        assert!(fake.log().is_empty());
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn bad_queues_are_refused() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let blocks = fake.blocks();
+        let mut specs = KVec::new();
+        for change in 0..6 {
+            let mut spec = pm4(1);
+            match change {
+                0 => spec.ring_size = 0x1800,
+                1 => spec.ring_size = 512,
+                2 => spec.ring_base += 0x80,
+                3 => spec.wptr += 2,
+                4 => spec.priority = 16,
+                _ => {
+                    spec.cwsr = Some(Cwsr {
+                        base: 0x1000,
+                        size: 0x1000,
+                        ctl_stack: 12,
+                    })
+                }
+            }
+            specs.push(spec, GFP_KERNEL)?;
+        }
+        for spec in &specs {
+            let refused = machine.create_queue(proc, *spec, QueueHold::default());
+            assert_eq!(refused.err(), Some(EINVAL));
+        }
+        let nobody = machine.create_queue(proc + 77, pm4(1), QueueHold::default());
+        assert_eq!(nobody.err(), Some(ESRCH));
+        assert_eq!(fake.blocks(), blocks);
+        assert_eq!(machine.load().queues, 0);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn pasids_are_unique_and_not_zero() -> Result {
+        let (fake, machine) = setup()?;
+        assert_eq!(machine.attach(process(0)).err(), Some(EINVAL));
+        let proc = machine.attach(process(7))?;
+        assert_eq!(machine.attach(process(7)).err(), Some(EBUSY));
+        let _ = machine.doom_process(proc, true);
+        let again = machine.attach(process(7))?;
+        assert!(again != proc);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn twenty_four_queues_fit_and_one_more_makes_a_tail() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        for n in 0..24 {
+            create(&machine, proc, n)?;
+        }
+        machine.converge();
+        assert!(!fake.log().contains(&Chain));
+        create(&machine, proc, 24)?;
+        machine.converge();
+        let log = fake.log();
+        assert_eq!(log.get(2).copied(), Some(List { processes: 1 }));
+        assert_eq!(log.last().copied(), Some(Chain));
+        assert_eq!(machine.counters.snapshot().oversubscribed, 1);
+        assert!(machine.load().oversubscribed(&GFX90A, &machine.config));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn sdma_queues_take_no_compute_slot() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        for n in 0..24 {
+            create(&machine, proc, n)?;
+        }
+        let spec = sdma(100, 3, 0);
+        machine.create_queue(proc, spec, QueueHold::default())?;
+        machine.converge();
+        let log = fake.log();
+        assert_eq!(log.last().copied(), Some(Sdma(3, 100)));
+        assert_eq!(machine.load().active_sdma, 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn more_processes_than_vmids_make_a_tail() -> Result {
+        for (asic, vmids) in [(&GFX90A, 13_u16), (&GFX906, 8)] {
+            let fake = Fake::new(asic)?;
+            let machine = machine(&fake, config())?;
+            for pasid in 1..=vmids {
+                let proc = machine.attach(process(pasid))?;
+                create(&machine, proc, pasid.into())?;
+            }
+            machine.converge();
+            assert!(!fake.log().contains(&Chain));
+            let proc = machine.attach(process(99))?;
+            create(&machine, proc, 99)?;
+            machine.converge();
+            let log = fake.log();
+            assert!(log.contains(&List {
+                processes: vmids.into()
+            }));
+            assert_eq!(log.last().copied(), Some(Chain));
+            // A process without queues needs no VMID.
+            machine.attach(process(100))?;
+            assert_eq!(machine.load().active_processes, usize::from(vmids) + 1);
+            finish(&fake, machine)?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn fewer_processes_per_turn_on_request() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = machine(
+            &fake,
+            Config {
+                max_processes: 2,
+                ..config()
+            },
+        )?;
+        for pasid in 1..=3 {
+            let proc = machine.attach(process(pasid))?;
+            create(&machine, proc, pasid.into())?;
+        }
+        machine.converge();
+        let log = fake.log();
+        assert!(log.contains(&List { processes: 2 }));
+        assert_eq!(log.last().copied(), Some(Chain));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn over_subscribed_list_is_unmapped_as_a_whole() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let first = create(&machine, proc, 0)?;
+        for n in 1..25 {
+            create(&machine, proc, n)?;
+        }
+        machine.converge();
+        let _ = fake.log();
+        destroy(&machine, proc, first)?;
+        let log = fake.log();
+        assert_eq!(
+            log.get(..3),
+            Some(&[UnmapAll, Fence, List { processes: 1 }][..])
+        );
+        assert!(!log.contains(&Chain));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn strict_policy_refuses_what_does_not_fit() -> Result {
+        let fake = Fake::new(&GFX906)?;
+        let machine = machine(
+            &fake,
+            Config {
+                policy: Policy::Strict,
+                ..config()
+            },
+        )?;
+        let proc = machine.attach(process(1))?;
+        for n in 0..24 {
+            create(&machine, proc, n)?;
+        }
+        assert_eq!(create(&machine, proc, 24).err(), Some(ENOSPC));
+        let other = machine.attach(process(2))?;
+        assert_eq!(create(&machine, other, 25).err(), Some(ENOSPC));
+        // SDMA queues take no slot; stopped queues neither.
+        machine.create_queue(other, sdma(100, 0, 0), QueueHold::default())?;
+        let mut stopped = pm4(26);
+        stopped.percent = 0;
+        machine.create_queue(other, stopped, QueueHold::default())?;
+        machine.converge();
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn limit_of_queues_is_kept() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = machine(
+            &fake,
+            Config {
+                max_queues: 2,
+                ..config()
+            },
+        )?;
+        let proc = machine.attach(process(1))?;
+        let first = create(&machine, proc, 1)?;
+        create(&machine, proc, 2)?;
+        assert_eq!(create(&machine, proc, 3).err(), Some(ENOSPC));
+        destroy(&machine, proc, first)?;
+        create(&machine, proc, 3)?;
+        machine.converge();
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn processes_of_one_retry_mode_come_together() -> Result {
+        let (fake, machine) = setup()?;
+        for (pasid, config) in [(1, 0x1018), (2, 0x18), (3, 0x1018)] {
+            let mut params = process(pasid);
+            params.sh_mem_config = config;
+            let proc = machine.attach(params)?;
+            create(&machine, proc, pasid.into())?;
+        }
+        machine.converge();
+        assert_eq!(
+            fake.log().as_slice(),
+            &[
+                List { processes: 3 },
+                Process {
+                    pasid: 1,
+                    queues: 1
+                },
+                Queue(1),
+                Process {
+                    pasid: 3,
+                    queues: 1
+                },
+                Queue(3),
+                Process {
+                    pasid: 2,
+                    queues: 1
+                },
+                Queue(2),
+            ]
+        );
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn list_memory_grows_with_the_queues() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let before = machine.state.lock().list_capacity();
+        for n in 0..300 {
+            create(&machine, proc, n)?;
+        }
+        assert!(machine.state.lock().list_capacity() > before);
+        machine.converge();
+        assert_eq!(fake.mapped(), 300);
+        let stats = machine.counters.snapshot();
+        assert_eq!(stats.queues_mapped, 300);
+        assert_eq!(stats.ib_dwords, 21 + 300 * 7 + 4);
+        finish(&fake, machine)
+    }
+}
