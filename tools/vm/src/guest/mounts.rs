@@ -88,13 +88,14 @@ pub(super) fn root() -> anyhow::Result<()> {
 pub(super) fn shares(setup: &Setup) -> anyhow::Result<()> {
     for share in &setup.shares {
         fs::create_dir_all(&share.path).with_context(|| format!("making {}", share.path))?;
-        // No cache: the host may look at the files, or change them, while the guest runs.
+        // As good as no cache, as the host may look at the files, or change them, while the guest runs;
+        // but files can be mapped shared and writable, which linkers and databases need.
         attach(
             &share.tag,
             &share.path,
             "9p",
             MsFlags::empty(),
-            &format!("{OPTIONS_9P},cache=none,access=client"),
+            &format!("{OPTIONS_9P},cache=mmap,access=client"),
         )?;
     }
     for (from, onto) in &setup.binds {
