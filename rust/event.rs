@@ -15,8 +15,7 @@ pub(crate) mod slots;
 pub(crate) mod table;
 
 use kernel::{
-    new_condvar,
-    new_mutex,
+    new_condvar, new_mutex,
     prelude::*,
     sync::{
         Arc,

@@ -122,7 +122,8 @@ impl Facade {
         let device = Device::new(gpu, sched)?;
         self.devices.lock().push(device.clone(), GFP_KERNEL)?;
         gpu.set_sink(Some(Sink::new(&device)?));
-        self.update_topology().inspect_err(|_| drop(self.remove(gpu)))
+        self.update_topology()
+            .inspect_err(|_| drop(self.remove(gpu)))
     }
 
     /// Takes a GPU out of service, before its scheduler and its hardware go: nobody finds it any more,

@@ -3,6 +3,7 @@
 //! KUnit suites that need more than one module.
 
 mod drm_info;
+mod event_table;
 mod gpu_alloc;
 mod gpu_gate;
 mod gpu_ih;
@@ -14,6 +15,9 @@ mod hw_pm4;
 mod hw_pte;
 mod hw_runlist;
 mod hw_sdma;
+mod kfd_command;
+mod kfd_topology;
+mod queue_request;
 mod vm_interval;
 mod vm_live;
 mod vm_pt;

@@ -338,9 +338,8 @@ impl<M: IoMemory> IoVmOps<M> {
         let inserted = memory.with_page(pgoff as u64, &mut |bus| {
             // SAFETY: The VMA has VM_PFNMAP and VM_IO, the address lies in it, and the page belongs to
             // the device during this call.
-            result = unsafe {
-                bindings::vmf_insert_pfn(vma, address, (bus >> PAGE_SHIFT) as c_ulong)
-            };
+            result =
+                unsafe { bindings::vmf_insert_pfn(vma, address, (bus >> PAGE_SHIFT) as c_ulong) };
         });
         match inserted {
             Ok(()) => result,

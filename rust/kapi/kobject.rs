@@ -213,11 +213,7 @@ impl Directory {
             // SAFETY: The attribute stays where it is as long as the directory; the list is never
             // changed again.
             to_result(unsafe {
-                bindings::sysfs_create_file_ns(
-                    directory.kobj(),
-                    file.attr.get(),
-                    core::ptr::null(),
-                )
+                bindings::sysfs_create_file_ns(directory.kobj(), file.attr.get(), core::ptr::null())
             })?;
         }
         Ok(directory)

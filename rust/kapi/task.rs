@@ -163,9 +163,8 @@ impl Watch {
     ) {
         // SAFETY: `subscription` is the field of a `Watch` that the registration keeps alive until
         // `free` is called, which the core does after all of these calls have returned.
-        let watch = unsafe {
-            &*kernel::container_of!(Opaque::cast_from(subscription), Watch, notifier)
-        };
+        let watch =
+            unsafe { &*kernel::container_of!(Opaque::cast_from(subscription), Watch, notifier) };
         let target = watch.target.lock().clone();
         if let Some(target) = target {
             target.mm_released();
@@ -210,9 +209,8 @@ impl MmWatch {
         let registration = Arc::into_raw(watch.clone());
         // SAFETY: The notifier is initialised, its memory belongs to the registration from here on,
         // and `mm` has users.
-        let ret = unsafe {
-            bindings::mmu_notifier_register((*registration).notifier.get(), mm.as_raw())
-        };
+        let ret =
+            unsafe { bindings::mmu_notifier_register((*registration).notifier.get(), mm.as_raw()) };
         if let Err(error) = to_result(ret) {
             // SAFETY: Not registered, so the reference is still ours.
             drop(unsafe { Arc::from_raw(registration) });

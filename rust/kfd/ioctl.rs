@@ -5,7 +5,7 @@
 mod aperture;
 mod clock;
 mod event;
-mod memory;
+pub(crate) mod memory;
 mod policy;
 mod queue;
 mod unsupported;
@@ -80,8 +80,18 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
         0x01 => entry!(GET_VERSION, Out, GetVersion, version::get_version),
         0x02 => entry!(CREATE_QUEUE, InOut, CreateQueue, queue::create_queue),
         0x03 => entry!(DESTROY_QUEUE, InOut, DestroyQueue, queue::destroy_queue),
-        0x04 => entry!(SET_MEMORY_POLICY, In, SetMemoryPolicy, policy::set_memory_policy),
-        0x05 => entry!(GET_CLOCK_COUNTERS, InOut, GetClockCounters, clock::get_clock_counters),
+        0x04 => entry!(
+            SET_MEMORY_POLICY,
+            In,
+            SetMemoryPolicy,
+            policy::set_memory_policy
+        ),
+        0x05 => entry!(
+            GET_CLOCK_COUNTERS,
+            InOut,
+            GetClockCounters,
+            clock::get_clock_counters
+        ),
         0x06 => entry!(
             GET_PROCESS_APERTURES,
             Out,
@@ -104,8 +114,18 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
             SetScratchBackingVa,
             policy::set_scratch_backing_va
         ),
-        0x12 => entry!(GET_TILE_CONFIG, InOut, GetTileConfig, policy::get_tile_config),
-        0x13 => entry!(SET_TRAP_HANDLER, In, SetTrapHandler, policy::set_trap_handler),
+        0x12 => entry!(
+            GET_TILE_CONFIG,
+            InOut,
+            GetTileConfig,
+            policy::get_tile_config
+        ),
+        0x13 => entry!(
+            SET_TRAP_HANDLER,
+            In,
+            SetTrapHandler,
+            policy::set_trap_handler
+        ),
         0x14 => entry!(
             GET_PROCESS_APERTURES_NEW,
             InOut,
@@ -113,10 +133,20 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
             aperture::get_process_apertures_new
         ),
         0x15 => entry!(ACQUIRE_VM, In, AcquireVm, memory::acquire_vm),
-        0x16 => entry!(ALLOC_MEMORY_OF_GPU, InOut, AllocMemory, memory::alloc_memory),
+        0x16 => entry!(
+            ALLOC_MEMORY_OF_GPU,
+            InOut,
+            AllocMemory,
+            memory::alloc_memory
+        ),
         0x17 => entry!(FREE_MEMORY_OF_GPU, In, FreeMemory, memory::free_memory),
         0x18 => entry!(MAP_MEMORY_TO_GPU, InOut, MapMemory, memory::map_memory),
-        0x19 => entry!(UNMAP_MEMORY_FROM_GPU, InOut, MapMemory, memory::unmap_memory),
+        0x19 => entry!(
+            UNMAP_MEMORY_FROM_GPU,
+            InOut,
+            MapMemory,
+            memory::unmap_memory
+        ),
         0x1a => entry!(SET_CU_MASK, In, SetCuMask, queue::set_cu_mask),
         0x1b => entry!(
             GET_QUEUE_WAVE_STATE,
@@ -124,9 +154,24 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
             GetQueueWaveState,
             queue::get_queue_wave_state
         ),
-        0x1c => entry!(GET_DMABUF_INFO, InOut, GetDmabufInfo, unsupported::get_dmabuf_info),
-        0x1d => entry!(IMPORT_DMABUF, InOut, ImportDmabuf, unsupported::import_dmabuf),
-        0x1e => entry!(ALLOC_QUEUE_GWS, InOut, AllocQueueGws, queue::alloc_queue_gws),
+        0x1c => entry!(
+            GET_DMABUF_INFO,
+            InOut,
+            GetDmabufInfo,
+            unsupported::get_dmabuf_info
+        ),
+        0x1d => entry!(
+            IMPORT_DMABUF,
+            InOut,
+            ImportDmabuf,
+            unsupported::import_dmabuf
+        ),
+        0x1e => entry!(
+            ALLOC_QUEUE_GWS,
+            InOut,
+            AllocQueueGws,
+            queue::alloc_queue_gws
+        ),
         0x1f => entry!(SMI_EVENTS, InOut, SmiEvents, unsupported::smi_events),
         0x20 => Entry {
             shape: Shape {
@@ -142,8 +187,18 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
             checkpoint_restore: true,
             ..entry!(CRIU_OP, InOut, CriuOp, unsupported::criu_op)
         },
-        0x23 => entry!(AVAILABLE_MEMORY, InOut, AvailableMemory, memory::available_memory),
-        0x24 => entry!(EXPORT_DMABUF, InOut, ExportDmabuf, unsupported::export_dmabuf),
+        0x23 => entry!(
+            AVAILABLE_MEMORY,
+            InOut,
+            AvailableMemory,
+            memory::available_memory
+        ),
+        0x24 => entry!(
+            EXPORT_DMABUF,
+            InOut,
+            ExportDmabuf,
+            unsupported::export_dmabuf
+        ),
         0x25 => entry!(RUNTIME_ENABLE, InOut, RuntimeEnable, policy::runtime_enable),
         0x26 => entry!(DBG_TRAP, InOut, DbgTrap, unsupported::dbg_trap),
         0x27 => Entry {
@@ -194,7 +249,12 @@ pub(crate) fn dispatch(call: &Call<'_>, word: u32, argument: usize) -> Result<is
         writer.write_slice(bytes.user())?;
     }
     if let Err(error) = result {
-        pr_debug!("pid {}: {} gives {:?}\n", call.process.pid(), entry.shape.name, error);
+        pr_debug!(
+            "pid {}: {} gives {:?}\n",
+            call.process.pid(),
+            entry.shape.name,
+            error
+        );
     }
     result.map(|()| 0)
 }

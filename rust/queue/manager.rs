@@ -299,7 +299,9 @@ impl QueueManager {
         if has_ring {
             let bytes = u64::from(update.ring_size) + u64::from(queue.properties.metadata_size);
             let need = Need::pages(update.ring_base, bytes).map_err(|_| EFAULT)?;
-            queue.memory.add_ring(hold(vm, &need).map_err(|_| EFAULT)?)?;
+            queue
+                .memory
+                .add_ring(hold(vm, &need).map_err(|_| EFAULT)?)?;
         }
         let result = queue.sched.update_queue(
             &queue.queue,

@@ -100,10 +100,15 @@ pub(super) fn set_xnack_mode(call: &Call<'_>, args: &mut SetXnackMode) -> Result
     if state.xnack == enable {
         return Ok(());
     }
-    let per_process = |device: &crate::kfd::device::ProcessDevice| {
-        device.device().gpu().asic().xnack_per_process
-    };
-    if enable && !call.process.devices.iter().all(|device| per_process(device)) {
+    let per_process =
+        |device: &crate::kfd::device::ProcessDevice| device.device().gpu().asic().xnack_per_process;
+    if enable
+        && !call
+            .process
+            .devices
+            .iter()
+            .all(|device| per_process(device))
+    {
         return Err(EPERM);
     }
     state.xnack = enable;
@@ -148,7 +153,11 @@ pub(super) fn get_tile_config(call: &Call<'_>, args: &mut GetTileConfig) -> Resu
     args.num_banks = 0;
     args.num_ranks = 0;
     write_zeroes(args.tile_ptr, &mut args.num_tile, TILE_MODES)?;
-    write_zeroes(args.macro_tile_ptr, &mut args.num_macro_tile, MACRO_TILE_MODES)
+    write_zeroes(
+        args.macro_tile_ptr,
+        &mut args.num_macro_tile,
+        MACRO_TILE_MODES,
+    )
 }
 
 /// Writes as many zero words as there is room and content.
@@ -159,11 +168,13 @@ fn write_zeroes(address: u64, room: &mut u32, content: u32) -> Result {
         .get(..crate::hw::num::index(*room))
         .unwrap_or_default();
     let len = core::mem::size_of_val(words);
-    let written = usize::try_from(address).map_err(|_| EFAULT).and_then(|address| {
-        UserSlice::new(UserPtr::from_addr(address), len)
-            .writer()
-            .write_slice(AsBytes::as_bytes(words))
-    });
+    let written = usize::try_from(address)
+        .map_err(|_| EFAULT)
+        .and_then(|address| {
+            UserSlice::new(UserPtr::from_addr(address), len)
+                .writer()
+                .write_slice(AsBytes::as_bytes(words))
+        });
     if written.is_err() {
         *room = 0;
     }

@@ -275,4 +275,3 @@ impl DeviceState {
 struct KeepVm(#[expect(dead_code, reason = "kept, not used")] Arc<Vm>);
 
 impl KeepAlive for KeepVm {}
-

@@ -359,17 +359,15 @@ fn gpu_node(
     for cache in figures.caches {
         gpu_caches(&mut caches, asic, cache, processor)?;
     }
-    let io_links = one(
-        Link {
-            kind: link::PCIE,
-            from: index,
-            to: cpu_of(cpus, gpu),
-            weight: link::PCIE_WEIGHT,
-            bandwidth: gpu.bandwidth,
-            flags: link::ENABLED | no_atomics(gpu.sends_atomics),
-        }
-        .file()?,
-    )?;
+    let io_links = one(Link {
+        kind: link::PCIE,
+        from: index,
+        to: cpu_of(cpus, gpu),
+        weight: link::PCIE_WEIGHT,
+        bandwidth: gpu.bandwidth,
+        flags: link::ENABLED | no_atomics(gpu.sends_atomics),
+    }
+    .file()?)?;
 
     let mut file = Lines::new();
     let common = Common {
@@ -447,10 +445,16 @@ impl Common<'_> {
         file.property("num_gws", 0u32)?;
         file.property("wave_front_size", asic(|a| a.shader.wave_front))?;
         file.property("array_count", asic(|a| a.shader.array_count()))?;
-        file.property("simd_arrays_per_engine", asic(|a| a.shader.arrays_per_engine))?;
+        file.property(
+            "simd_arrays_per_engine",
+            asic(|a| a.shader.arrays_per_engine),
+        )?;
         file.property("cu_per_simd_array", asic(|a| a.shader.max_cu_per_array))?;
         file.property("simd_per_cu", asic(|a| a.shader.simd_per_cu))?;
-        file.property("max_slots_scratch_cu", asic(|a| a.shader.scratch_slots_per_cu))?;
+        file.property(
+            "max_slots_scratch_cu",
+            asic(|a| a.shader.scratch_slots_per_cu),
+        )?;
         file.property("gfx_target_version", asic(|a| a.gfx_target_version))?;
         file.property("vendor_id", gpu(|g| g.vendor_id))?;
         file.property("device_id", gpu(|g| g.device_id))?;
@@ -507,11 +511,7 @@ fn gpu_caches(
     Ok(())
 }
 
-fn cache_file(
-    cache: &Cache,
-    processor: u32,
-    siblings: impl Iterator<Item = bool>,
-) -> Result<File> {
+fn cache_file(cache: &Cache, processor: u32, siblings: impl Iterator<Item = bool>) -> Result<File> {
     let kind = if cache.instruction {
         cache_type::INSTRUCTION
     } else {

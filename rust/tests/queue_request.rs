@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Checks of queue requests, and compute unit masks.
+
+use kernel::prelude::*;
+
+use crate::{
+    hw::asic::{
+        GFX906,
+        GFX90A, //
+    },
+    queue::{
+        cu_mask::per_engine,
+        request::{
+            effective_percent,
+            Kind,
+            Need,
+            Request,
+            SdmaEngine,
+            Update, //
+        },
+    },
+};
+
+/// The user's range in these tests.
+const LIMIT: u64 = 0x7fff_ffff_f000;
+
+fn access_ok(address: u64, len: u64) -> bool {
+    address.checked_add(len).is_some_and(|end| end <= LIMIT)
+}
+
+fn good() -> Request {
+    Request {
+        ring_base: 0x10_0000,
+        ring_size: 0x1000,
+        wptr: 0x20_0008,
+        rptr: 0x20_1010,
+        eop: 0x30_0000,
+        eop_size: 0x1000,
+        ctx: 0x40_0000,
+        ctx_size: GFX90A.cwsr.cwsr,
+        ctl_stack_size: GFX90A.cwsr.ctl_stack,
+        percentage: 100,
+        priority: 7,
+        ..Request::default()
+    }
+}
+
+fn refusal(change: impl FnOnce(&mut Request)) -> Option<Error> {
+    let mut request = good();
+    change(&mut request);
+    request.check(access_ok).err()
+}
+
+#[kunit_tests(rkfd_queue_request)]
+mod request {
+    use super::*;
+
+    #[test]
+    fn a_good_request_passes_unchanged() -> Result {
+        let properties = good().check(access_ok)?;
+        assert_eq!(properties.kind, Kind::Pm4);
+        assert_eq!(
+            (properties.ring_base, properties.ring_size),
+            (0x10_0000, 0x1000)
+        );
+        assert_eq!((properties.percent, properties.priority), (100, 7));
+        assert_eq!(properties.effective_percent(), 100);
+        Ok(())
+    }
+
+    #[test]
+    fn percentage_has_eight_bits_of_its_own() -> Result {
+        assert_eq!(refusal(|r| r.percentage = 101), Some(EINVAL));
+        assert_eq!(refusal(|r| r.percentage = 0xff), Some(EINVAL));
+        let mut request = good();
+        request.percentage = 0x0365;
+        assert_eq!(request.check(access_ok).err(), Some(EINVAL));
+        request.percentage = 0x0364;
+        assert_eq!(request.check(access_ok)?.percent, 100);
+        Ok(())
+    }
+
+    #[test]
+    fn priority_ends_at_fifteen() {
+        assert_eq!(refusal(|r| r.priority = 15), None);
+        assert_eq!(refusal(|r| r.priority = 16), Some(EINVAL));
+    }
+
+    #[test]
+    fn ring_sizes_are_powers_of_two_and_at_least_1024() -> Result {
+        for (size, want) in [
+            (0, 1024),
+            (1, 1024),
+            (512, 1024),
+            (1024, 1024),
+            (2048, 2048),
+        ] {
+            let mut request = good();
+            request.ring_size = size;
+            assert_eq!(request.check(access_ok)?.ring_size, want);
+        }
+        for size in [3, 1023, 1025, 0x3000, u32::MAX] {
+            assert_eq!(refusal(|r| r.ring_size = size), Some(EINVAL));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn pointers_outside_the_user_range_fault() {
+        assert_eq!(refusal(|r| r.ring_base = LIMIT), Some(EFAULT));
+        assert_eq!(refusal(|r| r.rptr = LIMIT), Some(EFAULT));
+        assert_eq!(refusal(|r| r.wptr = LIMIT - 3), Some(EFAULT));
+        assert_eq!(refusal(|r| r.wptr = LIMIT - 4), None);
+        assert_eq!(refusal(|r| r.eop = u64::MAX), Some(EFAULT));
+        assert_eq!(refusal(|r| r.ctx = 1 << 63), Some(EFAULT));
+    }
+
+    #[test]
+    fn optional_pointers_may_be_zero() -> Result {
+        let mut request = good();
+        request.eop = 0;
+        request.ctx = 0;
+        request.ring_base = 0;
+        let properties = request.check(|address, len| address != 0 && access_ok(address, len))?;
+        assert_eq!(
+            (properties.eop, properties.ctx, properties.ring_base),
+            (0, 0, 0)
+        );
+        assert_eq!(properties.effective_percent(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn types_by_number() -> Result {
+        let kinds = [
+            (0, Kind::Pm4),
+            (1, Kind::Sdma(SdmaEngine::General)),
+            (2, Kind::Aql),
+            (3, Kind::Sdma(SdmaEngine::Xgmi)),
+            (4, Kind::Sdma(SdmaEngine::Number(1))),
+        ];
+        for (number, kind) in kinds {
+            let mut request = good();
+            request.queue_type = number;
+            request.sdma_engine = 1;
+            assert_eq!(request.check(access_ok)?.kind, kind);
+        }
+        assert_eq!(refusal(|r| r.queue_type = 5), Some(ENOTSUPP));
+        assert_eq!(refusal(|r| r.queue_type = u32::MAX), Some(ENOTSUPP));
+        Ok(())
+    }
+
+    #[test]
+    fn the_first_defect_in_upstream_order_decides() {
+        assert_eq!(
+            refusal(|r| {
+                r.percentage = 101;
+                r.ring_base = LIMIT;
+                r.queue_type = 9;
+            }),
+            Some(EINVAL)
+        );
+        assert_eq!(
+            refusal(|r| {
+                r.ring_base = LIMIT;
+                r.ring_size = 3;
+            }),
+            Some(EFAULT)
+        );
+        assert_eq!(
+            refusal(|r| {
+                r.ring_size = 3;
+                r.rptr = LIMIT;
+            }),
+            Some(EINVAL)
+        );
+        assert_eq!(
+            refusal(|r| {
+                r.rptr = LIMIT;
+                r.queue_type = 9;
+            }),
+            Some(EFAULT)
+        );
+    }
+
+    #[test]
+    fn metadata_belongs_to_aql_rings() -> Result {
+        let mut request = good();
+        request.metadata_size = 0x800;
+        assert_eq!(request.check(access_ok)?.metadata_size, 0);
+        request.queue_type = 2;
+        assert_eq!(request.check(access_ok)?.metadata_size, 0x800);
+        request.metadata_size = 0x900;
+        assert_eq!(request.check(access_ok).err(), Some(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn an_update_follows_the_same_rules() -> Result {
+        assert_eq!(Update::check(0, 0, 101, 0, access_ok).err(), Some(EINVAL));
+        assert_eq!(Update::check(0, 0, 0, 16, access_ok).err(), Some(EINVAL));
+        assert_eq!(Update::check(LIMIT, 0, 0, 0, access_ok).err(), Some(EFAULT));
+        assert_eq!(Update::check(0, 3, 0, 0, access_ok).err(), Some(EINVAL));
+        let update = Update::check(0x1000, 0, 50, 15, access_ok)?;
+        assert_eq!(
+            (update.ring_size, update.percent, update.priority),
+            (1024, 50, 15)
+        );
+        assert_eq!(effective_percent(0, 100), 0);
+        assert_eq!(effective_percent(0x1000, 50), 50);
+        Ok(())
+    }
+}
+
+#[kunit_tests(rkfd_queue_needs)]
+mod needs {
+    use super::*;
+
+    #[test]
+    fn pointers_need_exactly_their_page() -> Result {
+        let needs = good().check(access_ok)?.needs(&GFX90A.cwsr, 1)?;
+        assert_eq!(
+            needs.wptr,
+            Need {
+                va: 0x20_0000,
+                size: 0x1000
+            }
+        );
+        assert_eq!(
+            needs.rptr,
+            Need {
+                va: 0x20_1000,
+                size: 0x1000
+            }
+        );
+        assert_eq!(
+            needs.ring,
+            Need {
+                va: 0x10_0000,
+                size: 0x1000
+            }
+        );
+        assert_eq!(
+            needs.eop,
+            Some(Need {
+                va: 0x30_0000,
+                size: 0x1000
+            })
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn the_save_area_has_the_size_that_the_thunk_computes() -> Result {
+        let needs = good().check(access_ok)?.needs(&GFX90A.cwsr, 1)?;
+        assert_eq!(
+            needs.ctx,
+            Some(Need {
+                va: 0x40_0000,
+                size: 0x3cb_1000
+            })
+        );
+
+        let mut request = good();
+        request.ctx_size = 0x13f_1000;
+        request.ctl_stack_size = 0x5000;
+        let needs = request.check(access_ok)?.needs(&GFX906.cwsr, 1)?;
+        assert_eq!(
+            needs.ctx,
+            Some(Need {
+                va: 0x40_0000,
+                size: 0x140_1000
+            })
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn wrong_sizes_are_refused() -> Result {
+        let refused = |change: fn(&mut Request)| -> Result<Option<Error>> {
+            let mut request = good();
+            change(&mut request);
+            Ok(request.check(access_ok)?.needs(&GFX90A.cwsr, 1).err())
+        };
+        assert_eq!(refused(|r| r.eop_size = 0xfff)?, Some(EINVAL));
+        assert_eq!(refused(|r| r.eop_size = 0x1_0000_0000)?, Some(EINVAL));
+        assert_eq!(refused(|r| r.ctl_stack_size += 0x1000)?, Some(EINVAL));
+        assert_eq!(refused(|r| r.ctx_size -= 1)?, Some(EINVAL));
+        assert_eq!(refused(|r| r.ctx_size += 0x1000)?, None);
+        assert_eq!(refused(|r| r.eop = 0)?, None);
+        Ok(())
+    }
+
+    #[test]
+    fn copy_queues_need_no_buffers_of_waves() -> Result {
+        let mut request = good();
+        request.queue_type = 1;
+        request.ctl_stack_size = 0;
+        request.ctx_size = 0;
+        let needs = request.check(access_ok)?.needs(&GFX90A.cwsr, 1)?;
+        assert_eq!((needs.eop, needs.ctx), (None, None));
+        Ok(())
+    }
+
+    #[test]
+    fn metadata_lengthens_the_ring() -> Result {
+        let mut request = good();
+        request.queue_type = 2;
+        request.metadata_size = 0x400;
+        let needs = request.check(access_ok)?.needs(&GFX90A.cwsr, 1)?;
+        assert_eq!(
+            needs.ring,
+            Need {
+                va: 0x10_0000,
+                size: 0x2000
+            }
+        );
+        Ok(())
+    }
+}
+
+#[kunit_tests(rkfd_queue_cu_mask)]
+mod cu_mask {
+    use super::*;
+
+    #[test]
+    fn bits_go_round_the_engines() {
+        let masks = per_engine(&[0x1ff], 32, &GFX90A.shader);
+        assert_eq!(masks, [0b11, 1, 1, 1, 1, 1, 1, 1]);
+        let masks = per_engine(&[0b1_0001], 32, &GFX906.shader);
+        assert_eq!(masks, [0b11, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_full_mask_enables_every_active_unit_and_no_more() {
+        let masks = per_engine(&[u32::MAX; 4], 128, &GFX90A.shader);
+        assert_eq!(masks, [0x1fff; 8]);
+        let units: u32 = masks.iter().map(|mask| mask.count_ones()).sum();
+        assert_eq!(units, GFX90A.shader.active_cu);
+        let masks = per_engine(&[u32::MAX; 2], 64, &GFX906.shader);
+        assert_eq!(masks, [0x7fff, 0x7fff, 0x7fff, 0x7fff, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn bits_beyond_the_count_are_off() {
+        let masks = per_engine(&[u32::MAX, u32::MAX], 32, &GFX90A.shader);
+        assert_eq!(masks, [0xf; 8]);
+        assert_eq!(per_engine(&[], 32, &GFX90A.shader), [0; 8]);
+    }
+}
