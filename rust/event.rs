@@ -191,11 +191,6 @@ impl Events {
         self.inner.lock().table.raise(payload)
     }
 
-    /// Number of events.
-    pub(crate) fn len(&self) -> usize {
-        self.inner.lock().table.len()
-    }
-
     /// Destroys every event and forgets the page.
     pub(crate) fn shutdown(&self) {
         let page = {

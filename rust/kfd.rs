@@ -218,11 +218,6 @@ impl Registration {
         *FACADE.lock() = Some(facade.clone());
         Ok(Self { facade })
     }
-
-    /// The shared part.
-    pub(crate) fn facade(&self) -> &Arc<Facade> {
-        &self.facade
-    }
 }
 
 impl Drop for Registration {

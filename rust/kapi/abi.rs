@@ -23,6 +23,7 @@ unsafe impl Plain for i32 {}
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 /// Accepts only plain types; evaluated while compiling.
+#[expect(dead_code, reason = "used while compiling only")]
 pub(crate) const fn require_plain<T: Plain>() {}
 
 /// Declares a structure of the user interface: `struct Name: SIZE { field: type, ... }`.

@@ -336,10 +336,11 @@ impl<M: IoMemory> IoVmOps<M> {
         let mut result = bindings::vm_fault_reason_VM_FAULT_SIGBUS;
         // CAST: `unsigned long` is 64 bits wide where this driver runs.
         let inserted = memory.with_page(pgoff as u64, &mut |bus| {
+            // CAST: `unsigned long` is 64 bits wide where this driver runs.
+            let pfn = (bus >> PAGE_SHIFT) as c_ulong;
             // SAFETY: The VMA has VM_PFNMAP and VM_IO, the address lies in it, and the page belongs to
             // the device during this call.
-            result =
-                unsafe { bindings::vmf_insert_pfn(vma, address, (bus >> PAGE_SHIFT) as c_ulong) };
+            result = unsafe { bindings::vmf_insert_pfn(vma, address, pfn) };
         });
         match inserted {
             Ok(()) => result,

@@ -292,13 +292,6 @@ impl ProcessTable {
         entries.remove(at).ok()
     }
 
-    /// Calls `f` for each process. `f` must not open or end processes.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<Process>)) {
-        for entry in &*self.entries.lock() {
-            f(&entry.process);
-        }
-    }
-
     /// Whether a thread group with this id, as the caller's namespace of the kernel counts, has opened
     /// the device.
     pub(crate) fn has_pid(&self, pid: u32) -> bool {
@@ -306,11 +299,6 @@ impl ProcessTable {
         entries
             .iter()
             .any(|entry| u32::try_from(entry.process.pid()) == Ok(pid))
-    }
-
-    /// Number of processes.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.lock().len()
     }
 
     /// Ends every process. For the end of the module, when no file is open.

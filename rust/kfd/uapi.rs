@@ -23,27 +23,6 @@ abi_struct! {
     }
 }
 
-/// Queue types of CREATE_QUEUE.
-pub(crate) mod queue_type {
-    /// Compute, PM4 packets.
-    pub(crate) const COMPUTE: u32 = 0;
-    /// SDMA, engine chosen by the driver among those for PCIe.
-    pub(crate) const SDMA: u32 = 1;
-    /// Compute, AQL packets.
-    pub(crate) const COMPUTE_AQL: u32 = 2;
-    /// SDMA, engine chosen by the driver among those for XGMI.
-    pub(crate) const SDMA_XGMI: u32 = 3;
-    /// SDMA on the engine that the caller names.
-    pub(crate) const SDMA_BY_ENGINE: u32 = 4;
-}
-
-/// Largest queue percentage.
-pub(crate) const MAX_QUEUE_PERCENTAGE: u32 = 100;
-/// Largest queue priority.
-pub(crate) const MAX_QUEUE_PRIORITY: u32 = 15;
-/// Smaller rings are taken for this size, in bytes.
-pub(crate) const MIN_RING_SIZE: u32 = 1024;
-
 abi_struct! {
     /// CREATE_QUEUE. User space before 1.17 passes the first 88 bytes.
     struct CreateQueue: 96 {
@@ -59,7 +38,7 @@ abi_struct! {
         ring_size: u32,
         /// In.
         gpu_id: u32,
-        /// In: see [`queue_type`].
+        /// In: 0 PM4, 1 SDMA, 2 AQL, 3 SDMA for XGMI, 4 SDMA on `sdma_engine_id`.
         queue_type: u32,
         /// In: bits 7:0 percentage, 15:8 target XCC.
         queue_percentage: u32,
@@ -77,7 +56,7 @@ abi_struct! {
         ctx_save_size: u32,
         /// In: bytes.
         ctl_stack_size: u32,
-        /// In: for `SDMA_BY_ENGINE`.
+        /// In: for type 4.
         sdma_engine_id: u32,
         /// In: bytes, AQL queues only.
         metadata_ring_size: u32,
@@ -607,8 +586,6 @@ pub(crate) const MMAP_TYPE_SHIFT: u32 = 62;
 pub(crate) const MMAP_GPU_SHIFT: u32 = 46;
 /// The HDP flush page.
 pub(crate) const MMAP_TYPE_MMIO: u64 = 0;
-/// Once the trap handler's memory.
-pub(crate) const MMAP_TYPE_RESERVED: u64 = 1 << MMAP_TYPE_SHIFT;
 /// Once an event page made by the kernel; still the cookie that CREATE_EVENT returns.
 pub(crate) const MMAP_TYPE_EVENTS: u64 = 2 << MMAP_TYPE_SHIFT;
 /// The doorbells.

@@ -46,8 +46,7 @@ impl List {
 
     /// Sets the leaves that are there and adds those that are missing.
     fn extend(&mut self, files: KVec<File>) -> Result {
-        let mut index = 0;
-        for file in files {
+        for (index, file) in files.into_iter().enumerate() {
             if let Some(leaf) = self.leaves.get(index) {
                 leaf.properties.set(file);
             } else {
@@ -65,7 +64,6 @@ impl List {
                     })
                     .map_err(|_| ENOMEM)?;
             }
-            index += 1;
         }
         Ok(())
     }
