@@ -261,7 +261,11 @@ fn introduce(device: &Arc<Device>) -> anyhow::Result<Option<Control>> {
 fn place(queue: &Queue, target: &Buffer, event: &Event) {
     heading("Queue");
     let row = |label: &str, text: String| {
-        anstream::println!("  {:<14} {}", style::dim(label), style::value(text))
+        anstream::println!(
+            "  {} {}",
+            style::dim(format!("{label:<14}")),
+            style::value(text)
+        )
     };
     row("id", format!("{} (PM4 compute)", queue.id()));
     row(
@@ -333,26 +337,31 @@ fn seen_by_gpu(
     }
     anstream::println!(
         "  {}",
-        style::dim("scheduler (HIQ) since the queue was created:")
+        style::dim("the scheduler, since the queue was created:")
     );
-    let hiq: Vec<&Record> = records
+    let (scheduler, others): (Vec<&Record>, Vec<&Record>) =
+        records.iter().partition(|r| of_scheduler(r));
+    if !scheduler
         .iter()
-        .filter(|r| r.ring.eq_ignore_ascii_case("HIQ"))
-        .collect();
-    if !hiq.iter().any(|r| r.packet.contains("MAP_QUEUES")) {
+        .any(|r| r.packet == "MAP_QUEUES" && r.pasid == ours.pasid)
+    {
         bail!("the GPU's trace shows no MAP_QUEUES for the queue");
     }
-    for r in hiq {
+    for r in scheduler {
         anstream::println!("  {}", trace::line(r));
     }
-    anstream::println!("  {}", style::dim("this queue:"));
-    for r in records
-        .iter()
-        .filter(|r| !r.ring.eq_ignore_ascii_case("HIQ") && r.pasid == ours.pasid)
-    {
+    anstream::println!("  {}", style::dim("this process's queue:"));
+    for r in others.iter().filter(|r| r.pasid == ours.pasid) {
         anstream::println!("  {}", trace::line(r));
     }
     Ok(())
+}
+
+/// Packets of the HIQ, the run list that they point to, and what the firmware made of it.
+fn of_scheduler(r: &Record) -> bool {
+    ["HIQ", "runlist", "sched"]
+        .iter()
+        .any(|ring| r.ring.eq_ignore_ascii_case(ring))
 }
 
 /// After a dispatch that hung: everything the GPU did, to find out why.

@@ -234,14 +234,21 @@ fn print(info: &Info) {
                 None => format!("MEC {f}"),
             }),
         );
-        row("queues mapped now", g.mapped_queues.map(|n| n.to_string()));
+        row(
+            "hardware queues in use",
+            g.mapped_queues.map(|n| n.to_string()),
+        );
         row("protocol errors", g.protocol_errors.map(|n| n.to_string()));
     }
 }
 
 fn row(label: &str, value: Option<String>) {
     if let Some(v) = value {
-        anstream::println!("  {:<18} {}", style::dim(label), style::value(v));
+        anstream::println!(
+            "  {} {}",
+            style::dim(format!("{label:<22}")),
+            style::value(v)
+        );
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rkfd::device::Kfd;
 use rkfd::error::Error;
+use serde_json::Value;
 
 use crate::control::Control;
 use crate::control::Record;
@@ -107,14 +108,78 @@ pub fn line(r: &Record) -> String {
     if let Some(pasid) = r.pasid.filter(|p| *p != 0) {
         who.push_str(&format!(" pasid {pasid:#x}"));
     }
-    let text = if r.text.is_empty() {
-        &r.packet
-    } else {
-        &r.text
-    };
     format!(
-        "{} {:<8}{who} {text}",
+        "{} {}{who} {}",
         style::dim(format!("{ms:>8}.{us:03} ms")),
-        style::head(&r.ring)
+        style::head(format!("{:<8}", r.ring)),
+        compact(r)
     )
+}
+
+/// The packet's name and its fields that are not 0.
+fn compact(r: &Record) -> String {
+    let Some(fields) = r.fields.as_object().filter(|f| !f.is_empty()) else {
+        return if r.text.is_empty() {
+            r.packet.clone()
+        } else {
+            r.text.clone()
+        };
+    };
+    let mut line = r.packet.clone();
+    for (key, value) in fields {
+        match value {
+            Value::Number(n) => match n.as_u64() {
+                Some(0) => {}
+                Some(small @ 1..=9) => line.push_str(&format!(" {key}={small}")),
+                Some(large) => line.push_str(&format!(" {key}={large:#x}")),
+                None => line.push_str(&format!(" {key}={n}")),
+            },
+            Value::String(text) if key == "text" => line.push_str(&format!(" {text}")),
+            Value::String(text) => line.push_str(&format!(" {key}={text}")),
+            other => line.push_str(&format!(" {key}={other}")),
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(fields: Value, text: &str) -> Record {
+        let value = serde_json::json!({
+            "seq": 7, "t_ns": 12_345_678, "ring": "runlist", "vmid": 0, "pasid": 1, "packet": "MAP_QUEUES",
+            "fields": fields, "text": text, "raw": [],
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn zero_fields_are_left_out_and_addresses_are_hexadecimal() {
+        let r = record(
+            serde_json::json!({ "me": 1, "pipe": 0, "mqd_addr": 0xb000, "mask": "0xff" }),
+            "",
+        );
+        // In the order of the keys.
+        assert_eq!(compact(&r), "MAP_QUEUES mask=0xff me=1 mqd_addr=0xb000");
+    }
+
+    #[test]
+    fn without_fields_the_models_own_text_is_shown() {
+        assert_eq!(
+            compact(&record(Value::Null, "MAP_QUEUES as told")),
+            "MAP_QUEUES as told"
+        );
+        assert_eq!(compact(&record(Value::Null, "")), "MAP_QUEUES");
+        assert_eq!(
+            compact(&record(serde_json::json!({ "text": "pasid 1" }), "x")),
+            "MAP_QUEUES pasid 1"
+        );
+    }
+
+    #[test]
+    fn a_line_holds_time_ring_and_process() {
+        let plain = anstream::adapter::strip_str(&line(&record(Value::Null, "text"))).to_string();
+        assert_eq!(plain, "      12.345 ms runlist  pasid 0x1 text");
+    }
 }
