@@ -47,20 +47,23 @@ use crate::{
 pub(crate) const WINDOW: u64 = 512 << 20;
 /// Alignment of the window in the GPU's address space.
 const WINDOW_ALIGN: u64 = 4 << 30;
-/// Last address that VMID 0 can use: 48 bits.
-const MC_LAST: u64 = (1 << 48) - 1;
+/// End of the addresses below the hole of the 48-bit space (`AMDGPU_GMC_HOLE_START`).
+const MC_END: u64 = 1 << 47;
 
 /// Where the window goes: at address 0 if it fits below VRAM and that is the smaller gap, else at
-/// the end of the address space (`amdgpu_gmc.c` `amdgpu_gmc_gart_location`).
+/// the end of the addresses below the hole (`amdgpu_gmc.c` `amdgpu_gmc_gart_location`).
 ///
 /// `None` if neither gap holds it.
 pub(crate) fn window_start(fb_base: u64, fb_top: u64) -> Option<u64> {
     let before = fb_base;
-    let after = MC_LAST.checked_sub(fb_top)?;
+    let next = fb_top
+        .checked_add(1)?
+        .checked_next_multiple_of(WINDOW_ALIGN)?;
+    let after = MC_END.checked_sub(next).unwrap_or(0);
     let start = if before >= WINDOW && before < after || after < WINDOW {
         0
     } else {
-        (MC_LAST + 1 - WINDOW) & !(WINDOW_ALIGN - 1)
+        (MC_END - WINDOW) & !(WINDOW_ALIGN - 1)
     };
     let end = start + WINDOW - 1;
     (end < fb_base || start > fb_top).then_some(start)

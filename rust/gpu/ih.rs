@@ -59,7 +59,11 @@ use crate::{
             lo32, //
         },
         regs::{
-            hub::gfxhub_client,
+            hub::{
+                gfxhub_client,
+                FaultStatus,
+                HubLayout, //
+            },
             osssys::{
                 self,
                 Chicken,
@@ -568,26 +572,7 @@ impl Ih {
             self.counters.retry_faults.inc();
         } else {
             self.counters.faults.inc();
-            // A user's own mistake most of the time, so no error of the driver or the device.
-            let status = hub::take_fault_status(hw, hub);
-            let client = status.and_then(|s| {
-                gfxhub_client(s.get(crate::hw::regs::hub::FaultStatus::CID))
-                    .filter(|_| fault.hub == Hub::Gfx)
-            });
-            dev_limited!(
-                dev_info,
-                hw.dev(),
-                "{} fault at {:#x}: PASID {} VMID {} {}{}{}from {} (status {:#010x})\n",
-                hub.name,
-                fault.address,
-                vector.pasid,
-                vector.vmid,
-                if fault.read { "read " } else { "" },
-                if fault.write { "write " } else { "" },
-                if fault.execute { "execute " } else { "" },
-                client.unwrap_or("unknown client"),
-                status.map_or(0, |s| s.raw())
-            );
+            log_fault(hw, hub, vector, &fault);
         }
         if vector.pasid == 0 {
             self.counters.foreign.inc();
@@ -606,6 +591,37 @@ impl Ih {
                 u32::from(fault.cam_index),
             );
         }
+    }
+}
+
+/// Tells of a fault that was not retried, and lets the hub latch the next one.
+fn log_fault(hw: &Hw, hub: &HubLayout, vector: &Vector, fault: &Fault) {
+    let status = hub::take_fault_status(hw, hub);
+    let client = status
+        .filter(|_| fault.hub == Hub::Gfx)
+        .and_then(|status| gfxhub_client(status.get(FaultStatus::CID)))
+        .unwrap_or("unknown client");
+    let flag = |on: bool, name: &'static str| if on { name } else { "" };
+    let status = status.map_or(0, |status| status.raw());
+    let (read, write, execute) = (
+        flag(fault.read, "read "),
+        flag(fault.write, "write "),
+        flag(fault.execute, "execute "),
+    );
+    let (name, address, pasid, vmid) = (hub.name, fault.address, vector.pasid, vector.vmid);
+    if vmid == 0 {
+        dev_limited!(
+            dev_err,
+            hw.dev(),
+            "{name} fault at {address:#x} of the kernel: {read}{write}{execute}from {client} (status {status:#010x})\n"
+        );
+    } else {
+        // A user's own mistake, no error of the driver or the device.
+        dev_limited!(
+            dev_info,
+            hw.dev(),
+            "{name} fault at {address:#x}: PASID {pasid} VMID {vmid} {read}{write}{execute}from {client} (status {status:#010x})\n"
+        );
     }
 }
 

@@ -154,17 +154,20 @@ mod cases {
     fn the_gart_window_avoids_vram() -> Result {
         // The usual place: low memory below VRAM.
         assert_eq!(window_start(MC, MC + GIB - 1), Some(0));
-        // VRAM at 0: the window goes to the end of the address space, 4 GiB aligned.
+        // VRAM at 0: the window goes to the end of the addresses below the hole, 4 GiB aligned.
         let start = window_start(0, GIB - 1).ok_or(EINVAL)?;
-        assert_eq!(start % (4 * GIB), 0);
-        assert!(start + WINDOW <= 1 << 48 && start >= GIB);
+        assert_eq!(start, (1 << 47) - 4 * GIB);
         // VRAM too low for a window below it.
         assert_eq!(window_start(WINDOW / 2, GIB), Some(start));
-        // VRAM at the very end: the window goes below although that gap is the larger one.
-        assert_eq!(window_start((1 << 48) - GIB, (1 << 48) - 1), Some(0));
+        // A smaller gap below VRAM is preferred, a larger one is not.
+        assert_eq!(window_start(WINDOW, WINDOW + GIB), Some(0));
+        assert_eq!(window_start(1 << 46, (1 << 46) + GIB), Some(start));
+        // No room behind VRAM: the window goes below although that gap is the larger one.
+        assert_eq!(window_start((1 << 47) - GIB, (1 << 47) - 1), Some(0));
         // Nowhere.
-        assert_eq!(window_start(0, (1 << 48) - 1), None);
+        assert_eq!(window_start(0, (1 << 47) - 1), None);
         assert_eq!(window_start(0, 1 << 48), None);
+        assert_eq!(window_start(0, u64::MAX), None);
         Ok(())
     }
 
