@@ -346,9 +346,10 @@ CASE(memory_vram_private, "GPU memory without host access: copied to and from by
 	release((void *)host, PAGE);
 }
 
-CASE(memory_registered, "registered memory of the program: written by the GPU")
+CASE(memory_registered, "registered memory of the program: written by the GPU at the address it got there")
 {
 	struct packets k = { .n = 0 };
+	HSAuint64 va = 0;
 	struct queue q;
 	void *p;
 
@@ -357,9 +358,10 @@ CASE(memory_registered, "registered memory of the program: written by the GPU")
 	CHECK(p != MAP_FAILED);
 	memset(p, 0, 4 * PAGE);
 	HSA_OK(hsaKmtRegisterMemory(p, 4 * PAGE));
-	HSA_OK(hsaKmtMapMemoryToGPU(p, 4 * PAGE, NULL));
+	HSA_OK(hsaKmtMapMemoryToGPU(p, 4 * PAGE, &va));
+	CHECK_NE(va, 0);
 	need_queue(&q, HSA_QUEUE_COMPUTE);
-	pm4_write(&k, (uintptr_t)p + 3 * PAGE, 0x2468);
+	pm4_write(&k, va + 3 * PAGE, 0x2468);
 	submit(&q, &k);
 	await((volatile uint32_t *)((char *)p + 3 * PAGE), 0x2468, "the GPU's write");
 	drop_queue(&q);
