@@ -494,7 +494,7 @@ CASE(pm4_event, "PM4 queue: a packet raises the event that the program sleeps on
 	HSA_OK(hsaKmtDestroyEvent(e));
 }
 
-CASE(pm4_update, "PM4 queue: disabled by percentage and by a null ring, enabled again")
+CASE_LIMIT(pm4_update, "PM4 queue: disabled by percentage and by a null ring, enabled again", 120)
 {
 	struct packets k = { .n = 0 };
 	volatile uint32_t *out;

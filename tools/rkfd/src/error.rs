@@ -20,7 +20,7 @@ pub enum Error {
         errno: Errno,
     },
     /// A file could not be opened or read.
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{path}", path = path.display())]
     File {
         /// The file.
         path: PathBuf,

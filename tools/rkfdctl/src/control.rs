@@ -91,6 +91,17 @@ impl Control {
         }
     }
 
+    /// The port of model number `index`, whether or not a driver is bound to it.
+    ///
+    /// # Errors
+    /// Where there is no such port, or it cannot be opened.
+    pub fn of_index(index: usize) -> anyhow::Result<Self> {
+        match find_port(Path::new("/sys/class/virtio-ports"), index) {
+            Some(port) => Self::open(&Path::new("/dev").join(port)),
+            None => bail!("there is no control port of a model {index}"),
+        }
+    }
+
     /// Opens a port or a Unix socket.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod control;
 mod demo;
 mod info;
 mod latency;
+mod model;
 mod style;
 mod syscalls;
 mod trace;
@@ -38,6 +39,8 @@ enum Command {
     Demo(demo::Options),
     /// Show the packets that the GPU executed lately
     Trace(trace::Options),
+    /// Ask the device model something, or make it fail
+    Model(model::Options),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Info(options) => info::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Trace(options) => trace::run(&options),
+        Command::Model(options) => model::run(&options),
     };
     match result {
         Ok(code) => code,

@@ -112,7 +112,9 @@ static bool chosen(const struct tap_case *c, int argc, char **argv)
 
 static bool run(int number, const struct tap_case *c)
 {
-	unsigned int limit = c->limit ? c->limit : LIMIT_SECONDS;
+	/* A machine that is made to carry more than usual says by how much its tests may be slower. */
+	const char *patience = getenv("TAP_PATIENCE");
+	unsigned int limit = (c->limit ? c->limit : LIMIT_SECONDS) * (patience && atoi(patience) > 0 ? atoi(patience) : 1);
 	char reason[256] = "";
 	int status, pipefd[2];
 	pid_t pid;

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * A GPU that goes away while it is in use: unbound from its driver, or taken off the bus, and back.
+ *
+ * Needs root, and a driver that may be unbound. Each case leaves the GPU bound again.
+ */
+#include "kfd.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define COMPUTE KFD_IOC_QUEUE_TYPE_COMPUTE
+
+static char address[64], driver[256];
+
+/* Finds the PCI function and the driver behind a render node. */
+static void find_device(const struct gpu *gpu)
+{
+	char link[128], target[512];
+	ssize_t n;
+
+	if (geteuid())
+		SKIP("needs root");
+	snprintf(link, sizeof(link), "/sys/class/drm/renderD%u/device", gpu->render_minor);
+	CHECK(realpath(link, target));
+	snprintf(address, sizeof(address), "%.63s", strrchr(target, '/') + 1);
+	strcat(link, "/driver");
+	n = readlink(link, target, sizeof(target) - 1);
+	CHECK_OP(n, >, 0);
+	target[n] = '\0';
+	snprintf(driver, sizeof(driver), "/sys/bus/pci/drivers/%.200s", strrchr(target, '/') + 1);
+	if (strcmp(strrchr(driver, '/'), "/rkfd"))
+		SKIP("%s is not a driver that these tests take GPUs from", driver);
+}
+
+static void tell(const char *directory, const char *file, const char *text)
+{
+	char path[512];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", directory, file);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		FAIL("%s: %s", path, strerror(errno));
+	if (write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		FAIL("%s: %s", path, strerror(errno));
+	close(fd);
+}
+
+static void unbind(void)
+{
+	tell(driver, "unbind", address);
+}
+
+static void bind_again(void)
+{
+	tell(driver, "bind", address);
+}
+
+static void off_the_bus(void)
+{
+	char device[128];
+
+	snprintf(device, sizeof(device), "/sys/bus/pci/devices/%s", address);
+	tell(device, "remove", "1");
+}
+
+static void rescan(void)
+{
+	tell("/sys/bus/pci", "rescan", "1");
+}
+
+static void works(void *unused)
+{
+	struct packets p = { .n = 0 };
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	pm4_write(&p, bo.va, 0x11fe);
+	submit(&q, &p);
+	await32(bo32(&bo, 0), 0x11fe, "a new process's work");
+	drop_queue(&gpu, &q);
+	drop_bo(&gpu, &bo);
+}
+
+static sigjmp_buf escape;
+
+static void on_bus_error(int number)
+{
+	siglongjmp(escape, 1);
+}
+
+/* Uses everything that the process had: nothing may hang, and nothing may claim to work. */
+static void everything_refuses(struct gpu *gpu, struct queue *q, struct bo *bo)
+{
+	struct kfd_ioctl_get_version_args version = { 0, 0 };
+	struct sigaction action = { .sa_handler = on_bus_error, .sa_flags = SA_NODEFER };
+	struct kfd_ioctl_create_queue_args again = q->args;
+	struct bo more;
+
+	/* The driver itself is still there. */
+	CHECK_OK(kfd_call(gpu->fd, AMDKFD_IOC_GET_VERSION, &version));
+	CHECK_NE(bo_alloc(gpu, &more, FLAGS_GTT, PAGE), 0);
+	CHECK_NE(kfd_call(gpu->fd, AMDKFD_IOC_CREATE_QUEUE, &again), 0);
+	/* Old objects may be given back or may be gone; either answer comes at once. */
+	queue_update(gpu, q, 100, 7);
+	queue_destroy(gpu, q->args.queue_id);
+	bo_unmap(gpu, bo);
+	bo_free(gpu, bo);
+	/* Touching the doorbell reaches nothing: a bus error, or a page that leads nowhere. */
+	CHECK_EQ(sigaction(SIGBUS, &action, NULL), 0);
+	CHECK_EQ(sigaction(SIGSEGV, &action, NULL), 0);
+	if (!sigsetjmp(escape, 1))
+		*q->doorbell = q->written + 5;
+	if (!sigsetjmp(escape, 1))
+		*bo32(bo, 0) = 1;
+}
+
+static void in_use(void (*away)(void), void (*back)(void))
+{
+	struct packets p = { .n = 0 };
+	struct event ev;
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	find_device(&gpu);
+	need_queue(&gpu, &q, COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_VRAM, 2 * PAGE);
+	need_event(&gpu, true, &ev);
+	pm4_write(&p, bo.va, 7);
+	submit(&q, &p);
+	await32(bo32(&bo, 0), 7, "work before");
+	away();
+	everything_refuses(&gpu, &q, &bo);
+	back();
+	/* This process keeps its files to the dead device; a new one finds the live one. */
+	CHECK_EQ(in_child(works, NULL), 0);
+	CHECK_EQ(in_child(works, NULL), 0);
+}
+
+CASE_LIMIT(unbound_in_use, "unbound while a queue, a buffer and an event live; bound again it works", 120)
+{
+	in_use(unbind, bind_again);
+}
+
+CASE_LIMIT(removed_in_use, "taken off the bus while a queue, a buffer and an event live; found again it works", 120)
+{
+	in_use(off_the_bus, rescan);
+}
+
+CASE_LIMIT(unbound_busy, "unbound while a queue waits in WAIT_REG_MEM; bound again it works", 120)
+{
+	struct packets p = { .n = 0 };
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	find_device(&gpu);
+	need_queue(&gpu, &q, COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	pm4_write(&p, bo.va + 8, 1);
+	pm4_wait(&p, 3, bo.va, 42, 0xffffffff);
+	submit(&q, &p);
+	await32(bo32(&bo, 8), 1, "the packet before the wait");
+	unbind();
+	bind_again();
+	CHECK_EQ(in_child(works, NULL), 0);
+}
+
+struct sleeper {
+	const struct gpu *gpu;
+	uint32_t id;
+	int err;
+	struct waited w;
+	volatile int asleep;
+};
+
+static void *sleep_on(void *arg)
+{
+	struct sleeper *s = arg;
+
+	__atomic_store_n(&s->asleep, 1, __ATOMIC_RELEASE);
+	s->err = event_wait(s->gpu, &s->id, 1, true, 3000, &s->w);
+	return NULL;
+}
+
+CASE_LIMIT(unbound_asleep, "unbound while a thread sleeps on an event: it ends, woken, failed or timed out", 120)
+{
+	struct sleeper s = { 0 };
+	struct event ev;
+	struct gpu gpu;
+	pthread_t t;
+
+	need_vm(&gpu, 0);
+	find_device(&gpu);
+	need_event(&gpu, true, &ev);
+	s.gpu = &gpu;
+	s.id = ev.id;
+	CHECK_EQ(pthread_create(&t, NULL, sleep_on, &s), 0);
+	while (!__atomic_load_n(&s.asleep, __ATOMIC_ACQUIRE))
+		sched_yield();
+	unbind();
+	CHECK_EQ(pthread_join(t, NULL), 0);
+	bind_again();
+	CHECK_EQ(in_child(works, NULL), 0);
+}
+
+CASE_LIMIT(readers, "topology files held open and read across unbinding and binding", 120)
+{
+	static const char *const files[] = { "gpu_id", "name", "properties", "mem_banks/0/properties",
+					     "caches/0/properties", "io_links/0/properties" };
+	int fds[6];
+	char path[256], text[4096];
+	struct gpu gpu;
+	int node = -1;
+
+	need_gpu(&gpu, 0);
+	find_device(&gpu);
+	for (int i = 0; i < 64 && node < 0; i++) {
+		FILE *f;
+		unsigned int id;
+
+		snprintf(path, sizeof(path), "/sys/devices/virtual/kfd/kfd/topology/nodes/%d/gpu_id", i);
+		f = fopen(path, "r");
+		CHECK(f);
+		CHECK_EQ(fscanf(f, "%u", &id), 1);
+		fclose(f);
+		if (id == gpu.id)
+			node = i;
+	}
+	for (int i = 0; i < 6; i++) {
+		snprintf(path, sizeof(path), "/sys/devices/virtual/kfd/kfd/topology/nodes/%d/%s", node, files[i]);
+		fds[i] = open(path, O_RDONLY);
+		if (fds[i] < 0)
+			FAIL("%s: %s", path, strerror(errno));
+		CHECK_OP(pread(fds[i], text, sizeof(text), 0), >, 0);
+	}
+	for (int round = 0; round < 3; round++) {
+		unbind();
+		for (int i = 0; i < 6; i++) {
+			/* The file's node is gone: no answer, and no old one. */
+			CHECK_EQ(pread(fds[i], text, sizeof(text), 0), -1);
+			CHECK_EQ(errno, ENODEV);
+		}
+		bind_again();
+	}
+	CHECK_EQ(in_child(works, NULL), 0);
+}
+
+CASE_LIMIT(id_stays, "the GPU's id is the same after it came back", 120)
+{
+	struct gpu before, after;
+
+	need_gpu(&before, 0);
+	find_device(&before);
+	close(before.fd);
+	for (int round = 0; round < 3; round++) {
+		unbind();
+		bind_again();
+		need_gpu(&after, 0);
+		CHECK_EQ(after.id, before.id);
+		close(after.fd);
+	}
+}
+
+CASE_LIMIT(generation_moves, "the topology's generation moves when a GPU goes and when it comes", 120)
+{
+	const char *path = "/sys/devices/virtual/kfd/kfd/topology/generation_id";
+	unsigned long seen[3];
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	find_device(&gpu);
+	for (int i = 0; i < 3; i++) {
+		FILE *f = fopen(path, "r");
+
+		CHECK(f);
+		CHECK_EQ(fscanf(f, "%lu", &seen[i]), 1);
+		fclose(f);
+		if (i == 0)
+			unbind();
+		else if (i == 1)
+			bind_again();
+	}
+	CHECK_NE(seen[0], seen[1]);
+	CHECK_NE(seen[1], seen[2]);
+	CHECK_NE(seen[0], seen[2]);
+}
