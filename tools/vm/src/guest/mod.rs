@@ -98,6 +98,7 @@ fn run() -> anyhow::Result<()> {
     while let Ok(event) = events.recv() {
         match event {
             Event::Request(Request::Setup(setup)) => {
+                finish::prepare();
                 let result = mounts::shares(&setup)
                     .and_then(|()| kmsg::mark(MARK_MODULE))
                     .and_then(|()| loaded.load(&setup));
