@@ -209,6 +209,8 @@ impl Drop for BoundGpu<'_> {
         self.sched.set_reset_hook(None);
         self.sched.shutdown();
         self.gpu.shutdown();
+        // What a hung scheduler could not let go of before.
+        self.sched.release();
     }
 }
 

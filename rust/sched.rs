@@ -183,12 +183,21 @@ impl Scheduler {
         )
     }
 
-    /// Takes everything off the hardware and refuses further changes with `ENODEV`. Bounded.
+    /// Takes everything off the hardware and refuses further changes. Bounded.
+    ///
+    /// If the firmware does not agree, what the hardware may still use is kept until
+    /// [`Scheduler::release`].
     pub(crate) fn shutdown(&self) {
         // Readers hold no lock that the following needs.
         let files = self.files.lock().take();
         drop(files);
         self.machine.shutdown();
+    }
+
+    /// Frees what the hardware may have used. Called after the hardware was stopped, by which all
+    /// address spaces and queues are forgotten.
+    pub(crate) fn release(&self) {
+        self.machine.release();
     }
 
     /// Whom to tell when the scheduler gives up on the firmware.
@@ -379,6 +388,7 @@ impl Scheduler {
 impl PinnedDrop for Scheduler {
     fn drop(self: Pin<&mut Self>) {
         self.shutdown();
+        self.release();
     }
 }
 

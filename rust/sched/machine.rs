@@ -393,10 +393,10 @@ impl Machine {
         }
     }
 
-    /// Stops the hardware side and refuses further changes. Idempotent; bounded.
+    /// Takes everything off the hardware and refuses further changes. Idempotent; bounded.
     ///
-    /// Afterwards nothing of the scheduler runs any more, and records are freed as their owners let
-    /// go of them.
+    /// Afterwards the worker is gone. If the firmware did not agree, what the hardware may still use
+    /// is kept until [`Machine::release`]; else records are freed as their owners let go of them.
     pub(super) fn shutdown(self: &Arc<Self>) {
         let queue = {
             let mut state = self.state.lock();
@@ -406,33 +406,54 @@ impl Machine {
             state.stopping = true;
             state.queue.take()
         };
+        // The worker shall not wait for further additions.
+        self.urgent.store(u64::MAX, Release);
+        self.events.wake_all();
         // Finishes what runs; nothing can be queued any more.
         drop(queue);
         let result = {
             let mut engine = self.engine.lock();
             match self.health() {
                 Health::Running => engine.stop(self),
-                _ => Ok(()),
+                Health::Gone => Ok(()),
+                // Whatever went wrong was reported then.
+                Health::Wedged => {
+                    self.set_reset_hook(None);
+                    return;
+                }
             }
         };
-        if let Err(failure) = result {
-            self.platform
-                .complain(fmt!("shut down without the firmware's consent: {failure}"));
+        self.set_reset_hook(None);
+        match result {
+            Ok(()) => self.release(),
+            Err(failure) => {
+                self.platform
+                    .complain(fmt!("shut down without the firmware's consent: {failure}"));
+                let mut state = self.state.lock();
+                state.lose();
+                self.health.store(Health::Wedged.raw(), Release);
+                drop(state);
+                self.events.wake_all();
+            }
         }
+    }
+
+    /// Frees what the hardware may have used: nothing runs on it any more.
+    ///
+    /// The end of a [`Machine::shutdown`] to which the firmware agreed. If it did not, whoever stops
+    /// the hardware calls this afterwards. Idempotent.
+    pub(super) fn release(&self) {
         let garbage = {
             let mut state = self.state.lock();
-            // The caller goes on to take the device's access to memory away.
             state.all_stopped();
             let applied = state.settle();
             self.health.store(Health::Gone.raw(), Release);
-            if let Ok(applied) = applied {
-                self.publish(applied);
-            }
+            // Without the device no descriptor can be written, and none is needed.
+            self.publish(applied.unwrap_or_else(|_| state.newest_change()));
             state.take_garbage()
         };
         self.events.wake_all();
         drop(garbage);
-        self.set_reset_hook(None);
     }
 
     /// Takes the scheduler into service again after the device was reset: nothing runs on it and

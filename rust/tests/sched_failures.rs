@@ -194,6 +194,30 @@ mod failures {
     }
 
     #[test]
+    fn hung_shutdown_keeps_memory_until_the_hardware_is_stopped() -> Result {
+        let (fake, machine) = setup()?;
+        let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let mut params = process(1);
+        params.keep = Some(Token::keep(&count)?);
+        let proc = machine.attach(params)?;
+        let queue = create(&machine, proc, 1)?;
+        machine.converge();
+        fake.set_mode(Mode::KeepsFences);
+        machine.shutdown();
+        assert_eq!(machine.health(), Health::Wedged);
+        assert_eq!(machine.destroy_queue(proc, queue).err(), Some(EIO));
+        assert_eq!(machine.detach(proc).err(), Some(EIO));
+        assert_eq!(count.load(Relaxed), 1);
+        assert!(fake.blocks() > 1);
+        fake.reset();
+        machine.release();
+        assert_eq!(machine.health(), Health::Gone);
+        assert_eq!(count.load(Relaxed), 0);
+        machine.release();
+        finish(&fake, machine)
+    }
+
+    #[test]
     fn lost_device_wedges_without_the_full_wait() -> Result {
         let (fake, machine) = setup()?;
         let proc = machine.attach(process(1))?;

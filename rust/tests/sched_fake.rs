@@ -903,6 +903,7 @@ impl Drop for Token {
 /// Shuts a scheduler down and checks that nothing is left and no rule was broken.
 pub(super) fn finish(fake: &Arc<Fake>, machine: Arc<Machine>) -> Result {
     machine.shutdown();
+    machine.release();
     let mapped = fake.mapped();
     drop(machine);
     let (blocks, breaches) = (fake.blocks(), fake.breaches());

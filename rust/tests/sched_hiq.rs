@@ -296,7 +296,7 @@ mod ring {
         let mut read = 0_u64;
         let mut expected = 1_u32;
         let mut next = 1_u32;
-        for round in 0..3000_u32 {
+        for round in 0..600_u32 {
             let dwords = 1 + round * 7 % 61;
             bench.submit(next, dwords)?;
             next += dwords;

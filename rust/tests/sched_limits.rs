@@ -404,15 +404,15 @@ mod limits {
         let (fake, machine) = setup()?;
         let proc = machine.attach(process(1))?;
         let before = machine.state.lock().list_capacity();
-        for n in 0..300 {
+        for n in 0..160 {
             create(&machine, proc, n)?;
         }
         assert!(machine.state.lock().list_capacity() > before);
         machine.converge();
-        assert_eq!(fake.mapped(), 300);
+        assert_eq!(fake.mapped(), 160);
         let stats = machine.counters.snapshot();
-        assert_eq!(stats.queues_mapped, 300);
-        assert_eq!(stats.ib_dwords, 21 + 300 * 7 + 4);
+        assert_eq!(stats.queues_mapped, 160);
+        assert_eq!(stats.ib_dwords, 21 + 160 * 7 + 4);
         finish(&fake, machine)
     }
 }

@@ -216,26 +216,47 @@ mod worker {
     }
 
     #[test]
-    fn changes_from_the_worker_s_own_speed_share_lists() -> Result {
+    fn shutdown_ends_the_gathering() -> Result {
         let fake = Fake::new(&GFX90A)?;
         let machine = working_machine(
             &fake,
             Config {
-                gather_ms: 50,
+                gather_ms: 1_000_000,
                 ..config()
             },
         )?;
         let proc = machine.attach(process(1))?;
-        let mut last = 0;
-        for n in 0..64 {
-            last = create(&machine, proc, n)?;
+        create(&machine, proc, 0)?;
+        create(&machine, proc, 1)?;
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn burst_shares_one_preemption_and_urgency_ends_it() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(
+            &fake,
+            Config {
+                gather_ms: 10_000,
+                ..config()
+            },
+        )?;
+        let proc = machine.attach(process(1))?;
+        let first = create(&machine, proc, 0)?;
+        let settle = || {
+            let change = machine.state.lock().newest_change();
+            machine.wait_settled(change)
+        };
+        settle()?;
+        for n in 1..64 {
+            create(&machine, proc, n)?;
         }
-        // Waits for all of it: the removal is urgent and cuts the gathering short.
-        machine.destroy_queue(proc, last)?;
+        // The additions would wait for long; the removal is urgent and takes them along.
+        machine.destroy_queue(proc, first)?;
+        settle()?;
         let stats = machine.counters.snapshot();
-        assert!(stats.runlists <= 4);
-        assert!(stats.preemptions <= 4);
-        assert_eq!(machine.load().queues, 63);
+        assert_eq!((stats.runlists, stats.preemptions), (2, 1));
+        assert_eq!(fake.mapped(), 63);
         finish(&fake, machine)
     }
 }
