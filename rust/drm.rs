@@ -33,8 +33,14 @@ use crate::{
 };
 
 mod client;
+mod debug;
 pub(crate) mod info;
 mod regs;
+
+use self::debug::{
+    Files,
+    VmList, //
+};
 
 pub(crate) use self::{
     client::{
@@ -50,6 +56,7 @@ pub(crate) struct RkfdDrm;
 /// What a DRM device has: its GPU. It may outlive the PCI device, as the GPU may.
 pub(crate) struct DrmData {
     gpu: Arc<Gpu>,
+    vms: Arc<VmList>,
 }
 
 impl DrmData {
@@ -125,6 +132,7 @@ impl drm::Driver for RkfdDrm {
 /// The render node of one GPU, from probe to unbind. Dropping it refuses new users, waits for
 /// those inside an ioctl or a fault, and removes all user mappings of buffers.
 pub(crate) struct Registration<'bound> {
+    _files: Option<Pin<KBox<Files>>>,
     _registration: drm::Registration<'bound, RkfdDrm>,
 }
 
@@ -138,7 +146,13 @@ impl<'bound> Registration<'bound> {
         pdev: &'bound pci::Device<kernel::device::Bound>,
         gpu: &Arc<Gpu>,
     ) -> Result<Self> {
-        let data = DrmData { gpu: gpu.clone() };
+        let vms = VmList::new()?;
+        // A render node without its file is better than none.
+        let files = gpu.debugfs().and_then(|dir| Files::new(&dir, &vms).ok());
+        let data = DrmData {
+            gpu: gpu.clone(),
+            vms,
+        };
         let dev = drm::UnregisteredDevice::<RkfdDrm>::new(pdev, Ok::<_, Error>(data))?;
         // SAFETY: The caller keeps the result in the data of the PCI driver, which is dropped at
         // unbind and never forgotten.
@@ -149,6 +163,7 @@ impl<'bound> Registration<'bound> {
             None => dev_warn!(pdev, "no render node\n"),
         }
         Ok(Self {
+            _files: files,
             _registration: registration,
         })
     }

@@ -10,7 +10,10 @@ use kernel::{
     sync::Arc, //
 };
 
-use super::RkfdDrm;
+use super::{
+    debug::VmList,
+    RkfdDrm, //
+};
 use crate::{
     gpu::Gpu,
     kapi::drm_file::DrmFile,
@@ -26,13 +29,8 @@ use crate::{
 pub(crate) struct Client {
     vm: Arc<Vm>,
     grants: Arc<Grants>,
-}
-
-impl Client {
-    /// The address space.
-    pub(crate) fn vm(&self) -> &Arc<Vm> {
-        &self.vm
-    }
+    /// Where the address space is listed while the file is open.
+    list: Arc<VmList>,
 }
 
 impl drm::file::DriverFile for Client {
@@ -42,7 +40,10 @@ impl drm::file::DriverFile for Client {
         let client = Self {
             vm: Vm::new(device.gpu())?,
             grants: Grants::new()?,
+            list: device.vms.clone(),
         };
+        // From here on dropping `client` undoes everything.
+        client.list.add(&client.vm)?;
         Ok(KBox::new(client, GFP_KERNEL)?.into())
     }
 }
@@ -50,6 +51,7 @@ impl drm::file::DriverFile for Client {
 impl Drop for Client {
     fn drop(&mut self) {
         // Others may hold both longer than the file is open.
+        self.list.remove(&self.vm);
         self.grants.close();
         self.vm.close();
     }

@@ -103,18 +103,31 @@ impl Vm {
             state.tree.tables(Level::Pdb2)
         )?;
         for (range, mapping) in state.ranges.iter() {
-            writeln!(
+            let bo = mapping.bo();
+            write!(
                 f,
-                "{:#014x}-{:#014x} {:?}{}",
+                "{:#014x}-{:#014x} {:?}",
                 range.start,
                 range.end - 1,
-                mapping.bo().kind(),
-                if mapping.is_held() {
-                    " in use by a queue"
-                } else {
-                    ""
-                }
+                bo.kind()
             )?;
+            let flags = bo.flags();
+            for (set, name) in [
+                (flags.coherent, "coherent"),
+                (flags.uncached, "uncached"),
+                (flags.public, "public"),
+                (flags.contiguous, "contiguous"),
+                (bo.gpu().id() != self.gpu().id(), "of another GPU"),
+                (mapping.is_held(), "in use by a queue"),
+            ] {
+                if set {
+                    write!(f, " {name}")?;
+                }
+            }
+            if let Some(address) = bo.userptr() {
+                write!(f, " from {address:#x}")?;
+            }
+            writeln!(f)?;
         }
         writeln!(f, "page table:")?;
         let mut stretch: Option<Stretch> = None;

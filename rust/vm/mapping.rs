@@ -97,11 +97,6 @@ impl MappingHold {
     pub(crate) fn va(&self) -> u64 {
         self.mapping.va
     }
-
-    /// The buffer.
-    pub(crate) fn bo(&self) -> &Arc<Bo> {
-        &self.mapping.bo
-    }
 }
 
 impl Drop for MappingHold {

@@ -138,11 +138,6 @@ impl<B> Tree<B> {
         self.root.block()
     }
 
-    /// The encoding of the entries.
-    pub(crate) fn flavour(&self) -> Flavour {
-        self.flavour
-    }
-
     /// Tables of `level` in the tree; the root counts.
     pub(crate) fn tables(&self, level: Level) -> usize {
         // PANIC: `slot` is below 4.

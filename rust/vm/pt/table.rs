@@ -150,11 +150,6 @@ impl<B> Chain<B> {
         self.len
     }
 
-    /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     pub(super) fn push(&mut self, mut table: KBox<Table<B>>) {
         table.next = self.head.take();
         self.head = Some(table);
@@ -186,13 +181,6 @@ impl<B> Drop for Chain<B> {
 /// How many tables an update needs, by [`slot`]; the root is never among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Need(pub(crate) [usize; 3]);
-
-impl Need {
-    /// Whether nothing is needed.
-    pub(crate) fn is_zero(&self) -> bool {
-        self.0 == [0; 3]
-    }
-}
 
 /// Tables ready to enter a tree: allocated, filled with invalid entries, visible to the GPU.
 pub(crate) struct Reserve<B> {
