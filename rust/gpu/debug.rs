@@ -83,6 +83,7 @@ fn ih(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let count = gpu.ih().counters();
     for (name, counter) in [
         ("interrupts", &count.interrupts),
+        ("unannounced", &count.unannounced),
         ("eop", &count.eop),
         ("sdma_trap", &count.sdma_trap),
         ("sq", &count.sq),

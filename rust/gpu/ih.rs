@@ -69,6 +69,7 @@ use crate::{
                 Chicken,
                 IhDoorbell,
                 RbCntl,
+                RbWptr,
                 RetryIntCamCntl,
                 RingRegs, //
             }, //
@@ -117,6 +118,8 @@ pub(crate) trait IrqSink: Send + Sync {
 pub(crate) struct Counters {
     /// Interrupts taken.
     pub(crate) interrupts: Count,
+    /// Vectors that were found without an interrupt: its message was lost.
+    pub(crate) unannounced: Count,
     /// Vectors taken from each ring.
     pub(crate) vectors: [Count; 3],
     /// End-of-pipe vectors.
@@ -154,6 +157,11 @@ impl Count {
     /// Adds one.
     fn inc(&self) {
         self.0.add(1, Relaxed);
+    }
+
+    /// Adds `n`.
+    fn add(&self, n: u32) {
+        self.0.add(i64::from(n), Relaxed);
     }
 
     /// The count.
@@ -314,16 +322,16 @@ impl Port for HwPort<'_> {
 pub(crate) struct Ih {
     access: Arc<Access>,
     #[pin]
-    rings: Mutex<Rings>,
+    rings: Mutex<KVec<RingState>>,
+    /// Ring 0's write pointer, as the device reports it.
+    writeback: DmaBuffer,
+    /// Up to where ring 0 was read, for the watchdog.
+    handled: Atomic<u32>,
+    /// Interrupts when the last pass began.
+    announced: Atomic<i64>,
     #[pin]
     sink: Mutex<Option<Arc<dyn IrqSink>>>,
     counters: Counters,
-}
-
-/// All rings and where ring 0's write pointer is written back.
-struct Rings {
-    rings: KVec<RingState>,
-    writeback: DmaBuffer,
 }
 
 impl Ih {
@@ -341,7 +349,10 @@ impl Ih {
         Arc::pin_init(
             try_pin_init!(Self {
                 access: access.clone(),
-                rings <- new_mutex!(Rings { rings, writeback }, "rkfd_ih_rings"),
+                rings <- new_mutex!(rings, "rkfd_ih_rings"),
+                writeback,
+                handled: Atomic::new(0),
+                announced: Atomic::new(0),
                 sink <- new_mutex!(None, "rkfd_ih_sink"),
                 counters: Counters::default(),
             }? Error),
@@ -353,11 +364,12 @@ impl Ih {
     /// a page of system memory that the block may read.
     pub(super) fn start(&self, hw: &Hw, dummy_page: u64) {
         let layout = &hw.asic().ih;
-        let mut state = self.rings.lock();
-        for ring in state.rings.iter_mut() {
+        let mut rings = self.rings.lock();
+        for ring in rings.iter_mut() {
             ring.place.disable(hw);
             ring.cursor.reset();
         }
+        self.handled.store(0, Relaxed);
         nbio::ih_control(hw, dummy_page);
         if layout.set_chicken {
             hw.modify(layout.chicken(), |raw| {
@@ -366,9 +378,9 @@ impl Ih {
                     .raw()
             });
         }
-        for ring in &state.rings {
+        for ring in rings.iter() {
             ring.place
-                .program(hw, ring.cursor.ring(), state.writeback.bus_addr());
+                .program(hw, ring.cursor.ring(), self.writeback.bus_addr());
         }
         // Repeated retry faults are filtered until the driver releases the entry.
         hw.write(
@@ -383,15 +395,15 @@ impl Ih {
                 .with(RetryIntCamCntl::ENABLE, 1)
                 .raw()
         });
-        for ring in &state.rings {
+        for ring in rings.iter() {
             ring.place.enable(hw);
         }
     }
 
     /// Stops the rings; the interrupt must be detached before.
     pub(super) fn stop(&self, hw: &Hw) {
-        let state = self.rings.lock();
-        for ring in &state.rings {
+        let rings = self.rings.lock();
+        for ring in rings.iter() {
             ring.place.disable(hw);
         }
         hw.modify(hw.asic().ih.retry_int_cam_cntl(), |raw| {
@@ -420,7 +432,7 @@ impl Ih {
     /// Read positions of the rings, in bytes.
     pub(crate) fn positions(&self) -> [u32; 3] {
         let mut positions = [0; 3];
-        for (to, ring) in positions.iter_mut().zip(&self.rings.lock().rings) {
+        for (to, ring) in positions.iter_mut().zip(self.rings.lock().iter()) {
             *to = ring.cursor.position();
         }
         positions
@@ -428,20 +440,28 @@ impl Ih {
 
     /// Drains all rings.
     fn drain(&self, hw: &Hw) {
-        let mut state = self.rings.lock();
+        let mut rings = self.rings.lock();
         let sink = self.sink.lock().clone();
-        let Rings { rings, writeback } = &mut *state;
+        let interrupts = self.counters.interrupts.get();
+        let announced = self.announced.load(Relaxed) != interrupts;
+        self.announced.store(interrupts, Relaxed);
         for RingState { cursor, place } in rings.iter_mut() {
             let mut port = HwPort {
                 hw,
                 place,
                 ring: cursor.ring(),
-                writeback,
+                writeback: &self.writeback,
             };
             let number = place.number;
             let pass = cursor.drain(&mut port, |_, vector| {
                 self.deliver(hw, number, vector, sink.as_deref());
             });
+            if number == 0 {
+                self.handled.store(cursor.position(), Relaxed);
+                if let (Ok(pass), false) = (&pass, announced) {
+                    self.counters.unannounced.add(pass.vectors);
+                }
+            }
             self.report(hw, number, cursor.position(), pass);
         }
     }
@@ -626,8 +646,18 @@ fn log_fault(hw: &Hw, hub: &HubLayout, vector: &Vector, fault: &Fault) {
 }
 
 impl irq::Handler for Ih {
-    fn handle(&self) {
+    fn interrupt(&self) {
         self.counters.interrupts.inc();
+    }
+
+    fn is_overdue(&self) -> bool {
+        // All ones and nonsense are for the thread to judge, which has the device at hand.
+        self.writeback
+            .read32(0)
+            .is_ok_and(|wptr| RbWptr::from_raw(wptr).bytes() != self.handled.load(Relaxed))
+    }
+
+    fn handle(&self) {
         let Some(hw) = self.access.enter() else {
             return;
         };

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One message-signalled interrupt with a threaded handler.
+//! One message-signalled interrupt with a threaded handler and a watchdog.
+//!
+//! A message that gets lost is never sent again by a device that waits for its acknowledgement. A
+//! timer therefore looks once in a while whether the device has something to say, and if so runs
+//! the handler as if the message had come.
 //!
 //! [`kernel::irq::ThreadedRegistration`] borrows the vector's registration, which borrows the bound
 //! device; [`Msi`] owns both and holds its handler by reference count.
@@ -11,18 +15,78 @@ use kernel::{
     bindings,
     device::Bound,
     error::to_result,
+    impl_has_hr_timer,
     pci,
     prelude::*,
     sync::{
         aref::ARef,
-        Arc, //
+        Arc,
+        ArcBorrow, //
+    },
+    time::{
+        hrtimer::{
+            ArcHrTimerHandle,
+            HrTimer,
+            HrTimerCallback,
+            HrTimerCallbackContext,
+            HrTimerPointer,
+            HrTimerRestart,
+            RelativeMode, //
+        },
+        Delta,
+        Monotonic, //
     },
 };
 
+/// How often the watchdog looks.
+const WATCHDOG: Delta = Delta::from_millis(500);
+
 /// What runs when the interrupt fires.
 pub(crate) trait Handler: Send + Sync + 'static {
+    /// The message has come. Called in interrupt context, before [`Handler::handle`].
+    fn interrupt(&self);
+    /// Whether the device has something to say that was not handled. Called in interrupt context;
+    /// must be quick, and may be wrong about what is being handled at the moment.
+    fn is_overdue(&self) -> bool;
     /// Handles the interrupt in a thread of its own; may sleep. Never runs twice at a time.
     fn handle(&self);
+}
+
+/// Wakes the handler's thread when it should run.
+///
+/// # Invariants
+///
+/// While the timer may run, `irq` is requested with `handler` as cookie.
+#[pin_data]
+struct Watchdog<T: Handler> {
+    #[pin]
+    timer: HrTimer<Self>,
+    irq: c_uint,
+    handler: Arc<T>,
+}
+
+impl_has_hr_timer! {
+    impl{T: Handler} HasHrTimer<Self> for Watchdog<T> {
+        mode: RelativeMode<Monotonic>, field: self.timer
+    }
+}
+
+impl<T: Handler> HrTimerCallback for Watchdog<T> {
+    type Pointer<'a> = Arc<Self>;
+
+    fn run(
+        this: ArcBorrow<'_, Self>,
+        mut context: HrTimerCallbackContext<'_, Self>,
+    ) -> HrTimerRestart {
+        if this.handler.is_overdue() {
+            let cookie = Arc::as_ptr(&this.handler).cast_mut().cast();
+            // SAFETY: By the type invariant the interrupt is requested with this cookie; the
+            // function may be called in interrupt context.
+            unsafe { bindings::irq_wake_thread(this.irq, cookie) };
+        }
+        context.forward_now(WATCHDOG);
+        HrTimerRestart::Restart
+    }
 }
 
 /// The only MSI vector of a PCI function, with its handler.
@@ -34,6 +98,8 @@ pub(crate) struct Msi<T: Handler> {
     pdev: ARef<pci::Device>,
     irq: c_uint,
     handler: Arc<T>,
+    /// Stopped before the interrupt is given back.
+    watchdog: Option<ArcHrTimerHandle<Watchdog<T>>>,
 }
 
 impl<T: Handler> Msi<T> {
@@ -67,7 +133,7 @@ impl<T: Handler> Msi<T> {
         to_result(unsafe {
             bindings::request_threaded_irq(
                 irq,
-                Some(wake_thread),
+                Some(wake_thread::<T>),
                 Some(run_thread::<T>),
                 0,
                 name.as_char_ptr(),
@@ -76,16 +142,30 @@ impl<T: Handler> Msi<T> {
         })?;
         free_vectors.dismiss();
         // INVARIANT: Allocated and requested above.
-        Ok(Self {
+        let mut msi = Self {
             pdev: pdev.into(),
             irq,
-            handler,
-        })
+            handler: handler.clone(),
+            watchdog: None,
+        };
+        let watchdog = Arc::pin_init(
+            pin_init!(Watchdog {
+                timer <- HrTimer::new(),
+                irq,
+                handler,
+            }),
+            GFP_KERNEL,
+        )?;
+        // INVARIANT: `drop` stops the timer before it frees the interrupt.
+        msi.watchdog = Some(watchdog.start(WATCHDOG));
+        Ok(msi)
     }
 }
 
 impl<T: Handler> Drop for Msi<T> {
     fn drop(&mut self) {
+        // Waits for the callback.
+        drop(self.watchdog.take());
         // SAFETY: By the type invariant; `free_irq` waits for both handlers to end.
         unsafe {
             bindings::free_irq(self.irq, Arc::as_ptr(&self.handler).cast_mut().cast());
@@ -95,7 +175,17 @@ impl<T: Handler> Drop for Msi<T> {
 }
 
 /// Hard interrupt: a message is an edge, there is nothing to acknowledge.
-extern "C" fn wake_thread(_irq: c_int, _cookie: *mut c_void) -> bindings::irqreturn_t {
+///
+/// # Safety
+///
+/// `cookie` is the handler of a live [`Msi<T>`].
+unsafe extern "C" fn wake_thread<T: Handler>(
+    _irq: c_int,
+    cookie: *mut c_void,
+) -> bindings::irqreturn_t {
+    // SAFETY: By the function's contract.
+    let handler = unsafe { &*cookie.cast_const().cast::<T>() };
+    handler.interrupt();
     bindings::irqreturn::IRQ_WAKE_THREAD
 }
 
