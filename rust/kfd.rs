@@ -16,7 +16,6 @@ pub(crate) mod topology;
 pub(crate) mod uapi;
 
 use crate::{
-    event::payload::Payload,
     gpu::Gpu,
     kapi::{
         chrdev::CharDevice,
@@ -146,13 +145,7 @@ impl Facade {
         if let Err(error) = self.update_topology() {
             pr_err!("topology is incomplete: {:?}\n", error);
         }
-        let lost = Payload::HwException(interrupt::gpu_lost(device.gpu_id()));
-        let told = device.for_each_process(|process| {
-            process.events.raise(lost);
-        });
-        if told.is_err() {
-            pr_err!("no memory to tell processes that a GPU is gone\n");
-        }
+        interrupt::tell_lost(&device);
         Some(device)
     }
 

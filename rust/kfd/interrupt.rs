@@ -114,6 +114,20 @@ impl IrqSink for Sink {
     }
 }
 
+/// Tells every process with an address space on `device` that the GPU does not run its work any more.
+pub(crate) fn tell_lost(device: &Device) {
+    let lost = Payload::HwException(gpu_lost(device.gpu_id()));
+    let told = device.for_each_process(|process| {
+        process.events.raise(lost);
+    });
+    if told.is_err() {
+        dev_err!(
+            device.gpu().dev(),
+            "no memory to tell processes that the GPU is lost\n"
+        );
+    }
+}
+
 /// What a waiter for memory faults learns.
 pub(crate) fn memory_exception(fault: &Fault, gpu_id: u32) -> MemoryExceptionData {
     // The bit of the interrupt's ring id that upstream calls "valid protection": no valid entry.
