@@ -44,8 +44,7 @@ use kernel::{
     sync::{
         atomic::{
             Atomic,
-            Full,
-            Relaxed, //
+            Full, //
         },
         Arc,
         Mutex, //
@@ -60,13 +59,6 @@ pub(crate) const GPUVM_BASE: u64 = 0x1_0000;
 pub(crate) const GPUVM_LIMIT: u64 = (1 << 47) - 1;
 /// Compute queues that the scheduler gets: 24 of the 32 of the first micro engine.
 const CP_QUEUES: u32 = 24;
-
-/// Buffers of VRAM count in this unit, bytes: they lie at multiples of it, so that large pages fit.
-pub(crate) const COMMIT_UNIT: u64 = 2 << 20;
-/// Page tables may need this fraction of VRAM, as a shift.
-const PAGE_TABLE_SHIFT: u32 = 14;
-/// Page tables get at least this much of VRAM, bytes.
-const MIN_PAGE_TABLE_RESERVE: u64 = 8 << 20;
 
 /// The apertures of every gfx9 GPU for 64-bit processes.
 pub(crate) fn apertures(gpu_id: u32) -> Apertures {
@@ -95,8 +87,6 @@ pub(crate) struct Device {
     /// Open while user space may map registers and doorbells.
     #[pin]
     mappable: Gate<()>,
-    /// VRAM that buffers of user space take, each counted in units of [`COMMIT_UNIT`].
-    committed: Atomic<i64>,
     /// Whose address space a PASID is.
     #[pin]
     processes: Mutex<RBTree<u16, Arc<Process>>>,
@@ -115,7 +105,6 @@ impl Device {
                 sched: sched.clone(),
                 facts: facts(gpu),
                 mappable <- Gate::new(()),
-                committed: Atomic::new(0),
                 processes <- new_mutex!(RBTree::new(), "rkfd_device_processes"),
             }? Error),
             GFP_KERNEL,
@@ -145,24 +134,6 @@ impl Device {
     /// Ticks of the GPU, 0 if it cannot be asked.
     pub(crate) fn clock_counter(&self) -> u64 {
         self.gpu.clock_counter().unwrap_or(0)
-    }
-
-    /// Counts a buffer of `size` bytes of VRAM until the result is dropped.
-    pub(crate) fn commit(self: &Arc<Self>, size: u64) -> Commitment {
-        let size = size.next_multiple_of(COMMIT_UNIT);
-        let size = i64::try_from(size).unwrap_or(i64::MAX);
-        self.committed.add(size, Relaxed);
-        Commitment {
-            device: self.clone(),
-            size,
-        }
-    }
-
-    /// VRAM that user space can still allocate, bytes, a multiple of [`COMMIT_UNIT`].
-    pub(crate) fn available(&self) -> u64 {
-        let vram = self.gpu.vram();
-        let committed = u64::try_from(self.committed.load(Relaxed)).unwrap_or(0);
-        available(vram.total(), vram.available(), committed)
     }
 
     /// Whether the GPU is there.
@@ -230,26 +201,6 @@ impl Device {
             f(process);
         }
         Ok(())
-    }
-}
-
-/// What AVAILABLE_MEMORY answers: of `total` bytes a part is kept for page tables, `committed` are taken, and
-/// no more than `free` can be given out.
-pub(crate) fn available(total: u64, free: u64, committed: u64) -> u64 {
-    let reserve = (total >> PAGE_TABLE_SHIFT).max(MIN_PAGE_TABLE_RESERVE);
-    let left = total.saturating_sub(reserve).saturating_sub(committed);
-    left.min(free) / COMMIT_UNIT * COMMIT_UNIT
-}
-
-/// VRAM counted for one buffer.
-pub(crate) struct Commitment {
-    device: Arc<Device>,
-    size: i64,
-}
-
-impl Drop for Commitment {
-    fn drop(&mut self) {
-        self.device.committed.add(-self.size, Relaxed);
     }
 }
 
@@ -358,7 +309,7 @@ impl ProcessDevice {
         if self.faulted.xchg(true, Full) {
             return;
         }
-        if let Err(error) = self.device.sched.evict(&process, EvictCause::Debugger) {
+        if let Err(error) = self.device.sched.evict(&process, EvictCause::Fault) {
             dev_warn!(
                 self.device.gpu.dev(),
                 "pid {}: queues do not stop after a fault: {:?}\n",

@@ -18,10 +18,7 @@ use crate::{
             Direction,
             Shape, //
         },
-        device::{
-            apertures,
-            available, //
-        },
+        device::apertures,
         file::MmapTarget,
         interrupt::memory_exception,
         ioctl::{
@@ -237,18 +234,6 @@ mod names {
             (0x1_0000, 0x7fff_ffff_ffff)
         );
         assert_eq!((have.gpu_id, have.pad), (7, 0));
-    }
-
-    #[test]
-    fn available_memory_is_what_can_be_had() {
-        const MIB: u64 = 1 << 20;
-        // 8 MiB are kept for page tables, or more on large devices.
-        assert_eq!(available(1024 * MIB, 1024 * MIB, 0), 1016 * MIB);
-        assert_eq!(available(1 << 40, 1 << 40, 0), (1 << 40) - (1 << 26));
-        // Buffers count as they were rounded, whatever is free.
-        assert_eq!(available(1024 * MIB, 1023 * MIB, 2 * MIB), 1014 * MIB);
-        assert_eq!(available(1024 * MIB, 101 * MIB, 2 * MIB), 100 * MIB);
-        assert_eq!(available(16 * MIB, 16 * MIB, 64 * MIB), 0);
     }
 
     #[test]

@@ -151,13 +151,7 @@ pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
         BoKind::MmioRemap => MMAP_TYPE_MMIO | u64::from(args.gpu_id) << MMAP_GPU_SHIFT,
         _ => bo.mmap_offset(),
     };
-    let commitment = (kind == BoKind::Vram).then(|| device.device().commit(bo.size()));
-    let allocation = Allocation {
-        bo,
-        va: args.va,
-        _commitment: commitment,
-    };
-    let handle = own.insert(args.gpu_id, allocation)?;
+    let handle = own.insert(args.gpu_id, Allocation { bo, va: args.va })?;
     args.handle = handle.encode();
     args.mmap_offset = offset;
     Ok(())

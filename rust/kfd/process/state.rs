@@ -3,7 +3,6 @@
 //! What a process has, under its lock: address spaces, buffers and queues.
 
 use super::Process;
-use crate::kfd::device::Commitment;
 use crate::{
     drm::RenderFile,
     event::slots::Slots,
@@ -60,8 +59,6 @@ pub(crate) struct Allocation {
     pub(crate) bo: Arc<Bo>,
     /// GPU address.
     pub(crate) va: u64,
-    /// What it takes of the VRAM that AVAILABLE_MEMORY tells of.
-    pub(crate) _commitment: Option<Commitment>,
 }
 
 /// State of a process that the process lock protects.
