@@ -143,7 +143,9 @@ impl ResetHook for Recovery {
         }
         match registry().and_then(|registry| registry.reset(&self.gpu)) {
             Ok(()) => dev_warn!(dev, "resetting the GPU; its processes lose it\n"),
-            Err(e) if e == EBUSY => dev_err!(dev, "reset too often: compute stays out of service\n"),
+            Err(e) if e == EBUSY => {
+                dev_err!(dev, "reset too often: compute stays out of service\n")
+            }
             Err(e) => dev_err!(dev, "no reset: {:?}; compute stays out of service\n", e),
         }
     }

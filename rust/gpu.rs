@@ -11,8 +11,8 @@
 //! A [`Gpu`] is reference-counted and may outlive its device; then every operation answers
 //! `ENODEV`.
 //!
-//! Lock order, outermost first: registry observers, IH rings, IH sink, KIQ, range allocators;
-//! hardware locks ([`access`]) are innermost.
+//! Lock order, outermost first: IH rings, IH sink, KIQ, range allocators; hardware locks
+//! ([`access`]) are innermost.
 
 use kernel::{
     debugfs::Dir,
@@ -42,7 +42,6 @@ use kernel::{
 use crate::{
     hw::{
         asic::AsicDesc,
-        doorbell::DoorbellOffset,
         regs::hub::FlushType, //
     },
     kapi::{
@@ -97,7 +96,6 @@ pub(crate) use self::{
     registry::{
         registry,
         GpuId,
-        GpuObserver,
         Registry, //
     },
     vram::{
@@ -477,25 +475,6 @@ impl Gpu {
             hub::flush_vmid(&hw, vmid, FlushType::Heavy)?;
         }
         Ok(())
-    }
-
-    /// Connects the HIQ, whose descriptor and write pointer are at the given addresses of VMID 0.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for misaligned addresses, `ETIMEDOUT` or `EIO` if the firmware does not answer,
-    /// `ENODEV`.
-    pub(crate) fn map_hiq(&self, mqd: u64, wptr: u64, doorbell: DoorbellOffset) -> Result {
-        self.kiq.map_hiq(&*self.enter()?, mqd, wptr, doorbell)
-    }
-
-    /// Disconnects the HIQ.
-    ///
-    /// # Errors
-    ///
-    /// `ETIMEDOUT` if the firmware does not let go of it, `EIO`, `ENODEV`.
-    pub(crate) fn unmap_hiq(&self, doorbell: DoorbellOffset) -> Result {
-        self.kiq.unmap_hiq(&*self.enter()?, doorbell)
     }
 
     /// The kernel interface queue.

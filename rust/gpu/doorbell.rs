@@ -130,11 +130,6 @@ impl DoorbellManager {
         )
     }
 
-    /// The layout of ids.
-    pub(crate) fn layout(&self) -> &'static DoorbellLayout {
-        self.layout
-    }
-
     /// Slices in use and in all.
     pub(crate) fn usage(&self) -> (usize, usize) {
         (self.state.lock().in_use, self.count)
@@ -312,11 +307,6 @@ impl Doorbell {
     /// Byte inside the slice, where the process writes.
     pub(crate) fn byte_in_slice(&self) -> u32 {
         self.id * crate::hw::doorbell::BYTES
-    }
-
-    /// The slice.
-    pub(crate) fn slice(&self) -> &Arc<DoorbellSlice> {
-        &self.slice
     }
 }
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All live GPUs, and who wants to hear of them.
+//! All live GPUs, and their resets.
 //!
-//! Lock order: [`Registry::observers`] is held while observers are told and comes before everything
-//! that they lock; [`Registry::gpus`], [`Registry::ids`] and
-//! [`Registry::resets`] are innermost.
+//! The locks here are innermost; none is taken under another.
 
 use kernel::{
     debugfs::Dir,
@@ -53,15 +51,6 @@ impl Drop for Published {
     }
 }
 
-/// Told of GPUs that come and go.
-pub(crate) trait GpuObserver: Send + Sync {
-    /// `gpu` works and was listed. Also called for the GPUs that are there when the observer comes.
-    fn added(&self, gpu: &Arc<Gpu>);
-    /// `gpu` is about to go and is not listed any more. When this returns, the observer makes no
-    /// new use of it.
-    fn removing(&self, gpu: &Arc<Gpu>);
-}
-
 /// Resets of one GPU that [`RESET_WINDOW_NS`] allows.
 const RESETS: usize = 3;
 /// A minute.
@@ -78,8 +67,6 @@ struct Resets {
 /// The list of live GPUs.
 #[pin_data]
 pub(crate) struct Registry {
-    #[pin]
-    observers: Mutex<KVec<Arc<dyn GpuObserver>>>,
     #[pin]
     gpus: Mutex<KVec<Arc<Gpu>>>,
     #[pin]
@@ -104,7 +91,6 @@ impl Registry {
         let queue = OwnedQueue::new(c"rkfd_reset", 1)?;
         Arc::pin_init(
             try_pin_init!(Self {
-                observers <- new_mutex!(KVec::new(), "rkfd_observers"),
                 gpus <- new_mutex!(KVec::new(), "rkfd_gpus"),
                 ids <- new_mutex!(KVec::new(), "rkfd_gpu_ids"),
                 resets <- new_mutex!(
@@ -165,54 +151,22 @@ impl Registry {
         Ok(copy)
     }
 
-    /// Adds an observer and tells it of the GPUs that are there.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn observe(&self, observer: Arc<dyn GpuObserver>) -> Result {
-        let mut observers = self.observers.lock();
-        observers.reserve(1, GFP_KERNEL)?;
-        self.for_each(|gpu| observer.added(gpu))?;
-        observers.push(observer, GFP_KERNEL)?;
-        Ok(())
-    }
-
-    /// Removes an observer; it is not called any more when this returns.
-    pub(crate) fn unobserve(&self, observer: &Arc<dyn GpuObserver>) {
-        let mut observers = self.observers.lock();
-        let at = observers.iter().position(|o| Arc::ptr_eq(o, observer));
-        let removed = at.and_then(|i| observers.remove(i).ok());
-        drop(observers);
-        drop(removed);
-    }
-
-    /// Lists a GPU that works and tells the observers.
+    /// Lists a GPU that works.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn add(&self, gpu: &Arc<Gpu>) -> Result {
-        let observers = self.observers.lock();
-        self.gpus.lock().push(gpu.clone(), GFP_KERNEL)?;
-        for observer in observers.iter() {
-            observer.added(gpu);
-        }
-        Ok(())
+        Ok(self.gpus.lock().push(gpu.clone(), GFP_KERNEL)?)
     }
 
-    /// Takes a GPU off the list and tells the observers; nothing happens if it is not listed.
+    /// Takes a GPU off the list; nothing happens if it is not listed.
     pub(crate) fn remove(&self, gpu: &Arc<Gpu>) {
-        let observers = self.observers.lock();
         let mut gpus = self.gpus.lock();
         let at = gpus.iter().position(|g| Arc::ptr_eq(g, gpu));
         let removed = at.and_then(|i| gpus.remove(i).ok());
         drop(gpus);
-        if removed.is_some() {
-            for observer in observers.iter() {
-                observer.removing(gpu);
-            }
-        }
+        drop(removed);
     }
 
     /// Unbinds, resets and binds a GPU that does not follow any more, in the background.

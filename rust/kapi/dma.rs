@@ -144,10 +144,5 @@ pub(crate) fn read_barrier() {
     kernel::sync::barrier::dma_mb(kernel::sync::barrier::Read);
 }
 
-/// Orders earlier writes before later ones, for a device that reads both.
-pub(crate) fn write_barrier() {
-    kernel::sync::barrier::dma_mb(kernel::sync::barrier::Write);
-}
-
 /// Size of a page that the GPU maps, which must be the CPU's.
 pub(crate) const PAGE: usize = 1 << bindings::PAGE_SHIFT;

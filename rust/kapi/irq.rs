@@ -15,8 +15,7 @@ use kernel::{
     bindings,
     device::Bound,
     error::to_result,
-    impl_has_hr_timer,
-    pci,
+    impl_has_hr_timer, pci,
     prelude::*,
     sync::{
         aref::ARef,
