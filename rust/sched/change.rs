@@ -33,6 +33,7 @@ use super::{
         MAX_PRIORITY, //
     },
     record::{
+        Hang,
         PendingUpdate,
         Phase,
         ProcRec,
@@ -193,6 +194,7 @@ impl Machine {
             doomed: false,
             orphan: false,
             update: None,
+            hang: Hang::Sound,
             need: None,
             hold,
         };

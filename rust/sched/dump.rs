@@ -11,6 +11,7 @@ use super::{
     machine::Machine,
     params::EvictCause,
     record::{
+        Hang,
         ProcRec,
         QueueRec, //
     },
@@ -123,7 +124,11 @@ fn mqd(id: u64, queue: &QueueRec, f: &mut impl Write) -> fmt::Result {
         "  queue {id} {} {}{} doorbell {:#x} ring {:#x}+{:#x} rptr {:#x} wptr {:#x} priority {} percent {} mqd {:#x}",
         spec.kind.name(),
         queue.phase.name(),
-        if queue.doomed { ", going" } else { "" },
+        match queue.hang {
+            Hang::Sound if queue.doomed => ", going",
+            Hang::Sound => "",
+            Hang::Untold | Hang::Told => ", hung",
+        },
         spec.doorbell.byte(),
         spec.ring_base,
         spec.ring_size,

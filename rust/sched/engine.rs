@@ -37,8 +37,12 @@ use super::{
 };
 use crate::hw::{
     mqd::compute::HUNG_DOORBELL,
+    pm4::UnmapAction,
     regs::gc::CP_IQ_WAIT_TIME2, //
 };
+
+/// Queues that one preemption may have to reset before the whole device counts as hung.
+const MAX_RESETS: usize = 8;
 
 /// The hardware side of a scheduler.
 pub(super) struct Engine {
@@ -159,20 +163,61 @@ impl Engine {
         }
     }
 
-    /// Takes the queues in `scope` off the hardware.
+    /// Takes the queues in `scope` off the hardware. Queues that refuse are reset, one by one, and
+    /// do not run again; all others are saved.
     ///
     /// # Errors
     ///
     /// As [`Engine::converge`].
     pub(super) fn preempt(&mut self, machine: &Machine, scope: Scope) -> Result<(), Failure> {
-        let platform = &*machine.platform;
-        let unmap = packets::unmap(&scope).map_err(Failure::Build)?;
         machine.state.lock().begin_preempt(&scope);
-
         machine.counters.preemptions.inc();
         if scope != Scope::Dynamic {
             machine.counters.narrow_preemptions.inc();
         }
+        let mut refused = 0;
+        for _ in 0..MAX_RESETS {
+            refused = self.unmap(machine, UnmapAction::Preempt, &scope)?;
+            if refused == 0 {
+                machine.state.lock().end_preempt(&scope);
+                return Ok(());
+            }
+            machine.counters.refusals.inc();
+            self.reset_queue(machine, refused)?;
+        }
+        Err(Failure::Refused { doorbell: refused })
+    }
+
+    /// Kills what a queue does that refused to be preempted.
+    fn reset_queue(&mut self, machine: &Machine, doorbell: u32) -> Result<(), Failure> {
+        // Firmware that names nobody we know cannot be helped with one queue.
+        if !machine.state.lock().condemn(doorbell) {
+            return Err(Failure::Refused { doorbell });
+        }
+        let scope = Scope::Doorbells([doorbell, 0, 0, 0], 1);
+        if self.unmap(machine, UnmapAction::Reset, &scope)? != 0 {
+            return Err(Failure::Refused { doorbell });
+        }
+        machine.state.lock().queue_was_reset(doorbell);
+        machine.counters.queue_resets.inc();
+        machine.platform.complain(fmt!(
+            "queue {doorbell:#x} refused preemption and was reset; it does not run again"
+        ));
+        Ok(())
+    }
+
+    /// Sends UNMAP_QUEUES and waits. Returns the doorbell of a queue that refused, or 0.
+    ///
+    /// The firmware gives up on a queue that does not answer and still writes the fence: the HIQ's
+    /// descriptor is the only sign.
+    fn unmap(
+        &mut self,
+        machine: &Machine,
+        action: UnmapAction,
+        scope: &Scope,
+    ) -> Result<u32, Failure> {
+        let platform = &*machine.platform;
+        let unmap = packets::unmap(action, scope).map_err(Failure::Build)?;
         machine.counters.packets.add(2);
         let start = platform.now();
         let result = self.fenced(platform, &machine.config, &unmap);
@@ -190,19 +235,13 @@ impl Engine {
             }
             Err(error) => return Err(Failure::Device(error)),
         }
-
-        // The firmware gives up on a queue that does not answer and still writes the fence: the
-        // descriptor is the only sign.
         let refused = self.hiq.read_mqd(HUNG_DOORBELL).map_err(Failure::Device)?;
         if refused != 0 {
-            machine.counters.refusals.inc();
             self.hiq
                 .set_mqd(HUNG_DOORBELL, 0)
                 .map_err(Failure::Device)?;
-            return Err(Failure::Refused { doorbell: refused });
         }
-        machine.state.lock().end_preempt(&scope);
-        Ok(())
+        Ok(refused)
     }
 
     /// Submits a runlist of everything that should run. None may be active.

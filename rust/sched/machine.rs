@@ -133,6 +133,10 @@ impl fmt::Display for Failure {
 pub(crate) trait ResetHook: Send + Sync {
     /// The scheduler is wedged.
     fn wedged(&self, failure: &Failure);
+
+    /// The queue of address space `pasid` with doorbell `doorbell` (dword index on the doorbell BAR)
+    /// hung and was reset. It does not run again; all others go on.
+    fn queue_hung(&self, _pasid: u16, _doorbell: u32) {}
 }
 
 /// A destroyed queue or detached process that may still be on the hardware.
@@ -286,10 +290,22 @@ impl Machine {
         }
         let result = engine.converge(self);
         drop(engine);
+        self.tell_hangs();
         if let Err(failure) = result {
             self.give_up(&failure);
         }
         self.reap_later();
+    }
+
+    /// Tells the hook of queues that hung, without a lock.
+    fn tell_hangs(&self) {
+        let next = || self.state.lock().next_hang();
+        while let Some((pasid, doorbell)) = next() {
+            let hook = self.hook.lock().clone();
+            if let Some(hook) = hook {
+                hook.queue_hung(pasid, doorbell);
+            }
+        }
     }
 
     pub(super) fn reap_later(self: &Arc<Self>) {

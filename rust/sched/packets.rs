@@ -106,8 +106,12 @@ pub(super) fn hello(
     Ok(sequence)
 }
 
-/// Takes the queues in `scope` off the hardware, saving what they do.
-pub(super) fn unmap(scope: &Scope) -> Result<[u32; UnmapQueues::DWORDS]> {
+/// Takes the queues in `scope` off the hardware, saving what they do, or killing it.
+///
+/// # Errors
+///
+/// `EINVAL`: not a doorbell; a driver bug, or nonsense of the firmware.
+pub(super) fn unmap(action: UnmapAction, scope: &Scope) -> Result<[u32; UnmapQueues::DWORDS]> {
     let filter = match scope {
         Scope::Dynamic => UnmapFilter::NonStatic,
         Scope::Pasid(pasid) => UnmapFilter::Pasid(*pasid),
@@ -120,11 +124,7 @@ pub(super) fn unmap(scope: &Scope) -> Result<[u32; UnmapQueues::DWORDS]> {
             UnmapFilter::Doorbells(DoorbellList::new(named).ok_or(EINVAL)?)
         }
     };
-    Ok(UnmapQueues {
-        action: UnmapAction::Preempt,
-        filter,
-    }
-    .encode())
+    Ok(UnmapQueues { action, filter }.encode())
 }
 
 /// Asks for `value` at `fence` when all earlier packets have taken effect.

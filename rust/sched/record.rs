@@ -221,6 +221,17 @@ pub(super) struct PendingUpdate {
     pub(super) keep: Option<(Arc<dyn KeepAlive>, KeepRoom)>,
 }
 
+/// Whether a queue has hung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hang {
+    /// No.
+    Sound,
+    /// Yes, and its owner does not know yet.
+    Untold,
+    /// Yes, and its owner was told.
+    Told,
+}
+
 /// A queue.
 pub(super) struct QueueRec {
     pub(super) spec: QueueSpec,
@@ -231,6 +242,8 @@ pub(super) struct QueueRec {
     /// Nobody waits for the record: the reaper takes it.
     pub(super) orphan: bool,
     pub(super) update: Option<PendingUpdate>,
+    /// A queue that has hung does not run again.
+    pub(super) hang: Hang,
     /// Oldest change that needs this queue off the hardware and did not get it yet.
     pub(super) need: Option<u64>,
     pub(super) hold: QueueHold,
@@ -239,7 +252,7 @@ pub(super) struct QueueRec {
 impl QueueRec {
     /// Whether the queue should be part of the runlist, given whether its process `runs`.
     pub(super) fn wanted(&self, runs: bool) -> bool {
-        runs && !self.doomed && self.spec.is_active()
+        runs && !self.doomed && self.hang == Hang::Sound && self.spec.is_active()
     }
 
     /// Notes that change number `change` needs the queue off the hardware.

@@ -25,6 +25,7 @@ use super::{
         Policy, //
     },
     record::{
+        Hang,
         Phase,
         ProcRec,
         QueueRec, //
@@ -371,6 +372,42 @@ impl State {
         if *scope == Scope::Dynamic {
             self.active = None;
         }
+    }
+
+    /// Marks the queue on the hardware with doorbell `doorbell` as hung, so that it is not mapped
+    /// again. Returns whether there is one.
+    pub(super) fn condemn(&mut self, doorbell: u32) -> bool {
+        let mut found = false;
+        self.each_queue(|queue| {
+            if queue.phase.on_hardware() && queue.spec.doorbell.dword() == doorbell {
+                queue.hang = Hang::Untold;
+                found = true;
+            }
+        });
+        found
+    }
+
+    /// Notes that a condemned queue was reset and is off the hardware.
+    pub(super) fn queue_was_reset(&mut self, doorbell: u32) {
+        self.each_queue(|queue| {
+            if queue.hang != Hang::Sound && queue.spec.doorbell.dword() == doorbell {
+                queue.phase = queue.phase.stopped();
+            }
+        });
+    }
+
+    /// Takes the next hung queue that nobody was told of: PASID and doorbell.
+    pub(super) fn next_hang(&mut self) -> Option<(u16, u32)> {
+        for proc in self.procs.values_mut() {
+            let pasid = proc.params.pasid;
+            for queue in proc.queues.values_mut() {
+                if queue.hang == Hang::Untold {
+                    queue.hang = Hang::Told;
+                    return Some((pasid, queue.spec.doorbell.dword()));
+                }
+            }
+        }
+        None
     }
 
     /// Notes that the hardware does not answer any more.

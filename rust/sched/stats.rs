@@ -75,6 +75,8 @@ counters! {
     timeouts,
     /// Preemptions after which the firmware named a queue that refused.
     refusals,
+    /// Queues that were reset because they refused.
+    queue_resets,
     /// Evictions that took effect.
     evictions,
     /// Restores that took effect.

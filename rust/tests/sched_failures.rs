@@ -27,9 +27,11 @@ use super::{
         Token, //
     },
     machine::{
+        Failure,
         Health,
         Machine,
-        Pending, //
+        Pending,
+        ResetHook, //
     },
     params::EvictCause, //
 };
@@ -41,7 +43,10 @@ use super::fake::Event::{
     List,
     Process,
     Queue,
-    UnmapAll, //
+    Reset,
+    UnmapAll,
+    UnmapProcess,
+    UnmapQueues, //
 };
 
 /// Dooms a queue, lets the scheduler converge and collects the record, as `destroy_queue` does
@@ -58,6 +63,42 @@ fn destroy(machine: &Arc<Machine>, proc: u64, queue: u64) -> Result {
     let node = machine.state.lock().collect_queue(queue);
     drop(node);
     Ok(())
+}
+
+/// Remembers what a [`ResetHook`] hears.
+struct Heard {
+    count: Atomic<u32>,
+    pasid: Atomic<u32>,
+    doorbell: Atomic<u32>,
+}
+
+impl Heard {
+    fn new() -> Result<Arc<Self>> {
+        let heard = Self {
+            count: Atomic::new(0),
+            pasid: Atomic::new(0),
+            doorbell: Atomic::new(0),
+        };
+        Ok(Arc::new(heard, GFP_KERNEL)?)
+    }
+
+    fn count(&self) -> u32 {
+        self.count.load(Relaxed)
+    }
+
+    fn last(&self) -> (u32, u32) {
+        (self.pasid.load(Relaxed), self.doorbell.load(Relaxed))
+    }
+}
+
+impl ResetHook for Heard {
+    fn wedged(&self, _failure: &Failure) {}
+
+    fn queue_hung(&self, pasid: u16, doorbell: u32) {
+        self.pasid.store(pasid.into(), Relaxed);
+        self.doorbell.store(doorbell, Relaxed);
+        self.count.add(1, Relaxed);
+    }
 }
 
 #[kunit_tests(rkfd_sched_failures)]
@@ -178,18 +219,107 @@ mod failures {
     }
 
     #[test]
-    fn refusal_in_the_descriptor_wedges_although_the_fence_came() -> Result {
+    fn queue_that_refuses_is_reset_and_others_go_on() -> Result {
+        let (fake, machine) = setup()?;
+        let heard = Heard::new()?;
+        let hook: Arc<dyn ResetHook> = heard.clone();
+        machine.set_reset_hook(Some(hook));
+        let guilty = machine.attach(process(1))?;
+        let innocent = machine.attach(process(2))?;
+        let hung = create(&machine, guilty, 1)?;
+        create(&machine, innocent, 2)?;
+        machine.converge();
+        let _ = fake.log();
+
+        fake.set_mode(Mode::Refuses(doorbell(1).dword()));
+        create(&machine, innocent, 3)?;
+        machine.converge();
+        assert_eq!(
+            fake.log().as_slice(),
+            &[
+                UnmapAll,
+                Fence,
+                Reset(1),
+                Fence,
+                UnmapAll,
+                Fence,
+                List { processes: 1 },
+                Process {
+                    pasid: 2,
+                    queues: 2
+                },
+                Queue(2),
+                Queue(3),
+            ]
+        );
+        assert_eq!(machine.health(), Health::Running);
+        assert_eq!(heard.last(), (1, doorbell(1).dword()));
+        assert_eq!(heard.count(), 1);
+        let stats = machine.counters.snapshot();
+        assert_eq!((stats.refusals, stats.queue_resets), (1, 1));
+        // The queue is gone for good, and destroying it is no matter.
+        machine.converge();
+        assert!(fake.log().is_empty());
+        destroy(&machine, guilty, hung)?;
+        assert_eq!(heard.count(), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn queue_that_refuses_its_destruction_is_reset() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        create(&machine, proc, 2)?;
+        machine.converge();
+        let _ = fake.log();
+        fake.set_mode(Mode::Refuses(doorbell(1).dword()));
+        destroy(&machine, proc, queue)?;
+        assert_eq!(
+            fake.log().as_slice(),
+            &[
+                UnmapQueues(1, 1),
+                Fence,
+                Reset(1),
+                Fence,
+                UnmapQueues(1, 1),
+                Fence
+            ]
+        );
+        assert_eq!(fake.mapped(), 1);
+        assert_eq!(machine.load().queues, 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn queue_that_survives_its_reset_wedges() -> Result {
         let (fake, machine) = setup()?;
         let proc = machine.attach(process(1))?;
         let queue = create(&machine, proc, 1)?;
         machine.converge();
-        fake.set_mode(Mode::Refuses(doorbell(1).dword()));
+        fake.set_mode(Mode::Stubborn(doorbell(1).dword()));
         let _ = machine.doom_queue(proc, queue, true);
         machine.converge();
         assert_eq!(machine.health(), Health::Wedged);
         assert_eq!(machine.counters.snapshot().refusals, 1);
+        assert_eq!(machine.counters.snapshot().queue_resets, 0);
         assert_eq!(machine.counters.snapshot().timeouts, 0);
         assert_eq!(fake.elapsed(), 0);
+        finish_wedged(&fake, machine)
+    }
+
+    #[test]
+    fn refusal_of_an_unknown_queue_wedges() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        machine.converge();
+        let _ = fake.log();
+        fake.set_mode(Mode::Refuses(0x7777));
+        let _ = machine.doom_queue(proc, queue, true);
+        machine.converge();
+        assert_eq!(machine.health(), Health::Wedged);
+        assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
         finish_wedged(&fake, machine)
     }
 

@@ -59,6 +59,7 @@ use crate::{
             Engine,
             MapTarget,
             Packet,
+            UnmapAction,
             UnmapFilter, //
         },
         regs::{
@@ -105,6 +106,8 @@ pub(super) enum Event {
     UnmapProcess(u16),
     /// UNMAP_QUEUES of single queues: number and first.
     UnmapQueues(usize, u32),
+    /// UNMAP_QUEUES with reset of one queue.
+    Reset(u32),
     /// QUERY_STATUS.
     Fence,
     /// The HIQ was disconnected.
@@ -120,8 +123,11 @@ pub(super) enum Mode {
     KeepsFences,
     /// Consumes nothing.
     Dead,
-    /// Does not preempt and names this doorbell in the descriptor.
+    /// Does not preempt while the queue with this doorbell is mapped, and names it in the
+    /// descriptor; a reset helps.
     Refuses(u32),
+    /// As before, and a reset does not help either.
+    Stubborn(u32),
     /// Registers read all ones.
     Lost,
     /// The device was removed.
@@ -383,37 +389,44 @@ impl Inner {
                 state.active = true;
             }
             Packet::UnmapQueues(packet) => {
-                let refused = matches!(state.mode, Mode::Refuses(_));
                 let event = match packet.filter {
                     UnmapFilter::NonStatic => Event::UnmapAll,
                     UnmapFilter::Pasid(pasid) => Event::UnmapProcess(pasid),
-                    UnmapFilter::Doorbells(list) => Event::UnmapQueues(
-                        list.iter().count(),
-                        list.iter().next().map_or(0, number),
-                    ),
+                    UnmapFilter::Doorbells(list) => {
+                        let first = list.iter().next().map_or(0, number);
+                        match packet.action {
+                            UnmapAction::Reset => Event::Reset(first),
+                            _ => Event::UnmapQueues(list.iter().count(), first),
+                        }
+                    }
                     UnmapFilter::All => {
                         self.breach(state, "unmap of static queues");
                         Event::UnmapAll
                     }
                 };
                 self.note(state, event);
-                if let Mode::Refuses(doorbell) = state.mode {
-                    if let Some(hiq) = state.hiq {
-                        // CAST: A small index.
-                        self.store(hiq.mqd + HUNG_DOORBELL as u64 * 4, doorbell);
+                let hung = match state.mode {
+                    Mode::Refuses(_) if packet.action == UnmapAction::Reset => {
+                        state.mode = Mode::Good;
+                        None
                     }
+                    Mode::Refuses(dword) | Mode::Stubborn(dword) => Some(dword),
+                    _ => None,
+                };
+                if let (Some(dword), Some(hiq)) = (hung, state.hiq) {
+                    // CAST: A small index.
+                    self.store(hiq.mqd + HUNG_DOORBELL as u64 * 4, dword);
+                    return;
                 }
-                if !refused {
-                    state.mapped.retain(|queue| match packet.filter {
-                        UnmapFilter::Pasid(pasid) => queue.pasid != pasid,
-                        UnmapFilter::Doorbells(list) => list
-                            .iter()
-                            .all(|doorbell| number(doorbell) != queue.doorbell),
-                        UnmapFilter::NonStatic | UnmapFilter::All => false,
-                    });
-                    if matches!(packet.filter, UnmapFilter::NonStatic | UnmapFilter::All) {
-                        state.active = false;
-                    }
+                state.mapped.retain(|queue| match packet.filter {
+                    UnmapFilter::Pasid(pasid) => queue.pasid != pasid,
+                    UnmapFilter::Doorbells(list) => list
+                        .iter()
+                        .all(|doorbell| number(doorbell) != queue.doorbell),
+                    UnmapFilter::NonStatic | UnmapFilter::All => false,
+                });
+                if matches!(packet.filter, UnmapFilter::NonStatic | UnmapFilter::All) {
+                    state.active = false;
                 }
             }
             Packet::QueryStatus(packet) => {
