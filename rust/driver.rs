@@ -149,6 +149,13 @@ impl ResetHook for Recovery {
             Err(e) => dev_err!(dev, "no reset: {:?}; compute stays out of service\n", e),
         }
     }
+
+    fn queue_hung(&self, pasid: u16, _doorbell: u32) {
+        // Without the face there is nobody to tell.
+        if let Ok(facade) = facade() {
+            facade.queue_hung(&self.gpu, pasid);
+        }
+    }
 }
 
 impl<'bound> BoundGpu<'bound> {

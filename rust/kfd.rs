@@ -125,6 +125,18 @@ impl Facade {
             .inspect_err(|_| drop(self.remove(gpu)))
     }
 
+    /// Tells the process with address space `pasid` on `gpu` that a queue of it hung and was reset.
+    pub(crate) fn queue_hung(&self, gpu: &Arc<Gpu>, pasid: u16) {
+        let device = {
+            let devices = self.devices.lock();
+            let found = devices.iter().find(|device| Arc::ptr_eq(device.gpu(), gpu));
+            found.cloned()
+        };
+        if let Some(device) = device {
+            interrupt::queue_lost(&device, pasid);
+        }
+    }
+
     /// Takes a GPU out of service, before its scheduler and its hardware go: nobody finds it any more,
     /// mappings of its registers are gone, and who waits for it is told. Returns it if it was in service.
     pub(crate) fn remove(&self, gpu: &Arc<Gpu>) -> Option<Arc<Device>> {

@@ -143,6 +143,19 @@ pub(crate) fn memory_exception(fault: &Fault, gpu_id: u32) -> MemoryExceptionDat
     }
 }
 
+/// Tells the process with address space `pasid` that a queue of it hung and was reset.
+pub(crate) fn queue_lost(device: &Device, pasid: u16) {
+    if let Some(process) = device.process(pasid) {
+        process.events.raise(Payload::HwException(HwExceptionData {
+            // One engine was reset, because it hung; the memory is as it was.
+            reset_type: 1,
+            reset_cause: 0,
+            memory_lost: 0,
+            gpu_id: device.gpu_id(),
+        }));
+    }
+}
+
 /// What a waiter for hardware exceptions learns when a GPU hung or went away.
 pub(crate) fn gpu_lost(gpu_id: u32) -> HwExceptionData {
     HwExceptionData {
