@@ -51,7 +51,7 @@ mod dump;
 pub(crate) mod interval;
 mod mapping;
 pub(crate) mod pt;
-mod stale;
+pub(crate) mod stale;
 mod store;
 pub(crate) mod va;
 

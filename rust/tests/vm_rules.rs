@@ -17,10 +17,20 @@ use crate::{
     },
     vm::{
         bo::smaller,
+        stale::Stale,
         va,
         SizeRule, //
     },
 };
+
+/// Counts how often it was dropped.
+struct Drops<'a>(&'a core::cell::Cell<u32>);
+
+impl Drop for Drops<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -138,6 +148,41 @@ mod cases {
         // Small machines give half, large ones all but a fixed part.
         assert_eq!(system_limit(2 * GIB), (2 * GIB - 32 * MIB) / 2);
         assert_eq!(system_limit(64 * GIB), 64 * GIB - GIB - (GIB + GIB / 2));
+        Ok(())
+    }
+
+    #[test]
+    fn memory_comes_back_after_a_flush_or_without_a_device() -> Result {
+        for flushed in [Ok(()), Err(ENODEV), Err(EIO)] {
+            let drops = core::cell::Cell::new(0);
+            let value = Stale::new(Drops(&drops)).settle(flushed);
+            assert!(value.is_ok());
+            assert_eq!(drops.get(), 0);
+            drop(value);
+            assert_eq!(drops.get(), 1);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn memory_stays_while_the_device_may_use_it() -> Result {
+        let drops = core::cell::Cell::new(0);
+        let Err((e, stale)) = Stale::new(Drops(&drops)).settle(Err(ETIMEDOUT)) else {
+            return Err(EINVAL);
+        };
+        assert_eq!(e, ETIMEDOUT);
+        assert_eq!(drops.get(), 0);
+        // Again without success, then with.
+        let Err((_, stale)) = stale.settle(Err(EBUSY)) else {
+            return Err(EINVAL);
+        };
+        drop(stale.settle(Ok(())));
+        assert_eq!(drops.get(), 1);
+        // Who forgets to settle loses the memory, and frees nothing that the device may use.
+        drop(Stale::new(Drops(&drops)));
+        assert_eq!(drops.get(), 1);
+        let _kept = Stale::new(Drops(&drops)).keep();
+        assert_eq!(drops.get(), 1);
         Ok(())
     }
 

@@ -16,10 +16,11 @@ use crate::gpu::Gpu;
 /// It gives the value back only after a flush ([`Self::flush`]) or to keep it ([`Self::keep`]).
 /// Dropping it leaks the value: lost memory is better than memory that two owners write.
 #[must_use = "dropping leaks the memory"]
-pub(super) struct Stale<T>(ManuallyDrop<T>);
+pub(crate) struct Stale<T>(ManuallyDrop<T>);
 
 impl<T> Stale<T> {
-    pub(super) fn new(value: T) -> Self {
+    /// Wraps a value.
+    pub(crate) fn new(value: T) -> Self {
         Self(ManuallyDrop::new(value))
     }
 
@@ -27,17 +28,26 @@ impl<T> Stale<T> {
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` and others, with the value still wrapped, if the device did not confirm. A
-    /// device that is gone, or has fallen off the bus, reaches no memory: that is success.
+    /// Those of [`Self::settle`].
     pub(super) fn flush(self, gpu: &Gpu, pasid: u16) -> Result<T, (Error, Self)> {
-        match gpu.flush_tlb(pasid) {
+        self.settle(gpu.flush_tlb(pasid))
+    }
+
+    /// Gives the value back if `flushed`, the result of a TLB flush, allows. A device that is gone,
+    /// or has fallen off the bus, reaches no memory: that is as good as a flush.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` and others, with the value still wrapped, if the device did not confirm.
+    pub(crate) fn settle(self, flushed: Result) -> Result<T, (Error, Self)> {
+        match flushed {
             Err(e) if e != ENODEV && e != EIO => Err((e, self)),
             _ => Ok(ManuallyDrop::into_inner(self.0)),
         }
     }
 
     /// Gives the value back to a caller who keeps it until a flush went well.
-    pub(super) fn keep(self) -> T {
+    pub(crate) fn keep(self) -> T {
         ManuallyDrop::into_inner(self.0)
     }
 }
