@@ -213,11 +213,15 @@ impl Platform for GpuPlatform {
     }
 
     fn map_hiq(&self, mqd: u64, wptr: u64) -> Result {
-        self.gpu.map_hiq(mqd, wptr, self.doorbell.offset())
+        self.gpu
+            .kiq()
+            .map_hiq(&*self.gpu.enter()?, mqd, wptr, self.doorbell.offset())
     }
 
     fn unmap_hiq(&self) -> Result {
-        self.gpu.unmap_hiq(self.doorbell.offset())
+        self.gpu
+            .kiq()
+            .unmap_hiq(&*self.gpu.enter()?, self.doorbell.offset())
     }
 
     fn read(&self, reg: Reg) -> Result<u32> {
