@@ -15,7 +15,7 @@ pub(crate) mod gate;
 pub(crate) mod gem;
 pub(crate) mod irq;
 pub(crate) mod kobject;
-#[cfg(CONFIG_KUNIT = "y")]
+#[cfg(rkfd_kunit)]
 pub(crate) mod kunit;
 pub(crate) mod log;
 pub(crate) mod mmio;

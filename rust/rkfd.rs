@@ -16,7 +16,7 @@ mod kapi;
 mod kfd;
 mod queue;
 mod sched;
-#[cfg(CONFIG_KUNIT = "y")]
+#[cfg(rkfd_kunit)]
 mod tests;
 mod vm;
 

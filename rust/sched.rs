@@ -65,25 +65,25 @@ mod sdma;
 mod state;
 mod stats;
 
-#[cfg(CONFIG_KUNIT = "y")]
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_fake.rs"]
 mod fake;
-#[cfg(CONFIG_KUNIT = "y")]
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_failures.rs"]
 mod test_failures;
-#[cfg(CONFIG_KUNIT = "y")]
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_hiq.rs"]
 mod test_hiq;
-#[cfg(CONFIG_KUNIT = "y")]
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_limits.rs"]
 mod test_limits;
-#[cfg(CONFIG_KUNIT = "y")]
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_live.rs"]
 mod test_live;
-#[cfg(CONFIG_KUNIT = "y")]
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_scenes.rs"]
 mod test_scenes;
-#[cfg(CONFIG_KUNIT = "y")]
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_worker.rs"]
 mod test_worker;
 

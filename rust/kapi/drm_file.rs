@@ -66,7 +66,7 @@ pub(crate) struct FileTag(usize);
 
 impl FileTag {
     /// A tag that is no file's, to test permissions with.
-    #[cfg(CONFIG_KUNIT = "y")]
+    #[cfg(rkfd_kunit)]
     pub(crate) const fn fake(number: usize) -> Self {
         Self(number)
     }

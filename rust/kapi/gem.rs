@@ -183,7 +183,7 @@ impl<T: Mappable> Object<T> {
     }
 
     /// Whether the file behind `tag` may map the object.
-    #[cfg(CONFIG_KUNIT = "y")]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn is_allowed(&self, tag: FileTag) -> bool {
         // SAFETY: As in `allow`.
         unsafe {

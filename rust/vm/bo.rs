@@ -479,13 +479,13 @@ impl Bo {
     }
 
     /// Its bytes.
-    #[cfg(CONFIG_KUNIT = "y")]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn memory(&self) -> &Memory {
         &self.object
     }
 
     /// Whether the file behind `tag` may map it.
-    #[cfg(CONFIG_KUNIT = "y")]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn is_allowed(&self, tag: FileTag) -> bool {
         self.object.is_allowed(tag)
     }

@@ -183,12 +183,20 @@ impl MachineOptions {
             return Ok(setup);
         }
         let dir = places.out.join("module");
-        if self.debug_kernel {
-            // Tests and users find the module at one path whatever the kernel.
-            let from = places.out.join("module-debug");
+        let flavour = if self.debug_kernel {
+            Some("debug")
+        } else if self.kernel_args.contains("kunit.enable=1") {
+            Some("kunit")
+        } else {
+            None
+        };
+        if let Some(flavour) = flavour {
+            // Tests and users find the module at one path whatever its flavour.
+            let from = places.out.join(format!("module-{flavour}"));
             anyhow::ensure!(
                 from.join("rkfd.ko").exists(),
-                "the module is not built for the debug kernel"
+                "the module is not built ({}): scripts/build module {flavour}",
+                from.join("rkfd.ko").display()
             );
             setup.binds.push((text(&from)?, text(&dir)?));
         } else {
