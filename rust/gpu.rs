@@ -389,6 +389,7 @@ impl Gpu {
     }
 
     /// Whether the device is bound and answers no more.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn is_lost(&self) -> bool {
         self.access.enter().is_some_and(|hw| hw.is_lost())
     }

@@ -223,6 +223,7 @@ impl Scheduler {
     /// # Errors
     ///
     /// `ETIMEDOUT` if it does not answer; `EIO`, `ENODEV`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn ping(&self) -> Result {
         self.machine.ping()
     }
@@ -360,6 +361,7 @@ impl Scheduler {
     /// # Errors
     ///
     /// `EINVAL`: not evicted for this cause. `ESRCH`, `EIO`, `ENODEV`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn restore(&self, process: &SchedProcess, cause: EvictCause) -> Result {
         process.machine.restore(process.id, cause)
     }
@@ -374,11 +376,13 @@ impl Scheduler {
     }
 
     /// Counters.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn stats(&self) -> SchedStats {
         self.machine.counters.snapshot()
     }
 
     /// Figures of the desired state.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn load(&self) -> Load {
         self.machine.load()
     }

@@ -296,6 +296,7 @@ impl Vm {
     }
 
     /// The mapping that contains `va`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn lookup(&self, va: u64) -> Option<MappingInfo> {
         let state = self.state.lock();
         let (_, mapping) = state.ranges.containing(va)?;
@@ -317,6 +318,7 @@ impl Vm {
     }
 
     /// Number of mappings, and of page tables.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn usage(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.ranges.len(), state.tree.total_tables())

@@ -102,6 +102,7 @@ impl Answer {
     }
 
     /// The words.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn words(&self) -> &[u32] {
         &self.0
     }

@@ -144,6 +144,7 @@ pub(crate) struct Charge {
 
 impl Charge {
     /// Bytes taken.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn amount(&self) -> u64 {
         self.amount
     }

@@ -75,6 +75,7 @@ impl IdSet {
         }
     }
 
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     fn len(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
@@ -263,6 +264,7 @@ impl DoorbellSlice {
     /// # Errors
     ///
     /// `EINVAL` if the CP does not serve it, `EBUSY` if it is taken.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn alloc_cp_at(self: &Arc<Self>, id: u32) -> Result<Doorbell> {
         if id >= SLICE_IDS || !self.layout().cp_may_use(id) {
             return Err(EINVAL);
@@ -281,6 +283,7 @@ impl DoorbellSlice {
     }
 
     /// Doorbells in use.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn in_use(&self) -> u32 {
         self.ids.lock().len()
     }
@@ -295,6 +298,7 @@ pub(crate) struct Doorbell {
 
 impl Doorbell {
     /// Dword index on the whole BAR, as MQD and MAP_QUEUES take it.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn dword_offset(&self) -> u32 {
         self.offset.dword()
     }

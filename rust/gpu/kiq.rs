@@ -237,6 +237,7 @@ impl Kiq {
     /// # Errors
     ///
     /// As [`Kiq::submit`]; `EIO` if the register was not written.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn test(&self, hw: &Hw) -> Result {
         self.ring_test(hw, &mut self.state.lock())
     }

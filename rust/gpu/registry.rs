@@ -83,6 +83,7 @@ impl Registry {
     /// # Errors
     ///
     /// `ENOMEM`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn new() -> Result<Arc<Self>> {
         Self::with_debugfs(None)
     }
@@ -125,6 +126,7 @@ impl Registry {
     }
 
     /// The GPU with the given id.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn find(&self, id: u32) -> Option<Arc<Gpu>> {
         self.gpus.lock().iter().find(|gpu| gpu.id() == id).cloned()
     }
@@ -134,6 +136,7 @@ impl Registry {
     /// # Errors
     ///
     /// `ENOMEM`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<Gpu>)) -> Result {
         let gpus = self.snapshot()?;
         for gpu in &gpus {
@@ -142,6 +145,7 @@ impl Registry {
         Ok(())
     }
 
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     fn snapshot(&self) -> Result<KVec<Arc<Gpu>>> {
         let gpus = self.gpus.lock();
         let mut copy = KVec::with_capacity(gpus.len(), GFP_KERNEL)?;

@@ -29,8 +29,6 @@ pub(crate) enum UserCaching {
     Cached,
     /// Writes may be merged and delayed.
     WriteCombined,
-    /// Each access goes to the device.
-    Uncached,
 }
 
 impl UserCaching {
@@ -39,7 +37,6 @@ impl UserCaching {
         (match self {
             Self::Cached => crate::bindings::RKFD_CACHED,
             Self::WriteCombined => crate::bindings::RKFD_WRITE_COMBINED,
-            Self::Uncached => crate::bindings::RKFD_UNCACHED,
         }) as c_int
     }
 }

@@ -405,6 +405,7 @@ impl Machine {
     /// # Errors
     ///
     /// `EINVAL`: the cause does not hold. `ESRCH`, `EIO`, `ENODEV`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(super) fn restore(self: &Arc<Self>, proc: u64, cause: EvictCause) -> Result {
         let mut state = self.state.lock();
         let change = state.next_change();

@@ -144,11 +144,13 @@ impl FencePool {
     }
 
     /// Slots that are neither armed nor quarantined.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn free(&self) -> usize {
         self.slots.iter().filter(|s| **s == Slot::Free).count()
     }
 
     /// Slots whose fence was given up.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn quarantined(&self) -> usize {
         self.slots
             .iter()
@@ -157,6 +159,7 @@ impl FencePool {
     }
 
     /// How often a slot held a value of none of its fences.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn strays(&self) -> u64 {
         self.strays
     }

@@ -187,6 +187,7 @@ impl Hiq {
     }
 
     /// Published write pointer in dwords.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn wptr(&self) -> u64 {
         self.wptr
     }

@@ -505,6 +505,7 @@ impl Machine {
     /// # Errors
     ///
     /// As [`Machine::wait`]; `ETIMEDOUT` if the firmware does not answer.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(super) fn ping(&self) -> Result {
         self.health().check()?;
         self.engine.lock().handshake(&*self.platform, &self.config)

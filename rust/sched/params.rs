@@ -29,6 +29,7 @@ pub(crate) struct ProcessParams {
     /// Memory of the trap handler.
     pub(crate) tma: u64,
     /// Dropped after the last use of the address space.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) keep: Option<Arc<dyn KeepAlive>>,
 }
 

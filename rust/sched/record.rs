@@ -316,6 +316,7 @@ impl ProcRec {
     /// # Errors
     ///
     /// `EINVAL` if `cause` does not hold.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(super) fn restore(&mut self, cause: EvictCause) -> Result<bool> {
         let count = self.evictions.get_mut(cause.index()).ok_or(EINVAL)?;
         *count = count.checked_sub(1).ok_or(EINVAL)?;

@@ -556,6 +556,7 @@ impl BoVmap {
     }
 
     /// Bytes.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn size(&self) -> usize {
         self.0.size()
     }
@@ -643,6 +644,7 @@ impl Grants {
     }
 
     /// Buffers that can be mapped.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn len(&self) -> usize {
         self.state.lock().objects.iter().count()
     }

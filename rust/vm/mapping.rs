@@ -24,6 +24,7 @@ use crate::hw::pte::PageAttrs;
 
 /// A buffer that is mapped, and what keeps its memory where the entries say it is.
 pub(super) struct Mapping {
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     va: u64,
     bo: Arc<Bo>,
     placed: Placed,
@@ -67,6 +68,7 @@ impl Mapping {
         }
     }
 
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(super) fn info(&self) -> MappingInfo {
         MappingInfo {
             va: self.va,
@@ -77,6 +79,7 @@ impl Mapping {
 }
 
 /// What [`Vm::lookup`](super::Vm::lookup) finds.
+#[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
 pub(crate) struct MappingInfo {
     /// First address.
     pub(crate) va: u64,
@@ -94,6 +97,7 @@ pub(crate) struct MappingHold {
 
 impl MappingHold {
     /// First address of the mapping.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn va(&self) -> u64 {
         self.mapping.va
     }

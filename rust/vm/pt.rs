@@ -145,6 +145,7 @@ impl<B> Tree<B> {
     }
 
     /// All tables in the tree.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn total_tables(&self) -> usize {
         self.tables.iter().sum()
     }

@@ -227,6 +227,7 @@ impl<B> Reserve<B> {
     }
 
     /// Tables of `level` that are left.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn len(&self, level: Level) -> usize {
         self.chains.get(slot(level)).map_or(0, Chain::len)
     }
