@@ -149,6 +149,8 @@ struct Block {
     place: Place,
     #[pin]
     words: SpinLock<KVec<u32>>,
+    /// Written and not flushed; what matters for VRAM alone.
+    dirty: Atomic<bool>,
 }
 
 impl Block {
@@ -212,7 +214,7 @@ impl DeviceMem for Mem {
     fn write32(&self, offset: usize, value: u32) -> Result {
         self.alive()?;
         if self.block.place == Place::Vram {
-            self.fake.dirty.store(true, Relaxed);
+            self.block.dirty.store(true, Relaxed);
         }
         self.block.store(offset, value)
     }
@@ -238,7 +240,7 @@ impl DeviceMem for Mem {
 
     fn flush(&self) -> Result {
         self.alive()?;
-        self.fake.dirty.store(false, Relaxed);
+        self.block.dirty.store(false, Relaxed);
         Ok(())
     }
 }
@@ -272,8 +274,6 @@ struct Inner {
     asic: &'static AsicDesc,
     clock: Atomic<u64>,
     next_addr: Atomic<u64>,
-    /// VRAM was written and not flushed.
-    dirty: Atomic<bool>,
     #[pin]
     blocks: Mutex<KVec<Arc<Block>>>,
     #[pin]
@@ -296,6 +296,13 @@ impl Inner {
     fn load(&self, addr: u64) -> Option<u32> {
         let (block, offset) = self.find(addr)?;
         block.load(offset).ok()
+    }
+
+    /// Whether the firmware could read stale words at `addr`. Other blocks do not count: their
+    /// queues may just be being made while the worker composes this list.
+    fn is_dirty(&self, addr: u64) -> bool {
+        self.find(addr)
+            .is_some_and(|(block, _)| block.dirty.load(Relaxed))
     }
 
     fn store(&self, addr: u64, value: u32) -> bool {
@@ -509,6 +516,9 @@ impl Inner {
                             if self.load(packet.mqd) != Some(MQD_HEADER) {
                                 self.breach(state, "descriptor in freed memory");
                             }
+                            if self.is_dirty(packet.mqd) {
+                                self.breach(state, "descriptor in VRAM written and not flushed");
+                            }
                             Event::Queue(doorbell)
                         }
                         MapTarget::Scheduled {
@@ -552,9 +562,6 @@ impl Inner {
         if announced != 0 {
             self.breach(state, "fewer queues than announced");
         }
-        if self.dirty.load(Relaxed) {
-            self.breach(state, "VRAM written and not flushed");
-        }
         let fits = compute <= COMPUTE_SLOTS && processes <= index(self.asic.vmid_count());
         if !chained && !fits {
             self.breach(state, "more than the hardware holds without a tail");
@@ -588,7 +595,6 @@ impl Fake {
                 asic,
                 clock: Atomic::new(0),
                 next_addr: Atomic::new(0x10_0000),
-                dirty: Atomic::new(false),
                 blocks <- new_mutex!(KVec::new()),
                 state <- new_mutex!(State {
                     mode: Mode::Good,
@@ -702,6 +708,7 @@ impl Platform for Fake {
                 size,
                 place,
                 words <- new_spinlock!(words),
+                dirty: Atomic::new(false),
             }),
             GFP_KERNEL,
         )?;

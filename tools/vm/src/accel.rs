@@ -47,7 +47,9 @@ impl Accel {
     /// Value of `-cpu`.
     pub fn cpu(self) -> &'static str {
         match self {
-            Accel::Tcg => "max",
+            // Five-level paging off: the kernel asks its capability words whether it is on, and KASAN
+            // misjudges an address when an interrupt comes while the boot CPU is being identified.
+            Accel::Tcg => "max,la57=off",
             Accel::Kvm => "host",
         }
     }
