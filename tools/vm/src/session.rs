@@ -5,15 +5,17 @@
 //! that owns the [`Session`] takes them one by one, so nothing here needs a lock. When QEMU goes, the
 //! status port closes and every wait ends.
 
+mod ports;
+
+pub use ports::pump_stdin;
+
 use crate::child::Bound;
 use crate::complaints::console_line_is_report;
 use crate::complaints::Judge;
 use crate::complaints::Policy;
 use crate::kmsg::Record;
-use crate::kmsg::Splitter;
 use crate::model;
 use crate::model::Model;
-use crate::protocol;
 use crate::protocol::Ending;
 use crate::protocol::Exec;
 use crate::protocol::Reply;
@@ -31,15 +33,14 @@ use crate::qemu;
 use crate::qemu::Gpu;
 use crate::qemu::Machine;
 use anyhow::Context;
+use ports::read_data;
+use ports::read_kmsg;
+use ports::read_status;
+use ports::Ports;
 use std::fs;
 use std::fs::File;
 use std::io;
-use std::io::BufRead;
-use std::io::BufReader;
-use std::io::Read;
 use std::io::Write;
-use std::os::fd::AsRawFd;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
@@ -49,7 +50,6 @@ use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::SyncSender;
-use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -176,40 +176,6 @@ pub struct Session {
     _run_dir: tempfile::TempDir,
 }
 
-/// The ends of the ports, ours and QEMU's.
-struct Ports {
-    ours: Vec<(&'static str, UnixStream)>,
-    theirs: Vec<OwnedFd>,
-}
-
-impl Ports {
-    fn new() -> io::Result<Self> {
-        let mut ports = Self {
-            ours: Vec::new(),
-            theirs: Vec::new(),
-        };
-        for name in [PORT_STATUS, PORT_KMSG, PORT_STDIN, PORT_STDOUT, PORT_STDERR] {
-            let (ours, theirs) = UnixStream::pair()?;
-            ports.ours.push((name, ours));
-            ports.theirs.push(theirs.into());
-        }
-        Ok(ports)
-    }
-
-    fn numbers(&self) -> Vec<(&'static str, i32)> {
-        let names = self.ours.iter().map(|(name, _)| *name);
-        names
-            .zip(self.theirs.iter().map(AsRawFd::as_raw_fd))
-            .collect()
-    }
-
-    fn get(&self, wanted: &str) -> anyhow::Result<UnixStream> {
-        let found = self.ours.iter().find(|(name, _)| *name == wanted);
-        let (_, stream) = found.with_context(|| format!("no port {wanted}"))?;
-        Ok(stream.try_clone()?)
-    }
-}
-
 impl Session {
     /// Starts models and QEMU and prepares the guest.
     ///
@@ -330,7 +296,7 @@ impl Session {
         self.sender.clone()
     }
 
-    /// The host's end of the command's standard input; write frames of [`protocol::stdin_frame`].
+    /// The host's end of the command's standard input; write frames of [`crate::protocol::stdin_frame`].
     ///
     /// # Errors
     /// Where the descriptor cannot be duplicated.
@@ -672,72 +638,4 @@ fn write_command_line(log_dir: &Path, args: &[std::ffi::OsString]) {
     text.push('\n');
     // Only for the curious.
     let _ = fs::write(log_dir.join("qemu.cmdline"), text);
-}
-
-fn read_status(port: UnixStream, events: SyncSender<Event>) {
-    thread::spawn(move || {
-        for line in BufReader::new(port).lines() {
-            let Ok(line) = line else { break };
-            if let Ok(reply) = serde_json::from_str(&line) {
-                if events.send(Event::Reply(reply)).is_err() {
-                    return;
-                }
-            }
-        }
-        let _ = events.send(Event::Closed(PORT_STATUS));
-    });
-}
-
-fn read_kmsg(mut port: UnixStream, events: SyncSender<Event>, mut log: File) {
-    thread::spawn(move || {
-        let mut splitter = Splitter::default();
-        let mut buffer = vec![0; 64 * 1024];
-        while let Ok(length) = port.read(&mut buffer) {
-            if length == 0 {
-                break;
-            }
-            for record in splitter.push(buffer.get(..length).unwrap_or(&[])) {
-                // The log file is a convenience; the events are what counts.
-                let _ = writeln!(log, "{record}");
-                if events.send(Event::Kmsg(record)).is_err() {
-                    return;
-                }
-            }
-        }
-        let _ = events.send(Event::Closed(PORT_KMSG));
-    });
-}
-
-fn read_data(name: &'static str, mut port: UnixStream, stream: Stream, events: SyncSender<Event>) {
-    thread::spawn(move || {
-        let mut buffer = vec![0; 64 * 1024];
-        while let Ok(length) = port.read(&mut buffer) {
-            if length == 0 {
-                break;
-            }
-            let data = buffer.get(..length).unwrap_or(&[]).to_vec();
-            if events.send(Event::Data(stream, data)).is_err() {
-                return;
-            }
-        }
-        let _ = events.send(Event::Closed(name));
-    });
-}
-
-/// Copies `from` to the command's standard input until its end, from a thread of its own.
-pub fn pump_stdin(mut from: impl Read + Send + 'static, mut to: UnixStream) {
-    thread::spawn(move || {
-        let mut buffer = vec![0; protocol::STDIN_FRAME_MAX];
-        loop {
-            let length = match from.read(&mut buffer) {
-                Ok(length) => length,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => 0,
-            };
-            let frame = protocol::stdin_frame(buffer.get(..length).unwrap_or(&[]));
-            if to.write_all(&frame).is_err() || length == 0 {
-                return;
-            }
-        }
-    });
 }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The host's ends of the virtio-serial ports, and the threads that read them.
+
+use super::Event;
+use super::Stream;
+use crate::kmsg::Splitter;
+use crate::protocol;
+use crate::protocol::PORT_KMSG;
+use crate::protocol::PORT_STATUS;
+use crate::protocol::PORT_STDERR;
+use crate::protocol::PORT_STDIN;
+use crate::protocol::PORT_STDOUT;
+use anyhow::Context;
+use std::fs::File;
+use std::io;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::SyncSender;
+use std::thread;
+
+/// The ends of the ports, ours and QEMU's.
+pub(super) struct Ports {
+    ours: Vec<(&'static str, UnixStream)>,
+    /// QEMU's ends; to be closed here once it runs.
+    pub(super) theirs: Vec<OwnedFd>,
+}
+
+impl Ports {
+    /// Makes a pair of sockets for each port.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut ports = Self {
+            ours: Vec::new(),
+            theirs: Vec::new(),
+        };
+        for name in [PORT_STATUS, PORT_KMSG, PORT_STDIN, PORT_STDOUT, PORT_STDERR] {
+            let (ours, theirs) = UnixStream::pair()?;
+            ports.ours.push((name, ours));
+            ports.theirs.push(theirs.into());
+        }
+        Ok(ports)
+    }
+
+    /// Names, and the descriptors that QEMU is to inherit.
+    pub(super) fn numbers(&self) -> Vec<(&'static str, i32)> {
+        let names = self.ours.iter().map(|(name, _)| *name);
+        names
+            .zip(self.theirs.iter().map(AsRawFd::as_raw_fd))
+            .collect()
+    }
+
+    /// Our end of a port.
+    pub(super) fn get(&self, wanted: &str) -> anyhow::Result<UnixStream> {
+        let found = self.ours.iter().find(|(name, _)| *name == wanted);
+        let (_, stream) = found.with_context(|| format!("no port {wanted}"))?;
+        Ok(stream.try_clone()?)
+    }
+}
+
+/// Turns the guest's replies into events.
+pub(super) fn read_status(port: UnixStream, events: SyncSender<Event>) {
+    thread::spawn(move || {
+        for line in BufReader::new(port).lines() {
+            let Ok(line) = line else { break };
+            if let Ok(reply) = serde_json::from_str(&line) {
+                if events.send(Event::Reply(reply)).is_err() {
+                    return;
+                }
+            }
+        }
+        let _ = events.send(Event::Closed(PORT_STATUS));
+    });
+}
+
+/// Turns kernel log records into events and lines of `log`.
+pub(super) fn read_kmsg(mut port: UnixStream, events: SyncSender<Event>, mut log: File) {
+    thread::spawn(move || {
+        let mut splitter = Splitter::default();
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length) = port.read(&mut buffer) {
+            if length == 0 {
+                break;
+            }
+            for record in splitter.push(buffer.get(..length).unwrap_or(&[])) {
+                // The log file is a convenience; the events are what counts.
+                let _ = writeln!(log, "{record}");
+                if events.send(Event::Kmsg(record)).is_err() {
+                    return;
+                }
+            }
+        }
+        let _ = events.send(Event::Closed(PORT_KMSG));
+    });
+}
+
+/// Turns the bytes of an output stream into events.
+pub(super) fn read_data(
+    name: &'static str,
+    mut port: UnixStream,
+    stream: Stream,
+    events: SyncSender<Event>,
+) {
+    thread::spawn(move || {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length) = port.read(&mut buffer) {
+            if length == 0 {
+                break;
+            }
+            let data = buffer.get(..length).unwrap_or(&[]).to_vec();
+            if events.send(Event::Data(stream, data)).is_err() {
+                return;
+            }
+        }
+        let _ = events.send(Event::Closed(name));
+    });
+}
+
+/// Copies `from` to the command's standard input until its end, from a thread of its own.
+pub fn pump_stdin(mut from: impl Read + Send + 'static, mut to: UnixStream) {
+    thread::spawn(move || {
+        let mut buffer = vec![0; protocol::STDIN_FRAME_MAX];
+        loop {
+            let length = match from.read(&mut buffer) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => 0,
+            };
+            let frame = protocol::stdin_frame(buffer.get(..length).unwrap_or(&[]));
+            if to.write_all(&frame).is_err() || length == 0 {
+                return;
+            }
+        }
+    });
+}
