@@ -91,7 +91,7 @@ pub struct Exec {
 pub enum Request {
     /// Prepare the guest; answered by [`Reply::SetUp`].
     Setup(Setup),
-    /// Run a command; answered by [`Reply::Started`] and [`Reply::Exited`].
+    /// Run a command; answered by [`Reply::Exited`] or [`Reply::NotStarted`].
     Exec(Exec),
     /// The user's terminal has a new size.
     Resize(TermSize),

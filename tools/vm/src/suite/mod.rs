@@ -7,6 +7,7 @@ pub mod host;
 pub mod kunit;
 pub mod libtest;
 pub mod report;
+pub mod vm;
 
 use crate::cli::Places;
 use crate::term::Paint;
@@ -49,6 +50,7 @@ impl Runner {
     /// What keeps the driver itself from working.
     pub fn run(&mut self) -> anyhow::Result<bool> {
         self.host()?;
+        self.vm()?;
         self.kunit()?;
         self.e2e()?;
         self.progress("");

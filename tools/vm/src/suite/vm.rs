@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The VM runner's own promises, tried from outside: a runner that misses complaints would make every
+//! other test worthless.
+
+use super::report::case;
+use super::report::Suite;
+use super::Runner;
+use crate::child::Bound;
+use anyhow::Context;
+use std::fs;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use std::time::Instant;
+
+/// Bound of one run.
+const DEADLINE: Duration = Duration::from_secs(300);
+/// Makes the kernel print an error and harms nothing: there is no such 9p share.
+const COMPLAIN: &str =
+    "mkdir /tmp/m; mount -t 9p -o trans=virtio nosuch /tmp/m 2>/dev/null; echo done";
+/// What the kernel says to it.
+const COMPLAINT: &str = "no channels available for device nosuch";
+
+/// What a run showed.
+struct Shown {
+    status: Option<i32>,
+    out: Vec<u8>,
+    err: String,
+}
+
+impl Shown {
+    /// Why it is not as wanted, if it is not.
+    fn unless(&self, status: i32, good: bool) -> Option<String> {
+        if self.status == Some(status) && good {
+            return None;
+        }
+        let out = String::from_utf8_lossy(&self.out);
+        Some(format!(
+            "wanted status {status}, found {:?}\nstandard output:\n{out}\nstandard error:\n{}",
+            self.status, self.err
+        ))
+    }
+}
+
+impl Runner {
+    /// Runs them all, on the test kernel.
+    ///
+    /// # Errors
+    /// Where files for them cannot be made.
+    pub(super) fn vm(&mut self) -> anyhow::Result<()> {
+        let name = "vm/runner";
+        if self.debug || !self.wants(name) {
+            return Ok(());
+        }
+        self.progress(name);
+        let start = Instant::now();
+        let dir = tempfile::tempdir().context("making a folder")?;
+        let mut tests = Vec::new();
+        let mut add = |name: &str, failure| tests.push(case(name, failure));
+
+        // Every byte value, more than one buffer of it.
+        let bytes: Vec<u8> = (0..=255u8).cycle().take(200_000).collect();
+        let shown = self.runner(dir.path(), &[], "cat; echo oops >&2; exit 7", &bytes)?;
+        let good = shown.out == bytes && shown.err == "oops\n";
+        add(
+            "the streams are the command's, and so is the status",
+            shown.unless(7, good),
+        );
+
+        let shown = self.runner(dir.path(), &[], COMPLAIN, b"")?;
+        let good = shown.err.contains(COMPLAINT) && shown.out == b"done\n";
+        add(
+            "an error in the kernel log fails the run",
+            shown.unless(70, good),
+        );
+
+        let options = ["--expect-kmsg", COMPLAINT];
+        let shown = self.runner(dir.path(), &options, COMPLAIN, b"")?;
+        add(
+            "an expected one does not",
+            shown.unless(0, shown.err.is_empty()),
+        );
+
+        let shown = self.runner(dir.path(), &["--timeout", "1"], "echo up; sleep 1000", b"")?;
+        let good = shown.out == b"up\n" && shown.err.contains("took longer than 1 s");
+        add(
+            "a command that takes too long is killed",
+            shown.unless(124, good),
+        );
+
+        let crash = "echo c > /proc/sysrq-trigger; sleep 1000";
+        let shown = self.runner(dir.path(), &[], crash, b"")?;
+        let good = shown.err.contains("Kernel panic");
+        add(
+            "a panic ends the run at once and is shown",
+            shown.unless(125, good),
+        );
+
+        let share = dir.path().join("share");
+        fs::create_dir(&share)?;
+        fs::write(share.join("in"), "from outside")?;
+        let path = share.display().to_string();
+        let script = "pwd; cat in; echo from inside > out";
+        let shown = self.runner(dir.path(), &["--share", &path], script, b"")?;
+        let written = fs::read_to_string(share.join("out")).unwrap_or_default();
+        let good =
+            shown.out == format!("{path}\nfrom outside").as_bytes() && written == "from inside\n";
+        add(
+            "a shared directory is read and written",
+            shown.unless(0, good),
+        );
+
+        self.report.add(&Suite {
+            name: name.into(),
+            tests,
+            time: start.elapsed(),
+            log: None,
+        });
+        Ok(())
+    }
+
+    /// Runs a shell script in a VM without GPU and module.
+    fn runner(
+        &self,
+        dir: &Path,
+        options: &[&str],
+        script: &str,
+        stdin: &[u8],
+    ) -> anyhow::Result<Shown> {
+        let path = |name| dir.join(name);
+        File::create(path("stdin"))?.write_all(stdin)?;
+        let mut command = Command::new(self.places.out.join("bin/rkfd-vm"));
+        command
+            .arg("--top")
+            .arg(&self.places.top)
+            .arg("--out")
+            .arg(&self.places.out)
+            .arg("--kernel")
+            .arg(&self.places.kernel)
+            .args(["--gpus", "0", "--no-module"])
+            .args(options)
+            .args(["--", "sh", "-c", script])
+            .stdin(File::open(path("stdin"))?)
+            .stdout(File::create(path("stdout"))?)
+            .stderr(File::create(path("stderr"))?);
+        let mut process = Bound::spawn(&mut command, &[]).context("starting rkfd-vm")?;
+        let status = process.wait_for(DEADLINE)?;
+        Ok(Shown {
+            status: status.and_then(|status| status.code()),
+            out: fs::read(path("stdout"))?,
+            err: String::from_utf8_lossy(&fs::read(path("stderr"))?).into_owned(),
+        })
+    }
+}
