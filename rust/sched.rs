@@ -47,7 +47,6 @@
 //!
 //! Sleepers wait on atomics, without a lock. Keep-alives are dropped without any of these locks.
 
-mod machine;
 mod change;
 mod debugfs;
 mod device;
@@ -55,6 +54,7 @@ mod dump;
 mod engine;
 mod fence;
 mod hiq;
+mod machine;
 mod mqd;
 mod packets;
 mod params;

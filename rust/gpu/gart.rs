@@ -59,7 +59,7 @@ pub(crate) fn window_start(fb_base: u64, fb_top: u64) -> Option<u64> {
     let next = fb_top
         .checked_add(1)?
         .checked_next_multiple_of(WINDOW_ALIGN)?;
-    let after = MC_END.checked_sub(next).unwrap_or(0);
+    let after = MC_END.saturating_sub(next);
     let start = if before >= WINDOW && before < after || after < WINDOW {
         0
     } else {

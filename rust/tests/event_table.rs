@@ -2,10 +2,7 @@
 
 //! Events and waits as a state machine, without threads.
 
-use core::cell::{
-    Cell,
-    RefCell, //
-};
+use core::cell::Cell;
 use kernel::prelude::*;
 
 use crate::event::{
@@ -41,37 +38,35 @@ impl Wake for Counter<'_> {
 }
 
 /// A signal page of a few slots; the others read as idle.
-struct Page(RefCell<[u64; 8]>);
+struct Page([Cell<u64>; 8]);
 
 impl Page {
     fn new() -> Self {
-        Self(RefCell::new([IDLE_SLOT; 8]))
+        Self([const { Cell::new(IDLE_SLOT) }; 8])
     }
 
     /// What a RELEASE_MEM of 32 bits leaves.
     fn packet(&self, id: u32) {
-        if let Some(slot) = self.0.borrow_mut().get_mut(crate::hw::num::index(id)) {
-            *slot = 0xffff_ffff_0000_0000 | u64::from(id);
+        if let Some(slot) = self.0.get(crate::hw::num::index(id)) {
+            slot.set(0xffff_ffff_0000_0000 | u64::from(id));
         }
     }
 
     fn idle(&self) -> bool {
-        self.0.borrow().iter().all(|slot| *slot == IDLE_SLOT)
+        self.0.iter().all(|slot| slot.get() == IDLE_SLOT)
     }
 }
 
 impl SignalPage for Page {
     fn load(&self, slot: u32) -> u64 {
-        let slots = self.0.borrow();
-        slots
+        self.0
             .get(crate::hw::num::index(slot))
-            .copied()
-            .unwrap_or(IDLE_SLOT)
+            .map_or(IDLE_SLOT, Cell::get)
     }
 
     fn set_idle(&self, slot: u32) {
-        if let Some(slot) = self.0.borrow_mut().get_mut(crate::hw::num::index(slot)) {
-            *slot = IDLE_SLOT;
+        if let Some(slot) = self.0.get(crate::hw::num::index(slot)) {
+            slot.set(IDLE_SLOT);
         }
     }
 }
