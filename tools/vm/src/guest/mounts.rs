@@ -70,8 +70,13 @@ pub(super) fn root() -> anyhow::Result<()> {
         "mode=620,ptmxmode=666",
     )?;
     attach("shm", "/dev/shm", "tmpfs", none, "mode=1777")?;
-    attach("tmp", "/tmp", "tmpfs", none, "mode=1777")?;
-    attach("run", "/run", "tmpfs", none, "mode=755")?;
+    // A checkout below one of these must stay visible; the overlay is writable and in memory anyway.
+    let own = std::env::args().next().unwrap_or_default();
+    for (dir, mode) in [("/tmp", "mode=1777"), ("/run", "mode=755")] {
+        if !Path::new(&own).starts_with(dir) {
+            attach("rkfd", dir, "tmpfs", none, mode)?;
+        }
+    }
     attach("debugfs", "/sys/kernel/debug", "debugfs", safe, "")?;
     // Made by the kernel only if tracing is configured.
     if Path::new("/sys/kernel/tracing").is_dir() {
