@@ -99,7 +99,7 @@ impl Gpu {
                 control & privileged != 0,
                 format!("user queue with pq_control {control:#x}"),
             );
-            rule(pair(HQD_DW + r::EOP_BASE) == 0, "eop_base_addr 0".into());
+            // No EOP buffer is no mistake: CREATE_QUEUE takes address 0 (`kfd_queue.c`), so a user may ask for it.
             let cwsr = hqd(r::PERSISTENT_STATE) & f::QSWITCH_MODE != 0;
             rule(
                 cwsr && pair(HQD_DW + r::CTX_SAVE_BASE) == 0,
