@@ -82,6 +82,8 @@ pub struct Asic {
     pub bus_bits: u32,
     /// Byte offset in BAR5 of the HDP flush remap page.
     pub hdp_remap: u32,
+    /// SMU message 3 is GfxDeviceDriverReset (`aldebaran_ppsmc.h`); on Vega20 it asks for a version.
+    pub smu_reset: bool,
     /// SPI_GDBG_PER_VMID_CNTL exists and is banked by VMID.
     pub gdbg_per_vmid: bool,
     /// Bit offset inside BIF doorbell range registers is fixed; this is the IH range register (dword index).
@@ -181,6 +183,7 @@ pub const GFX90A: Asic = Asic {
     map_process_dw: 21,
     bus_bits: 48,
     hdp_remap: 0x7F000,
+    smu_reset: true,
     gdbg_per_vmid: true,
     ih_range_reg: NBIO2 + 0x1D2,
     mmio_ranges: &RANGES_90A,
@@ -220,6 +223,7 @@ pub const GFX906: Asic = Asic {
     map_process_dw: 16,
     bus_bits: 44,
     hdp_remap: 0x7F000,
+    smu_reset: false,
     gdbg_per_vmid: false,
     ih_range_reg: NBIO2 + 0x1D2,
     mmio_ranges: &RANGES_COMMON,

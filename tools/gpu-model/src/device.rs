@@ -15,8 +15,10 @@ use crate::inject::Injections;
 use crate::mem::{Memory, Phys};
 use crate::regs::dispatch::Writer;
 use crate::regs::{gc, mp, nbio, RegFile, BAR5_SIZE};
+use crate::sdma::regs::BLOCKS;
 use crate::sdma::Engine;
-use crate::trace::{Log, Origin, Ring};
+use crate::strays::{Kind as StrayKind, Strays};
+use crate::trace::{Log, Origin, Reason, Ring};
 use crate::vm::fault::RetryCam;
 use crate::vm::hub::Hub;
 use crate::vm::own::BarAddresses;
@@ -81,6 +83,8 @@ pub struct Gpu {
     pub inject: Injections,
     /// Where the guest has put the BARs.
     pub bars: BarAddresses,
+    /// Doorbells that nobody listened to.
+    pub strays: Strays,
     /// Doorbells rung by queues: byte offset and data.
     pub self_doorbells: Vec<(u64, Vec<u8>)>,
     msi: Box<dyn MsiSink>,
@@ -116,6 +120,7 @@ impl Gpu {
             sdma: Vec::new(),
             inject: Injections::default(),
             bars: BarAddresses::default(),
+            strays: Strays::default(),
             self_doorbells: Vec::new(),
             msi,
             kicked: false,
@@ -125,7 +130,26 @@ impl Gpu {
         Ok(gpu)
     }
 
+    /// Records that a reset takes every queue off its slot; nothing is saved.
+    fn unseat_all(&mut self) {
+        let busy: Vec<_> = self
+            .cp
+            .iter()
+            .filter(|(_, h)| h.active())
+            .map(|(s, _)| s)
+            .collect();
+        for slot in busy {
+            self.stop_queue(slot, Reason::Reset);
+        }
+        for engine in 0..self.sdma.len() {
+            for block in 0..BLOCKS {
+                self.sdma_stop(engine, block, Reason::Reset);
+            }
+        }
+    }
+
     fn power_on(&mut self) {
+        self.unseat_all();
         let size = self.mem.vram_size();
         self.gfxhub.reset(FB_BASE, size);
         self.mmhub.reset(FB_BASE, size);
@@ -134,6 +158,7 @@ impl Gpu {
         self.cp = Cp::default();
         self.hws = Hws::default();
         self.self_doorbells.clear();
+        self.strays = Strays::default();
         self.sdma = self
             .asic
             .sdma
@@ -166,6 +191,17 @@ impl Gpu {
 
     /// Sends the message.
     pub fn raise_msi(&mut self) {
+        if self.inject.take_msi() {
+            self.log.stats.msi_dropped += 1;
+            self.log.event(
+                self.clock.now_ns(),
+                Ring::Device,
+                Origin::default(),
+                "MSI_DROPPED",
+                "message lost on request".into(),
+            );
+            return;
+        }
         self.log.stats.msi_raised += 1;
         self.msi.raise();
     }
@@ -209,7 +245,7 @@ impl Gpu {
     }
 
     /// Mode-1 reset: the device is gone for a while and comes back posted.
-    pub fn mode1_reset(&mut self) {
+    pub fn mode1_reset(&mut self, by: &'static str) {
         let now = self.clock.now_ns();
         self.log.stats.resets += 1;
         self.log.event(
@@ -217,7 +253,7 @@ impl Gpu {
             Ring::Device,
             Origin::default(),
             "RESET",
-            "mode-1 reset".into(),
+            format!("mode-1 reset through the {by}"),
         );
         self.power_on();
         self.inject.clear_hangs();
@@ -294,7 +330,12 @@ impl Gpu {
             (_, Ok(q)) if offset % 8 == 0 => u64::from_le_bytes(q),
             _ => {
                 self.log.stats.user_errors += 1;
-                self.log.stats.doorbells_unmatched += 1;
+                let value = data
+                    .iter()
+                    .take(8)
+                    .rev()
+                    .fold(0, |v, b| (v << 8) | u64::from(*b));
+                self.stray_doorbell(offset, value, true);
                 return;
             }
         };
@@ -313,22 +354,33 @@ impl Gpu {
             return;
         }
         if !self.route_doorbell(offset, value, data.len() == 8) {
-            self.log.stats.doorbells_unmatched += 1;
-            let origin = Origin {
-                doorbell: (offset / 4) as u32,
-                ..Origin::default()
-            };
-            let text = format!("doorbell byte {offset:#x} value {value:#x}: no connected queue");
-            self.log.event(
-                self.clock.now_ns(),
-                Ring::Device,
-                origin,
-                "DOORBELL_UNMATCHED",
-                text,
-            );
+            self.stray_doorbell(offset, value, false);
         }
         self.hws_doorbell();
         self.kick();
+    }
+
+    fn stray_doorbell(&mut self, byte: u64, value: u64, malformed: bool) {
+        let now = self.clock.now_ns();
+        let stray = self.strays.note(byte, value, malformed, now);
+        let stats = &mut self.log.stats;
+        stats.doorbells_unmatched += 1;
+        match stray.kind {
+            StrayKind::Unmapped => stats.doorbells_unmapped += 1,
+            StrayKind::Foreign => stats.doorbells_foreign += 1,
+            StrayKind::Malformed => stats.doorbells_malformed += 1,
+        }
+        // A queue that waits for its turn rings as usual; that would fill the trace.
+        if stray.kind != StrayKind::Unmapped {
+            let origin = Origin {
+                doorbell: (byte / 4) as u32,
+                pasid: stray.pasid,
+                vmid: 0,
+            };
+            let text = format!("doorbell byte {byte:#x} value {value:#x}: {:?}", stray.kind);
+            self.log
+                .event(now, Ring::Device, origin, "DOORBELL_UNMATCHED", text);
+        }
     }
 
     /// Which unit the low 12 bits of a doorbell's byte address select.

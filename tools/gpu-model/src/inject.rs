@@ -11,8 +11,14 @@ pub enum Kind {
     HangQueue,
     /// A queue neither progresses nor answers a preemption; only a reset frees its slot.
     IgnorePreempt,
+    /// Like ignore-preempt, and a queue reset does not free the slot either; a pipe reset does.
+    IgnoreQueueReset,
+    /// Like ignore-preempt, and neither queue nor pipe reset frees the slot; only a reset of the device does.
+    IgnoreReset,
     /// Interrupt vectors vanish.
     DropInterrupts,
+    /// Interrupt vectors arrive in their ring, but the message to the host is lost.
+    DropMsi,
     /// End-of-pipe and status fences are not written.
     DropFences,
     /// The device falls off the bus: reads return ones.
@@ -29,13 +35,26 @@ impl Kind {
         Some(match s {
             "hang-queue" => Kind::HangQueue,
             "ignore-preempt" => Kind::IgnorePreempt,
+            "ignore-queue-reset" => Kind::IgnoreQueueReset,
+            "ignore-reset" => Kind::IgnoreReset,
             "drop-interrupts" => Kind::DropInterrupts,
+            "drop-msi" => Kind::DropMsi,
             "drop-fences" => Kind::DropFences,
             "die" => Kind::Die,
             "hang-hws" => Kind::HangHws,
             "slow-preempt" => Kind::SlowPreempt,
             _ => return None,
         })
+    }
+}
+
+impl Kind {
+    /// A state of a queue that its reset mends.
+    fn of_one_queue(self) -> bool {
+        matches!(
+            self,
+            Kind::HangQueue | Kind::IgnorePreempt | Kind::IgnoreQueueReset | Kind::IgnoreReset
+        )
     }
 }
 
@@ -106,6 +125,11 @@ impl Injections {
         self.take(Kind::DropInterrupts, None)
     }
 
+    /// Consumes one lost message.
+    pub fn take_msi(&mut self) -> bool {
+        self.take(Kind::DropMsi, None)
+    }
+
     /// Consumes one dropped fence of a queue.
     pub fn take_fence(&mut self, doorbell: u32) -> bool {
         self.take(Kind::DropFences, Some(doorbell))
@@ -123,20 +147,28 @@ impl Injections {
 
     /// The queue makes no progress.
     pub fn queue_hung(&self, doorbell: u32) -> bool {
-        self.has(Kind::HangQueue, Some(doorbell)) || self.has(Kind::IgnorePreempt, Some(doorbell))
+        self.has(Kind::HangQueue, Some(doorbell)) || self.refuses_preempt(doorbell)
     }
 
     /// The queue does not answer a preemption.
     pub fn refuses_preempt(&self, doorbell: u32) -> bool {
-        self.has(Kind::IgnorePreempt, Some(doorbell))
+        self.has(Kind::IgnorePreempt, Some(doorbell)) || self.refuses_queue_reset(doorbell)
+    }
+
+    /// A queue reset does not free the queue.
+    pub fn refuses_queue_reset(&self, doorbell: u32) -> bool {
+        self.has(Kind::IgnoreQueueReset, Some(doorbell)) || self.refuses_pipe_reset(doorbell)
+    }
+
+    /// A pipe reset does not free the queue.
+    pub fn refuses_pipe_reset(&self, doorbell: u32) -> bool {
+        self.has(Kind::IgnoreReset, Some(doorbell))
     }
 
     /// A queue reset or pipe reset freed the queue: its fault is spent.
     pub fn queue_was_reset(&mut self, doorbell: u32) {
-        self.list.retain(|i| {
-            !(matches!(i.kind, Kind::HangQueue | Kind::IgnorePreempt)
-                && i.doorbell == Some(doorbell))
-        });
+        self.list
+            .retain(|i| !(i.kind.of_one_queue() && i.doorbell == Some(doorbell)));
     }
 
     /// Extra preemption time in nanoseconds for a queue.
@@ -154,12 +186,8 @@ impl Injections {
 
     /// A full reset mends hung engines and queues.
     pub fn clear_hangs(&mut self) {
-        self.list.retain(|i| {
-            !matches!(
-                i.kind,
-                Kind::HangHws | Kind::HangQueue | Kind::IgnorePreempt
-            )
-        });
+        self.list
+            .retain(|i| i.kind != Kind::HangHws && !i.kind.of_one_queue());
     }
 
     /// A VMM reset brings back a device that fell off the bus.

@@ -19,5 +19,6 @@ pub mod pci;
 pub mod regs;
 pub mod sdma;
 pub mod server;
+pub mod strays;
 pub mod trace;
 pub mod vm;

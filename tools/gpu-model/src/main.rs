@@ -13,6 +13,7 @@ use clap::Parser;
 use gpu_model::asic::Asic;
 use gpu_model::clock::Clock;
 use gpu_model::device::{Gpu, NoMsi};
+use gpu_model::pci::Subsystem;
 use gpu_model::server::{make_vram, serve, Shared};
 use gpu_model::trace::{Log, DEFAULT_RECORDS};
 
@@ -38,6 +39,9 @@ struct Args {
     /// File that gets protocol errors and notes.
     #[arg(long)]
     log: Option<PathBuf>,
+    /// PCI subsystem vendor and device, hexadecimal; other ids than the default make a driver take it for a card.
+    #[arg(long, value_name = "VVVV:DDDD", default_value_t = Subsystem::default())]
+    subsystem: Subsystem,
     /// Packets and events kept for the trace command.
     #[arg(long, default_value_t = DEFAULT_RECORDS)]
     trace_records: usize,
@@ -101,7 +105,7 @@ fn run(args: &Args) -> anyhow::Result<u64> {
             .name("queues".into())
             .spawn(move || shared.run_worker())?
     };
-    let served = serve(&args.socket, &shared, &vram);
+    let served = serve(&args.socket, &shared, &vram, args.subsystem);
     shared.stop();
     if worker.join().is_err() {
         anyhow::bail!("the queue worker died");

@@ -24,7 +24,7 @@ use vfio_user::{
 };
 
 use crate::device::{Gpu, MsiSink, Step, BAR2_SIZE};
-use crate::pci::{ConfigSpace, CONFIG_SIZE};
+use crate::pci::{ConfigSpace, Subsystem, CONFIG_SIZE};
 use crate::regs::BAR5_SIZE;
 
 /// Longest sleep of the worker; a bound, not a poll: every event wakes it.
@@ -100,10 +100,10 @@ pub struct Backend {
 
 impl Backend {
     /// A backend for a device.
-    pub fn new(shared: Arc<Shared>) -> Self {
+    pub fn new(shared: Arc<Shared>, subsystem: Subsystem) -> Self {
         let mut gpu = shared.lock();
         gpu.mem.set_bus_master(false);
-        let config = ConfigSpace::new(gpu.asic, gpu.mem.vram_size());
+        let config = ConfigSpace::new(gpu.asic, gpu.mem.vram_size(), subsystem);
         drop(gpu);
         Self {
             shared,
@@ -252,7 +252,12 @@ fn region(index: u32, size: u64, flags: u32) -> ServerRegion {
 ///
 /// # Errors
 /// The socket cannot be made, or the VMM breaks the protocol.
-pub fn serve(socket: &Path, shared: &Arc<Shared>, vram: &File) -> anyhow::Result<()> {
+pub fn serve(
+    socket: &Path,
+    shared: &Arc<Shared>,
+    vram: &File,
+    subsystem: Subsystem,
+) -> anyhow::Result<()> {
     let vram_size = shared.lock().mem.vram_size();
     let rw = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
     let regions = (0..VFIO_PCI_NUM_REGIONS)
@@ -290,7 +295,7 @@ pub fn serve(socket: &Path, shared: &Arc<Shared>, vram: &File) -> anyhow::Result
         std::fs::remove_file(socket)?;
     }
     let server = Server::new(socket, true, irqs, regions)?;
-    let mut backend = Backend::new(Arc::clone(shared));
+    let mut backend = Backend::new(Arc::clone(shared), subsystem);
     match server.run(&mut backend) {
         // A VMM that is killed resets the connection instead of closing it.
         Ok(()) | Err(vfio_user::Error::ReceiveWithFd(_)) => Ok(()),

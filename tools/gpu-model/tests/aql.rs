@@ -230,3 +230,103 @@ fn each_bad_packet_has_its_code() {
         f.b.no_errors();
     }
 }
+
+/// A packet marked INVALID and the read index go together, whenever the queue is taken away.
+#[test]
+fn the_read_index_is_exact_after_a_preemption_with_work_left() {
+    let mut f = fixture();
+    // Ten barriers run, the eleventh waits; the queue is preempted in its first turn or any later one.
+    let gate = f.va + 0x400;
+    f.b.set64(f.bus + 0x408, 1);
+    for round in 0..3u64 {
+        let done = f.va + 0x40;
+        f.b.set64(f.bus + 0x48, 100);
+        for _ in 0..10 {
+            let i = f.q.wptr % (f.q.dwords / 16);
+            f.b.set_words(f.q.ring + i * 64, &barrier(3, &[], done));
+            f.q.wptr += 1;
+        }
+        let i = f.q.wptr % (f.q.dwords / 16);
+        f.b.set_words(f.q.ring + i * 64, &barrier(3, &[gate], done));
+        f.q.wptr += 1;
+        f.b.set64(f.q.ptrs + 64, f.q.wptr);
+        // All of it is there when the queue connects, so one turn runs packets and leaves some.
+        f.b.unmap(3, 0, 0);
+        f.b.run();
+        let list = f.runlist.clone();
+        f.b.run_list(&list, false, 1);
+        f.b.run();
+        assert_eq!(f.b.ram64(f.bus + 0x48), 90);
+        let fence = f.b.unmap(3, 0, 0);
+        f.b.run();
+        assert_eq!(f.b.ram64(fence.bus), 100);
+        assert_eq!(read_index(&f), round * 11 + 10);
+        f.b.set64(f.bus + 0x408, 0);
+        f.b.run_list(&list, false, 1);
+        f.b.run_for(3_000_000);
+        assert_eq!(f.b.ram64(f.bus + 0x48), 89);
+        assert_eq!(read_index(&f), round * 11 + 11);
+        f.b.set64(f.bus + 0x408, 1);
+    }
+    f.b.no_errors();
+}
+
+/// hsa_amd_barrier_value_packet_t: (value & mask) compared with a number, signed.
+#[test]
+fn barrier_value_waits_for_its_condition() {
+    // Condition, mask, reference, a value that does not do, one that does.
+    let cases: [(u32, u64, i64, i64, i64); 6] = [
+        (0, u64::MAX, -7, 7, -7),
+        (0, 0xff, 0x34, 0x1235, 0x1234),
+        (1, u64::MAX, 5, 5, 6),
+        (2, u64::MAX, 1, 1, -1),
+        (2, i64::MAX as u64, 1, 1, 0),
+        (3, u64::MAX, 9, 8, 9),
+    ];
+    for (condition, mask, reference, no, yes) in cases {
+        let mut f = fixture();
+        f.b.set64(f.bus + 8, no as u64);
+        signal(&mut f.b, f.bus + 0x40, 1, f.va + 0x100, 9);
+        let mut p = [0u32; 16];
+        p[0] = (1 << 8) | (2 << 16);
+        for (i, v) in [
+            (2, f.va),
+            (4, reference as u64),
+            (6, mask),
+            (14, f.va + 0x40),
+        ] {
+            p[i] = v as u32;
+            p[i + 1] = (v >> 32) as u32;
+        }
+        p[8] = condition;
+        f.q.send_aql(&mut f.b, &p);
+        f.b.run_for(3_000_000);
+        assert_eq!(
+            (read_index(&f), f.b.ram64(f.bus + 0x48)),
+            (0, 1),
+            "{condition}"
+        );
+        f.b.set64(f.bus + 8, yes as u64);
+        f.b.run_for(3_000_000);
+        assert_eq!(
+            (read_index(&f), f.b.ram64(f.bus + 0x48)),
+            (1, 0),
+            "{condition}"
+        );
+        // Mailbox, then interrupt.
+        assert_eq!(f.b.ram64(f.bus + 0x100), 9);
+        assert_eq!(f.b.irqs()[0].data[0], 9);
+        f.b.no_errors();
+    }
+    // Without a signal there is nothing to wait for; condition 4 does not exist.
+    let mut f = fixture();
+    let mut p = [0u32; 16];
+    p[0] = 2 << 16;
+    f.q.send_aql(&mut f.b, &p);
+    assert_eq!(read_index(&f), 1);
+    p[8] = 4;
+    f.q.send_aql(&mut f.b, &p);
+    assert_eq!(read_index(&f), 1);
+    assert_eq!(f.b.ram64(f.bus + 0x808), 0x100);
+    f.b.no_errors();
+}

@@ -43,9 +43,14 @@ fn wait_for(path: &Path) {
 
 impl Model {
     fn start(asic: &str) -> (Self, Client) {
+        Self::start_with(asic, &[])
+    }
+
+    fn start_with(asic: &str, options: &[&str]) -> (Self, Client) {
         let dir = tempfile::tempdir().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_gpu-model"))
             .args(["--asic", asic, "--vram", "64M"])
+            .args(options)
             .arg("--socket")
             .arg(dir.path().join("dev"))
             .arg("--control")
@@ -141,6 +146,45 @@ fn identity_and_regions() {
         c.shutdown().unwrap();
         drop(c);
         assert_eq!(model.finish(), (0, String::new()));
+    }
+}
+
+#[test]
+fn subsystem_ids_can_be_those_of_a_card() {
+    let (model, mut c) = Model::start_with("gfx90a", &["--subsystem", "1002:0C34"]);
+    let mut h = [0u8; 4];
+    c.region_read(CONFIG, 0x2c, &mut h).unwrap();
+    assert_eq!(h, [0x02, 0x10, 0x34, 0x0c]);
+    // Hardware ids: not writable, and the same after a reset.
+    c.region_write(CONFIG, 0x2c, &[0xff; 4]).unwrap();
+    c.reset().unwrap();
+    c.region_read(CONFIG, 0x2c, &mut h).unwrap();
+    assert_eq!(h, [0x02, 0x10, 0x34, 0x0c]);
+    drop(c);
+    assert_eq!(model.finish(), (0, String::new()));
+}
+
+#[test]
+fn bad_subsystem_ids_are_refused() {
+    for bad in [
+        "1002",
+        "1002:",
+        "10020c34",
+        "1002:0c345",
+        "100g:0000",
+        "+002:0000",
+        ":",
+    ] {
+        let out = Command::new(env!("CARGO_BIN_EXE_gpu-model"))
+            .args(["--socket", "none", "--control", "none", "--subsystem", bad])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{bad}: {text}");
+        assert!(
+            text.contains("not VVVV:DDDD in hexadecimal"),
+            "{bad}: {text}"
+        );
     }
 }
 
@@ -253,6 +297,11 @@ fn control_answers_every_request_with_one_line() {
         ask(r#"{"cmd":"faults"}"#)["faults"][0]["kind"],
         "hang-queue"
     );
+    assert_eq!(
+        ask(r#"{"cmd":"fault","kind":"drop-msi","count":2}"#)["ok"],
+        true
+    );
+    assert_eq!(ask(r#"{"cmd":"faults"}"#)["faults"][1]["kind"], "drop-msi");
     assert_eq!(ask(r#"{"cmd":"clear-faults"}"#)["ok"], true);
     assert_eq!(ask(r#"{"cmd":"faults"}"#)["faults"], json!([]));
     assert_eq!(ask(r#"{"cmd":"queues"}"#)["compute"], json!([]));

@@ -7,6 +7,7 @@ use common::proc::Proc;
 use common::queue::{release_mem, UserQueue};
 use common::Bench;
 use gpu_model::asic::GFX90A;
+use gpu_model::inject::{Injection, Kind};
 use std::sync::atomic::Ordering;
 
 fn fixture() -> (Bench, UserQueue, u64) {
@@ -53,6 +54,30 @@ fn messages_stop_until_the_read_pointer_moves() {
     assert_eq!(sent(&b) - start, 2);
     b.bell32(0x178 * 8, 6 * 32);
     assert_eq!(sent(&b) - start, 3);
+    b.no_errors();
+}
+
+/// The vector is in the ring and its write pointer in memory; only the message is missing.
+#[test]
+fn a_lost_message_leaves_its_vector_in_the_ring() {
+    let (mut b, mut q, va) = fixture();
+    let sent = |b: &Bench| b.msis.load(Ordering::Relaxed);
+    let start = sent(&b);
+    assert!(b.gpu.inject.add(Injection {
+        kind: Kind::DropMsi,
+        doorbell: None,
+        count: Some(1),
+        ms: None,
+    }));
+    q.send(&mut b, &release_mem(va, 0, 21));
+    q.send(&mut b, &release_mem(va, 0, 22));
+    // The ring waits for its read pointer, so no further message repairs the loss.
+    assert_eq!(sent(&b) - start, 0);
+    assert_eq!(b.gpu.log.stats.msi_dropped, 1);
+    let seen: Vec<u32> = b.irqs().iter().map(|v| v.data[0]).collect();
+    assert_eq!(seen, [21, 22]);
+    q.send(&mut b, &release_mem(va, 0, 23));
+    assert_eq!(sent(&b) - start, 1, "the fault is spent");
     b.no_errors();
 }
 

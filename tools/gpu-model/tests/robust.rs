@@ -251,3 +251,88 @@ proptest! {
         }
     }
 }
+
+/// A value that a register of a queue might get: real addresses, flags, small numbers, anything.
+fn registerish() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        3 => any::<u32>(),
+        3 => 0u32..16,
+        1 => Just(0x7000_0000u32),
+        1 => Just(0x70u32),
+        1 => (0u32..32).prop_map(|bit| 1 << bit),
+        1 => Just(0xffff_ffffu32),
+        1 => (0u32..64).prop_map(|n| 0x10_0000 + 8 * n),
+        1 => Just(0x0000_c03fu32),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// Slots and SDMA contexts written at random, under queues that the scheduler has connected there: whatever the
+    /// driver does, the model goes on, and a reset makes a working device of it.
+    #[test]
+    fn random_queue_registers(
+        gfx906: bool,
+        ops in vec((0u8..12, any::<u32>(), registerish()), 1..500),
+    ) {
+        let (mut b, _, queues) = device(gfx906);
+        let sdma = b.sdma_bases.clone();
+        for (kind, at, v) in ops {
+            match kind {
+                // GRBM_GFX_CNTL, then a register of the selected slot.
+                0 => b.wr(0x8088, at & 0x7ff),
+                1..=4 => b.wr(0xc914 + u64::from(at % 0x3b) * 4, v),
+                // ACTIVE and DEQUEUE_REQUEST more often than chance would.
+                5 => b.wr(0xc91c, v & 3),
+                6 => b.wr(0xc970, v & 0x107),
+                7 => {
+                    let base = sdma[at as usize % sdma.len()];
+                    b.wr(base + u64::from((at >> 8) % 0x410) * 4, v);
+                }
+                // MEC_CNTL, wptr polls, queue reset, schedulers, soft reset, SDMA halt.
+                8 => {
+                    let r = [0x8234u64, 0xc20c, 0xc210, 0xc76c, 0x3b2a8, 0x8020, sdma[0] + 0x2a * 4];
+                    b.wr(r[at as usize % r.len()], v);
+                }
+                // ATC and IH tables, hub registers.
+                9 => {
+                    let r = [0x3080u64, 0x4280, 0xa100, 0xa5ac, 0x69a00, 0x6ae00];
+                    b.wr(r[at as usize % r.len()] + u64::from((at >> 8) % 0x100) * 4, v);
+                }
+                10 => b.bell(queues[at as usize % queues.len()].doorbell, u64::from(v)),
+                _ => { b.rd(0xc914 + u64::from(at % 0x3b) * 4); }
+            }
+            if at % 3 == 0 {
+                b.advance(u64::from(v % 5_000_000));
+                let _ = b.gpu.step();
+            }
+        }
+        turns(&mut b, 100);
+        b.gpu.device_reset();
+        b.gpu.log.clear_errors();
+        prop_assert_eq!(b.rd(0x378c), 64);
+        prop_assert_eq!(b.gpu.log.stats.queue_maps, b.gpu.log.stats.queue_unmaps);
+    }
+
+    /// The control socket answers every line with one JSON object.
+    #[test]
+    fn random_control_lines(
+        cmd in prop_oneof![
+            "[a-z-]{0,16}",
+            prop::sample::select(vec!["stats", "trace", "queues", "vm", "errors", "fault", "faults", "doorbells", "clear-faults"])
+                .prop_map(str::to_string),
+        ],
+        key in prop::sample::select(vec!["max", "vmid", "kind", "count", "ms", "doorbell", "last_ms", "va"]),
+        value in any::<i64>(),
+        raw in "\\PC{0,64}",
+    ) {
+        let (mut b, _, _) = device(false);
+        for line in [format!("{{\"cmd\":\"{cmd}\",\"{key}\":{value}}}"), raw] {
+            let reply = gpu_model::control::answer(&mut b.gpu, &line);
+            prop_assert!(reply["ok"].is_boolean(), "{line}: {reply}");
+            prop_assert_eq!(reply["ok"] == false, reply["error"].is_string());
+        }
+        turns(&mut b, 20);
+    }
+}

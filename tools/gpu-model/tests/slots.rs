@@ -6,7 +6,8 @@ mod common;
 use common::proc::Proc;
 use common::queue::{indirect, release_mem, write_data, UserQueue};
 use common::Bench;
-use gpu_model::asic::GFX90A;
+use gpu_model::asic::{GFX906, GFX90A};
+use gpu_model::control::answer;
 use gpu_model::inject::{Injection, Kind};
 
 struct Fixture {
@@ -57,60 +58,6 @@ fn inject(b: &mut Bench, kind: Kind, doorbell: Option<u32>, ms: Option<u64>) {
         count: None,
         ms
     }));
-}
-
-/// Section 3.5, sequence B: a user queue without the scheduler.
-#[test]
-fn hqd_load_by_registers_polls_the_write_pointer() {
-    let mut b = Bench::new(&GFX90A);
-    b.bring_up();
-    b.wr(0xc2e0, 2);
-    let mut p = Proc::new(&mut b, 0x71, 0);
-    let (va, bus) = p.page(&mut b, 4096);
-    let mut q = p.queue(&mut b);
-    // The driver gives VMID 9 itself: page table in both hubs, PASID in ATC and IH.
-    for (vm, _) in b.hubs() {
-        b.wr(vm + 0x2ac + 8 * 9, (p.root | 1) as u32);
-        b.wr(vm + 0x2b0 + 8 * 9, (p.root >> 32) as u32);
-    }
-    b.wr(0x3080 + 4 * (0xc + 9), 0x8000_0071);
-    assert_eq!((b.rd(0x3080 + 4 * 0xb) >> 9) & 1, 1);
-    b.wr(0x3080 + 4 * 0xb, 1 << 9);
-    assert_eq!(b.rd(0x3080 + 4 * 0xb), 0);
-    b.wr(0x4280 + 4 * 9, 0x71);
-    // Work is there before the queue is.
-    q.push(&mut b, &write_data(va, 0x1111));
-    let m = b.words(q.mqd.bus, 256);
-    // MEC1 pipe 3 queue 7.
-    b.wr(0x8088, (1 << 2) | 3 | (7 << 8));
-    for dw in 128..=183u64 {
-        let v = if dw == 131 { 9 } else { m[dw as usize] };
-        b.wr(hqd(dw), v);
-    }
-    b.wr(hqd(143), m[143] | (1 << 30));
-    b.wr(hqd(141), (q.ptrs_va + 64) as u32);
-    b.wr(hqd(142), ((q.ptrs_va + 64) >> 32) as u32);
-    b.wr(0xc210, 1 << (3 * 8 + 7));
-    b.wr(hqd(168), 1 << 31);
-    b.wr(hqd(130), 1);
-    b.wr(0x8088, 0);
-    b.run();
-    assert_eq!(b.ram32(bus), 0x1111);
-    q.send(&mut b, &release_mem(va + 8, 3, 9));
-    assert_eq!(b.ram64(bus + 8), 3);
-    let ivs = b.irqs();
-    assert_eq!(
-        (ivs[0].vmid, ivs[0].pasid, ivs[0].ring_id, ivs[0].data[0]),
-        (9, 0x71, (7 << 4) | (1 << 2) | 3, 9)
-    );
-    // Dequeue.
-    b.wr(0x8088, (1 << 2) | 3 | (7 << 8));
-    b.wr(hqd(152), 1);
-    assert_eq!(b.rd(hqd(130)) & 1, 0);
-    assert_eq!(b.rd(hqd(138)), 13);
-    b.wr(0x8088, 0);
-    assert_eq!(b.ram32(q.mqd.bus + 138 * 4), 13);
-    b.no_errors();
 }
 
 #[test]
@@ -452,4 +399,352 @@ fn pm4_packets_do_what_they_say() {
     f.q.send(&mut f.b, &indirect(a + 0x2000, ib.len() as u32, false));
     assert_eq!(f.b.ram32(f.bus + 0x700), 6);
     f.b.no_errors();
+}
+
+/// UNMAP_QUEUES by doorbell list.
+fn unmap_doorbells(b: &mut Bench, action: u32, bells: &[u64]) {
+    let mut w = vec![
+        0xc004_a300,
+        action | ((bells.len() as u32) << 29),
+        0,
+        0,
+        0,
+        0,
+    ];
+    for (i, bell) in bells.iter().enumerate() {
+        w[2 + i] = *bell as u32;
+    }
+    b.submit_hiq(&w);
+    b.run();
+}
+
+fn active(b: &mut Bench, select: u32) -> bool {
+    b.wr(0x8088, select);
+    let v = b.rd(hqd(130));
+    b.wr(0x8088, 0);
+    v & 1 != 0
+}
+
+#[test]
+fn a_static_queue_stays_over_run_lists_until_it_is_named() {
+    for by_pasid in [false, true] {
+        let mut f = fixture();
+        f.b.unmap(3, 0, 0);
+        let mut s = f.p.queue(&mut f.b);
+        let mut list = f.p.map_process(&f.b, 2);
+        let mut m = s.map_queues();
+        m[1] |= 2 << 21;
+        list.extend(&m);
+        list.extend(f.q.map_queues());
+        for i in 0..4u32 {
+            // The driver lists the static queue again each time, as upstream does for its debug queue.
+            f.b.run_list(&list, false, 1);
+            s.send(&mut f.b, &write_data(f.va, i));
+            f.q.send(&mut f.b, &write_data(f.va + 4, i));
+            assert_eq!(f.b.words(f.bus, 2), [i, i]);
+            f.b.unmap(3, 0, 0);
+            f.b.run();
+        }
+        let maps = f.b.gpu.log.stats.queue_maps;
+        // An empty list leaves it alone, too.
+        let alone = f.p.map_process(&f.b, 0);
+        f.b.run_list(&alone, false, 1);
+        f.b.unmap(3, 0, 0);
+        s.send(&mut f.b, &write_data(f.va, 9));
+        assert_eq!(f.b.ram32(f.bus), 9);
+        assert_eq!(f.b.gpu.log.stats.queue_maps, maps);
+        if by_pasid {
+            f.b.unmap(1, 0, 0x61);
+            f.b.run();
+        } else {
+            unmap_doorbells(&mut f.b, 0, &[s.doorbell]);
+        }
+        s.send(&mut f.b, &write_data(f.va, 10));
+        assert_eq!(f.b.ram32(f.bus), 9);
+        f.b.no_errors();
+    }
+}
+
+#[test]
+fn unmap_by_doorbell_takes_up_to_four() {
+    let mut f = fixture();
+    f.b.unmap(3, 0, 0);
+    let mut queues: Vec<UserQueue> = (0..6).map(|_| f.p.queue(&mut f.b)).collect();
+    queues.push(f.p.sdma_queue(&mut f.b, 1, 0));
+    let mut list = f.p.map_process(&f.b, 7);
+    for q in &queues {
+        list.extend(q.map_queues());
+    }
+    f.b.run_list(&list, false, 1);
+    f.b.run();
+    let bells: Vec<u64> = [0, 2, 4, 6].iter().map(|i| queues[*i].doorbell).collect();
+    unmap_doorbells(&mut f.b, 0, &bells);
+    let left: Vec<u64> =
+        f.b.gpu
+            .hws
+            .mapped
+            .iter()
+            .filter(|m| !m.by_kiq)
+            .map(|m| u64::from(m.doorbell) * 4)
+            .collect();
+    assert_eq!(
+        left,
+        [queues[1].doorbell, queues[3].doorbell, queues[5].doorbell]
+    );
+    // The others have gone, and a list may follow once the rest has, whatever took it away.
+    unmap_doorbells(&mut f.b, 0, &left);
+    f.b.run_list(&list, false, 1);
+    queues[0].send(&mut f.b, &write_data(f.va, 5));
+    assert_eq!(f.b.ram32(f.bus), 5);
+    f.b.no_errors();
+}
+
+#[test]
+fn a_queue_taken_by_name_does_not_come_back_with_the_next_window() {
+    let mut f = fixture();
+    f.b.unmap(3, 0, 0);
+    // 30 queues on 24 slots.
+    let mut queues: Vec<UserQueue> = (0..30).map(|_| f.p.queue(&mut f.b)).collect();
+    let mut list = f.p.map_process(&f.b, 30);
+    for q in &queues {
+        list.extend(q.map_queues());
+    }
+    f.b.run_list(&list, true, 1);
+    f.b.run();
+    // One that is connected and one that waits.
+    unmap_doorbells(&mut f.b, 0, &[queues[3].doorbell, queues[28].doorbell]);
+    for (i, q) in queues.iter_mut().enumerate() {
+        q.push(&mut f.b, &write_data(f.va + 4 * i as u64, 1));
+    }
+    f.b.run_for(400_000_000);
+    let want: Vec<u32> = (0..30).map(|i| u32::from(i != 3 && i != 28)).collect();
+    assert_eq!(f.b.words(f.bus, 30), want);
+    f.b.no_errors();
+}
+
+#[test]
+fn unmap_with_reset_frees_a_queue_that_refuses() {
+    let mut f = fixture();
+    let doorbell = (f.q.doorbell / 4) as u32;
+    inject(&mut f.b, Kind::IgnorePreempt, Some(doorbell), None);
+    f.q.push(&mut f.b, &write_data(f.va, 3));
+    unmap_doorbells(&mut f.b, 1, &[f.q.doorbell]);
+    assert!(!active(&mut f.b, FIRST));
+    // The read pointer is as it was, and the fault is spent.
+    assert_eq!(f.b.ram32(f.q.mqd.bus + 138 * 4), 0);
+    let list = f.list.clone();
+    f.b.run_list(&list, false, 1);
+    f.b.run();
+    assert_eq!(f.b.ram32(f.bus), 3);
+    f.b.no_errors();
+}
+
+/// Three rungs: UNMAP_QUEUES with reset, SPI_COMPUTE_QUEUE_RESET, pipe reset; above them only the device.
+#[test]
+fn resets_that_do_not_help_lead_to_stronger_ones() {
+    for (kind, by_pipe) in [(Kind::IgnoreQueueReset, true), (Kind::IgnoreReset, false)] {
+        let mut f = fixture();
+        let doorbell = (f.q.doorbell / 4) as u32;
+        inject(&mut f.b, kind, Some(doorbell), None);
+        let hiq = f.b.hiq.as_ref().unwrap().mqd.bus;
+        unmap_doorbells(&mut f.b, 1, &[f.q.doorbell]);
+        assert_eq!(f.b.ram32(hiq + 240 * 4), 0);
+        f.b.run_for(4_100_000_000);
+        assert_eq!(f.b.ram32(hiq + 240 * 4), doorbell);
+        assert!(active(&mut f.b, FIRST));
+        f.b.wr(0x8088, FIRST);
+        f.b.wr(0xc76c, 1);
+        assert!(active(&mut f.b, FIRST));
+        f.b.wr(0x8234, 1 << 16);
+        f.b.wr(0x8234, 0);
+        assert_eq!(active(&mut f.b, FIRST), !by_pipe);
+        // GRBM_SOFT_RESET of CP and CPC.
+        f.b.wr(0x8020, 1 | (1 << 18));
+        f.b.wr(0x8020, 0);
+        assert!(!active(&mut f.b, FIRST));
+        assert_eq!(f.b.gpu.inject.list().len(), 0);
+        f.b.no_errors();
+    }
+}
+
+/// A second kernel ring, mapped by the KIQ: me 1, pipe 2, queue 0.
+fn kernel_ring(b: &mut Bench) -> u64 {
+    let ring = b.alloc_sys(4096);
+    let mqd = b.alloc_sys(4096);
+    let model = b.hiq.as_ref().map_or(0, |hiq| hiq.mqd.bus);
+    let image = b.words(model, 512);
+    b.set_words(mqd.bus, &image);
+    let bell = 0x48 * 8;
+    b.set64(mqd.bus + 128 * 4, mqd.gart);
+    b.set64(mqd.bus + 136 * 4, ring.gart >> 8);
+    b.set64(mqd.bus + 139 * 4, ring.gart + 2048);
+    b.set64(mqd.bus + 141 * 4, ring.gart + 2056);
+    for dw in [130, 138, 182, 183] {
+        b.set32(mqd.bus + dw * 4, 0);
+    }
+    b.set32(mqd.bus + 143 * 4, bell);
+    let (m, w) = (mqd.gart, ring.gart + 2056);
+    b.submit_kiq(&[
+        0xc005_a200,
+        (1 << 29) | (2 << 16),
+        bell,
+        m as u32,
+        (m >> 32) as u32,
+        w as u32,
+        (w >> 32) as u32,
+    ]);
+    b.run();
+    b.no_errors();
+    u64::from(bell)
+}
+
+const RING: u32 = (1 << 2) | 2;
+
+fn kiq_unmap(b: &mut Bench, bell: u64) {
+    b.submit_kiq(&[0xc004_a300, 1 << 29, bell as u32, 0, 0, 0]);
+    b.run();
+}
+
+#[test]
+fn a_hung_user_queue_keeps_the_hiq_waiting_but_not_the_kiq() {
+    let mut f = fixture();
+    let bell = kernel_ring(&mut f.b);
+    assert!(active(&mut f.b, RING));
+    inject(
+        &mut f.b,
+        Kind::IgnorePreempt,
+        Some((f.q.doorbell / 4) as u32),
+        None,
+    );
+    let fence = f.b.unmap(3, 0, 0);
+    f.b.run_for(10_000_000);
+    assert_eq!(f.b.ram64(fence.bus), 10);
+    kiq_unmap(&mut f.b, bell);
+    assert!(!active(&mut f.b, RING));
+    // It also takes the HIQ itself away from under its packet, by packet or by register.
+    kiq_unmap(&mut f.b, 0x40 * 8);
+    assert!(!active(&mut f.b, 2 << 2));
+    f.b.run_for(5_000_000_000);
+    assert_eq!(f.b.ram64(fence.bus), 10);
+    f.b.no_errors();
+}
+
+#[test]
+fn a_dead_scheduler_does_not_answer_for_its_own_queue() {
+    let mut f = fixture();
+    let bell = kernel_ring(&mut f.b);
+    inject(&mut f.b, Kind::HangHws, None, None);
+    let scratch = f.b.rd(0x30100);
+    kiq_unmap(&mut f.b, bell);
+    assert!(!active(&mut f.b, RING), "the KIQ lives");
+    kiq_unmap(&mut f.b, 0x40 * 8);
+    f.b.wr(0x8088, 2 << 2);
+    f.b.wr(hqd(152), 1);
+    f.b.wr(0x8088, 0);
+    f.b.run_for(1_000_000_000);
+    assert!(active(&mut f.b, 2 << 2));
+    f.b.submit_kiq(&[0xc001_7900, 0x40, scratch + 1]);
+    f.b.run();
+    assert_eq!(f.b.rd(0x30100), scratch + 1);
+    f.b.no_errors();
+}
+
+/// On Vega 20 message 3 asks for the interface version; only the PSP resets the device.
+#[test]
+fn the_smu_of_vega20_has_another_message_3() {
+    let mut b = Bench::new(&GFX906);
+    b.bring_up();
+    b.wr(0x58a48, 1);
+    b.wr(0x58a08, 3);
+    assert_eq!(b.rd(0x58a68), 1);
+    assert_eq!(b.rd(0x378c), 64);
+    b.wr(0x58200, 0x0007_0000);
+    assert_eq!(b.rd(0x378c), 0xffff_ffff);
+    b.no_errors();
+}
+
+#[test]
+fn stray_doorbells_are_harmless_and_told_apart() {
+    let mut f = fixture();
+    f.b.unmap(3, 0, 0);
+    let mut queues: Vec<UserQueue> = (0..30).map(|_| f.p.queue(&mut f.b)).collect();
+    let mut list = f.p.map_process(&f.b, 30);
+    for q in &queues {
+        list.extend(q.map_queues());
+    }
+    f.b.run_list(&list, true, 1);
+    f.b.run();
+    let last = queues.last_mut().unwrap();
+    let bell = last.doorbell;
+    f.b.bell(bell, 0);
+    f.b.bell(bell, 0);
+    f.b.bell(0x1f_0008, 77);
+    f.b.gpu.doorbell_write(0x1f_0004, &[1, 2]);
+    // The first queue, which an earlier list had, is nobody's now.
+    f.b.bell(f.q.doorbell, 0);
+    let reply = answer(&mut f.b.gpu, r#"{"cmd":"doorbells"}"#);
+    assert_eq!(
+        (
+            &reply["ok"],
+            &reply["unmapped"],
+            &reply["foreign"],
+            &reply["malformed"]
+        ),
+        (&true.into(), &2.into(), &2.into(), &1.into())
+    );
+    let strays: Vec<(u64, String, u64, u64, u64)> = reply["strays"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| {
+            let n = |k: &str| s[k].as_u64().unwrap();
+            (
+                n("byte"),
+                s["kind"].as_str().unwrap().into(),
+                n("count"),
+                n("value"),
+                n("pasid"),
+            )
+        })
+        .collect();
+    assert_eq!(
+        strays,
+        [
+            (f.q.doorbell, "foreign".into(), 1, 0, 0),
+            (bell, "unmapped".into(), 2, 0, 0x61),
+            (0x1f_0004, "malformed".into(), 1, 0x201, 0),
+            (0x1f_0008, "foreign".into(), 1, 77, 0),
+        ]
+    );
+    assert_eq!(f.b.gpu.log.stats.doorbells_unmatched, 5);
+    // None of it disturbs anybody.
+    last.send(&mut f.b, &write_data(f.va, 6));
+    f.b.run_for(300_000_000);
+    assert_eq!(f.b.ram32(f.bus), 6);
+    f.b.no_errors();
+}
+
+/// CP_HQD_QUANTUM decides how many packets a queue runs before others get their turn.
+#[test]
+fn the_quantum_of_a_queue_is_the_length_of_its_turn() {
+    for (quantum, want) in [(0x111, 64), (0x311, 192), (0x501, 40), (0x110, 64)] {
+        let mut f = fixture();
+        f.b.unmap(3, 0, 0);
+        f.b.run();
+        f.b.set32(f.q.mqd.bus + 135 * 4, quantum);
+        let list = f.list.clone();
+        f.b.run_list(&list, false, 1);
+        f.b.run();
+        // ATOMIC_MEM: add one.
+        let (lo, hi) = (f.va as u32, (f.va >> 32) as u32);
+        for _ in 0..110 {
+            f.q.push(&mut f.b, &[0xc007_1e00, 0x4f, lo, hi, 1, 0, 0, 0, 0]);
+        }
+        f.q.ring_bell(&mut f.b);
+        let _ = f.b.gpu.step();
+        assert_eq!(f.b.ram32(f.bus), want.min(110), "quantum {quantum:#x}");
+        f.b.run();
+        assert_eq!(f.b.ram32(f.bus), 110);
+        f.b.no_errors();
+    }
 }

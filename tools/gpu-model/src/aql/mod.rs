@@ -10,7 +10,7 @@ use crate::cp::hqd::r;
 use crate::cp::queue::{Frame, Outcome, Run};
 use crate::cp::slot::SlotId;
 use crate::device::Gpu;
-use crate::vm::access::VmError;
+use crate::vm::access::{VmError, VmResult};
 use crate::vm::Access;
 
 /// Packet types in header bits 7:0.
@@ -24,6 +24,8 @@ mod kind {
 
 /// Vendor packet format: run a PM4 indirect buffer.
 const FORMAT_PM4_IB: u32 = 1;
+/// Vendor packet format: wait until a signal's value meets a condition (`hsa_amd_barrier_value_packet_t`).
+const FORMAT_BARRIER_VALUE: u32 = 2;
 /// LDS of a compute unit in bytes.
 const MAX_GROUP_SEGMENT: u32 = 65536;
 /// Most work-items of a workgroup.
@@ -98,6 +100,14 @@ impl Gpu {
         }
         let done = match header & 0xFF {
             _ if run.in_vendor => Ok(()),
+            kind::VENDOR if p[0] >> 16 == FORMAT_BARRIER_VALUE => {
+                match self.aql_barrier_value(run, &p) {
+                    Ok(Some(true)) => Ok(()),
+                    Ok(None) => Err(VENDOR),
+                    Ok(Some(false)) | Err(VmError::Retry) => return Outcome::Wait,
+                    Err(VmError::Fault) => return Outcome::Halt("dependent signal faulted"),
+                }
+            }
             kind::VENDOR => match self.aql_vendor(run, &p) {
                 Ok(()) => return Outcome::Yield,
                 Err(e) => Err(e),
@@ -174,6 +184,25 @@ impl Gpu {
             any |= zero;
         }
         Ok(all || any || signals == 0)
+    }
+
+    /// Whether the condition of a barrier-value packet holds; `None` for one that does not exist.
+    fn aql_barrier_value(&mut self, run: &Run, p: &[u32; 16]) -> VmResult<Option<bool>> {
+        let (signal, value, mask) = (pair(p, 2), pair(p, 4) as i64, pair(p, 6));
+        if p[8] > 3 {
+            return Ok(None);
+        }
+        if signal == 0 {
+            return Ok(Some(true));
+        }
+        let at = signal.wrapping_add(signal::VALUE);
+        let now = (self.vm_read_u64(run.client(), at)? & mask) as i64;
+        Ok(Some(match p[8] {
+            0 => now == value,
+            1 => now != value,
+            2 => now < value,
+            _ => now >= value,
+        }))
     }
 
     /// What stops a dispatch from running.

@@ -35,6 +35,8 @@ pub enum Request {
     },
     /// Table of hardware queue slots.
     Queues,
+    /// Doorbells that no connected queue listened to.
+    Doorbells,
     /// Set-up of an address space.
     Vm {
         /// Which.
@@ -76,6 +78,7 @@ fn execute(gpu: &mut Gpu, request: Request) -> Result<Value, String> {
         Request::Stats => views::stats(gpu),
         Request::Trace { last_ms, max } => views::trace(gpu, last_ms, max.unwrap_or(DEFAULT_TRACE)),
         Request::Queues => views::queues(gpu),
+        Request::Doorbells => views::doorbells(gpu),
         Request::Vm { vmid, va } => views::vm(gpu, vmid, va)?,
         Request::Errors => {
             let errors: Vec<_> = gpu.log.errors().collect();

@@ -127,6 +127,34 @@ pub fn queues(gpu: &mut Gpu) -> Value {
     })
 }
 
+/// Stray doorbells.
+pub fn doorbells(gpu: &Gpu) -> Value {
+    let strays: Vec<_> = gpu
+        .strays
+        .iter()
+        .map(|(byte, s)| {
+            json!({
+                "byte": byte,
+                "doorbell": byte / 4,
+                "kind": s.kind,
+                "count": s.count,
+                "value": s.value,
+                "pasid": s.pasid,
+                "t_ns": s.t_ns,
+            })
+        })
+        .collect();
+    let stats = &gpu.log.stats;
+    json!({
+        "ok": true,
+        "rung": stats.doorbells,
+        "unmapped": stats.doorbells_unmapped,
+        "foreign": stats.doorbells_foreign,
+        "malformed": stats.doorbells_malformed,
+        "strays": strays,
+    })
+}
+
 /// An address space.
 pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
     if vmid > 15 {

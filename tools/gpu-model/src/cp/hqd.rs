@@ -5,6 +5,7 @@ use super::queue::{Role, Run};
 use super::slot::SlotId;
 use crate::device::Gpu;
 use crate::regs::gc;
+use crate::trace::Reason;
 
 /// Registers in the window (0x1245..=0x127F).
 pub const COUNT: usize = 0x3B;
@@ -16,6 +17,7 @@ pub mod r {
     pub const ACTIVE: usize = 2;
     pub const VMID: usize = 3;
     pub const PERSISTENT_STATE: usize = 4;
+    pub const QUANTUM: usize = 7;
     pub const PQ_BASE: usize = 8;
     pub const PQ_RPTR: usize = 10;
     pub const RPTR_REPORT: usize = 11;
@@ -25,11 +27,13 @@ pub mod r {
     pub const IB_BASE: usize = 18;
     pub const IB_RPTR: usize = 20;
     pub const IB_CONTROL: usize = 21;
+    pub const IQ_TIMER: usize = 22;
     pub const DEQUEUE: usize = 24;
     pub const HQ_STATUS0: usize = 32;
     pub const MQD_CONTROL: usize = 34;
     pub const EOP_BASE: usize = 37;
     pub const EOP_CONTROL: usize = 39;
+    pub const EOP_RPTR: usize = 40;
     pub const CTX_SAVE_BASE: usize = 43;
     pub const CNTL_STACK_OFFSET: usize = 46;
     pub const CNTL_STACK_SIZE: usize = 47;
@@ -66,6 +70,8 @@ pub struct Hqd {
     pub run: Option<Box<Run>>,
     /// A one-shot read of the memory write pointer was asked for.
     pub poll_wptr: bool,
+    /// When a pending dequeue request may be answered.
+    pub dequeue_at: Option<u64>,
 }
 
 impl Default for Hqd {
@@ -75,6 +81,7 @@ impl Default for Hqd {
             sh: [0; 128],
             run: None,
             poll_wptr: false,
+            dequeue_at: None,
         }
     }
 }
@@ -131,8 +138,12 @@ impl Gpu {
         let Some(slot) = self.bank("read of HQD register", i) else {
             return 0;
         };
+        self.settle_dequeue(slot);
         self.sync_pointers(slot);
-        self.cp.hqd(slot).reg(i as usize)
+        match i as usize {
+            r::IQ_TIMER => self.iq_timer(slot),
+            i => self.cp.hqd(slot).reg(i),
+        }
     }
 
     /// Reads a COMPUTE_* register of the selected queue.
@@ -162,29 +173,11 @@ impl Gpu {
             return;
         };
         let i = i as usize;
-        let was_active = self.cp.hqd(slot).active();
+        let active = self.cp.hqd(slot).active();
         match i {
-            r::ACTIVE => {
-                self.cp.hqd_mut(slot).set(i, v & 3);
-                match (was_active, v & 1 != 0) {
-                    (false, true) => self.activate_by_register(slot),
-                    (true, false) => {
-                        let text = format!(
-                            "{slot}: HQD_ACTIVE cleared by a write instead of a dequeue request"
-                        );
-                        self.protocol_error("hqd-active", text);
-                        self.sync_pointers(slot);
-                        self.stop_queue(slot);
-                    }
-                    _ => {}
-                }
-            }
-            r::DEQUEUE => {
-                self.cp.hqd_mut(slot).set(i, v);
-                if v & 7 != 0 && was_active {
-                    self.dequeue_by_register(slot);
-                }
-            }
+            r::ACTIVE => self.write_active(slot, v),
+            r::DEQUEUE => self.write_dequeue(slot, v),
+            _ if active && self.latched_write(slot, i, v) => {}
             r::PQ_WPTR_LO | r::PQ_WPTR_HI => {
                 self.cp.hqd_mut(slot).set(i, v);
                 let wptr = self.cp.hqd(slot).pair(r::PQ_WPTR_LO);
@@ -198,53 +191,13 @@ impl Gpu {
     }
 
     /// Which role the RLC's scheduler list gives a slot that is loaded by registers.
-    fn role_by_rlc(&self, slot: SlotId) -> Role {
+    pub(super) fn role_by_rlc(&self, slot: SlotId) -> Role {
         let list = self.regs.plain(gc::RLC_CP_SCHEDULERS).to_le_bytes();
         let code = slot.scheduler_code();
         match list {
             [kiq, ..] if kiq == code => Role::Kiq,
             [_, hiq, ..] if hiq == code => Role::Hiq,
             _ => Role::User,
-        }
-    }
-
-    fn activate_by_register(&mut self, slot: SlotId) {
-        let role = self.role_by_rlc(slot);
-        let poll = std::mem::take(&mut self.cp.hqd_mut(slot).poll_wptr);
-        self.start_queue(slot, role, poll);
-        if role == Role::Hiq && self.cp.hqd(slot).active() {
-            let mqd = self.cp.hqd(slot).pair(r::MQD_BASE) & !3;
-            self.hws.hiq = Some((slot, mqd));
-        }
-    }
-
-    /// CP_PQ_WPTR_POLL_CNTL1: read the memory write pointer of MEC1 queues once.
-    pub fn one_shot_poll(&mut self, mask: u32) {
-        for i in (0..32).filter(|i| (mask >> i) & 1 != 0) {
-            let Some(slot) = SlotId::from_index(i) else {
-                continue;
-            };
-            let h = self.cp.hqd_mut(slot);
-            match &mut h.run {
-                Some(run) => run.poll_wptr = true,
-                None => h.poll_wptr = true,
-            }
-        }
-        self.kick();
-    }
-
-    fn dequeue_by_register(&mut self, slot: SlotId) {
-        let doorbell = self.cp.hqd(slot).doorbell();
-        if self.inject.refuses_preempt(doorbell) {
-            return;
-        }
-        // Reset requests (2) discard waves; without wave execution all three save the same state.
-        self.sync_pointers(slot);
-        let mqd = self.cp.hqd(slot).pair(r::MQD_BASE);
-        self.stop_queue(slot);
-        // A queue loaded without an MQD has nowhere to be saved to.
-        if self.peek_u32(super::mqd::MEC, mqd) == Some(super::mqd::HEADER) {
-            self.save_mqd(slot, mqd);
         }
     }
 
@@ -256,7 +209,9 @@ impl Gpu {
             if pipe < 6 && (v >> (16 + pipe)) & 1 != 0 {
                 for q in 0..8 {
                     if let Some(slot) = SlotId::from_index(pipe * 8 + q) {
-                        self.reset_slot(slot, "pipe reset");
+                        if !self.inject.refuses_pipe_reset(self.cp.hqd(slot).doorbell()) {
+                            self.reset_slot(slot, "pipe reset");
+                        }
                     }
                 }
             }
@@ -277,7 +232,12 @@ impl Gpu {
             return;
         }
         if let Some(slot) = self.bank("write of SPI_COMPUTE_QUEUE_RESET", v) {
-            self.reset_slot(slot, "queue reset");
+            if !self
+                .inject
+                .refuses_queue_reset(self.cp.hqd(slot).doorbell())
+            {
+                self.reset_slot(slot, "queue reset");
+            }
         }
     }
 
@@ -304,7 +264,7 @@ impl Gpu {
         let doorbell = self.cp.hqd(slot).doorbell();
         self.sync_pointers(slot);
         self.trace_sched(slot, "RESET", why.to_string());
-        self.stop_queue(slot);
+        self.stop_queue(slot, Reason::Reset);
         self.inject.queue_was_reset(doorbell);
         self.hws_slot_was_reset(slot);
     }

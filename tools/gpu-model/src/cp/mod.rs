@@ -2,8 +2,10 @@
 //! The compute command processor: hardware queue slots and the packets they run.
 
 pub mod atomics;
+pub mod cwsr;
 pub mod eop;
 pub mod hqd;
+pub mod load;
 pub mod mqd;
 pub mod packets;
 pub mod pm4;
@@ -19,6 +21,10 @@ pub struct Cp {
     slots: Vec<Hqd>,
     /// Where the round-robin starts.
     pub next: usize,
+    /// Context saves so far.
+    pub saves: u32,
+    /// When write pointers are looked for again.
+    pub poll_at: u64,
 }
 
 impl Default for Cp {
@@ -26,6 +32,8 @@ impl Default for Cp {
         Self {
             slots: (0..SLOTS).map(|_| Hqd::default()).collect(),
             next: 0,
+            saves: 0,
+            poll_at: 0,
         }
     }
 }

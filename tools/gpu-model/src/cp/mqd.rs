@@ -2,7 +2,7 @@
 //! The memory image of a queue (`v9_structs.h`), loaded and written back.
 
 use super::hqd::{f, r, COUNT};
-use super::queue::{Frame, Run};
+use super::queue::{Frame, Role, Run};
 use super::slot::SlotId;
 use crate::device::Gpu;
 use crate::vm::access::VmResult;
@@ -23,6 +23,7 @@ const PRIVATE_DW: u64 = 256;
 const PRIVATE_MAGIC: u32 = 0x4D42_4932;
 /// Nesting of indirect buffers that is saved.
 pub const MAX_FRAMES: usize = 4;
+const PRIVATE_DWORDS: usize = 4 + 4 * MAX_FRAMES;
 
 /// Client of scheduler accesses to kernel memory.
 pub const MEC: Client = Client {
@@ -105,12 +106,16 @@ impl Gpu {
                 cwsr && pair(HQD_DW + r::CTX_SAVE_BASE) == 0,
                 "QSWITCH_MODE without ctx_save_base_addr".into(),
             );
+            // Both empty, or both with what an earlier preemption saved.
+            let (stack, offset) = (hqd(r::CNTL_STACK_SIZE), hqd(r::CNTL_STACK_OFFSET));
+            let (state, size) = (hqd(r::WG_STATE_OFFSET), hqd(r::CTX_SAVE_SIZE));
+            let empty = offset == stack && state == stack;
+            let saved = offset < stack && state > stack && state <= size;
             rule(
-                cwsr && hqd(r::CNTL_STACK_SIZE) != hqd(r::WG_STATE_OFFSET),
+                cwsr && !empty && !saved,
                 format!(
-                    "cntl_stack_size {:#x} wg_state_offset {:#x}",
-                    hqd(r::CNTL_STACK_SIZE),
-                    hqd(r::WG_STATE_OFFSET)
+                    "cntl_stack_size {stack:#x} cntl_stack_offset {offset:#x} wg_state_offset {state:#x} \
+                     ctx_save_size {size:#x}"
                 ),
             );
         } else {
@@ -141,7 +146,13 @@ impl Gpu {
         for (i, d) in h.regs.iter_mut().enumerate().take(HQD_DWORDS.min(COUNT)) {
             *d = dw(HQD_DW + i);
         }
-        for (i, d) in h.sh.iter_mut().enumerate() {
+        self.set_sh(slot, &m);
+        Ok(())
+    }
+
+    fn set_sh(&mut self, slot: SlotId, m: &[u32]) {
+        let dw = |i: usize| m.get(i).copied().unwrap_or(0);
+        for (i, d) in self.cp.hqd_mut(slot).sh.iter_mut().enumerate() {
             *d = match i {
                 0x00..=0x24 => dw(i + 1),
                 0x25..=0x28 => dw(i + 2),
@@ -149,7 +160,51 @@ impl Gpu {
                 _ => 0,
             };
         }
-        Ok(())
+    }
+
+    /// Loads the COMPUTE_* registers of a slot from an MQD, for a queue whose HQD registers the driver wrote.
+    pub fn load_sh(&mut self, slot: SlotId, mqd: u64) {
+        let mut m = vec![0u32; 128];
+        // What cannot be read has been reported by the access.
+        if self.vm_read_dwords(MEC, mqd, &mut m).is_ok() {
+            self.set_sh(slot, &m);
+        }
+    }
+
+    /// Whether an MQD lies at an address of the kernel's space.
+    pub fn has_mqd(&mut self, mqd: u64) -> bool {
+        self.peek_u32(MEC, mqd) == Some(HEADER)
+    }
+
+    /// Saves a stopped queue to its MQD.  A reset drops the packet and the indirect buffers it was in.
+    pub fn save_queue(&mut self, slot: SlotId, mqd: u64, run: &Run, reset: bool) {
+        if reset {
+            let h = self.cp.hqd_mut(slot);
+            h.set(r::IB_CONTROL, h.reg(r::IB_CONTROL) & 0x7FF0_0000);
+            self.cwsr_forget(slot);
+        } else {
+            self.cwsr_save(slot, mqd, run);
+        }
+        self.save_mqd(slot, mqd);
+        if run.role == Role::User && self.has_mqd(mqd) {
+            if reset {
+                let blank = [0u32; PRIVATE_DWORDS];
+                // Failures were reported by the access.
+                let _ = self.vm_write_dwords(MEC, mqd + PRIVATE_DW * 4, &blank);
+            } else {
+                self.save_private(mqd, run);
+            }
+        }
+    }
+
+    /// Lets a queue that has been connected go on where it was saved.
+    pub fn resume_queue(&mut self, slot: SlotId, mqd: u64) {
+        let saved = self.cwsr_saved(slot);
+        if let Some(mut run) = self.cp.hqd_mut(slot).run.take() {
+            run.restore = saved.then_some(mqd);
+            self.load_private(mqd, &mut run);
+            self.cp.hqd_mut(slot).run = Some(run);
+        }
     }
 
     /// Writes a stopped slot back to its MQD.  Failures were reported by the access itself.
@@ -181,7 +236,7 @@ impl Gpu {
 
     /// Saves indirect-buffer nesting that registers cannot hold.
     pub fn save_private(&mut self, mqd: u64, run: &Run) {
-        let mut words = vec![0u32; 4 + 4 * MAX_FRAMES];
+        let mut words = [0u32; PRIVATE_DWORDS];
         let flags = u32::from(run.stalled) | (u32::from(run.in_vendor) << 1);
         if run.frames.len() > 1 || run.progress != 0 || flags != 0 {
             let head = [
@@ -203,16 +258,14 @@ impl Gpu {
 
     /// Restores what [`Gpu::save_private`] saved.
     pub fn load_private(&mut self, mqd: u64, run: &mut Run) {
-        let mut words = vec![0u32; 4 + 4 * MAX_FRAMES];
+        let mut words = [0u32; PRIVATE_DWORDS];
         if self
             .vm_read_dwords(MEC, mqd + PRIVATE_DW * 4, &mut words)
             .is_err()
         {
             return;
         }
-        let [magic, depth, progress, flags, ..] = words[..] else {
-            return;
-        };
+        let [magic, depth, progress, flags, ..] = words;
         let in_ib = !run.frames.is_empty();
         if magic != PRIVATE_MAGIC || depth as usize > MAX_FRAMES || in_ib != (depth > 0) {
             return;

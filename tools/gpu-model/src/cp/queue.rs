@@ -5,7 +5,7 @@ use super::hqd::{f, r};
 use super::slot::SlotId;
 use crate::device::{Gpu, Wake};
 use crate::regs::gc;
-use crate::trace::{Origin, Ring};
+use crate::trace::{Origin, Reason, Ring, Seat};
 use crate::vm::access::VmError;
 use crate::vm::{Client, HubId, CID_CPC, CID_CPF};
 
@@ -65,8 +65,10 @@ pub struct Run {
     pub rptr: u64,
     /// Write pointer in units, not wrapped.
     pub wptr: u64,
-    /// Read pointer last written to memory.
+    /// Read pointer that memory holds, as far as the queue knows.
     pub reported: Option<u64>,
+    /// Read pointer at connection.
+    pub started: u64,
     /// Indirect buffers, innermost last.
     pub frames: Vec<Frame>,
     /// The current packet is in the trace already.
@@ -83,6 +85,8 @@ pub struct Run {
     pub stalled: bool,
     /// AQL: the indirect buffer of a vendor packet has been entered.
     pub in_vendor: bool,
+    /// The queue left a record in its context save area and looks for it first; the address of its MQD.
+    pub restore: Option<u64>,
     /// Why the queue halted.
     pub halted: Option<&'static str>,
     /// Do not try before this time.
@@ -94,7 +98,9 @@ pub struct Run {
 /// Shortest and longest polling interval.
 const POLL_MIN_NS: u64 = 50_000;
 const POLL_MAX_NS: u64 = 2_000_000;
-/// Packets a queue may run before others get their turn.
+/// Mistakes of user programs that the log file gets; the counter and the trace go on.
+const MAX_NOTES: u64 = 1000;
+/// Packets a queue without a quantum may run before others get their turn.
 const BUDGET: usize = 64;
 
 impl Run {
@@ -137,6 +143,7 @@ impl Run {
             && (self.poll_wptr
                 || self.fetch_rptr
                 || self.report_due
+                || self.restore.is_some()
                 || !self.frames.is_empty()
                 || self.pending() > 0)
     }
@@ -162,15 +169,27 @@ impl Gpu {
         }
     }
 
-    /// Records a scheduling event of a slot.
-    pub fn trace_sched(&mut self, slot: SlotId, name: &'static str, text: String) {
+    /// Identity of the queue whose registers a slot holds.
+    fn slot_origin(&self, slot: SlotId) -> Origin {
         let h = self.cp.hqd(slot);
         let vmid = (h.reg(r::VMID) & 0xF) as u8;
-        let origin = Origin {
+        Origin {
             vmid,
             pasid: self.pasid_of(vmid, HubId::Gfx),
             doorbell: h.doorbell(),
-        };
+        }
+    }
+
+    fn trace_seat(&mut self, slot: SlotId, connect: bool, reason: Reason, text: String) {
+        let origin = self.slot_origin(slot);
+        let seat = (Seat::Compute(slot), reason);
+        self.log
+            .seat(self.clock.now_ns(), origin, connect, seat, text);
+    }
+
+    /// Records a scheduling event of a slot.
+    pub fn trace_sched(&mut self, slot: SlotId, name: &'static str, text: String) {
+        let origin = self.slot_origin(slot);
         self.log.event(
             self.clock.now_ns(),
             Ring::Sched,
@@ -182,7 +201,7 @@ impl Gpu {
 
     /// Connects the queue whose registers are loaded in a slot.  With `poll` the write pointer is read from memory
     /// before anything runs.
-    pub fn start_queue(&mut self, slot: SlotId, role: Role, poll: bool) {
+    pub fn start_queue(&mut self, slot: SlotId, role: Role, poll: bool, reason: Reason) {
         let h = self.cp.hqd(slot);
         let control = h.reg(r::PQ_CONTROL);
         let vmid = (h.reg(r::VMID) & 0xF) as u8;
@@ -224,6 +243,7 @@ impl Gpu {
             rptr,
             wptr,
             reported: None,
+            started: rptr,
             frames,
             traced: false,
             progress: 0,
@@ -232,6 +252,7 @@ impl Gpu {
             report_due: false,
             stalled: false,
             in_vendor: false,
+            restore: None,
             halted: None,
             not_before: 0,
             poll_ns: POLL_MIN_NS,
@@ -240,14 +261,14 @@ impl Gpu {
         h.run = Some(Box::new(run));
         h.set(r::ACTIVE, 1);
         h.set(r::DEQUEUE, 0);
-        self.log.stats.queue_maps += 1;
+        h.dequeue_at = None;
         let connected = self.cp.iter().filter(|(_, h)| h.active()).count() as u64;
         self.log.stats.max_connected = self.log.stats.max_connected.max(connected);
         let text = format!(
             "{role:?} ring {base:#x} len {len} {} doorbell {doorbell:#x}",
             if aql { "aql" } else { "pm4" }
         );
-        self.trace_sched(slot, "CONNECT", text);
+        self.trace_seat(slot, true, reason, text);
         self.kick();
     }
 
@@ -280,13 +301,24 @@ impl Gpu {
         h.set_pair(r::PQ_WPTR_LO, wptr);
     }
 
+    /// Writes the read pointer of a queue that is about to leave its slot.
+    pub fn flush_rptr(&mut self, slot: SlotId) {
+        if let Some(mut run) = self.cp.hqd_mut(slot).run.take() {
+            if !run.fetch_rptr {
+                self.report_rptr(&mut run, slot);
+            }
+            self.cp.hqd_mut(slot).run = Some(run);
+        }
+    }
+
     /// Disconnects a slot; its registers keep their values.
-    pub fn stop_queue(&mut self, slot: SlotId) -> Option<Box<Run>> {
-        self.trace_sched(slot, "DISCONNECT", String::new());
+    pub fn stop_queue(&mut self, slot: SlotId, reason: Reason) -> Option<Box<Run>> {
+        self.trace_seat(slot, false, reason, String::new());
         let h = self.cp.hqd_mut(slot);
         let run = h.run.take();
         h.set(r::ACTIVE, 0);
         h.set(r::DEQUEUE, 0);
+        h.dequeue_at = None;
         if let Some(run) = &run {
             // Only one level is visible in registers; deeper nesting goes to the MQD's private part.
             let control = h.reg(r::IB_CONTROL) & 0x7FF0_0000;
@@ -298,7 +330,6 @@ impl Gpu {
                 }
                 None => h.set(r::IB_CONTROL, control),
             }
-            self.log.stats.queue_unmaps += 1;
         }
         run
     }
@@ -348,6 +379,13 @@ impl Gpu {
     /// Counts a mistake of a user program.
     pub fn user_error(&mut self, rule: &'static str, text: String) {
         self.log.stats.user_errors += 1;
+        if self.log.stats.user_errors <= MAX_NOTES {
+            let line = format!(
+                "user error t={}us {rule}: {text}",
+                self.clock.now_ns() / 1000
+            );
+            self.log.note(&line);
+        }
         self.log.event(
             self.clock.now_ns(),
             Ring::Device,
@@ -359,12 +397,21 @@ impl Gpu {
 
     /// Gives every active queue a turn.
     pub fn cp_run(&mut self, now: u64, force: bool, wake: &mut Wake) {
+        if let Some(t) = self.poll_write_pointers(now) {
+            wake.at(t);
+        }
         let start = self.cp.next;
         self.cp.next = (start + 1) % super::slot::SLOTS;
         for i in 0..super::slot::SLOTS {
             let Some(slot) = SlotId::from_index((start + i) % super::slot::SLOTS) else {
                 continue;
             };
+            if let Some(t) = self.cp.hqd(slot).dequeue_at {
+                self.settle_dequeue(slot);
+                if t > now {
+                    wake.at(t);
+                }
+            }
             let Some(run) = &mut self.cp.hqd_mut(slot).run else {
                 continue;
             };
@@ -389,12 +436,26 @@ impl Gpu {
         }
     }
 
+    /// Packets of one turn, from CP_HQD_QUANTUM: EN, SCALE (a unit of 64 packets, else of 8) and DURATION.
+    fn turn(&self, slot: SlotId) -> usize {
+        let q = self.cp.hqd(slot).reg(r::QUANTUM);
+        if q & 1 == 0 {
+            return BUDGET;
+        }
+        let unit = if (q >> 4) & 1 != 0 {
+            BUDGET
+        } else {
+            BUDGET / 8
+        };
+        unit * ((q >> 8) & 0x3F).max(1) as usize
+    }
+
     fn run_slot(&mut self, slot: SlotId, now: u64, wake: &mut Wake) {
         let Some(mut run) = self.cp.hqd_mut(slot).run.take() else {
             return;
         };
         let mut outcome = Outcome::Yield;
-        for _ in 0..BUDGET {
+        for _ in 0..self.turn(slot) {
             if run.report_due {
                 self.report_rptr(&mut run, slot);
             }
@@ -436,6 +497,11 @@ impl Gpu {
                 return out;
             }
         }
+        if let Some(mqd) = run.restore {
+            if let Err(out) = self.cwsr_restore(slot, run, mqd) {
+                return out;
+            }
+        }
         if run.frames.is_empty() && run.pending() == 0 {
             // Only the read pointer is left to be reported.
             return if run.report_due {
@@ -460,10 +526,16 @@ impl Gpu {
         };
         if run.fetch_rptr {
             if rptr_addr != 0 || run.vmid == 0 {
-                run.rptr = self
+                let index = self
                     .vm_read_u64(run.fetcher(), rptr_addr & !7)
                     .map_err(stop)?;
+                // A queue that left while its index could not be written knows better than memory.
+                let ahead = u64::from((run.rptr as u32).wrapping_sub(index as u32));
+                let ahead = if ahead <= run.len { ahead } else { 0 };
+                run.rptr = index.wrapping_add(ahead);
+                run.reported = Some(index);
             }
+            run.started = run.rptr;
             run.fetch_rptr = false;
         }
         if run.poll_wptr {
@@ -473,6 +545,7 @@ impl Gpu {
                     .map_err(stop)?;
                 if !run.aql {
                     run.rptr = wptr.wrapping_sub(wptr.wrapping_sub(run.rptr) & (run.len - 1));
+                    run.started = run.rptr;
                 }
                 run.wptr = wptr;
             }
@@ -492,7 +565,8 @@ impl Gpu {
         let before = run.reported;
         run.reported = Some(run.rptr);
         // A queue that has run nothing yet has nothing to report.
-        if (addr == 0 && run.vmid != 0) || (before.is_none() && run.pending() > 0) {
+        let idle = run.rptr == run.started && run.pending() > 0;
+        if (addr == 0 && run.vmid != 0) || (before.is_none() && idle) {
             return;
         }
         let c = run.client();

@@ -8,7 +8,7 @@ pub mod spec;
 use serde_json::{Map, Value};
 
 use crate::asic::Asic;
-use crate::trace::{Record, Ring};
+use crate::trace::{Event, Reason, Record, Ring, Seat};
 
 /// A decoded packet or event.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,12 +57,21 @@ impl Decoded {
 
 /// Decodes a trace record.
 pub fn record(asic: &Asic, r: &Record) -> Decoded {
-    if let Some((name, text)) = &r.event {
-        let mut d = Decoded::named(*name);
-        if !text.is_empty() {
-            d.fields.insert("text".into(), Value::from(text.clone()));
+    match &r.event {
+        Some(Event::Note { name, text }) => {
+            let mut d = Decoded::named(*name);
+            if !text.is_empty() {
+                d.fields.insert("text".into(), Value::from(text.clone()));
+            }
+            return d;
         }
-        return d;
+        Some(Event::Seat {
+            connect,
+            seat,
+            reason,
+            text,
+        }) => return seat_event(*connect, *seat, *reason, text),
+        None => {}
     }
     let raw = r.raw.get(..r.raw_len).unwrap_or(&[]);
     match r.ring {
@@ -71,6 +80,27 @@ pub fn record(asic: &Asic, r: &Record) -> Decoded {
         Ring::Ih => interrupt(raw),
         _ => pm4::decode(asic, raw),
     }
+}
+
+fn seat_event(connect: bool, seat: Seat, reason: Reason, text: &str) -> Decoded {
+    let mut d = Decoded::named(if connect { "CONNECT" } else { "DISCONNECT" });
+    let (engine, me, pipe, queue) = match seat {
+        Seat::Compute(s) => ("compute".to_string(), s.me(), s.pipe(), s.queue().into()),
+        // An RLC context goes by its number; GFX and PAGE, which only a driver's own rings use, come behind.
+        Seat::Sdma { engine, block } => {
+            let queue = block.checked_sub(2).unwrap_or(block + 8);
+            (format!("sdma{engine}"), 0, 0, queue)
+        }
+    };
+    d.fields.insert("engine".into(), Value::from(engine));
+    d.field("me", me.into());
+    d.field("pipe", pipe.into());
+    d.field("queue", queue as u64);
+    d.fields.insert("reason".into(), Value::from(reason.name()));
+    if !text.is_empty() {
+        d.fields.insert("text".into(), Value::from(text));
+    }
+    d
 }
 
 fn word(raw: &[u32], i: usize) -> u64 {
@@ -97,6 +127,13 @@ fn aql(raw: &[u32]) -> Decoded {
     d.field("acquire", (header >> 9) & 3);
     d.field("release", (header >> 11) & 3);
     match header & 0xFF {
+        0 if word(raw, 0) >> 16 == 2 => {
+            d.name = "BARRIER_VALUE".into();
+            for (n, i) in [("signal", 2), ("value", 4), ("mask", 6)] {
+                d.field(n, pair(raw, i));
+            }
+            d.field("condition", word(raw, 8));
+        }
         2 => {
             d.field("dimensions", (word(raw, 0) >> 16) & 3);
             for (n, i) in [("grid_x", 3), ("grid_y", 4), ("grid_z", 5)] {

@@ -9,6 +9,7 @@ use crate::cp::queue::Role;
 use crate::cp::slot::{SlotId, SLOTS};
 use crate::decode;
 use crate::device::{DoorbellTarget, Gpu, BAR2_SIZE};
+use crate::trace::Reason;
 
 /// Why a queue was not connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +57,16 @@ impl Gpu {
     ///
     /// # Errors
     /// No slot is free, or the packet is wrong.
-    pub fn map_queue(&mut self, p: &Packet, pasid: u16, vmid: u8) -> Result<(), NotMapped> {
+    pub fn map_queue(
+        &mut self,
+        p: &Packet,
+        pasid: u16,
+        vmid: u8,
+        reason: Reason,
+    ) -> Result<(), NotMapped> {
         let control = p.dw(1);
+        let is_static = matches!((control >> 21) & 7, 2 | 3);
+        let reason = if is_static { Reason::Static } else { reason };
         let doorbell = (p.dw(2) & f::DOORBELL_OFFSET) >> 2;
         let (mqd, wptr_addr) = (p.qw(3), p.qw(5));
         if control >> 29 != 1 {
@@ -74,6 +83,13 @@ impl Gpu {
             return Err(self.refuse("unaligned", p, "MQD or write pointer address".into()));
         }
         let engine = engine_sel(control);
+        let kept = |m: &Mapped| {
+            m.is_static && (m.doorbell, m.mqd, m.pasid) == (doorbell, mqd, pasid) && !m.by_kiq
+        };
+        if is_static && self.hws.mapped.iter().any(kept) {
+            // It has survived since the last run list.
+            return Ok(());
+        }
         self.check_doorbell(p, doorbell, engine)?;
         let target = match engine {
             EngineSel::Compute => {
@@ -84,7 +100,7 @@ impl Gpu {
                     wptr_addr,
                     user: true,
                 };
-                self.connect_compute(slot, Role::User, &e, vmid, true)?;
+                self.connect_compute(slot, Role::User, &e, vmid, reason)?;
                 Target::Compute(slot)
             }
             EngineSel::Sdma(engine) => {
@@ -96,7 +112,13 @@ impl Gpu {
                     ));
                 }
                 let rlc = self.free_rlc(engine).ok_or(NotMapped::NoSlot)?;
-                if !self.sdma_connect(engine, rlc, mqd, doorbell, wptr_addr, vmid) {
+                let e = Expect {
+                    mqd,
+                    doorbell,
+                    wptr_addr,
+                    user: true,
+                };
+                if !self.sdma_connect((engine, rlc), &e, vmid, reason) {
                     return Err(NotMapped::Refused);
                 }
                 Target::Sdma(engine, rlc)
@@ -105,7 +127,6 @@ impl Gpu {
                 return Err(self.refuse("map-queues", p, "engine_sel in a run list".into()));
             }
         };
-        let is_static = matches!((control >> 21) & 7, 2 | 3);
         self.hws.mapped.push(Mapped {
             target,
             mqd,
@@ -138,7 +159,7 @@ impl Gpu {
                 format!("doorbell byte {byte:#x} is routed to {goes_to:?}, not to {engine:?}");
             return Err(self.refuse("doorbell-routing", p, why));
         }
-        if self.hws.mapped.iter().any(|m| m.doorbell == doorbell) {
+        if self.doorbell_taken(doorbell, None) {
             return Err(self.refuse(
                 "doorbell-duplicate",
                 p,
@@ -168,7 +189,7 @@ impl Gpu {
         role: Role,
         e: &Expect,
         vmid: u8,
-        poll: bool,
+        reason: Reason,
     ) -> Result<(), NotMapped> {
         if self.load_mqd(slot, e).is_err() {
             return Err(NotMapped::Refused);
@@ -182,15 +203,13 @@ impl Gpu {
             db | (e.doorbell << 2) & f::DOORBELL_OFFSET | f::DOORBELL_EN,
         );
         h.set_pair(r::WPTR_POLL, e.wptr_addr);
-        self.start_queue(slot, role, poll);
-        if let Some(mut run) = self.cp.hqd_mut(slot).run.take() {
-            if e.user {
-                self.load_private(e.mqd, &mut run);
-            }
-            self.cp.hqd_mut(slot).run = Some(run);
-            Ok(())
-        } else {
-            Err(NotMapped::Refused)
+        self.start_queue(slot, role, true, reason);
+        if self.cp.hqd(slot).run.is_none() {
+            return Err(NotMapped::Refused);
         }
+        if e.user {
+            self.resume_queue(slot, e.mqd);
+        }
+        Ok(())
     }
 }

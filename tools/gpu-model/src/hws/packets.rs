@@ -11,6 +11,7 @@ use crate::cp::queue::{Outcome, Role, Run};
 use crate::cp::slot::SlotId;
 use crate::decode;
 use crate::device::Gpu;
+use crate::trace::Reason;
 use crate::vm::access::VmError;
 
 /// Unit of SET_RESOURCES.unmap_latency.
@@ -188,7 +189,10 @@ impl Gpu {
             user: false,
         };
         let vmid = ((control >> 8) & 0xF) as u8;
-        if self.connect_compute(slot, role, &e, vmid, true).is_ok() {
+        if self
+            .connect_compute(slot, role, &e, vmid, Reason::Map)
+            .is_ok()
+        {
             let m = Mapped {
                 target: Target::Compute(slot),
                 mqd,

@@ -9,7 +9,7 @@ use crate::cp::queue::{Outcome, Run};
 use crate::decode;
 use crate::device::{Gpu, Wake};
 use crate::regs::RETRY_DISABLE;
-use crate::trace::{Origin, Ring};
+use crate::trace::{Origin, Reason, Ring};
 
 /// Unit of MAP_PROCESS.process_quantum.  The microcode's unit is not documented; KFD writes 10.
 const QUANTUM_UNIT_NS: u64 = 10_000_000;
@@ -41,6 +41,10 @@ pub struct Runlist {
     resume_process: Option<u32>,
     /// The walk of the current window is complete.
     pub settled: bool,
+    /// Queues (doorbell dword indices) and processes that UNMAP_QUEUES took away by name.
+    retired: (Vec<u32>, Vec<u16>),
+    /// What to record when it connects a queue.
+    reason: Reason,
     quantum_ns: u64,
     window_start: u64,
     idle_ns: u64,
@@ -79,11 +83,28 @@ impl Runlist {
             seen: Vec::new(),
             resume_process: None,
             settled: false,
+            retired: Default::default(),
+            reason: Reason::Map,
             quantum_ns: QUANTUM_UNIT_NS,
             window_start: now,
             idle_ns: IDLE_NS,
             packets: 0,
         }
+    }
+}
+
+impl Runlist {
+    /// Leaves queues out from now on.
+    pub fn retire(&mut self, doorbells: &[u32], pasid: Option<u16>) {
+        // Without time slicing nothing is connected again.
+        if self.over_subscribed {
+            self.retired.0.extend(doorbells);
+            self.retired.1.extend(pasid);
+        }
+    }
+
+    fn is_retired(&self, doorbell: u32, pasid: u16) -> bool {
+        self.retired.0.contains(&doorbell) || self.retired.1.contains(&pasid)
     }
 }
 
@@ -134,7 +155,14 @@ impl Gpu {
             ok = false;
             self.protocol_error("run-list", format!("before SET_RESOURCES: {text}"));
         }
-        if self.hws.runlist.is_some() {
+        let dynamic = self.hws.mapped.iter().any(|m| !m.is_static && !m.by_kiq);
+        // A list whose queues have all been taken away by name is over, unless it is sliced.
+        let active = self
+            .hws
+            .runlist
+            .as_ref()
+            .is_some_and(|l| l.over_subscribed || dynamic);
+        if active {
             ok = false;
             self.protocol_error(
                 "run-list",
@@ -158,8 +186,39 @@ impl Gpu {
             let is_chain = header >> 30 == 3 && (header >> 8) & 0xFF == u32::from(op::RUN_LIST);
             list.over_subscribed = is_chain && (flags >> 20) & 1 != 0;
         }
+        self.learn_doorbells(&list);
         self.hws.runlist = Some(list);
         true
+    }
+
+    /// Notes which doorbells belong to queues of the list, connected or not.
+    fn learn_doorbells(&mut self, list: &Runlist) {
+        let connected: Vec<_> = self
+            .hws
+            .mapped
+            .iter()
+            .map(|m| (m.doorbell, m.pasid))
+            .collect();
+        self.strays.begin_list(connected.into_iter());
+        let mut words = vec![0; list.size as usize];
+        // What cannot be read is reported by the walk that follows, not here.
+        let end = list.base + words.len() as u64 * 4;
+        let mut pages = (list.base..end).step_by(4096).chain([end - 4]);
+        if pages.any(|at| self.peek_u32(MEC, at).is_none())
+            || self.vm_read_dwords(MEC, list.base, &mut words).is_err()
+        {
+            return;
+        }
+        let (mut pos, mut pasid) = (0usize, 0u16);
+        while let Some(&header) = words.get(pos) {
+            let dw = |i: usize| words.get(pos + i).copied().unwrap_or(0);
+            match (header >> 30, ((header >> 8) & 0xFF) as u8) {
+                (3, op::MAP_PROCESS) => pasid = dw(1) as u16,
+                (3, op::MAP_QUEUES) => self.strays.learn((dw(2) & 0x0FFF_FFFC) >> 2, pasid),
+                _ => {}
+            }
+            pos += length(header) as usize;
+        }
     }
 
     fn runlist_packet(&mut self, list: &Runlist, pos: u32) -> Option<Packet> {
@@ -307,7 +366,13 @@ impl Gpu {
             list.seen.push(pasid);
         }
         list.installed += 1;
-        list.quantum_ns = u64::from(p.dw(1) >> 25).max(1) * QUANTUM_UNIT_NS;
+        // The window lasts as long as the process with the longest quantum in it.
+        let quantum = u64::from(p.dw(1) >> 25).max(1) * QUANTUM_UNIT_NS;
+        list.quantum_ns = if list.installed == 1 {
+            quantum
+        } else {
+            list.quantum_ns.max(quantum)
+        };
         list.current = Some(Current {
             pasid,
             vmid,
@@ -337,7 +402,11 @@ impl Gpu {
             return None;
         };
         c.found += 1;
-        match self.map_queue(p, c.pasid, c.vmid) {
+        if list.is_retired((p.dw(2) & 0x0FFF_FFFC) >> 2, c.pasid) {
+            list.current = Some(c);
+            return None;
+        }
+        match self.map_queue(p, c.pasid, c.vmid, list.reason) {
             Ok(()) | Err(NotMapped::Refused) => {
                 list.current = Some(c);
                 None
@@ -441,10 +510,11 @@ impl Gpu {
             .copied()
             .collect();
         for m in &leaving {
-            self.disconnect(m);
+            self.disconnect(m, Reason::Quantum);
         }
         self.release_idle_processes();
         list.installed = 0;
+        list.reason = Reason::Quantum;
         list.current = None;
         if list.pos == 0 {
             list.seen.clear();

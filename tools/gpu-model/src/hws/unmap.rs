@@ -9,16 +9,43 @@ use crate::cp::queue::{Outcome, Role, Run};
 use crate::cp::slot::SlotId;
 use crate::decode;
 use crate::device::Gpu;
+use crate::trace::Reason;
 
 /// Preemption limit when SET_RESOURCES named none.
 const DEFAULT_LATENCY_NS: u64 = 1_000_000_000;
 
+/// Doorbells (dword indices) of an UNMAP_QUEUES by doorbell; it has room for four.
+fn doorbells(p: &Packet) -> Vec<u32> {
+    let n = (p.dw(1) >> 29).min(4) as usize;
+    (0..n).map(|i| (p.dw(2 + i) & 0x0FFF_FFFC) >> 2).collect()
+}
+
 impl Gpu {
+    /// Whether a queue refuses to leave, and how long it takes otherwise.
+    fn preempt_answer(&self, m: &Mapped, reset: bool) -> (bool, u64) {
+        // The microcode that would stop the HIQ is the one that hangs.
+        let dead = self.inject.hws_hung()
+            && self
+                .hws
+                .hiq
+                .is_some_and(|(s, _)| m.target == Target::Compute(s));
+        if reset {
+            return (self.inject.refuses_queue_reset(m.doorbell), 0);
+        }
+        let delay = self.inject.preempt_delay_ns(m.doorbell);
+        (dead || self.inject.refuses_preempt(m.doorbell), delay)
+    }
+
+    /// Queues that were taken away by name do not come back with the windows of the same run list.
+    fn retire(&mut self, doorbells: &[u32], pasid: Option<u16>) {
+        if let Some(list) = &mut self.hws.runlist {
+            list.retire(doorbells, pasid);
+        }
+    }
+
     fn unmap_targets(&self, p: &Packet, role: Role) -> Vec<Mapped> {
         let control = p.dw(1);
-        let doorbells: Vec<u32> = (0..(control >> 29) as usize)
-            .map(|i| (p.dw(2 + i) & 0x0FFF_FFFC) >> 2)
-            .collect();
+        let doorbells = doorbells(p);
         let engine = engine_sel(control);
         let selected = |m: &&Mapped| {
             if m.by_kiq != (role == Role::Kiq) {
@@ -62,9 +89,9 @@ impl Gpu {
             };
             let mut refused = Vec::new();
             let mut wait = 0;
-            for m in targets.iter().filter(|_| !reset) {
-                let delay = self.inject.preempt_delay_ns(m.doorbell);
-                if self.inject.refuses_preempt(m.doorbell) || delay > limit {
+            for m in &targets {
+                let (refuses, delay) = self.preempt_answer(m, reset);
+                if refuses || delay > limit {
                     refused.push(m.doorbell);
                     wait = limit;
                 } else {
@@ -83,16 +110,24 @@ impl Gpu {
             self.hws.unmap = Some(pending);
             return Outcome::Wait;
         }
+        let reason = if reset { Reason::Reset } else { Reason::Unmap };
         for m in &targets {
             if !pending.refused.contains(&m.doorbell) {
-                self.disconnect(m);
+                self.disconnect(m, reason);
+                if reset {
+                    self.inject.queue_was_reset(m.doorbell);
+                }
             }
         }
-        if run.role == Role::Hiq && (p.dw(1) >> 4) & 3 >= 2 {
-            self.hws.runlist = None;
+        if run.role == Role::Hiq {
+            match (p.dw(1) >> 4) & 3 {
+                0 => self.retire(&doorbells(p), None),
+                1 => self.retire(&[], Some(p.dw(2) as u16)),
+                _ => self.hws.runlist = None,
+            }
         }
         if let Some(&doorbell) = pending.refused.first() {
-            self.log_refusal(doorbell);
+            self.log_refusal(doorbell, run.role);
         }
         self.release_idle_processes();
         Outcome::Done
@@ -113,10 +148,12 @@ impl Gpu {
     }
 
     /// Tells the driver which queue would not stop: HIQ MQD, queue_doorbell_id0.
-    fn log_refusal(&mut self, doorbell: u32) {
+    fn log_refusal(&mut self, doorbell: u32, role: Role) {
         if let Some((slot, mqd)) = self.hws.hiq {
-            // A failing write has been reported.
-            let _ = self.vm_write_dwords(MEC, mqd + REFUSED_DW * 4, &[doorbell]);
+            if role == Role::Hiq {
+                // A failing write has been reported.
+                let _ = self.vm_write_dwords(MEC, mqd + REFUSED_DW * 4, &[doorbell]);
+            }
             self.trace_sched(
                 slot,
                 "PREEMPT_FAILED",
@@ -126,18 +163,16 @@ impl Gpu {
     }
 
     /// Disconnects a queue and writes its state back.
-    pub fn disconnect(&mut self, m: &Mapped) {
+    pub fn disconnect(&mut self, m: &Mapped, reason: Reason) {
         match m.target {
             Target::Compute(slot) => {
+                self.flush_rptr(slot);
                 self.sync_pointers(slot);
-                if let Some(run) = self.stop_queue(slot) {
-                    self.save_mqd(slot, m.mqd);
-                    if run.role == Role::User {
-                        self.save_private(m.mqd, &run);
-                    }
+                if let Some(run) = self.stop_queue(slot, reason) {
+                    self.save_queue(slot, m.mqd, &run, reason == Reason::Reset);
                 }
             }
-            Target::Sdma(engine, rlc) => self.sdma_disconnect(engine, rlc, m.mqd),
+            Target::Sdma(engine, rlc) => self.sdma_disconnect(engine, rlc, m.mqd, reason),
         }
         self.hws.mapped.retain(|x| x.target != m.target);
         if self
@@ -146,17 +181,22 @@ impl Gpu {
             .is_some_and(|(s, _)| m.target == Target::Compute(s))
         {
             self.hws.hiq = None;
+            self.hws.unmap = None;
         }
     }
 
     /// A slot was reset by register: the scheduler forgets the queue.
     pub fn hws_slot_was_reset(&mut self, slot: SlotId) {
-        self.hws
-            .mapped
-            .retain(|m| m.target != Target::Compute(slot));
         if self.hws.hiq.is_some_and(|(s, _)| s == slot) {
             self.hws.hiq = None;
+            self.hws.unmap = None;
         }
+        self.hws_forget(Target::Compute(slot));
+    }
+
+    /// Somebody else took a queue off its slot: the scheduler forgets it.
+    pub fn hws_forget(&mut self, target: Target) {
+        self.hws.mapped.retain(|m| m.target != target);
         self.release_idle_processes();
     }
 }

@@ -8,8 +8,47 @@ use crate::vm::own::BarAddresses;
 
 /// Bytes of extended configuration space.
 pub const CONFIG_SIZE: usize = 4096;
-/// Subsystem ids that tell the model from a card.
-pub const SUBSYSTEM: (u16, u16) = (0x1AF4, 0x6B66);
+
+/// Subsystem ids.  The default tells the model from a card; others let a driver take it for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subsystem {
+    /// Subsystem vendor.
+    pub vendor: u16,
+    /// Subsystem device.
+    pub device: u16,
+}
+
+impl Default for Subsystem {
+    fn default() -> Self {
+        Self {
+            vendor: 0x1AF4,
+            device: 0x6B66,
+        }
+    }
+}
+
+impl std::fmt::Display for Subsystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:04x}:{:04x}", self.vendor, self.device)
+    }
+}
+
+impl std::str::FromStr for Subsystem {
+    type Err = String;
+
+    /// Parses `VVVV:DDDD`, four hexadecimal digits each.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let id = |part: &str| {
+            let digits = part.len() == 4 && part.bytes().all(|b| b.is_ascii_hexdigit());
+            u16::from_str_radix(part, 16).ok().filter(|_| digits)
+        };
+        let (vendor, device) = text
+            .split_once(':')
+            .and_then(|(v, d)| id(v).zip(id(d)))
+            .ok_or_else(|| format!("{text}: not VVVV:DDDD in hexadecimal"))?;
+        Ok(Self { vendor, device })
+    }
+}
 
 const PM_CAP: usize = 0x48;
 const PCIE_CAP: usize = 0x50;
@@ -24,7 +63,7 @@ pub struct ConfigSpace {
 
 impl ConfigSpace {
     /// The space of an ASIC with this much VRAM.
-    pub fn new(asic: &Asic, vram_size: u64) -> Self {
+    pub fn new(asic: &Asic, vram_size: u64, subsystem: Subsystem) -> Self {
         let mut c = Self {
             bytes: vec![0; CONFIG_SIZE],
             writable: vec![0; CONFIG_SIZE],
@@ -43,8 +82,8 @@ impl ConfigSpace {
         c.bar64(0x10, vram_size, true);
         c.bar64(0x18, BAR2_SIZE, false);
         c.bar32(0x24, BAR5_SIZE as u32);
-        c.put16(0x2C, SUBSYSTEM.0);
-        c.put16(0x2E, SUBSYSTEM.1);
+        c.put16(0x2C, subsystem.vendor);
+        c.put16(0x2E, subsystem.device);
         c.put(0x34, PM_CAP as u8);
         c.writable8(0x3C, 0xFF);
         // Interrupt pin 0: no INTx.

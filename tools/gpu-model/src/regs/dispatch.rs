@@ -103,6 +103,7 @@ impl Gpu {
             gc::CP_ME1_PIPE0_INT_CNTL..=gc::CP_ME2_PIPE3_INT_CNTL => {
                 self.regs.int_cntl((r - gc::CP_ME1_PIPE0_INT_CNTL) as usize)
             }
+            gc::SPI_CSQ_WF_ACTIVE_STATUS => self.slotted_queues(),
             gc::RLC_GPU_CLOCK_COUNT_LSB => self.regs.clock_capture as u32,
             gc::RLC_GPU_CLOCK_COUNT_MSB => (self.regs.clock_capture >> 32) as u32,
             nbio::MM_DATA => self.window_read(),
@@ -279,7 +280,7 @@ impl Gpu {
             mp::MP0_C2PMSG_64 => {
                 // The PSP takes the command and shows ready again.
                 if v == 0x0007_0000 {
-                    self.mode1_reset();
+                    self.mode1_reset("PSP");
                 }
             }
             mp::MP0_C2PMSG_33 | mp::MP0_C2PMSG_35 | mp::MP0_C2PMSG_81 => {}
@@ -287,8 +288,9 @@ impl Gpu {
                 self.regs.set_plain(base + o, v);
                 self.regs.set_plain(base + mp::MP1_C2PMSG_90, 1);
                 // GfxDeviceDriverReset, mode 1 in the low half of the argument.
-                if v == 3 && self.regs.plain(base + mp::MP1_C2PMSG_82) & 0xFFFF == 1 {
-                    self.mode1_reset();
+                let mode = self.regs.plain(base + mp::MP1_C2PMSG_82) & 0xFFFF;
+                if v == 3 && mode == 1 && self.asic.smu_reset {
+                    self.mode1_reset("SMU");
                 }
             }
             _ => self.regs.set_plain(base + o, v),

@@ -22,9 +22,11 @@ pub mod gc {
     pub const SQ_SHADER_TBA_LO: u32 = 0x231C;
     pub const SQ_SHADER_TMA_HI: u32 = 0x231F;
     pub const SQ_CMD: u32 = 0x237B;
+    pub const SPI_CSQ_WF_ACTIVE_STATUS: u32 = 0x24DB;
     pub const GB_ADDR_CONFIG: u32 = 0x263E;
     pub const COMPUTE_FIRST: u32 = 0x2E00;
     pub const COMPUTE_LAST: u32 = 0x2E7F;
+    pub const CP_PQ_WPTR_POLL_CNTL: u32 = 0x3083;
     pub const CP_PQ_WPTR_POLL_CNTL1: u32 = 0x3084;
     pub const CP_ME1_PIPE0_INT_CNTL: u32 = 0x3085;
     pub const CP_ME2_PIPE3_INT_CNTL: u32 = 0x308C;

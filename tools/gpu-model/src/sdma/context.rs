@@ -2,13 +2,13 @@
 //! SDMA queue contexts: connecting, feeding, disconnecting, taking turns.
 
 use super::regs::{
-    block_base, q, BLOCKS, CONTEXT_STATUS, DOORBELL_ENABLE, FIRST_RLC, RB_ENABLE, STATUS_IDLE,
-    STATUS_SELECTED,
+    block_base, q, BLOCKS, CONTEXT_STATUS, DOORBELL_ENABLE, FIRST_RLC, POLL_ENABLE, RB_ENABLE,
+    STATUS_IDLE, STATUS_SELECTED,
 };
-use crate::cp::mqd::MEC;
+use crate::cp::mqd::{Expect, MEC};
 use crate::cp::queue::{Frame, Outcome};
 use crate::device::{Gpu, Wake};
-use crate::trace::{Origin, Ring};
+use crate::trace::{Origin, Reason, Ring, Seat};
 use crate::vm::access::VmError;
 use crate::vm::{Client, HubId};
 
@@ -49,10 +49,16 @@ pub struct Context {
     pub not_before: u64,
     /// Current polling interval.
     pub poll_ns: u64,
+    /// When the write pointer is looked for in memory again (RB_WPTR_POLL_CNTL).
+    pub poll_at: Option<u64>,
+    /// The driver has cleared RB_ENABLE: stop at this time, or later when the queue is able to.
+    pub stop_at: Option<u64>,
 }
 
 const POLL_MIN_NS: u64 = 50_000;
 const POLL_MAX_NS: u64 = 2_000_000;
+/// How often RB_WPTR_POLL_CNTL makes the engine look for a write pointer.
+const WPTR_PERIOD_NS: u64 = 1_000_000;
 const BUDGET: usize = 64;
 /// Dwords of an SDMA MQD that are the register block (0..=41).
 const MQD_DWORDS: usize = 42;
@@ -78,6 +84,12 @@ impl Context {
         }
     }
 
+    /// Neither a long packet nor an indirect buffer is half done.  A queue that the driver disables is run up to
+    /// here, since the driver saves nothing but the read pointer.
+    pub fn between_packets(&self) -> bool {
+        self.ib.is_none() && self.progress == 0
+    }
+
     /// There is something to do.
     pub fn has_work(&self) -> bool {
         self.halted.is_none()
@@ -86,28 +98,28 @@ impl Context {
 }
 
 impl Gpu {
-    fn sdma_q(&self, engine: usize, block: usize, r: u32) -> u32 {
+    pub(super) fn sdma_q(&self, engine: usize, block: usize, r: u32) -> u32 {
         let base = block_base(&self.asic.sdma_layout, block);
         self.sdma.get(engine).map_or(0, |e| e.reg(base + r))
     }
 
-    fn sdma_set_q(&mut self, engine: usize, block: usize, r: u32, v: u32) {
+    pub(super) fn sdma_set_q(&mut self, engine: usize, block: usize, r: u32, v: u32) {
         let base = block_base(&self.asic.sdma_layout, block);
         if let Some(e) = self.sdma.get_mut(engine) {
             e.set(base + r, v);
         }
     }
 
-    fn sdma_pair(&self, engine: usize, block: usize, lo: u32) -> u64 {
+    pub(super) fn sdma_pair(&self, engine: usize, block: usize, lo: u32) -> u64 {
         u64::from(self.sdma_q(engine, block, lo))
             | (u64::from(self.sdma_q(engine, block, lo + 1)) << 32)
     }
 
-    fn sdma_context(&mut self, engine: usize, block: usize) -> Option<&mut Context> {
+    pub(super) fn sdma_context(&mut self, engine: usize, block: usize) -> Option<&mut Context> {
         self.sdma.get_mut(engine)?.contexts.get_mut(block)?.as_mut()
     }
 
-    fn sdma_halted(&self, engine: usize) -> bool {
+    pub(super) fn sdma_halted(&self, engine: usize) -> bool {
         self.sdma
             .get(engine)
             .is_none_or(|e| e.reg(self.asic.sdma_layout.f32_cntl) & 1 != 0)
@@ -133,13 +145,12 @@ impl Gpu {
     /// Loads an SDMA MQD into an RLC context and starts it.
     pub fn sdma_connect(
         &mut self,
-        engine: usize,
-        rlc: usize,
-        mqd: u64,
-        doorbell: u32,
-        wptr: u64,
+        (engine, rlc): (usize, usize),
+        e: &Expect,
         vmid: u8,
+        reason: Reason,
     ) -> bool {
+        let (mqd, doorbell, wptr) = (e.mqd, e.doorbell, e.wptr_addr);
         let block = rlc + FIRST_RLC;
         if self.sdma_halted(engine) {
             let text = format!("MQD {mqd:#x} mapped to SDMA{engine}, whose F32_CNTL.HALT is set");
@@ -182,7 +193,7 @@ impl Gpu {
         self.sdma_set_q(engine, block, q::DOORBELL_OFFSET, doorbell << 2);
         self.sdma_set_q(engine, block, q::WPTR_POLL_ADDR_HI, (wptr >> 32) as u32);
         self.sdma_set_q(engine, block, q::WPTR_POLL_ADDR_LO, wptr as u32);
-        self.sdma_start(engine, block, true);
+        self.sdma_start(engine, block, true, reason);
         if let (Some(&magic), Some(&progress)) = (m.get(PRIVATE_DW), m.get(PRIVATE_DW + 1)) {
             if let Some(c) = self.sdma_context(engine, block) {
                 c.progress = if magic == PRIVATE_MAGIC {
@@ -196,7 +207,7 @@ impl Gpu {
     }
 
     /// Starts the queue whose registers are loaded.
-    pub fn sdma_start(&mut self, engine: usize, block: usize, poll: bool) {
+    pub fn sdma_start(&mut self, engine: usize, block: usize, poll: bool, reason: Reason) {
         let rb = self.sdma_q(engine, block, q::RB_CNTL);
         let log2 = (rb >> 1) & 0x1F;
         let base = (self.sdma_pair(engine, block, q::RB_BASE) << 8) & 0x00FF_FFFF_FFFF_FFFF;
@@ -206,6 +217,7 @@ impl Gpu {
             self.sdma_set_q(engine, block, q::RB_CNTL, rb & !RB_ENABLE);
             return;
         }
+        let polls = self.sdma_q(engine, block, q::WPTR_POLL_CNTL) & POLL_ENABLE != 0;
         let ib_size = self.sdma_q(engine, block, q::IB_SIZE) & 0xF_FFFF;
         let ib_pos = self.sdma_q(engine, block, q::IB_OFFSET) & 0xF_FFFF;
         let ib = (ib_size != 0 && ib_pos < ib_size).then(|| Frame {
@@ -231,15 +243,11 @@ impl Gpu {
             halted: None,
             not_before: 0,
             poll_ns: POLL_MIN_NS,
+            poll_at: polls.then_some(0),
+            stop_at: None,
         };
-        self.log.stats.queue_maps += 1;
-        self.sdma_trace(
-            engine,
-            block,
-            &ctx,
-            "CONNECT",
-            format!("ring {base:#x} len {}", ctx.len),
-        );
+        let text = format!("ring {base:#x} len {}", ctx.len);
+        self.sdma_trace_seat((engine, block), &ctx, true, reason, text);
         if let Some(slot) = self
             .sdma
             .get_mut(engine)
@@ -277,12 +285,27 @@ impl Gpu {
             .event(self.clock.now_ns(), Ring::Sched, origin, name, text);
     }
 
+    fn sdma_trace_seat(
+        &mut self,
+        (engine, block): (usize, usize),
+        ctx: &Context,
+        connect: bool,
+        reason: Reason,
+        text: String,
+    ) {
+        let origin = self.sdma_origin(ctx);
+        let seat = (Seat::Sdma { engine, block }, reason);
+        self.log
+            .seat(self.clock.now_ns(), origin, connect, seat, text);
+    }
+
     /// Brings the pointer registers up to date.
     pub fn sdma_sync(&mut self, engine: usize, block: usize) {
         let Some(c) = self.sdma_context(engine, block) else {
             return;
         };
-        let (rptr, wptr, ib, busy) = (c.rptr * 4, c.wptr.wrapping_mul(4), c.ib, c.has_work());
+        let busy = c.has_work() || c.stop_at.is_some();
+        let (rptr, wptr, ib) = (c.rptr.wrapping_mul(4), c.wptr.wrapping_mul(4), c.ib);
         for (r, v) in [(q::RB_RPTR, rptr), (q::RB_WPTR, wptr)] {
             self.sdma_set_q(engine, block, r, v as u32);
             self.sdma_set_q(engine, block, r + 1, (v >> 32) as u32);
@@ -306,7 +329,7 @@ impl Gpu {
     }
 
     /// Stops a queue: between packets, at once.
-    pub fn sdma_stop(&mut self, engine: usize, block: usize) {
+    pub fn sdma_stop(&mut self, engine: usize, block: usize, reason: Reason) {
         self.sdma_sync(engine, block);
         let ctx = self
             .sdma
@@ -314,17 +337,16 @@ impl Gpu {
             .and_then(|e| e.contexts.get_mut(block))
             .and_then(Option::take);
         if let Some(ctx) = ctx {
-            self.sdma_trace(engine, block, &ctx, "DISCONNECT", String::new());
-            self.log.stats.queue_unmaps += 1;
+            self.sdma_trace_seat((engine, block), &ctx, false, reason, String::new());
         }
         self.sdma_set_q(engine, block, CONTEXT_STATUS, STATUS_IDLE);
     }
 
     /// Stops an RLC queue and writes its MQD.
-    pub fn sdma_disconnect(&mut self, engine: usize, rlc: usize, mqd: u64) {
+    pub fn sdma_disconnect(&mut self, engine: usize, rlc: usize, mqd: u64, reason: Reason) {
         let block = rlc + FIRST_RLC;
         let progress = self.sdma_context(engine, block).map_or(0, |c| c.progress);
-        self.sdma_stop(engine, block);
+        self.sdma_stop(engine, block, reason);
         let rb = self.sdma_q(engine, block, q::RB_CNTL) & !((0xF << 24) | RB_ENABLE);
         self.sdma_set_q(engine, block, q::RB_CNTL, rb);
         let stride = self.asic.sdma_layout.stride;
@@ -389,8 +411,8 @@ impl Gpu {
     /// Gives every enabled queue of every engine a turn.
     pub fn sdma_run(&mut self, now: u64, force: bool, wake: &mut Wake) {
         for engine in 0..self.sdma.len() {
-            let halted = self.sdma_halted(engine);
-            if halted {
+            self.sdma_settle_stops(engine);
+            if self.sdma_halted(engine) {
                 continue;
             }
             let start = self.sdma.get_mut(engine).map_or(0, |e| {
@@ -414,6 +436,22 @@ impl Gpu {
         let Some(c) = self.sdma_context(engine, block) else {
             return;
         };
+        if c.poll_at.is_some_and(|t| now >= t) {
+            c.poll_wptr = true;
+            c.poll_at = Some(now + WPTR_PERIOD_NS);
+        }
+        if let Some(t) = c.poll_at {
+            wake.at(t);
+        }
+        if let Some(t) = c.stop_at {
+            // Only what it is in the middle of is still run.
+            if t > now {
+                wake.at(t);
+            }
+            if c.between_packets() {
+                return;
+            }
+        }
         if !c.has_work() {
             return;
         }
@@ -437,7 +475,8 @@ impl Gpu {
         let mut outcome = Outcome::Yield;
         for _ in 0..BUDGET {
             outcome = self.sdma_one(engine, &mut c);
-            if outcome != Outcome::Done || !c.has_work() {
+            let drained = c.stop_at.is_some() && c.between_packets();
+            if outcome != Outcome::Done || !c.has_work() || drained {
                 break;
             }
         }
@@ -473,6 +512,8 @@ impl Gpu {
             let addr = self.sdma_wptr_addr(engine, c);
             if addr != 0 {
                 match self.vm_read_u64(c.client(), addr & !7) {
+                    // A doorbell may be ahead of what is polled; the pointer does not go back.
+                    Ok(v) if c.poll_at.is_some() && c.wptr.wrapping_sub(v / 4) <= c.len => {}
                     Ok(v) => c.wptr = v / 4,
                     Err(VmError::Retry) => return Outcome::Wait,
                     Err(VmError::Fault) => return Outcome::Halt("pointer memory faulted"),

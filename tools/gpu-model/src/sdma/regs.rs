@@ -17,6 +17,8 @@ pub mod q {
     pub const RB_BASE: u32 = 0x01;
     pub const RB_RPTR: u32 = 0x03;
     pub const RB_WPTR: u32 = 0x05;
+    pub const RB_WPTR_HI: u32 = 0x06;
+    pub const WPTR_POLL_CNTL: u32 = 0x07;
     pub const RPTR_ADDR_HI: u32 = 0x08;
     pub const RPTR_ADDR_LO: u32 = 0x09;
     pub const IB_RPTR: u32 = 0x0B;
@@ -29,6 +31,14 @@ pub mod q {
     pub const WPTR_POLL_ADDR_LO: u32 = 0x33;
     pub const MINOR_PTR_UPDATE: u32 = 0x35;
 }
+/// Registers that hold the indirect buffer a queue was in.
+pub const IB_REGISTERS: [u32; 5] = [
+    q::IB_RPTR,
+    q::IB_OFFSET,
+    q::IB_BASE,
+    q::IB_BASE + 1,
+    q::IB_SIZE,
+];
 /// CONTEXT_STATUS within a block.
 pub const CONTEXT_STATUS: u32 = 0x11;
 /// CONTEXT_STATUS.SELECTED.
@@ -39,6 +49,8 @@ pub const STATUS_IDLE: u32 = 1 << 2;
 pub const RB_ENABLE: u32 = 1 << 0;
 /// DOORBELL.ENABLE.
 pub const DOORBELL_ENABLE: u32 = 1 << 28;
+/// RB_WPTR_POLL_CNTL.ENABLE and F32_POLL_ENABLE: hardware or microcode looks for the write pointer in memory.
+pub const POLL_ENABLE: u32 = (1 << 0) | (1 << 2);
 /// CNTL.TRAP_ENABLE.
 pub const TRAP_ENABLE: u32 = 1 << 0;
 
@@ -74,6 +86,7 @@ impl Gpu {
     /// Reads an SDMA register.
     pub fn sdma_reg_read(&mut self, engine: usize, r: u32) -> u32 {
         if let Some((block, _)) = block_of(&self.asic.sdma_layout, r) {
+            self.sdma_settle_stop(engine, block);
             self.sdma_sync(engine, block);
         }
         self.sdma.get(engine).map_or(0, |e| e.reg(r))
@@ -81,35 +94,13 @@ impl Gpu {
 
     /// Writes an SDMA register.
     pub fn sdma_reg_write(&mut self, engine: usize, r: u32, v: u32) {
-        let layout = &self.asic.sdma_layout;
-        let Some(e) = self.sdma.get_mut(engine) else {
+        if let Some((block, o)) = block_of(&self.asic.sdma_layout, r) {
+            self.sdma_write_block(engine, block, o, v);
             return;
-        };
-        let Some((block, o)) = block_of(layout, r) else {
-            e.set(r, v);
-            self.kick();
-            return;
-        };
-        let old = e.reg(r);
-        match o {
-            CONTEXT_STATUS => {}
-            q::RB_CNTL => {
-                e.set(r, v);
-                match (old & RB_ENABLE != 0, v & RB_ENABLE != 0) {
-                    (false, true) => self.sdma_start(engine, block, false),
-                    (true, false) => self.sdma_stop(engine, block),
-                    _ => {}
-                }
-            }
-            q::RB_WPTR => {
-                e.set(r, v);
-                self.sdma_wptr_register(engine, block);
-            }
-            o if o == q::RB_WPTR + 1 => {
-                e.set(r, v);
-                self.sdma_wptr_register(engine, block);
-            }
-            _ => e.set(r, v),
         }
+        if let Some(e) = self.sdma.get_mut(engine) {
+            e.set(r, v);
+        }
+        self.kick();
     }
 }

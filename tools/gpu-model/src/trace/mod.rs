@@ -7,6 +7,8 @@ use std::io::Write;
 
 use serde::Serialize;
 
+use crate::cp::slot::SlotId;
+
 /// Raw dwords kept of one packet.
 pub const MAX_RAW: usize = 24;
 /// Trace records kept unless told otherwise.
@@ -40,6 +42,9 @@ pub enum Ring {
     /// Scheduler and queue slot events.
     #[serde(rename = "sched")]
     Sched,
+    /// Which queue sits on which hardware slot.
+    #[serde(rename = "HQD")]
+    Hqd,
     /// Address translation events.
     #[serde(rename = "vm")]
     Vm,
@@ -59,6 +64,75 @@ pub struct Origin {
     pub doorbell: u32,
 }
 
+/// Why a queue took or left a hardware slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reason {
+    /// MAP_QUEUES, by the KIQ or in the first window of a run list.
+    Map,
+    /// Time slicing of an over-subscribed run list.
+    Quantum,
+    /// UNMAP_QUEUES with preemption.
+    Unmap,
+    /// UNMAP_QUEUES with reset, or a reset of queue, pipe, engine or device.
+    Reset,
+    /// The driver wrote the queue's registers itself.
+    Register,
+    /// MAP_QUEUES of a static queue.
+    Static,
+}
+
+impl Reason {
+    /// Name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Map => "map",
+            Reason::Quantum => "quantum",
+            Reason::Unmap => "unmap",
+            Reason::Reset => "reset",
+            Reason::Register => "register",
+            Reason::Static => "static",
+        }
+    }
+}
+
+/// A hardware slot that a queue can sit on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seat {
+    /// A compute slot.
+    Compute(SlotId),
+    /// A queue context of an SDMA engine: 0 GFX, 1 PAGE, from 2 on RLC0, RLC1, ...
+    Sdma {
+        /// Engine.
+        engine: usize,
+        /// Context.
+        block: usize,
+    },
+}
+
+/// Something that happened and is not a packet.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// Free text.
+    Note {
+        /// What happened.
+        name: &'static str,
+        /// In words.
+        text: String,
+    },
+    /// A queue took (`connect`) or left a hardware slot.
+    Seat {
+        /// It took the slot.
+        connect: bool,
+        /// Which.
+        seat: Seat,
+        /// Why.
+        reason: Reason,
+        /// More about the queue.
+        text: String,
+    },
+}
+
 /// One trace record.
 #[derive(Debug, Clone)]
 pub struct Record {
@@ -70,8 +144,8 @@ pub struct Record {
     pub ring: Ring,
     /// Queue identity.
     pub origin: Origin,
-    /// Text of an event; empty for packets, which are decoded when asked for.
-    pub event: Option<(&'static str, String)>,
+    /// An event; none for packets, which are decoded when asked for.
+    pub event: Option<Event>,
     /// First dwords of the packet.
     pub raw: [u32; MAX_RAW],
     /// How many of `raw` are meaningful.
@@ -104,6 +178,12 @@ pub struct Stats {
     pub doorbells: u64,
     /// Doorbell writes that no connected queue owned.
     pub doorbells_unmatched: u64,
+    /// Of these, doorbells of queues that wait for a slot.
+    pub doorbells_unmapped: u64,
+    /// Of these, doorbells that no known queue has.
+    pub doorbells_foreign: u64,
+    /// Of these, writes that are no doorbells: wrong width or alignment.
+    pub doorbells_malformed: u64,
     /// Packets run from the KIQ.
     pub packets_kiq: u64,
     /// Packets run from the HIQ.
@@ -126,12 +206,16 @@ pub struct Stats {
     pub queue_maps: u64,
     /// Queues disconnected.
     pub queue_unmaps: u64,
+    /// Queues that found something else in their save area than they had left there.
+    pub saves_changed: u64,
     /// Most compute queues connected at a time.
     pub max_connected: u64,
     /// Interrupt vectors written.
     pub interrupts_posted: u64,
     /// Messages sent to the host.
     pub msi_raised: u64,
+    /// Messages lost on request (fault drop-msi).
+    pub msi_dropped: u64,
     /// Interrupt ring overflows.
     pub ih_overflows: u64,
     /// Retry faults posted.
@@ -217,7 +301,7 @@ impl Log {
             Ring::Compute => stats.packets_compute += 1,
             Ring::Aql => stats.packets_aql += 1,
             Ring::Sdma => stats.packets_sdma += 1,
-            Ring::Ih | Ring::Sched | Ring::Vm | Ring::Device => {}
+            Ring::Ih | Ring::Sched | Ring::Hqd | Ring::Vm | Ring::Device => {}
         }
         let seq = self.next_seq;
         self.push(Record {
@@ -241,14 +325,41 @@ impl Log {
         name: &'static str,
         text: String,
     ) {
+        self.push_event(t_ns, ring, origin, Event::Note { name, text });
+    }
+
+    /// Records that a queue took or left a hardware slot, and counts it.
+    pub fn seat(
+        &mut self,
+        t_ns: u64,
+        origin: Origin,
+        connect: bool,
+        (seat, reason): (Seat, Reason),
+        text: String,
+    ) {
+        let count = if connect {
+            &mut self.stats.queue_maps
+        } else {
+            &mut self.stats.queue_unmaps
+        };
+        *count += 1;
+        let event = Event::Seat {
+            connect,
+            seat,
+            reason,
+            text,
+        };
+        self.push_event(t_ns, Ring::Hqd, origin, event);
+    }
+
+    fn push_event(&mut self, t_ns: u64, ring: Ring, origin: Origin, event: Event) {
         let seq = self.next_seq;
-        let event = Some((name, text));
         self.push(Record {
             seq,
             t_ns,
             ring,
             origin,
-            event,
+            event: Some(event),
             raw: [0; MAX_RAW],
             raw_len: 0,
             total_len: 0,

@@ -187,6 +187,27 @@ impl Gpu {
         self.segments(c, va, len, access).map(|_| ())
     }
 
+    /// Whether a range of memory can be accessed now; no fault is raised.
+    pub fn vm_accessible(&mut self, c: Client, va: u64, len: usize, access: Access) -> bool {
+        let mut done = 0u64;
+        while done < len as u64 {
+            let at = va.wrapping_add(done);
+            let Ok(page) = self.lookup(c, at) else {
+                return false;
+            };
+            let size = 1u64 << page.shift;
+            let off = at & (size - 1);
+            let there = page.phys.is_some_and(|p| {
+                page.permits(access) && self.mem.exists(p.offset(off), access.writes())
+            });
+            if !there {
+                return false;
+            }
+            done += size - off;
+        }
+        true
+    }
+
     /// Reads a 32-bit word without raising a fault.
     pub fn peek_u32(&mut self, c: Client, va: u64) -> Option<u32> {
         let page = self.lookup(c, va).ok()?;

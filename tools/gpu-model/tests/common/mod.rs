@@ -4,6 +4,7 @@
 //! Nothing here uses the model's own constants: a wrong offset in the model must fail a test.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod direct;
 pub mod proc;
 pub mod queue;
 

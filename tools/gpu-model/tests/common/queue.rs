@@ -276,6 +276,26 @@ impl UserQueue {
         self
     }
 
+    /// Gives a fresh queue a context save area, as CREATE_QUEUE does: (bus address, control stack bytes).  The MQD
+    /// moves, since its control stack lies behind it.
+    pub fn with_cwsr(&mut self, b: &mut Bench, p: &mut Proc) -> (u64, u32) {
+        let stack = 0x2000u32;
+        let (area_va, area) = p.page(b, 0x6000);
+        let mut image = b.words(self.mqd.bus, 512);
+        self.mqd = b.alloc_sys(4096 + u64::from(stack));
+        image[128] = self.mqd.gart as u32;
+        image[129] = (self.mqd.gart >> 32) as u32;
+        image[132] |= 1 << 30;
+        image[171] = area_va as u32;
+        image[172] = (area_va >> 32) as u32;
+        image[174] = stack;
+        image[175] = stack;
+        image[176] = stack;
+        image[177] = 0x6000;
+        b.set_words(self.mqd.bus, &image);
+        (area, stack)
+    }
+
     pub fn new_sdma(b: &mut Bench, p: &mut Proc, engine: u32, id: u64) -> Self {
         let dwords = 1024;
         let (va, ring) = p.page(b, dwords * 4);

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Preempted queues are saved where GET_QUEUE_WAVE_STATE looks, and go on at the exact packet.
+
+mod common;
+
+use common::direct::slot;
+use common::proc::Proc;
+use common::queue::{indirect, write_data, UserQueue};
+use common::Bench;
+use gpu_model::asic::GFX90A;
+use proptest::prelude::*;
+
+struct Fixture {
+    b: Bench,
+    p: Proc,
+    q: UserQueue,
+    va: u64,
+    bus: u64,
+    /// Save area (bus) and bytes of control stack.
+    area: u64,
+    stack: u32,
+    list: Vec<u32>,
+}
+
+fn fixture(aql: bool) -> Fixture {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    b.start_kiq();
+    b.start_hiq();
+    b.set_resources();
+    let mut p = Proc::new(&mut b, 0x51, 0);
+    let (va, bus) = p.page(&mut b, 0x4000);
+    let mut q = p.queue(&mut b);
+    if aql {
+        q = q.into_aql(&mut b);
+    }
+    let (area, stack) = q.with_cwsr(&mut b, &mut p);
+    let mut list = p.map_process(&b, 1);
+    list.extend(q.map_queues());
+    b.run_list(&list, false, 1);
+    b.run();
+    b.no_errors();
+    Fixture {
+        b,
+        p,
+        q,
+        va,
+        bus,
+        area,
+        stack,
+        list,
+    }
+}
+
+impl Fixture {
+    fn preempt(&mut self) {
+        let fence = self.b.unmap(3, 0, 0);
+        self.b.run();
+        assert_eq!(self.b.ram64(fence.bus), 100);
+    }
+
+    fn again(&mut self) {
+        let list = self.list.clone();
+        self.b.run_list(&list, false, 1);
+        self.b.run_for(3_000_000);
+    }
+
+    /// Used control stack and wave state, as get_wave_state() computes them.
+    fn sizes(&self) -> (u32, u32) {
+        let dw = |i: u64| self.b.ram32(self.q.mqd.bus + i * 4);
+        assert_eq!(dw(175), self.stack);
+        (dw(175) - dw(174), dw(176) - dw(175))
+    }
+}
+
+fn wait(va: u64) -> Vec<u32> {
+    vec![
+        0xc005_3c00,
+        3 | (1 << 4),
+        va as u32,
+        (va >> 32) as u32,
+        1,
+        !0,
+        4,
+    ]
+}
+
+#[test]
+fn an_idle_queue_saves_nothing() {
+    let mut f = fixture(false);
+    f.q.send(&mut f.b, &write_data(f.va, 1));
+    f.preempt();
+    assert_eq!(f.sizes(), (0, 0));
+    assert!(f.b.words(f.area, 0x6000 / 4).iter().all(|w| *w == 0));
+    f.b.no_errors();
+}
+
+#[test]
+fn a_queue_in_a_chained_buffer_is_saved_and_resumed() {
+    let mut f = fixture(false);
+    // The ring calls one, which chains to two, which calls three, which waits.
+    let (one, two, three) = (0x1000u64, 0x1800u64, 0x2000u64);
+    let mut w1 = write_data(f.va, 1);
+    w1.extend(indirect(f.va + two, 14, true));
+    w1.extend(write_data(f.va + 0x40, 99));
+    let mut w2 = write_data(f.va + 4, 2);
+    w2.extend(indirect(f.va + three, 17, false));
+    w2.extend(write_data(f.va + 16, 5));
+    let mut w3 = write_data(f.va + 8, 3);
+    w3.extend(wait(f.va + 0x800));
+    w3.extend(write_data(f.va + 12, 4));
+    for (at, w) in [(one, &w1), (two, &w2), (three, &w3)] {
+        f.b.set_words(f.bus + at, w);
+    }
+    f.q.push(&mut f.b, &indirect(f.va + one, w1.len() as u32, false));
+    f.q.send(&mut f.b, &write_data(f.va + 20, 6));
+    for _ in 0..3 {
+        assert_eq!(f.b.words(f.bus, 6), [1, 2, 3, 0, 0, 0]);
+        f.preempt();
+        let (stack, state) = f.sizes();
+        assert!(stack > 0 && state > 0 && state % 4 == 0);
+        // The control stack entry lies in the kernel's copy, at the offset that KFD copies from.
+        let entry = f.q.mqd.bus + 4096 + u64::from(f.stack - stack);
+        assert_ne!(f.b.ram32(entry), 0);
+        // The state lies behind the user's control stack, the header before it is left to KFD.
+        let words = f.b.words(f.area, 0x6000 / 4);
+        let first = f.stack as usize / 4;
+        assert!(words[..first].iter().all(|w| *w == 0));
+        assert!(words[first..first + state as usize / 4]
+            .iter()
+            .any(|w| *w != 0));
+        assert!(words[first + state as usize / 4..].iter().all(|w| *w == 0));
+        f.again();
+    }
+    f.b.set32(f.bus + 0x800, 1);
+    f.b.run_for(3_000_000);
+    assert_eq!(f.b.words(f.bus, 6), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(f.b.ram32(f.bus + 0x40), 0);
+    f.preempt();
+    assert_eq!(f.sizes(), (0, 0));
+    f.b.no_errors();
+}
+
+#[test]
+fn a_waiting_ring_packet_and_a_barrier_go_on() {
+    let mut f = fixture(false);
+    f.q.push(&mut f.b, &wait(f.va + 0x800));
+    f.q.send(&mut f.b, &write_data(f.va, 7));
+    f.preempt();
+    assert_ne!(f.sizes(), (0, 0));
+    f.again();
+    f.b.set32(f.bus + 0x800, 1);
+    f.b.run_for(3_000_000);
+    assert_eq!(f.b.ram32(f.bus), 7);
+    f.b.no_errors();
+
+    let mut f = fixture(true);
+    let mut packet = [0u32; 16];
+    packet[0] = 3;
+    let gate = f.va + 0x800;
+    packet[2..4].copy_from_slice(&[gate as u32, (gate >> 32) as u32]);
+    let done = f.va + 64;
+    packet[14..16].copy_from_slice(&[done as u32, (done >> 32) as u32]);
+    f.b.set64(f.bus + 0x808, 1);
+    f.b.set64(f.bus + 72, 5);
+    f.q.send_aql(&mut f.b, &packet);
+    f.preempt();
+    assert_ne!(f.sizes(), (0, 0));
+    f.again();
+    assert_eq!(f.b.ram64(f.bus + 72), 5);
+    f.b.set64(f.bus + 0x808, 0);
+    f.b.run_for(3_000_000);
+    assert_eq!((f.b.ram64(f.bus + 72), f.b.ram64(f.q.ptrs)), (4, 1));
+    f.b.no_errors();
+}
+
+/// The driver may move the saved queue: another slot, another way of loading.
+#[test]
+fn a_saved_queue_can_be_loaded_by_registers() {
+    let mut f = fixture(false);
+    let mut ib = wait(f.va + 0x800);
+    ib.extend(write_data(f.va, 3));
+    f.b.set_words(f.bus + 0x1000, &ib);
+    f.q.send(&mut f.b, &indirect(f.va + 0x1000, ib.len() as u32, false));
+    f.preempt();
+    f.b.give_vmid(12, &f.p);
+    f.b.hqd_load(slot(1, 0), &f.q, 12);
+    f.b.run_for(3_000_000);
+    assert!(f.b.hqd_destroy(slot(1, 0), 3, 0));
+    assert_ne!(f.sizes(), (0, 0));
+    f.b.set32(f.bus + 0x800, 1);
+    f.b.hqd_load(slot(2, 1), &f.q, 12);
+    f.b.run_for(3_000_000);
+    assert_eq!(f.b.ram32(f.bus), 3);
+    // A reset leaves nothing behind.
+    f.b.set32(f.bus + 0x800, 0);
+    f.q.send(&mut f.b, &indirect(f.va + 0x1000, ib.len() as u32, false));
+    assert!(f.b.hqd_destroy(slot(2, 1), 2, 0));
+    assert_eq!(f.sizes(), (0, 0));
+    f.b.no_errors();
+}
+
+#[test]
+fn a_save_area_that_was_changed_is_noticed_and_the_queue_goes_on() {
+    let mut f = fixture(false);
+    let mut ib = wait(f.va + 0x800);
+    ib.extend(write_data(f.va, 3));
+    f.b.set_words(f.bus + 0x1000, &ib);
+    f.q.push(&mut f.b, &indirect(f.va + 0x1000, ib.len() as u32, false));
+    f.q.send(&mut f.b, &write_data(f.va + 4, 4));
+    f.preempt();
+    let at = f.area + u64::from(f.stack) + 48;
+    let word = f.b.ram32(at);
+    f.b.set32(at, word ^ 0x100);
+    f.again();
+    assert_eq!(f.b.gpu.log.stats.saves_changed, 1);
+    f.b.set32(f.bus + 0x800, 1);
+    f.b.run_for(3_000_000);
+    assert_eq!(f.b.words(f.bus, 2), [3, 4]);
+    f.b.no_errors();
+}
+
+/// Queues that run no waves may share an area, as a user library does to save memory.
+#[test]
+fn queues_that_share_an_area_keep_their_place() {
+    let mut f = fixture(false);
+    f.preempt();
+    let mut other = f.p.queue(&mut f.b);
+    other.with_cwsr(&mut f.b, &mut f.p);
+    let area = f.b.words(f.q.mqd.bus + 171 * 4, 2);
+    f.b.set_words(other.mqd.bus + 171 * 4, &area);
+    f.list = f.p.map_process(&f.b, 2);
+    f.list.extend(f.q.map_queues());
+    f.list.extend(other.map_queues());
+    f.again();
+    for (i, q) in [&mut f.q, &mut other].into_iter().enumerate() {
+        let (at, out) = (0x1000 + 0x100 * i as u64, 4 * i as u64);
+        let mut ib = wait(f.va + 0x800);
+        ib.extend(write_data(f.va + out, 3 + i as u32));
+        f.b.set_words(f.bus + at, &ib);
+        q.send(&mut f.b, &indirect(f.va + at, ib.len() as u32, false));
+    }
+    f.preempt();
+    f.again();
+    assert_eq!(f.b.gpu.log.stats.saves_changed, 1);
+    f.b.set32(f.bus + 0x800, 1);
+    f.b.run_for(3_000_000);
+    assert_eq!(f.b.words(f.bus, 2), [3, 4]);
+    f.b.no_errors();
+}
+
+/// An area that is not there at preemption does not lose the queue.
+#[test]
+fn an_area_without_pages_is_told_and_survived() {
+    let mut f = fixture(false);
+    let base = f.b.words(f.q.mqd.bus + 171 * 4, 2);
+    let at = (u64::from(base[0]) | (u64::from(base[1]) << 32)) + u64::from(f.stack);
+    let pte = f.p.pte_at(&mut f.b, at);
+    f.b.vram_write(pte, &[0; 8]);
+    f.b.flush_vmid(3);
+    let mut ib = wait(f.va + 0x800);
+    ib.extend(write_data(f.va, 3));
+    f.b.set_words(f.bus + 0x1000, &ib);
+    f.q.send(&mut f.b, &indirect(f.va + 0x1000, ib.len() as u32, false));
+    let before = f.b.gpu.log.stats.user_errors;
+    f.preempt();
+    assert_eq!(f.b.gpu.log.stats.user_errors - before, 1);
+    assert_eq!(f.sizes(), (0, 0));
+    f.again();
+    f.b.set32(f.bus + 0x800, 1);
+    f.b.run_for(3_000_000);
+    assert_eq!(f.b.ram32(f.bus), 3);
+    f.b.no_errors();
+}
+
+#[test]
+fn an_area_that_is_too_small_is_the_drivers_mistake() {
+    let mut f = fixture(false);
+    f.preempt();
+    f.b.set32(f.q.mqd.bus + 177 * 4, f.stack);
+    f.again();
+    f.q.send(&mut f.b, &wait(f.va + 0x800));
+    f.preempt();
+    f.b.expect_errors(&["cwsr"]);
+    // Contradicting offsets in the MQD.
+    f.b.set32(f.q.mqd.bus + 176 * 4, f.stack + 4);
+    f.again();
+    f.b.expect_errors(&["mqd"]);
+}
+
+/// A packet of a random program; its effect shows in a log that only grows.
+fn program() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(0u8..5, 1..24)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// However often a queue is preempted, it does what it does without: every packet once, in order.
+    #[test]
+    fn preemption_changes_nothing(ops in program(), cuts in proptest::collection::vec(any::<bool>(), 40)) {
+        let mut f = fixture(false);
+        let (mut ring, mut ib) = (Vec::new(), Vec::new());
+        let counter = f.va;
+        let mut log = 0u32;
+        // Each step adds one to a counter and notes the counter: repeated or lost packets show.
+        let step = |log: &mut u32| {
+            let mut w = vec![0xc007_1e00, 0x4f, counter as u32, (counter >> 32) as u32, 1, 0, 0, 0, 0];
+            let at = f.va + 0x100 + 4 * u64::from(*log);
+            w.extend([0xc004_4000, 1 | (5 << 8), counter as u32, (counter >> 32) as u32, at as u32, (at >> 32) as u32]);
+            *log += 1;
+            w
+        };
+        let mut gates = 0u64;
+        for op in ops {
+            match op {
+                0 | 1 => ring.extend(step(&mut log)),
+                // A gate that the test opens later.
+                2 => {
+                    ring.extend(wait(f.va + 0x800 + 4 * gates));
+                    gates += 1;
+                }
+                // A buffer with a step, a gate, a step.
+                _ => {
+                    let at = 0x1000 + 4 * ib.len() as u64;
+                    let mut w = step(&mut log);
+                    w.extend(wait(f.va + 0x800 + 4 * gates));
+                    gates += 1;
+                    w.extend(step(&mut log));
+                    ring.extend(indirect(f.va + at, w.len() as u32, false));
+                    ib.extend(w);
+                }
+            }
+        }
+        f.b.set_words(f.bus + 0x1000, &ib);
+        f.q.push(&mut f.b, &ring);
+        f.q.ring_bell(&mut f.b);
+        let mut cuts = cuts.into_iter();
+        for gate in 0..=gates {
+            f.b.run_for(3_000_000);
+            if cuts.next().unwrap_or(false) {
+                f.preempt();
+                f.again();
+            }
+            f.b.set32(f.bus + 0x800 + 4 * gate, 1);
+        }
+        f.b.run_for(5_000_000);
+        prop_assert_eq!(f.b.ram32(f.bus), log);
+        let want: Vec<u32> = (1..=log).collect();
+        prop_assert_eq!(f.b.words(f.bus + 0x100, log as usize), want);
+        f.b.no_errors();
+    }
+}

@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Queues that the driver loads itself, by registers and with VMIDs of its own choice.
+
+mod common;
+
+use common::direct::{hqd, slot, Slot};
+use common::proc::Proc;
+use common::queue::{indirect, release_mem, write_data, UserQueue};
+use common::Bench;
+use gpu_model::asic::{Asic, GFX906, GFX90A};
+use gpu_model::inject::{Injection, Kind};
+
+fn ready(asic: &'static Asic) -> Bench {
+    let mut b = Bench::new(asic);
+    b.bring_up();
+    b.wr(0xc2e0, 2);
+    b
+}
+
+fn inject(b: &mut Bench, kind: Kind, doorbell: u64, ms: Option<u64>) {
+    assert!(b.gpu.inject.add(Injection {
+        kind,
+        doorbell: Some((doorbell / 4) as u32),
+        count: None,
+        ms,
+    }));
+}
+
+/// A process with a page, a queue, and VMID 9.
+fn one(asic: &'static Asic) -> (Bench, Proc, UserQueue, u64, u64) {
+    let mut b = ready(asic);
+    let mut p = Proc::new(&mut b, 0x71, 0);
+    let (va, bus) = p.page(&mut b, 0x3000);
+    let q = p.queue(&mut b);
+    b.give_vmid(9, &p);
+    (b, p, q, va, bus)
+}
+
+/// WAIT_REG_MEM until a dword equals a value.
+fn wait(va: u64, value: u32) -> Vec<u32> {
+    vec![
+        0xc005_3c00,
+        3 | (1 << 4),
+        va as u32,
+        (va >> 32) as u32,
+        value,
+        !0,
+        4,
+    ]
+}
+
+const S: Slot = slot(3, 7);
+
+#[test]
+fn load_polls_the_write_pointer_and_dequeue_saves() {
+    for asic in [&GFX90A, &GFX906] {
+        let (mut b, _, mut q, va, bus) = one(asic);
+        // Work is there before the queue is.
+        q.push(&mut b, &write_data(va, 0x1111));
+        b.hqd_load(S, &q, 9);
+        b.run();
+        assert_eq!(b.ram32(bus), 0x1111);
+        q.send(&mut b, &release_mem(va + 8, 3, 9));
+        assert_eq!(b.ram64(bus + 8), 3);
+        let ivs = b.irqs();
+        assert_eq!(
+            (ivs[0].vmid, ivs[0].pasid, ivs[0].ring_id, ivs[0].data[0]),
+            (9, 0x71, (7 << 4) | (1 << 2) | 3, 9)
+        );
+        // SPI_CSQ_WF_ACTIVE_STATUS shows the slot.
+        assert_eq!(b.rd(0x936c), 1 << (3 * 8 + 7));
+        assert!(b.hqd_destroy(S, 1, 0));
+        assert_eq!(b.hqd_reg(S, 138), 13);
+        assert_eq!(b.ram32(q.mqd.bus + 138 * 4), 13);
+        assert_eq!(b.rd(0x936c), 0);
+        // A doorbell of a queue that is not there is lost, the memory pointer is not.
+        q.send(&mut b, &write_data(va, 0x2222));
+        assert_eq!(b.ram32(bus), 0x1111);
+        b.hqd_load(slot(0, 0), &q, 9);
+        b.run();
+        assert_eq!(b.ram32(bus), 0x2222);
+        b.no_errors();
+    }
+}
+
+/// Two queues of each of thirteen processes, all at once: nobody sees another's memory.
+#[test]
+fn every_slot_runs_its_own_process() {
+    let mut b = ready(&GFX90A);
+    let mut all = Vec::new();
+    for v in 3..16u32 {
+        let mut p = Proc::new(&mut b, 0x300 + v as u16, u64::from(v));
+        let (va, bus) = p.page(&mut b, 4096);
+        b.give_vmid(v, &p);
+        for _ in 0..2 {
+            all.push((p.queue(&mut b), v, va, bus));
+        }
+    }
+    for (i, (q, v, ..)) in all.iter().enumerate() {
+        b.hqd_load(slot(i as u32 % 4, i as u32 / 4), q, *v);
+    }
+    for (i, (q, v, va, bus)) in all.iter_mut().enumerate() {
+        // The same address in every process.
+        assert_eq!(*va, 0x7000_0000_0000);
+        let at = 4 * (i as u64 % 2);
+        q.send(&mut b, &write_data(*va + at, 0x100 * *v + i as u32));
+        assert_eq!(b.ram32(*bus + at), 0x100 * *v + i as u32);
+    }
+    b.no_errors();
+}
+
+#[test]
+fn an_aql_queue_goes_on_at_its_packet() {
+    let (mut b, mut p, _, va, bus) = one(&GFX90A);
+    let q = p.queue(&mut b);
+    let mut q = q.into_aql(&mut b);
+    // A barrier that waits for a signal, then one that completes another.
+    let mut first = [0u32; 16];
+    first[0] = 3;
+    first[2..4].copy_from_slice(&[va as u32, (va >> 32) as u32]);
+    let mut second = [0u32; 16];
+    second[0] = 3;
+    let done = va + 64;
+    second[14..16].copy_from_slice(&[done as u32, (done >> 32) as u32]);
+    b.set64(bus + 8, 1);
+    b.set64(bus + 64 + 8, 5);
+    b.hqd_load(S, &q, 9);
+    q.send_aql(&mut b, &first);
+    q.send_aql(&mut b, &second);
+    for request in [1, 2, 3] {
+        assert!(b.hqd_destroy(S, request, 0));
+        assert_eq!(b.ram64(q.ptrs), 0, "read_dispatch_id");
+        b.hqd_load(S, &q, 9);
+        b.run_for(3_000_000);
+        assert_eq!(b.ram64(bus + 64 + 8), 5);
+    }
+    b.set64(bus + 8, 0);
+    b.run_for(3_000_000);
+    assert_eq!(b.ram64(bus + 64 + 8), 4);
+    assert_eq!(b.ram64(q.ptrs), 2);
+    b.no_errors();
+}
+
+#[test]
+fn a_saved_queue_resumes_inside_its_buffer_and_a_reset_one_behind_it() {
+    for (request, after) in [(1, 7), (3, 7), (2, 0)] {
+        let (mut b, _, mut q, va, bus) = one(&GFX90A);
+        let mut ib = wait(va + 0x100, 1);
+        ib.extend(write_data(va, 7));
+        b.set_words(bus + 0x1000, &ib);
+        q.push(&mut b, &indirect(va + 0x1000, ib.len() as u32, false));
+        q.push(&mut b, &write_data(va + 4, 8));
+        b.hqd_load(S, &q, 9);
+        b.run_for(3_000_000);
+        // CP_HQD_IQ_TIMER.ACTIVE while a packet waits.
+        assert_eq!(b.hqd_reg(S, 150) >> 31, 1);
+        assert!(b.hqd_destroy(S, request, 0));
+        assert_eq!(b.hqd_reg(S, 150), 0);
+        b.hqd_load(slot(1, 1), &q, 9);
+        b.run_for(3_000_000);
+        b.set32(bus + 0x100, 1);
+        b.run_for(3_000_000);
+        assert_eq!(b.words(bus, 2), [after, 8], "request {request}");
+        b.no_errors();
+    }
+}
+
+#[test]
+fn slow_and_refused_dequeues() {
+    let (mut b, _, mut q, va, bus) = one(&GFX90A);
+    inject(&mut b, Kind::SlowPreempt, q.doorbell, Some(20));
+    b.hqd_load(S, &q, 9);
+    assert!(!b.hqd_destroy(S, 1, 10_000_000));
+    // The queue still works until it has left.
+    q.send(&mut b, &write_data(va, 1));
+    assert_eq!(b.ram32(bus), 1);
+    b.run_for(11_000_000);
+    assert!(!b.hqd_active(S));
+    b.gpu.inject.clear();
+    // One that does not answer stays, until it is reset; the request is then void.
+    inject(&mut b, Kind::IgnorePreempt, q.doorbell, None);
+    b.hqd_load(S, &q, 9);
+    assert!(!b.hqd_destroy(S, 2, 1_000_000_000));
+    b.wr(0x8088, S.select());
+    b.wr(0xc76c, 1);
+    b.wr(0x8088, 0);
+    assert!(!b.hqd_active(S));
+    q.push(&mut b, &write_data(va, 2));
+    b.hqd_load(S, &q, 9);
+    b.run();
+    assert_eq!(b.ram32(bus), 2);
+    // A request that was refused is answered once the queue can.
+    inject(&mut b, Kind::IgnorePreempt, q.doorbell, None);
+    assert!(!b.hqd_destroy(S, 1, 1_000_000));
+    b.gpu.inject.clear();
+    b.gpu.kick();
+    b.run();
+    assert!(!b.hqd_active(S));
+    b.no_errors();
+}
+
+#[test]
+fn a_halted_engine_answers_when_it_runs_again() {
+    let (mut b, _, q, ..) = one(&GFX90A);
+    b.hqd_load(S, &q, 9);
+    b.wr(0x8234, 1 << 30);
+    assert!(!b.hqd_destroy(S, 1, 1_000_000));
+    b.wr(0x8234, 0);
+    b.run();
+    assert!(!b.hqd_active(S));
+    b.no_errors();
+}
+
+#[test]
+fn kernel_wide_polling_finds_write_pointers() {
+    let (mut b, _, mut q, va, bus) = one(&GFX90A);
+    b.hqd_load(S, &q, 9);
+    b.run();
+    q.push(&mut b, &write_data(va, 1));
+    b.run_for(5_000_000);
+    assert_eq!(b.ram32(bus), 0);
+    // CP_PQ_WPTR_POLL_CNTL.EN.
+    b.wr(0xc20c, 1 << 31);
+    b.run_for(5_000_000);
+    assert_eq!(b.ram32(bus), 1);
+    b.wr(0xc20c, 0);
+    q.push(&mut b, &write_data(va, 2));
+    b.run_for(5_000_000);
+    assert_eq!(b.ram32(bus), 1);
+    b.no_errors();
+}
+
+/// Each wrong order is told by its own rule.
+#[test]
+fn wrong_orders_are_errors() {
+    type Wrong = fn(&mut Bench, &Proc, &mut UserQueue);
+    let cases: &[(&str, &[&str], Wrong)] = &[
+        ("no PASID", &["hqd-vmid"; 2], |b, _, q| {
+            b.map_pasid(9, 0);
+            b.hqd_load(S, q, 9);
+        }),
+        ("PASID for one hub only", &["hqd-vmid"], |b, _, q| {
+            b.wr(0x3080 + 4 * (0x3d + 9), 0);
+            b.wr(0x3080 + 4 * 0xb, 1 << 25);
+            b.hqd_load(S, q, 9);
+        }),
+        ("update not acknowledged", &["hqd-vmid"], |b, p, q| {
+            b.wr(0x3080 + 4 * (0xc + 9), u32::from(p.pasid) | (1 << 31));
+            b.hqd_load(S, q, 9);
+        }),
+        ("another PASID in the IH", &["hqd-vmid"], |b, _, q| {
+            b.wr(0x4280 + 4 * 9, 5);
+            b.hqd_load(S, q, 9);
+        }),
+        ("no root", &["hqd-vmid"; 2], |b, _, q| {
+            for (vm, _) in b.hubs() {
+                b.wr(vm + 0x2ac + 8 * 9, 0);
+            }
+            b.hqd_load(S, q, 9);
+        }),
+        ("root of one hub differs", &["hqd-vmid"], |b, p, q| {
+            let (vm, _) = b.hubs()[1];
+            b.wr(vm + 0x2ac + 8 * 9, (p.root as u32 + 0x1000) | 1);
+            b.hqd_load(S, q, 9);
+        }),
+        ("SH_MEM not set", &["hqd-vmid"; 2], |b, _, q| {
+            b.sh_mem(9, 0, 0);
+            b.hqd_load(S, q, 9);
+        }),
+        ("engine halted", &["hqd-load"], |b, _, q| {
+            b.wr(0x8234, 1 << 30);
+            b.hqd_load(S, q, 9);
+        }),
+        ("user queue in VMID 0", &["hqd-privilege"], |b, _, q| {
+            b.hqd_load(S, q, 0);
+        }),
+        ("slot in use", &["hqd-write"; 11], |b, _, q| {
+            b.hqd_load(S, q, 9);
+            b.wr(0x8088, S.select());
+            for (dw, v) in [
+                (128, 4),
+                (129, 4),
+                (131, 4),
+                (132, 4),
+                (136, 4),
+                (137, 4),
+                (138, 4),
+                (145, 4),
+                (146, 4),
+                (162, 4),
+                (181, 4),
+            ] {
+                b.wr(hqd(dw), v);
+            }
+            b.wr(0x8088, 0);
+        }),
+        ("ACTIVE cleared by hand", &["hqd-active"], |b, _, q| {
+            b.hqd_load(S, q, 9);
+            b.wr(0x8088, S.select());
+            b.wr(hqd(130), 0);
+            b.wr(0x8088, 0);
+        }),
+        ("meaningless request", &["hqd-dequeue"], |b, _, q| {
+            b.hqd_load(S, q, 9);
+            assert!(b.hqd_destroy(S, 5, 0));
+        }),
+        ("no compute engine selected", &["bank"], |b, _, _| {
+            b.wr(0x8088, 0);
+            b.wr(hqd(130), 1);
+        }),
+        (
+            "doorbell of an SDMA engine",
+            &["doorbell-routing"],
+            |b, _, q| {
+                q.doorbell = (q.doorbell & !0xfff) + 0x100 * 8;
+                b.set32(q.mqd.bus + 143 * 4, q.doorbell as u32);
+                b.hqd_load(S, q, 9);
+            },
+        ),
+        ("doorbell used twice", &["doorbell-duplicate"], |b, _, q| {
+            b.hqd_load(S, q, 9);
+            b.hqd_load(slot(0, 0), q, 9);
+        }),
+    ];
+    for (name, rules, wrong) in cases {
+        let (mut b, p, mut q, ..) = one(&GFX90A);
+        wrong(&mut b, &p, &mut q);
+        let got: Vec<&str> = b.gpu.log.errors().map(|e| e.rule).collect();
+        assert_eq!(&got, rules, "{name}: {:?}", b.errors());
+    }
+}
+
+#[test]
+fn loads_that_are_out_of_order_register_by_register() {
+    let (mut b, _, q, ..) = one(&GFX90A);
+    b.hqd_load(S, &q, 9);
+    assert!(b.hqd_destroy(S, 1, 0));
+    b.no_errors();
+    b.wr(0x8088, S.select());
+    // The poll before the doorbell is on.
+    let bell = b.rd(hqd(143));
+    b.wr(hqd(143), bell & !(1 << 30));
+    b.wr(0xc210, 1 << 31);
+    b.expect_errors(&["wptr-poll"]);
+    // Active without doorbell and EOP fetcher, with a request pending.
+    b.wr(hqd(152), 1);
+    b.wr(hqd(130), 1);
+    b.expect_errors(&["hqd-load"; 3]);
+    b.wr(0x8088, 0);
+}
+
+#[test]
+fn the_scheduler_and_the_driver_do_not_share_slots() {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    b.start_kiq();
+    b.start_hiq();
+    b.set_resources();
+    let mut p = Proc::new(&mut b, 0x71, 0);
+    let (a, s) = (p.queue(&mut b), p.sdma_queue(&mut b, 0, 0));
+    let mut list = p.map_process(&b, 2);
+    list.extend(a.map_queues());
+    list.extend(s.map_queues());
+    b.run_list(&list, false, 1);
+    b.run();
+    b.no_errors();
+    // Queue 2 of pipe 0 has the first queue; queue 3 is the scheduler's too.
+    assert!(b.hqd_destroy(slot(0, 2), 1, 0));
+    b.expect_errors(&["hqd-owner"]);
+    let c = p.queue(&mut b);
+    b.give_vmid(9, &p);
+    b.hqd_load(slot(0, 3), &c, 9);
+    b.expect_errors(&["hqd-owner"]);
+    // Queue 0 is the driver's own.
+    assert!(b.hqd_destroy(slot(0, 3), 1, 0));
+    b.hqd_load(slot(0, 0), &c, 9);
+    b.no_errors();
+    let rb = b.rlc_reg((0, 0), 0);
+    b.rlc_write((0, 0), 0, rb & !1);
+    b.expect_errors(&["hqd-owner"]);
+}
+
+fn lo(a: u64) -> u32 {
+    a as u32
+}
+fn hi(a: u64) -> u32 {
+    (a >> 32) as u32
+}
+fn fence(va: u64, v: u32) -> Vec<u32> {
+    vec![5, lo(va), hi(va), v]
+}
+/// POLL_REGMEM: memory equals, for ever.
+fn poll(va: u64, v: u32) -> Vec<u32> {
+    vec![
+        8 | (3 << 28) | (1 << 31),
+        lo(va),
+        hi(va),
+        v,
+        !0,
+        (0xfff << 16) | 4,
+    ]
+}
+
+#[test]
+fn sdma_queues_load_run_and_leave() {
+    for asic in [&GFX90A, &GFX906] {
+        let (mut b, mut p, _, va, bus) = one(asic);
+        for engine in 0..b.sdma_bases.len() as u32 {
+            let mut q = p.sdma_queue(&mut b, engine, 0);
+            let c = (engine, 5);
+            q.push(&mut b, &fence(va, 1));
+            b.sdma_load(c, &q, 9);
+            b.run();
+            assert_eq!(b.ram32(bus), 1);
+            q.send(&mut b, &fence(va, 2));
+            assert_eq!(b.ram32(bus), 2);
+            assert_eq!(b.ram64(q.ptrs), 32);
+            // Stopped between packets, with one left.
+            q.send(&mut b, &poll(va + 8, 1));
+            q.send(&mut b, &fence(va, 3));
+            assert!(b.sdma_destroy(c, &q, 0));
+            assert_eq!(b.words(q.mqd.bus + 12, 2), [32, 0]);
+            // RB_ENABLE is set again, but there is no doorbell: nothing runs.
+            assert_eq!(b.rlc_reg(c, 0) & 1, 1);
+            b.set32(bus + 8, 1);
+            b.run_for(5_000_000);
+            assert_eq!(b.ram32(bus), 2);
+            b.sdma_load((engine, 0), &q, 9);
+            b.run_for(5_000_000);
+            assert_eq!(b.ram32(bus), 3);
+            assert!(b.sdma_destroy((engine, 0), &q, 0));
+            b.set64(bus, 0);
+            b.set64(bus + 8, 0);
+            b.no_errors();
+        }
+    }
+}
+
+#[test]
+fn an_sdma_queue_finishes_its_buffer_before_it_is_idle() {
+    let (mut b, mut p, _, va, bus) = one(&GFX90A);
+    let mut q = p.sdma_queue(&mut b, 2, 0);
+    let c = (2, 1);
+    let mut ib = poll(va + 8, 1);
+    ib.extend(fence(va, 1));
+    b.set_words(bus + 0x1000, &ib);
+    q.push(&mut b, &[0, 0]);
+    q.push(
+        &mut b,
+        &[4, lo(va + 0x1000), hi(va + 0x1000), ib.len() as u32, 0, 0],
+    );
+    q.push(&mut b, &fence(va + 4, 2));
+    b.sdma_load(c, &q, 9);
+    b.run_for(3_000_000);
+    // Inside the buffer it cannot leave, and may not be enabled again.
+    assert!(!b.sdma_destroy(c, &q, 2_000_000));
+    let rb = b.rlc_reg(c, 0);
+    assert_eq!((rb & 1, b.rlc_reg(c, 0x11) & 5), (0, 1));
+    b.rlc_write(c, 0, rb | 1);
+    b.expect_errors(&["sdma-load"]);
+    b.set32(bus + 8, 1);
+    b.run_for(3_000_000);
+    assert_eq!(b.rlc_reg(c, 0x11) & 5, 4);
+    assert_eq!(
+        b.words(bus, 2),
+        [1, 0],
+        "the packet behind the buffer waits"
+    );
+    assert!(b.sdma_destroy(c, &q, 0));
+    b.sdma_load(c, &q, 9);
+    b.run();
+    assert_eq!(b.words(bus, 2), [1, 2]);
+    b.no_errors();
+}
+
+#[test]
+fn sdma_faults_and_wrong_orders() {
+    let (mut b, mut p, _, va, bus) = one(&GFX90A);
+    let mut q = p.sdma_queue(&mut b, 1, 0);
+    let c = (1, 2);
+    inject(&mut b, Kind::SlowPreempt, q.doorbell, Some(20));
+    b.sdma_load(c, &q, 9);
+    assert!(!b.sdma_destroy(c, &q, 10_000_000));
+    b.run_for(11_000_000);
+    assert!(b.sdma_destroy(c, &q, 0));
+    b.gpu.inject.clear();
+    inject(&mut b, Kind::IgnorePreempt, q.doorbell, None);
+    b.sdma_load(c, &q, 9);
+    assert!(!b.sdma_destroy(c, &q, 1_000_000_000));
+    b.gpu.inject.clear();
+    assert!(b.sdma_destroy(c, &q, 0));
+    b.no_errors();
+    // MINOR_PTR_UPDATE is forgotten.
+    b.sdma_load(c, &q, 9);
+    b.rlc_write(c, 0, b.words(q.mqd.bus, 1)[0] | (9 << 24));
+    b.rlc_write(c, 0x35, 1);
+    b.rlc_write(c, 0, b.words(q.mqd.bus, 1)[0] | (9 << 24) | 1);
+    b.expect_errors(&["sdma-load"]);
+    // Base and size of a live ring.
+    b.rlc_write(c, 1, 0x55);
+    b.rlc_write(c, 3, 0x40);
+    let rb = b.rlc_reg(c, 0);
+    b.rlc_write(c, 0, rb ^ 2);
+    b.expect_errors(&["sdma-write"; 3]);
+    b.rlc_write(c, 0x35, 0);
+    q.send(&mut b, &fence(va, 4));
+    assert_eq!(b.ram32(bus), 4, "none of it took effect");
+    assert!(b.sdma_destroy(c, &q, 0));
+    // A doorbell of another engine, a halted engine, VMID 0, no PASID.
+    let other = p.sdma_queue(&mut b, 0, 0);
+    b.sdma_load(c, &other, 9);
+    b.expect_errors(&["doorbell-routing"]);
+    assert!(b.sdma_destroy(c, &other, 0));
+    let base = b.sdma_bases[1];
+    b.wr(base + 0x2a * 4, 1);
+    b.sdma_load(c, &q, 9);
+    b.expect_errors(&["sdma-halted"]);
+    b.wr(base + 0x2a * 4, 0);
+    assert!(b.sdma_destroy(c, &q, 0));
+    b.sdma_load(c, &q, 0);
+    b.expect_errors(&["sdma-load"]);
+    assert!(b.sdma_destroy(c, &q, 0));
+    b.map_pasid(9, 0);
+    b.sdma_load(c, &q, 9);
+    b.expect_errors(&["sdma-vmid"; 2]);
+}
+
+/// A driver that cannot read the user's write pointer lets the engine do it.
+#[test]
+fn sdma_queues_poll_their_write_pointer() {
+    let (mut b, mut p, _, va, bus) = one(&GFX90A);
+    let mut q = p.sdma_queue(&mut b, 0, 0);
+    let c = (0, 3);
+    q.push(&mut b, &fence(va, 1));
+    let at = q.ptrs_va + 64;
+    b.rlc_write(c, 0x32, hi(at));
+    b.rlc_write(c, 0x33, lo(at));
+    // F32_POLL_ENABLE.
+    b.rlc_write(c, 7, 0x0040_3004);
+    let m = b.words(q.mqd.bus, 128);
+    for (r, v) in [
+        (0x2b, m[22]),
+        (0x12, 1 << 28),
+        (1, m[1]),
+        (2, m[2]),
+        (9, m[9]),
+        (8, m[8]),
+        (0, m[0] | (9 << 24) | 1),
+    ] {
+        b.rlc_write(c, r, v);
+    }
+    b.run();
+    assert_eq!(b.ram32(bus), 1);
+    // No doorbell: found after a while.
+    q.push(&mut b, &fence(va, 2));
+    b.run_for(3_000_000);
+    assert_eq!(b.ram32(bus), 2);
+    // A doorbell that is ahead of memory counts.
+    q.send(&mut b, &fence(va, 3));
+    assert_eq!(b.ram32(bus), 3);
+    assert_eq!(b.ram64(q.ptrs), 48);
+    assert!(b.sdma_destroy(c, &q, 0));
+    b.no_errors();
+}

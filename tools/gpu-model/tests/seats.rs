@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The trace tells which queue sat on which hardware slot, since when and why.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::proc::Proc;
+use common::queue::write_data;
+use common::Bench;
+use gpu_model::asic::GFX90A;
+use gpu_model::control::answer;
+use serde_json::Value;
+
+/// One HQD record: packet name, doorbell, vmid, pasid, engine, me, pipe, queue, reason.
+type Seat = (String, u64, u64, u64, String, u64, u64, u64, String);
+
+fn seats(b: &mut Bench) -> Vec<Seat> {
+    let reply = answer(&mut b.gpu, r#"{"cmd":"trace","max":100000}"#);
+    let n = |v: &Value| v.as_u64().unwrap();
+    let s = |v: &Value| v.as_str().unwrap().to_string();
+    let all = reply["records"].as_array().unwrap();
+    assert!(all.windows(2).all(|w| n(&w[0]["t_ns"]) <= n(&w[1]["t_ns"])));
+    all.iter()
+        .filter(|r| r["ring"] == "HQD")
+        .map(|r| {
+            let f = &r["fields"];
+            (
+                s(&r["packet"]),
+                n(&r["doorbell"]),
+                n(&r["vmid"]),
+                n(&r["pasid"]),
+                s(&f["engine"]),
+                n(&f["me"]),
+                n(&f["pipe"]),
+                n(&f["queue"]),
+                s(&f["reason"]),
+            )
+        })
+        .collect()
+}
+
+/// Without the places: packet name, doorbell, reason.
+fn short(b: &mut Bench) -> Vec<(String, u64, String)> {
+    seats(b).into_iter().map(|s| (s.0, s.1, s.8)).collect()
+}
+
+fn ready() -> Bench {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    b.start_kiq();
+    b.start_hiq();
+    b.set_resources();
+    b
+}
+
+fn row(name: &str, doorbell: u64, reason: &str) -> (String, u64, String) {
+    (name.into(), doorbell, reason.into())
+}
+
+#[test]
+fn kernel_queues_map_unmap_and_reset() {
+    let mut b = ready();
+    let mut p = Proc::new(&mut b, 0x81, 0);
+    let (va, bus) = p.page(&mut b, 4096);
+    let (mut q, s, still) = (p.queue(&mut b), p.sdma_queue(&mut b, 3, 0), p.queue(&mut b));
+    let mut list = p.map_process(&b, 3);
+    list.extend(q.map_queues());
+    list.extend(s.map_queues());
+    let mut fixed = still.map_queues();
+    fixed[1] |= 2 << 21;
+    list.extend(fixed);
+    b.run_list(&list, false, 1);
+    q.send(&mut b, &write_data(va, 1));
+    assert_eq!(b.ram32(bus), 1);
+    b.unmap(3, 0, 0);
+    b.run();
+    b.unmap(2, 1, 0);
+    b.run();
+    let (d, e, f) = (q.doorbell / 4, s.doorbell / 4, still.doorbell / 4);
+    let at = |name: &str, bell, engine: &str, pipe, queue, reason: &str| {
+        let me = u64::from(engine == "compute");
+        (
+            name.into(),
+            bell,
+            3,
+            0x81,
+            engine.into(),
+            me,
+            pipe,
+            queue,
+            reason.into(),
+        )
+    };
+    assert_eq!(
+        seats(&mut b),
+        [
+            (
+                "CONNECT".into(),
+                0,
+                0,
+                0,
+                "compute".into(),
+                2,
+                1,
+                0,
+                "register".into()
+            ),
+            (
+                "CONNECT".into(),
+                0x80,
+                0,
+                0,
+                "compute".into(),
+                2,
+                0,
+                0,
+                "map".into()
+            ),
+            at("CONNECT", d, "compute", 0, 2, "map"),
+            at("CONNECT", e, "sdma3", 0, 0, "map"),
+            at("CONNECT", f, "compute", 1, 2, "static"),
+            at("DISCONNECT", d, "compute", 0, 2, "unmap"),
+            at("DISCONNECT", e, "sdma3", 0, 0, "unmap"),
+            at("DISCONNECT", f, "compute", 1, 2, "reset"),
+        ]
+    );
+    let stats = &b.gpu.log.stats;
+    assert_eq!((stats.queue_maps, stats.queue_unmaps), (5, 3));
+    b.no_errors();
+}
+
+#[test]
+fn time_slices_are_told_apart_from_first_connections() {
+    let mut b = ready();
+    // Fourteen processes on thirteen VMIDs, each with a queue that never ends.
+    let mut list = Vec::new();
+    let mut queues = Vec::new();
+    for i in 0..14u16 {
+        let mut p = Proc::new(&mut b, 0x200 + i, u64::from(i));
+        let (va, _) = p.page(&mut b, 4096);
+        let mut q = p.queue(&mut b);
+        q.push(
+            &mut b,
+            &[
+                0xc005_3c00,
+                3 | (1 << 4),
+                va as u32,
+                (va >> 32) as u32,
+                1,
+                !0,
+                4,
+            ],
+        );
+        list.extend(p.map_process(&b, 1));
+        list.extend(q.map_queues());
+        queues.push(q);
+    }
+    let from = short(&mut b).len();
+    b.run_list(&list, true, 13);
+    b.run();
+    assert_eq!(short(&mut b).len() - from, 13);
+    b.run_for(101_000_000);
+    let got = short(&mut b);
+    let last = queues[13].doorbell / 4;
+    assert_eq!(
+        got[from + 12],
+        row("CONNECT", queues[12].doorbell / 4, "map")
+    );
+    assert_eq!(
+        got[from + 13],
+        row("DISCONNECT", queues[0].doorbell / 4, "quantum")
+    );
+    assert_eq!(got[from + 26], row("CONNECT", last, "quantum"));
+    b.no_errors();
+}
+
+#[test]
+fn resets_take_everybody_off() {
+    let mut b = ready();
+    let mut p = Proc::new(&mut b, 0x83, 0);
+    let q = p.queue(&mut b);
+    let s = p.sdma_queue(&mut b, 0, 0);
+    let mut list = p.map_process(&b, 2);
+    list.extend(q.map_queues());
+    list.extend(s.map_queues());
+    b.run_list(&list, false, 1);
+    b.run();
+    let from = short(&mut b).len();
+    b.wr(0x58200, 0x0007_0000);
+    assert_eq!(
+        short(&mut b)[from..],
+        [
+            row("DISCONNECT", q.doorbell / 4, "reset"),
+            row("DISCONNECT", 0x80, "reset"),
+            row("DISCONNECT", 0, "reset"),
+            row("DISCONNECT", s.doorbell / 4, "reset"),
+        ]
+    );
+    let maps = b.gpu.log.stats.queue_maps;
+    assert_eq!(b.gpu.log.stats.queue_unmaps, maps);
+    b.no_errors();
+}
