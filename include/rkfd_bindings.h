@@ -13,5 +13,6 @@
 #include <linux/pci.h>
 
 #include "rkfd_helpers.h"
+#include "rkfd_trace.h"
 
 #endif /* RKFD_BINDINGS_H */

@@ -12,14 +12,18 @@ struct attribute;
 struct cdev;
 struct device;
 struct inode;
+struct mmu_interval_notifier;
+struct mmu_notifier_range;
 struct page;
 struct pci_dev;
 struct vm_area_struct;
 
 int rkfd_pci_domain_nr(struct pci_dev *pdev);
 void rkfd_kunit_skip(const char *reason);
+const char *rkfd_force_probe(void);
 
 /* /dev/kfd */
+bool rkfd_class_exists(const char *name);
 bool rkfd_in_compat_syscall(void);
 bool rkfd_access_ok(u64 addr, u64 len);
 unsigned int rkfd_jiffies_to_msecs(unsigned long jiffies);
@@ -58,5 +62,14 @@ void rkfd_dma_unmap_resource(struct device *dev, dma_addr_t addr, size_t size);
 void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write);
 u64 rkfd_total_ram(void);
 bool rkfd_fatal_signal_pending(void);
+
+/* Pages of a process. */
+int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsigned long end,
+		    bool writable, unsigned long *frames, unsigned long *seq);
+struct page *rkfd_user_page(unsigned long frame);
+void rkfd_interval_set_seq(struct mmu_interval_notifier *sub, unsigned long seq);
+bool rkfd_interval_changed(struct mmu_interval_notifier *sub, unsigned long seq);
+bool rkfd_interval_may_block(const struct mmu_notifier_range *range);
+bool rkfd_interval_is_end(const struct mmu_notifier_range *range);
 
 #endif /* RKFD_HELPERS_H */

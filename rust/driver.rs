@@ -7,11 +7,20 @@ use kernel::{
     driver::Registration,
     pci,
     prelude::*,
+    str::BStr,
     sync::Arc,
     InPlaceModule,
     ModuleMetadata, //
 };
 
+pub(crate) mod force_probe;
+pub(crate) mod power;
+mod recovery;
+
+use self::{
+    force_probe::Wish,
+    recovery::Recovery, //
+};
 use crate::{
     drm,
     gpu::{
@@ -28,14 +37,18 @@ use crate::{
         GFX906,
         GFX90A, //
     },
-    kapi::pci::Enabled,
-    kfd::facade,
-    module_parameters,
-    sched::{
-        Failure,
-        ResetHook,
-        Scheduler, //
+    kapi::{
+        parameters,
+        pci::{
+            Adapter,
+            Enabled, //
+        }, //
     },
+    kfd::facade,
+    sched::{
+        self,
+        Scheduler, //
+    }, //
 };
 
 /// The loaded module.
@@ -43,14 +56,24 @@ use crate::{
 pub(crate) struct RkfdModule {
     // Dropped in this order: the GPUs go before the face that serves them.
     #[pin]
-    _pci: Registration<pci::Adapter<PciDriver>>,
+    _pci: Registration<Adapter<PciDriver>>,
     _kfd: crate::kfd::Registration,
     _registry: Published,
 }
 
 impl InPlaceModule for RkfdModule {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        if let Some(entry) = force_probe::malformed(parameters::force_probe()) {
+            pr_warn!(
+                "force_probe: {:?} is no PCI device id in hexadecimal\n",
+                BStr::from_bytes(entry)
+            );
+        }
         try_pin_init!(Self {
+            // A bad parameter shall fail the load, also where there is no GPU.
+            _: {
+                sched::Config::from_parameters()?;
+            },
             // SAFETY: The module is being loaded and nothing else of it runs yet.
             _registry: unsafe { Registry::publish() }?,
             // SAFETY: As above.
@@ -103,57 +126,37 @@ pub(crate) struct BoundGpu<'bound> {
 ///
 /// # Errors
 ///
-/// `ENODEV` for a card that was not named by `force_probe`; says so.
+/// `ENODEV` for a card that `force_probe` does not name, and for a device that it forbids; says so.
 fn may_bind(pdev: &pci::Device) -> Result {
     let subsystem = (pdev.subsystem_vendor_id(), pdev.subsystem_device_id());
-    if subsystem == MODEL_SUBSYSTEM {
-        return Ok(());
-    }
     let device = pdev.device_id();
-    if *module_parameters::force_probe.value_ref() == u32::from(device) {
-        dev_warn!(
-            pdev,
-            "force_probe: driving a card, which this driver is not meant for yet\n"
-        );
-        return Ok(());
-    }
-    dev_info!(
-        pdev,
-        "{:04x}:{:04x} (subsystem {:04x}:{:04x}) is a card, not the GPU model: not bound; force_probe={:#x} overrides\n",
-        pdev.vendor_id().as_raw(),
-        device,
-        subsystem.0,
-        subsystem.1,
-        device
-    );
-    Err(ENODEV)
-}
-
-/// Resets a GPU whose scheduler has given up.
-struct Recovery {
-    gpu: Arc<Gpu>,
-}
-
-impl ResetHook for Recovery {
-    fn wedged(&self, _failure: &Failure) {
-        let dev = self.gpu.dev();
-        if !*module_parameters::gpu_recovery.value_ref() {
-            dev_err!(dev, "gpu_recovery is off: compute stays out of service\n");
-            return;
+    let is_model = subsystem == MODEL_SUBSYSTEM;
+    match force_probe::wish(parameters::force_probe(), device) {
+        Wish::Forbidden => {
+            dev_info!(pdev, "not bound: force_probe forbids {:04x}\n", device);
+            Err(ENODEV)
         }
-        match registry().and_then(|registry| registry.reset(&self.gpu)) {
-            Ok(()) => dev_warn!(dev, "resetting the GPU; its processes lose it\n"),
-            Err(e) if e == EBUSY => {
-                dev_err!(dev, "reset too often: compute stays out of service\n")
-            }
-            Err(e) => dev_err!(dev, "no reset: {:?}; compute stays out of service\n", e),
+        _ if is_model => Ok(()),
+        Wish::Forced => {
+            dev_notice!(
+                pdev,
+                "force_probe: driving a card (subsystem {:04x}:{:04x}), which this driver is not meant for yet\n",
+                subsystem.0,
+                subsystem.1
+            );
+            Ok(())
         }
-    }
-
-    fn queue_hung(&self, pasid: u16, _doorbell: u32) {
-        // Without the face there is nobody to tell.
-        if let Ok(facade) = facade() {
-            facade.queue_hung(&self.gpu, pasid);
+        Wish::Unnamed => {
+            dev_info!(
+                pdev,
+                "not bound: {:04x}:{:04x} (subsystem {:04x}:{:04x}) is a card, not the GPU model; force_probe={:04x} binds it all the same\n",
+                pdev.vendor_id().as_raw(),
+                device,
+                subsystem.0,
+                subsystem.1,
+                device
+            );
+            Err(ENODEV)
         }
     }
 }
@@ -177,10 +180,9 @@ impl<'bound> BoundGpu<'bound> {
             registry,
             _enabled: enabled,
         };
-        let gpu = bound.gpu.clone();
         bound
             .sched
-            .set_reset_hook(Some(Arc::new(Recovery { gpu }, GFP_KERNEL)?));
+            .set_reset_hook(Some(Recovery::new(&bound.gpu, &bound.sched)?));
         bound.render = Some(drm::Registration::new(pdev, &bound.gpu)?);
         bound.debug = DebugFiles::new(&bound.gpu)?;
         bound.registry.add(&bound.gpu)?;

@@ -58,15 +58,18 @@ pub(crate) mod account;
 pub(crate) mod debug;
 pub(crate) mod doorbell;
 pub(crate) mod gart;
-mod gfx;
-mod hub;
+pub(crate) mod gfx;
+pub(crate) mod hub;
 pub(crate) mod ih;
 pub(crate) mod kiq;
 mod nbio;
 pub(crate) mod pasid;
+mod power;
 pub(crate) mod registry;
 mod reset;
+pub(crate) mod salvage;
 mod sdma;
+pub(crate) mod vmid;
 pub(crate) mod vram;
 
 pub(crate) use self::{
@@ -106,6 +109,9 @@ pub(crate) use self::{
 
 /// Subsystem ids of the device model.
 pub(crate) const MODEL_SUBSYSTEM: (u16, u16) = (0x1af4, 0x6b66);
+
+/// VRAM without which no driver can work: tables, descriptors and something to share out.
+pub(crate) const MIN_VRAM: u64 = 16 << 20;
 
 /// What identifies a GPU and its memory.
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +172,9 @@ pub(crate) struct Gpu {
     ih: Arc<ih::Ih>,
     #[pin]
     kiq: kiq::Kiq,
+    #[pin]
+    power: power::Power,
+    config: Config,
     render_minor: Atomic<i32>,
     /// See [`Gpu::debugfs`].
     #[pin]
@@ -248,6 +257,8 @@ impl Gpu {
                 vram,
                 gart,
                 kiq <- kiq,
+                power <- power::Power::new(),
+                config,
                 doorbells,
                 pasids: PasidPool::new()?,
                 ih,
@@ -261,7 +272,7 @@ impl Gpu {
             GFP_KERNEL,
         )?;
         // From here on blocks run that use memory of `gpu`, so a failure stops them first.
-        gpu.start(&hw, config).inspect_err(|e| {
+        gpu.start(&hw).inspect_err(|e| {
             dev_err!(pdev, "bring-up failed: {:?}\n", e);
             gpu.halt(&hw);
         })?;
@@ -269,9 +280,12 @@ impl Gpu {
     }
 
     /// Starts all blocks.
-    fn start(&self, hw: &Hw, config: Config) -> Result {
+    fn start(&self, hw: &Hw) -> Result {
+        // Before anything that they might touch is set up.
+        salvage::evict_strangers(hw)?;
+
         // Address translation.
-        let retry = self.asic.xnack_per_process || config.xnack;
+        let retry = self.asic.xnack_per_process || self.config.xnack;
         hub::enable_fault_defaults(hw);
         hub::flush_vmid(hw, 0, FlushType::Legacy)?;
         hub::program(
@@ -295,22 +309,23 @@ impl Gpu {
         self.ih.start(hw, self.dummy.bus_addr());
         hub::enable_fault_interrupts(hw, retry);
 
-        // Compute and copy engines.
-        gfx::start(hw, config.xnack);
-        sdma::start(hw);
-        hw.check_alive()?;
-        self.kiq.start(hw)
+        self.start_engines(hw)
+    }
+
+    /// Stops all blocks for good.
+    fn halt(&self, hw: &Hw) {
+        self.stop_blocks(hw);
+        self.kiq.release();
     }
 
     /// Stops all blocks.
-    fn halt(&self, hw: &Hw) {
+    fn stop_blocks(&self, hw: &Hw) {
         // Taken out first: the lock must not be held while the last interrupt ends.
         let irq = self.irq.lock().take();
         drop(irq);
         self.kiq.stop(hw);
         gfx::halt(hw);
         sdma::halt(hw);
-        self.kiq.release();
         self.ih.stop(hw);
         nbio::shutdown(hw);
         hub::quiesce(hw);
@@ -318,6 +333,15 @@ impl Gpu {
 
     fn identify(pdev: &pci::Device<Bound>, hw: &Hw) -> Result<GpuInfo> {
         let vram_size = nbio::vram_size(hw)?;
+        if vram_size < MIN_VRAM {
+            dev_err!(
+                pdev,
+                "{:#x} bytes of VRAM are too few; need {:#x}\n",
+                vram_size,
+                MIN_VRAM
+            );
+            return Err(EIO);
+        }
         let fb = hub::fb_location(hw, vram_size)?;
         Ok(GpuInfo {
             vram_size,
@@ -389,7 +413,6 @@ impl Gpu {
     }
 
     /// Whether the device is bound and answers no more.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn is_lost(&self) -> bool {
         self.access.enter().is_some_and(|hw| hw.is_lost())
     }
@@ -494,9 +517,7 @@ impl Gpu {
         let lease = self.lease.lock().take();
         drop(lease);
         self.set_sink(None);
-        if let Some(hw) = self.access.enter() {
-            self.halt(&hw);
-        }
+        self.take_down();
         let Some(hw) = self.access.close() else {
             return;
         };

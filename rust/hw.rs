@@ -31,6 +31,7 @@ pub(crate) mod bits;
 pub(crate) mod cwsr;
 pub(crate) mod doorbell;
 pub(crate) mod ih;
+pub(crate) mod load;
 pub(crate) mod mqd;
 pub(crate) mod num;
 pub(crate) mod pm4;

@@ -125,15 +125,40 @@ impl Facade {
             .inspect_err(|_| drop(self.remove(gpu)))
     }
 
+    /// The compute face of `gpu`, while it is in service.
+    fn device_of(&self, gpu: &Arc<Gpu>) -> Option<Arc<Device>> {
+        let devices = self.devices.lock();
+        let found = devices.iter().find(|device| Arc::ptr_eq(device.gpu(), gpu));
+        found.cloned()
+    }
+
+    /// The scheduler of `gpu`, while it is in service.
+    pub(crate) fn scheduler(&self, gpu: &Arc<Gpu>) -> Option<Arc<Scheduler>> {
+        self.device_of(gpu).map(|device| device.sched().clone())
+    }
+
     /// Tells the process with address space `pasid` on `gpu` that a queue of it hung and was reset.
     pub(crate) fn queue_hung(&self, gpu: &Arc<Gpu>, pasid: u16) {
-        let device = {
-            let devices = self.devices.lock();
-            let found = devices.iter().find(|device| Arc::ptr_eq(device.gpu(), gpu));
-            found.cloned()
-        };
-        if let Some(device) = device {
+        if let Some(device) = self.device_of(gpu) {
             interrupt::queue_lost(&device, pasid);
+        }
+    }
+
+    /// Tells every process with an address space on `gpu` that the GPU is lost.
+    pub(crate) fn gpu_lost(&self, gpu: &Arc<Gpu>) {
+        if let Some(device) = self.device_of(gpu) {
+            interrupt::tell_lost(&device);
+        }
+    }
+
+    /// Takes the user mappings of doorbells and registers of `gpu` away. The next access faults and
+    /// waits until no reset is under way, see [`Gpu::wait_up`].
+    pub(crate) fn revoke(&self, gpu: &Arc<Gpu>) {
+        if let Some(node) = &*self.node.lock() {
+            for kind in [MMAP_TYPE_DOORBELL, MMAP_TYPE_MMIO] {
+                let offset = kind | u64::from(gpu.id()) << MMAP_GPU_SHIFT;
+                node.chrdev.unmap(offset, 1 << MMAP_GPU_SHIFT);
+            }
         }
     }
 
@@ -148,12 +173,7 @@ impl Facade {
         let device = device?;
         gpu.set_sink(None);
         device.close();
-        if let Some(node) = &*self.node.lock() {
-            for kind in [MMAP_TYPE_DOORBELL, MMAP_TYPE_MMIO] {
-                let offset = kind | u64::from(device.gpu_id()) << MMAP_GPU_SHIFT;
-                node.chrdev.unmap(offset, 1 << MMAP_GPU_SHIFT);
-            }
-        }
+        self.revoke(gpu);
         if let Err(error) = self.update_topology() {
             pr_err!("topology is incomplete: {:?}\n", error);
         }
@@ -215,7 +235,7 @@ impl Registration {
         let facade = Facade::new()?;
         match Node::new(&facade) {
             Ok(node) => *facade.node.lock() = Some(node),
-            Err(error) if error == EEXIST => pr_warn!(
+            Err(error) if error == EBUSY => pr_warn!(
                 "/dev/kfd belongs to another driver (amdgpu?); only render nodes are served\n"
             ),
             Err(error) => return Err(error),

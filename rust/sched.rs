@@ -37,7 +37,8 @@
 //!
 //! # Locks
 //!
-//! Outer to inner:
+//! Outer to inner (before them all comes `turns`, which serialises changes that are not to be
+//! collected, see [`Config::coalesce`]):
 //!
 //! 1. `engine`: the HIQ and its fences. Held across waits for the device. Only the worker,
 //!    start, shutdown and reset take it: nothing that a user task or page reclaim waits on directly.
@@ -47,6 +48,7 @@
 //!
 //! Sleepers wait on atomics, without a lock. Keep-alives are dropped without any of these locks.
 
+mod admit;
 mod change;
 mod debugfs;
 mod device;
@@ -60,14 +62,38 @@ mod packets;
 mod params;
 mod platform;
 mod record;
+mod recover;
 mod runlist;
+mod saved;
 mod sdma;
 mod state;
 mod stats;
+mod ticket;
+mod trace;
+mod tunables;
+mod watchdog;
 
+#[cfg(rkfd_kunit)]
+#[path = "tests/sched_bench.rs"]
+mod bench;
 #[cfg(rkfd_kunit)]
 #[path = "tests/sched_fake.rs"]
 mod fake;
+#[cfg(rkfd_kunit)]
+#[path = "tests/sched_fake_firmware.rs"]
+mod fake_firmware;
+#[cfg(rkfd_kunit)]
+#[path = "tests/sched_fake_mem.rs"]
+mod fake_mem;
+#[cfg(rkfd_kunit)]
+#[path = "tests/sched_fake_regs.rs"]
+mod fake_regs;
+#[cfg(rkfd_kunit)]
+#[path = "tests/sched_fixtures.rs"]
+mod fixtures;
+#[cfg(rkfd_kunit)]
+#[path = "tests/sched_backends.rs"]
+mod test_backends;
 #[cfg(rkfd_kunit)]
 #[path = "tests/sched_failures.rs"]
 mod test_failures;
@@ -81,8 +107,17 @@ mod test_limits;
 #[path = "tests/sched_live.rs"]
 mod test_live;
 #[cfg(rkfd_kunit)]
+#[path = "tests/sched_saved.rs"]
+mod test_saved;
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_scenes.rs"]
 mod test_scenes;
+#[cfg(rkfd_kunit)]
+#[path = "tests/sched_tunables.rs"]
+mod test_tunables;
+#[cfg(rkfd_kunit)]
+#[path = "tests/sched_watchdog.rs"]
+mod test_watchdog;
 #[cfg(rkfd_kunit)]
 #[path = "tests/sched_worker.rs"]
 mod test_worker;
@@ -102,6 +137,10 @@ pub(crate) use self::{
         QueueParams,
         QueueUpdate, //
     },
+    saved::{
+        QueueImage,
+        WaveState, //
+    },
     sdma::SdmaSlot,
     state::Load,
     stats::SchedStats, //
@@ -113,7 +152,8 @@ use kernel::{
     sync::{
         Arc,
         Mutex, //
-    }, //
+    },
+    time::msecs_to_jiffies, //
 };
 
 use self::{
@@ -127,8 +167,18 @@ use self::{
     }, //
 };
 use crate::{
-    gpu::Gpu,
-    kapi::workqueue::OwnedQueue, //
+    gpu::{
+        salvage::SavedQueue,
+        Gpu, //
+    },
+    hw::pm4::process::Debug,
+    kapi::{
+        ticker::{
+            new_ticker,
+            Ticker, //
+        },
+        workqueue::OwnedQueue, //
+    }, //
 };
 
 /// Work items that may run at a time: the converging worker and the reaper.
@@ -143,19 +193,22 @@ pub(crate) struct Scheduler {
     /// Taken at shutdown.
     #[pin]
     files: Mutex<Option<Pin<KBox<Files>>>>,
+    /// The watchdog, if there is one; taken at shutdown.
+    #[pin]
+    watchdog: Mutex<Option<Pin<KBox<Ticker>>>>,
     machine: Arc<Machine>,
 }
 
 impl Scheduler {
-    /// Brings the scheduler of `gpu` up with default settings.
+    /// Brings the scheduler of `gpu` up as the module's parameters say.
     ///
     /// # Errors
     ///
-    /// As [`Scheduler::with_config`].
+    /// As [`Config::from_parameters`] and [`Scheduler::with_config`].
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Arc<Self>> {
         let config = Config {
             mec_firmware: gpu.asic().topology.mec_firmware,
-            ..Config::default()
+            ..Config::from_parameters()?
         };
         Self::with_config(gpu, config)
     }
@@ -174,9 +227,20 @@ impl Scheduler {
         // A scheduler without its files is better than none.
         let dir = gpu.debugfs();
         let files = dir.and_then(|dir| Files::new(&dir, &machine).ok());
+        let watchdog = match config.watchdog_ms {
+            0 => None,
+            limit => {
+                let period = msecs_to_jiffies(limit / watchdog::LOOKS);
+                let ticker = new_ticker!("rkfd_sched_watchdog", period, machine.clone());
+                let ticker = KBox::pin_init(ticker, GFP_KERNEL)?;
+                ticker.start();
+                Some(ticker)
+            }
+        };
         Arc::pin_init(
             pin_init!(Self {
                 files <- new_mutex!(files, "rkfd_sched_files"),
+                watchdog <- new_mutex!(watchdog, "rkfd_sched_watchdog"),
                 machine,
             }),
             GFP_KERNEL,
@@ -191,6 +255,9 @@ impl Scheduler {
         // Readers hold no lock that the following needs.
         let files = self.files.lock().take();
         drop(files);
+        let watchdog = self.watchdog.lock().take();
+        // Waits for a look that is under way.
+        drop(watchdog);
         self.machine.shutdown();
     }
 
@@ -205,17 +272,35 @@ impl Scheduler {
         self.machine.set_reset_hook(hook);
     }
 
-    /// Takes the scheduler into service again after the device was reset.
+    /// Takes the scheduler into service again after the engines were reset because of `failure`.
+    /// `saved` is what the queues were doing; those that are to blame do not run again and their
+    /// owners are told, all others go on.
     ///
     /// # Errors
     ///
-    /// As [`Scheduler::with_config`].
-    #[expect(
-        dead_code,
-        reason = "for a reset in place; so far a reset binds the device anew"
-    )]
-    pub(crate) fn after_reset(&self) -> Result {
-        self.machine.after_reset()
+    /// As [`Scheduler::with_config`]; the scheduler stays wedged then. `ENODEV` if it was shut down.
+    pub(crate) fn recover(&self, saved: &[SavedQueue], failure: &Failure) -> Result {
+        self.machine.recover(saved, failure)
+    }
+
+    /// Takes everything off the hardware, disconnects from it, and touches it no more until
+    /// [`Scheduler::resume`]. Changes are taken meanwhile, and come into force then.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`: the hardware does not let go; the scheduler is wedged then.
+    pub(crate) fn suspend(&self) -> Result {
+        self.machine.suspend()
+    }
+
+    /// Connects to hardware that was brought up anew and goes on. Without [`Scheduler::suspend`]
+    /// before nothing happens.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::with_config`]; the scheduler is wedged then.
+    pub(crate) fn resume(&self) -> Result {
+        self.machine.resume()
     }
 
     /// Asks the firmware for a sign of life: QUERY_STATUS and its fence.
@@ -233,7 +318,7 @@ impl Scheduler {
     /// # Errors
     ///
     /// `EINVAL`: PASID 0, or a trap handler that is not 256-byte aligned. `EBUSY`: the PASID is
-    /// attached. `ENOMEM`, `EIO`, `ENODEV`.
+    /// attached. `ENOSPC`: the limit of processes is reached. `ENOMEM`, `EIO`, `ENODEV`.
     pub(crate) fn attach(&self, params: ProcessParams) -> Result<Arc<SchedProcess>> {
         let id = self.machine.attach(params)?;
         // Owns the registration, should the allocation fail.
@@ -282,6 +367,30 @@ impl Scheduler {
         process: &Arc<SchedProcess>,
         params: QueueParams,
     ) -> Result<Arc<SchedQueue>> {
+        self.add_queue(process, params, None)
+    }
+
+    /// Adds a queue that goes on where one was when it was checkpointed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::create_queue`]; `EINVAL`: the image is not that of such a queue.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for checkpoints"))]
+    pub(crate) fn restore_queue(
+        &self,
+        process: &Arc<SchedProcess>,
+        params: QueueParams,
+        image: &QueueImage,
+    ) -> Result<Arc<SchedQueue>> {
+        self.add_queue(process, params, Some(image))
+    }
+
+    fn add_queue(
+        &self,
+        process: &Arc<SchedProcess>,
+        params: QueueParams,
+        image: Option<&QueueImage>,
+    ) -> Result<Arc<SchedQueue>> {
         let (kind, slot) = match params.kind {
             QueueKind::Pm4 => (SpecKind::Pm4, None),
             QueueKind::Aql => (SpecKind::Aql, None),
@@ -307,13 +416,15 @@ impl Scheduler {
             percent: params.percent,
             cu_mask: None,
             trap: false,
+            gws: false,
         };
         let hold = QueueHold {
             _doorbell: Some(params.doorbell),
             _slot: slot,
             keep: params.keep,
         };
-        let id = process.machine.create_queue(process.id, spec, hold)?;
+        let id = process.machine.add_queue(process.id, spec, hold, image)?;
+        trace::created(&process.machine, process.id, id);
         // Owns the queue, should the allocation fail.
         let queue = SchedQueue {
             process: process.clone(),
@@ -327,6 +438,8 @@ impl Scheduler {
     /// # Errors
     ///
     /// - `EINVAL`: as [`Scheduler::create_queue`]; the queue is as before.
+    /// - `ENOSPC`: the queue would run and no slot or VMID is left (without over-subscription); the
+    ///   queue is as before.
     /// - `ENOENT`: destroyed.
     /// - `EINTR`: the caller was killed; the change comes into force all the same.
     /// - `ENOMEM`, `EIO`, `ENODEV`.
@@ -342,7 +455,74 @@ impl Scheduler {
     /// As [`Scheduler::detach`].
     pub(crate) fn destroy_queue(&self, queue: &SchedQueue) -> Result {
         let process = &queue.process;
-        process.machine.destroy_queue(process.id, queue.id)
+        trace::destroyed(&process.machine, process.id, queue.id, || {
+            process.machine.destroy_queue(process.id, queue.id)
+        })
+    }
+
+    /// The saved waves of a compute queue that does not run: stopped, or its process evicted. The
+    /// caller sees to it that nothing starts it meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not a compute queue with a save area, or it runs. `ENOENT`: destroyed. `EIO`: the
+    /// hardware left nonsense. `ENOMEM`, `ENODEV`.
+    pub(crate) fn wave_state(&self, queue: &SchedQueue) -> Result<WaveState> {
+        let process = &queue.process;
+        process.machine.wave_state(process.id, queue.id)
+    }
+
+    /// Copies a queue that is off the hardware, for [`Scheduler::restore_queue`].
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`: it is on the hardware; evict its process first. `ENOENT`, `ENOMEM`, `ENODEV`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for checkpoints"))]
+    pub(crate) fn checkpoint_queue(&self, queue: &SchedQueue) -> Result<QueueImage> {
+        let process = &queue.process;
+        process.machine.checkpoint(process.id, queue.id)
+    }
+
+    /// Gives the device's global wave sync to a queue, or takes it back, and waits until that is in
+    /// force. Queues that have it take turns, so that each has all of it.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`: the device has none, or no firmware schedules it. `EBUSY`: a queue of the process
+    /// has it. `EINVAL`: no queue of the process has it that could give it back, or not a compute
+    /// queue. Else as [`Scheduler::update_queue`].
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for the facade"))]
+    pub(crate) fn set_gws(&self, queue: &SchedQueue, on: bool) -> Result {
+        self.update_queue(
+            queue,
+            QueueUpdate {
+                gws: Some(on),
+                ..QueueUpdate::default()
+            },
+        )
+    }
+
+    /// Marks a process as debugged: MAP_PROCESS carries `debug`, and its compute queues are mapped
+    /// as static ones, which only an UNMAP_QUEUES of everything takes off. Waits until that is in
+    /// force.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`: no firmware schedules the device. `ESRCH`; else as [`Scheduler::update_queue`].
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for the debugger"))]
+    pub(crate) fn set_debug(&self, process: &SchedProcess, debug: Option<Debug>) -> Result {
+        process.machine.set_debug(process.id, debug)
+    }
+
+    /// Whether the queue sits in a hardware slot at this moment, by the registers.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: destroyed. `EIO`, `ENODEV`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    pub(crate) fn is_occupied(&self, queue: &SchedQueue) -> Result<bool> {
+        let process = &queue.process;
+        process.machine.is_occupied(process.id, queue.id)
     }
 
     /// Takes the queues of a process off the hardware until as many [`Scheduler::restore`]s with the
@@ -353,7 +533,9 @@ impl Scheduler {
     /// `EIO`: the hardware does not follow and may still use the memory. `ESRCH`: detached.
     /// `ENODEV`: gone. Except for `ESRCH` the cause counts.
     pub(crate) fn evict(&self, process: &SchedProcess, cause: EvictCause) -> Result {
-        process.machine.evict(process.id, cause)
+        trace::evicted(&process.machine, process.id, cause, || {
+            process.machine.evict(process.id, cause)
+        })
     }
 
     /// Takes back one [`Scheduler::evict`]. The queues run again soon if no cause is left.
@@ -363,7 +545,9 @@ impl Scheduler {
     /// `EINVAL`: not evicted for this cause. `ESRCH`, `EIO`, `ENODEV`.
     #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn restore(&self, process: &SchedProcess, cause: EvictCause) -> Result {
-        process.machine.restore(process.id, cause)
+        let result = process.machine.restore(process.id, cause);
+        trace::restored(&process.machine, process.id, cause, &result);
+        result
     }
 
     /// Takes an SDMA queue id of `engine`, or of the engine that has most to give.
@@ -417,10 +601,11 @@ pub(crate) struct SchedQueue {
 
 impl Drop for SchedQueue {
     fn drop(&mut self) {
+        let (machine, proc) = (&self.process.machine, self.process.id);
         // As for processes.
-        let _ = self
-            .process
-            .machine
-            .doom_queue(self.process.id, self.id, true);
+        let _ = trace::destroyed(machine, proc, self.id, || {
+            let _ = machine.doom_queue(proc, self.id, true);
+            Ok(())
+        });
     }
 }

@@ -2,19 +2,24 @@
 
 //! KUnit suites that need more than one module.
 
+mod driver_force_probe;
+mod driver_power;
 mod drm_info;
 mod event_table;
 mod gpu_alloc;
 mod gpu_gate;
+mod gpu_identity;
 mod gpu_ih;
 mod gpu_live;
 mod hw_asic;
 mod hw_ih;
+mod hw_load;
 mod hw_mqd;
 mod hw_pm4;
 mod hw_pte;
 mod hw_runlist;
 mod hw_sdma;
+mod kapi_class;
 mod kfd_command;
 mod kfd_topology;
 mod queue_request;

@@ -72,6 +72,7 @@ pub(crate) use self::{
 };
 
 use self::{
+    bo::Placed,
     interval::{
         IntervalMap,
         Slot, //
@@ -79,6 +80,7 @@ use self::{
     mapping::Mapping,
     pt::{
         Chain,
+        Changed,
         Reserve,
         Tree, //
     },
@@ -102,6 +104,31 @@ struct State {
     limbo: Chain<VramBlock>,
     /// The file is closed; nothing can be mapped any more.
     closed: bool,
+}
+
+impl State {
+    /// Writes the entries of a whole mapping of `len` bytes at `va`; none where there is no memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tree::map`], of which `EAGAIN` cannot happen if `reserve` covers the need.
+    fn write(
+        &mut self,
+        store: &VramStore<'_>,
+        reserve: &mut Reserve<VramBlock>,
+        va: u64,
+        placed: &Placed,
+        len: u64,
+    ) -> Result<Changed<VramBlock>> {
+        if placed.runs.is_empty() {
+            let changed = self.tree.unmap(store, reserve, va, len);
+            store.finish();
+            changed
+        } else {
+            self.tree
+                .map(store, reserve, va, &placed.runs, placed.attrs)
+        }
+    }
 }
 
 /// One address space of one GPU.
@@ -176,8 +203,12 @@ impl Vm {
         }
         let hw = self.gpu.enter()?;
         let store = VramStore::new(&self.gpu, Some(&hw));
-        let placed = bo.place(&self.gpu, &hw)?;
-        let mapping = Mapping::new(bo, va, placed)?;
+        match bo.find_pages() {
+            // Memory that is not there (any more) is mapped as such: an access faults.
+            Err(e) if e != EFAULT && e != EPERM && e != ESRCH => return Err(e),
+            _ => {}
+        }
+        let mapping = Mapping::new(bo, va, bo.place(&self.gpu, &hw)?)?;
         let slot = Slot::new()?;
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut reserve = Reserve::new();
@@ -193,17 +224,30 @@ impl Vm {
             if state.ranges.first_overlap(range.clone()).is_some() {
                 return Err(EINVAL);
             }
-            let need = state.tree.missing(va, mapping.runs());
+            let placed = mapping.placed.lock();
+            let need = state.tree.missing(va, &placed.runs);
             if !reserve.covers(need) {
+                drop(placed);
                 drop(state);
                 reserve.fill(&store, self.gpu.asic().pte, need)?;
                 continue;
             }
             let owed = state.flush_owed;
-            let changed =
-                state
-                    .tree
-                    .map(&store, &mut reserve, va, mapping.runs(), mapping.attrs())?;
+            let written = bo.commit(placed.version, || {
+                state.write(&store, &mut reserve, va, &placed, bo.size())
+            });
+            drop(placed);
+            let changed = match written {
+                Err(e) if e == EAGAIN => {
+                    // The pages of the process have changed.
+                    drop(state);
+                    let now = bo.place(&self.gpu, &hw)?;
+                    let old = core::mem::replace(&mut *mapping.placed.lock(), now);
+                    drop(old);
+                    continue;
+                }
+                written => written?,
+            };
             hw.hdp_flush();
             state.ranges.insert(slot, range, mapping)?;
             state.places.insert(place.into_node(bo.id(), va));
@@ -217,6 +261,57 @@ impl Vm {
                 }
             }
             return Ok(());
+        }
+        Err(EAGAIN)
+    }
+
+    /// Brings the entries of `bo` up to date, if it is mapped and its pages changed. Nothing may run
+    /// in the address space meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`: no memory for page tables.
+    /// - `EAGAIN`: others change the neighbourhood all the time.
+    /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
+    pub(crate) fn refresh(&self, bo: &Bo) -> Result {
+        if !self.is_mapped(bo) {
+            return Ok(());
+        }
+        let hw = self.gpu.enter()?;
+        let store = VramStore::new(&self.gpu, Some(&hw));
+        let mut placed = bo.place(&self.gpu, &hw)?;
+        let mut reserve = Reserve::new();
+
+        for _ in 0..MAX_ATTEMPTS {
+            let mut state = self.state.lock();
+            let Some(va) = state.places.get(&bo.id()).copied() else {
+                return Ok(());
+            };
+            let (_, mapping) = state.ranges.containing(va).ok_or(EINVAL)?;
+            let mapping = mapping.clone();
+            if mapping.placed.lock().version == placed.version {
+                return Ok(());
+            }
+            let need = state.tree.missing(va, &placed.runs);
+            if !reserve.covers(need) {
+                drop(state);
+                reserve.fill(&store, self.gpu.asic().pte, need)?;
+                continue;
+            }
+            let changed = state.write(&store, &mut reserve, va, &placed, bo.size())?;
+            hw.hdp_flush();
+            core::mem::swap(&mut *mapping.placed.lock(), &mut placed);
+            let flushed = if changed.stale || state.flush_owed {
+                self.flush(&mut state, changed.retired)
+            } else {
+                Ok(())
+            };
+            drop(state);
+            if flushed.is_err() {
+                // The device answers, but not to this: it may still use the old addresses.
+                stale::bury(&self.gpu, placed);
+            }
+            return flushed;
         }
         Err(EAGAIN)
     }

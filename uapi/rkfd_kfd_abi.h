@@ -264,6 +264,24 @@
 	COMMAND(AMDKFD_IOC_CREATE_PROCESS, 0x00004b27) \
 	COMMAND(AMDKFD_IOC_PROFILER, 0xc0104b28)
 
+/*
+ * Ringing a doorbell. The doorbell of a queue is the aligned 64-bit word at offset
+ * doorbell_offset & (RKFD_KFD_DOORBELL_BYTES - 1) of the doorbell mapping. In this order:
+ *
+ *  1. Store the packets. In an AQL packet the header comes last, with release order.
+ *  2. Store the write pointer in memory, with release order (PM4: dwords, SDMA: bytes, AQL: packets).
+ *  3. Write barrier: no store of 1 and 2 may pass the next one. On x86 a compiler barrier does, for the
+ *     doorbell page is uncached; where ring or write pointer are write-combined memory (VRAM), sfence. On
+ *     arm64 dmb oshst.
+ *  4. Store the doorbell, 64 bits at once: PM4 and SDMA the write pointer, AQL the index of the newest packet.
+ *
+ * The write pointer in memory is what counts for a queue that is not on the hardware at that moment: its
+ * doorbell is lost, and it is served when it is mapped again. A doorbell of no queue, or of somebody else's,
+ * has no effect. The mapping is taken away while a GPU is reset (the next access waits, then finds the live
+ * page) and for good when the GPU goes (SIGBUS).
+ */
+#define RKFD_KFD_DOORBELL_BYTES 8192
+
 /* mmap offsets of /dev/kfd: bits 63:62 kind, 61:46 GPU id, the rest is not looked at. */
 #define RKFD_KFD_MMAP_KIND_SHIFT 62
 #define RKFD_KFD_MMAP_GPU_SHIFT 46

@@ -39,6 +39,7 @@ use kernel::{
     time::Delta, //
 };
 
+use super::MIN_VRAM;
 use crate::{
     hw::{
         asic::AsicDesc,
@@ -68,8 +69,6 @@ const BAR_DOORBELL: u32 = 2;
 const BAR_MMIO: u32 = 5;
 /// Kernel pages and one process slice.
 const MIN_DOORBELL: usize = 0x4000;
-/// GART table and room to work.
-const MIN_VRAM: usize = 16 << 20;
 /// First pause of a poll; it doubles up to [`POLL_MAX_US`].
 const POLL_US: i64 = 20;
 
@@ -140,7 +139,7 @@ impl Hw {
                 BAR_VRAM,
                 c"rkfd-vram",
                 Caching::WriteCombined,
-                MIN_VRAM,
+                usize::try_from(MIN_VRAM)?,
             )?,
             pdev: pdev.into(),
             asic,

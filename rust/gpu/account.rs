@@ -2,9 +2,10 @@
 
 //! How much memory buffers may take: VRAM per GPU, system memory for all GPUs together.
 //!
-//! The limits are upstream's (`amdgpu_amdkfd_gpuvm.c`), for runtimes size their pools by them: VRAM
-//! counts in units of 2 MiB, what page tables may need is held back, and system memory leaves the
-//! machine enough to live on.
+//! The limits are upstream's (`amdgpu_amdkfd_gpuvm.c`), for runtimes size their pools by them: what
+//! page tables may need is held back, and system memory leaves the machine enough to live on. Buffers
+//! count by their bytes; only what is *told* to be available counts each in whole units of 2 MiB, so
+//! that a pool of that size can be had.
 
 use kernel::{
     prelude::*,
@@ -29,10 +30,12 @@ pub(crate) struct Budget {
     limit: Atomic<u64>,
     unit: u64,
     used: Atomic<u64>,
+    /// As `used`, each part in whole units.
+    used_units: Atomic<u64>,
 }
 
 impl Budget {
-    /// Makes a budget of `limit` bytes, taken in multiples of `unit`, a power of two.
+    /// Makes a budget of `limit` bytes, told of in multiples of `unit`, a power of two.
     ///
     /// # Errors
     ///
@@ -49,6 +52,7 @@ impl Budget {
             limit: Atomic::new(limit),
             unit,
             used: Atomic::new(0),
+            used_units: Atomic::new(0),
         }
     }
 
@@ -65,7 +69,7 @@ impl Budget {
         Self::new(free.saturating_sub(reserve), unit)
     }
 
-    /// Takes `size` bytes, rounded up to the unit.
+    /// Takes `size` bytes.
     ///
     /// # Errors
     ///
@@ -90,28 +94,33 @@ impl Budget {
     }
 
     fn take(&self, size: u64) -> Result<u64> {
-        let amount = size.checked_next_multiple_of(self.unit).ok_or(ENOMEM)?;
         let mut used = self.used.load(Relaxed);
         loop {
-            let new = used.checked_add(amount).ok_or(ENOMEM)?;
+            let new = used.checked_add(size).ok_or(ENOMEM)?;
             if new > self.limit() {
                 return Err(ENOMEM);
             }
             match self.used.cmpxchg(used, new, Relaxed) {
-                Ok(_) => return Ok(amount),
+                Ok(_) => break,
                 Err(now) => used = now,
             }
         }
+        self.used_units.fetch_add(self.whole_units(size), Relaxed);
+        Ok(size)
+    }
+
+    /// `size` rounded up to whole units, which are powers of two.
+    fn whole_units(&self, size: u64) -> u64 {
+        // OVERFLOW: Not more than the limit, and units are small.
+        let below = self.unit.wrapping_sub(1);
+        size.wrapping_add(below) & !below
     }
 
     fn give_back(&self, amount: u64) {
-        let mut used = self.used.load(Relaxed);
-        while let Err(now) = self
-            .used
-            .cmpxchg(used, used.saturating_sub(amount), Relaxed)
-        {
-            used = now;
-        }
+        // OVERFLOW: What is given back was taken.
+        self.used_units
+            .fetch_add(self.whole_units(amount).wrapping_neg(), Relaxed);
+        self.used.fetch_add(amount.wrapping_neg(), Relaxed);
     }
 
     /// Bytes taken.
@@ -124,9 +133,10 @@ impl Budget {
         self.limit.load(Relaxed)
     }
 
-    /// Bytes left, in whole units.
+    /// Bytes left, in whole units, if each part took whole units.
     pub(crate) fn available(&self) -> u64 {
-        self.limit().saturating_sub(self.used()) & !(self.unit - 1)
+        let used = self.used_units.load(Relaxed);
+        self.limit().saturating_sub(used) & !(self.unit - 1)
     }
 }
 

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `rings` | pointers of the kernel interface queue and of the interrupt rings |
 //! | `ih` | what the interrupt thread has seen, by kind |
+//! | `doorbells` | who has which slice of the doorbell BAR, and doorbells that no queue answered |
 //! | `memory` | VRAM, doorbell slices and address space ids in use |
 //!
 //! The files go before the GPU does; reading them takes no hardware access.
@@ -27,6 +28,8 @@ pub(crate) struct DebugFiles {
     #[pin]
     ih: File<Arc<Gpu>>,
     #[pin]
+    doorbells: File<Arc<Gpu>>,
+    #[pin]
     memory: File<Arc<Gpu>>,
 }
 
@@ -44,6 +47,7 @@ impl DebugFiles {
         let files = try_pin_init!(Self {
             rings <- dir.read_callback_file(c"rings", gpu.clone(), &rings),
             ih <- dir.read_callback_file(c"ih", gpu.clone(), &ih),
+            doorbells <- dir.read_callback_file(c"doorbells", gpu.clone(), &doorbells),
             memory <- dir.read_callback_file(c"memory", gpu.clone(), &memory),
         }? Error);
         Ok(Some(KBox::pin_init(files, GFP_KERNEL)?))
@@ -90,6 +94,7 @@ fn ih(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ("bad_opcode", &count.bad_opcode),
         ("fault", &count.faults),
         ("retry_fault", &count.retry_faults),
+        ("unattached", &count.unattached),
         ("other", &count.other),
         ("foreign", &count.foreign),
         ("overflow", &count.overflows),
@@ -98,6 +103,13 @@ fn ih(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<12} {}", name, counter.get())?;
     }
     Ok(())
+}
+
+fn doorbells(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    // The CP reports a doorbell that no connected queue has. It is harmless: when the queue is
+    // connected the write pointer is read from memory.
+    writeln!(f, "unattached {}", gpu.ih().counters().unattached.get())?;
+    gpu.doorbells().show(f)
 }
 
 fn memory(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

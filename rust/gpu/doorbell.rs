@@ -14,7 +14,7 @@
 //! owner is therefore the id map, checked when a slice is taken again.
 
 use kernel::{
-    new_mutex,
+    fmt, new_mutex,
     prelude::*,
     sync::{
         Arc,
@@ -22,21 +22,27 @@ use kernel::{
     },
 };
 
-use crate::hw::doorbell::{
-    slice_count,
-    slice_offset,
-    DoorbellLayout,
-    DoorbellOffset,
-    PAGE_BYTES,
-    PAGE_IDS,
-    SLICE_BYTES,
-    SLICE_IDS, //
+use crate::{
+    hw::doorbell::{
+        slice_count,
+        slice_offset,
+        DoorbellLayout,
+        DoorbellOffset,
+        BYTES,
+        PAGE_BYTES,
+        PAGE_IDS,
+        SLICE_BYTES,
+        SLICE_IDS, //
+    },
+    kapi::task, //
 };
 
 /// Where the page of kernel queues begins.
 const KERNEL_PAGE: u64 = 0x1000;
 /// Where process slices begin: after the two kernel pages, at a multiple of the slice.
 const FIRST_SLICE: u64 = 0x2000;
+/// Slices that are managed at most: the BAR of a card is 2 MiB and holds 255.
+const MAX_SLICES: usize = 4096;
 const WORDS: usize = 16;
 
 /// A set of ids below 1024.
@@ -75,15 +81,27 @@ impl IdSet {
         }
     }
 
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     fn len(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
+
+    /// The ids of the set, in order.
+    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..SLICE_IDS).filter(|id| self.contains(*id))
+    }
+}
+
+/// A slice that somebody has.
+struct Taken {
+    /// Process that took it, for people.
+    pid: i32,
+    /// Its doorbells that queues have.
+    ids: IdSet,
 }
 
 struct State {
-    /// One bit per slice.
-    slices: KVec<u64>,
+    /// By number.
+    slices: KVVec<Option<Taken>>,
     /// Where to look first, so that a freed slice rests before it is used again.
     next: usize,
     in_use: usize,
@@ -112,11 +130,15 @@ impl DoorbellManager {
         if u64::from(layout.kernel_bytes()) > KERNEL_PAGE {
             return Err(EINVAL);
         }
-        let count = crate::hw::num::index(slice_count(FIRST_SLICE, bar_len));
+        // A larger BAR than any card has costs no more than one of this size.
+        let count = crate::hw::num::index(slice_count(FIRST_SLICE, bar_len)).min(MAX_SLICES);
         if count == 0 {
             return Err(EINVAL);
         }
-        let slices = KVec::from_elem(0, count.div_ceil(64), GFP_KERNEL)?;
+        let mut slices = KVVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            slices.push(None, GFP_KERNEL)?;
+        }
         Arc::pin_init(
             try_pin_init!(Self {
                 layout,
@@ -145,16 +167,14 @@ impl DoorbellManager {
         let mut state = self.state.lock();
         let first = state.next;
         let index = Iterator::chain(first..self.count, 0..first)
-            .find(|i| {
-                state
-                    .slices
-                    .get(i / 64)
-                    .is_some_and(|w| w & 1 << (i % 64) == 0)
-            })
+            .find(|i| matches!(state.slices.get(*i), Some(None)))
             .ok_or(ENOSPC)?;
         let offset =
             slice_offset(FIRST_SLICE, u32::try_from(index)?, self.bar_len).ok_or(ENOSPC)?;
-        *state.slices.get_mut(index / 64).ok_or(EINVAL)? |= 1 << (index % 64);
+        *state.slices.get_mut(index).ok_or(EINVAL)? = Some(Taken {
+            pid: task::current_tgid(),
+            ids: IdSet::EMPTY,
+        });
         state.next = (index + 1) % self.count;
         state.in_use += 1;
         drop(state);
@@ -163,14 +183,32 @@ impl DoorbellManager {
             manager: self.clone(),
             index,
         };
-        Arc::pin_init(
-            try_pin_init!(DoorbellSlice {
-                offset,
-                ids <- new_mutex!(IdSet::EMPTY, "rkfd_slice"),
-                owned,
-            }? Error),
-            GFP_KERNEL,
-        )
+        Ok(Arc::new(DoorbellSlice { offset, owned }, GFP_KERNEL)?)
+    }
+
+    /// Writes who has which doorbell, as a table.
+    pub(super) fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock();
+        let taken = state.slices.iter().flatten();
+        let doorbells: u32 = taken.map(|slice| slice.ids.len()).sum();
+        writeln!(f, "slices {} of {}", state.in_use, self.count)?;
+        writeln!(f, "doorbells {}", doorbells)?;
+        write!(f, "kernel")?;
+        for id in state.kernel.iter() {
+            write!(f, " {:#x}", KERNEL_PAGE + u64::from(id * BYTES))?;
+        }
+        writeln!(f, "\nslice  bytes     pid       doorbells (byte in slice)")?;
+        for (index, slice) in state.slices.iter().enumerate() {
+            let Some(slice) = slice else { continue };
+            // CAST: There are few enough that all lie in a BAR.
+            let base = FIRST_SLICE + index as u64 * u64::from(SLICE_BYTES);
+            write!(f, "{:<6} {:<#9x} {:<9}", index, base, slice.pid)?;
+            for id in slice.ids.iter() {
+                write!(f, " {:#x}", id * BYTES)?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
     }
 
     /// Takes a doorbell for a kernel queue that the CP serves.
@@ -203,19 +241,16 @@ struct SliceIndex {
 impl Drop for SliceIndex {
     fn drop(&mut self) {
         let mut state = self.manager.state.lock();
-        if let Some(word) = state.slices.get_mut(self.index / 64) {
-            *word &= !(1 << (self.index % 64));
+        if let Some(slice) = state.slices.get_mut(self.index) {
+            *slice = None;
         }
         state.in_use -= 1;
     }
 }
 
 /// 8 KiB of BAR2 that one process maps.
-#[pin_data]
 pub(crate) struct DoorbellSlice {
     offset: u64,
-    #[pin]
-    ids: Mutex<IdSet>,
     owned: SliceIndex,
 }
 
@@ -232,9 +267,16 @@ impl DoorbellSlice {
         self.owned.manager.layout
     }
 
+    /// Runs `f` on the ids in use.
+    fn with_ids<R>(&self, f: impl FnOnce(&mut IdSet) -> R) -> Option<R> {
+        let mut state = self.owned.manager.state.lock();
+        let slice = state.slices.get_mut(self.owned.index)?.as_mut()?;
+        Some(f(&mut slice.ids))
+    }
+
     fn claim(self: &Arc<Self>, id: u32) -> Result<Doorbell> {
         let offset = DoorbellOffset::new(self.offset, id).ok_or(EINVAL)?;
-        if !self.ids.lock().insert(id) {
+        if self.with_ids(|ids| ids.insert(id)) != Some(true) {
             return Err(EBUSY);
         }
         Ok(Doorbell {
@@ -285,7 +327,7 @@ impl DoorbellSlice {
     /// Doorbells in use.
     #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn in_use(&self) -> u32 {
-        self.ids.lock().len()
+        self.with_ids(|ids| ids.len()).unwrap_or(0)
     }
 }
 
@@ -310,13 +352,13 @@ impl Doorbell {
 
     /// Byte inside the slice, where the process writes.
     pub(crate) fn byte_in_slice(&self) -> u32 {
-        self.id * crate::hw::doorbell::BYTES
+        self.id * BYTES
     }
 }
 
 impl Drop for Doorbell {
     fn drop(&mut self) {
-        self.slice.ids.lock().remove(self.id);
+        self.slice.with_ids(|ids| ids.remove(self.id));
     }
 }
 

@@ -18,12 +18,19 @@ use crate::hw::{
             GrbmGfxCntl,
             MecDoorbellRange,
             PqStatus,
+            RlcSafeMode,
             ShMemBases,
             ShMemConfig,
             SpiGdbgPerVmid, //
         },
-        hqd::PIPES_PER_MEC, //
-    }, //
+        hqd::{
+            self,
+            HqdActive,
+            Slot,
+            PIPES_PER_MEC, //
+        }, //
+    },
+    timeouts::RLC_SAFE_MODE_MS, //
 };
 
 /// GRBM_CNTL.READ_TIMEOUT.
@@ -109,6 +116,33 @@ pub(super) fn halt(hw: &Hw) {
             .raw()
     });
     hw.write(gc::CP_MEC_CNTL, CpMecCntl::HALT.raw());
+}
+
+/// Resets the queue in `slot`, whatever it does, and waits until the slot is free. Sleeps.
+///
+/// Source: `amdgpu_amdkfd_gfx_v9.c` (`hqd_reset`), `gfx_v9_0.c` (`set_safe_mode`).
+///
+/// # Errors
+///
+/// `ETIMEDOUT` after `timeout_us` microseconds, `EIO` if the device is lost.
+pub(crate) fn reset_queue(hw: &Hw, slot: Slot, timeout_us: u32) -> Result {
+    let _bank = hw.select(slot.select());
+    hw.write(gc::RLC_SAFE_MODE, RlcSafeMode::ENTER.raw());
+    let entered = hw.poll(
+        gc::RLC_SAFE_MODE,
+        RlcSafeMode::CMD.mask(),
+        0,
+        RLC_SAFE_MODE_MS * 1000,
+    );
+    // An RLC that does not answer is no reason not to try.
+    if entered.is_err() {
+        dev_warn!(hw.dev(), "the RLC does not enter safe mode\n");
+    }
+    hw.write(gc::SPI_COMPUTE_QUEUE_RESET, 1);
+    let active = HqdActive::ACTIVE.mask();
+    let done = hw.poll(hqd::CP_HQD_ACTIVE, active, 0, timeout_us);
+    hw.write(gc::RLC_SAFE_MODE, RlcSafeMode::LEAVE.raw());
+    done.map(|_| ())
 }
 
 /// The GPU's free-running clock.

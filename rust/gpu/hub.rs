@@ -53,12 +53,66 @@ pub(crate) struct FbLocation {
     pub(crate) offset: u64,
 }
 
+/// What is wrong with the location of VRAM that a device reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Misplaced {
+    /// The two hubs do not name the same place.
+    Disagree,
+    /// Nobody has set the registers.
+    Unset,
+    /// The end lies before the start, or the place is too small.
+    TooSmall,
+    /// The end lies beyond what hubs or page tables can address.
+    TooHigh,
+}
+
+impl Misplaced {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Disagree => "the hubs disagree",
+            Self::Unset => "it is not set; was the device posted?",
+            Self::TooSmall => "it does not hold all of VRAM",
+            Self::TooHigh => "it ends beyond 48 bits",
+        }
+    }
+}
+
+/// Judges where two hubs place `vram` bytes of VRAM, each as base and last address, and what page
+/// tables count from.
+///
+/// # Errors
+///
+/// Why it cannot be so.
+pub(crate) fn judge(
+    gfx: (u64, u64),
+    mm: (u64, u64),
+    offset: u64,
+    vram: u64,
+) -> Result<FbLocation, Misplaced> {
+    let (base, top) = mm;
+    if gfx != mm {
+        return Err(Misplaced::Disagree);
+    }
+    if base == 0 && top == fb_top(0) {
+        return Err(Misplaced::Unset);
+    }
+    let last = vram.saturating_sub(1);
+    if top.checked_sub(base).is_none_or(|room| room < last) {
+        return Err(Misplaced::TooSmall);
+    }
+    // Page tables carry addresses of 48 bits.
+    let fits = |start: u64| start.checked_add(last).is_some_and(|end| end < 1 << 48);
+    if !fits(base) || !fits(offset) {
+        return Err(Misplaced::TooHigh);
+    }
+    Ok(FbLocation { base, top, offset })
+}
+
 /// Reads the location of VRAM from the registers.
 ///
 /// # Errors
 ///
-/// `EIO` if the hubs disagree or the location cannot hold `vram` bytes: firmware has not run, or the
-/// device is broken.
+/// `EIO` if it cannot be so, see [`Misplaced`]: firmware has not run, or the device is broken.
 pub(super) fn fb_location(hw: &Hw, vram: u64) -> Result<FbLocation> {
     let [gfx, mm] = hw.asic().hubs();
     let read = |hub: &HubLayout| {
@@ -67,41 +121,25 @@ pub(super) fn fb_location(hw: &Hw, vram: u64) -> Result<FbLocation> {
             fb_top(hw.read(hub.fb_location_top())),
         )
     };
-    let (base, top) = read(mm);
-    let fb = FbLocation {
-        base,
-        top,
-        offset: fb_address(hw.read(gfx.fb_offset())),
-    };
+    let (of_gfx, of_mm) = (read(gfx), read(mm));
+    let offset = fb_address(hw.read(gfx.fb_offset()));
     hw.check_alive()?;
-    let other = read(gfx);
-    if other != (base, top) {
+    judge(of_gfx, of_mm, offset, vram).map_err(|wrong| {
         dev_err!(
             hw.dev(),
-            "the hubs disagree about VRAM: {} {:#x}..{:#x}, {} {:#x}..{:#x}\n",
+            "place of {} MiB of VRAM: {}; {} {:#x}..{:#x}, {} {:#x}..{:#x}, offset {:#x}\n",
+            vram >> 20,
+            wrong.text(),
             mm.name,
-            base,
-            top,
+            of_mm.0,
+            of_mm.1,
             gfx.name,
-            other.0,
-            other.1
+            of_gfx.0,
+            of_gfx.1,
+            offset
         );
-        return Err(EIO);
-    }
-    let fits = top
-        .checked_sub(base)
-        .is_some_and(|last| last >= vram.saturating_sub(1));
-    if base == 0 && top == 0xff_ffff || !fits {
-        dev_err!(
-            hw.dev(),
-            "VRAM location {:#x}..{:#x} does not hold {} MiB; was the device posted?\n",
-            base,
-            top,
-            vram >> 20
-        );
-        return Err(EIO);
-    }
-    Ok(fb)
+        EIO
+    })
 }
 
 /// Addresses that the hubs need.

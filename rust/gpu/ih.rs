@@ -6,7 +6,8 @@
 //! (one page) raise nothing; an entry on ring 0 says that they have something. The MSI's thread
 //! drains all rings and hands each vector to the [`IrqSink`], which may sleep.
 //!
-//! How a ring is read without trust in what the device says is in [`cursor`].
+//! Where a ring is and how it is programmed is in [`ring`], how it is read without trust in what the
+//! device says in [`cursor`], and what becomes of a vector in [`deliver`].
 //!
 //! Lock order: [`Ih::rings`] before [`Ih::sink`]; the sink's own locks come after both. The bank
 //! lock of the hardware is innermost.
@@ -26,12 +27,14 @@ use kernel::{
 
 pub(crate) mod counters;
 pub(crate) mod cursor;
+mod deliver;
+mod ring;
 
 use self::{
     counters::Counters,
-    cursor::{
-        Cursor,
-        Port, //
+    ring::{
+        HwPort,
+        RingState, //
     }, //
 };
 use super::{
@@ -39,44 +42,22 @@ use super::{
         Access,
         Hw, //
     },
-    hub,
     nbio, //
 };
 use crate::{
     hw::{
-        doorbell::DoorbellOffset,
         ih::{
             self,
-            Event,
             Fault,
-            Hub,
-            Pending,
-            Vector,
-            RING0_BYTES,
-            RING12_BYTES,
             VECTOR_BYTES,
             VECTOR_DWORDS, //
         },
-        num::{
-            hi32,
-            index,
-            lo32, //
-        },
-        regs::{
-            hub::{
-                gfxhub_client,
-                FaultStatus,
-                HubLayout, //
-            },
-            osssys::{
-                self,
-                Chicken,
-                IhDoorbell,
-                RbCntl,
-                RbWptr,
-                RetryIntCamCntl,
-                RingRegs, //
-            }, //
+        regs::osssys::{
+            self,
+            Chicken,
+            IhDoorbell,
+            RbWptr,
+            RetryIntCamCntl, //
         }, //
     },
     kapi::{
@@ -115,153 +96,6 @@ pub(crate) trait IrqSink: Send + Sync {
     fn bad_opcode(&self, pasid: u16, ctx0: u32);
     /// An access of `pasid` was refused, or is being retried until this returns and beyond.
     fn vm_fault(&self, fault: &VmFault);
-}
-
-/// One ring and the place up to which it was read.
-pub(super) struct RingState {
-    cursor: Cursor,
-    place: RingPlace,
-}
-
-/// Where a ring is.
-struct RingPlace {
-    number: usize,
-    regs: RingRegs,
-    doorbell: DoorbellOffset,
-    memory: DmaBuffer,
-}
-
-impl RingState {
-    fn new(hw: &Hw, number: u32) -> Result<Self> {
-        let bytes = if number == 0 {
-            RING0_BYTES
-        } else {
-            RING12_BYTES
-        };
-        Ok(Self {
-            cursor: Cursor::new(ih::Ring::new(bytes).ok_or(EINVAL)?),
-            place: RingPlace {
-                number: index(number),
-                regs: hw.asic().ih.ring(number).ok_or(ENODEV)?,
-                doorbell: hw.asic().doorbell.ih_ring(number),
-                memory: DmaBuffer::new(hw.dev(), index(bytes))?,
-            },
-        })
-    }
-}
-
-impl RingPlace {
-    fn disable(&self, hw: &Hw) {
-        hw.modify(self.regs.cntl, |raw| {
-            RbCntl::from_raw(raw)
-                .with(RbCntl::RB_ENABLE, 0)
-                .with(RbCntl::ENABLE_INTR, 0)
-                .raw()
-        });
-        hw.write(self.regs.rptr, 0);
-        hw.write(self.regs.wptr, 0);
-    }
-
-    fn program(&self, hw: &Hw, ring: ih::Ring, writeback: u64) {
-        let bus = self.memory.bus_addr();
-        hw.write(self.regs.base, lo32(bus >> 8));
-        hw.write(self.regs.base_hi, hi32(bus >> 8) & 0xff);
-        hw.modify(self.regs.cntl, |raw| {
-            RbCntl::from_raw(raw)
-                .with(RbCntl::MC_SPACE, RbCntl::SPACE_BUS)
-                .with(RbCntl::WPTR_OVERFLOW_CLEAR, 1)
-                .with(RbCntl::WPTR_OVERFLOW_ENABLE, 1)
-                .with(RbCntl::RB_SIZE, ring.size_field())
-                .with(RbCntl::WPTR_WRITEBACK_ENABLE, 1)
-                .with(RbCntl::MC_SNOOP, 1)
-                .with(RbCntl::MC_RO, 0)
-                .with(RbCntl::MC_VMID, 0)
-                .with_flag(RbCntl::RPTR_REARM, self.number == 0)
-                .with_flag(RbCntl::RB_FULL_DRAIN_ENABLE, self.number == 1)
-                .raw()
-        });
-        if self.number == 0 {
-            hw.write(osssys::IH_RB_WPTR_ADDR_LO, lo32(writeback));
-            hw.write(osssys::IH_RB_WPTR_ADDR_HI, hi32(writeback) & 0xffff);
-        }
-        hw.write(self.regs.wptr, 0);
-        hw.write(self.regs.rptr, 0);
-        hw.write(
-            self.regs.doorbell_rptr,
-            IhDoorbell::new()
-                .with(IhDoorbell::OFFSET, self.doorbell.dword())
-                .with(IhDoorbell::ENABLE, 1)
-                .raw(),
-        );
-    }
-
-    fn enable(&self, hw: &Hw) {
-        hw.modify(self.regs.cntl, |raw| {
-            RbCntl::from_raw(raw)
-                .with(RbCntl::RB_ENABLE, 1)
-                .with(RbCntl::RB_GPU_TS_ENABLE, 1)
-                .with(RbCntl::WPTR_OVERFLOW_CLEAR, 0)
-                .with_flag(RbCntl::ENABLE_INTR, self.number == 0)
-                .raw()
-        });
-        self.clear_overflow(hw);
-    }
-
-    /// Pulses the clear bit, so that the next overflow is seen again.
-    fn clear_overflow(&self, hw: &Hw) {
-        for bit in [1, 0] {
-            hw.modify(self.regs.cntl, |raw| {
-                RbCntl::from_raw(raw)
-                    .with(RbCntl::WPTR_OVERFLOW_CLEAR, bit)
-                    .raw()
-            });
-        }
-    }
-}
-
-/// A ring and the device behind it.
-struct HwPort<'a> {
-    hw: &'a Hw,
-    place: &'a RingPlace,
-    ring: ih::Ring,
-    writeback: &'a DmaBuffer,
-}
-
-impl Port for HwPort<'_> {
-    /// Ring 0's from memory, unless it reports an overflow, which the register must confirm, for it
-    /// may have been cleared since.
-    fn wptr(&mut self) -> Result<u32> {
-        let mut value = None;
-        if self.place.number == 0 {
-            let written = self.writeback.read32(0)?;
-            if !matches!(self.ring.pending(written), Pending::Overflow { .. }) {
-                value = Some(written);
-            }
-        }
-        let value = value.unwrap_or_else(|| self.hw.read(self.place.regs.wptr));
-        if self.hw.is_lost() {
-            return Err(EIO);
-        }
-        // The vectors were written before the pointer that was just read.
-        dma::read_barrier();
-        Ok(value)
-    }
-
-    fn vector(&mut self, position: u32) -> Result<Vector> {
-        let mut dwords = [0; VECTOR_DWORDS];
-        self.place
-            .memory
-            .read_dwords(self.ring.dword_index(position) * 4, &mut dwords)?;
-        Ok(Vector::decode(&dwords))
-    }
-
-    fn set_rptr(&mut self, position: u32) {
-        self.hw.doorbell32(self.place.doorbell.byte(), position);
-    }
-
-    fn clear_overflow(&mut self) {
-        self.place.clear_overflow(self.hw);
-    }
 }
 
 /// The interrupt handler of one GPU.
@@ -393,13 +227,8 @@ impl Ih {
         let announced = self.announced.load(Relaxed) != interrupts;
         self.announced.store(interrupts, Relaxed);
         for RingState { cursor, place } in rings.iter_mut() {
-            let mut port = HwPort {
-                hw,
-                place,
-                ring: cursor.ring(),
-                writeback: &self.writeback,
-            };
-            let number = place.number;
+            let mut port = HwPort::new(hw, place, cursor.ring(), &self.writeback);
+            let number = place.number();
             let pass = cursor.drain(&mut port, |_, vector| {
                 self.deliver(hw, number, vector, sink.as_deref());
             });
@@ -452,143 +281,6 @@ impl Ih {
             // All ones in memory may be the last word of a dying device; the check logs that.
             let _ = hw.check_alive();
         }
-    }
-
-    fn deliver(&self, hw: &Hw, ring: usize, vector: &Vector, sink: Option<&dyn IrqSink>) {
-        let count = &self.counters;
-        if let Some(counter) = count.vectors.get(ring) {
-            counter.inc();
-        }
-        let event = vector.event();
-        if let Event::Fault(fault) = event {
-            self.deliver_fault(hw, vector, fault, sink);
-            return;
-        }
-        let user = vector.pasid != 0 && hw.asic().owns_vmid(u32::from(vector.vmid));
-        let pasid = vector.pasid;
-        match event {
-            Event::EndOfPipe { context, .. } if user => {
-                count.eop.inc();
-                // On ASICs whose EOP packets of kernel origin carry context 0, KFD ignores it.
-                if let (Some(sink), true) = (sink, context != 0) {
-                    sink.eop(pasid, context);
-                }
-            }
-            Event::SdmaTrap { context, .. } if pasid != 0 => {
-                count.sdma_trap.inc();
-                if let Some(sink) = sink {
-                    sink.sdma_trap(pasid, context);
-                }
-            }
-            Event::Sq(data) if user => {
-                count.sq.inc();
-                if let Some(sink) = sink {
-                    sink.sq(pasid, data);
-                }
-            }
-            Event::BadPacket { .. } => {
-                count.bad_opcode.inc();
-                dev_limited!(
-                    dev_info,
-                    hw.dev(),
-                    "a queue stopped at a bad packet: {}\n",
-                    format_args!("{vector}")
-                );
-                if let (Some(sink), true) = (sink, user) {
-                    sink.bad_opcode(pasid, vector.data[0]);
-                }
-            }
-            Event::PrivilegedRegister(_)
-            | Event::PrivilegedInstruction(_)
-            | Event::SdmaOther { .. } => {
-                count.other.inc();
-                dev_limited!(
-                    dev_info,
-                    hw.dev(),
-                    "a queue did what it may not: {}\n",
-                    format_args!("{vector}")
-                );
-            }
-            Event::SdmaPoison(_) | Event::VmPoison => {
-                count.other.inc();
-                dev_limited!(
-                    dev_err,
-                    hw.dev(),
-                    "uncorrectable memory error: {}\n",
-                    format_args!("{vector}")
-                );
-            }
-            Event::EndOfPipe { .. } | Event::Sq(_) | Event::SdmaTrap { .. } => {
-                count.foreign.inc();
-            }
-            Event::OtherRing(_)
-            | Event::KiqFence
-            | Event::QueryStatus(_)
-            | Event::UnattachedDoorbell
-            | Event::Unknown
-            | Event::Fault(_) => count.other.inc(),
-        }
-    }
-
-    fn deliver_fault(&self, hw: &Hw, vector: &Vector, fault: Fault, sink: Option<&dyn IrqSink>) {
-        let hub = match fault.hub {
-            Hub::Gfx => &hw.asic().gfxhub,
-            Hub::Mm => &hw.asic().mmhub,
-        };
-        if fault.retry {
-            self.counters.retry_faults.inc();
-        } else {
-            self.counters.faults.inc();
-            log_fault(hw, hub, vector, &fault);
-        }
-        if vector.pasid == 0 {
-            self.counters.foreign.inc();
-        } else if let Some(sink) = sink {
-            sink.vm_fault(&VmFault {
-                pasid: vector.pasid,
-                vmid: vector.vmid,
-                timestamp: vector.timestamp,
-                fault,
-            });
-        }
-        if fault.retry {
-            // The access is replayed by itself; releasing the entry lets it be reported again.
-            hw.doorbell32(
-                hw.asic().doorbell.retry_cam().byte(),
-                u32::from(fault.cam_index),
-            );
-        }
-    }
-}
-
-/// Tells of a fault that was not retried, and lets the hub latch the next one.
-fn log_fault(hw: &Hw, hub: &HubLayout, vector: &Vector, fault: &Fault) {
-    let status = hub::take_fault_status(hw, hub);
-    let client = status
-        .filter(|_| fault.hub == Hub::Gfx)
-        .and_then(|status| gfxhub_client(status.get(FaultStatus::CID)))
-        .unwrap_or("unknown client");
-    let flag = |on: bool, name: &'static str| if on { name } else { "" };
-    let status = status.map_or(0, |status| status.raw());
-    let (read, write, execute) = (
-        flag(fault.read, "read "),
-        flag(fault.write, "write "),
-        flag(fault.execute, "execute "),
-    );
-    let (name, address, pasid, vmid) = (hub.name, fault.address, vector.pasid, vector.vmid);
-    if vmid == 0 {
-        dev_limited!(
-            dev_err,
-            hw.dev(),
-            "{name} fault at {address:#x} of the kernel: {read}{write}{execute}from {client} (status {status:#010x})\n"
-        );
-    } else {
-        // A user's own mistake, no error of the driver or the device.
-        dev_limited!(
-            dev_info,
-            hw.dev(),
-            "{name} fault at {address:#x}: PASID {pasid} VMID {vmid} {read}{write}{execute}from {client} (status {status:#010x})\n"
-        );
     }
 }
 

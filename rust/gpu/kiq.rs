@@ -58,6 +58,7 @@ use crate::{
         regs::{
             gc::{
                 self,
+                CpMecCntl,
                 PqWptrPollCntl,
                 RlcCpSchedulers, //
             },
@@ -167,6 +168,9 @@ impl Kiq {
         let mqd = self.describe(hw, memory)?;
         // The first packet must not meet what an earlier owner of the page left; it is zeroed.
         memory.fill_dwords(RING, RING_DWORDS, NOP_ONE)?;
+        // Nor an earlier life of the queue: the descriptor starts at 0.
+        memory.write64(RPTR, 0)?;
+        memory.write64(WPTR, 0)?;
         let mut stored = Ok(());
         mqd.write(|dw, value| {
             let result = memory.write32(MQD + 4 * dw, value);
@@ -177,6 +181,7 @@ impl Kiq {
         stored?;
         load(hw, Slot::KIQ, &mqd)?;
         gfx::enable_doorbells(hw);
+        state.wptr = 0;
         state.stuck = false;
         self.ring_test(hw, &mut state).inspect_err(|e| {
             dev_err!(
@@ -364,6 +369,13 @@ impl Kiq {
         }
     }
 
+    /// Gives the queue up without asking it, before its engine is reset. [`Kiq::start`] brings it
+    /// back.
+    pub(super) fn abandon(&self, hw: &Hw) {
+        self.state.lock().stuck = true;
+        forget(hw);
+    }
+
     /// Takes the queue down, if it is up.
     pub(super) fn stop(&self, hw: &Hw) {
         let mut state = self.state.lock();
@@ -499,24 +511,53 @@ fn dequeue(hw: &Hw, slot: Slot) -> Result {
 }
 
 /// Empties `slot` for good (`gfx_v9_0_kiq_fini_register`).
+///
+/// A slot that does not obey is not emptied by hand, as the C driver does it: its engine may still
+/// work on it. Its pipe is reset, by which the engine forgets it.
 fn unload(hw: &Hw, slot: Slot) -> Result {
-    let result = dequeue(hw, slot);
-    let _bank = hw.select(slot.select());
-    if result.is_err() {
-        hw.write(hqd::CP_HQD_ACTIVE, 0);
-    }
+    let result = dequeue(hw, slot).or_else(|e| {
+        dev_warn!(
+            hw.dev(),
+            "queue me {} pipe {} does not drain ({:?}): resetting its pipe\n",
+            slot.me(),
+            slot.pipe(),
+            e
+        );
+        reset_pipe(hw, slot)
+    });
+    let bank = hw.select(slot.select());
     hw.write(hqd::CP_HQD_PERSISTENT_STATE, 0);
     hw.write(
         hqd::CP_HQD_PQ_DOORBELL_CONTROL,
         DoorbellControl::new().with(DoorbellControl::EN, 0).raw(),
     );
-    drop(_bank);
+    drop(bank);
+    forget(hw);
+    result
+}
+
+/// Resets the pipe of `slot` and waits until the slot is free.
+fn reset_pipe(hw: &Hw, slot: Slot) -> Result {
+    let _bank = hw.select(slot.select());
+    hw.write(gc::CP_MEC_CNTL, CpMecCntl::reset_pipe(slot).raw());
+    hw.write(gc::CP_MEC_CNTL, CpMecCntl::RUN.raw());
+    hw.poll(
+        hqd::CP_HQD_ACTIVE,
+        HqdActive::ACTIVE.mask(),
+        0,
+        HQD_DEQUEUE_MS * 1000,
+    )
+    .map(|_| ())
+}
+
+/// No slot is the driver's own any more.
+fn forget(hw: &Hw) {
     hw.modify(gc::RLC_CP_SCHEDULERS, |raw| {
         RlcCpSchedulers::from_raw(raw)
             .with(RlcCpSchedulers::SCHEDULER0, 0)
+            .with(RlcCpSchedulers::SCHEDULER1, 0)
             .raw()
     });
-    result
 }
 
 const _: () = assert!(

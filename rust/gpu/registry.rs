@@ -6,7 +6,7 @@
 
 use kernel::{
     debugfs::Dir,
-    new_mutex,
+    new_mutex, pci,
     prelude::*,
     sync::{
         Arc,
@@ -17,7 +17,6 @@ use kernel::{
 use super::Gpu;
 use crate::kapi::{
     log::monotonic_ns,
-    pci,
     workqueue::OwnedQueue, //
 };
 
@@ -131,6 +130,12 @@ impl Registry {
         self.gpus.lock().iter().find(|gpu| gpu.id() == id).cloned()
     }
 
+    /// The GPU that drives `pdev`.
+    pub(crate) fn find_device(&self, pdev: &pci::Device) -> Option<Arc<Gpu>> {
+        let same = |gpu: &&Arc<Gpu>| core::ptr::eq(gpu.pdev(), pdev);
+        self.gpus.lock().iter().find(same).cloned()
+    }
+
     /// Calls `f` for every GPU in the order of probing, without a lock held.
     ///
     /// # Errors
@@ -173,7 +178,7 @@ impl Registry {
         drop(removed);
     }
 
-    /// Unbinds, resets and binds a GPU that does not follow any more, in the background.
+    /// Runs `work`, which resets `gpu`, in the background.
     ///
     /// A GPU that needs it too often is left as it is.
     ///
@@ -181,7 +186,7 @@ impl Registry {
     ///
     /// `EBUSY`: it was reset [`RESETS`] times within a minute. `ENODEV`: the module goes away.
     /// `ENOMEM`.
-    pub(crate) fn reset(&self, gpu: &Arc<Gpu>) -> Result {
+    pub(crate) fn reset(&self, gpu: &Arc<Gpu>, work: impl FnOnce() + Send + 'static) -> Result {
         let now = monotonic_ns();
         let id = gpu.id();
         let mut resets = self.resets.lock();
@@ -190,21 +195,11 @@ impl Registry {
             return Err(EBUSY);
         }
         resets.history.push((id, now), GFP_KERNEL)?;
-        let gpu = gpu.clone();
         resets
             .queue
             .as_ref()
             .ok_or(ENODEV)?
-            .try_spawn(GFP_KERNEL, move || {
-                // Somebody may have unbound it meanwhile, and then wants it so.
-                if gpu.is_gone() {
-                    return;
-                }
-                gpu.reset_at_shutdown();
-                if let Err(e) = pci::reprobe(gpu.pdev()) {
-                    dev_err!(gpu.dev(), "the GPU could not be bound again: {:?}\n", e);
-                }
-            })?;
+            .try_spawn(GFP_KERNEL, work)?;
         Ok(())
     }
 

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reset of a device that nobody uses any more.
+//! Resets of the whole device.
 //!
-//! A GPU is reset between two lives, never under its users: the driver is unbound from the device,
-//! the last act of the old [`Gpu`](super::Gpu) is this reset, and a new probe finds the device as
-//! after power-on. All memory of the device is lost; processes were told when it went.
+//! There are two, and the gentler one comes first:
 //!
-//! The reset is mode 1, of the whole chip. gfx90a takes it as a message to the power controller,
-//! gfx906 as a command of the security processor. Source: `aldebaran_ppt.c`, `psp_v11_0.c`,
-//! `amdgpu_device.c` (`amdgpu_device_mode1_reset`).
+//! - [`engines`] resets the command processor and stops the copy engines. Memory, translation and
+//!   interrupts stay, so the driver stays bound and everything that was allocated stays valid.
+//!   Source: `gfx_v9_0.c` (`soft_reset`). It is the same on all ASICs.
+//! - [`mode1`] resets the whole chip, and all its memory is lost. It is done between two lives,
+//!   never under users: the driver is unbound from the device, the last act of the old
+//!   [`Gpu`](super::Gpu) is this reset, and a new probe finds the device as after power-on.
+//!   gfx90a takes it as a message to the power controller, gfx906 as a command of the security
+//!   processor. Source: `aldebaran_ppt.c`, `psp_v11_0.c`, `amdgpu_device.c`
+//!   (`amdgpu_device_mode1_reset`). Upstream prefers BACO on gfx906 where the power controller's
+//!   firmware can do it, and mode 2 on a gfx90a whose CPU hangs on XGMI; neither exists here.
 
 use kernel::{
     prelude::*,
@@ -18,18 +23,28 @@ use kernel::{
     },
 };
 
-use super::access::Hw;
+use super::{
+    access::Hw,
+    sdma, //
+};
 use crate::{
     hw::{
-        regs::mp::{
-            MP0_SMN_C2PMSG_64,
-            MP1_SMN_C2PMSG_66,
-            MP1_SMN_C2PMSG_82,
-            MP1_SMN_C2PMSG_90,
-            PSP_MODE1_RESET,
-            READY,
-            SMU_MSG_GFX_DEVICE_DRIVER_RESET,
-            SMU_RESET_MODE1, //
+        regs::{
+            gc::{
+                self,
+                CpMecCntl,
+                GrbmSoftReset, //
+            },
+            mp::{
+                MP0_SMN_C2PMSG_64,
+                MP1_SMN_C2PMSG_66,
+                MP1_SMN_C2PMSG_82,
+                MP1_SMN_C2PMSG_90,
+                PSP_MODE1_RESET,
+                READY,
+                SMU_MSG_GFX_DEVICE_DRIVER_RESET,
+                SMU_RESET_MODE1, //
+            },
         },
         timeouts::{
             BOOT_READY_MS,
@@ -60,4 +75,33 @@ pub(super) fn mode1(hw: &Hw) -> Result {
     fsleep(Delta::from_millis(i64::from(MODE1_SETTLE_MS)));
     drop(saved);
     hw.wait_for_answer(RESET_READY_MS * 1000)
+}
+
+/// Time that the bits of GRBM_SOFT_RESET stay set, and that the blocks get afterwards.
+const SOFT_RESET_US: i64 = 50;
+
+/// Resets compute and stops the copy engines; both must be started anew. No user queue may be
+/// needed any more.
+///
+/// # Errors
+///
+/// `EIO` if the device does not answer afterwards.
+pub(super) fn engines(hw: &Hw) -> Result {
+    sdma::halt(hw);
+    hw.write(gc::RLC_CNTL, 0);
+    hw.write(gc::CP_MEC_CNTL, CpMecCntl::HALT.raw());
+    let blocks = GrbmSoftReset::new()
+        .with(GrbmSoftReset::CP, 1)
+        .with(GrbmSoftReset::CPC, 1)
+        .with(GrbmSoftReset::GFX, 1)
+        .raw();
+    for change in [
+        |raw, blocks| raw | blocks,
+        |raw: u32, blocks: u32| raw & !blocks,
+    ] {
+        hw.modify(gc::GRBM_SOFT_RESET, |raw| change(raw, blocks));
+        let _ = hw.read(gc::GRBM_SOFT_RESET);
+        fsleep(Delta::from_micros(SOFT_RESET_US));
+    }
+    hw.check_alive()
 }

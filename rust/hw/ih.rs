@@ -194,10 +194,10 @@ impl Vector {
                 queue: CpQueue::from_ring_id(self.ring_id),
                 context: self.data[0],
             },
-            (Client::GrbmCp, source::CP_BAD_OPCODE) => Event::BadPacket {
-                doorbell_id: self.data[0] & 0x3ff,
-                code: PacketException::from_code((self.data[0] >> 10) & 0xffff),
-            },
+            (Client::GrbmCp, source::CP_BAD_OPCODE) => {
+                let (doorbell_id, code) = bad_packet(self.data[0]);
+                Event::BadPacket { doorbell_id, code }
+            }
             (Client::GrbmCp, source::CP_PRIV_REG) => {
                 Event::PrivilegedRegister(CpQueue::from_ring_id(self.ring_id))
             }
@@ -286,6 +286,14 @@ pub(crate) enum PacketException {
     VendorPacket,
     /// Any other code, including 0 for a plain bad opcode.
     Other(u32),
+}
+
+/// Doorbell id in the process slice and reason, from context id 0 of the report of a bad packet.
+pub(crate) const fn bad_packet(context: u32) -> (u32, PacketException) {
+    (
+        context & 0x3ff,
+        PacketException::from_code((context >> 10) & 0xffff),
+    )
 }
 
 impl PacketException {

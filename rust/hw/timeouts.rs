@@ -33,6 +33,8 @@ pub(crate) const HQD_DEQUEUE_MS: u32 = 1000;
 pub(crate) const SDMA_IDLE_MS: u32 = 2000;
 /// Wait for a TLB flush to be acknowledged.
 pub(crate) const TLB_FLUSH_MS: u32 = 100;
+/// Wait for a VMID to stand for another PASID.
+pub(crate) const PASID_MAPPING_MS: u32 = 100;
 /// Wait for a KIQ packet.
 pub(crate) const KIQ_MS: u32 = 1000;
 /// Wait for RLC safe mode.

@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/linux/device/class.h`](srctree/include/linux/device/class.h)
 
+use crate::bindings as rkfd;
 use kernel::{
     bindings,
     device::Device,
@@ -39,8 +40,13 @@ impl Class {
     ///
     /// # Errors
     ///
-    /// `EEXIST`: there is one of this name.
+    /// `EBUSY`: there is one of this name, of another driver.
     pub(crate) fn new(name: &'static CStr) -> Result<Pin<KBox<Self>>> {
+        // The driver core would find out too, with a warning and a stack dump.
+        // SAFETY: `name` is a string.
+        if unsafe { rkfd::rkfd_class_exists(name.as_char_ptr()) } {
+            return Err(EBUSY);
+        }
         KBox::try_pin_init(
             try_pin_init!(Self {
                 class <- Opaque::try_ffi_init(|slot: *mut bindings::class| {

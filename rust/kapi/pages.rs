@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Arrays of pages, allocated or pinned, and their mapping for DMA.
+//! Arrays of pages, and their mapping for DMA.
 //!
 //! C headers: [`include/linux/mm.h`](srctree/include/linux/mm.h),
 //! [`include/linux/dma-mapping.h`](srctree/include/linux/dma-mapping.h)
@@ -34,24 +34,23 @@ use super::vma::Transfer;
 const LARGE_ORDER: u32 = 9;
 /// The next best: 64 KiB.
 const MEDIUM_ORDER: u32 = 4;
-/// Pages pinned per call; in between a fatal signal is noticed.
-const PIN_BATCH: usize = 512;
 
-/// What has to be undone.
+/// Whose the pages are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// Each page was allocated.
+    /// Each page was allocated and is ours.
     Allocated,
-    /// Each page is pinned, and dirty afterwards if `writable`.
-    Pinned { writable: bool },
+    /// The pages belong to a process that may do with them what it wants. Only their frame numbers
+    /// are of use.
+    User,
 }
 
 /// A sequence of pages, in the order in which they follow each other in a buffer.
 ///
 /// # Invariants
 ///
-/// All pointers are valid pages that this object owns: a reference of its own if `origin` says
-/// allocated, a pin if it says pinned.
+/// All pointers point to a `struct page`. If `origin` says allocated, this object owns a reference
+/// to each of these pages.
 pub(crate) struct Pages {
     pages: KVVec<*mut bindings::page>,
     origin: Origin,
@@ -109,54 +108,36 @@ impl Pages {
         Ok(this)
     }
 
-    /// Pins the `count` pages of the current process from `addr` on, for as long as they live.
+    /// The pages that a process had at `frames`, the result of `rkfd_user_fault`.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: none, or `addr` is not a multiple of the page size.
-    /// - `EFAULT`: there is no memory there, or it may not be accessed so, or it is no memory.
-    /// - `ENOMEM`, `EINTR`.
-    pub(crate) fn pin(addr: usize, count: usize, writable: bool) -> Result<Self> {
-        if count == 0 || addr % PAGE_SIZE != 0 {
+    /// `EINVAL` for none, `ENOMEM`.
+    pub(super) fn of_user(frames: &[c_ulong]) -> Result<Self> {
+        if frames.is_empty() {
             return Err(EINVAL);
         }
-        let mut this = Self {
-            pages: KVVec::with_capacity(count, GFP_KERNEL)?,
-            origin: Origin::Pinned { writable },
-        };
-        let mut flags = bindings::FOLL_LONGTERM;
-        if writable {
-            flags |= bindings::FOLL_WRITE;
+        let mut pages = KVVec::with_capacity(frames.len(), GFP_KERNEL)?;
+        for frame in frames {
+            // SAFETY: Arithmetic on the frame number, which was found to have a `struct page`.
+            let page = unsafe { crate::bindings::rkfd_user_page(*frame) };
+            pages.push(page, GFP_KERNEL)?;
         }
-        let mut batch = KVec::from_elem(core::ptr::null_mut(), PIN_BATCH.min(count), GFP_KERNEL)?;
-        while this.pages.len() < count {
-            let want = batch.len().min(count - this.pages.len());
-            let start = addr
-                .checked_add(this.pages.len() * PAGE_SIZE)
-                .ok_or(EFAULT)?;
-            // SAFETY: `batch` has room for `want` pages. The caller runs in the context of a user
-            // process and may sleep.
-            let got = unsafe {
-                bindings::pin_user_pages_fast(
-                    start,
-                    c_int::try_from(want)?,
-                    flags,
-                    batch.as_mut_ptr(),
-                )
-            };
-            let got = usize::try_from(got).map_err(|_| Error::from_errno(got))?;
-            if got == 0 {
-                return Err(EFAULT);
-            }
-            for page in batch.iter().take(got) {
-                // INVARIANT: Just pinned; capacity was reserved above, so the push cannot fail.
-                this.pages.push(*page, GFP_KERNEL)?;
-            }
-            if killed() {
-                return Err(EINTR);
-            }
+        // INVARIANT: All of them are a `struct page`, and none is owned.
+        Ok(Self {
+            pages,
+            origin: Origin::User,
+        })
+    }
+
+    /// # Errors
+    ///
+    /// `EPERM` unless the pages are ours.
+    fn check_owned(&self) -> Result {
+        match self.origin {
+            Origin::Allocated => Ok(()),
+            Origin::User => Err(EPERM),
         }
-        Ok(this)
     }
 
     /// Number of pages.
@@ -173,8 +154,9 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no such page.
+    /// `EINVAL` if there is no such page, `EPERM` if it is not ours.
     pub(crate) fn pfn(&self, index: usize) -> Result<usize> {
+        self.check_owned()?;
         let page = *self.pages.get(index).ok_or(EINVAL)?;
         // SAFETY: By the type invariant the page is valid.
         Ok(unsafe { crate::bindings::rkfd_page_to_pfn(page) })
@@ -185,8 +167,9 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the range leaves the pages.
+    /// `EINVAL` if the range leaves the pages, `EPERM` if they are not ours.
     pub(crate) fn copy(&self, offset: usize, mut transfer: Transfer<'_>) -> Result {
+        self.check_owned()?;
         let len = transfer.len();
         let end = offset.checked_add(len).ok_or(EINVAL)?;
         if end > self.size() {
@@ -198,7 +181,7 @@ impl Pages {
             let page = *self.pages.get(at >> PAGE_SHIFT).ok_or(EINVAL)?;
             let inside = at % PAGE_SIZE;
             let part = (PAGE_SIZE - inside).min(len - done);
-            // SAFETY: By the type invariant the page is valid.
+            // SAFETY: By the type invariant the page is valid, for it is ours.
             let addr = unsafe { bindings::kmap_local_page(page) };
             let ptr = addr.cast::<u8>().wrapping_add(inside);
             match &mut transfer {
@@ -239,16 +222,7 @@ impl Drop for Pages {
                     unsafe { bindings::__free_pages(*page, 0) };
                 }
             }
-            Origin::Pinned { writable } => {
-                // SAFETY: By the type invariant all pages are pinned by us.
-                unsafe {
-                    bindings::unpin_user_pages_dirty_lock(
-                        self.pages.as_mut_ptr(),
-                        self.pages.len(),
-                        writable,
-                    );
-                }
-            }
+            Origin::User => {}
         }
     }
 }
@@ -273,8 +247,9 @@ impl Vmap {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `EPERM` if the pages are not ours, `ENOMEM`.
     pub(crate) fn new(pages: Arc<Pages>) -> Result<Self> {
+        pages.check_owned()?;
         let count = c_uint::try_from(pages.len())?;
         // SAFETY: The array holds `count` valid pages; the C function reads it only.
         let addr = unsafe { crate::bindings::rkfd_vmap(pages.pages.as_ptr().cast_mut(), count) };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the PCI abstraction does not do: undo.
+//! What the PCI abstraction does not do: undo, and power management.
 //!
 //! C header: [`include/linux/pci.h`](srctree/include/linux/pci.h)
+
+use core::marker::PhantomData;
 
 use kernel::{
     bindings,
@@ -12,10 +14,18 @@ use kernel::{
         Device,
         DeviceContext, //
     },
-    error::to_result,
+    driver::{
+        DriverLayout,
+        RegistrationOps, //
+    },
+    error::{
+        from_result,
+        to_result, //
+    },
     pci,
     prelude::*,
-    sync::aref::ARef, //
+    sync::aref::ARef,
+    types::Opaque, //
 };
 
 /// The C device behind `pdev`.
@@ -103,4 +113,93 @@ pub(crate) fn reprobe(pdev: &pci::Device) -> Result {
     let raw = core::ptr::from_ref(dev).cast_mut().cast();
     // SAFETY: `raw` is a valid device, which `pdev` keeps.
     to_result(unsafe { bindings::device_reprobe(raw) })
+}
+
+/// What a driver does when the system sleeps. Called for bound devices only, in a context that may
+/// sleep, while user space is frozen.
+pub(crate) trait PowerManagement: pci::Driver {
+    /// Stops the device; its memory must be kept as far as the device can. It is powered down, or
+    /// an image of the system is made, when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Any error stops the transition of the whole system.
+    fn suspend(pdev: &pci::Device<Bound>) -> Result;
+
+    /// Brings the device back, also if the system did not get as far as powering it down.
+    ///
+    /// # Errors
+    ///
+    /// Are logged by the caller; the device is not used any more then.
+    fn resume(pdev: &pci::Device<Bound>) -> Result;
+}
+
+/// [`pci::Adapter`] for drivers that take part in power management.
+pub(crate) struct Adapter<T: PowerManagement>(PhantomData<T>);
+
+// SAFETY: As for `pci::Adapter<T>`, to which all of it is delegated.
+unsafe impl<T: PowerManagement> DriverLayout for Adapter<T> {
+    type DriverType = bindings::pci_driver;
+    type DriverData<'bound> = T::Data<'bound>;
+    const DEVICE_DRIVER_OFFSET: usize = <pci::Adapter<T> as DriverLayout>::DEVICE_DRIVER_OFFSET;
+}
+
+// SAFETY: As for `pci::Adapter<T>`, to which both calls go.
+unsafe impl<T: PowerManagement + 'static> RegistrationOps for Adapter<T> {
+    unsafe fn register(
+        pdrv: &Opaque<Self::DriverType>,
+        name: &'static CStr,
+        module: &'static ThisModule,
+    ) -> Result {
+        // SAFETY: The driver is not registered yet, so its fields may be set; the operations are
+        // static.
+        unsafe { (*pdrv.get()).driver.pm = &Self::OPS };
+        // SAFETY: By the function's contract.
+        unsafe { <pci::Adapter<T> as RegistrationOps>::register(pdrv, name, module) }
+    }
+
+    unsafe fn unregister(pdrv: &Opaque<Self::DriverType>) {
+        // SAFETY: By the function's contract.
+        unsafe { <pci::Adapter<T> as RegistrationOps>::unregister(pdrv) }
+    }
+}
+
+impl<T: PowerManagement + 'static> Adapter<T> {
+    /// `DEFINE_SIMPLE_DEV_PM_OPS`.
+    const OPS: bindings::dev_pm_ops = bindings::dev_pm_ops {
+        suspend: Some(Self::suspend),
+        resume: Some(Self::resume),
+        freeze: Some(Self::suspend),
+        thaw: Some(Self::resume),
+        poweroff: Some(Self::suspend),
+        restore: Some(Self::resume),
+        ..pin_init::zeroed()
+    };
+
+    /// # Safety
+    ///
+    /// `dev` is that of a PCI device, which stays bound during the call.
+    unsafe fn pdev<'a>(dev: *mut bindings::device) -> &'a pci::Device<Bound> {
+        // SAFETY: By the function's contract `dev` lies in a `pci_dev`, and the device is bound;
+        // `pci::Device` is `repr(transparent)` over `Opaque<struct pci_dev>`.
+        unsafe { &*kernel::container_of!(dev, bindings::pci_dev, dev).cast() }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the PM core for a bound device of the driver.
+    unsafe extern "C" fn suspend(dev: *mut bindings::device) -> c_int {
+        // SAFETY: The PM core holds the device's lock, so that it stays bound.
+        let pdev = unsafe { Self::pdev(dev) };
+        from_result(|| T::suspend(pdev).map(|()| 0))
+    }
+
+    /// # Safety
+    ///
+    /// Called by the PM core for a bound device of the driver.
+    unsafe extern "C" fn resume(dev: *mut bindings::device) -> c_int {
+        // SAFETY: As above.
+        let pdev = unsafe { Self::pdev(dev) };
+        from_result(|| T::resume(pdev).map(|()| 0))
+    }
 }

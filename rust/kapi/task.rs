@@ -234,6 +234,23 @@ pub(crate) fn mm_watch_barrier() {
     unsafe { bindings::mmu_notifier_synchronize() };
 }
 
+/// Runs `f` in a kernel thread with the user memory of `mm`.
+///
+/// # Errors
+///
+/// `EINVAL`: the caller has user memory of its own.
+pub(crate) fn with_user_memory<R>(mm: &MmWithUser, f: impl FnOnce() -> R) -> Result<R> {
+    if current!().mm().is_some() {
+        return Err(EINVAL);
+    }
+    // SAFETY: The caller is a kernel thread without user memory, and `mm` has users.
+    unsafe { bindings::kthread_use_mm(mm.as_raw()) };
+    let result = f();
+    // SAFETY: Undoes the above.
+    unsafe { bindings::kthread_unuse_mm(mm.as_raw()) };
+    Ok(result)
+}
+
 /// Raw monotonic time in nanoseconds.
 pub(crate) fn raw_ns() -> u64 {
     // SAFETY: Reads a clock.

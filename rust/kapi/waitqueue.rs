@@ -98,7 +98,47 @@ impl WaitQueue {
         &self,
         sleep: Sleep,
         timeout: Jiffies,
+        condition: impl FnMut() -> bool,
+    ) -> Woken {
+        let mut left = c_long::try_from(timeout).unwrap_or(c_long::MAX);
+        self.wait_until(sleep, condition, || {
+            if left <= 0 {
+                return true;
+            }
+            // SAFETY: The task is in a sleeping state on a queue, which is what this call expects.
+            left = unsafe { bindings::schedule_timeout(left) };
+            false
+        })
+    }
+
+    /// As [`WaitQueue::wait`], uninterruptibly and for `timeout` microseconds, which need not be a
+    /// multiple of the tick.
+    pub(crate) fn wait_us(&self, timeout: u64, condition: impl FnMut() -> bool) -> Woken {
+        // SAFETY: May be called in any context once time-keeping is up.
+        let now = unsafe { bindings::ktime_get() };
+        let nanoseconds = i64::try_from(timeout.saturating_mul(1000)).unwrap_or(i64::MAX);
+        let mut end = now.saturating_add(nanoseconds);
+        let mut over = false;
+        self.wait_until(Sleep::Uninterruptible, condition, || {
+            if over {
+                return true;
+            }
+            // SAFETY: As for `schedule_timeout` above; `end` outlives the call.
+            let woken = unsafe {
+                bindings::schedule_hrtimeout(&raw mut end, bindings::hrtimer_mode_HRTIMER_MODE_ABS)
+            };
+            over = woken == 0;
+            false
+        })
+    }
+
+    /// Sleeps by `nap` until `condition` holds, `nap` says that the time is over, or the task is
+    /// killed. `nap` is called with the task in a sleeping state.
+    fn wait_until(
+        &self,
+        sleep: Sleep,
         mut condition: impl FnMut() -> bool,
+        mut nap: impl FnMut() -> bool,
     ) -> Woken {
         kernel::task::might_sleep();
         if condition() {
@@ -111,7 +151,6 @@ impl WaitQueue {
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
         // SAFETY: `entry` is writable memory, and this frame is not left before `finish_wait`.
         unsafe { bindings::init_wait_entry(entry.get(), 0) };
-        let mut left = c_long::try_from(timeout).unwrap_or(c_long::MAX);
         let woken = loop {
             // SAFETY: The head is initialised by the type invariant, the entry above.
             // CAST: Task states are small.
@@ -124,11 +163,9 @@ impl WaitQueue {
             if signal != 0 {
                 break Woken::Killed;
             }
-            if left <= 0 {
+            if nap() {
                 break Woken::TimedOut;
             }
-            // SAFETY: The task is in a sleeping state on a queue, which is what this call expects.
-            left = unsafe { bindings::schedule_timeout(left) };
         };
         // SAFETY: As for `prepare_to_wait_event`; afterwards nobody refers to `entry`.
         unsafe { bindings::finish_wait(self.head.get(), entry.get()) };

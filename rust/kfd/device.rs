@@ -272,7 +272,8 @@ impl ProcessDevice {
     ///
     /// # Errors
     ///
-    /// - `ENOMEM`: none left, or no memory.
+    /// - `EUSERS`: other processes have all of them.
+    /// - `ENOMEM`: no memory.
     /// - `ENODEV`: the GPU is gone.
     pub(crate) fn doorbells(&self) -> Result<Arc<DoorbellSlice>> {
         self.device.check()?;
@@ -280,12 +281,13 @@ impl ProcessDevice {
         if let Some(slice) = &*doorbells {
             return Ok(slice.clone());
         }
-        let slice = self
-            .device
-            .gpu
-            .doorbells()
-            .alloc_slice()
-            .map_err(|_| ENOMEM)?;
+        let slice = self.device.gpu.doorbells().alloc_slice().map_err(|error| {
+            if error == ENOSPC {
+                EUSERS
+            } else {
+                error
+            }
+        })?;
         *doorbells = Some(slice.clone());
         Ok(slice)
     }
@@ -394,6 +396,8 @@ impl IoMemory for IoWindow {
         if index >= self.len {
             return Err(EINVAL);
         }
+        // A reset takes mappings away before it begins, and they shall stay away until it is over.
+        self.device.gpu.wait_up()?;
         // While the gate is held the removal of the GPU waits, and unmaps afterwards.
         let _open = self.device.enter_mappable()?;
         let hw = self.device.gpu.enter()?;

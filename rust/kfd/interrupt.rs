@@ -5,7 +5,10 @@
 //! Runs in the interrupt thread, which may sleep. Reports of an address space that belongs to nobody are
 //! dropped: its process has ended.
 
-use super::device::Device;
+use super::{
+    device::Device,
+    process::Reasons, //
+};
 use crate::{
     event::payload::{
         HwExceptionData,
@@ -19,6 +22,7 @@ use crate::{
     hw::{
         asic::IpVersion,
         ih::{
+            bad_packet,
             Fault,
             SqInterrupt, //
         },
@@ -53,6 +57,15 @@ impl Sink {
         )?)
     }
 
+    /// A queue failed. Returns whether that is told to a runtime.
+    fn fail(&self, pasid: u16, doorbell: u32, reasons: Reasons) -> bool {
+        let Some(process) = self.device.process(pasid) else {
+            return false;
+        };
+        process.queue_failed(&self.device, doorbell, reasons);
+        process.is_runtime_enabled()
+    }
+
     fn signal(&self, pasid: u16, id: u32) {
         if let Some(process) = self.device.process(pasid) {
             process.events.interrupt(id);
@@ -74,6 +87,16 @@ impl IrqSink for Sink {
 
     fn sq(&self, pasid: u16, data: SqInterrupt) {
         match data {
+            SqInterrupt::Message {
+                data,
+                privileged: true,
+            } => {
+                let told = Reasons::of_trap(data & 0xff_ffff)
+                    .is_some_and(|(doorbell, reasons)| self.fail(pasid, doorbell, reasons));
+                if !told {
+                    self.signal(pasid, data & 0xff_ffff);
+                }
+            }
             SqInterrupt::Message { data, .. } | SqInterrupt::Auto(data) => {
                 self.signal(pasid, data & 0xff_ffff);
             }
@@ -86,8 +109,15 @@ impl IrqSink for Sink {
     }
 
     fn bad_opcode(&self, pasid: u16, ctx0: u32) {
-        if let Some(process) = self.device.process(pasid) {
-            process.bad_packet(&self.device, ctx0);
+        let (doorbell, code) = bad_packet(ctx0);
+        pr_debug!(
+            "PASID {}: bad packet, doorbell id {:#x}, {:?}\n",
+            pasid,
+            doorbell,
+            code
+        );
+        if let Some(reasons) = Reasons::of_packet(code) {
+            self.fail(pasid, doorbell, reasons);
         }
     }
 

@@ -15,8 +15,8 @@
 //! 2. the mmap lock (watching an address space, pinning memory, faults on user copies)
 //! 3. `Process::state`
 //!
-//! where 3 may also be taken first and the mmap lock inside it: whoever holds the mmap lock (mmap and
-//! fault handlers) must not take 3. 1 and 3 are never held together.
+//! where 3 may also be taken first and the mmap lock inside it: whoever holds the mmap lock (mmap, fault
+//! handlers, [changes of pages](userptr)) must not take 3. 1 and 3 are never held together.
 
 use super::device::{
     Device,
@@ -40,15 +40,19 @@ use crate::{
         MmWatch,
         ThreadGroup, //
     },
+    kapi::workqueue::OwnedQueue,
     vm::{
         Bo,
         BoVmap, //
     },
 };
 use kernel::{
+    mm::Mm,
     new_mutex,
+    new_work,
     prelude::*,
     sync::{
+        aref::ARef,
         atomic::{
             Atomic,
             Relaxed, //
@@ -56,20 +60,32 @@ use kernel::{
         Arc,
         Mutex, //
     },
+    workqueue::{
+        HasWork,
+        Work,
+        WorkItem, //
+    }, //
 };
 
+mod exception;
 mod state;
+mod userptr;
+use exception::Failures;
+pub(crate) use exception::Reasons;
 pub(crate) use state::{
     Allocation,
     DeviceState,
     Handle,
     State, //
 };
+use userptr::Eviction;
+pub(crate) use userptr::Watch;
 
 /// A process.
 #[pin_data]
 pub(crate) struct Process {
     key: MmKey,
+    mm: ARef<Mm>,
     group: ThreadGroup,
     table: Arc<ProcessTable>,
     /// Set once, when the address space ends.
@@ -82,10 +98,29 @@ pub(crate) struct Process {
     /// All else.
     #[pin]
     pub(crate) state: Mutex<State>,
+    /// Whether queues wait for pages that changed.
+    #[pin]
+    eviction: Mutex<Eviction>,
+    /// Ends that.
+    #[pin]
+    restore: Work<Self>,
+    /// A runtime handles failures of queues; changed under `state`.
+    runtime_enabled: Atomic<bool>,
+    /// What it has to be told.
+    #[pin]
+    failures: Mutex<Failures>,
+    /// Tells it.
+    #[pin]
+    report: Work<Self, 1>,
 }
 
 impl Process {
-    fn new(key: MmKey, table: &Arc<ProcessTable>, devices: &[Arc<Device>]) -> Result<Arc<Self>> {
+    fn new(
+        mm: &Mm,
+        key: MmKey,
+        table: &Arc<ProcessTable>,
+        devices: &[Arc<Device>],
+    ) -> Result<Arc<Self>> {
         let mut list = KVec::with_capacity(devices.len(), GFP_KERNEL)?;
         let mut states = KVec::with_capacity(devices.len(), GFP_KERNEL)?;
         for device in devices {
@@ -95,12 +130,18 @@ impl Process {
         Arc::pin_init(
             try_pin_init!(Self {
                 key,
+                mm: mm.into(),
                 group: ThreadGroup::current(),
                 table: table.clone(),
                 ended: Atomic::new(false),
                 events <- Events::new(),
                 devices: list,
                 state <- new_mutex!(State::new(states), "rkfd_process"),
+                eviction <- new_mutex!(Eviction::new(), "rkfd_eviction"),
+                restore <- new_work!("Process::restore"),
+                runtime_enabled: Atomic::new(false),
+                failures <- new_mutex!(Failures::new(), "rkfd_failures"),
+                report <- new_work!("Process::report"),
             }? Error),
             GFP_KERNEL,
         )
@@ -116,6 +157,11 @@ impl Process {
             return Err(EBADF);
         }
         Ok(())
+    }
+
+    /// Whether the address space has ended.
+    fn has_ended(&self) -> bool {
+        self.ended.load(Relaxed)
     }
 
     /// Process id in the initial namespace, for messages.
@@ -164,15 +210,14 @@ impl Process {
         Ok(())
     }
 
-    /// A queue of this process on `device` stopped at a packet that it cannot execute.
-    pub(crate) fn bad_packet(&self, device: &Device, context: u32) {
-        pr_debug!(
-            "GPU {:#x}: pid {}: bad packet, doorbell id {:#x}, code {}\n",
-            device.gpu_id(),
-            self.pid(),
-            context & 0x3ff,
-            context >> 10 & 0xffff
-        );
+    /// Whether a runtime handles failures of queues.
+    pub(crate) fn is_runtime_enabled(&self) -> bool {
+        self.runtime_enabled.load(Relaxed)
+    }
+
+    /// Says whether a runtime handles failures of queues; `_state` keeps others from doing so.
+    pub(crate) fn set_runtime_enabled(&self, _state: &mut State, enabled: bool) {
+        self.runtime_enabled.store(enabled, Relaxed);
     }
 
     /// Takes the queues on `device` off the hardware after a fault that nobody can mend.
@@ -233,11 +278,19 @@ struct Entry {
     watch: MmWatch,
 }
 
+/// Work of processes that may run at the same time. Each may wait for a fault that another process serves,
+/// as with userfaultfd, so there is plenty.
+const WORKERS: u16 = 256;
+
 /// All processes of the module.
 #[pin_data]
 pub(crate) struct ProcessTable {
     #[pin]
     entries: Mutex<KVec<Entry>>,
+    /// Where work of processes runs; taken away at the end. Nothing is allocated under
+    /// the lock.
+    #[pin]
+    queue: Mutex<Option<OwnedQueue>>,
 }
 
 impl ProcessTable {
@@ -248,7 +301,13 @@ impl ProcessTable {
     /// `ENOMEM`.
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
-            pin_init!(Self { entries <- new_mutex!(KVec::new(), "rkfd_processes") }),
+            try_pin_init!(Self {
+                entries <- new_mutex!(KVec::new(), "rkfd_processes"),
+                queue <- new_mutex!(
+                    Some(OwnedQueue::new(c"rkfd-process", WORKERS)?),
+                    "rkfd_process_queue"
+                ),
+            }? Error),
             GFP_KERNEL,
         )
     }
@@ -272,7 +331,7 @@ impl ProcessTable {
         if let Some(entry) = entries.iter().find(|e| e.key == key) {
             return Ok(entry.process.clone());
         }
-        let process = Process::new(key, self, &devices()?)?;
+        let process = Process::new(&mm, key, self, &devices()?)?;
         // Room first: an address space that is watched must be in the table.
         entries.reserve(1, GFP_KERNEL)?;
         let watch = MmWatch::new(&mm, process.clone())?;
@@ -284,6 +343,18 @@ impl ProcessTable {
             })
             .map_err(|_| ENOMEM)?;
         Ok(process)
+    }
+
+    /// Has work `ID` of a process run soon. Allocates nothing.
+    fn enqueue<const ID: u64>(&self, process: Arc<Process>)
+    where
+        Process: HasWork<Process, ID> + WorkItem<ID, Pointer = Arc<Process>>,
+    {
+        let queue = self.queue.lock();
+        if let Some(queue) = &*queue {
+            // It may be waiting already.
+            let _ = queue.enqueue::<_, ID>(process);
+        }
     }
 
     fn remove(&self, key: MmKey) -> Option<Entry> {
@@ -308,6 +379,9 @@ impl ProcessTable {
             entry.process.teardown();
             drop(entry.watch);
         }
+        let queue = self.queue.lock().take();
+        // Waits for what runs.
+        drop(queue);
         crate::kapi::task::mm_watch_barrier();
     }
 }

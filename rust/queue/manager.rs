@@ -18,9 +18,12 @@ use super::{
 use crate::{
     event::slots::Slots,
     gpu::DoorbellSlice,
-    hw::asic::{
-        AsicDesc,
-        IpVersion, //
+    hw::{
+        asic::{
+            AsicDesc,
+            IpVersion, //
+        },
+        doorbell::BYTES, //
     },
     sched::{
         Cwsr,
@@ -31,7 +34,8 @@ use crate::{
         SchedProcess,
         SchedQueue,
         Scheduler,
-        SdmaSlot, //
+        SdmaSlot,
+        WaveState, //
     },
     vm::{
         MappingHold,
@@ -163,6 +167,8 @@ struct Queue {
     queue: Arc<SchedQueue>,
     memory: Arc<QueueMemory>,
     properties: Properties,
+    /// Id of its doorbell in the slice.
+    doorbell: u32,
 }
 
 /// What user space learns of a new queue.
@@ -261,6 +267,7 @@ impl QueueManager {
                 queue,
                 memory,
                 properties: *properties,
+                doorbell: byte / BYTES,
             },
             MAX_QUEUES,
         )?;
@@ -350,6 +357,26 @@ impl QueueManager {
                 ..QueueUpdate::default()
             },
         )
+    }
+
+    /// The saved waves of a queue that does not run. Nothing may start it meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT`: no such queue.
+    /// - As the scheduler says.
+    pub(crate) fn wave_state(&self, id: u32) -> Result<WaveState> {
+        let queue = self.queues.get(id).ok_or(EFAULT)?;
+        queue.sched.wave_state(&queue.queue)
+    }
+
+    /// Address of the context save area of the compute queue with a doorbell; 0 if it has none.
+    pub(crate) fn save_area(&self, device: usize, doorbell: u32) -> Option<u64> {
+        let (_, queue) = self
+            .queues
+            .iter()
+            .find(|(_, queue)| queue.device == device && queue.doorbell == doorbell)?;
+        Some(queue.properties.ctx)
     }
 
     /// The GPU of a queue, as the process numbers them.

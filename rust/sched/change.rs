@@ -28,6 +28,7 @@ use super::{
     mqd::MqdMem,
     params::{
         EvictCause,
+        Policy,
         ProcessParams,
         QueueUpdate,
         MAX_PRIORITY, //
@@ -42,10 +43,18 @@ use super::{
         QueueSpec, //
     },
     runlist::ListBuffer,
-    state::State, //
+    saved::QueueImage,
+    state::State,
+    watchdog::Watch, //
 };
 use crate::{
-    hw::num::is_aligned,
+    hw::{
+        num::{
+            index,
+            is_aligned, //
+        },
+        pm4::process::Debug, //
+    },
     kapi::waitqueue::Sleep, //
 };
 
@@ -54,7 +63,8 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: PASID 0. `EBUSY`: the PASID is attached. `ENOMEM`, `EIO`, `ENODEV`.
+    /// `EINVAL`: PASID 0. `EBUSY`: the PASID is attached. `ENOSPC`: the limit of processes is
+    /// reached. `ENOMEM`, `EIO`, `ENODEV`.
     pub(super) fn attach(&self, params: ProcessParams) -> Result<u64> {
         self.health().check()?;
         check_trap(&params)?;
@@ -71,6 +81,10 @@ impl Machine {
         if state.has_pasid(pasid) {
             drop(state);
             return Err(EBUSY);
+        }
+        if state.procs.values().count() >= index(self.config.max_processes) {
+            drop(state);
+            return Err(ENOSPC);
         }
         state.procs.insert(node);
         Ok(id)
@@ -176,16 +190,35 @@ impl Machine {
     ///
     /// `EINVAL`: the descriptor cannot be encoded. `ENOSPC`: no slot (see [`State::admit`]) or no
     /// memory of the device. `ESRCH`, `ENOMEM`, `EIO`, `ENODEV`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(super) fn create_queue(
+        self: &Arc<Self>,
+        proc: u64,
+        spec: QueueSpec,
+        hold: QueueHold,
+    ) -> Result<u64> {
+        self.add_queue(proc, spec, hold, None)
+    }
+
+    /// As [`Machine::create_queue`], with the state of a queue that was checkpointed.
+    ///
+    /// # Errors
+    ///
+    /// As there; `EINVAL`: the image is not that of such a queue.
+    pub(super) fn add_queue(
         self: &Arc<Self>,
         proc: u64,
         mut spec: QueueSpec,
         hold: QueueHold,
+        image: Option<&QueueImage>,
     ) -> Result<u64> {
         self.health().check()?;
         check_spec(&spec)?;
         spec.trap = self.state.lock().proc_mut(proc)?.params.tba != 0;
         let mqd = MqdMem::new(&*self.platform, &self.sdma_mqds, &spec)?;
+        if let Some(image) = image {
+            mqd.restore(&spec, image)?;
+        }
         let active = spec.is_active();
         let rec = QueueRec {
             spec,
@@ -196,12 +229,14 @@ impl Machine {
             update: None,
             hang: Hang::Sound,
             need: None,
+            watch: Watch::default(),
             hold,
         };
         let id = self.new_id();
         let mut node = Some(RBTreeNode::new(id, rec, GFP_KERNEL)?);
         // A buffer that the state did not take, or gave back; freed without the lock.
         let mut spare = None;
+        let _turn = self.turn();
         loop {
             let mut state = self.state.lock();
             if state.stopping {
@@ -210,7 +245,7 @@ impl Machine {
             state.proc_mut(proc)?;
             state.swap_buffer(&mut spare);
             let need = state.list_dwords(self.platform.asic(), 1);
-            if need > state.list_capacity() {
+            if self.config.policy != Policy::Direct && need > state.list_capacity() {
                 drop(state);
                 spare = Some(ListBuffer::new(&*self.platform, need.saturating_mul(2))?);
                 continue;
@@ -230,12 +265,11 @@ impl Machine {
                 }
                 rec.is_evicted()
             };
+            self.counters.creates.inc();
             if active && !evicted {
                 self.kick(&state, change, !self.config.coalesce);
                 drop(state);
-                if !self.config.coalesce {
-                    self.wait_settled(change)?;
-                }
+                self.end_turn()?;
             }
             return Ok(id);
         }
@@ -245,7 +279,8 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: bad values. `ENOENT`: no such queue. `ENOMEM`, `EIO`, `ENODEV`.
+    /// `EINVAL`: bad values. `EBUSY`, `ENODEV`: see [`Machine::may_have_gws`]. `ENOSPC`: the queue would run and finds no room, see
+    /// [`State::admit_active`]. `ENOENT`: no such queue. `ENOMEM`, `EIO`, `ENODEV`.
     pub(super) fn begin_update(
         self: &Arc<Self>,
         proc: u64,
@@ -259,6 +294,9 @@ impl Machine {
         };
         let mut state = self.state.lock();
         let change = state.next_change();
+        if let Some(on) = update.gws {
+            self.may_have_gws(&mut state, proc, queue, on)?;
+        }
         let rec = state.queue_mut(proc, queue)?;
         // A change that is not in force yet is built upon.
         let mut spec = rec.update.as_ref().map_or(rec.spec, |update| update.spec);
@@ -267,12 +305,20 @@ impl Machine {
         spec.percent = update.percent.unwrap_or(spec.percent);
         spec.priority = update.priority.unwrap_or(spec.priority);
         spec.cu_mask = update.cu_mask.or(spec.cu_mask);
-        let checked = check_spec(&spec).and_then(|()| MqdMem::check(self.platform.asic(), &spec));
+        spec.gws = update.gws.unwrap_or(spec.gws);
+        let starts = spec.is_active() && !rec.takes_part() && rec.hang == Hang::Sound;
+        let compute = spec.kind.is_compute();
+        let asic = self.platform.asic();
+        let mut checked = check_spec(&spec).and_then(|()| MqdMem::check(asic, &spec));
+        if checked.is_ok() && starts {
+            checked = state.admit_active(proc, compute, asic, &self.config);
+        }
         if let Err(error) = checked {
             // What the caller brought is dropped without the lock.
             drop(state);
             return Err(error);
         }
+        let rec = state.queue_mut(proc, queue)?;
         let unused = match rec.update.take() {
             Some(old) if keep.is_none() => {
                 rec.update = Some(PendingUpdate {
@@ -287,6 +333,7 @@ impl Machine {
             }
         };
         let wait = rec.require_off(change);
+        self.counters.updates.inc();
         if !wait {
             state.settle()?;
         }
@@ -301,6 +348,64 @@ impl Machine {
         })
     }
 
+    /// Whether global wave sync may go to (or from) a queue: one queue of a process may have it.
+    fn may_have_gws(&self, state: &mut State, proc: u64, queue: u64, on: bool) -> Result {
+        let compute = state.queue_mut(proc, queue)?.spec.kind.is_compute();
+        let none = self.platform.asic().topology.num_gws == 0;
+        if self.config.policy == Policy::Direct || none {
+            return Err(ENODEV);
+        }
+        let has = state.procs.get(&proc).is_some_and(ProcRec::has_gws);
+        match (on, has) {
+            _ if !compute => Err(EINVAL),
+            (true, true) => Err(EBUSY),
+            (false, false) => Err(EINVAL),
+            _ => Ok(()),
+        }
+    }
+
+    /// Marks a process as debugged, and waits until that is in force.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`: no firmware schedules the device. `ESRCH`; else as [`Machine::wait`].
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for the debugger"))]
+    pub(super) fn set_debug(self: &Arc<Self>, proc: u64, debug: Option<Debug>) -> Result {
+        match self.begin_debug(proc, debug)? {
+            Pending::Done => Ok(()),
+            Pending::Change(change) => self.wait(change, Sleep::Killable),
+        }
+    }
+
+    /// Marks a process as debugged. Returns the change to wait for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::set_debug`].
+    pub(super) fn begin_debug(
+        self: &Arc<Self>,
+        proc: u64,
+        debug: Option<Debug>,
+    ) -> Result<Pending> {
+        self.health().check()?;
+        if self.config.policy == Policy::Direct {
+            return Err(ENODEV);
+        }
+        let mut state = self.state.lock();
+        let change = state.next_change();
+        let rec = state.proc_mut(proc)?;
+        rec.debug = debug;
+        let mut wait = false;
+        for queue in rec.queues.values_mut() {
+            wait |= queue.require_off(change);
+        }
+        if !wait {
+            return Ok(Pending::Done);
+        }
+        self.kick(&state, change, true);
+        Ok(Pending::Change(change))
+    }
+
     /// Changes a queue and waits until the change is in force.
     ///
     /// # Errors
@@ -312,10 +417,12 @@ impl Machine {
         queue: u64,
         update: QueueUpdate,
     ) -> Result {
+        let _turn = self.turn();
         match self.begin_update(proc, queue, update)? {
-            Pending::Done => Ok(()),
-            Pending::Change(change) => self.wait(change, Sleep::Killable),
+            Pending::Done => {}
+            Pending::Change(change) => self.wait(change, Sleep::Killable)?,
         }
+        self.end_turn()
     }
 
     /// Dooms a queue.
@@ -328,6 +435,7 @@ impl Machine {
         rec.doomed = true;
         rec.orphan = orphan;
         let wait = rec.require_off(change);
+        self.counters.destroys.inc();
         self.doomed(state, change, wait)
     }
 
@@ -337,10 +445,14 @@ impl Machine {
     ///
     /// As [`Machine::detach`].
     pub(super) fn destroy_queue(self: &Arc<Self>, proc: u64, queue: u64) -> Result {
+        let turn = self.turn();
         let result = match self.doom_queue(proc, queue, false) {
             Pending::Done => Ok(()),
-            Pending::Change(change) => self.wait(change, Sleep::Killable),
+            Pending::Change(change) => self
+                .wait(change, Sleep::Killable)
+                .and_then(|()| self.end_turn()),
         };
+        drop(turn);
         let node = {
             let mut state = self.state.lock();
             let node = state.collect_queue(queue);

@@ -21,8 +21,13 @@ use super::platform::{
 };
 use crate::{
     gpu::{
+        vmid::{
+            self,
+            VmidContext, //
+        },
         GartBuffer,
         Gpu,
+        Hw,
         KernelDoorbell,
         VramBlock, //
     },
@@ -35,6 +40,14 @@ use crate::{
         }, //
     }, //
 };
+
+/// `EIO` if the last access found the device lost.
+fn alive(hw: &Hw) -> Result {
+    match hw.is_lost() {
+        true => Err(EIO),
+        false => Ok(()),
+    }
+}
 
 /// GART memory.
 struct GartMem(GartBuffer);
@@ -182,6 +195,10 @@ impl Platform for GpuPlatform {
         self.gpu.asic()
     }
 
+    fn gpu_id(&self) -> u32 {
+        self.gpu.id()
+    }
+
     fn alloc(&self, size: usize, place: Place) -> Result<Arc<dyn DeviceMem>> {
         let hw = self.gpu.enter()?;
         match place {
@@ -233,6 +250,35 @@ impl Platform for GpuPlatform {
         }
     }
 
+    fn write(&self, reg: Reg, value: u32) -> Result {
+        let hw = self.gpu.enter()?;
+        hw.write(reg, value);
+        alive(&hw)
+    }
+
+    fn write_slot(&self, slot: Slot, writes: &[(Reg, u32)]) -> Result {
+        let hw = self.gpu.enter()?;
+        let selected = hw.select(slot.select());
+        for (reg, value) in writes {
+            hw.write(*reg, *value);
+        }
+        drop(selected);
+        alive(&hw)
+    }
+
+    fn reset_slot(&self, slot: Slot, timeout: u64) -> Result {
+        let timeout = u32::try_from(timeout).unwrap_or(u32::MAX);
+        crate::gpu::gfx::reset_queue(&*self.gpu.enter()?, slot, timeout)
+    }
+
+    fn bind_vmid(&self, vmid: u32, context: &VmidContext) -> Result {
+        vmid::bind(&*self.gpu.enter()?, vmid, context)
+    }
+
+    fn unbind_vmid(&self, vmid: u32) -> Result {
+        vmid::unbind(&*self.gpu.enter()?, vmid)
+    }
+
     fn read_slot(&self, slot: Slot, regs: &[Reg], words: &mut [u32]) -> Result {
         let hw = self.gpu.enter()?;
         let selected = hw.select(slot.select());
@@ -240,10 +286,7 @@ impl Platform for GpuPlatform {
             *word = hw.read(*reg);
         }
         drop(selected);
-        match hw.is_lost() {
-            true => Err(EIO),
-            false => Ok(()),
-        }
+        alive(&hw)
     }
 
     fn ring_hiq(&self, wptr: u64) -> Result {
@@ -259,6 +302,10 @@ impl Platform for GpuPlatform {
 
     fn complain(&self, what: fmt::Arguments<'_>) {
         dev_err!(self.gpu.dev(), "scheduler: {what}\n");
+    }
+
+    fn warn(&self, what: fmt::Arguments<'_>) {
+        dev_warn!(self.gpu.dev(), "scheduler: {what}\n");
     }
 
     fn now(&self) -> u64 {

@@ -18,7 +18,8 @@ use super::{
     state::{
         COMPUTE_SLOTS,
         QUEUE_MASK, //
-    }, //
+    },
+    watchdog::Seat, //
 };
 use crate::hw::{
     mqd::layout,
@@ -105,8 +106,8 @@ pub(super) fn mqds(machine: &Machine, f: &mut impl Write) -> fmt::Result {
 fn process(proc: &ProcRec, f: &mut impl Write) -> fmt::Result {
     write!(
         f,
-        "pasid {} page table {:#x}",
-        proc.params.pasid, proc.params.page_table_base
+        "pasid {} pid {} page table {:#x}",
+        proc.params.pasid, proc.pid, proc.params.page_table_base
     )?;
     for cause in EvictCause::ALL {
         match proc.evictions(cause) {
@@ -223,12 +224,12 @@ fn sdma(machine: &Machine, f: &mut impl Write) -> fmt::Result {
     Ok(())
 }
 
-/// Health, load and counters.
+/// Health, load and counters: a name and a value per line, for people and programs.
 pub(super) fn stats(machine: &Machine, f: &mut impl Write) -> fmt::Result {
-    writeln!(f, "{:<20} {:?}", "health", machine.health())?;
-    writeln!(f, "{:<20} {}", "sdma_ids", machine.sdma.in_use())?;
+    writeln!(f, "health {}", machine.health().name())?;
+    writeln!(f, "sdma_ids {}", machine.sdma.in_use())?;
     for (name, value) in machine.counters.snapshot().entries() {
-        writeln!(f, "{name:<20} {value}")?;
+        writeln!(f, "{name} {value}")?;
     }
     let load = machine.load();
     for (name, value) in [
@@ -239,7 +240,7 @@ pub(super) fn stats(machine: &Machine, f: &mut impl Write) -> fmt::Result {
         ("active_sdma", load.active_sdma),
         ("on_hardware", load.on_hardware),
     ] {
-        writeln!(f, "{name:<20} {value}")?;
+        writeln!(f, "{name} {value}")?;
     }
     Ok(())
 }
@@ -277,6 +278,73 @@ impl Write for Lines<'_> {
         }
         Ok(())
     }
+}
+
+/// Words of a register dump in one line.
+const WORDS: usize = 4;
+
+/// Writes named words that are not 0, some in a line.
+fn words<'a>(f: &mut impl Write, words: impl Iterator<Item = (&'a str, u32)>) -> fmt::Result {
+    let mut in_line = 0;
+    for (name, word) in words.filter(|(_, word)| *word != 0) {
+        let separator = if in_line == 0 { "  " } else { " " };
+        write!(f, "{separator}{name} {word:#x}")?;
+        in_line += 1;
+        if in_line == WORDS {
+            f.write_str("\n")?;
+            in_line = 0;
+        }
+    }
+    match in_line {
+        0 => Ok(()),
+        _ => f.write_str("\n"),
+    }
+}
+
+/// Gives `put` the registers of the queue in `seat`, some in a line; those that are 0 are left out.
+pub(super) fn seat(machine: &Machine, seat: Seat, put: &mut dyn FnMut(&str)) {
+    let mut lines = Lines {
+        put,
+        line: [0; LINE],
+        len: 0,
+    };
+    let platform = &*machine.platform;
+    // `Lines` never fails.
+    let _ = match seat {
+        Seat::Slot(slot) => words(
+            &mut lines,
+            hqd::WINDOW.iter().map(|entry| {
+                let mut word = [0];
+                // What cannot be read is left out.
+                let _ = platform.read_slot(slot, &[entry.reg], &mut word);
+                (entry.name, word[0])
+            }),
+        ),
+        Seat::Sdma(engine, queue) => {
+            let engine = platform.asic().sdma.engine(engine);
+            let block = engine.and_then(|engine| engine.rlc(queue));
+            words(
+                &mut lines,
+                block.iter().flat_map(|block| {
+                    [
+                        ("RB_CNTL", block.rb_cntl()),
+                        ("RB_BASE", block.rb_base()),
+                        ("RB_BASE_HI", block.rb_base_hi()),
+                        ("RB_RPTR", block.rb_rptr()),
+                        ("RB_RPTR_HI", block.rb_rptr_hi()),
+                        ("RB_WPTR", block.rb_wptr()),
+                        ("RB_WPTR_HI", block.rb_wptr_hi()),
+                        ("IB_CNTL", block.ib_cntl()),
+                        ("CONTEXT_STATUS", block.context_status()),
+                        ("DOORBELL", block.doorbell()),
+                        ("DOORBELL_OFFSET", block.doorbell_offset()),
+                        ("STATUS", block.status()),
+                    ]
+                    .map(|(name, reg)| (name, platform.read(reg).unwrap_or(0)))
+                }),
+            )
+        }
+    };
 }
 
 /// Gives `put` the lines that say what the hardware was doing, for an error report.

@@ -1,90 +1,80 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The hardware side: the HIQ, fences, and the steps that move the hardware towards the desired
-//! state.
+//! The hardware side: the steps that move the hardware towards the desired state.
+//!
+//! There are two ways to do it: [`Firmware`] hands runlists to the scheduler firmware, [`Direct`]
+//! loads each queue by registers. Which one a scheduler has is decided by its
+//! [`Policy`](super::params::Policy).
 //!
 //! An [`Engine`] is only used by one thread at a time (it is the content of the scheduler's outer
 //! mutex). Its steps wait for the device; they take the state lock for bookkeeping before and
 //! after a wait, never across it, and allocate nothing.
 
+mod direct;
+mod firmware;
+
 use kernel::prelude::*;
 
+use self::{
+    direct::Direct,
+    firmware::Firmware, //
+};
 use super::{
-    fence::{
-        FencePool,
-        POOL_BYTES, //
-    },
-    hiq::{
-        Hiq,
-        HIQ_BYTES, //
-    },
     machine::{
-        Failure, //
-        Machine,
+        Failure,
+        Machine, //
     },
-    mqd,
-    packets,
-    params::Config,
-    platform::{
-        poll,
-        Place,
-        Platform, //
+    params::{
+        Config,
+        Policy, //
     },
-    state::{
-        Scope,
-        Step, //
-    }, //
+    platform::Platform, //
 };
-use crate::hw::{
-    mqd::compute::HUNG_DOORBELL,
-    pm4::UnmapAction,
-    regs::gc::CP_IQ_WAIT_TIME2, //
-};
-
-/// Queues that one preemption may have to reset before the whole device counts as hung.
-const MAX_RESETS: usize = 8;
 
 /// The hardware side of a scheduler.
-pub(super) struct Engine {
-    hiq: Hiq,
-    fences: FencePool,
+#[expect(clippy::large_enum_variant, reason = "there is one per GPU")]
+pub(super) enum Engine {
+    /// With scheduler firmware.
+    Firmware(Firmware),
+    /// Without.
+    Direct(Direct),
 }
 
 impl Engine {
-    /// Allocates ring and fences. Nothing is sent.
+    /// Allocates what the back end needs. Nothing is sent.
     ///
     /// # Errors
     ///
     /// Of [`Platform::alloc`].
-    pub(super) fn new(platform: &dyn Platform) -> Result<Self> {
-        Ok(Self {
-            hiq: Hiq::new(platform.alloc(HIQ_BYTES, Place::Gart)?)?,
-            fences: FencePool::new(platform.alloc(POOL_BYTES, Place::Gart)?)?,
+    pub(super) fn new(platform: &dyn Platform, config: &Config) -> Result<Self> {
+        Ok(match config.policy {
+            Policy::Oversubscribe | Policy::Strict => Self::Firmware(Firmware::new(platform)?),
+            Policy::Direct => Self::Direct(Direct::new()),
         })
     }
 
-    /// Connects the HIQ, gives the firmware its resources and waits for its first answer.
+    /// Takes the hardware into service.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` if the firmware does not answer, `EIO` and `ENODEV` as [`Platform`].
     pub(super) fn start(&mut self, platform: &dyn Platform, config: &Config) -> Result {
-        let asic = platform.asic();
-        let addrs = self.hiq.addrs();
-        mqd::write_hiq(&self.hiq, asic, platform.hiq_doorbell())?;
-        platform.map_hiq(addrs.mqd, addrs.wptr)?;
-        let hello = packets::hello(asic, config, platform.read(CP_IQ_WAIT_TIME2)?)?;
-        self.send(platform, config, hello.as_slice())?;
-        self.handshake(platform, config)
+        match self {
+            Self::Firmware(engine) => engine.start(platform, config),
+            Self::Direct(engine) => engine.start(platform),
+        }
     }
 
-    /// Asks for a fence and waits for it.
+    /// Asks for a sign of life.
     ///
     /// # Errors
     ///
     /// As [`Engine::start`].
     pub(super) fn handshake(&mut self, platform: &dyn Platform, config: &Config) -> Result {
-        self.fenced(platform, config, &[])
+        match self {
+            Self::Firmware(engine) => engine.handshake(platform, config),
+            Self::Direct(_) => platform.check(),
+        }
     }
 
     /// Forgets what was in flight, after the device was reset.
@@ -93,41 +83,13 @@ impl Engine {
     ///
     /// `ENODEV`.
     pub(super) fn forget(&mut self) -> Result {
-        self.fences.after_reset();
-        self.hiq.rewind()
-    }
-
-    /// Sends packets.
-    fn send(&mut self, platform: &dyn Platform, config: &Config, packets: &[u32]) -> Result {
-        let mut held =
-            self.hiq
-                .hold(platform, u32::try_from(packets.len())?, config.timeout_us())?;
-        held.push(packets)?;
-        held.submit()
-    }
-
-    /// Sends packets and waits until the firmware has finished them.
-    fn fenced(&mut self, platform: &dyn Platform, config: &Config, packets: &[u32]) -> Result {
-        let fence = self.fences.arm()?;
-        let sent = packets::query(fence.addr(), fence.value()).and_then(|query| {
-            let len = u32::try_from(packets.len() + query.len())?;
-            let mut held = self.hiq.hold(platform, len, config.timeout_us())?;
-            held.push(packets)?;
-            held.push(&query)?;
-            held.submit()
-        });
-        // Once the packets may have been published the slot cannot be told from one in use, so an
-        // error of any kind gives it up.
-        let waited = sent.and_then(|()| {
-            poll(platform, config.timeout_us(), || {
-                self.fences.signalled(&fence)
-            })
-        });
-        match waited {
-            Ok(()) => self.fences.release(fence),
-            Err(_) => self.fences.abandon(fence),
+        match self {
+            Self::Firmware(engine) => engine.forget(),
+            Self::Direct(engine) => {
+                engine.forget();
+                Ok(())
+            }
         }
-        waited
     }
 
     /// Takes one step after the other until hardware and desired state agree.
@@ -136,153 +98,21 @@ impl Engine {
     ///
     /// Why the hardware could not follow. The caller marks the scheduler as wedged.
     pub(super) fn converge(&mut self, machine: &Machine) -> Result<(), Failure> {
-        let mut gathered = false;
-        loop {
-            let (step, newest) = {
-                let mut state = machine.state.lock();
-                let applied = state.settle().map_err(Failure::Device)?;
-                machine.publish(applied);
-                if state.stopping {
-                    return Ok(());
-                }
-                (state.plan(&machine.config, gathered), state.newest_change())
-            };
-            gathered = false;
-            match step {
-                Step::Idle => {
-                    machine.publish_settled(newest);
-                    return Ok(());
-                }
-                Step::Gather => {
-                    machine.gather();
-                    gathered = true;
-                }
-                Step::Preempt(scope) => self.preempt(machine, scope)?,
-                Step::Map => self.map(machine)?,
-            }
+        match self {
+            Self::Firmware(engine) => engine.converge(machine),
+            Self::Direct(engine) => engine.converge(machine),
         }
     }
 
-    /// Takes the queues in `scope` off the hardware. Queues that refuse are reset, one by one, and
-    /// do not run again; all others are saved.
+    /// Takes everything off the hardware, for shutdown.
     ///
     /// # Errors
     ///
     /// As [`Engine::converge`].
-    pub(super) fn preempt(&mut self, machine: &Machine, scope: Scope) -> Result<(), Failure> {
-        machine.state.lock().begin_preempt(&scope);
-        machine.counters.preemptions.inc();
-        if scope != Scope::Dynamic {
-            machine.counters.narrow_preemptions.inc();
-        }
-        let mut refused = 0;
-        for _ in 0..MAX_RESETS {
-            refused = self.unmap(machine, UnmapAction::Preempt, &scope)?;
-            if refused == 0 {
-                machine.state.lock().end_preempt(&scope);
-                return Ok(());
-            }
-            machine.counters.refusals.inc();
-            self.reset_queue(machine, refused)?;
-        }
-        Err(Failure::Refused { doorbell: refused })
-    }
-
-    /// Kills what a queue does that refused to be preempted.
-    fn reset_queue(&mut self, machine: &Machine, doorbell: u32) -> Result<(), Failure> {
-        // Firmware that names nobody we know cannot be helped with one queue.
-        if !machine.state.lock().condemn(doorbell) {
-            return Err(Failure::Refused { doorbell });
-        }
-        let scope = Scope::Doorbells([doorbell, 0, 0, 0], 1);
-        if self.unmap(machine, UnmapAction::Reset, &scope)? != 0 {
-            return Err(Failure::Refused { doorbell });
-        }
-        machine.state.lock().queue_was_reset(doorbell);
-        machine.counters.queue_resets.inc();
-        machine.platform.complain(fmt!(
-            "queue {doorbell:#x} refused preemption and was reset; it does not run again"
-        ));
-        Ok(())
-    }
-
-    /// Sends UNMAP_QUEUES and waits. Returns the doorbell of a queue that refused, or 0.
-    ///
-    /// The firmware gives up on a queue that does not answer and still writes the fence: the HIQ's
-    /// descriptor is the only sign.
-    fn unmap(
-        &mut self,
-        machine: &Machine,
-        action: UnmapAction,
-        scope: &Scope,
-    ) -> Result<u32, Failure> {
-        let platform = &*machine.platform;
-        let unmap = packets::unmap(action, scope).map_err(Failure::Build)?;
-        machine.counters.packets.add(2);
-        let start = platform.now();
-        let result = self.fenced(platform, &machine.config, &unmap);
-        let took = platform.now().saturating_sub(start);
-        machine.counters.preempt_us.add(took);
-        machine.counters.preempt_max_us.raise(took);
-        self.count(machine);
-        match result {
-            Ok(()) => {}
-            Err(error) if error == ETIMEDOUT => {
-                machine.counters.timeouts.inc();
-                // Even without the fence, the descriptor may say who is to blame.
-                let refused = self.hiq.read_mqd(HUNG_DOORBELL).unwrap_or(0);
-                return Err(Failure::Timeout { refused });
-            }
-            Err(error) => return Err(Failure::Device(error)),
-        }
-        let refused = self.hiq.read_mqd(HUNG_DOORBELL).map_err(Failure::Device)?;
-        if refused != 0 {
-            self.hiq
-                .set_mqd(HUNG_DOORBELL, 0)
-                .map_err(Failure::Device)?;
-        }
-        Ok(refused)
-    }
-
-    /// Submits a runlist of everything that should run. None may be active.
-    fn map(&mut self, machine: &Machine) -> Result<(), Failure> {
-        let platform = &*machine.platform;
-        let built = machine
-            .state
-            .lock()
-            .build(platform.asic(), &machine.config)
-            .map_err(Failure::Build)?;
-        let Some((packet, list)) = built else {
-            return Ok(());
-        };
-        machine.counters.runlists.inc();
-        machine.counters.oversubscribed.add(list.chained.into());
-        machine.counters.ib_dwords.add(list.dwords.into());
-        // CAST: A count.
-        machine.counters.queues_mapped.add(list.queues as u64);
-        machine.counters.packets.inc();
-        let sent = self.send(platform, &machine.config, &packet);
-        self.count(machine);
-        sent.map_err(|error| match error == ETIMEDOUT {
-            true => Failure::RingFull,
-            false => Failure::Device(error),
-        })
-    }
-
-    /// Ends the runlist and disconnects the HIQ, for shutdown.
     pub(super) fn stop(&mut self, machine: &Machine) -> Result<(), Failure> {
-        let active = machine.state.lock().active.is_some();
-        if active {
-            self.preempt(machine, Scope::Dynamic)?;
+        match self {
+            Self::Firmware(engine) => engine.stop(machine),
+            Self::Direct(engine) => engine.stop(machine),
         }
-        machine.platform.unmap_hiq().map_err(Failure::Device)
-    }
-
-    /// Copies the ring's counters to where they can be read without a lock.
-    fn count(&self, machine: &Machine) {
-        let stats = self.hiq.stats();
-        machine.counters.dwords.set(stats.dwords + stats.padding);
-        machine.counters.doorbells.set(stats.doorbells);
-        machine.counters.stalls.set(stats.stalls);
     }
 }

@@ -13,6 +13,10 @@ use kernel::{
             Relaxed,
             Release, //
         },
+        lock::{
+            mutex::MutexBackend,
+            Guard, //
+        },
         Arc,
         Mutex, //
     },
@@ -74,6 +78,15 @@ impl Health {
             0 => Self::Running,
             1 => Self::Wedged,
             _ => Self::Gone,
+        }
+    }
+
+    /// Name in dumps.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Wedged => "wedged",
+            Self::Gone => "gone",
         }
     }
 
@@ -160,6 +173,8 @@ pub(crate) struct Machine {
     /// Source of ids of processes and queues.
     next_id: Atomic<u64>,
     health: Atomic<u32>,
+    /// Suspended: the hardware is not touched. Changes under `engine`.
+    pub(super) parked: Atomic<bool>,
     /// Changes up to this one are applied.
     applied: Atomic<u64>,
     /// Hardware and desired state agreed after this change.
@@ -171,6 +186,9 @@ pub(crate) struct Machine {
     events: WaitQueue,
     #[pin]
     hook: Mutex<Option<Arc<dyn ResetHook>>>,
+    /// One change at a time, if changes are not collected.
+    #[pin]
+    turns: Mutex<()>,
     #[pin]
     pub(super) engine: Mutex<Engine>,
     #[pin]
@@ -219,7 +237,7 @@ impl Machine {
         let asic = platform.asic();
         let sdma = SdmaPool::new(asic.sdma_engines())?;
         let sdma_mqds = SdmaMqds::new(&*platform)?;
-        let mut engine = Engine::new(&*platform)?;
+        let mut engine = Engine::new(&*platform, &config)?;
         let mut state = State::new(queue);
         state.ib = Some(ListBuffer::new(&*platform, ListBuffer::FIRST_DWORDS)?);
         engine.start(&*platform, &config)?;
@@ -232,11 +250,13 @@ impl Machine {
                 sdma_mqds,
                 next_id: Atomic::new(1),
                 health: Atomic::new(Health::Running.raw()),
+                parked: Atomic::new(false),
                 applied: Atomic::new(0),
                 settled: Atomic::new(0),
                 urgent: Atomic::new(0),
                 events <- new_waitqueue!("rkfd_sched_events"),
                 hook <- new_mutex!(None, "rkfd_sched_hook"),
+                turns <- new_mutex!((), "rkfd_sched_turns"),
                 engine <- new_mutex!(engine, "rkfd_sched_engine"),
                 state <- new_mutex!(state, "rkfd_sched_state"),
                 converge <- new_work!("rkfd_sched_converge"),
@@ -266,6 +286,25 @@ impl Machine {
         self.next_id.fetch_add(1, Relaxed)
     }
 
+    /// Waits for the caller's turn, if changes are not collected. Never taken by evictions, which
+    /// memory reclaim waits for.
+    pub(super) fn turn(&self) -> Option<Guard<'_, (), MutexBackend>> {
+        (!self.config.coalesce).then(|| self.turns.lock())
+    }
+
+    /// Waits until everything is as the newest change wants it, if changes are not collected.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::wait`].
+    pub(super) fn end_turn(&self) -> Result {
+        if self.config.coalesce {
+            return Ok(());
+        }
+        let newest = self.state.lock().newest_change();
+        self.wait_settled(newest)
+    }
+
     /// Asks the worker to run. `urgent`: somebody waits, or will, for `change`.
     pub(super) fn kick(self: &Arc<Self>, state: &State, change: u64, urgent: bool) {
         self.counters.changes.inc();
@@ -285,7 +324,7 @@ impl Machine {
     /// Moves the hardware to the desired state. Returns when both agree or the scheduler is wedged.
     pub(super) fn converge(self: &Arc<Self>) {
         let mut engine = self.engine.lock();
-        if self.health() != Health::Running {
+        if self.health() != Health::Running || self.is_parked() {
             return;
         }
         let result = engine.converge(self);
@@ -335,15 +374,13 @@ impl Machine {
     /// Waits a moment for further additions, or until somebody is in a hurry.
     pub(super) fn gather(&self) {
         let applied = self.applied.load(Relaxed);
-        let _ = self.events.wait(
-            Sleep::Uninterruptible,
-            msecs_to_jiffies(self.config.gather_ms).max(1),
-            || self.urgent.load(Acquire) > applied || self.health() != Health::Running,
-        );
+        let _ = self.events.wait_us(self.config.gather_us.into(), || {
+            self.urgent.load(Acquire) > applied || self.health() != Health::Running
+        });
     }
 
     /// Stops using hardware that does not follow.
-    fn give_up(self: &Arc<Self>, failure: &Failure) {
+    pub(super) fn give_up(self: &Arc<Self>, failure: &Failure) {
         let gone =
             matches!(failure, Failure::Device(error) | Failure::Build(error) if *error == ENODEV);
         let health = if gone { Health::Gone } else { Health::Wedged };
@@ -430,6 +467,8 @@ impl Machine {
         let result = {
             let mut engine = self.engine.lock();
             match self.health() {
+                // Nothing is on the hardware, and it must not be touched.
+                Health::Running if self.is_parked() => Ok(()),
                 Health::Running => engine.stop(self),
                 Health::Gone => Ok(()),
                 // Whatever went wrong was reported then.
@@ -490,7 +529,6 @@ impl Machine {
             state.all_stopped();
             let applied = state.settle()?;
             self.health.store(Health::Running.raw(), Release);
-            self.counters.resets.inc();
             self.publish(applied);
             let change = state.next_change();
             self.kick(&state, change, false);

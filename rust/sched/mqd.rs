@@ -38,7 +38,11 @@ use crate::hw::{
     doorbell::DoorbellOffset,
     mqd::{
         buffer_bytes,
-        layout::COMPUTE_DWORDS,
+        layout::{
+            compute,
+            sdma,
+            COMPUTE_DWORDS, //
+        },
         ComputeMqd,
         CuMask,
         Cwsr,
@@ -50,7 +54,11 @@ use crate::hw::{
         SdmaQueueConfig,
         SDMA_BYTES, //
     },
-    num::index, //
+    num::{
+        hi32,
+        index,
+        lo32, //
+    }, //
 };
 
 /// Distance of SDMA descriptors.
@@ -74,7 +82,8 @@ impl SdmaMqds {
     }
 }
 
-/// The descriptor of one queue.
+/// The descriptor of one queue. A clone is the same descriptor.
+#[derive(Clone)]
 pub(super) struct MqdMem {
     mem: Arc<dyn DeviceMem>,
     base: usize,
@@ -129,6 +138,26 @@ impl MqdMem {
     /// `EINVAL` beyond the descriptor, `ENODEV`.
     pub(super) fn read(&self, dw: usize) -> Result<u32> {
         self.mem.read32(self.base + dw * 4)
+    }
+}
+
+impl MqdMem {
+    /// Stores dword `dw` of a queue that is not on the hardware.
+    ///
+    /// # Errors
+    ///
+    /// As [`MqdMem::read`].
+    pub(super) fn write(&self, dw: usize, value: u32) -> Result {
+        self.mem.write32(self.base + dw * 4, value)
+    }
+
+    /// Makes stored dwords visible to the hardware.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`.
+    pub(super) fn flush(&self) -> Result {
+        self.mem.flush()
     }
 }
 
@@ -187,6 +216,7 @@ impl Image {
         });
         config.trap_handler = spec.trap;
         config.priority = spec.priority;
+        config.gws = spec.gws;
         if let Some(mask) = spec.cu_mask {
             config.cu_mask = CuMask(mask);
         }
@@ -243,6 +273,31 @@ impl MqdMem {
             Image::Sdma(mqd) => mqd.update(read, put),
         }
         result?;
+        self.mem.flush()
+    }
+
+    /// Stores where the queue stands, when the hardware could not. The queue must not be mapped.
+    ///
+    /// The pointers are in the unit of the registers: dwords for compute, bytes for SDMA.
+    ///
+    /// # Errors
+    ///
+    /// Of the memory: the device is lost or gone.
+    pub(super) fn set_pointers(&self, kind: SpecKind, rptr: u64, wptr: u64) -> Result {
+        let put = |dw: usize, word| self.mem.write32(self.base + dw * 4, word);
+        match kind.is_compute() {
+            true => {
+                put(compute::CP_HQD_PQ_RPTR, lo32(rptr))?;
+                put(compute::CP_HQD_PQ_WPTR_LO, lo32(wptr))?;
+                put(compute::CP_HQD_PQ_WPTR_HI, hi32(wptr))?;
+            }
+            false => {
+                put(sdma::RB_RPTR, lo32(rptr))?;
+                put(sdma::RB_RPTR_HI, hi32(rptr))?;
+                put(sdma::RB_WPTR, lo32(wptr))?;
+                put(sdma::RB_WPTR_HI, hi32(wptr))?;
+            }
+        }
         self.mem.flush()
     }
 

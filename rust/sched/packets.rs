@@ -114,6 +114,7 @@ pub(super) fn hello(
 pub(super) fn unmap(action: UnmapAction, scope: &Scope) -> Result<[u32; UnmapQueues::DWORDS]> {
     let filter = match scope {
         Scope::Dynamic => UnmapFilter::NonStatic,
+        Scope::All => UnmapFilter::All,
         Scope::Pasid(pasid) => UnmapFilter::Pasid(*pasid),
         Scope::Doorbells(list, count) => {
             let mut doorbells = [DoorbellOffset::kernel(0); 4];

@@ -4,8 +4,14 @@
 
 use kernel::sync::Arc;
 
-use super::sdma::SdmaSlot;
-use crate::gpu::Doorbell;
+use super::{
+    sdma::SdmaSlot,
+    tunables, //
+};
+use crate::gpu::{
+    vmid::VmidContext,
+    Doorbell, //
+};
 
 /// Something that must outlive the hardware's use of a process or a queue: page tables, mappings,
 /// doorbell slices.
@@ -45,6 +51,18 @@ pub(super) struct ProcessValues {
 }
 
 impl ProcessParams {
+    /// What a VMID shows of the process.
+    pub(super) fn context(&self) -> VmidContext {
+        VmidContext {
+            pasid: self.pasid,
+            page_table_base: self.page_table_base,
+            sh_mem_config: self.sh_mem_config,
+            sh_mem_bases: self.sh_mem_bases,
+            tba: self.tba,
+            tma: self.tma,
+        }
+    }
+
     /// A copy of the plain values.
     pub(super) fn values(&self) -> ProcessValues {
         ProcessValues {
@@ -131,6 +149,8 @@ pub(crate) struct QueueUpdate {
     pub(crate) priority: Option<u32>,
     /// Compute units per shader engine, for compute queues.
     pub(crate) cu_mask: Option<[u32; 8]>,
+    /// Whether the queue has the device's global wave sync.
+    pub(crate) gws: Option<bool>,
     /// Replaces what the queue keeps alive, once the change is in force.
     pub(crate) keep: Option<Arc<dyn KeepAlive>>,
 }
@@ -193,6 +213,8 @@ pub(crate) enum Policy {
     Oversubscribe,
     /// A queue or process too many is refused with `ENOSPC`.
     Strict,
+    /// The same, and without the firmware: the driver loads queues into hardware slots itself.
+    Direct,
 }
 
 /// Tunables, fixed for the life of a scheduler.
@@ -201,18 +223,26 @@ pub(crate) struct Config {
     /// How long a preemption may take before the firmware counts as hung, in milliseconds.
     pub(crate) timeout_ms: u32,
     /// How long an addition waits for further ones when it would preempt running work, in
-    /// milliseconds.
-    pub(crate) gather_ms: u32,
-    /// Off: each change makes a runlist of its own and its caller waits for it, as upstream does.
+    /// microseconds.
+    pub(crate) gather_us: u32,
+    /// Off: each creation, update and destruction takes a preemption of everything and a runlist of
+    /// its own, one after the other, and its caller waits for both, as upstream does.
     pub(crate) coalesce: bool,
     /// Unmap single queues or one process where that is enough.
     pub(crate) targeted: bool,
     /// What to do when hardware slots run out.
     pub(crate) policy: Policy,
-    /// Processes per turn; 0 means as many as there are VMIDs.
-    pub(crate) max_processes: u32,
+    /// Processes per turn, at most and by default as many as there are VMIDs.
+    pub(crate) turn_processes: Option<u32>,
+    /// How long a queue with work may make no progress before somebody is told, in milliseconds;
+    /// 0: for ever.
+    pub(crate) watchdog_ms: u32,
     /// Queues on the device.
     pub(crate) max_queues: u32,
+    /// Queues of one process on the device.
+    pub(crate) max_queues_per_process: u32,
+    /// Processes on the device.
+    pub(crate) max_processes: u32,
     /// MEC firmware version, which decides about SET_RESOURCES flags.
     pub(crate) mec_firmware: u32,
 }
@@ -229,7 +259,7 @@ impl Config {
     pub(super) fn converge_ms(&self) -> u32 {
         self.timeout_ms
             .saturating_mul(4)
-            .saturating_add(self.gather_ms)
+            .saturating_add(self.gather_us / 1000)
             .saturating_add(1000)
     }
 }
@@ -238,12 +268,15 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             timeout_ms: crate::hw::timeouts::HWS_PREEMPTION_MS,
-            gather_ms: 2,
+            gather_us: 2_000,
             coalesce: true,
             targeted: true,
             policy: Policy::Oversubscribe,
-            max_processes: 0,
-            max_queues: 4096,
+            turn_processes: None,
+            watchdog_ms: 0,
+            max_queues: tunables::DEFAULT_QUEUES,
+            max_queues_per_process: tunables::MAX_QUEUES_PER_PROCESS,
+            max_processes: tunables::MAX_PROCESSES,
             mec_firmware: 0,
         }
     }

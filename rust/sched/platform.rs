@@ -12,12 +12,15 @@ use kernel::{
     sync::Arc, //
 };
 
-use crate::hw::{
-    asic::AsicDesc,
-    doorbell::DoorbellOffset,
-    regs::{
-        hqd::Slot,
-        Reg, //
+use crate::{
+    gpu::vmid::VmidContext,
+    hw::{
+        asic::AsicDesc,
+        doorbell::DoorbellOffset,
+        regs::{
+            hqd::Slot,
+            Reg, //
+        }, //
     }, //
 };
 
@@ -62,6 +65,11 @@ pub(crate) trait Platform: Send + Sync {
     /// Facts of the ASIC.
     fn asic(&self) -> &'static AsicDesc;
 
+    /// Number of the GPU, for records.
+    fn gpu_id(&self) -> u32 {
+        0
+    }
+
     /// Allocates shared memory, page-aligned and zeroed.
     ///
     /// # Errors
@@ -94,6 +102,42 @@ pub(crate) trait Platform: Send + Sync {
     /// `EIO`, `ENODEV`.
     fn read(&self, reg: Reg) -> Result<u32>;
 
+    /// Writes a register.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`, `ENODEV`.
+    fn write(&self, reg: Reg, value: u32) -> Result;
+
+    /// Writes registers of a hardware slot, in order.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`, `ENODEV`.
+    fn write_slot(&self, slot: Slot, writes: &[(Reg, u32)]) -> Result;
+
+    /// Resets the queue in a hardware slot and waits up to `timeout` microseconds until the slot is
+    /// free.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT`, `EIO`, `ENODEV`.
+    fn reset_slot(&self, slot: Slot, timeout: u64) -> Result;
+
+    /// Makes a VMID that nothing uses show an address space.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if the device does not answer, `EIO`, `ENODEV`.
+    fn bind_vmid(&self, vmid: u32, context: &VmidContext) -> Result;
+
+    /// Takes a VMID that nothing uses any more from its address space.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Platform::bind_vmid`].
+    fn unbind_vmid(&self, vmid: u32) -> Result;
+
     /// Reads registers of a hardware slot into `words`, one each.
     ///
     /// # Errors
@@ -119,6 +163,9 @@ pub(crate) trait Platform: Send + Sync {
 
     /// Logs an error of the device or the driver, with the device's name.
     fn complain(&self, what: fmt::Arguments<'_>);
+
+    /// Logs a warning about what the device does, with its name.
+    fn warn(&self, what: fmt::Arguments<'_>);
 
     /// A monotonic clock, in microseconds.
     fn now(&self) -> u64;

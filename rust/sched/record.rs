@@ -20,13 +20,17 @@ use super::{
         KeepAlive,
         ProcessParams, //
     },
-    sdma::SdmaSlot, //
+    sdma::SdmaSlot,
+    watchdog::Watch, //
 };
 use crate::{
     gpu::Doorbell,
     hw::{
         doorbell::DoorbellOffset,
-        pm4::Engine, //
+        pm4::{
+            process::Debug,
+            Engine, //
+        }, //
     }, //
 };
 
@@ -185,6 +189,8 @@ pub(crate) struct QueueSpec {
     pub(crate) cu_mask: Option<[u32; 8]>,
     /// The process has a trap handler.
     pub(crate) trap: bool,
+    /// Has the device's global wave sync.
+    pub(crate) gws: bool,
 }
 
 impl QueueSpec {
@@ -246,6 +252,8 @@ pub(super) struct QueueRec {
     pub(super) hang: Hang,
     /// Oldest change that needs this queue off the hardware and did not get it yet.
     pub(super) need: Option<u64>,
+    /// What the watchdog saw last.
+    pub(super) watch: Watch,
     pub(super) hold: QueueHold,
 }
 
@@ -253,6 +261,18 @@ impl QueueRec {
     /// Whether the queue should be part of the runlist, given whether its process `runs`.
     pub(super) fn wanted(&self, runs: bool) -> bool {
         runs && !self.doomed && self.hang == Hang::Sound && self.spec.is_active()
+    }
+
+    /// The values that the queue has or will have soon.
+    pub(super) fn newest_spec(&self) -> &QueueSpec {
+        self.update
+            .as_ref()
+            .map_or(&self.spec, |update| &update.spec)
+    }
+
+    /// Whether the queue takes part when its process runs, now or after an eviction.
+    pub(super) fn takes_part(&self) -> bool {
+        !self.doomed && self.hang == Hang::Sound && self.newest_spec().is_active()
     }
 
     /// Notes that change number `change` needs the queue off the hardware.
@@ -270,7 +290,11 @@ impl QueueRec {
 /// A process.
 pub(super) struct ProcRec {
     pub(super) params: ProcessParams,
+    /// Who attached it, for people.
+    pub(super) pid: i32,
     evictions: [u32; EvictCause::COUNT],
+    /// A debugger's words for MAP_PROCESS; its compute queues are mapped as static ones.
+    pub(super) debug: Option<Debug>,
     pub(super) queues: RBTree<u64, QueueRec>,
     /// Detached by its owner.
     pub(super) doomed: bool,
@@ -283,7 +307,9 @@ impl ProcRec {
     pub(super) fn new(params: ProcessParams) -> Self {
         Self {
             params,
+            pid: super::trace::caller(),
             evictions: [0; EvictCause::COUNT],
+            debug: None,
             queues: RBTree::new(),
             doomed: false,
             orphan: false,
@@ -321,6 +347,12 @@ impl ProcRec {
         let count = self.evictions.get_mut(cause.index()).ok_or(EINVAL)?;
         *count = count.checked_sub(1).ok_or(EINVAL)?;
         Ok(!self.is_evicted())
+    }
+
+    /// Whether a queue has global wave sync, or will have it.
+    pub(super) fn has_gws(&self) -> bool {
+        let mut queues = self.queues.values().filter(|queue| !queue.doomed);
+        queues.any(|queue| queue.newest_spec().gws)
     }
 
     /// Whether anything keeps all queues of the process from running.

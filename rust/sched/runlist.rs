@@ -2,6 +2,9 @@
 
 //! The runlist of the desired state. How it is laid out is [`hw::runlist`](crate::hw::runlist)'s
 //! business; here is what goes in, and the memory it lies in.
+//!
+//! The memory is edited in place: a list differs little from the one before it, and as long as nobody
+//! in front of a process came or went, what the device reads of that process is not touched.
 
 use kernel::{
     prelude::*,
@@ -10,6 +13,7 @@ use kernel::{
 };
 
 use super::{
+    admit::max_processes,
     params::Config,
     platform::{
         DeviceMem,
@@ -18,7 +22,6 @@ use super::{
     },
     record::ProcRec,
     state::{
-        max_processes,
         ActiveList,
         State,
         COMPUTE_SLOTS, //
@@ -56,9 +59,15 @@ pub(super) const MAX_QUEUES_PER_PROCESS: usize = 1023;
 /// Room for a runlist: the memory that the firmware reads, and the copy that it is built in.
 pub(super) struct ListBuffer {
     mem: Arc<dyn DeviceMem>,
+    /// The list as composed last.
     words: KVVec<u32>,
+    /// What the memory holds: the list before it, or the start of it.
+    held: KVVec<u32>,
     capacity: usize,
 }
+
+/// Granularity of [`ListBuffer`]'s edits in dwords: a cache line.
+const EDIT: usize = 16;
 
 impl ListBuffer {
     /// Dwords of the first buffer: enough for a dozen processes with two dozen queues.
@@ -81,6 +90,7 @@ impl ListBuffer {
         Ok(Self {
             mem: platform.alloc(bytes, Place::Gart)?,
             words: KVVec::with_capacity(capacity, GFP_KERNEL)?,
+            held: KVVec::with_capacity(capacity, GFP_KERNEL)?,
             capacity,
         })
     }
@@ -100,16 +110,44 @@ impl ListBuffer {
         self.mem.gpu_addr()
     }
 
-    /// Composes the list of `processes` and gives it to the device.
-    fn fill(&mut self, plan: &Plan, processes: Wanted<'_>) -> Result {
+    /// Composes the list of `processes` and gives it to the device. Returns how many dwords were
+    /// written: what the former list has in common with it stays as it is.
+    fn fill(&mut self, plan: &Plan, processes: Wanted<'_>) -> Result<usize> {
         // Never allocates: as many words were there when the buffer was made.
         self.words.clear();
         self.words
             .extend_with(plan.dwords().min(self.capacity()), 0, GFP_NOWAIT)?;
         plan.build(processes, self.mem.gpu_addr(), &mut self.words)
             .map_err(bug)?;
-        self.mem.write_dwords(0, &self.words)?;
-        self.mem.flush()
+        let written = self.edit()?;
+        self.mem.flush()?;
+        Ok(written)
+    }
+
+    /// Brings the memory from what it holds to what was composed.
+    fn edit(&mut self) -> Result<usize> {
+        let mut written = 0;
+        for (nth, new) in self.words.chunks(EDIT).enumerate() {
+            let at = nth * EDIT;
+            if self.held.get(at..at + new.len()) == Some(new) {
+                continue;
+            }
+            self.mem.write_dwords(at * 4, new)?;
+            written += new.len();
+            // Noted at once, so that an error leaves the copy true. Never allocates either.
+            match self.held.get_mut(at..) {
+                Some(held) if held.len() >= new.len() => {
+                    held.get_mut(..new.len())
+                        .ok_or(EINVAL)?
+                        .copy_from_slice(new);
+                }
+                _ => {
+                    self.held.truncate(at);
+                    self.held.extend_from_slice(new, GFP_NOWAIT)?;
+                }
+            }
+        }
+        Ok(written)
     }
 }
 
@@ -119,9 +157,16 @@ fn bug(error: RunListError) -> Error {
     EINVAL
 }
 
-impl Process for &ProcRec {
+/// A process that has a queue to run.
+struct Runnable<'a> {
+    rec: &'a ProcRec,
+    /// Global wave sync slots of the device.
+    num_gws: u32,
+}
+
+impl Process for Runnable<'_> {
     fn context(&self) -> Context {
-        let params = &self.params;
+        let params = &self.rec.params;
         Context {
             pasid: params.pasid,
             page_table_base: params.page_table_base,
@@ -132,14 +177,15 @@ impl Process for &ProcRec {
                 tma: params.tma,
             }),
             quantum: timeouts::PROCESS_QUANTUM,
-            num_gws: 0,
-            debug: None,
+            num_gws: self.num_gws,
+            debug: self.rec.debug,
         }
     }
 
     fn queues(&self) -> impl Iterator<Item = Queue> {
-        let runs = self.runs();
-        self.queues
+        let runs = self.rec.runs();
+        self.rec
+            .queues
             .values()
             .filter(move |queue| queue.wanted(runs))
             .map(|queue| Queue {
@@ -147,7 +193,7 @@ impl Process for &ProcRec {
                 doorbell: queue.spec.doorbell,
                 mqd: queue.mqd.gpu_addr(),
                 wptr: queue.spec.wptr,
-                gws: false,
+                gws: queue.spec.gws,
             })
     }
 }
@@ -156,20 +202,24 @@ impl Process for &ProcRec {
 #[derive(Clone)]
 struct Wanted<'a> {
     procs: &'a RBTree<u64, ProcRec>,
+    num_gws: u32,
     next: u64,
 }
 
 impl<'a> Iterator for Wanted<'a> {
-    type Item = &'a ProcRec;
+    type Item = Runnable<'a>;
 
-    fn next(&mut self) -> Option<&'a ProcRec> {
+    fn next(&mut self) -> Option<Runnable<'a>> {
         loop {
             let cursor = self.procs.cursor_lower_bound(&self.next)?;
             let id = *cursor.current().0;
             self.next = id.checked_add(1)?;
             let proc = self.procs.get(&id)?;
             if proc.wants_any() {
-                return Some(proc);
+                return Some(Runnable {
+                    rec: proc,
+                    num_gws: self.num_gws,
+                });
             }
         }
     }
@@ -235,6 +285,7 @@ impl State {
         }
         let wanted = Wanted {
             procs: &self.procs,
+            num_gws: asic.topology.num_gws,
             next: 0,
         };
         let plan = Plan::new(limits(asic, config), wanted.clone()).map_err(bug)?;
@@ -242,7 +293,7 @@ impl State {
             return Ok(None);
         }
         let list = self.ib.as_mut().ok_or(EINVAL)?;
-        list.fill(&plan, wanted)?;
+        let written = list.fill(&plan, wanted)?;
         let packet = plan.run_list(list.gpu_addr());
         let words = packet
             .encode()
@@ -252,6 +303,11 @@ impl State {
             dwords: packet.dwords,
             processes: index(plan.processes()),
             queues: index(plan.queues()),
+            written: len32(written),
+            fixed: self
+                .procs
+                .values()
+                .any(|proc| proc.debug.is_some() && proc.wants_any()),
         };
         for proc in self.procs.values_mut() {
             let runs = proc.runs();

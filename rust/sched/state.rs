@@ -21,8 +21,7 @@ use kernel::{
 use super::{
     params::{
         Config,
-        KeepAlive,
-        Policy, //
+        KeepAlive, //
     },
     record::{
         Hang,
@@ -30,18 +29,9 @@ use super::{
         ProcRec,
         QueueRec, //
     },
-    runlist::{
-        ListBuffer,
-        MAX_QUEUES_PER_PROCESS, //
-    }, //
+    runlist::ListBuffer, //
 };
-use crate::{
-    hw::{
-        asic::AsicDesc,
-        num::index, //
-    },
-    kapi::workqueue::OwnedQueue, //
-};
+use crate::kapi::workqueue::OwnedQueue;
 
 /// Doorbells that one UNMAP_QUEUES can name.
 pub(super) const UNMAP_DOORBELLS: usize = 4;
@@ -63,6 +53,10 @@ pub(super) struct ActiveList {
     pub(super) processes: usize,
     /// Queues in it.
     pub(super) queues: usize,
+    /// Dwords of the IB that the list before it did not have.
+    pub(super) written: u32,
+    /// It has static queues.
+    pub(super) fixed: bool,
 }
 
 /// What UNMAP_QUEUES names.
@@ -70,6 +64,8 @@ pub(super) struct ActiveList {
 pub(super) enum Scope {
     /// The whole runlist; ends it.
     Dynamic,
+    /// The same with static queues.
+    All,
     /// All queues of one process.
     Pasid(u16),
     /// Up to four compute queues; unused places are 0.
@@ -77,9 +73,22 @@ pub(super) enum Scope {
 }
 
 impl Scope {
+    /// What takes `list` off the hardware.
+    pub(super) fn whole(list: &ActiveList) -> Self {
+        match list.fixed {
+            true => Self::All,
+            false => Self::Dynamic,
+        }
+    }
+
+    /// Whether nothing of the list is left.
+    pub(super) fn ends_list(&self) -> bool {
+        matches!(self, Self::Dynamic | Self::All)
+    }
+
     fn covers(&self, pasid: u16, queue: &QueueRec) -> bool {
         match self {
-            Self::Dynamic => true,
+            Self::Dynamic | Self::All => true,
             Self::Pasid(scope) => *scope == pasid,
             Self::Doorbells(list, count) => list
                 .iter()
@@ -117,22 +126,6 @@ pub(crate) struct Load {
     pub(crate) active_sdma: usize,
     /// Queues on the hardware.
     pub(crate) on_hardware: usize,
-}
-
-impl Load {
-    /// Whether the firmware must take turns.
-    pub(crate) fn oversubscribed(&self, asic: &AsicDesc, config: &Config) -> bool {
-        self.active_compute > COMPUTE_SLOTS || self.active_processes > max_processes(asic, config)
-    }
-}
-
-/// Processes that the firmware may run at once.
-pub(super) fn max_processes(asic: &AsicDesc, config: &Config) -> usize {
-    let vmids = index(asic.vmid_count());
-    match index(config.max_processes) {
-        0 => vmids,
-        limit => limit.min(vmids),
-    }
 }
 
 /// Records that nobody needs any more; dropping it frees them.
@@ -261,37 +254,6 @@ impl State {
             .ok_or(ENOENT)
     }
 
-    /// Whether there is room for one more queue of `proc`, `active` if it should run at once.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC`: the device or the process has its limit of queues, or, without
-    /// over-subscription, no slot or VMID is left.
-    pub(super) fn admit(
-        &self,
-        proc: u64,
-        active: bool,
-        compute: bool,
-        asic: &AsicDesc,
-        config: &Config,
-    ) -> Result {
-        let mut load = self.load();
-        let (total, wanted) = self.procs.get(&proc).map_or((0, 0), |proc| {
-            (proc.queues.values().count(), proc.wanted_queues())
-        });
-        if load.queues >= index(config.max_queues) || total >= MAX_QUEUES_PER_PROCESS {
-            return Err(ENOSPC);
-        }
-        if config.policy == Policy::Strict && active {
-            load.active_compute += usize::from(compute);
-            load.active_processes += usize::from(wanted == 0);
-            if load.oversubscribed(asic, config) {
-                return Err(ENOSPC);
-            }
-        }
-        Ok(())
-    }
-
     /// Decides what to do next. `gathered`: the time for further additions is over.
     pub(super) fn plan(&self, config: &Config, gathered: bool) -> Step {
         let mut add = false;
@@ -342,12 +304,12 @@ impl State {
             Some(_) if !add && !remove => Step::Idle,
             // Nothing of value runs, so there is nothing to be gentle with.
             Some(_) if add && !remove && !gathered && config.coalesce => Step::Gather,
-            Some(list) if remove && !add && narrow && !list.chained => match pasid {
+            Some(list) if remove && !add && narrow && !list.chained && !list.fixed => match pasid {
                 Some(pasid) if pasid != 0 => Step::Preempt(Scope::Pasid(pasid)),
                 _ if named <= UNMAP_DOORBELLS => Step::Preempt(Scope::Doorbells(doorbells, named)),
-                _ => Step::Preempt(Scope::Dynamic),
+                _ => Step::Preempt(Scope::whole(&list)),
             },
-            Some(_) => Step::Preempt(Scope::Dynamic),
+            Some(list) => Step::Preempt(Scope::whole(&list)),
         }
     }
 
@@ -369,7 +331,7 @@ impl State {
     /// Notes that the preemption was confirmed.
     pub(super) fn end_preempt(&mut self, scope: &Scope) {
         self.each_queue(|queue| queue.phase = queue.phase.preempted());
-        if *scope == Scope::Dynamic {
+        if scope.ends_list() {
             self.active = None;
         }
     }

@@ -47,12 +47,20 @@ counters! {
     changes,
     /// Changes that shared a preemption or runlist with an earlier one.
     coalesced,
+    /// Queues created.
+    creates,
+    /// Queues changed.
+    updates,
+    /// Queues destroyed.
+    destroys,
     /// RUN_LIST packets.
     runlists,
     /// Runlists that the firmware had to take turns on.
     oversubscribed,
     /// Dwords of runlist IBs.
-    ib_dwords,
+    runlist_dwords,
+    /// Dwords of them that were written; the others were there from the list before.
+    runlist_written,
     /// MAP_QUEUES in runlist IBs.
     queues_mapped,
     /// Preemptions: UNMAP_QUEUES with QUERY_STATUS.
@@ -77,6 +85,8 @@ counters! {
     refusals,
     /// Queues that were reset because they refused.
     queue_resets,
+    /// Queues that had work and made no progress.
+    stuck,
     /// Evictions that took effect.
     evictions,
     /// Restores that took effect.

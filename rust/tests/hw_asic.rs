@@ -172,7 +172,12 @@ mod tests {
     fn halting_the_mec_takes_every_pipe() {
         assert_eq!(gc::CpMecCntl::HALT.raw(), 0x503F_0010);
         assert_eq!(gc::CpMecCntl::RUN.raw(), 0);
-        assert_eq!(gc::CpMecCntl::reset_me1_pipe(2).raw(), 1 << 18);
+        let reset = |me, pipe| {
+            hqd::Slot::new(me, pipe, 0).map(|slot| gc::CpMecCntl::reset_pipe(slot).raw())
+        };
+        assert_eq!(reset(1, 2), Some(1 << 18));
+        assert_eq!(reset(2, 0), Some(1 << 20));
+        assert_eq!(reset(2, 1), Some(1 << 21));
     }
 
     #[test]

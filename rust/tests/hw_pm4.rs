@@ -308,6 +308,54 @@ mod tests {
     }
 
     #[test]
+    fn unmap_queues_with_every_action_and_filter() {
+        let [a, b, c, d] = [1, 2, 0x7ff, 0x1000].map(DoorbellOffset::kernel);
+        let words = |list: &[DoorbellOffset]| {
+            let mut words = [0; 4];
+            for (word, doorbell) in words.iter_mut().zip(list) {
+                *word = doorbell.field();
+            }
+            words
+        };
+        let list = |list: &[DoorbellOffset]| {
+            UnmapFilter::Doorbells(DoorbellList::new(list).unwrap_or(DoorbellList::one(list[0])))
+        };
+        // Selection in bits 5 and 4, number of doorbells in bits 31 to 29.
+        let filters = [
+            (list(&[a]), 0x2000_0000, words(&[a])),
+            (list(&[a, b]), 0x4000_0000, words(&[a, b])),
+            (list(&[a, b, c]), 0x6000_0000, words(&[a, b, c])),
+            (list(&[a, b, c, d]), 0x8000_0000, words(&[a, b, c, d])),
+            (UnmapFilter::Pasid(0xffff), 0x10, [0xffff, 0, 0, 0]),
+            (UnmapFilter::All, 0x20, [0; 4]),
+            (UnmapFilter::NonStatic, 0x30, [0; 4]),
+        ];
+        let actions = [
+            (UnmapAction::Preempt, 0),
+            (UnmapAction::Reset, 1),
+            (UnmapAction::DisableProcess, 2),
+        ];
+        for (filter, selection, named) in filters {
+            for (action, code) in actions {
+                let packet = UnmapQueues { action, filter };
+                let dw = packet.encode();
+                assert_eq!(dw[0], 0xC004_A300);
+                assert_eq!(dw[1], selection | code);
+                assert_eq!([dw[2], dw[3], dw[4], dw[5]], named);
+                assert_eq!(UnmapQueues::decode(&dw), Some(packet));
+            }
+        }
+        // The one that keeps the slot has a pointer where the others have a second doorbell.
+        let packet = UnmapQueues {
+            action: UnmapAction::PreemptNoUnmap { rb_wptr: 0x123 },
+            filter: list(&[a]),
+        };
+        let dw = packet.encode();
+        assert_eq!([dw[1], dw[2], dw[3]], [0x2000_0003, a.field(), 0x123]);
+        assert_eq!(UnmapQueues::decode(&dw), Some(packet));
+    }
+
+    #[test]
     fn query_status_asks_for_a_fence_after_acknowledgement() {
         assert_eq!(
             QueryStatus::fence(0x80_0000_1008, 100).encode(),

@@ -6,6 +6,7 @@ use kernel::prelude::*;
 
 use crate::{
     hw::ih::{
+        bad_packet,
         Fault,
         Hub, //
     },
@@ -25,7 +26,10 @@ use crate::{
             entry,
             memory::flags_of, //
         },
-        process::Handle,
+        process::{
+            Handle,
+            Reasons, //
+        },
         uapi, //
     },
 };
@@ -281,6 +285,26 @@ mod names {
         let no_execute = memory_exception(&fault(false, false, true), 9);
         assert_eq!((no_execute.read_only, no_execute.no_execute), (0, 1));
         assert_eq!((absent.imprecise, absent.error_type), (0, 0));
+    }
+
+    #[test]
+    fn failures_have_one_bit_each() {
+        let packet = |code: u32| {
+            let (doorbell, code) = bad_packet(code << 10 | 0x123);
+            (doorbell, Reasons::of_packet(code).map(Reasons::bits))
+        };
+        assert_eq!(packet(16), (0x123, Some(1 << 15)));
+        assert_eq!(packet(23), (0x123, Some(1 << 22)));
+        // A plain bad opcode, and codes of something else.
+        for code in [0, 1, 15, 24, 30, 64, 0xffff] {
+            assert_eq!(packet(code).1, None);
+        }
+        let trap = |data: u32| Reasons::of_trap(data).map(|(id, reasons)| (id, reasons.bits()));
+        // Wave trap and illegal instruction.
+        assert_eq!(trap(0b1010 << 10 | 0x3ff), Some((0x3ff, 0b1010)));
+        assert_eq!(trap(0x3ff), None);
+        // A bit that names nothing.
+        assert_eq!(trap(1 << 16 | 5), None);
     }
 
     #[test]

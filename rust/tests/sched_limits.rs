@@ -27,10 +27,12 @@ use super::{
     params::{
         Config,
         Cwsr,
+        EvictCause,
         Policy,
         QueueUpdate, //
     },
-    record::QueueHold, //
+    record::QueueHold,
+    state::COMPUTE_SLOTS, //
 };
 use crate::hw::asic::{
     GFX906,
@@ -231,7 +233,7 @@ mod limits {
         assert_eq!(log.get(2).copied(), Some(List { processes: 1 }));
         assert_eq!(log.last().copied(), Some(Chain));
         assert_eq!(machine.counters.snapshot().oversubscribed, 1);
-        assert!(machine.load().oversubscribed(&GFX90A, &machine.config));
+        assert!(machine.load().active_compute > COMPUTE_SLOTS);
         finish(&fake, machine)
     }
 
@@ -284,7 +286,7 @@ mod limits {
         let machine = machine(
             &fake,
             Config {
-                max_processes: 2,
+                turn_processes: Some(2),
                 ..config()
             },
         )?;
@@ -400,6 +402,47 @@ mod limits {
     }
 
     #[test]
+    fn list_is_edited_in_place() -> Result {
+        let (fake, machine) = setup()?;
+        let written = || machine.counters.snapshot().runlist_written;
+        let mut procs = KVec::new();
+        for pasid in 1..=10 {
+            let proc = machine.attach(process(pasid))?;
+            create(&machine, proc, pasid.into())?;
+            procs.push(proc, GFP_KERNEL)?;
+        }
+        machine.converge();
+        // 21 dwords of MAP_PROCESS and 7 of MAP_QUEUES each.
+        assert_eq!(written(), 280);
+        let last = procs.last().copied().ok_or(EINVAL)?;
+        // What was added comes last, in a dozen words: the line it begins in and the next ones.
+        let added = create(&machine, last, 20)?;
+        machine.converge();
+        let before = written();
+        assert!(before - 280 <= 48);
+        // The same list again takes no write at all.
+        let _ = machine.begin_evict(last, EvictCause::Memory)?;
+        machine.converge();
+        let evicted = written();
+        machine.restore(last, EvictCause::Memory)?;
+        machine.converge();
+        assert_eq!(written() - evicted, 0);
+        // What lies in front stays when something goes behind it.
+        let first = procs.first().copied().ok_or(EINVAL)?;
+        let _ = machine.doom_queue(last, added, true);
+        create(&machine, last, 21)?;
+        machine.converge();
+        assert!(written() - evicted <= 48);
+        // And what is told apart moves when something goes from the front.
+        let _ = machine.doom_process(first, true);
+        create(&machine, last, 22)?;
+        machine.converge();
+        assert!(written() - evicted >= 128);
+        assert_eq!(fake.mapped(), 11);
+        finish(&fake, machine)
+    }
+
+    #[test]
     fn list_memory_grows_with_the_queues() -> Result {
         let (fake, machine) = setup()?;
         let proc = machine.attach(process(1))?;
@@ -412,7 +455,7 @@ mod limits {
         assert_eq!(fake.mapped(), 160);
         let stats = machine.counters.snapshot();
         assert_eq!(stats.queues_mapped, 160);
-        assert_eq!(stats.ib_dwords, 21 + 160 * 7 + 4);
+        assert_eq!(stats.runlist_dwords, 21 + 160 * 7 + 4);
         finish(&fake, machine)
     }
 }

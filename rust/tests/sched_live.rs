@@ -5,7 +5,6 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc,
     time::{
         delay::fsleep,
         Delta,
@@ -15,340 +14,21 @@ use kernel::{
 };
 
 use super::{
+    bench::{
+        layout,
+        on_each,
+        Queue,
+        Space,
+        PATIENCE, //
+    },
     params::{
-        Cwsr,
         EvictCause,
-        ProcessParams,
+        Policy,
         QueueKind,
-        QueueParams,
         QueueUpdate, //
-    },
-    SchedProcess,
-    SchedQueue,
-    Scheduler, //
-};
-use crate::{
-    gpu::{
-        Doorbell,
-        DoorbellSlice,
-        GartBuffer,
-        Gpu,
-        Hw,
-        Pasid,
-        VramBlock, //
-    },
-    hw::{
-        pm4::WriteMem,
-        pte::{
-            self,
-            Access,
-            Mtype,
-            PageAttrs,
-            Place,
-            PAGE, //
-        },
-        regs::gc::{
-            ShMemBases,
-            ShMemConfig, //
-        },
-        sdma, //
-    },
-    kapi::kunit,
-    kfd::facade,
-    vm::pt::{
-        Reserve,
-        Run,
-        Store,
-        Tree, //
     }, //
 };
-
-/// How long a packet may take, far more than it should.
-const PATIENCE: Delta = Delta::from_millis(20_000);
-/// First address of the queues' memory in their address spaces.
-const BASE: u64 = 0x7f00_0000_0000;
-/// Bytes of a queue's memory.
-const BLOCK: u64 = 0x10_000;
-/// Bytes of a ring.
-const RING: u32 = 0x1000;
-
-/// Places inside a queue's memory.
-mod layout {
-    pub(super) const RPTR: u64 = 0x1000;
-    pub(super) const WPTR: u64 = 0x1080;
-    pub(super) const EOP: u64 = 0x2000;
-    pub(super) const DATA: u64 = 0x3000;
-    /// A second ring.
-    pub(super) const OTHER: u64 = 0x4000;
-}
-
-/// Runs `f` on every GPU in service, or skips the test.
-fn on_each(mut f: impl FnMut(&Bench<'_>) -> Result) -> Result {
-    let devices = facade()?.devices()?;
-    if devices.is_empty() {
-        kunit::skip(c"no GPU is in service");
-    }
-    for device in &devices {
-        f(&Bench {
-            gpu: device.gpu(),
-            sched: device.sched(),
-        })?;
-    }
-    Ok(())
-}
-
-/// A GPU and its scheduler.
-struct Bench<'a> {
-    gpu: &'a Arc<Gpu>,
-    sched: &'a Arc<Scheduler>,
-}
-
-/// VRAM for page tables.
-struct Tables<'a> {
-    gpu: &'a Gpu,
-    hw: &'a Hw,
-}
-
-impl Store for Tables<'_> {
-    type Block = VramBlock;
-
-    fn alloc(&self) -> Result<VramBlock> {
-        self.gpu.vram().alloc(PAGE, PAGE)
-    }
-
-    fn write(&self, block: &VramBlock, first: usize, entries: &[u64]) {
-        // CAST: An index below 512.
-        let _ = self
-            .hw
-            .vram_write_u64s(block.offset() + 8 * first as u64, entries);
-    }
-
-    fn publish(&self) {
-        self.hw.hdp_flush();
-    }
-
-    fn pa(block: &VramBlock) -> u64 {
-        block.pa()
-    }
-}
-
-/// An address space with queues. Fields go in order: queues, process, then what they use.
-struct Space<'a> {
-    bench: &'a Bench<'a>,
-    queues: KVec<Queue>,
-    process: Arc<SchedProcess>,
-    slice: Arc<DoorbellSlice>,
-    tree: Tree<VramBlock>,
-    _pasid: Pasid,
-}
-
-/// A queue and the memory it uses.
-struct Queue {
-    queue: Arc<SchedQueue>,
-    mem: GartBuffer,
-    va: u64,
-    doorbell: usize,
-    /// Write pointer: dwords, or bytes for SDMA.
-    wptr: u64,
-    /// The ring's place in `mem`.
-    ring: u64,
-    sdma: bool,
-}
-
-impl<'a> Space<'a> {
-    fn new(bench: &'a Bench<'a>) -> Result<Self> {
-        let hw = bench.gpu.enter()?;
-        let tables = Tables {
-            gpu: bench.gpu,
-            hw: &hw,
-        };
-        let tree = Tree::new(&tables, bench.gpu.asic().pte)?;
-        let root = pte::page_table_base(tree.root().pa(), Place::Vram).map_err(|_| EINVAL)?;
-        let pasid = bench.gpu.pasids().alloc()?;
-        let process = bench.sched.attach(ProcessParams {
-            pasid: pasid.get(),
-            page_table_base: root,
-            sh_mem_config: ShMemConfig::for_xnack(false).raw(),
-            sh_mem_bases: ShMemBases::KFD.raw(),
-            tba: 0,
-            tma: 0,
-            keep: None,
-        })?;
-        Ok(Self {
-            bench,
-            queues: KVec::new(),
-            process,
-            slice: bench.gpu.doorbells().alloc_slice()?,
-            tree,
-            _pasid: pasid,
-        })
-    }
-
-    /// Makes memory and maps it where the next queue has it.
-    fn memory(&mut self) -> Result<(GartBuffer, u64)> {
-        let hw = self.bench.gpu.enter()?;
-        let mem = self.bench.gpu.gart().alloc(&hw, usize::try_from(BLOCK)?)?;
-        let tables = Tables {
-            gpu: self.bench.gpu,
-            hw: &hw,
-        };
-        let va = BASE + u64::try_from(self.queues.len())? * BLOCK;
-        let runs = [Run {
-            addr: mem.bus_addr(),
-            len: BLOCK,
-        }];
-        let attrs = PageAttrs {
-            place: Place::System { snooped: true },
-            access: Access::RWX,
-            mtype: Mtype::Uc,
-            fragment: 0,
-        };
-        let mut reserve = Reserve::new();
-        let need = self.tree.missing(va, &runs);
-        reserve.fill(&tables, self.bench.gpu.asic().pte, need)?;
-        let changed = self.tree.map(&tables, &mut reserve, va, &runs, attrs)?;
-        hw.hdp_flush();
-        drop(changed);
-        Ok((mem, va))
-    }
-
-    fn add(&mut self, kind: QueueKind, doorbell: Doorbell) -> Result<usize> {
-        let (mem, va) = self.memory()?;
-        let is_sdma = matches!(kind, QueueKind::Sdma(_));
-        let byte = doorbell.offset().byte();
-        let queue = self.bench.sched.create_queue(
-            &self.process,
-            QueueParams {
-                kind,
-                ring_base: va,
-                ring_size: RING,
-                rptr: va + layout::RPTR,
-                wptr: va + layout::WPTR,
-                eop: if is_sdma { 0 } else { va + layout::EOP },
-                eop_size: if is_sdma { 0 } else { 4096 },
-                cwsr: None::<Cwsr>,
-                doorbell,
-                priority: 7,
-                percent: 100,
-                keep: None,
-            },
-        )?;
-        self.queues.push(
-            Queue {
-                queue,
-                mem,
-                va,
-                doorbell: byte,
-                wptr: 0,
-                ring: 0,
-                sdma: is_sdma,
-            },
-            GFP_KERNEL,
-        )?;
-        Ok(self.queues.len() - 1)
-    }
-
-    /// Adds a PM4 queue.
-    fn pm4(&mut self) -> Result<usize> {
-        let doorbell = self.slice.alloc_cp()?;
-        self.add(QueueKind::Pm4, doorbell)
-    }
-
-    /// Adds an SDMA queue on `engine`.
-    fn sdma(&mut self, engine: u32) -> Result<usize> {
-        let slot = self.bench.sched.alloc_sdma(Some(engine))?;
-        let doorbell = self.slice.alloc_sdma(slot.engine(), slot.queue())?;
-        self.add(QueueKind::Sdma(slot), doorbell)
-    }
-
-    /// Queue `n` shall store `value`.
-    fn submit(&mut self, n: usize, value: u32) -> Result {
-        let hw = self.bench.gpu.enter()?;
-        let queue = self.queues.get_mut(n).ok_or(EINVAL)?;
-        queue.submit(&hw, value)
-    }
-
-    /// Waits until queue `n` has stored `value`.
-    fn expect(&self, n: usize, value: u32) -> Result {
-        let queue = self.queues.get(n).ok_or(EINVAL)?;
-        let start: Instant<Monotonic> = Instant::now();
-        loop {
-            let seen = queue.value()?;
-            if seen == value {
-                return Ok(());
-            }
-            if start.elapsed() > PATIENCE {
-                pr_err!("queue {n} stored {seen:#x}, not {value:#x}\n");
-                return Err(ETIMEDOUT);
-            }
-            fsleep(Delta::from_micros(100));
-        }
-    }
-
-    /// Slots of the hardware that serve queue `n`.
-    fn slots(&self, n: usize) -> Result<usize> {
-        let queue = self.queues.get(n).ok_or(EINVAL)?;
-        self.bench.slots_of(queue.doorbell)
-    }
-}
-
-impl Bench<'_> {
-    /// Slots of the hardware with the doorbell at `byte`.
-    fn slots_of(&self, byte: usize) -> Result<usize> {
-        use crate::hw::regs::hqd;
-        let mut count = 0;
-        for slot in (0..32).filter_map(hqd::Slot::from_bit) {
-            let mut words = [0; 2];
-            let regs = [hqd::CP_HQD_ACTIVE, hqd::CP_HQD_PQ_DOORBELL_CONTROL];
-            self.sched
-                .machine
-                .platform
-                .read_slot(slot, &regs, &mut words)?;
-            let [active, control] = words;
-            let offset = hqd::DoorbellControl::from_raw(control).get(hqd::DoorbellControl::OFFSET);
-            count += usize::from(active & 1 != 0 && crate::hw::num::index(offset) * 4 == byte);
-        }
-        Ok(count)
-    }
-}
-
-impl Queue {
-    fn submit(&mut self, hw: &Hw, value: u32) -> Result {
-        let data = self.va + layout::DATA;
-        let mut words = [0; 8];
-        let len = if self.sdma {
-            let packet = sdma::fence(data, value).ok_or(EINVAL)?;
-            words[..4].copy_from_slice(&packet);
-            4
-        } else {
-            let packet = WriteMem {
-                address: data,
-                value,
-                high: None,
-                confirm: true,
-            };
-            let encoded = packet.encode().map_err(|_| EINVAL)?;
-            let len = packet.dwords();
-            words[..len].copy_from_slice(&encoded[..len]);
-            len
-        };
-        let unit = if self.sdma { 4 } else { 1 };
-        for word in words.iter().take(len) {
-            let byte = self.wptr * if self.sdma { 1 } else { 4 } % u64::from(RING);
-            self.mem
-                .write32(usize::try_from(self.ring + byte)?, *word)?;
-            self.wptr += unit;
-        }
-        self.mem
-            .write64(usize::try_from(layout::WPTR)?, self.wptr)?;
-        hw.doorbell64(self.doorbell, self.wptr);
-        Ok(())
-    }
-
-    fn value(&self) -> Result<u32> {
-        self.mem.read32(usize::try_from(layout::DATA)?)
-    }
-}
+use crate::hw::pm4::process::Debug;
 
 #[kunit_tests(rkfd_sched_live)]
 mod cases {
@@ -479,6 +159,18 @@ mod cases {
     fn more_queues_than_slots_all_make_progress() -> Result {
         on_each(|bench| {
             let mut space = Space::new(bench)?;
+            if !bench.takes_turns() {
+                for n in 0..24 {
+                    let queue = space.pm4()?;
+                    space.submit(queue, 0x100 + n)?;
+                }
+                // One more is refused, and the others do not suffer.
+                assert_eq!(space.pm4().err(), Some(ENOSPC));
+                for n in 0..24 {
+                    space.expect(usize::try_from(n)?, 0x100 + n)?;
+                }
+                return bench.sched.detach(&space.process);
+            }
             for n in 0..30 {
                 let queue = space.pm4()?;
                 space.submit(queue, 0x100 + n)?;
@@ -495,7 +187,8 @@ mod cases {
     #[test]
     fn more_processes_than_vmids_all_make_progress() -> Result {
         on_each(|bench| {
-            let count = bench.gpu.asic().vmid_count() + 2;
+            let extra = if bench.takes_turns() { 2 } else { 0 };
+            let count = bench.gpu.asic().vmid_count() + extra;
             let mut spaces = KVec::new();
             for n in 0..count {
                 let mut space = Space::new(bench)?;
@@ -507,11 +200,128 @@ mod cases {
                 // The same address in each space, and a value of its own.
                 space.expect(0, 0x700 + n)?;
             }
+            if !bench.takes_turns() {
+                assert_eq!(Space::new(bench)?.pm4().err(), Some(ENOSPC));
+            }
             for space in &spaces {
                 bench.sched.detach(&space.process)?;
             }
             assert_eq!(bench.sched.load().on_hardware, 0);
             Ok(())
+        })
+    }
+
+    #[test]
+    fn everybody_gets_a_turn_however_many_there_are() -> Result {
+        on_each(|bench| {
+            if !bench.takes_turns() {
+                return Ok(());
+            }
+            // More processes than VMIDs and twice as many queues as slots, all always at work.
+            const EACH: usize = 3;
+            const ROUNDS: u32 = 4;
+            let mut spaces = KVec::new();
+            let mut done = KVec::new();
+            for _ in 0..16 {
+                let mut space = Space::new(bench)?;
+                for n in 0..EACH {
+                    space.pm4()?;
+                    space.submit(n, 1)?;
+                    done.push(0_u32, GFP_KERNEL)?;
+                }
+                spaces.push(space, GFP_KERNEL)?;
+            }
+            let start: Instant<Monotonic> = Instant::now();
+            while done.iter().any(|rounds| *rounds < ROUNDS) {
+                for (at, rounds) in done.iter_mut().enumerate() {
+                    let space = spaces.get_mut(at / EACH).ok_or(EINVAL)?;
+                    let queue = space.queues.get(at % EACH).ok_or(EINVAL)?;
+                    if queue.value()? == *rounds + 1 {
+                        *rounds += 1;
+                        space.submit(at % EACH, *rounds + 1)?;
+                    }
+                }
+                if start.elapsed() > PATIENCE {
+                    pr_err!("rounds of each queue: {:?}\n", done.as_slice());
+                    return Err(ETIMEDOUT);
+                }
+                fsleep(Delta::from_micros(200));
+            }
+            let most = done.iter().max().copied().unwrap_or(0);
+            pr_info!("rounds: {ROUNDS} by the slowest queue, {most} by the fastest\n");
+            for space in &spaces {
+                bench.sched.detach(&space.process)?;
+            }
+            assert_eq!(bench.sched.load().on_hardware, 0);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn checkpointed_queue_goes_on_as_another() -> Result {
+        on_each(|bench| {
+            let mut space = Space::new(bench)?;
+            let first = space.pm4()?;
+            space.submit(first, 0x11)?;
+            space.expect(first, 0x11)?;
+            bench.sched.evict(&space.process, EvictCause::Debugger)?;
+            let old = space.queues.pop().ok_or(EINVAL)?;
+            assert!(!bench.sched.is_occupied(&old.queue)?);
+            let image = bench.sched.checkpoint_queue(&old.queue)?;
+            bench.sched.destroy_queue(&old.queue)?;
+            // The same memory, another doorbell.
+            let doorbell = space.slice.alloc_cp()?;
+            let byte = doorbell.offset().byte();
+            let params = space.params(QueueKind::Pm4, doorbell, old.va);
+            let queue = bench.sched.restore_queue(&space.process, params, &image)?;
+            space.queues.push(
+                Queue {
+                    queue,
+                    doorbell: byte,
+                    ..old
+                },
+                GFP_KERNEL,
+            )?;
+            bench.sched.restore(&space.process, EvictCause::Debugger)?;
+            // It reads on where the other one stopped, not from the ring's start.
+            space.submit(first, 0x22)?;
+            space.expect(first, 0x22)?;
+            let queue = space.queues.first().ok_or(EINVAL)?;
+            assert!(bench.sched.is_occupied(&queue.queue)?);
+            bench.sched.detach(&space.process)
+        })
+    }
+
+    #[test]
+    fn special_queues_execute() -> Result {
+        on_each(|bench| {
+            let mut space = Space::new(bench)?;
+            let n = space.pm4()?;
+            let refused = bench.sched.machine.config.policy == Policy::Direct;
+            let queue = space.queues.first().ok_or(EINVAL)?;
+            let given = bench.sched.set_gws(&queue.queue, true);
+            if refused {
+                assert_eq!(given.err(), Some(ENODEV));
+                return bench.sched.detach(&space.process);
+            }
+            given?;
+            space.submit(n, 1)?;
+            space.expect(n, 1)?;
+            let queue = space.queues.first().ok_or(EINVAL)?;
+            bench.sched.set_gws(&queue.queue, false)?;
+            // A static queue is served and leaves when all leave.
+            bench
+                .sched
+                .set_debug(&space.process, Some(Debug::default()))?;
+            space.submit(n, 2)?;
+            space.expect(n, 2)?;
+            bench.sched.evict(&space.process, EvictCause::Debugger)?;
+            assert_eq!(space.slots(n)?, 0);
+            bench.sched.set_debug(&space.process, None)?;
+            bench.sched.restore(&space.process, EvictCause::Debugger)?;
+            space.submit(n, 3)?;
+            space.expect(n, 3)?;
+            bench.sched.detach(&space.process)
         })
     }
 
@@ -530,9 +340,16 @@ mod cases {
             let after = bench.sched.stats();
             assert!(after.runlists - before.runlists < 12);
             bench.sched.detach(&space.process)?;
-            // The detach takes one preemption, however many queues there are.
             let end = bench.sched.stats();
-            assert_eq!(end.preemptions, after.preemptions + 1);
+            // The detach takes one preemption, however many queues there are; where there is no
+            // firmware each queue is told.
+            let config = &bench.sched.machine.config;
+            let preemptions = if config.policy == Policy::Direct {
+                12
+            } else {
+                1
+            };
+            assert_eq!(end.preemptions, after.preemptions + preemptions);
             assert_eq!(end.timeouts, 0);
             Ok(())
         })

@@ -221,7 +221,7 @@ mod worker {
         let machine = working_machine(
             &fake,
             Config {
-                gather_ms: 1_000_000,
+                gather_us: 1_000_000_000,
                 ..config()
             },
         )?;
@@ -237,7 +237,7 @@ mod worker {
         let machine = working_machine(
             &fake,
             Config {
-                gather_ms: 10_000,
+                gather_us: 10_000_000,
                 ..config()
             },
         )?;
@@ -278,6 +278,12 @@ impl Text {
         let mut text = Self(KVec::new());
         dump(&mut text).map_err(|_| EIO)?;
         Ok(text)
+    }
+
+    /// Lines that begin with `start`.
+    fn starts(&self, start: &str) -> usize {
+        let text = core::str::from_utf8(&self.0).unwrap_or("");
+        text.lines().filter(|line| line.starts_with(start)).count()
     }
 
     /// Lines that contain all of `parts`.
@@ -376,10 +382,28 @@ mod dumps {
         create(&machine, proc, 1)?;
         machine.converge();
         let text = Text::of(|f| dump::stats(&machine, f))?;
-        assert_eq!(text.count(&["health", "Running"]), 1);
+        assert_eq!(text.count(&["health running"]), 1);
         // 21 dwords of MAP_PROCESS, 7 of MAP_QUEUES.
-        assert_eq!(text.count(&["ib_dwords", " 28"]), 1);
-        assert_eq!(text.count(&["on_hardware", " 1"]), 1);
+        assert_eq!(text.count(&["runlist_dwords 28"]), 1);
+        assert_eq!(text.count(&["on_hardware 1"]), 1);
+        for name in [
+            "creates 1",
+            "updates 0",
+            "destroys 0",
+            "runlists 1",
+            "packets ",
+            "dwords ",
+            "preemptions 0",
+            "evictions 0",
+            "restores 0",
+            "resets 0",
+            "queues 1",
+            "processes 1",
+        ] {
+            assert_eq!(text.starts(name), 1);
+        }
+        // Each line is a name and a value, for programs to read.
+        assert_eq!(text.count(&["  "]), 0);
         finish(&fake, machine)
     }
 }

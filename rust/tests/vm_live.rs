@@ -141,6 +141,7 @@ impl Bench {
             size,
             flags,
             userptr: 0,
+            watcher: None,
             doorbells,
         };
         Bo::with_grants(&self.gpu, &self.device, &self.grants, args)

@@ -92,17 +92,17 @@ mod cases {
     }
 
     #[test]
-    fn budget_counts_whole_units() -> Result {
+    fn budget_counts_bytes_and_tells_whole_units() -> Result {
         let budget = Budget::new(10 * MIB, 2 * MIB)?;
         assert_eq!(budget.available(), 10 * MIB);
         let one = budget.charge(1)?;
-        assert_eq!(one.amount(), 2 * MIB);
+        assert_eq!(one.amount(), 1);
         assert_eq!(budget.available(), 8 * MIB);
         let two = budget.charge(2 * MIB + 1)?;
-        assert_eq!((budget.used(), budget.available()), (6 * MIB, 4 * MIB));
-        assert_eq!(budget.charge(4 * MIB + 1).err(), Some(ENOMEM));
-        let rest = budget.charge(4 * MIB)?;
-        assert_eq!(budget.available(), 0);
+        assert_eq!((budget.used(), budget.available()), (2 * MIB + 2, 4 * MIB));
+        assert_eq!(budget.charge(8 * MIB - 1).err(), Some(ENOMEM));
+        let rest = budget.charge(8 * MIB - 2)?;
+        assert_eq!((budget.used(), budget.available()), (10 * MIB, 0));
         assert_eq!(budget.charge(1).err(), Some(ENOMEM));
         drop((one, rest));
         assert_eq!(budget.available(), 6 * MIB);
@@ -112,11 +112,26 @@ mod cases {
     }
 
     #[test]
+    fn small_parts_take_no_more_than_they_are() -> Result {
+        let budget = Budget::new(4 * MIB, 2 * MIB)?;
+        let mut parts = KVec::new();
+        for _ in 0..100 {
+            parts.push(budget.charge(4096)?, GFP_KERNEL)?;
+        }
+        assert_eq!((budget.used(), budget.available()), (100 * 4096, 0));
+        parts.push(budget.charge(4 * MIB - 100 * 4096)?, GFP_KERNEL)?;
+        assert_eq!(budget.charge(4096).err(), Some(ENOMEM));
+        drop(parts);
+        assert_eq!((budget.used(), budget.available()), (0, 4 * MIB));
+        Ok(())
+    }
+
+    #[test]
     fn refused_charge_takes_nothing() -> Result {
         let budget = Budget::new(3 * MIB, 2 * MIB)?;
-        // What is left of a unit cannot be had.
+        // What is left of a unit is not told of.
         assert_eq!(budget.available(), 2 * MIB);
-        assert_eq!(budget.charge(3 * MIB).err(), Some(ENOMEM));
+        assert_eq!(budget.charge(3 * MIB + 1).err(), Some(ENOMEM));
         assert_eq!(budget.charge(u64::MAX).err(), Some(ENOMEM));
         assert_eq!(budget.charge(u64::MAX - 2 * MIB).err(), Some(ENOMEM));
         assert_eq!(budget.used(), 0);

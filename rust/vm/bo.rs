@@ -7,38 +7,27 @@
 //! nobody has it mapped.
 
 use kernel::{
-    new_mutex,
-    page::PAGE_SHIFT,
     prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    },
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
-        Arc,
-        Mutex, //
+        Arc, //
     },
 };
 
 use super::pt::{
     Run,
-    HUGE,
     PAGE, //
 };
+#[cfg(rkfd_kunit)]
+use crate::kapi::drm_file::FileTag;
 use crate::{
     gpu::{
-        account::{
-            self,
-            Charge, //
-        },
         DoorbellSlice,
         Gpu,
-        Hw,
-        VramBlock, //
+        Hw, //
     },
     hw::pte::{
         Access,
@@ -49,28 +38,26 @@ use crate::{
         Place, //
     },
     kapi::{
-        drm_file::{
-            DrmDevice,
-            FileTag, //
-        },
-        gem::{
-            Mappable,
-            Object, //
-        },
+        drm_file::DrmDevice,
+        gem::Object,
         pages::{
             DmaMap,
-            Pages,
             Vmap, //
         },
-        vma::{
-            Transfer,
-            UserCaching, //
-        },
+        userpages::Watcher, //
     },
 };
 
-/// VRAM that is zeroed at once; in between a lost device is noticed.
-const ZERO_STEP: u64 = 16 << 20;
+mod grants;
+mod memory;
+
+#[cfg(rkfd_kunit)]
+pub(crate) use self::memory::smaller;
+use self::memory::Backing;
+pub(crate) use self::{
+    grants::Grants,
+    memory::Memory, //
+};
 
 /// What a buffer is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,104 +121,18 @@ pub(crate) struct BoArgs {
     pub(crate) flags: BoFlags,
     /// Address in the current process, for [`BoKind::Userptr`].
     pub(crate) userptr: u64,
+    /// Who is told before the pages there change, for [`BoKind::Userptr`].
+    pub(crate) watcher: Option<Arc<dyn Watcher>>,
     /// The doorbells, for [`BoKind::Doorbell`].
     pub(crate) doorbells: Option<Arc<DoorbellSlice>>,
-}
-
-/// What holds the bytes.
-enum Backing {
-    Vram(KVec<VramBlock>),
-    Pages { pages: Arc<Pages>, user: bool },
-    Doorbell(Arc<DoorbellSlice>),
-    MmioRemap,
-}
-
-/// The bytes of a buffer, with what was charged for them.
-pub(crate) struct Memory {
-    gpu: Arc<Gpu>,
-    backing: Backing,
-    // After `backing`: what is given back must be free.
-    _charges: [Option<Charge>; 2],
-}
-
-impl Memory {
-    /// Finds the block of VRAM that holds byte `offset`, and where in the VRAM that is. Returns
-    /// also how many bytes follow there.
-    fn vram_at(blocks: &[VramBlock], offset: u64) -> Result<(u64, u64)> {
-        let mut rest = offset;
-        for block in blocks {
-            if rest < block.size() {
-                return Ok((block.offset() + rest, block.size() - rest));
-            }
-            rest -= block.size();
-        }
-        Err(EINVAL)
-    }
-
-    fn transfer_vram(&self, blocks: &[VramBlock], offset: usize, transfer: Transfer<'_>) -> Result {
-        let hw = self.gpu.enter()?;
-        let mut done = 0;
-        let len = transfer.len();
-        let mut transfer = transfer;
-        while done < len {
-            // CAST: `usize` is at most 64 bits wide.
-            let (at, follow) = Self::vram_at(blocks, (offset + done) as u64)?;
-            let part = usize::try_from(follow)
-                .unwrap_or(usize::MAX)
-                .min(len - done);
-            let range = done..done + part;
-            match &mut transfer {
-                Transfer::Read(dst) => hw.vram_read(at, dst.get_mut(range).ok_or(EINVAL)?)?,
-                Transfer::Write(src) => hw.vram_write(at, src.get(range).ok_or(EINVAL)?)?,
-            }
-            done += part;
-        }
-        if matches!(transfer, Transfer::Write(_)) {
-            hw.hdp_flush();
-        }
-        Ok(())
-    }
-}
-
-impl Mappable for Memory {
-    fn may_mmap(&self) -> Result<UserCaching> {
-        match &self.backing {
-            Backing::Vram(_) => Ok(UserCaching::WriteCombined),
-            Backing::Pages { user: false, .. } => Ok(UserCaching::Cached),
-            // User memory is mapped already; doorbells and registers are mapped by `/dev/kfd`,
-            // which knows whose they are.
-            _ => Err(EPERM),
-        }
-    }
-
-    fn pfn(&self, index: usize) -> Result<usize> {
-        match &self.backing {
-            Backing::Vram(blocks) => {
-                let hw = self.gpu.enter()?;
-                // CAST: `usize` is at most 64 bits wide.
-                let (offset, _) = Self::vram_at(blocks, (index as u64) << PAGE_SHIFT)?;
-                Ok(usize::try_from(
-                    (hw.vram_bus_addr() + offset) >> PAGE_SHIFT,
-                )?)
-            }
-            Backing::Pages { pages, user: false } => pages.pfn(index),
-            _ => Err(EPERM),
-        }
-    }
-
-    fn transfer(&self, offset: usize, transfer: Transfer<'_>) -> Result {
-        match &self.backing {
-            Backing::Vram(blocks) => self.transfer_vram(blocks, offset, transfer),
-            Backing::Pages { pages, user: false } => pages.copy(offset, transfer),
-            _ => Err(EPERM),
-        }
-    }
 }
 
 /// Where a buffer lies for one GPU; keeps it there.
 pub(super) struct Placed {
     pub(super) runs: KVVec<Run>,
     pub(super) attrs: PageAttrs,
+    /// Which pages of the process these are, for [`BoKind::Userptr`].
+    pub(super) version: u64,
     _dma: Option<DmaMap>,
 }
 
@@ -257,7 +158,8 @@ impl Bo {
     /// - `EINVAL`: size 0; a doorbell or register buffer of the wrong size; no user address, or no
     ///   doorbells given.
     /// - `ENOMEM`: no memory, limits exceeded, a size that overflows, no register page.
-    /// - `EFAULT`: no memory at the user address, or memory that cannot be pinned.
+    /// - `EFAULT`, `EPERM`: no memory at the user address, or memory that cannot be accessed so.
+    /// - `EBUSY`: the memory at the user address does not stop changing.
     /// - `ENODEV`, `EIO`: the GPU is gone or lost.
     pub(crate) fn with_grants(
         gpu: &Arc<Gpu>,
@@ -279,113 +181,25 @@ impl Bo {
             .checked_add(head)
             .and_then(|size| size.checked_next_multiple_of(PAGE))
             .ok_or(ENOMEM)?;
-        let memory = match args.kind {
-            BoKind::Vram => Self::vram(gpu, &hw, size, args.flags.contiguous)?,
-            BoKind::System => {
-                let system = account::system();
-                let charges = [
-                    Some(system.all.charge_module(size)?),
-                    Some(system.allocated.charge_module(size)?),
-                ];
-                Memory {
-                    gpu: gpu.clone(),
-                    backing: Backing::Pages {
-                        pages: Arc::new(Pages::alloc(page_count(size)?)?, GFP_KERNEL)?,
-                        user: false,
-                    },
-                    _charges: charges,
-                }
-            }
-            BoKind::Userptr => {
-                if args.userptr == 0 {
-                    return Err(EINVAL);
-                }
-                let charge = account::system().all.charge_module(size)?;
-                let start = usize::try_from(args.userptr - head).map_err(|_| EFAULT)?;
-                let pages = Pages::pin(start, page_count(size)?, args.flags.writable)?;
-                Memory {
-                    gpu: gpu.clone(),
-                    backing: Backing::Pages {
-                        pages: Arc::new(pages, GFP_KERNEL)?,
-                        user: true,
-                    },
-                    _charges: [Some(charge), None],
-                }
-            }
-            BoKind::Doorbell => {
-                if args.size != u64::from(DoorbellSlice::SIZE) {
-                    return Err(EINVAL);
-                }
-                Memory {
-                    gpu: gpu.clone(),
-                    backing: Backing::Doorbell(args.doorbells.ok_or(EINVAL)?),
-                    _charges: [None, None],
-                }
-            }
-            BoKind::MmioRemap => {
-                if args.size != PAGE {
-                    return Err(EINVAL);
-                }
-                hw.mmio_remap_bus_addr().ok_or(ENOMEM)?;
-                Memory {
-                    gpu: gpu.clone(),
-                    backing: Backing::MmioRemap,
-                    _charges: [None, None],
-                }
-            }
-        };
+        let (kind, flags, userptr) = (args.kind, args.flags, args.userptr);
+        let memory = Memory::new(gpu, &hw, size, args)?;
         let object = Object::new(dev, usize::try_from(size).map_err(|_| ENOMEM)?, memory)?;
         grants.allow(&object)?;
         let id = u64::try_from(NEXT_ID.fetch_add(1, Relaxed))?;
         let bo = Self {
             id,
-            kind: args.kind,
-            flags: args.flags,
+            kind,
+            flags,
             size,
-            userptr: (args.kind == BoKind::Userptr).then_some(args.userptr),
+            userptr: (kind == BoKind::Userptr).then_some(userptr),
             object,
             grants: grants.clone(),
         };
         Ok(Arc::new(bo, GFP_KERNEL)?)
     }
 
-    /// Takes VRAM, in as few blocks as there are holes, and zeroes it.
-    fn vram(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<Memory> {
-        let charge = gpu.vram_budget().charge(size)?;
-        let mut blocks = KVec::new();
-        let mut left = size;
-        let mut step = size;
-        while left != 0 {
-            step = step.min(left);
-            match gpu.vram().alloc(step, PAGE) {
-                Ok(block) => {
-                    left = left.saturating_sub(block.size());
-                    blocks.push(block, GFP_KERNEL)?;
-                }
-                Err(e) if e == ENOSPC && !contiguous && step > PAGE => {
-                    step = smaller(step);
-                }
-                Err(e) if e == ENOSPC => return Err(ENOMEM),
-                Err(e) => return Err(e),
-            }
-        }
-        for block in &blocks {
-            let mut offset = 0;
-            while offset < block.size() {
-                let len = ZERO_STEP.min(block.size() - offset);
-                hw.vram_fill(block.offset() + offset, len, 0)?;
-                offset += len;
-            }
-        }
-        hw.hdp_flush();
-        Ok(Memory {
-            gpu: gpu.clone(),
-            backing: Backing::Vram(blocks),
-            _charges: [Some(charge), None],
-        })
-    }
-
-    /// Finds out where the buffer lies for `gpu`, which `hw` belongs to, and fixes it there.
+    /// Finds out where the buffer lies for `gpu`, which `hw` belongs to, and fixes it there. Pages of
+    /// a process are not fixed: they are those of this moment, or none.
     ///
     /// # Errors
     ///
@@ -395,6 +209,8 @@ impl Bo {
         let local = Arc::ptr_eq(gpu, &self.object.gpu);
         let snooped = Place::System { snooped: true };
         let mut runs = KVVec::new();
+        let mut version = 0;
+        let mut len = self.size;
         let (place, memory, dma) = match &self.object.backing {
             Backing::Vram(blocks) if local => {
                 for block in blocks {
@@ -402,9 +218,21 @@ impl Bo {
                 }
                 (Place::Vram, Where::Local, None)
             }
-            Backing::Pages { pages, .. } => {
+            Backing::Pages(pages) => {
                 let dma = DmaMap::pages(hw.dev(), pages, self.flags.writable)?;
                 (snooped, Where::System, Some(dma))
+            }
+            Backing::User(user) => {
+                let now = user.snapshot();
+                version = now.version;
+                let dma = match &now.pages {
+                    Some(pages) => Some(DmaMap::pages(hw.dev(), pages, self.flags.writable)?),
+                    None => {
+                        len = 0;
+                        None
+                    }
+                };
+                (snooped, Where::System, dma)
             }
             Backing::Doorbell(slice) if local => {
                 let addr = hw.doorbell_bus_addr() + slice.bar_offset();
@@ -424,7 +252,7 @@ impl Bo {
             }
         }
         // What is mapped must be what was asked for, byte by byte.
-        if runs.iter().map(|run| run.len).sum::<u64>() != self.size {
+        if runs.iter().map(|run| run.len).sum::<u64>() != len {
             return Err(EIO);
         }
         let mtype = match self.kind {
@@ -439,8 +267,40 @@ impl Bo {
                 mtype,
                 fragment: 0,
             },
+            version,
             _dma: dma,
         })
+    }
+
+    /// Finds the pages of a process again that have changed; nothing for other buffers.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`UserPages::find`](crate::kapi::userpages::UserPages::find).
+    pub(crate) fn find_pages(&self) -> Result {
+        self.object.user().map_or(Ok(()), |user| user.find())
+    }
+
+    /// Runs `f`, if the pages are those of `version`, while they do not change. `f` must not
+    /// allocate.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` if they have changed, and those of `f`.
+    pub(super) fn commit<R>(&self, version: u64, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        match self.object.user() {
+            Some(user) => user.commit(version, f),
+            None => f(),
+        }
+    }
+
+    /// An address space begins or ends to use the pages.
+    pub(super) fn set_used(&self, used: bool) {
+        match self.object.user() {
+            Some(user) if used => user.start_use(),
+            Some(user) => user.end_use(),
+            None => {}
+        }
     }
 
     /// Distinguishes the buffer from all others that ever were.
@@ -497,7 +357,7 @@ impl Bo {
     /// `EINVAL` unless it is [`BoKind::System`], `ENOMEM`.
     pub(crate) fn vmap(&self) -> Result<BoVmap> {
         match &self.object.backing {
-            Backing::Pages { pages, user: false } => Ok(BoVmap(Vmap::new(pages.clone())?)),
+            Backing::Pages(pages) => Ok(BoVmap(Vmap::new(pages.clone())?)),
             _ => Err(EINVAL),
         }
     }
@@ -516,21 +376,6 @@ fn push_run(runs: &mut KVVec<Run>, addr: u64, len: u64) -> Result {
         _ => runs.push(Run { addr, len }, GFP_KERNEL)?,
     }
     Ok(())
-}
-
-/// The next size to try for a block of VRAM when there is no hole of `size` bytes.
-pub(crate) fn smaller(size: u64) -> u64 {
-    let unit = if size > HUGE { HUGE } else { PAGE };
-    (size / 2).next_multiple_of(unit).min(size - PAGE)
-}
-
-fn page_count(size: u64) -> Result<usize> {
-    let count = usize::try_from(size >> PAGE_SHIFT).map_err(|_| ENOMEM)?;
-    // The C interfaces count pages in 32 bits.
-    if i32::try_from(count).is_err() {
-        return Err(ENOMEM);
-    }
-    Ok(count)
 }
 
 /// A kernel mapping of a buffer, for 64-bit words.
@@ -559,93 +404,5 @@ impl BoVmap {
     #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn size(&self) -> usize {
         self.0.size()
-    }
-}
-
-/// Which buffers one open file may map.
-///
-/// The DRM core compares files by address, and an address comes again after a file was closed. So
-/// a permission has to end before its file does, even if the buffer stays.
-#[pin_data]
-pub(crate) struct Grants {
-    #[pin]
-    state: Mutex<GrantState>,
-}
-
-struct GrantState {
-    /// The file, once it is known and until it is closed.
-    tag: Option<FileTag>,
-    closed: bool,
-    objects: RBTree<usize, Object<Memory>>,
-}
-
-impl Grants {
-    /// Nothing may be mapped yet.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        let state = GrantState {
-            tag: None,
-            closed: false,
-            objects: RBTree::new(),
-        };
-        Arc::pin_init(
-            try_pin_init!(Self {
-                state <- new_mutex!(state, "rkfd_grants"),
-            }? Error),
-            GFP_KERNEL,
-        )
-    }
-
-    /// Says which file this is about; only the first call counts.
-    pub(crate) fn set_file(&self, tag: FileTag) {
-        self.state.lock().tag.get_or_insert(tag);
-    }
-
-    fn allow(&self, object: &Object<Memory>) -> Result {
-        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let mut state = self.state.lock();
-        if state.closed {
-            return Err(ENODEV);
-        }
-        let tag = state.tag.ok_or(EINVAL)?;
-        object.allow(tag)?;
-        state
-            .objects
-            .insert(node.into_node(object.key(), object.clone()));
-        Ok(())
-    }
-
-    fn revoke(&self, object: &Object<Memory>) {
-        let mut state = self.state.lock();
-        let node = state.objects.remove_node(&object.key());
-        if let (Some(_), Some(tag)) = (&node, state.tag) {
-            object.revoke(tag);
-        }
-        drop(state);
-        // Outside the lock: may free the object.
-        drop(node);
-    }
-
-    /// The file is being closed.
-    pub(crate) fn close(&self) {
-        let mut state = self.state.lock();
-        state.closed = true;
-        let objects = core::mem::replace(&mut state.objects, RBTree::new());
-        let tag = state.tag;
-        drop(state);
-        if let Some(tag) = tag {
-            for object in objects.values() {
-                object.revoke(tag);
-            }
-        }
-    }
-
-    /// Buffers that can be mapped.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
-    pub(crate) fn len(&self) -> usize {
-        self.state.lock().objects.iter().count()
     }
 }

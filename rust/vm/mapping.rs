@@ -3,54 +3,50 @@
 //! One buffer in one address space.
 
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     },
 };
 
-use super::{
-    bo::{
-        Bo,
-        Placed, //
-    },
-    pt::Run, //
+use super::bo::{
+    Bo,
+    Placed, //
 };
-use crate::hw::pte::PageAttrs;
 
 /// A buffer that is mapped, and what keeps its memory where the entries say it is.
+#[pin_data(PinnedDrop)]
 pub(super) struct Mapping {
     #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     va: u64,
     bo: Arc<Bo>,
-    placed: Placed,
+    /// What the entries say. Taken under the lock of the `Vm`; nothing is allocated under it.
+    #[pin]
+    pub(super) placed: Mutex<Placed>,
     /// Queues that use it. Taken under the lock of the `Vm`, returned without.
     holds: Atomic<i32>,
 }
 
 impl Mapping {
+    /// A mapping of `bo`. From now on who watches its pages is told.
     pub(super) fn new(bo: &Arc<Bo>, va: u64, placed: Placed) -> Result<Arc<Self>> {
-        Ok(Arc::new(
-            Self {
+        let mapping = Arc::pin_init(
+            pin_init!(Self {
                 va,
                 bo: bo.clone(),
-                placed,
+                placed <- new_mutex!(placed, "rkfd_mapping"),
                 holds: Atomic::new(0),
-            },
+            }),
             GFP_KERNEL,
-        )?)
-    }
-
-    pub(super) fn runs(&self) -> &[Run] {
-        &self.placed.runs
-    }
-
-    pub(super) fn attrs(&self) -> PageAttrs {
-        self.placed.attrs
+        )?;
+        bo.set_used(true);
+        Ok(mapping)
     }
 
     pub(super) fn bo(&self) -> &Bo {
@@ -75,6 +71,13 @@ impl Mapping {
             size: self.bo.size(),
             bo: self.bo.clone(),
         }
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Mapping {
+    fn drop(self: Pin<&mut Self>) {
+        self.bo.set_used(false);
     }
 }
 

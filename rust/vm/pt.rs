@@ -47,6 +47,7 @@ pub(crate) use table::{
     Reserve,
     Table, //
 };
+pub(crate) use update::Changed;
 
 /// Bytes of a page that a PDB0 entry maps.
 pub(crate) const HUGE: u64 = Level::Pdb0.span();

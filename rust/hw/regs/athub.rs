@@ -37,6 +37,14 @@ fields! {
 }
 
 impl PasidMapping {
+    /// The mapping to `pasid`.
+    pub(crate) const fn of(pasid: u16) -> Self {
+        // CAST: Lossless.
+        Self::new()
+            .with(Self::PASID, pasid as u32)
+            .with(Self::VALID, 1)
+    }
+
     /// Whether the VMID stands for `pasid`.
     pub(crate) const fn maps(self, pasid: u16) -> bool {
         // CAST: Lossless.

@@ -296,9 +296,13 @@ impl CpMecCntl {
         .with(Self::ME2_HALT, 1)
         .with(Self::ME1_HALT, 1);
 
-    /// Reset of one pipe of MEC1, the fallback after a failed queue reset.
-    pub(crate) const fn reset_me1_pipe(pipe: u32) -> Self {
-        Self::new().with(Self::ME1_PIPE_RESET, 1 << (pipe & 3))
+    /// Reset of the pipe of a slot, the fallback after a failed queue reset. MEC2 has bits for its
+    /// first two pipes only, which are those of the kernel's queues.
+    pub(crate) const fn reset_pipe(slot: super::hqd::Slot) -> Self {
+        match slot.me() {
+            1 => Self::new().with(Self::ME1_PIPE_RESET, 1 << (slot.pipe() & 3)),
+            _ => Self::new().with(Self::ME2_PIPE_RESET, 1 << (slot.pipe() & 1)),
+        }
     }
 }
 

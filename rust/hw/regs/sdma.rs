@@ -313,6 +313,28 @@ fields! {
 }
 
 fields! {
+    /// RB_WPTR_POLL_CNTL.
+    pub(crate) struct WptrPollCntl {
+        /// The engine's hardware polls the write pointer in memory.
+        ENABLE [0:0];
+        /// The engine's microcode does.
+        F32_POLL_ENABLE [2:2];
+        /// Pause between polls.
+        FREQUENCY [15:4];
+        /// Polls before the queue counts as idle.
+        IDLE_POLL_COUNT [31:16];
+    }
+}
+
+impl WptrPollCntl {
+    /// Polling with the pauses of `sdma_v4_0.c`'s golden settings: 0x00403004.
+    pub(crate) const USER: Self = Self::new()
+        .with(Self::F32_POLL_ENABLE, 1)
+        .with(Self::FREQUENCY, 0x300)
+        .with(Self::IDLE_POLL_COUNT, 0x40);
+}
+
+fields! {
     /// DOORBELL.
     pub(crate) struct Doorbell {
         /// Doorbell in use.

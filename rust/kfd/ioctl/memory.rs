@@ -12,7 +12,8 @@ use crate::{
             Allocation,
             Handle,
             Process,
-            State, //
+            State,
+            Watch, //
         },
         uapi::{
             alloc_flags,
@@ -111,8 +112,10 @@ pub(crate) fn flags_of(flags: u32) -> BoFlags {
 ///   pointer 0, host-visible VRAM where the CPU does not reach it, or doubled mappings, which only older
 ///   hardware has.
 /// - `ENODEV`: no address space yet, or the GPU is gone.
-/// - `ENOMEM`: no memory, no doorbells, no register page.
+/// - `ENOMEM`: no memory, no register page.
+/// - `EUSERS`: no doorbells, because too many processes use this GPU.
 /// - `EFAULT`: no memory at the user pointer.
+/// - `EPERM`: writable for the GPU, but not for the process.
 pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
     if args.size == 0 {
         return Err(EINVAL);
@@ -144,6 +147,10 @@ pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
             size: args.size,
             flags: flags_of(args.flags),
             userptr: args.mmap_offset,
+            watcher: match kind {
+                BoKind::Userptr => Some(Watch::over(call.process)?),
+                _ => None,
+            },
             doorbells,
         },
     )?;

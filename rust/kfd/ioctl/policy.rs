@@ -127,16 +127,16 @@ pub(super) fn set_xnack_mode(call: &Call<'_>, args: &mut SetXnackMode) -> Result
 pub(super) fn runtime_enable(call: &Call<'_>, args: &mut RuntimeEnable) -> Result {
     let mut state = call.process.state.lock();
     if args.mode_mask & MODE_ENABLE == 0 {
-        state.runtime_enabled = false;
+        call.process.set_runtime_enabled(&mut state, false);
         return Ok(());
     }
-    if state.runtime_enabled {
+    if call.process.is_runtime_enabled() {
         return Err(EBUSY);
     }
     if !state.queues.is_empty() {
         return Err(EEXIST);
     }
-    state.runtime_enabled = true;
+    call.process.set_runtime_enabled(&mut state, true);
     Ok(())
 }
 

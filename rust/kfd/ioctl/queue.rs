@@ -25,6 +25,7 @@ use crate::{
 };
 use kernel::{
     prelude::*,
+    transmute::AsBytes,
     uaccess::{
         UserPtr,
         UserSlice, //
@@ -44,7 +45,8 @@ const MAX_CU_MASK: u32 = 1024;
 /// - `ENOTSUPP`: unknown type.
 /// - `ESRCH`: no address space on this GPU yet.
 /// - `ENOSPC`: too many queues on this GPU.
-/// - `ENOMEM`: too many queues, no SDMA queue, no doorbells, no memory.
+/// - `ENOMEM`: too many queues, no SDMA queue, no memory.
+/// - `EUSERS`: no doorbells, because too many processes use this GPU.
 /// - `EBUSY`: no doorbell.
 /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
@@ -152,20 +154,34 @@ pub(super) fn set_cu_mask(call: &Call<'_>, args: &mut SetCuMask) -> Result {
         .set_cu_mask(args.queue_id, &mask, count)
 }
 
-/// Would tell how much wave state a stopped queue has saved. Not available.
+/// Tells what waves a stopped compute queue has saved: fills the first four words of the header of the save
+/// area, and the used part of the control stack, which the hardware keeps elsewhere.
 ///
 /// # Errors
 ///
-/// - `EFAULT`: no such queue.
-/// - `EINVAL`: the queue has no saved state, as upstream answers for one that is active.
+/// - `EFAULT`: no such queue; the area cannot be written.
+/// - `EINVAL`: the queue runs, or is no compute queue.
+/// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn get_queue_wave_state(call: &Call<'_>, args: &mut GetQueueWaveState) -> Result {
-    call.process
-        .state
-        .lock()
-        .queues
-        .device_of(args.queue_id)
+    // Held to the end: nothing may start the queue meanwhile.
+    let state = call.process.state.lock();
+    let saved = state.queues.wave_state(args.queue_id)?;
+    args.ctl_stack_used = saved.ctl_stack_used;
+    args.save_area_used = saved.save_area_used;
+    write_user(args.ctl_stack_address, AsBytes::as_bytes(&saved.header))?;
+    let [stack_offset, ..] = saved.header;
+    let stack = args
+        .ctl_stack_address
+        .checked_add(u64::from(stack_offset))
         .ok_or(EFAULT)?;
-    Err(EINVAL)
+    write_user(stack, AsBytes::as_bytes(saved.ctl_stack.as_slice()))
+}
+
+fn write_user(address: u64, bytes: &[u8]) -> Result {
+    let address = usize::try_from(address).map_err(|_| EFAULT)?;
+    UserSlice::new(UserPtr::from_addr(address), bytes.len())
+        .writer()
+        .write_slice(bytes)
 }
 
 /// Would give a queue global wave sync. No GPU offers it (`num_gws` of the topology is 0).

@@ -67,8 +67,6 @@ pub(crate) struct State {
     pub(crate) devices: KVec<DeviceState>,
     /// The queues.
     pub(crate) queues: QueueManager,
-    /// RUNTIME_ENABLE is in force.
-    pub(crate) runtime_enabled: bool,
     /// Retry faults were asked for.
     pub(crate) xnack: bool,
     /// Handle of the buffer that holds the signal page; 0 for none. It cannot be freed.
@@ -80,7 +78,6 @@ impl State {
         Self {
             devices,
             queues: QueueManager::new(),
-            runtime_enabled: false,
             xnack: false,
             signal_handle: 0,
         }
@@ -136,7 +133,7 @@ impl State {
         }
         let params = self.process_params(index)?;
         let known = device.device().sched().attach(params)?;
-        device.set_sched_process(Some(known.clone()));
+        process.publish(index, &known);
         Ok(known)
     }
 

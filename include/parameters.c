@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Module parameters that are text: the Rust module! macro knows numbers only.
+ */
+
+#include <linux/moduleparam.h>
+
+#include "rkfd_helpers.h"
+
+static char *rkfd_force_probe_list = "";
+module_param_named(force_probe, rkfd_force_probe_list, charp, 0400);
+MODULE_PARM_DESC(force_probe,
+		 "Cards to bind although they are not the GPU model: comma-separated PCI device ids, * for all; !id or !* never binds");
+
+/* Fixed once the module is loaded; never null. */
+const char *rkfd_force_probe(void)
+{
+	return rkfd_force_probe_list;
+}

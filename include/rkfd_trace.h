@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Tracepoints of the driver: what becomes of queues. Times are in microseconds, doorbells are byte
+ * offsets in the doorbell BAR, results are 0 or negative errnos.
+ */
+
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM rkfd
+
+#if !defined(RKFD_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define RKFD_TRACE_H
+
+#include <linux/tracepoint.h>
+
+/* The numbers are those of rust/kapi/trace.rs. */
+#define rkfd_show_queue_type(type) \
+	__print_symbolic(type, { 0, "pm4" }, { 1, "aql" }, { 2, "sdma" })
+#define rkfd_show_scope(scope) \
+	__print_symbolic(scope, { 0, "all" }, { 1, "pasid" }, { 2, "doorbells" })
+#define rkfd_show_cause(cause) \
+	__print_symbolic(cause, { 0, "userptr" }, { 1, "svm" }, { 2, "memory" }, \
+			 { 3, "suspend" }, { 4, "debugger" }, { 5, "fault" })
+#define rkfd_show_reset(kind) \
+	__print_symbolic(kind, { 0, "queue" }, { 1, "engines" }, { 2, "chip" })
+
+/* A queue was made; it will be mapped soon. */
+TRACE_EVENT(queue_create,
+	TP_PROTO(u32 gpu_id, s32 pid, u16 pasid, u64 queue, u32 type, u32 doorbell, u64 ring,
+		 u32 ring_size),
+	TP_ARGS(gpu_id, pid, pasid, queue, type, doorbell, ring, ring_size),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(s32, pid)
+		__field(u16, pasid)
+		__field(u64, queue)
+		__field(u32, type)
+		__field(u32, doorbell)
+		__field(u64, ring)
+		__field(u32, ring_size)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->pid = pid;
+		__entry->pasid = pasid;
+		__entry->queue = queue;
+		__entry->type = type;
+		__entry->doorbell = doorbell;
+		__entry->ring = ring;
+		__entry->ring_size = ring_size;
+	),
+	TP_printk("gpu_id=%u pid=%d pasid=%u queue=%llu type=%s doorbell=0x%x ring=0x%llx size=%u",
+		  __entry->gpu_id, __entry->pid, __entry->pasid, __entry->queue,
+		  rkfd_show_queue_type(__entry->type), __entry->doorbell, __entry->ring,
+		  __entry->ring_size)
+);
+
+/* A queue was destroyed; the time is what its owner waited for the hardware. */
+TRACE_EVENT(queue_destroy,
+	TP_PROTO(u32 gpu_id, s32 pid, u16 pasid, u64 queue, u32 doorbell, u64 us, s32 result),
+	TP_ARGS(gpu_id, pid, pasid, queue, doorbell, us, result),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(s32, pid)
+		__field(u16, pasid)
+		__field(u64, queue)
+		__field(u32, doorbell)
+		__field(u64, us)
+		__field(s32, result)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->pid = pid;
+		__entry->pasid = pasid;
+		__entry->queue = queue;
+		__entry->doorbell = doorbell;
+		__entry->us = us;
+		__entry->result = result;
+	),
+	TP_printk("gpu_id=%u pid=%d pasid=%u queue=%llu doorbell=0x%x us=%llu result=%d",
+		  __entry->gpu_id, __entry->pid, __entry->pasid, __entry->queue,
+		  __entry->doorbell, __entry->us, __entry->result)
+);
+
+DECLARE_EVENT_CLASS(rkfd_queue,
+	TP_PROTO(u32 gpu_id, s32 pid, u16 pasid, u64 queue, u32 type, u32 doorbell),
+	TP_ARGS(gpu_id, pid, pasid, queue, type, doorbell),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(s32, pid)
+		__field(u16, pasid)
+		__field(u64, queue)
+		__field(u32, type)
+		__field(u32, doorbell)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->pid = pid;
+		__entry->pasid = pasid;
+		__entry->queue = queue;
+		__entry->type = type;
+		__entry->doorbell = doorbell;
+	),
+	TP_printk("gpu_id=%u pid=%d pasid=%u queue=%llu type=%s doorbell=0x%x",
+		  __entry->gpu_id, __entry->pid, __entry->pasid, __entry->queue,
+		  rkfd_show_queue_type(__entry->type), __entry->doorbell)
+);
+
+/* A queue became part of what the hardware works on. */
+DEFINE_EVENT(rkfd_queue, queue_map,
+	TP_PROTO(u32 gpu_id, s32 pid, u16 pasid, u64 queue, u32 type, u32 doorbell),
+	TP_ARGS(gpu_id, pid, pasid, queue, type, doorbell)
+);
+
+/* The hardware confirmed that a queue is off. */
+DEFINE_EVENT(rkfd_queue, queue_unmap,
+	TP_PROTO(u32 gpu_id, s32 pid, u16 pasid, u64 queue, u32 type, u32 doorbell),
+	TP_ARGS(gpu_id, pid, pasid, queue, type, doorbell)
+);
+
+/* The hardware was asked to let go of queues; refused is the doorbell of one that did not obey. */
+TRACE_EVENT(preempt,
+	TP_PROTO(u32 gpu_id, u32 scope, u16 pasid, u32 queues, u64 us, u32 refused, s32 result),
+	TP_ARGS(gpu_id, scope, pasid, queues, us, refused, result),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(u32, scope)
+		__field(u16, pasid)
+		__field(u32, queues)
+		__field(u64, us)
+		__field(u32, refused)
+		__field(s32, result)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->scope = scope;
+		__entry->pasid = pasid;
+		__entry->queues = queues;
+		__entry->us = us;
+		__entry->refused = refused;
+		__entry->result = result;
+	),
+	TP_printk("gpu_id=%u scope=%s pasid=%u queues=%u us=%llu refused=0x%x result=%d",
+		  __entry->gpu_id, rkfd_show_scope(__entry->scope), __entry->pasid,
+		  __entry->queues, __entry->us, __entry->refused, __entry->result)
+);
+
+/* The queues of an address space may not run; the time is what the caller waited. */
+TRACE_EVENT(evict,
+	TP_PROTO(u32 gpu_id, s32 pid, u16 pasid, u32 cause, u64 us, s32 result),
+	TP_ARGS(gpu_id, pid, pasid, cause, us, result),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(s32, pid)
+		__field(u16, pasid)
+		__field(u32, cause)
+		__field(u64, us)
+		__field(s32, result)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->pid = pid;
+		__entry->pasid = pasid;
+		__entry->cause = cause;
+		__entry->us = us;
+		__entry->result = result;
+	),
+	TP_printk("gpu_id=%u pid=%d pasid=%u cause=%s us=%llu result=%d",
+		  __entry->gpu_id, __entry->pid, __entry->pasid, rkfd_show_cause(__entry->cause),
+		  __entry->us, __entry->result)
+);
+
+/* One cause not to run is over. */
+TRACE_EVENT(restore,
+	TP_PROTO(u32 gpu_id, s32 pid, u16 pasid, u32 cause, s32 result),
+	TP_ARGS(gpu_id, pid, pasid, cause, result),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(s32, pid)
+		__field(u16, pasid)
+		__field(u32, cause)
+		__field(s32, result)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->pid = pid;
+		__entry->pasid = pasid;
+		__entry->cause = cause;
+		__entry->result = result;
+	),
+	TP_printk("gpu_id=%u pid=%d pasid=%u cause=%s result=%d",
+		  __entry->gpu_id, __entry->pid, __entry->pasid, rkfd_show_cause(__entry->cause),
+		  __entry->result)
+);
+
+/* Something was reset: one queue (of doorbell), the engines, or the chip. */
+TRACE_EVENT(reset,
+	TP_PROTO(u32 gpu_id, u32 kind, u32 doorbell, u32 queues, u64 us, s32 result),
+	TP_ARGS(gpu_id, kind, doorbell, queues, us, result),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(u32, kind)
+		__field(u32, doorbell)
+		__field(u32, queues)
+		__field(u64, us)
+		__field(s32, result)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->kind = kind;
+		__entry->doorbell = doorbell;
+		__entry->queues = queues;
+		__entry->us = us;
+		__entry->result = result;
+	),
+	TP_printk("gpu_id=%u kind=%s doorbell=0x%x queues=%u us=%llu result=%d",
+		  __entry->gpu_id, rkfd_show_reset(__entry->kind), __entry->doorbell,
+		  __entry->queues, __entry->us, __entry->result)
+);
+
+/* The hardware got a new list of what to work on; chained: it takes turns. */
+TRACE_EVENT(runlist,
+	TP_PROTO(u32 gpu_id, u32 processes, u32 queues, u32 dwords, bool chained, s32 result),
+	TP_ARGS(gpu_id, processes, queues, dwords, chained, result),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(u32, processes)
+		__field(u32, queues)
+		__field(u32, dwords)
+		__field(bool, chained)
+		__field(s32, result)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->processes = processes;
+		__entry->queues = queues;
+		__entry->dwords = dwords;
+		__entry->chained = chained;
+		__entry->result = result;
+	),
+	TP_printk("gpu_id=%u processes=%u queues=%u dwords=%u chained=%d result=%d",
+		  __entry->gpu_id, __entry->processes, __entry->queues, __entry->dwords,
+		  __entry->chained, __entry->result)
+);
+
+#endif /* RKFD_TRACE_H */
+
+/* Outside of the guard: define_trace.h reads this file again, found by -I of Kbuild. */
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH .
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE rkfd_trace
+#include <trace/define_trace.h>

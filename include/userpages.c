@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Pages of a process that follow the process; see rust/kapi/userpages.rs.
+ */
+
+#include <linux/hmm.h>
+#include <linux/jiffies.h>
+#include <linux/mmu_notifier.h>
+
+#include "rkfd_helpers.h"
+
+/*
+ * Faults the pages of [start, end) in and stores their frames. On success *seq tells at which state of
+ * the address space that was. The caller keeps the address space from ending.
+ */
+int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsigned long end,
+		    bool writable, unsigned long *frames, unsigned long *seq)
+{
+	struct hmm_range range = {
+		.notifier = sub,
+		.start = start,
+		.end = end,
+		.hmm_pfns = frames,
+		.default_flags = HMM_PFN_REQ_FAULT | (writable ? HMM_PFN_REQ_WRITE : 0),
+	};
+	int ret;
+
+	ret = hmm_range_fault_unlocked_timeout(&range, msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT));
+	*seq = range.notifier_seq;
+	return ret;
+}
+
+struct page *rkfd_user_page(unsigned long frame)
+{
+	return hmm_pfn_to_page(frame);
+}
+
+void rkfd_interval_set_seq(struct mmu_interval_notifier *sub, unsigned long seq)
+{
+	mmu_interval_set_seq(sub, seq);
+}
+
+bool rkfd_interval_changed(struct mmu_interval_notifier *sub, unsigned long seq)
+{
+	return mmu_interval_read_retry(sub, seq);
+}
+
+bool rkfd_interval_may_block(const struct mmu_notifier_range *range)
+{
+	return mmu_notifier_range_blockable(range);
+}
+
+/* The whole address space ends. */
+bool rkfd_interval_is_end(const struct mmu_notifier_range *range)
+{
+	return range->event == MMU_NOTIFY_RELEASE;
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What happens when the scheduler of a GPU gives up.
+//!
+//! 1. A queue that refuses preemption was reset alone before it comes to this.
+//! 2. The engines are reset in place. Memory survives, and so do the queues of all processes but
+//!    those to blame; their work goes on.
+//! 3. If that does not help, the whole chip is reset. All memory of the device is lost and cannot
+//!    be given back to anybody, so the driver is bound anew: old handles answer `ENODEV`, and the
+//!    processes hear that their memory is gone.
+//!
+//! A device that does not answer at all is left alone: there is nothing to reset it by. Its users
+//! get `EIO` until it is bound anew.
+//!
+//! All of this runs on a queue of its own: the scheduler's worker has reported and gone.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    gpu::{
+        registry,
+        Gpu, //
+    },
+    kapi::{
+        log::monotonic_ns,
+        pci,
+        trace::{
+            self,
+            ResetKind, //
+        }, //
+    },
+    kfd::facade,
+    module_parameters,
+    sched::{
+        Failure,
+        ResetHook,
+        Scheduler, //
+    }, //
+};
+
+/// Brings a GPU back whose scheduler has given up.
+///
+/// The scheduler owns it, and gives it back at shutdown, which ends the cycle.
+pub(super) struct Recovery {
+    gpu: Arc<Gpu>,
+    sched: Arc<Scheduler>,
+}
+
+impl Recovery {
+    /// Of `gpu` and its scheduler.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) -> Result<Arc<Self>> {
+        let recovery = Self {
+            gpu: gpu.clone(),
+            sched: sched.clone(),
+        };
+        Ok(Arc::new(recovery, GFP_KERNEL)?)
+    }
+}
+
+impl ResetHook for Recovery {
+    fn wedged(&self, failure: &Failure) {
+        let dev = self.gpu.dev();
+        if self.gpu.is_lost() {
+            // Without the face there is nobody to tell.
+            if let Ok(facade) = facade() {
+                facade.gpu_lost(&self.gpu);
+            }
+            dev_err!(
+                dev,
+                "a lost GPU is not reset: compute stays out of service\n"
+            );
+            return;
+        }
+        if !*module_parameters::gpu_recovery.value_ref() {
+            dev_err!(dev, "gpu_recovery is off: compute stays out of service\n");
+            return;
+        }
+        let (gpu, sched, failure) = (self.gpu.clone(), self.sched.clone(), *failure);
+        let reset = registry()
+            .and_then(|registry| registry.reset(&self.gpu, move || run(&gpu, &sched, &failure)));
+        match reset {
+            Ok(()) => {}
+            Err(e) if e == EBUSY => {
+                dev_err!(dev, "reset too often: compute stays out of service\n")
+            }
+            Err(e) => dev_err!(dev, "no reset: {:?}; compute stays out of service\n", e),
+        }
+    }
+
+    fn queue_hung(&self, pasid: u16, _doorbell: u32) {
+        if let Ok(facade) = facade() {
+            facade.queue_hung(&self.gpu, pasid);
+        }
+    }
+}
+
+fn run(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) {
+    // Somebody may have unbound it meanwhile, and then wants it so.
+    if gpu.is_gone() {
+        return;
+    }
+    dev_warn!(gpu.dev(), "resetting the engines\n");
+    match in_place(gpu, sched, failure) {
+        Ok(()) => return,
+        Err(_) if gpu.is_gone() => return,
+        Err(e) => dev_err!(
+            gpu.dev(),
+            "the reset of the engines did not help: {:?}; resetting the chip, its memory and its processes are lost\n",
+            e
+        ),
+    }
+    gpu.reset_at_shutdown();
+    let start = monotonic_ns();
+    let bound = pci::reprobe(gpu.pdev());
+    record(gpu, ResetKind::Chip, 0, start, &bound);
+    if let Err(e) = bound {
+        dev_err!(gpu.dev(), "the GPU could not be bound again: {:?}\n", e);
+    }
+}
+
+/// Resets the engines under everybody who uses them.
+fn in_place(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) -> Result {
+    // Doorbells that ring during the reset would be lost. Those who fault wait until it is over;
+    // those who rang before are served, for the write pointer in memory counts.
+    if let Ok(facade) = facade() {
+        facade.revoke(gpu);
+    }
+    let start = monotonic_ns();
+    let mut queues = 0;
+    let result = gpu.reset_engines().and_then(|saved| {
+        queues = saved.len();
+        sched.recover(&saved, failure)
+    });
+    record(gpu, ResetKind::Engines, queues, start, &result);
+    result
+}
+
+/// Tells of a reset that began at `start`.
+fn record(gpu: &Gpu, kind: ResetKind, queues: usize, start: i64, result: &Result) {
+    let us = u64::try_from((monotonic_ns() - start) / 1000).unwrap_or(0);
+    // CAST: The discriminant; and there are fewer than a hundred slots.
+    trace::reset(
+        gpu.id(),
+        kind as u32,
+        0,
+        queues as u32,
+        us,
+        trace::errno(result),
+    );
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What becomes of a vector: it is counted, and told to whom it concerns.
+
+use super::{
+    super::{
+        access::Hw,
+        hub, //
+    },
+    Ih,
+    IrqSink,
+    VmFault, //
+};
+use crate::{
+    hw::{
+        ih::{
+            Event,
+            Fault,
+            Hub,
+            Vector, //
+        },
+        regs::hub::{
+            gfxhub_client,
+            FaultStatus,
+            HubLayout, //
+        }, //
+    },
+    kapi::log::dev_limited, //
+};
+
+impl Ih {
+    /// Counts `vector` of ring number `ring`, and tells `sink` if it is a user's.
+    pub(super) fn deliver(
+        &self,
+        hw: &Hw,
+        ring: usize,
+        vector: &Vector,
+        sink: Option<&dyn IrqSink>,
+    ) {
+        let count = &self.counters;
+        if let Some(counter) = count.vectors.get(ring) {
+            counter.inc();
+        }
+        let event = vector.event();
+        if let Event::Fault(fault) = event {
+            self.deliver_fault(hw, vector, fault, sink);
+            return;
+        }
+        let user = vector.pasid != 0 && hw.asic().owns_vmid(u32::from(vector.vmid));
+        let pasid = vector.pasid;
+        match event {
+            Event::EndOfPipe { context, .. } if user => {
+                count.eop.inc();
+                // On ASICs whose EOP packets of kernel origin carry context 0, KFD ignores it.
+                if let (Some(sink), true) = (sink, context != 0) {
+                    sink.eop(pasid, context);
+                }
+            }
+            Event::SdmaTrap { context, .. } if pasid != 0 => {
+                count.sdma_trap.inc();
+                if let Some(sink) = sink {
+                    sink.sdma_trap(pasid, context);
+                }
+            }
+            Event::Sq(data) if user => {
+                count.sq.inc();
+                if let Some(sink) = sink {
+                    sink.sq(pasid, data);
+                }
+            }
+            Event::BadPacket { .. } => {
+                count.bad_opcode.inc();
+                dev_limited!(
+                    dev_info,
+                    hw.dev(),
+                    "a queue stopped at a bad packet: {}\n",
+                    format_args!("{vector}")
+                );
+                if let (Some(sink), true) = (sink, user) {
+                    sink.bad_opcode(pasid, vector.data[0]);
+                }
+            }
+            Event::PrivilegedRegister(_)
+            | Event::PrivilegedInstruction(_)
+            | Event::SdmaOther { .. } => {
+                count.other.inc();
+                dev_limited!(
+                    dev_info,
+                    hw.dev(),
+                    "a queue did what it may not: {}\n",
+                    format_args!("{vector}")
+                );
+            }
+            Event::SdmaPoison(_) | Event::VmPoison => {
+                count.other.inc();
+                dev_limited!(
+                    dev_err,
+                    hw.dev(),
+                    "uncorrectable memory error: {}\n",
+                    format_args!("{vector}")
+                );
+            }
+            Event::EndOfPipe { .. } | Event::Sq(_) | Event::SdmaTrap { .. } => {
+                count.foreign.inc();
+            }
+            Event::UnattachedDoorbell => count.unattached.inc(),
+            Event::OtherRing(_)
+            | Event::KiqFence
+            | Event::QueryStatus(_)
+            | Event::Unknown
+            | Event::Fault(_) => count.other.inc(),
+        }
+    }
+
+    fn deliver_fault(&self, hw: &Hw, vector: &Vector, fault: Fault, sink: Option<&dyn IrqSink>) {
+        let hub = match fault.hub {
+            Hub::Gfx => &hw.asic().gfxhub,
+            Hub::Mm => &hw.asic().mmhub,
+        };
+        if fault.retry {
+            self.counters.retry_faults.inc();
+        } else {
+            self.counters.faults.inc();
+            log_fault(hw, hub, vector, &fault);
+        }
+        if vector.pasid == 0 {
+            self.counters.foreign.inc();
+        } else if let Some(sink) = sink {
+            sink.vm_fault(&VmFault {
+                pasid: vector.pasid,
+                vmid: vector.vmid,
+                timestamp: vector.timestamp,
+                fault,
+            });
+        }
+        if fault.retry {
+            // The access is replayed by itself; releasing the entry lets it be reported again.
+            hw.doorbell32(
+                hw.asic().doorbell.retry_cam().byte(),
+                u32::from(fault.cam_index),
+            );
+        }
+    }
+}
+
+/// Tells of a fault that was not retried, and lets the hub latch the next one.
+fn log_fault(hw: &Hw, hub: &HubLayout, vector: &Vector, fault: &Fault) {
+    let status = hub::take_fault_status(hw, hub);
+    let client = status
+        .filter(|_| fault.hub == Hub::Gfx)
+        .and_then(|status| gfxhub_client(status.get(FaultStatus::CID)))
+        .unwrap_or("unknown client");
+    let flag = |on: bool, name: &'static str| if on { name } else { "" };
+    let status = status.map_or(0, |status| status.raw());
+    let (read, write, execute) = (
+        flag(fault.read, "read "),
+        flag(fault.write, "write "),
+        flag(fault.execute, "execute "),
+    );
+    let (name, address, pasid, vmid) = (hub.name, fault.address, vector.pasid, vector.vmid);
+    if vmid == 0 {
+        dev_limited!(
+            dev_err,
+            hw.dev(),
+            "{name} fault at {address:#x} of the kernel: {read}{write}{execute}from {client} (status {status:#010x})\n"
+        );
+    } else {
+        // A user's own mistake, no error of the driver or the device.
+        dev_limited!(
+            dev_info,
+            hw.dev(),
+            "{name} fault at {address:#x}: PASID {pasid} VMID {vmid} {read}{write}{execute}from {client} (status {status:#010x})\n"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of a bound GPU: up, being reset, suspended, down.
+//!
+//! One lock serialises the transitions, so that a reset never meets a removal half way. Work on the
+//! hardware does not take it; see [`Gpu::enter`].
+//!
+//! Lock order: [`Power::stage`] is outermost of this layer. Doorbell faults take it to wait for the
+//! end of a reset, so nothing that it is held across may wait for the mmap lock.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::Mutex, //
+};
+
+use super::{
+    access::Hw,
+    gfx,
+    hub,
+    nbio,
+    reset,
+    salvage::{
+        self,
+        SavedQueue, //
+    },
+    sdma,
+    Gpu, //
+};
+use crate::hw::{
+    asic::VMIDS,
+    regs::hub::FlushType, //
+};
+
+/// What the GPU does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Works.
+    Up,
+    /// Stands still, keeps its memory, comes back.
+    Suspended,
+    /// Was taken down for good.
+    Down,
+}
+
+/// State of the transitions.
+#[pin_data]
+pub(super) struct Power {
+    #[pin]
+    stage: Mutex<Stage>,
+}
+
+impl Power {
+    /// Of a GPU that is being brought up.
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            stage <- new_mutex!(Stage::Up, "rkfd_power"),
+        })
+    }
+}
+
+/// Written to VRAM before what might lose it (bytes that no cleared memory has).
+const WITNESS: [u8; 16] = *b"rkfd was here...";
+
+impl Gpu {
+    /// Waits until no transition is under way.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the GPU is down or suspended.
+    pub(crate) fn wait_up(&self) -> Result {
+        match *self.power.stage.lock() {
+            Stage::Up => Ok(()),
+            Stage::Suspended | Stage::Down => Err(ENODEV),
+        }
+    }
+
+    /// Takes all blocks down for good; later calls do nothing.
+    pub(super) fn take_down(&self) {
+        let mut stage = self.power.stage.lock();
+        let was = core::mem::replace(&mut *stage, Stage::Down);
+        if was == Stage::Down {
+            return;
+        }
+        if let Some(hw) = self.access.enter() {
+            self.halt(&hw);
+        }
+    }
+
+    /// Resets the engines in place: memory, translation and interrupts stay, all queues are gone,
+    /// the kernel interface queue works again. Returns what the user queues were doing. Sleeps for
+    /// a second or so; bounded.
+    ///
+    /// VRAM is looked at before and after: it must survive this kind of reset.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV`: the GPU is down or suspended.
+    /// - `EIO`: it does not answer, or its memory did not survive.
+    /// - `ETIMEDOUT`: an engine does not come back.
+    /// - `ENOMEM`: nothing was done.
+    pub(crate) fn reset_engines(&self) -> Result<KVec<SavedQueue>> {
+        let mut saved = salvage::room()?;
+        let stage = self.power.stage.lock();
+        if *stage != Stage::Up {
+            return Err(ENODEV);
+        }
+        let hw = self.enter()?;
+        self.leave_witness(&hw)?;
+        salvage::save(&hw, &mut saved);
+        self.kiq.abandon(&hw);
+        reset::engines(&hw)?;
+        if !self.has_witness(&hw)? {
+            dev_err!(
+                self.dev(),
+                "VRAM did not survive the reset of the engines\n"
+            );
+            return Err(EIO);
+        }
+        // Nobody uses old translations any more, and nothing of the hubs was reset; the caches of
+        // the engines were.
+        for vmid in 0..VMIDS {
+            hub::flush_vmid(&hw, vmid, FlushType::Heavy)?;
+        }
+        self.start_engines(&hw)?;
+        Ok(saved)
+    }
+
+    /// Starts compute and copy engines and the queue of the driver.
+    pub(super) fn start_engines(&self, hw: &Hw) -> Result {
+        gfx::start(hw, self.config.xnack);
+        sdma::start(hw);
+        hw.check_alive()?;
+        self.kiq.start(hw)
+    }
+
+    /// Stops all blocks; memory stays as it is and so does the gate. The scheduler must have
+    /// stopped before.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the GPU is down. A GPU that does not answer is suspended without its help.
+    pub(crate) fn suspend(&self) -> Result {
+        let mut stage = self.power.stage.lock();
+        match *stage {
+            Stage::Up => {}
+            Stage::Suspended => return Ok(()),
+            Stage::Down => return Err(ENODEV),
+        }
+        let hw = self.access.enter().ok_or(ENODEV)?;
+        if !hw.is_lost() {
+            self.leave_witness(&hw)?;
+        }
+        self.stop_blocks(&hw);
+        *stage = Stage::Suspended;
+        Ok(())
+    }
+
+    /// Brings a suspended GPU up again. The scheduler comes after this.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the device does not answer or its memory was lost, otherwise as [`Gpu::new`].
+    pub(crate) fn resume(&self) -> Result {
+        let mut stage = self.power.stage.lock();
+        match *stage {
+            Stage::Up => return Ok(()),
+            Stage::Suspended => {}
+            Stage::Down => return Err(ENODEV),
+        }
+        let hw = self.enter()?;
+        hw.check_alive()?;
+        nbio::init(&hw)?;
+        nbio::hdp_init(&hw, self.info.fb.base);
+        if !self.has_witness(&hw)? {
+            dev_err!(self.dev(), "VRAM was lost while the GPU was suspended\n");
+            return Err(EIO);
+        }
+        self.start(&hw).inspect_err(|e| {
+            dev_err!(self.dev(), "the GPU does not resume: {:?}\n", e);
+            self.stop_blocks(&hw);
+        })?;
+        *stage = Stage::Up;
+        Ok(())
+    }
+
+    fn leave_witness(&self, hw: &Hw) -> Result {
+        hw.vram_write(self.scratch.offset(), &WITNESS)?;
+        hw.hdp_flush();
+        Ok(())
+    }
+
+    /// Whether VRAM is as it was, and forgets about it: the page reads as zero otherwise.
+    fn has_witness(&self, hw: &Hw) -> Result<bool> {
+        let mut found = [0; WITNESS.len()];
+        hw.vram_read(self.scratch.offset(), &mut found)?;
+        hw.vram_fill(self.scratch.offset(), WITNESS.len() as u64, 0)?;
+        hw.hdp_flush();
+        Ok(found == WITNESS)
+    }
+}

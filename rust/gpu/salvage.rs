@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What can be saved of user queues before the engines are reset.
+//!
+//! The scheduler firmware does not answer, so every queue is taken off by registers. A compute
+//! queue is asked to save itself, which its pipe can do although the scheduler is dead; then its
+//! descriptor is complete. One that does not obey is reset, and goes on from where it had fetched
+//! up to: a packet that was being executed is lost or half done. SDMA queues are stopped between
+//! two packets and their pointers read, as KFD does it (`kgd_hqd_sdma_destroy`).
+//!
+//! Source of the order: hardware contract, escalation ladder; `amdgpu_amdkfd_gfx_v9.c`
+//! (`kgd_gfx_v9_hqd_destroy`, `kgd_gfx_v9_hqd_reset`).
+
+use kernel::prelude::*;
+
+use super::{
+    access::Hw,
+    reset, //
+};
+use crate::hw::{
+    num::join,
+    regs::{
+        gc,
+        hqd::{
+            self,
+            DequeueRequest,
+            DoorbellControl,
+            HqdActive,
+            HqdVmid,
+            Slot,
+            SLOTS_PER_MEC, //
+        },
+        sdma::{
+            Block,
+            ContextStatus,
+            DoorbellOffset,
+            RbCntl,
+            RLC_QUEUES, //
+        }, //
+    }, //
+};
+
+/// What a queue may take to obey, for all is over for all others meanwhile.
+const OBEY_MS: u32 = 100;
+/// Queues in a row that may disobey before none is asked any more.
+const PATIENCE: u32 = 3;
+/// Slots of MEC1 and SDMA queues of all engines.
+const MAX_QUEUES: usize = SLOTS_PER_MEC as usize + 64;
+
+/// How a queue left the hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The descriptor holds everything.
+    Saved,
+    /// It stopped between two packets; the descriptor does not know yet where.
+    Stopped,
+    /// It did not stop when asked.
+    Refused,
+    /// It was not asked.
+    Unasked,
+}
+
+/// A user queue that was on the hardware.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SavedQueue {
+    /// Doorbell, dword index on BAR2.
+    pub(crate) doorbell: u32,
+    /// Read pointer as the register has it: dwords of the ring, or bytes for SDMA.
+    pub(crate) rptr: u64,
+    /// Write pointer, likewise.
+    pub(crate) wptr: u64,
+    /// Its end.
+    pub(crate) outcome: Outcome,
+}
+
+/// Room for [`save`].
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(super) fn room() -> Result<KVec<SavedQueue>> {
+    Ok(KVec::with_capacity(MAX_QUEUES, GFP_KERNEL)?)
+}
+
+/// Takes all user queues off the hardware and tells of each. Sleeps; bounded.
+pub(super) fn save(hw: &Hw, saved: &mut KVec<SavedQueue>) {
+    let mut in_a_row = 0;
+    for slot in (0..SLOTS_PER_MEC).filter_map(Slot::from_bit) {
+        let Some(queue) = compute(hw, slot, in_a_row < PATIENCE) else {
+            continue;
+        };
+        match queue.outcome {
+            Outcome::Refused => in_a_row += 1,
+            Outcome::Saved => in_a_row = 0,
+            Outcome::Stopped | Outcome::Unasked => {}
+        }
+        // There is room for as many as there are slots.
+        let _ = saved.push_within_capacity(queue);
+    }
+    for engine in (0..hw.asic().sdma_engines()).filter_map(|n| hw.asic().sdma.engine(n)) {
+        for block in (0..RLC_QUEUES).filter_map(|queue| engine.rlc(queue)) {
+            if let Some(queue) = sdma(hw, &block) {
+                let _ = saved.push_within_capacity(queue);
+            }
+        }
+    }
+}
+
+/// Ends queues that an earlier driver left on the hardware, if there are any: one that crashed, or
+/// whose device did not answer when it was to be taken down. Their memory is not theirs any more, so
+/// they must not save anything.
+///
+/// # Errors
+///
+/// `EIO` if the device does not answer.
+pub(super) fn evict_strangers(hw: &Hw) -> Result {
+    let occupied = |slot: Slot| {
+        let _bank = hw.select(slot.select());
+        hw.read(hqd::CP_HQD_ACTIVE) & HqdActive::ACTIVE.mask() != 0
+    };
+    let user_slots = (0..SLOTS_PER_MEC).filter_map(Slot::from_bit);
+    let compute = Iterator::chain(user_slots, [Slot::HIQ, Slot::KIQ])
+        .filter(|slot| occupied(*slot))
+        .count();
+    let copy = || {
+        (0..hw.asic().sdma_engines())
+            .filter_map(|n| hw.asic().sdma.engine(n))
+            .flat_map(|engine| (0..RLC_QUEUES).filter_map(move |queue| engine.rlc(queue)))
+            .filter(|block| RbCntl::from_raw(hw.read(block.rb_cntl())).is_set(RbCntl::RB_ENABLE))
+    };
+    let enabled = copy().count();
+    hw.check_alive()?;
+    if compute + enabled == 0 {
+        return Ok(());
+    }
+    dev_notice!(
+        hw.dev(),
+        "an earlier driver left {} compute and {} SDMA queues: resetting the engines\n",
+        compute,
+        enabled
+    );
+    // Stops the engines before it resets them.
+    reset::engines(hw)?;
+    for block in copy() {
+        hw.modify(block.rb_cntl(), |raw| {
+            RbCntl::from_raw(raw).with(RbCntl::RB_ENABLE, 0).raw()
+        });
+        hw.write(block.doorbell(), 0);
+    }
+    Ok(())
+}
+
+/// Takes the queue in `slot` off, if there is one of a user.
+fn compute(hw: &Hw, slot: Slot, ask: bool) -> Option<SavedQueue> {
+    let active = HqdActive::ACTIVE.mask();
+    let _bank = hw.select(slot.select());
+    if hw.is_lost() || hw.read(hqd::CP_HQD_ACTIVE) & active == 0 {
+        return None;
+    }
+    let vmid = HqdVmid::from_raw(hw.read(hqd::CP_HQD_VMID)).get(HqdVmid::VMID);
+    if !hw.asic().owns_vmid(vmid) {
+        return None;
+    }
+    let doorbell = DoorbellControl::from_raw(hw.read(hqd::CP_HQD_PQ_DOORBELL_CONTROL));
+    let mut outcome = Outcome::Unasked;
+    if ask {
+        hw.write(
+            hqd::CP_HQD_DEQUEUE_REQUEST,
+            DequeueRequest::SAVE_WAVES.raw(),
+        );
+        outcome = match hw.poll(hqd::CP_HQD_ACTIVE, active, 0, OBEY_MS * 1000) {
+            Ok(_) => Outcome::Saved,
+            Err(_) => Outcome::Refused,
+        };
+        hw.write(hqd::CP_HQD_DEQUEUE_REQUEST, DequeueRequest::NONE.raw());
+    }
+    // Only now the pointers stand still, if they ever do.
+    let queue = SavedQueue {
+        doorbell: doorbell.get(DoorbellControl::OFFSET),
+        rptr: u64::from(hw.read(hqd::CP_HQD_PQ_RPTR)),
+        wptr: join(
+            hw.read(hqd::CP_HQD_PQ_WPTR_LO),
+            hw.read(hqd::CP_HQD_PQ_WPTR_HI),
+        ),
+        outcome,
+    };
+    if outcome != Outcome::Saved {
+        hw.write(gc::SPI_COMPUTE_QUEUE_RESET, 1);
+        // The reset of the engines, which follows, makes up for a failure.
+        let _ = hw.poll(hqd::CP_HQD_ACTIVE, active, 0, OBEY_MS * 1000);
+    }
+    Some(queue)
+}
+
+/// Stops an SDMA queue, if it is in use.
+fn sdma(hw: &Hw, block: &Block) -> Option<SavedQueue> {
+    let cntl = RbCntl::from_raw(hw.read(block.rb_cntl()));
+    if hw.is_lost() || !cntl.is_set(RbCntl::RB_ENABLE) {
+        return None;
+    }
+    hw.write(block.rb_cntl(), cntl.with(RbCntl::RB_ENABLE, 0).raw());
+    let idle = ContextStatus::IDLE.mask();
+    let stopped = hw.poll(block.context_status(), idle, idle, OBEY_MS * 1000);
+    hw.write(block.doorbell(), 0);
+    let offset = DoorbellOffset::from_raw(hw.read(block.doorbell_offset()));
+    Some(SavedQueue {
+        doorbell: offset.get(DoorbellOffset::OFFSET),
+        rptr: join(hw.read(block.rb_rptr()), hw.read(block.rb_rptr_hi())),
+        wptr: join(hw.read(block.rb_wptr()), hw.read(block.rb_wptr_hi())),
+        outcome: match stopped {
+            Ok(_) => Outcome::Stopped,
+            Err(_) => Outcome::Refused,
+        },
+    })
+}

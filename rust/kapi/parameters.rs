@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Module parameters that are text.
+//!
+//! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
+
+use crate::bindings as rkfd;
+use kernel::prelude::*;
+
+/// What `force_probe=` says.
+pub(crate) fn force_probe() -> &'static [u8] {
+    // SAFETY: The parameter is a string, is set before the module's code runs and does not change.
+    unsafe { CStr::from_char_ptr(rkfd::rkfd_force_probe()) }.to_bytes()
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the runtime of a process learns when one of its queues fails.
+//!
+//! A runtime that has called RUNTIME_ENABLE puts the address of a 64-bit word and the id of an event into the
+//! header of each queue's context save area. The driver adds the reasons to the word, one bit each, and
+//! signals the event (`kfd_send_exception_to_runtime` of upstream).
+//!
+//! Interrupts bring the reports; a work item delivers them, because that touches memory of the process and
+//! takes its lock, for which interrupts must not wait.
+
+use super::{
+    Process,
+    State, //
+};
+use crate::{
+    hw::ih::PacketException,
+    kapi::{
+        abi::abi_struct,
+        task::with_user_memory, //
+    },
+    kfd::device::Device,
+};
+use kernel::{
+    impl_has_work,
+    mm::MmWithUser,
+    prelude::*,
+    sync::Arc,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    },
+    workqueue::WorkItem, //
+};
+
+abi_struct! {
+    /// Header of a context save area (`kfd_context_save_area_header`).
+    struct SaveAreaHeader: 40 {
+        /// Of the control stack and the wave state: offset and size of each, bytes.
+        wave_state: [u32; 4],
+        /// Offset of the debugger's memory.
+        debug_offset: u32,
+        /// Bytes of it.
+        debug_size: u32,
+        /// Where reasons are reported, 0: nowhere.
+        err_payload_addr: u64,
+        /// Event that tells of reasons.
+        err_event_id: u32,
+        /// Unused.
+        reserved: u32,
+    }
+}
+
+/// Reasons, one bit each: `KFD_EC_MASK` of `linux/kfd_ioctl.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reasons(u64);
+
+/// First and last exception of packets.
+const PACKET_CODES: core::ops::RangeInclusive<u32> = 16..=23;
+/// First and last exception of waves.
+const WAVE_CODES: core::ops::RangeInclusive<u32> = 1..=6;
+/// Others of queues: preemption error, new.
+const QUEUE_CODES: core::ops::RangeInclusive<u32> = 30..=31;
+/// A message of the trap handler: doorbell id below, reasons from here on.
+const TRAP_SHIFT: u32 = 10;
+
+const fn mask(codes: &core::ops::RangeInclusive<u32>) -> u64 {
+    // CAST: Codes are below 64.
+    (u64::MAX >> (64 - *codes.end())) & (u64::MAX << (*codes.start() - 1))
+}
+
+impl Reasons {
+    /// The reason that a packet was refused for; `None` where the interface has no name for it.
+    pub(crate) fn of_packet(code: PacketException) -> Option<Self> {
+        let code = code.code();
+        PACKET_CODES.contains(&code).then(|| Self(1 << (code - 1)))
+    }
+
+    /// What a trap handler reports in its message, with the doorbell id of the queue; `None` if that is no
+    /// failure of a queue.
+    pub(crate) fn of_trap(message: u32) -> Option<(u32, Self)> {
+        let reasons = u64::from(message >> TRAP_SHIFT);
+        let known = mask(&PACKET_CODES) | mask(&WAVE_CODES) | mask(&QUEUE_CODES);
+        (reasons & known != 0).then_some((message & ((1 << TRAP_SHIFT) - 1), Self(reasons)))
+    }
+
+    /// The bits.
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// A queue that failed.
+struct Failed {
+    gpu_id: u32,
+    /// Id in the slice.
+    doorbell: u32,
+    reasons: u64,
+}
+
+/// Failures that were not delivered yet, at most one entry per doorbell.
+pub(super) struct Failures(KVec<Failed>);
+
+impl Failures {
+    pub(super) const fn new() -> Self {
+        Self(KVec::new())
+    }
+}
+
+impl_has_work! {
+    impl HasWork<Self, 1> for Process { self.report }
+}
+
+impl WorkItem<1> for Process {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let failures = core::mem::take(&mut this.failures.lock().0);
+        let Some(mm) = this.mm.mmget_not_zero() else {
+            return;
+        };
+        // The address space cannot end in here, where its end would be waited for.
+        let mm = MmWithUser::into_mmput_async(mm);
+        for failed in &failures {
+            this.report_failure(&mm, failed);
+        }
+    }
+}
+
+impl Process {
+    /// Tells the runtime of the process, if it wants to know, why the queue with `doorbell` failed.
+    pub(crate) fn queue_failed(self: &Arc<Self>, device: &Device, doorbell: u32, reasons: Reasons) {
+        if !self.is_runtime_enabled() {
+            return;
+        }
+        let gpu_id = device.gpu_id();
+        {
+            let list = &mut self.failures.lock().0;
+            let known = list
+                .iter_mut()
+                .find(|failed| failed.gpu_id == gpu_id && failed.doorbell == doorbell);
+            match known {
+                Some(failed) => failed.reasons |= reasons.bits(),
+                None => {
+                    let failed = Failed {
+                        gpu_id,
+                        doorbell,
+                        reasons: reasons.bits(),
+                    };
+                    if list.push(failed, GFP_KERNEL).is_err() {
+                        pr_warn!("pid {}: no memory to report a failed queue\n", self.pid());
+                        return;
+                    }
+                }
+            }
+        }
+        self.table.enqueue::<1>(self.clone());
+    }
+
+    fn report_failure(&self, mm: &MmWithUser, failed: &Failed) {
+        let Ok((index, _)) = self.device(failed.gpu_id) else {
+            return;
+        };
+        // Held to the end: once a queue is destroyed its save area may be something else.
+        let state = self.state.lock();
+        if !self.is_runtime_enabled() {
+            return;
+        }
+        let Some(area) = save_area(&state, index, failed.doorbell) else {
+            return;
+        };
+        match with_user_memory(mm, || deliver(area, failed.reasons)) {
+            Ok(Ok(event)) => {
+                // An id that is none of a signal event is the runtime's mistake.
+                let _ = self.events.set(event);
+            }
+            Ok(Err(error)) | Err(error) => pr_debug!(
+                "pid {}: nobody to tell why a queue failed: {:?}\n",
+                self.pid(),
+                error
+            ),
+        }
+    }
+}
+
+/// Address of the context save area of a queue.
+fn save_area(state: &State, device: usize, doorbell: u32) -> Option<u64> {
+    let area = state.queues.save_area(device, doorbell)?;
+    (area != 0).then_some(area)
+}
+
+/// Adds reasons to the word that the save area at `area` names; returns the event to signal.
+fn deliver(area: u64, reasons: u64) -> Result<u32> {
+    let at = |address: u64, len: usize| -> Result<UserSlice> {
+        let address = usize::try_from(address).map_err(|_| EFAULT)?;
+        Ok(UserSlice::new(UserPtr::from_addr(address), len))
+    };
+    let header: SaveAreaHeader = at(area, core::mem::size_of::<SaveAreaHeader>())?
+        .reader()
+        .read()?;
+    let (mut reader, mut writer) = at(header.err_payload_addr, 8)?.reader_writer();
+    let before: u64 = reader.read()?;
+    writer.write(&(before | reasons))?;
+    Ok(header.err_event_id)
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the live suite works with: address spaces made for a test, on every GPU that is there, with
+//! queues that execute packets and memory that shows what they did.
+
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{
+        delay::fsleep,
+        Delta,
+        Instant,
+        Monotonic, //
+    },
+};
+
+use super::{
+    params::{
+        Cwsr,
+        Policy,
+        ProcessParams,
+        QueueKind,
+        QueueParams, //
+    },
+    SchedProcess,
+    SchedQueue,
+    Scheduler, //
+};
+use crate::{
+    gpu::{
+        Doorbell,
+        DoorbellSlice,
+        GartBuffer,
+        Gpu,
+        Hw,
+        Pasid,
+        VramBlock, //
+    },
+    hw::{
+        pm4::WriteMem,
+        pte::{
+            self,
+            Access,
+            Mtype,
+            PageAttrs,
+            Place,
+            PAGE, //
+        },
+        regs::gc::{
+            ShMemBases,
+            ShMemConfig, //
+        },
+        sdma, //
+    },
+    kapi::kunit,
+    kfd::facade,
+    vm::pt::{
+        Reserve,
+        Run,
+        Store,
+        Tree, //
+    }, //
+};
+
+/// How long a packet may take, far more than it should.
+pub(super) const PATIENCE: Delta = Delta::from_millis(20_000);
+/// First address of the queues' memory in their address spaces.
+pub(super) const BASE: u64 = 0x7f00_0000_0000;
+/// Bytes of a queue's memory.
+pub(super) const BLOCK: u64 = 0x10_000;
+/// Bytes of a ring.
+pub(super) const RING: u32 = 0x1000;
+
+/// Places inside a queue's memory.
+pub(super) mod layout {
+    pub(in crate::sched) const RPTR: u64 = 0x1000;
+    pub(in crate::sched) const WPTR: u64 = 0x1080;
+    pub(in crate::sched) const EOP: u64 = 0x2000;
+    pub(in crate::sched) const DATA: u64 = 0x3000;
+    /// A second ring.
+    pub(in crate::sched) const OTHER: u64 = 0x4000;
+}
+
+/// Runs `f` on every GPU in service, or skips the test.
+pub(super) fn on_each(mut f: impl FnMut(&Bench<'_>) -> Result) -> Result {
+    let devices = facade()?.devices()?;
+    if devices.is_empty() {
+        kunit::skip(c"no GPU is in service");
+    }
+    for device in &devices {
+        f(&Bench {
+            gpu: device.gpu(),
+            sched: device.sched(),
+        })?;
+    }
+    Ok(())
+}
+
+/// A GPU and its scheduler.
+pub(super) struct Bench<'a> {
+    pub(super) gpu: &'a Arc<Gpu>,
+    pub(super) sched: &'a Arc<Scheduler>,
+}
+
+/// VRAM for page tables.
+struct Tables<'a> {
+    gpu: &'a Gpu,
+    hw: &'a Hw,
+}
+
+impl Store for Tables<'_> {
+    type Block = VramBlock;
+
+    fn alloc(&self) -> Result<VramBlock> {
+        self.gpu.vram().alloc(PAGE, PAGE)
+    }
+
+    fn write(&self, block: &VramBlock, first: usize, entries: &[u64]) {
+        // CAST: An index below 512.
+        let _ = self
+            .hw
+            .vram_write_u64s(block.offset() + 8 * first as u64, entries);
+    }
+
+    fn publish(&self) {
+        self.hw.hdp_flush();
+    }
+
+    fn pa(block: &VramBlock) -> u64 {
+        block.pa()
+    }
+}
+
+/// An address space with queues. Fields go in order: queues, process, then what they use.
+pub(super) struct Space<'a> {
+    bench: &'a Bench<'a>,
+    pub(super) queues: KVec<Queue>,
+    pub(super) process: Arc<SchedProcess>,
+    pub(super) slice: Arc<DoorbellSlice>,
+    tree: Tree<VramBlock>,
+    _pasid: Pasid,
+}
+
+/// A queue and the memory it uses.
+pub(super) struct Queue {
+    pub(super) queue: Arc<SchedQueue>,
+    pub(super) mem: GartBuffer,
+    pub(super) va: u64,
+    pub(super) doorbell: usize,
+    /// Write pointer: dwords, or bytes for SDMA.
+    pub(super) wptr: u64,
+    /// The ring's place in `mem`.
+    pub(super) ring: u64,
+    pub(super) sdma: bool,
+}
+
+impl<'a> Space<'a> {
+    pub(super) fn new(bench: &'a Bench<'a>) -> Result<Self> {
+        let hw = bench.gpu.enter()?;
+        let tables = Tables {
+            gpu: bench.gpu,
+            hw: &hw,
+        };
+        let tree = Tree::new(&tables, bench.gpu.asic().pte)?;
+        let root = pte::page_table_base(tree.root().pa(), Place::Vram).map_err(|_| EINVAL)?;
+        let pasid = bench.gpu.pasids().alloc()?;
+        let process = bench.sched.attach(ProcessParams {
+            pasid: pasid.get(),
+            page_table_base: root,
+            sh_mem_config: ShMemConfig::for_xnack(false).raw(),
+            sh_mem_bases: ShMemBases::KFD.raw(),
+            tba: 0,
+            tma: 0,
+            keep: None,
+        })?;
+        Ok(Self {
+            bench,
+            queues: KVec::new(),
+            process,
+            slice: bench.gpu.doorbells().alloc_slice()?,
+            tree,
+            _pasid: pasid,
+        })
+    }
+
+    /// Makes memory and maps it where the next queue has it.
+    pub(super) fn memory(&mut self) -> Result<(GartBuffer, u64)> {
+        let hw = self.bench.gpu.enter()?;
+        let mem = self.bench.gpu.gart().alloc(&hw, usize::try_from(BLOCK)?)?;
+        let tables = Tables {
+            gpu: self.bench.gpu,
+            hw: &hw,
+        };
+        let va = BASE + u64::try_from(self.queues.len())? * BLOCK;
+        let runs = [Run {
+            addr: mem.bus_addr(),
+            len: BLOCK,
+        }];
+        let attrs = PageAttrs {
+            place: Place::System { snooped: true },
+            access: Access::RWX,
+            mtype: Mtype::Uc,
+            fragment: 0,
+        };
+        let mut reserve = Reserve::new();
+        let need = self.tree.missing(va, &runs);
+        reserve.fill(&tables, self.bench.gpu.asic().pte, need)?;
+        let changed = self.tree.map(&tables, &mut reserve, va, &runs, attrs)?;
+        hw.hdp_flush();
+        drop(changed);
+        Ok((mem, va))
+    }
+
+    /// A queue whose memory is at `va`.
+    pub(super) fn params(&self, kind: QueueKind, doorbell: Doorbell, va: u64) -> QueueParams {
+        let is_sdma = matches!(kind, QueueKind::Sdma(_));
+        QueueParams {
+            kind,
+            ring_base: va,
+            ring_size: RING,
+            rptr: va + layout::RPTR,
+            wptr: va + layout::WPTR,
+            eop: if is_sdma { 0 } else { va + layout::EOP },
+            eop_size: if is_sdma { 0 } else { 4096 },
+            cwsr: None::<Cwsr>,
+            doorbell,
+            priority: 7,
+            percent: 100,
+            keep: None,
+        }
+    }
+
+    pub(super) fn add(&mut self, kind: QueueKind, doorbell: Doorbell) -> Result<usize> {
+        let (mem, va) = self.memory()?;
+        let is_sdma = matches!(kind, QueueKind::Sdma(_));
+        let byte = doorbell.offset().byte();
+        let params = self.params(kind, doorbell, va);
+        let queue = self.bench.sched.create_queue(&self.process, params)?;
+        self.queues.push(
+            Queue {
+                queue,
+                mem,
+                va,
+                doorbell: byte,
+                wptr: 0,
+                ring: 0,
+                sdma: is_sdma,
+            },
+            GFP_KERNEL,
+        )?;
+        Ok(self.queues.len() - 1)
+    }
+
+    /// Adds a PM4 queue.
+    pub(super) fn pm4(&mut self) -> Result<usize> {
+        let doorbell = self.slice.alloc_cp()?;
+        self.add(QueueKind::Pm4, doorbell)
+    }
+
+    /// Adds an SDMA queue on `engine`.
+    pub(super) fn sdma(&mut self, engine: u32) -> Result<usize> {
+        let slot = self.bench.sched.alloc_sdma(Some(engine))?;
+        let doorbell = self.slice.alloc_sdma(slot.engine(), slot.queue())?;
+        self.add(QueueKind::Sdma(slot), doorbell)
+    }
+
+    /// Queue `n` shall store `value`.
+    pub(super) fn submit(&mut self, n: usize, value: u32) -> Result {
+        let hw = self.bench.gpu.enter()?;
+        let queue = self.queues.get_mut(n).ok_or(EINVAL)?;
+        queue.submit(&hw, value)
+    }
+
+    /// Waits until queue `n` has stored `value`.
+    pub(super) fn expect(&self, n: usize, value: u32) -> Result {
+        let queue = self.queues.get(n).ok_or(EINVAL)?;
+        let start: Instant<Monotonic> = Instant::now();
+        loop {
+            let seen = queue.value()?;
+            if seen == value {
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                pr_err!("queue {n} stored {seen:#x}, not {value:#x}\n");
+                return Err(ETIMEDOUT);
+            }
+            fsleep(Delta::from_micros(100));
+        }
+    }
+
+    /// Slots of the hardware that serve queue `n`.
+    pub(super) fn slots(&self, n: usize) -> Result<usize> {
+        let queue = self.queues.get(n).ok_or(EINVAL)?;
+        self.bench.slots_of(queue.doorbell)
+    }
+}
+
+impl Bench<'_> {
+    /// Whether more may be mapped than there are slots and VMIDs.
+    pub(super) fn takes_turns(&self) -> bool {
+        self.sched.machine.config.policy == Policy::Oversubscribe
+    }
+
+    /// Slots of the hardware with the doorbell at `byte`.
+    pub(super) fn slots_of(&self, byte: usize) -> Result<usize> {
+        use crate::hw::regs::hqd;
+        let mut count = 0;
+        for slot in (0..32).filter_map(hqd::Slot::from_bit) {
+            let mut words = [0; 2];
+            let regs = [hqd::CP_HQD_ACTIVE, hqd::CP_HQD_PQ_DOORBELL_CONTROL];
+            self.sched
+                .machine
+                .platform
+                .read_slot(slot, &regs, &mut words)?;
+            let [active, control] = words;
+            let offset = hqd::DoorbellControl::from_raw(control).get(hqd::DoorbellControl::OFFSET);
+            count += usize::from(active & 1 != 0 && crate::hw::num::index(offset) * 4 == byte);
+        }
+        Ok(count)
+    }
+}
+
+impl Queue {
+    pub(super) fn submit(&mut self, hw: &Hw, value: u32) -> Result {
+        let data = self.va + layout::DATA;
+        let mut words = [0; 8];
+        let len = if self.sdma {
+            let packet = sdma::fence(data, value).ok_or(EINVAL)?;
+            words[..4].copy_from_slice(&packet);
+            4
+        } else {
+            let packet = WriteMem {
+                address: data,
+                value,
+                high: None,
+                confirm: true,
+            };
+            let encoded = packet.encode().map_err(|_| EINVAL)?;
+            let len = packet.dwords();
+            words[..len].copy_from_slice(&encoded[..len]);
+            len
+        };
+        let unit = if self.sdma { 4 } else { 1 };
+        for word in words.iter().take(len) {
+            let byte = self.wptr * if self.sdma { 1 } else { 4 } % u64::from(RING);
+            self.mem
+                .write32(usize::try_from(self.ring + byte)?, *word)?;
+            self.wptr += unit;
+        }
+        self.mem
+            .write64(usize::try_from(layout::WPTR)?, self.wptr)?;
+        hw.doorbell64(self.doorbell, self.wptr);
+        Ok(())
+    }
+
+    pub(super) fn value(&self) -> Result<u32> {
+        self.mem.read32(usize::try_from(layout::DATA)?)
+    }
+}

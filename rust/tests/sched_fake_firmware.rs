@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The firmware of the fake device: what it makes of the HIQ's packets and of runlists.
+
+use kernel::prelude::*;
+
+use super::{
+    fake::{
+        number,
+        Event,
+        Inner,
+        Mapped,
+        Mode,
+        State,
+        MQD_HEADER, //
+    },
+    hiq::RING_DWORDS,
+    state::COMPUTE_SLOTS, //
+};
+use crate::hw::{
+    mqd::compute::HUNG_DOORBELL,
+    num::{
+        index,
+        widen, //
+    },
+    pm4::{
+        decode,
+        Engine,
+        MapTarget,
+        Packet,
+        QueueKind,
+        UnmapAction,
+        UnmapFilter, //
+    },
+    regs::gc::CP_IQ_WAIT_TIME2, //
+};
+
+impl Inner {
+    /// Consumes the ring up to `wptr`.
+    pub(super) fn consume(&self, state: &mut State, wptr: u64) {
+        let Some(mut hiq) = state.hiq else {
+            self.breach(state, "doorbell of a HIQ that is not connected");
+            return;
+        };
+        if wptr < hiq.rptr || wptr - hiq.rptr >= widen(RING_DWORDS) {
+            self.breach(state, "write pointer beyond the ring");
+            return;
+        }
+        while hiq.rptr < wptr {
+            let mut words = [0; 32];
+            let left = (wptr - hiq.rptr).min(32);
+            for (i, word) in (0..left).zip(words.iter_mut()) {
+                let at = hiq.ring + (hiq.rptr + i) % widen(RING_DWORDS) * 4;
+                *word = self.load(at).unwrap_or(0);
+            }
+            let left = usize::try_from(left).unwrap_or(0);
+            let decoded = decode(words.get(..left).unwrap_or(&[]));
+            if decoded.dwords == 0 {
+                self.breach(state, "empty packet");
+                break;
+            }
+            let to_end = widen(RING_DWORDS) - hiq.rptr % widen(RING_DWORDS);
+            // CAST: A packet is short.
+            if decoded.dwords as u64 > to_end {
+                self.breach(state, "packet wraps");
+            }
+            self.execute(state, decoded.packet);
+            hiq.rptr += decoded.dwords as u64; // CAST: As above.
+        }
+        // CAST: The remainder is below the ring's size.
+        self.store(hiq.rptr_report, (hiq.rptr % widen(RING_DWORDS)) as u32);
+        state.hiq = Some(hiq);
+    }
+
+    fn execute(&self, state: &mut State, packet: Packet<'_>) {
+        match packet {
+            Packet::Nop => {}
+            Packet::SetResources(packet) => {
+                if packet.queue_mask != 0xfcfc_fcfc {
+                    self.breach(state, "queue mask");
+                }
+                self.note(
+                    state,
+                    Event::Resources {
+                        vmids: packet.vmid_mask,
+                        latency: packet.unmap_latency,
+                        xnack: packet.xnack_check,
+                    },
+                );
+            }
+            Packet::WriteReg(packet) => {
+                if packet.reg.dword() != CP_IQ_WAIT_TIME2.dword() {
+                    self.breach(state, "write to another register");
+                }
+                self.note(state, Event::WaitTime2(packet.value));
+            }
+            Packet::RunList(list) => {
+                if state.active {
+                    self.breach(state, "runlist while one is active");
+                }
+                if list.chain {
+                    self.breach(state, "chained runlist on the HIQ");
+                }
+                self.note(
+                    state,
+                    Event::List {
+                        processes: list.process_count,
+                    },
+                );
+                self.walk(state, list.ib, list.dwords, list.process_count);
+                state.active = true;
+            }
+            Packet::UnmapQueues(packet) => {
+                let event = match packet.filter {
+                    UnmapFilter::NonStatic => Event::UnmapAll,
+                    UnmapFilter::Pasid(pasid) => Event::UnmapProcess(pasid),
+                    UnmapFilter::Doorbells(list) => {
+                        let first = list.iter().next().map_or(0, number);
+                        match packet.action {
+                            UnmapAction::Reset => Event::Reset(first),
+                            _ => Event::UnmapQueues(list.iter().count(), first),
+                        }
+                    }
+                    UnmapFilter::All => {
+                        if !state.mapped.iter().any(|queue| queue.fixed) {
+                            self.breach(state, "unmap of static queues, of which there is none");
+                        }
+                        Event::UnmapStatic
+                    }
+                };
+                self.note(state, event);
+                let hung = match state.mode {
+                    Mode::Refuses(_) if packet.action == UnmapAction::Reset => {
+                        state.mode = Mode::Good;
+                        None
+                    }
+                    Mode::Refuses(dword) | Mode::Stubborn(dword) => Some(dword),
+                    _ => None,
+                };
+                if let (Some(dword), Some(hiq)) = (hung, state.hiq) {
+                    // CAST: A small index.
+                    self.store(hiq.mqd + HUNG_DOORBELL as u64 * 4, dword);
+                    return;
+                }
+                state.mapped.retain(|queue| match packet.filter {
+                    UnmapFilter::Pasid(pasid) => queue.pasid != pasid,
+                    UnmapFilter::Doorbells(list) => list
+                        .iter()
+                        .all(|doorbell| number(doorbell) != queue.doorbell),
+                    UnmapFilter::NonStatic => queue.fixed,
+                    UnmapFilter::All => false,
+                });
+                if matches!(packet.filter, UnmapFilter::NonStatic | UnmapFilter::All) {
+                    state.active = false;
+                }
+            }
+            Packet::QueryStatus(packet) => {
+                self.note(state, Event::Fence);
+                let fence = (packet.fence, packet.value);
+                let _ = state.fences.push(fence, GFP_KERNEL);
+                if state.mode == Mode::KeepsFences {
+                    let _ = state.kept.push(fence, GFP_KERNEL);
+                } else {
+                    self.signal(state, fence);
+                }
+            }
+            _ => self.breach(state, "packet that does not belong on the HIQ"),
+        }
+    }
+
+    pub(super) fn signal(&self, state: &mut State, (addr, value): (u64, u64)) {
+        let low = self.store(addr, crate::hw::num::lo32(value));
+        let high = self.store(addr + 4, crate::hw::num::hi32(value));
+        if !(low && high) {
+            self.breach(state, "fence in freed memory");
+        }
+    }
+
+    /// Walks a runlist and maps all of it (turns are not modelled).
+    fn walk(&self, state: &mut State, ib: u64, dwords: u32, process_count: u32) {
+        let Some((block, offset)) = self.find(ib) else {
+            self.breach(state, "runlist in freed memory");
+            return;
+        };
+        let words = block.words.lock();
+        let first = offset / 4;
+        let list = words.get(first..first + index(dwords)).unwrap_or(&[]);
+        let mut copy = KVec::new();
+        let copied = copy.extend_from_slice(list, GFP_ATOMIC).is_ok();
+        drop(words);
+        if !copied || copy.len() != index(dwords) {
+            self.breach(state, "runlist longer than its memory");
+            return;
+        }
+        let mut rest: &[u32] = &copy;
+        let mut pasid = 0;
+        let mut announced = 0;
+        let mut debugged = false;
+        let mut gws = 0;
+        let mut processes = 0;
+        let mut compute = 0;
+        let mut chained = false;
+        while !rest.is_empty() {
+            let decoded = decode(rest);
+            match decoded.packet {
+                Packet::MapProcess(packet) => {
+                    if announced != 0 {
+                        self.breach(state, "fewer queues than announced");
+                    }
+                    if state.mapped.iter().any(|queue| queue.pasid == packet.pasid) {
+                        self.breach(state, "process twice in a list");
+                    }
+                    pasid = packet.pasid;
+                    announced = packet.num_queues;
+                    // Queues of a debugged process are not counted.
+                    debugged = announced == 0;
+                    gws = packet.num_gws;
+                    processes += 1;
+                    self.note(
+                        state,
+                        Event::Process {
+                            pasid,
+                            queues: packet.num_queues,
+                        },
+                    );
+                }
+                Packet::MapQueues(packet) => {
+                    let doorbell = number(packet.doorbell);
+                    match announced {
+                        0 if debugged => {}
+                        0 => self.breach(state, "more queues than announced"),
+                        _ => announced -= 1,
+                    }
+                    let fixed = matches!(
+                        packet.target,
+                        MapTarget::Scheduled {
+                            kind: QueueKind::Static,
+                            ..
+                        }
+                    );
+                    let cooperative =
+                        matches!(packet.target, MapTarget::Scheduled { gws: true, .. });
+                    if cooperative {
+                        if gws == 0 {
+                            self.breach(state, "cooperative queue of a process without GWS");
+                        }
+                        self.note(state, Event::Gws { pasid, slots: gws });
+                    }
+                    let event = match packet.target {
+                        MapTarget::Scheduled {
+                            engine: Engine::Compute,
+                            ..
+                        } => {
+                            compute += 1;
+                            if self.load(packet.mqd) != Some(MQD_HEADER) {
+                                self.breach(state, "descriptor in freed memory");
+                            }
+                            if self.is_dirty(packet.mqd) {
+                                self.breach(state, "descriptor in VRAM written and not flushed");
+                            }
+                            Event::Queue(doorbell)
+                        }
+                        MapTarget::Scheduled {
+                            engine: Engine::Sdma(engine),
+                            ..
+                        } => {
+                            if self.load(packet.mqd).is_none() {
+                                self.breach(state, "SDMA descriptor in freed memory");
+                            }
+                            Event::Sdma(engine, doorbell)
+                        }
+                        _ => {
+                            self.breach(state, "queue in a named slot");
+                            Event::Queue(doorbell)
+                        }
+                    };
+                    if state.mapped.iter().any(|queue| queue.doorbell == doorbell) {
+                        self.breach(state, "queue mapped twice");
+                    }
+                    let queue = Mapped {
+                        pasid,
+                        doorbell,
+                        fixed,
+                    };
+                    let _ = state.mapped.push(queue, GFP_KERNEL);
+                    self.note(state, event);
+                }
+                Packet::RunList(tail) => {
+                    chained = true;
+                    if !tail.chain
+                        || tail.ib != ib
+                        || tail.dwords != dwords
+                        || tail.process_count != process_count
+                    {
+                        self.breach(state, "tail that does not start the list over");
+                    }
+                    self.note(state, Event::Chain);
+                }
+                _ => self.breach(state, "packet that does not belong in a runlist"),
+            }
+            rest = rest.get(decoded.dwords..).unwrap_or(&[]);
+            if chained && !rest.is_empty() {
+                self.breach(state, "packets after the tail");
+            }
+        }
+        if announced != 0 {
+            self.breach(state, "fewer queues than announced");
+        }
+        let fits = compute <= COMPUTE_SLOTS && processes <= index(self.asic.vmid_count());
+        if !chained && !fits {
+            self.breach(state, "more than the hardware holds without a tail");
+        }
+        if index(process_count) > index(self.asic.vmid_count()) || process_count == 0 {
+            self.breach(state, "process count");
+        }
+    }
+}

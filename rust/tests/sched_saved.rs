@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Saved waves, checkpoints, global wave sync and debugged processes. The test is the worker.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    fake::{
+        config,
+        create,
+        finish,
+        machine as driven,
+        pm4,
+        process,
+        sdma,
+        setup,
+        setup_with,
+        Event,
+        Fake, //
+    },
+    machine::{
+        Machine,
+        Pending, //
+    },
+    params::{
+        Config,
+        Cwsr,
+        EvictCause,
+        Policy,
+        QueueUpdate, //
+    },
+    record::{
+        QueueHold,
+        QueueSpec, //
+    },
+    saved::QueueImage, //
+};
+use crate::hw::{
+    asic::{
+        AsicDesc,
+        GFX906,
+        GFX90A, //
+    },
+    mqd::layout::{
+        compute as at,
+        sdma as sdma_at, //
+    },
+    num::widen,
+    pm4::process::Debug, //
+};
+
+/// A compute queue with a save area.
+fn saving(asic: &AsicDesc, n: u32) -> QueueSpec {
+    QueueSpec {
+        cwsr: Some(Cwsr {
+            base: 0x7c00_0000_0000,
+            size: asic.cwsr.cwsr,
+            ctl_stack: asic.cwsr.ctl_stack,
+        }),
+        ..pm4(n)
+    }
+}
+
+fn add(machine: &Arc<Machine>, proc: u64, spec: QueueSpec) -> Result<u64> {
+    machine.create_queue(proc, spec, QueueHold::default())
+}
+
+fn evict(machine: &Arc<Machine>, proc: u64) -> Result {
+    let _ = machine.begin_evict(proc, EvictCause::Debugger)?;
+    machine.converge();
+    Ok(())
+}
+
+/// Address of a queue's descriptor.
+fn mqd(machine: &Machine, proc: u64, queue: u64) -> Result<u64> {
+    Ok(machine.state.lock().queue_mut(proc, queue)?.mqd.gpu_addr())
+}
+
+/// Stores what the microcode leaves: `used` bytes of control stack and of wave state, with words
+/// that tell their places.
+fn save(fake: &Fake, mqd: u64, asic: &AsicDesc, used: u32, waves: u32) {
+    let stack = asic.cwsr.ctl_stack;
+    for (dw, word) in [
+        (at::CP_HQD_CNTL_STACK_SIZE, stack),
+        (at::CP_HQD_CNTL_STACK_OFFSET, stack - used),
+        (at::CP_HQD_WG_STATE_OFFSET, stack + waves),
+    ] {
+        assert!(fake.store(mqd + dw as u64 * 4, word)); // CAST: A small index.
+    }
+    for offset in (stack - used..stack).step_by(4) {
+        assert!(fake.store(mqd + 0x1000 + widen(offset), 0xc000_0000 | offset));
+    }
+}
+
+fn gws(on: bool) -> QueueUpdate {
+    QueueUpdate {
+        gws: Some(on),
+        ..QueueUpdate::default()
+    }
+}
+
+/// Updates and converges.
+fn update(machine: &Arc<Machine>, proc: u64, queue: u64, update: QueueUpdate) -> Result {
+    let _ = machine.begin_update(proc, queue, update)?;
+    machine.converge();
+    Ok(())
+}
+
+#[kunit_tests(rkfd_sched_saved)]
+mod saved {
+    use super::*;
+
+    #[test]
+    fn waves_of_a_queue_at_rest_can_be_read() -> Result {
+        for asic in [&GFX90A, &GFX906] {
+            let fake = Fake::new(asic)?;
+            let machine = driven(&fake, config())?;
+            let proc = machine.attach(process(1))?;
+            let queue = add(&machine, proc, saving(asic, 1))?;
+            machine.converge();
+            // It runs.
+            assert_eq!(machine.wave_state(proc, queue).err(), Some(EINVAL));
+            evict(&machine, proc)?;
+            let stack = asic.cwsr.ctl_stack;
+            // It never ran a wave.
+            let state = machine.wave_state(proc, queue)?;
+            assert_eq!(state.header, [stack, 0, stack, 0]);
+            assert_eq!((state.ctl_stack.len(), state.save_area_used), (0, 0));
+
+            save(&fake, mqd(&machine, proc, queue)?, asic, 40, 0x3000);
+            let state = machine.wave_state(proc, queue)?;
+            assert_eq!(state.header, [stack - 40, 40, stack + 0x3000, 0x3000]);
+            assert_eq!((state.ctl_stack_used, state.save_area_used), (40, 0x3000));
+            assert_eq!(state.ctl_stack.len(), 10);
+            for (word, offset) in state.ctl_stack.iter().zip((stack - 40..stack).step_by(4)) {
+                assert_eq!(*word, 0xc000_0000 | offset);
+            }
+            finish(&fake, machine)?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn stopped_queue_is_at_rest_too() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let mut spec = saving(&GFX90A, 1);
+        spec.percent = 0;
+        let queue = add(&machine, proc, spec)?;
+        assert!(machine.wave_state(proc, queue).is_ok());
+        let percent = QueueUpdate {
+            percent: Some(100),
+            ..QueueUpdate::default()
+        };
+        update(&machine, proc, queue, percent)?;
+        assert_eq!(machine.wave_state(proc, queue).err(), Some(EINVAL));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn nonsense_of_the_hardware_is_not_passed_on() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = add(&machine, proc, saving(&GFX90A, 1))?;
+        machine.converge();
+        evict(&machine, proc)?;
+        let base = mqd(&machine, proc, queue)?;
+        let stack = GFX90A.cwsr.ctl_stack;
+        for (dw, word) in [
+            (at::CP_HQD_CNTL_STACK_SIZE, stack + 4),
+            (at::CP_HQD_CNTL_STACK_OFFSET, stack + 4),
+            (at::CP_HQD_CNTL_STACK_OFFSET, stack - 3),
+            (at::CP_HQD_WG_STATE_OFFSET, stack - 4),
+            (at::CP_HQD_WG_STATE_OFFSET, GFX90A.cwsr.cwsr + 4),
+        ] {
+            save(&fake, base, &GFX90A, 16, 16);
+            assert!(machine.wave_state(proc, queue).is_ok());
+            assert!(fake.store(base + dw as u64 * 4, word)); // CAST: A small index.
+            assert_eq!(machine.wave_state(proc, queue).err(), Some(EIO));
+        }
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn queues_without_waves_have_no_state() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let plain = create(&machine, proc, 1)?;
+        let copier = add(&machine, proc, sdma(100, 0, 0))?;
+        evict(&machine, proc)?;
+        for queue in [plain, copier] {
+            assert_eq!(machine.wave_state(proc, queue).err(), Some(EINVAL));
+        }
+        assert_eq!(machine.wave_state(proc, 999).err(), Some(ENOENT));
+        assert_eq!(machine.wave_state(999, plain).err(), Some(ENOENT));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn compute_queue_goes_on_from_its_image() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = add(&machine, proc, saving(&GFX90A, 1))?;
+        machine.converge();
+        assert_eq!(machine.checkpoint(proc, queue).err(), Some(EBUSY));
+        evict(&machine, proc)?;
+        let base = mqd(&machine, proc, queue)?;
+        save(&fake, base, &GFX90A, 40, 0x3000);
+        let word = |base: u64, dw: usize| fake.load(base + dw as u64 * 4); // CAST: A small index.
+        for (dw, value) in [
+            (at::CP_HQD_PQ_RPTR, 0x123),
+            (at::CP_HQD_PQ_WPTR_LO, 0x456),
+            (at::CP_HQD_VMID, 9),
+            (at::CP_HQD_ACTIVE, 1),
+        ] {
+            assert!(fake.store(base + dw as u64 * 4, value)); // CAST: As above.
+        }
+        let image = machine.checkpoint(proc, queue)?;
+        assert_eq!(image.words().len(), 512);
+
+        let other = machine.attach(process(2))?;
+        let copy = saving(&GFX90A, 7);
+        let restored = machine.add_queue(other, copy, QueueHold::default(), Some(&image))?;
+        let new = mqd(&machine, other, restored)?;
+        assert!(new != base);
+        // State comes from the image.
+        assert_eq!(word(new, at::CP_HQD_PQ_RPTR), Some(0x123));
+        assert_eq!(word(new, at::CP_HQD_PQ_WPTR_LO), Some(0x456));
+        let offset = GFX90A.cwsr.ctl_stack - 40;
+        assert_eq!(
+            fake.load(new + 0x1000 + widen(offset)),
+            Some(0xc000_0000 | offset)
+        );
+        // Its place is its own.
+        assert_eq!(
+            word(new, at::CP_MQD_BASE_ADDR_LO),
+            Some(new as u32) // CAST: The low half is meant.
+        );
+        assert_eq!(word(new, at::CP_HQD_VMID), Some(0));
+        assert_eq!(word(new, at::CP_HQD_ACTIVE), Some(0));
+        assert_eq!(
+            word(new, at::CP_HQD_PQ_BASE_LO),
+            Some((copy.ring_base >> 8) as u32) // CAST: As above.
+        );
+        assert_eq!(
+            word(new, at::CP_HQD_PQ_DOORBELL_CONTROL),
+            Some(copy.doorbell.field())
+        );
+        machine.converge();
+        assert_eq!(fake.mapped_of(2), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn sdma_queue_goes_on_from_its_image() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = add(&machine, proc, sdma(100, 0, 0))?;
+        machine.converge();
+        evict(&machine, proc)?;
+        let base = mqd(&machine, proc, queue)?;
+        assert!(fake.store(base + sdma_at::RB_RPTR as u64 * 4, 0x440)); // CAST: A small index.
+        let image = machine.checkpoint(proc, queue)?;
+        assert_eq!((image.words().len(), image.ctl_stack().len()), (128, 0));
+        let other = machine.attach(process(2))?;
+        let spec = sdma(101, 1, 3);
+        let restored = machine.add_queue(other, spec, QueueHold::default(), Some(&image))?;
+        let new = mqd(&machine, other, restored)?;
+        let word = |dw: usize| fake.load(new + dw as u64 * 4); // CAST: As above.
+        assert_eq!(word(sdma_at::RB_RPTR), Some(0x440));
+        assert_eq!(word(sdma_at::SDMA_ENGINE_ID), Some(1));
+        assert_eq!(word(sdma_at::SDMA_QUEUE_ID), Some(3));
+        assert_eq!(
+            word(sdma_at::DOORBELL_OFFSET),
+            Some(spec.doorbell.dword() << 2)
+        );
+        machine.converge();
+        assert_eq!(fake.mapped_of(2), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn foreign_images_are_refused() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = add(&machine, proc, saving(&GFX90A, 1))?;
+        evict(&machine, proc)?;
+        let image = machine.checkpoint(proc, queue)?;
+        let blocks = fake.blocks();
+        let refused = |spec, image: &QueueImage| {
+            let made = machine.add_queue(proc, spec, QueueHold::default(), Some(image));
+            assert_eq!(made.err(), Some(EINVAL));
+        };
+        // Of another type, or without its control stack.
+        refused(sdma(100, 0, 0), &image);
+        refused(pm4(2), &image);
+        // Cut short.
+        let short = |words: &[u32]| -> Result<KVVec<u32>> {
+            let mut copy = KVVec::new();
+            copy.extend_from_slice(words, GFP_KERNEL)?;
+            Ok(copy)
+        };
+        let words = image.words();
+        let cut = QueueImage::new(
+            short(words.get(..511).unwrap_or(&[]))?,
+            short(image.ctl_stack())?,
+        );
+        refused(saving(&GFX90A, 3), &cut);
+        // With saved state outside the area.
+        let mut bad = short(words)?;
+        if let Some(word) = bad.get_mut(at::CP_HQD_CNTL_STACK_SIZE) {
+            *word = u32::MAX;
+        }
+        let bad = QueueImage::new(bad, short(image.ctl_stack())?);
+        refused(saving(&GFX90A, 4), &bad);
+        assert_eq!(fake.blocks(), blocks);
+        finish(&fake, machine)
+    }
+}
+
+#[kunit_tests(rkfd_sched_special)]
+mod special {
+    use super::*;
+
+    #[test]
+    fn one_queue_of_a_process_has_global_wave_sync() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let first = create(&machine, proc, 1)?;
+        let second = create(&machine, proc, 2)?;
+        machine.converge();
+        let nobody = machine.begin_update(proc, first, gws(false));
+        assert_eq!(nobody.err(), Some(EINVAL));
+        let _ = fake.log();
+        update(&machine, proc, first, gws(true))?;
+        let given = Event::Gws {
+            pasid: 1,
+            slots: 64,
+        };
+        let log = fake.log();
+        assert_eq!(log.iter().filter(|event| **event == given).count(), 1);
+        assert!(!log.contains(&Event::Chain));
+        for queue in [first, second] {
+            let again = machine.begin_update(proc, queue, gws(true));
+            assert_eq!(again.err(), Some(EBUSY));
+        }
+        // A later change does not take it away.
+        let change = QueueUpdate {
+            priority: Some(1),
+            ..QueueUpdate::default()
+        };
+        update(&machine, proc, first, change)?;
+        assert!(fake.log().contains(&given));
+        update(&machine, proc, first, gws(false))?;
+        assert!(!fake.log().contains(&given));
+        update(&machine, proc, second, gws(true))?;
+        assert!(fake.log().contains(&given));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn queues_with_global_wave_sync_take_turns() -> Result {
+        let (fake, machine) = setup()?;
+        for pasid in 1..=2 {
+            let proc = machine.attach(process(pasid))?;
+            let queue = create(&machine, proc, pasid.into())?;
+            update(&machine, proc, queue, gws(true))?;
+        }
+        let log = fake.log();
+        assert_eq!(log.last().copied(), Some(Event::Chain));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn who_cannot_have_global_wave_sync_is_told() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let copier = add(&machine, proc, sdma(100, 0, 0))?;
+        let refused = machine.begin_update(proc, copier, gws(true));
+        assert_eq!(refused.err(), Some(EINVAL));
+        let absent = machine.begin_update(proc, 999, gws(true));
+        assert_eq!(absent.err(), Some(ENOENT));
+        finish(&fake, machine)?;
+        let (fake, machine) = setup_with(Config {
+            policy: Policy::Direct,
+            ..config()
+        })?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        let refused = machine.begin_update(proc, queue, gws(true));
+        assert_eq!(refused.err(), Some(ENODEV));
+        let debugged = machine.begin_debug(proc, Some(Debug::default()));
+        assert_eq!(debugged.err(), Some(ENODEV));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn queues_of_a_debugged_process_are_static() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let other = machine.attach(process(2))?;
+        let queue = create(&machine, proc, 1)?;
+        create(&machine, proc, 2)?;
+        let plain = create(&machine, other, 3)?;
+        machine.converge();
+        let _ = machine.begin_debug(proc, Some(Debug::default()))?;
+        machine.converge();
+        assert_eq!((fake.fixed(), fake.mapped()), (2, 3));
+        let _ = fake.log();
+        // Whatever goes, all goes: nothing less takes static queues off.
+        let pending = machine.doom_queue(other, plain, true);
+        assert!(matches!(pending, Pending::Change(_)));
+        machine.converge();
+        let first = fake.log().first().copied();
+        assert_eq!(first, Some(Event::UnmapStatic));
+        assert_eq!((fake.fixed(), fake.mapped()), (2, 2));
+        let _ = machine.doom_queue(proc, queue, true);
+        machine.converge();
+        assert_eq!((fake.fixed(), fake.mapped()), (1, 1));
+        let _ = machine.begin_debug(proc, None)?;
+        machine.converge();
+        assert_eq!((fake.fixed(), fake.mapped()), (0, 1));
+        // And nothing is left of it.
+        let _ = fake.log();
+        evict(&machine, proc)?;
+        let first = fake.log().first().copied();
+        assert_eq!(first, Some(Event::UnmapProcess(1)));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn shutdown_takes_static_queues_off() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        let _ = machine.begin_debug(proc, Some(Debug::default()))?;
+        machine.converge();
+        assert_eq!(fake.fixed(), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn registers_tell_whether_a_queue_is_there() -> Result {
+        for policy in [Policy::Oversubscribe, Policy::Direct] {
+            let (fake, machine) = setup_with(Config { policy, ..config() })?;
+            let proc = machine.attach(process(1))?;
+            let queue = create(&machine, proc, 1)?;
+            assert!(!machine.is_occupied(proc, queue)?);
+            machine.converge();
+            assert!(machine.is_occupied(proc, queue)?);
+            evict(&machine, proc)?;
+            assert!(!machine.is_occupied(proc, queue)?);
+            assert_eq!(machine.is_occupied(proc, 999).err(), Some(ENOENT));
+            finish(&fake, machine)?;
+        }
+        Ok(())
+    }
+}

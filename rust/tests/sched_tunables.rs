@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The scheduler's module parameters, and what they change.
+
+use kernel::{
+    prelude::*,
+    str::CString, //
+};
+
+use super::{
+    fake::{
+        config,
+        create,
+        finish,
+        process,
+        setup_with,
+        working_machine,
+        Event,
+        Fake, //
+    },
+    params::{
+        Config,
+        Policy,
+        QueueUpdate, //
+    },
+    tunables::{
+        BadValue,
+        Tunables, //
+    }, //
+};
+use crate::hw::asic::GFX90A;
+
+/// What a module without parameters has.
+const DEFAULTS: Tunables = Tunables {
+    sched_policy: 0,
+    hws_max_conc_proc: -1,
+    coalesce: true,
+    targeted: true,
+    gather_us: 2000,
+    preempt_timeout_ms: 9000,
+    watchdog_ms: 10_000,
+    max_queues: 4096,
+    max_queues_per_process: 1024,
+    max_processes: 512,
+};
+
+/// Sets one parameter.
+type Change = fn(&mut Tunables, u32);
+
+/// The parameter that `tunables` are refused for, and its range.
+fn refused(tunables: Tunables) -> Option<(&'static str, u32, u32)> {
+    let bad = tunables.config().err()?;
+    Some((bad.name, *bad.range.start(), *bad.range.end()))
+}
+
+#[kunit_tests(rkfd_sched_tunables)]
+mod cases {
+    use super::*;
+
+    #[test]
+    fn defaults_are_upstreams() -> Result {
+        let config = DEFAULTS.config().map_err(|_| EINVAL)?;
+        assert_eq!(config.policy, Policy::Oversubscribe);
+        assert_eq!(config.turn_processes, None);
+        assert_eq!(config.timeout_ms, 9000);
+        assert_eq!(config.max_queues, 4096);
+        assert_eq!(config.max_queues_per_process, 1024);
+        assert_eq!(config.max_processes, 512);
+        assert!(config.coalesce && config.targeted);
+        Ok(())
+    }
+
+    #[test]
+    fn policies_are_numbered_as_upstream() -> Result {
+        for (sched_policy, policy) in [
+            (0, Policy::Oversubscribe),
+            (1, Policy::Strict),
+            (2, Policy::Direct),
+        ] {
+            let tunables = Tunables {
+                sched_policy,
+                ..DEFAULTS
+            };
+            assert_eq!(tunables.config().map_err(|_| EINVAL)?.policy, policy);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn limits_hold_at_both_ends() -> Result {
+        let with = |change: Change, value| {
+            let mut tunables = DEFAULTS;
+            change(&mut tunables, value);
+            refused(tunables)
+        };
+        let cases: [(&'static str, u32, u32, Change); 7] = [
+            ("sched_policy", 0, 2, |t, v| t.sched_policy = v),
+            ("gather_us", 0, 1_000_000, |t, v| t.gather_us = v),
+            ("preempt_timeout_ms", 1, 60_000, |t, v| {
+                t.preempt_timeout_ms = v
+            }),
+            ("watchdog_ms", 0, 3_600_000, |t, v| t.watchdog_ms = v),
+            ("max_queues", 1, 512 * 1024, |t, v| t.max_queues = v),
+            ("max_queues_per_process", 1, 1024, |t, v| {
+                t.max_queues_per_process = v
+            }),
+            ("max_processes", 1, 512, |t, v| t.max_processes = v),
+        ];
+        for (name, first, last, change) in cases {
+            assert_eq!(with(change, first), None);
+            assert_eq!(with(change, last), None);
+            assert_eq!(with(change, last + 1), Some((name, first, last)));
+            assert_eq!(with(change, u32::MAX), Some((name, first, last)));
+            if let Some(below) = first.checked_sub(1) {
+                assert_eq!(with(change, below), Some((name, first, last)));
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn complaint_names_parameter_value_and_range() -> Result {
+        let text = |bad: BadValue| CString::try_from_fmt(fmt!("{bad}"));
+        let bad = Tunables {
+            sched_policy: 3,
+            ..DEFAULTS
+        };
+        let bad = bad.config().err().ok_or(EINVAL)?;
+        let message = text(bad)?;
+        assert_eq!(
+            message.to_bytes(),
+            b"sched_policy=3 is not within 0 to 2 (0: HWS, 1: HWS without over-subscription, 2: no HWS)"
+        );
+        let bad = Tunables {
+            max_processes: 0,
+            ..DEFAULTS
+        };
+        let bad = bad.config().err().ok_or(EINVAL)?;
+        let message = text(bad)?;
+        assert_eq!(
+            message.to_bytes(),
+            b"max_processes=0 is not within 1 to 512"
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn processes_and_their_queues_are_limited() -> Result {
+        let (fake, machine) = setup_with(Config {
+            max_processes: 2,
+            max_queues_per_process: 3,
+            ..config()
+        })?;
+        let first = machine.attach(process(1))?;
+        let second = machine.attach(process(2))?;
+        assert_eq!(machine.attach(process(3)).err(), Some(ENOSPC));
+        for n in 0..3 {
+            create(&machine, first, n)?;
+        }
+        assert_eq!(create(&machine, first, 3).err(), Some(ENOSPC));
+        create(&machine, second, 4)?;
+        machine.detach(second)?;
+        machine.attach(process(3))?;
+        machine.converge();
+        assert_eq!(fake.mapped(), 3);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn without_coalescing_each_change_takes_a_preemption_and_a_list() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(
+            &fake,
+            Config {
+                coalesce: false,
+                gather_us: 1_000_000,
+                ..config()
+            },
+        )?;
+        let proc = machine.attach(process(1))?;
+        let stats = || {
+            let stats = machine.counters.snapshot();
+            (stats.preemptions, stats.runlists, stats.queues_mapped)
+        };
+        let first = create(&machine, proc, 0)?;
+        // Nothing ran that could be preempted.
+        assert_eq!(stats(), (0, 1, 1));
+        create(&machine, proc, 1)?;
+        assert_eq!(stats(), (1, 2, 3));
+        create(&machine, proc, 2)?;
+        assert_eq!(stats(), (2, 3, 6));
+        let _ = fake.log();
+        machine.update_queue(
+            proc,
+            first,
+            QueueUpdate {
+                priority: Some(3),
+                ..QueueUpdate::default()
+            },
+        )?;
+        assert_eq!(stats(), (3, 4, 9));
+        machine.destroy_queue(proc, first)?;
+        // The list is in force before the caller goes on.
+        assert_eq!(stats(), (4, 5, 11));
+        assert_eq!(fake.mapped(), 2);
+        let unmaps = |event: &&Event| matches!(event, Event::UnmapAll);
+        assert_eq!(fake.log().iter().filter(unmaps).count(), 2);
+        assert_eq!(machine.counters.snapshot().narrow_preemptions, 0);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn counters_tell_operations_apart() -> Result {
+        let (fake, machine) = setup_with(config())?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 0)?;
+        create(&machine, proc, 1)?;
+        machine.update_queue(
+            proc,
+            queue,
+            QueueUpdate {
+                percent: Some(50),
+                ..QueueUpdate::default()
+            },
+        )?;
+        machine.destroy_queue(proc, queue)?;
+        // A queue that is not there is no operation.
+        machine.destroy_queue(proc, queue)?;
+        let stats = machine.counters.snapshot();
+        assert_eq!((stats.creates, stats.updates, stats.destroys), (2, 1, 1));
+        finish(&fake, machine)
+    }
+}

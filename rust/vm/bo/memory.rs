@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What holds the bytes of a buffer, and how user space and debuggers reach them.
+
+use kernel::{
+    page::PAGE_SHIFT,
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    BoArgs,
+    BoKind, //
+};
+use crate::{
+    gpu::{
+        account::{
+            self,
+            Charge, //
+        },
+        DoorbellSlice,
+        Gpu,
+        Hw,
+        VramBlock, //
+    },
+    kapi::{
+        gem::Mappable,
+        pages::Pages,
+        userpages::UserPages,
+        vma::{
+            Transfer,
+            UserCaching, //
+        },
+    },
+    vm::pt::{
+        HUGE,
+        PAGE, //
+    },
+};
+
+/// VRAM that is zeroed at once; in between a lost device is noticed.
+const ZERO_STEP: u64 = 16 << 20;
+
+/// What holds the bytes.
+pub(super) enum Backing {
+    Vram(KVec<VramBlock>),
+    Pages(Arc<Pages>),
+    User(UserPages),
+    Doorbell(Arc<DoorbellSlice>),
+    MmioRemap,
+}
+
+/// The bytes of a buffer, with what was charged for them.
+pub(crate) struct Memory {
+    pub(super) gpu: Arc<Gpu>,
+    pub(super) backing: Backing,
+    // After `backing`: what is given back must be free.
+    _charges: [Option<Charge>; 2],
+}
+
+impl Memory {
+    /// Takes memory of `size` bytes, whole pages, on `gpu`, which `hw` belongs to.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Bo::with_grants`](super::Bo::with_grants).
+    pub(super) fn new(gpu: &Arc<Gpu>, hw: &Hw, size: u64, args: BoArgs) -> Result<Self> {
+        let (backing, charges) = match args.kind {
+            BoKind::Vram => {
+                let charge = gpu.vram_budget().charge(size)?;
+                let blocks = vram_blocks(gpu, hw, size, args.flags.contiguous)?;
+                (Backing::Vram(blocks), [Some(charge), None])
+            }
+            BoKind::System => {
+                let system = account::system();
+                let charges = [
+                    Some(system.all.charge_module(size)?),
+                    Some(system.allocated.charge_module(size)?),
+                ];
+                let pages = Arc::new(Pages::alloc(page_count(size)?)?, GFP_KERNEL)?;
+                (Backing::Pages(pages), charges)
+            }
+            BoKind::Userptr => {
+                let watcher = args.watcher.ok_or(EINVAL)?;
+                if args.userptr == 0 {
+                    return Err(EINVAL);
+                }
+                let charge = account::system().all.charge_module(size)?;
+                let start = args.userptr & !(PAGE - 1);
+                let start = usize::try_from(start).map_err(|_| EFAULT)?;
+                let pages = UserPages::new(start, page_count(size)?, args.flags.writable, watcher)?;
+                pages.find()?;
+                (Backing::User(pages), [Some(charge), None])
+            }
+            BoKind::Doorbell => {
+                if args.size != u64::from(DoorbellSlice::SIZE) {
+                    return Err(EINVAL);
+                }
+                let slice = args.doorbells.ok_or(EINVAL)?;
+                (Backing::Doorbell(slice), [None, None])
+            }
+            BoKind::MmioRemap => {
+                if args.size != PAGE {
+                    return Err(EINVAL);
+                }
+                hw.mmio_remap_bus_addr().ok_or(ENOMEM)?;
+                (Backing::MmioRemap, [None, None])
+            }
+        };
+        Ok(Self {
+            gpu: gpu.clone(),
+            backing,
+            _charges: charges,
+        })
+    }
+
+    /// The pages of a process, if it is made of those.
+    pub(super) fn user(&self) -> Option<&UserPages> {
+        match &self.backing {
+            Backing::User(pages) => Some(pages),
+            _ => None,
+        }
+    }
+
+    /// Finds the block of VRAM that holds byte `offset`, and where in the VRAM that is. Returns
+    /// also how many bytes follow there.
+    fn vram_at(blocks: &[VramBlock], offset: u64) -> Result<(u64, u64)> {
+        let mut rest = offset;
+        for block in blocks {
+            if rest < block.size() {
+                return Ok((block.offset() + rest, block.size() - rest));
+            }
+            rest -= block.size();
+        }
+        Err(EINVAL)
+    }
+
+    fn transfer_vram(&self, blocks: &[VramBlock], offset: usize, transfer: Transfer<'_>) -> Result {
+        let hw = self.gpu.enter()?;
+        let mut done = 0;
+        let len = transfer.len();
+        let mut transfer = transfer;
+        while done < len {
+            // CAST: `usize` is at most 64 bits wide.
+            let (at, follow) = Self::vram_at(blocks, (offset + done) as u64)?;
+            let part = usize::try_from(follow)
+                .unwrap_or(usize::MAX)
+                .min(len - done);
+            let range = done..done + part;
+            match &mut transfer {
+                Transfer::Read(dst) => hw.vram_read(at, dst.get_mut(range).ok_or(EINVAL)?)?,
+                Transfer::Write(src) => hw.vram_write(at, src.get(range).ok_or(EINVAL)?)?,
+            }
+            done += part;
+        }
+        if matches!(transfer, Transfer::Write(_)) {
+            hw.hdp_flush();
+        }
+        Ok(())
+    }
+}
+
+impl Mappable for Memory {
+    fn may_mmap(&self) -> Result<UserCaching> {
+        match &self.backing {
+            Backing::Vram(_) => Ok(UserCaching::WriteCombined),
+            Backing::Pages(_) => Ok(UserCaching::Cached),
+            // User memory is mapped already; doorbells and registers are mapped by `/dev/kfd`,
+            // which knows whose they are.
+            _ => Err(EPERM),
+        }
+    }
+
+    fn pfn(&self, index: usize) -> Result<usize> {
+        match &self.backing {
+            Backing::Vram(blocks) => {
+                let hw = self.gpu.enter()?;
+                // CAST: `usize` is at most 64 bits wide.
+                let (offset, _) = Self::vram_at(blocks, (index as u64) << PAGE_SHIFT)?;
+                Ok(usize::try_from(
+                    (hw.vram_bus_addr() + offset) >> PAGE_SHIFT,
+                )?)
+            }
+            Backing::Pages(pages) => pages.pfn(index),
+            _ => Err(EPERM),
+        }
+    }
+
+    fn transfer(&self, offset: usize, transfer: Transfer<'_>) -> Result {
+        match &self.backing {
+            Backing::Vram(blocks) => self.transfer_vram(blocks, offset, transfer),
+            Backing::Pages(pages) => pages.copy(offset, transfer),
+            _ => Err(EPERM),
+        }
+    }
+}
+
+/// Takes VRAM, in as few blocks as there are holes, and zeroes it.
+fn vram_blocks(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<KVec<VramBlock>> {
+    let mut blocks = KVec::new();
+    let mut left = size;
+    let mut step = size;
+    while left != 0 {
+        step = step.min(left);
+        match gpu.vram().alloc(step, PAGE) {
+            Ok(block) => {
+                left = left.saturating_sub(block.size());
+                blocks.push(block, GFP_KERNEL)?;
+            }
+            Err(e) if e == ENOSPC && !contiguous && step > PAGE => {
+                step = smaller(step);
+            }
+            Err(e) if e == ENOSPC => return Err(ENOMEM),
+            Err(e) => return Err(e),
+        }
+    }
+    for block in &blocks {
+        let mut offset = 0;
+        while offset < block.size() {
+            let len = ZERO_STEP.min(block.size() - offset);
+            hw.vram_fill(block.offset() + offset, len, 0)?;
+            offset += len;
+        }
+    }
+    hw.hdp_flush();
+    Ok(blocks)
+}
+
+/// The next size to try for a block of VRAM when there is no hole of `size` bytes.
+pub(crate) fn smaller(size: u64) -> u64 {
+    let unit = if size > HUGE { HUGE } else { PAGE };
+    (size / 2).next_multiple_of(unit).min(size - PAGE)
+}
+
+fn page_count(size: u64) -> Result<usize> {
+    let count = usize::try_from(size >> PAGE_SHIFT).map_err(|_| ENOMEM)?;
+    // The C interfaces count pages in 32 bits.
+    if i32::try_from(count).is_err() {
+        return Err(ENOMEM);
+    }
+    Ok(count)
+}
