@@ -247,6 +247,8 @@ pub mod queue_type {
     pub const SDMA: u32 = 1;
     /// AQL compute queue.
     pub const COMPUTE_AQL: u32 = 2;
+    /// SDMA queue on the engine named in the call.
+    pub const SDMA_BY_ENGINE: u32 = 4;
 }
 
 /// Flags of ALLOC_MEMORY_OF_GPU.

@@ -152,6 +152,16 @@ pub fn wait(device: &Device, events: &[&Event], all: bool, timeout: Duration) ->
             ..Default::default()
         })
         .collect();
+    wait_data(device, &mut entries, all, timeout)
+}
+
+/// As [`wait`], on entries whose payloads the kernel fills.
+pub(crate) fn wait_data(
+    device: &Device,
+    entries: &mut [abi::EventData],
+    all: bool,
+    timeout: Duration,
+) -> Result<Waited> {
     let num_events =
         u32::try_from(entries.len()).map_err(|_| Error::Argument("Too many events"))?;
     let mut arg = abi::WaitEvents {

@@ -28,9 +28,42 @@ use crate::memory::Buffer;
 use crate::memory::Kind;
 use crate::packet::aql;
 use crate::ring::Ring;
+use crate::sizes::SaveArea;
 use crate::sys;
 use crate::sys::Mapping;
 use crate::sys::PAGE;
+
+/// Memory into which the GPU saves the waves of a compute queue when it is preempted.
+///
+/// Each queue that runs waves needs one of its own. Queues of one process that run no waves (packets of the command
+/// processor only) save nothing and may share one: on a large part it takes more than 60 MiB.
+#[derive(Debug)]
+pub struct SaveBuffer {
+    buffer: Buffer,
+    area: SaveArea,
+}
+
+impl SaveBuffer {
+    /// Allocates the memory that the GPU's shape demands.
+    ///
+    /// # Errors
+    /// Those of [`Device::save_area`] and [`Buffer::new`].
+    pub fn new(device: &Arc<Device>) -> Result<Self> {
+        let area = device.save_area()?;
+        let total = usize::try_from(area.total)
+            .map_err(|_| Error::Argument("A save area beyond memory"))?;
+        let buffer = Buffer::new(device, Kind::Userptr, total)?;
+        // Where the debugger's part lies: the only words of the header that user space owns here.
+        buffer.write_u32(16, area.context)?;
+        buffer.write_u32(20, area.debugger)?;
+        Ok(Self { buffer, area })
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> usize {
+        self.buffer.size()
+    }
+}
 
 /// Bytes of the end-of-pipe buffer of a compute queue.
 const EOP_BYTES: usize = 4096;
@@ -61,6 +94,8 @@ pub struct QueueOptions {
     pub percentage: u32,
     /// 0 to 15; 7 is ordinary.
     pub priority: u32,
+    /// The copy engine of an SDMA queue; the kernel chooses where `None`.
+    pub engine: Option<u32>,
 }
 
 impl QueueOptions {
@@ -76,6 +111,7 @@ impl QueueOptions {
             ring_bytes,
             percentage: 100,
             priority: 7,
+            engine: None,
         }
     }
 }
@@ -93,7 +129,9 @@ pub struct Queue {
     ring_buffer: Buffer,
     pointers: Buffer,
     _eop: Option<Buffer>,
-    _save: Option<Buffer>,
+    _save: Option<Arc<SaveBuffer>>,
+    // Units written when the doorbell was last rung.
+    told: u64,
 }
 
 impl Queue {
@@ -102,6 +140,22 @@ impl Queue {
     /// # Errors
     /// [`Error::Argument`] for a ring size that cannot be; [`Error::Call`].
     pub fn new(device: &Arc<Device>, options: QueueOptions) -> Result<Self> {
+        let save = match options.kind {
+            QueueKind::Sdma => None,
+            _ => Some(Arc::new(SaveBuffer::new(device)?)),
+        };
+        Self::with_save_buffer(device, options, save)
+    }
+
+    /// As [`Queue::new`], with a save buffer that other queues may use too (see [`SaveBuffer`]).
+    ///
+    /// # Errors
+    /// As [`Queue::new`]; [`Error::Argument`] for a compute queue without one.
+    pub fn with_save_buffer(
+        device: &Arc<Device>,
+        options: QueueOptions,
+        save: Option<Arc<SaveBuffer>>,
+    ) -> Result<Self> {
         let ring = Ring::new(options.kind, options.ring_bytes)?;
         let ring_buffer = Buffer::new(device, Kind::Gtt, options.ring_bytes)?;
         let pointers = Buffer::new(device, Kind::Gtt, PAGE)?;
@@ -118,32 +172,29 @@ impl Queue {
             ring_size: u32::try_from(options.ring_bytes)
                 .map_err(|_| Error::Argument("A ring beyond 4 GiB"))?,
             gpu_id: device.id(),
-            queue_type: match options.kind {
-                QueueKind::Pm4 => queue_type::COMPUTE,
-                QueueKind::Aql => queue_type::COMPUTE_AQL,
-                QueueKind::Sdma => queue_type::SDMA,
+            queue_type: match (options.kind, options.engine) {
+                (QueueKind::Pm4, _) => queue_type::COMPUTE,
+                (QueueKind::Aql, _) => queue_type::COMPUTE_AQL,
+                (QueueKind::Sdma, None) => queue_type::SDMA,
+                (QueueKind::Sdma, Some(_)) => queue_type::SDMA_BY_ENGINE,
             },
+            sdma_engine_id: options.engine.unwrap_or(0),
             queue_percentage: options.percentage,
             queue_priority: options.priority,
             ..Default::default()
         };
-        let (mut eop, mut save) = (None, None);
+        let mut eop = None;
         if compute {
             let e = Buffer::new(device, Kind::VramPrivate, EOP_BYTES)?;
             arg.eop_buffer_address = e.address();
             arg.eop_buffer_size = EOP_BYTES as u64; // CAST: a constant.
             eop = Some(e);
-            let area = device.save_area()?;
-            let total = usize::try_from(area.total)
-                .map_err(|_| Error::Argument("A save area beyond memory"))?;
-            let s = Buffer::new(device, Kind::Userptr, total)?;
-            // Where the debugger's part lies: the only words of the header that user space owns here.
-            s.write_u32(16, area.context)?;
-            s.write_u32(20, area.debugger)?;
-            arg.ctx_save_restore_address = s.address();
-            arg.ctx_save_restore_size = area.context;
-            arg.ctl_stack_size = area.control_stack;
-            save = Some(s);
+            let s = save
+                .as_deref()
+                .ok_or(Error::Argument("A compute queue needs a save buffer"))?;
+            arg.ctx_save_restore_address = s.buffer.address();
+            arg.ctx_save_restore_size = s.area.context;
+            arg.ctl_stack_size = s.area.control_stack;
         }
         device
             .kfd()
@@ -166,6 +217,7 @@ impl Queue {
             pointers,
             _eop: eop,
             _save: save,
+            told: 0,
         })
     }
 
@@ -259,17 +311,30 @@ impl Queue {
         })
     }
 
+    /// Room in the ring now, in its units (dwords, bytes or packets).
+    pub fn free(&self) -> u64 {
+        self.ring.free(self.read_pointer())
+    }
+
     /// Writes dwords of PM4 or SDMA packets and rings the doorbell.
     ///
     /// # Errors
     /// [`Error::RingFull`] where the GPU has to read on first; [`Error::Argument`] on an AQL queue.
     pub fn submit(&mut self, dwords: &[u32]) -> Result<()> {
+        self.stage(dwords)?;
+        self.flush();
+        Ok(())
+    }
+
+    /// Writes dwords of PM4 or SDMA packets, of which the GPU learns with the next [`Queue::flush`].
+    ///
+    /// # Errors
+    /// As [`Queue::submit`]; nothing is written then.
+    pub fn stage(&mut self, dwords: &[u32]) -> Result<()> {
         if self.options.kind == QueueKind::Aql {
             return Err(Error::Argument("An AQL queue takes packets of 64 bytes"));
         }
-        self.put(dwords)?;
-        let doorbell = self.ring.written();
-        self.publish(doorbell)
+        self.put(dwords)
     }
 
     /// Writes one AQL packet (its header last) and rings the doorbell. Returns its index.
@@ -277,6 +342,16 @@ impl Queue {
     /// # Errors
     /// [`Error::RingFull`]; [`Error::Argument`] on another kind of queue.
     pub fn submit_aql(&mut self, packet: &[u32; aql::DWORDS], header: u16) -> Result<u64> {
+        let index = self.stage_aql(packet, header)?;
+        self.flush();
+        Ok(index)
+    }
+
+    /// Writes one AQL packet, of which the GPU learns with the next [`Queue::flush`]. Returns its index.
+    ///
+    /// # Errors
+    /// As [`Queue::submit_aql`]; nothing is written then.
+    pub fn stage_aql(&mut self, packet: &[u32; aql::DWORDS], header: u16) -> Result<u64> {
         if self.options.kind != QueueKind::Aql {
             return Err(Error::Argument("Only an AQL queue takes AQL packets"));
         }
@@ -288,8 +363,24 @@ impl Queue {
         // One store makes the packet valid: header in the low half, the packet's own word above.
         self.ring_buffer
             .write_u32(slot, first & 0xffff_0000 | u32::from(header))?;
-        self.publish(index)?;
         Ok(index)
+    }
+
+    /// Tells the GPU of everything written: the write pointer goes to memory, then the doorbell rings, once.
+    ///
+    /// Returns whether there was anything to tell.
+    pub fn flush(&mut self) -> bool {
+        let written = self.ring.written();
+        if written == self.told {
+            return false;
+        }
+        self.told = written;
+        self.pointer(WPTR).store(written, Ordering::Release);
+        self.ring_doorbell(match self.options.kind {
+            QueueKind::Aql => written - 1,
+            QueueKind::Pm4 | QueueKind::Sdma => written,
+        });
+        true
     }
 
     fn put(&mut self, dwords: &[u32]) -> Result<()> {
@@ -297,13 +388,6 @@ impl Queue {
         let (first, second) = dwords.split_at(spans.first_dwords);
         self.ring_buffer.write_dwords(spans.offset, first)?;
         self.ring_buffer.write_dwords(0, second)
-    }
-
-    fn publish(&self, doorbell: u64) -> Result<()> {
-        self.pointer(WPTR)
-            .store(self.ring.written(), Ordering::Release);
-        self.ring_doorbell(doorbell);
-        Ok(())
     }
 
     /// Stores a value to the doorbell, after everything stored before.
@@ -339,6 +423,32 @@ impl Queue {
         self.options.percentage = percentage;
         self.options.priority = priority;
         Ok(())
+    }
+
+    /// Restricts the queue's waves to the compute units whose bits are set, 32 per word.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn set_cu_mask(&mut self, mask: &[u32]) -> Result<()> {
+        let bits = mask
+            .len()
+            .checked_mul(32)
+            .and_then(|bits| u32::try_from(bits).ok())
+            .ok_or(Error::Argument("A CU mask beyond any GPU"))?;
+        let mut arg = abi::SetCuMask {
+            queue_id: self.id,
+            num_cu_mask: bits,
+            cu_mask_ptr: mask.as_ptr() as u64, // CAST: an address.
+        };
+        // SAFETY: the pointer names `num_cu_mask` bits that live across the call.
+        unsafe {
+            sys::call_again(
+                &**self.device.kfd(),
+                "SET_CU_MASK",
+                abi::SET_CU_MASK,
+                &mut arg,
+            )
+        }
     }
 }
 

@@ -77,16 +77,20 @@ impl Ring {
         }
     }
 
+    /// Units that can be written while the reader is at `read`.
+    pub fn free(&self, read: u64) -> u64 {
+        self.units()
+            .saturating_sub(self.spare)
+            .saturating_sub(self.pending(read))
+    }
+
     /// Takes room for `dwords` dwords and advances the write pointer.
     ///
     /// # Errors
     /// [`Error::RingFull`]; nothing is taken then.
     pub fn reserve(&mut self, dwords: usize, read: u64) -> Result<Spans> {
         let wanted = (dwords * 4).div_ceil(self.unit) as u64; // CAST: a size in memory.
-        let free = self
-            .units()
-            .saturating_sub(self.spare)
-            .saturating_sub(self.pending(read));
+        let free = self.free(read);
         if wanted > free {
             return Err(Error::RingFull { wanted, free });
         }

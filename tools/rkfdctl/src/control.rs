@@ -29,7 +29,7 @@ use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
 
-/// How long the model may take for an answer.
+/// How long the model may stay silent before and within an answer.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Longest answer that is read, in bytes.
 const LONGEST: usize = 64 << 20;
@@ -181,8 +181,15 @@ impl Control {
                 Err(e) => return Err(e.into()),
             }
         }
-        let answer: Value =
-            serde_json::from_slice(&self.line(until)?).context("the model's answer is no JSON")?;
+        // A client that was killed may have left the end of its answer behind: that is no JSON.
+        let mut answer = None;
+        for _ in 0..2 {
+            answer = serde_json::from_slice::<Value>(&self.line()?).ok();
+            if answer.is_some() {
+                break;
+            }
+        }
+        let answer = answer.context("the model's answer is no JSON")?;
         if answer.get("ok") == Some(&Value::Bool(true)) {
             Ok(answer)
         } else {
@@ -194,22 +201,29 @@ impl Control {
         }
     }
 
-    fn line(&mut self, until: Instant) -> anyhow::Result<Vec<u8>> {
+    fn line(&mut self) -> anyhow::Result<Vec<u8>> {
         let mut buf = vec![0; 1 << 16];
+        let mut searched = 0;
+        let mut until = Instant::now() + LIMIT;
         loop {
-            if let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
-                let mut line: Vec<u8> = self.rest.drain(..=end).collect();
+            // Answers are megabytes that arrive in pages: look at each byte once.
+            let new = self.rest.get(searched..).unwrap_or_default();
+            if let Some(end) = new.iter().position(|b| *b == b'\n') {
+                let mut line: Vec<u8> = self.rest.drain(..=searched + end).collect();
                 line.pop();
                 return Ok(line);
             }
+            searched = self.rest.len();
             if self.rest.len() > LONGEST {
                 bail!("the model's answer is longer than {LONGEST} bytes");
             }
             match self.fd.read(&mut buf) {
                 Ok(0) => bail!("the model hung up"),
-                Ok(n) => self
-                    .rest
-                    .extend_from_slice(buf.get(..n).unwrap_or_default()),
+                Ok(n) => {
+                    self.rest
+                        .extend_from_slice(buf.get(..n).unwrap_or_default());
+                    until = Instant::now() + LIMIT;
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.wait(PollFlags::POLLIN, until)?
                 }

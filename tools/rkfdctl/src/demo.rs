@@ -359,7 +359,7 @@ fn seen_by_gpu(
 
 /// Packets of the HIQ, the run list that they point to, and what the firmware made of it.
 fn of_scheduler(r: &Record) -> bool {
-    ["HIQ", "runlist", "sched"]
+    ["HIQ", "runlist", "sched", "HQD"]
         .iter()
         .any(|ring| r.ring.eq_ignore_ascii_case(ring))
 }

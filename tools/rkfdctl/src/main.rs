@@ -5,13 +5,19 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod bench;
 mod control;
+mod debugfs;
 mod demo;
+mod hang;
 mod info;
 mod latency;
 mod model;
+mod queues;
+mod stress;
 mod style;
 mod syscalls;
+mod timeline;
 mod trace;
 
 use std::process::ExitCode;
@@ -37,8 +43,16 @@ enum Command {
     Info(info::Options),
     /// Dispatch packets through a user queue and tell what happens
     Demo(demo::Options),
+    /// Show every queue, whose it is and where it sits (root)
+    Queues(queues::Options),
     /// Show the packets that the GPU executed lately
     Trace(trace::Options),
+    /// Put a GPU under load and verify what it does
+    Stress(stress::Options),
+    /// Measure what queues and doorbells cost
+    Bench(bench::Options),
+    /// Break something in the device model and see who is hurt
+    Hang(hang::Options),
     /// Ask the device model something, or make it fail
     Model(model::Options),
 }
@@ -47,7 +61,11 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Info(options) => info::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Queues(options) => queues::run(&options),
         Command::Trace(options) => trace::run(&options),
+        Command::Stress(options) => stress::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::Hang(options) => hang::run(&options),
         Command::Model(options) => model::run(&options),
     };
     match result {

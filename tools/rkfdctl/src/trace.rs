@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `rkfdctl trace`: the packets that the GPU executed lately.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use anyhow::Context;
 use rkfd::device::Kfd;
 use rkfd::error::Error;
 use serde_json::Value;
 
 use crate::control::Control;
 use crate::control::Record;
+use crate::debugfs;
 use crate::style;
+use crate::timeline;
+use crate::timeline::Timeline;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -33,6 +40,9 @@ pub struct Options {
     /// One JSON object per line, with fields and dwords
     #[arg(long)]
     json: bool,
+    /// Draw instead which queue sat on which hardware slot when, as an SVG picture
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "ring", "pasid"])]
+    timeline: Option<PathBuf>,
     /// Control port or socket, instead of the GPU's own
     #[arg(long)]
     control: Option<PathBuf>,
@@ -48,6 +58,9 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     }
     // CAST: saturates, which is what a reader who asks for for ever means.
     let last_ms = (options.last * 1000.0) as u64;
+    if let Some(path) = &options.timeline {
+        return timeline(options, &mut control, last_ms, path);
+    }
     let records = control.trace(Some(last_ms), options.max)?;
     let chosen = records.iter().filter(|r| {
         options
@@ -71,8 +84,59 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Records that are asked for where nothing else is said: all that the model keeps.
+const ALL: u64 = 1 << 20;
+
+fn timeline(
+    options: &Options,
+    control: &mut Control,
+    last_ms: u64,
+    path: &Path,
+) -> anyhow::Result<ExitCode> {
+    let records = control.trace(Some(last_ms), options.max.or(Some(ALL)))?;
+    let timeline = Timeline::new(&records);
+    let names = match &options.control {
+        Some(_) => BTreeMap::new(),
+        None => process_names(options.gpu),
+    };
+    // CAST: for a reader.
+    let ms = (timeline.end - timeline.start) as f64 / 1e6;
+    let title = format!("Queues on the hardware of GPU {}, {ms:.0} ms", options.gpu);
+    fs::write(path, timeline::draw(&timeline, &title, &names))
+        .with_context(|| format!("{}", path.display()))?;
+    let stays: usize = timeline.rows.values().map(Vec::len).sum();
+    anstream::println!(
+        "{}: {stays} stays of {} processes on {} slots in {ms:.0} ms",
+        path.display(),
+        timeline.processes().len(),
+        timeline.rows.len()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What can be told of the processes that have queues now, by PASID. Without debugfs, nothing.
+fn process_names(gpu: usize) -> BTreeMap<u32, String> {
+    let text = Kfd::open()
+        .and_then(|kfd| kfd.gpus())
+        .ok()
+        .and_then(|gpus| gpus.get(gpu)?.pci())
+        .and_then(|pci| debugfs::read(&pci.address, "mqds").ok())
+        .unwrap_or_default();
+    debugfs::mqds(&text)
+        .into_iter()
+        .filter_map(|p| {
+            let pid = p.pid?;
+            let name = debugfs::process_name(pid)?;
+            Some((p.pasid, format!("{name} ({pid})")))
+        })
+        .collect()
+}
+
 /// The control port of GPU number `index`, without binding the GPU.
-fn control_of(index: usize) -> anyhow::Result<Control> {
+///
+/// # Errors
+/// [`Error::NoGpu`]; a sentence where there is no such GPU, or it is no model.
+pub fn control_of(index: usize) -> anyhow::Result<Control> {
     let gpus = Kfd::open()?.gpus()?;
     if gpus.is_empty() {
         return Err(Error::NoGpu.into());

@@ -3,6 +3,7 @@
 
 use super::aligned;
 use super::halves;
+use super::pm4;
 use super::Result;
 
 /// Dwords of a packet.
@@ -12,6 +13,8 @@ pub const BYTES: usize = 64;
 
 /// Header type of a slot that holds nothing yet.
 pub const INVALID: u16 = 1;
+/// Header type of vendor packets.
+pub const VENDOR: u16 = 0;
 /// Header type of barrier-AND.
 pub const BARRIER_AND: u16 = 3;
 /// Header type of barrier-OR.
@@ -63,6 +66,41 @@ impl Barrier {
     }
 }
 
+/// A vendor packet that runs a PM4 buffer (`amd_aql_pm4_ib`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pm4Buffer {
+    /// Address of the PM4 packets, 4-byte aligned.
+    pub address: u64,
+    /// How many dwords they are (20 bits).
+    pub dwords: u32,
+    /// Address of the signal that is decremented afterwards, or 0.
+    pub completion: u64,
+}
+
+impl Pm4Buffer {
+    /// The packet's dwords, and its header, which must be stored last.
+    ///
+    /// # Errors
+    /// [`super::PacketError`] where an address is not aligned, the buffer empty or too long.
+    pub fn encode(&self) -> Result<([u32; DWORDS], u16)> {
+        let jump = pm4::Packet::encode_all(&[pm4::Packet::IndirectBuffer {
+            address: self.address,
+            dwords: self.dwords,
+            chain: false,
+        }])?;
+        let mut dw = [0; DWORDS];
+        // Format 1 above the header: a PM4 buffer. The slot stays invalid until the header is published.
+        dw[0] = (1 << 16) | u32::from(INVALID);
+        for (to, from) in dw[1..5].iter_mut().zip(jump) {
+            *to = from;
+        }
+        // Dwords that remain of the packet behind the jump.
+        dw[5] = 10;
+        dw[14..16].copy_from_slice(&halves(aligned("completion signal", self.completion, 64)?));
+        Ok((dw, VENDOR | BARRIER_BIT | FENCES_SYSTEM))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +129,45 @@ mod tests {
             0x1505
         );
         assert!(Barrier { completion: 8, ..b }.encode().is_err());
+    }
+
+    #[test]
+    fn pm4_buffer_bit_by_bit() {
+        let p = Pm4Buffer {
+            address: 0x1_0000_0004,
+            dwords: 7,
+            completion: 0x2_0000_00c0,
+        };
+        let (dw, header) = p.encode().unwrap();
+        assert_eq!(header, 0x1500);
+        assert_eq!(
+            dw,
+            [
+                0x1_0001,
+                0xc002_3f02,
+                4,
+                1,
+                7 | (1 << 23),
+                10,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0xc0,
+                2
+            ]
+        );
+        assert!(Pm4Buffer { dwords: 0, ..p }.encode().is_err());
+        assert!(Pm4Buffer {
+            dwords: 1 << 20,
+            ..p
+        }
+        .encode()
+        .is_err());
+        assert!(Pm4Buffer { address: 2, ..p }.encode().is_err());
     }
 }

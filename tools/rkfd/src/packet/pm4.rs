@@ -4,13 +4,13 @@
 //! Header: type `[31:30]` = 3, count `[29:16]` = dwords after the header minus 1, opcode `[15:8]`, shader type `[1]`.
 //! Layouts are those of kernel 7.3's `soc15d.h` and `kfd_pm4_headers_ai.h`.
 
-use std::fmt;
+mod decode;
+mod text;
 
 use super::address;
 use super::aligned;
 use super::fits;
 use super::halves;
-use super::join;
 use super::PacketError;
 use super::Result;
 
@@ -399,112 +399,6 @@ impl Packet {
         })
     }
 
-    /// Reads one packet and says how many dwords it has.
-    ///
-    /// # Errors
-    /// [`PacketError::Short`] where it is cut off, [`PacketError::Unknown`] where it is not one that [`Packet::encode`] makes.
-    pub fn decode(dwords: &[u32]) -> Result<(Self, usize)> {
-        let &header = dwords
-            .first()
-            .ok_or(PacketError::Short { needed: 1, have: 0 })?;
-        if header >> 30 != 3 {
-            return Err(PacketError::Unknown(header));
-        }
-        // CAST: 14 and 8 bits.
-        let count = ((header >> 16) & 0x3fff) as usize;
-        let opcode = (header >> 8) & 0xff;
-        if opcode == NOP && count == MAX_PAYLOAD {
-            return Ok((Packet::Nop(Vec::new()), 1));
-        }
-        let len = count + 2;
-        let p = dwords.get(1..len).ok_or(PacketError::Short {
-            needed: len,
-            have: dwords.len(),
-        })?;
-        Ok((
-            Self::from_payload(opcode, p).ok_or(PacketError::Unknown(header))?,
-            len,
-        ))
-    }
-
-    fn from_payload(opcode: u32, p: &[u32]) -> Option<Self> {
-        Some(match (opcode, p) {
-            (NOP, p) => Packet::Nop(p.to_vec()),
-            (WRITE_DATA, &[dw1, lo, hi, ref data @ ..])
-                if !data.is_empty() && (dw1 >> 8) & 0xf == 5 =>
-            {
-                Packet::WriteData {
-                    address: join(lo, hi),
-                    data: data.to_vec(),
-                    confirm: (dw1 >> 20) & 1 == 1,
-                }
-            }
-            (INDIRECT_BUFFER, &[lo, hi, dw3]) => Packet::IndirectBuffer {
-                address: join(lo, hi),
-                dwords: dw3 & 0xf_ffff,
-                chain: (dw3 >> 20) & 1 == 1,
-            },
-            (RELEASE_MEM, &[dw1, dw2, lo, hi, dlo, dhi, ctxid]) => Packet::ReleaseMem {
-                event: dw1 & 0x3f,
-                address: join(lo, hi),
-                data: match dw2 >> 29 {
-                    0 => ReleaseData::None,
-                    1 => ReleaseData::Dword(dlo),
-                    2 => ReleaseData::Qword(join(dlo, dhi)),
-                    3 => ReleaseData::Clock,
-                    _ => return None,
-                },
-                interrupt: match (dw2 >> 24) & 7 {
-                    0 => ReleaseInterrupt::None,
-                    2 => ReleaseInterrupt::AfterWrite(ctxid),
-                    _ => return None,
-                },
-            },
-            (ACQUIRE_MEM, &[coher, ..]) if p.len() == 6 => Packet::AcquireMem {
-                coher: coher & 0x7fff_ffff,
-            },
-            (EVENT_WRITE, &[dw1]) => Packet::EventWrite {
-                event: dw1 & 0x3f,
-                index: (dw1 >> 8) & 0xf,
-            },
-            (WAIT_REG_MEM, &[dw1, lo, hi, reference, mask, interval]) if (dw1 >> 4) & 3 == 1 => {
-                Packet::WaitMem {
-                    compare: Compare::from_code(dw1 & 7)?,
-                    address: join(lo, hi),
-                    reference,
-                    mask,
-                    interval: interval & 0xffff,
-                }
-            }
-            (COPY_DATA, &[dw1, slo, shi, lo, hi]) if (dw1 >> 8) & 0xf == 5 => Packet::CopyData {
-                source: match dw1 & 0xf {
-                    1 => CopySource::Memory(join(slo, shi)),
-                    5 => CopySource::Immediate(join(slo, shi)),
-                    9 => CopySource::Clock,
-                    _ => return None,
-                },
-                address: join(lo, hi),
-                wide: (dw1 >> 16) & 1 == 1,
-            },
-            (ATOMIC_MEM, &[operation, lo, hi, slo, shi, clo, chi, _]) => Packet::AtomicMem {
-                operation: operation & 0x7f,
-                address: join(lo, hi),
-                source: join(slo, shi),
-                compare: join(clo, chi),
-            },
-            (DMA_DATA, &[_, slo, shi, dlo, dhi, dw6]) => Packet::DmaData {
-                source: join(slo, shi),
-                destination: join(dlo, dhi),
-                bytes: dw6 & 0x1f_ffff,
-            },
-            (SET_SH_REG, &[offset, ref values @ ..]) if !values.is_empty() => Packet::SetShReg {
-                offset: offset & 0xffff,
-                values: values.to_vec(),
-            },
-            _ => return None,
-        })
-    }
-
     /// Encodes a sequence.
     ///
     /// # Errors
@@ -523,113 +417,6 @@ impl Packet {
     /// [`PacketError::Unaligned`].
     pub fn check_address(value: u64) -> Result<u64> {
         aligned("address", value, 4)
-    }
-}
-
-impl fmt::Display for Packet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Packet::Nop(p) => write!(f, "NOP, {} dwords skipped", p.len()),
-            Packet::WriteData {
-                address,
-                data,
-                confirm,
-            } => {
-                write!(f, "WRITE_DATA [{address:#x}] <-")?;
-                for d in data.iter().take(4) {
-                    write!(f, " {d:#010x}")?;
-                }
-                if data.len() > 4 {
-                    write!(f, " ... {} dwords", data.len())?;
-                }
-                f.write_str(if *confirm { ", confirmed" } else { "" })
-            }
-            Packet::IndirectBuffer {
-                address,
-                dwords,
-                chain,
-            } => {
-                let verb = if *chain { "chain to" } else { "call" };
-                write!(f, "INDIRECT_BUFFER {verb} {address:#x}, {dwords} dwords")
-            }
-            Packet::ReleaseMem {
-                event,
-                address,
-                data,
-                interrupt,
-            } => {
-                write!(f, "RELEASE_MEM event {event:#x}")?;
-                match data {
-                    ReleaseData::None => {}
-                    ReleaseData::Dword(v) => write!(f, ", [{address:#x}] <- {v:#010x}")?,
-                    ReleaseData::Qword(v) => write!(f, ", [{address:#x}] <- {v:#018x}")?,
-                    ReleaseData::Clock => write!(f, ", [{address:#x}] <- GPU clock")?,
-                }
-                match interrupt {
-                    ReleaseInterrupt::None => f.write_str(", no interrupt"),
-                    ReleaseInterrupt::AfterWrite(id) => write!(f, ", interrupt for event {id}"),
-                }
-            }
-            Packet::AcquireMem { coher } => write!(f, "ACQUIRE_MEM coher {coher:#x}"),
-            Packet::EventWrite { event, index } => {
-                write!(f, "EVENT_WRITE event {event:#x} index {index}")
-            }
-            Packet::WaitMem {
-                compare,
-                address,
-                reference,
-                mask,
-                ..
-            } => {
-                write!(
-                    f,
-                    "WAIT_REG_MEM until [{address:#x}] & {mask:#x} {} {reference:#x}",
-                    compare.sign()
-                )
-            }
-            Packet::CopyData {
-                source,
-                address,
-                wide,
-            } => {
-                write!(f, "COPY_DATA [{address:#x}] <- ")?;
-                match source {
-                    CopySource::Memory(s) => write!(f, "[{s:#x}]")?,
-                    CopySource::Immediate(v) => write!(f, "{v:#x}")?,
-                    CopySource::Clock => f.write_str("GPU clock")?,
-                }
-                write!(f, ", {} bits", if *wide { 64 } else { 32 })
-            }
-            Packet::AtomicMem {
-                operation,
-                address,
-                source,
-                ..
-            } => {
-                write!(
-                    f,
-                    "ATOMIC_MEM operation {operation} on [{address:#x}] with {source:#x}"
-                )
-            }
-            Packet::DmaData {
-                source,
-                destination,
-                bytes,
-            } => {
-                write!(
-                    f,
-                    "DMA_DATA [{destination:#x}] <- [{source:#x}], {bytes} bytes"
-                )
-            }
-            Packet::SetShReg { offset, values } => {
-                write!(
-                    f,
-                    "SET_SH_REG {} registers from {:#x}",
-                    values.len(),
-                    0x2c00 + offset
-                )
-            }
-        }
     }
 }
 

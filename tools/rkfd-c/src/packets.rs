@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Writers of packets.
+//!
+//! Each puts whole packets into the ring or, on an error, nothing.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+
+use library::packet::aql;
+use library::packet::aql::Barrier;
+use library::packet::aql::BarrierKind;
+use library::packet::aql::Pm4Buffer;
+use library::packet::pm4;
+use library::packet::pm4::ReleaseData;
+use library::packet::pm4::ReleaseInterrupt;
+use library::packet::sdma;
+use library::queue::QueueKind;
+
+use crate::error::given;
+use crate::error::guard;
+use crate::error::Failure;
+use crate::error::Result;
+use crate::event::Event;
+use crate::queue::Queue;
+
+/// Elements of an array from C, above which no ring is large enough.
+const MOST: u32 = 1 << 28;
+
+/// An array that C lends.
+///
+/// # Safety
+/// Where it is not NULL, `start` points to `count` readable elements that nobody changes while the slice lives.
+unsafe fn array<'a, T>(start: *const T, count: u32, name: &'static str) -> Result<&'a [T]> {
+    if count == 0 || count > MOST {
+        return Err(Failure::invalid(format!(
+            "{count} elements where 1 to {MOST} can be"
+        )));
+    }
+    if start.is_null() || !start.is_aligned() {
+        return Err(Failure::invalid(format!("{name} is NULL or not aligned")));
+    }
+    // SAFETY: not null and aligned (checked), readable and unchanged (the caller's promise), shorter than `isize::MAX`
+    // bytes (`MOST`).
+    Ok(unsafe { std::slice::from_raw_parts(start, count as usize) }) // CAST: 32 bits into 64.
+}
+
+/// Puts `count` dwords of PM4 or SDMA packets into the ring, at the next free place. -EAGAIN where there is no room now
+/// (rkfd_queue_reserve), -EINVAL on an AQL queue. The GPU learns of them by rkfd_queue_commit.
+///
+/// # Safety
+/// `dwords` points to that many.
+#[no_mangle]
+pub unsafe extern "C" fn rkfd_queue_emit(
+    queue: Option<&Queue>,
+    dwords: *const u32,
+    count: u32,
+) -> c_int {
+    guard(|| {
+        let queue = given(queue, "queue")?;
+        // SAFETY: the caller's promise.
+        queue.emit(unsafe { array(dwords, count, "dwords") }?)
+    })
+}
+
+/// Puts one AQL packet of 16 dwords into the ring, its header last; bits 0 to 15 of its first dword are not used.
+/// `index`, unless NULL, receives the packet's index. -EAGAIN where there is no room now.
+///
+/// # Safety
+/// `packet` points to 16 dwords.
+#[no_mangle]
+pub unsafe extern "C" fn rkfd_aql_emit(
+    queue: Option<&Queue>,
+    packet: *const u32,
+    header: u16,
+    index: Option<&mut MaybeUninit<u64>>,
+) -> c_int {
+    guard(|| {
+        let queue = given(queue, "queue")?;
+        // SAFETY: the caller's promise.
+        let dwords = unsafe { array(packet, 16, "packet") }?;
+        let mut packet = [0; aql::DWORDS];
+        packet.copy_from_slice(dwords);
+        put_aql(queue, (packet, header), index)
+    })
+}
+
+fn put_aql(
+    queue: &Queue,
+    (mut packet, header): ([u32; aql::DWORDS], u16),
+    index: Option<&mut MaybeUninit<u64>>,
+) -> Result<()> {
+    // The slot stays invalid until the header is stored.
+    packet[0] = packet[0] & 0xffff_0000 | u32::from(aql::INVALID);
+    let at = queue.emit_aql(&packet, header)?;
+    if let Some(index) = index {
+        index.write(at);
+    }
+    Ok(())
+}
+
+fn put_pm4(queue: Option<&Queue>, packets: &[pm4::Packet]) -> Result<()> {
+    let queue = given(queue, "queue")?;
+    queue.demand(QueueKind::Pm4)?;
+    queue.emit(&pm4::Packet::encode_all(packets).map_err(library::error::Error::from)?)
+}
+
+fn put_sdma(queue: &Queue, packets: &[sdma::Packet]) -> Result<()> {
+    queue.demand(QueueKind::Sdma)?;
+    queue.emit(&sdma::Packet::encode_all(packets).map_err(library::error::Error::from)?)
+}
+
+/// PM4: stores `count` dwords at `address` and waits until they arrived.
+///
+/// # Safety
+/// `values` points to that many.
+#[no_mangle]
+pub unsafe extern "C" fn rkfd_pm4_write(
+    queue: Option<&Queue>,
+    address: u64,
+    values: *const u32,
+    count: u32,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let data = unsafe { array(values, count, "values") }?.to_vec();
+        put_pm4(
+            queue,
+            &[pm4::Packet::WriteData {
+                address,
+                data,
+                confirm: true,
+            }],
+        )
+    })
+}
+
+/// PM4: runs `dwords` dwords of packets at `address` and comes back.
+#[no_mangle]
+pub extern "C" fn rkfd_pm4_run(queue: Option<&Queue>, address: u64, dwords: u32) -> c_int {
+    guard(|| {
+        put_pm4(
+            queue,
+            &[pm4::Packet::IndirectBuffer {
+                address,
+                dwords,
+                chain: false,
+            }],
+        )
+    })
+}
+
+/// PM4: invalidates the caches before later packets.
+#[no_mangle]
+pub extern "C" fn rkfd_pm4_acquire(queue: Option<&Queue>) -> c_int {
+    guard(|| {
+        put_pm4(
+            queue,
+            &[pm4::Packet::AcquireMem {
+                coher: pm4::COHER_ALL,
+            }],
+        )
+    })
+}
+
+/// PM4: when earlier work is done and written back, stores 64 bits at `address` (8-byte aligned).
+#[no_mangle]
+pub extern "C" fn rkfd_pm4_release(queue: Option<&Queue>, address: u64, value: u64) -> c_int {
+    guard(|| {
+        put_pm4(
+            queue,
+            &[pm4::Packet::ReleaseMem {
+                event: pm4::CACHE_FLUSH_AND_INV_TS,
+                address,
+                data: ReleaseData::Qword(value),
+                interrupt: ReleaseInterrupt::None,
+            }],
+        )
+    })
+}
+
+/// PM4: when earlier work is done and written back, raises an event.
+#[no_mangle]
+pub extern "C" fn rkfd_pm4_raise(queue: Option<&Queue>, event: Option<&Event>) -> c_int {
+    guard(|| {
+        let event = &given(event, "event")?.0;
+        put_pm4(
+            queue,
+            &[pm4::Packet::ReleaseMem {
+                event: pm4::CACHE_FLUSH_AND_INV_TS,
+                address: event.slot_address(),
+                data: ReleaseData::Dword(event.id()),
+                interrupt: ReleaseInterrupt::AfterWrite(event.id()),
+            }],
+        )
+    })
+}
+
+/// The pieces of a long copy or fill (offset, bytes), bounded by what the ring could ever hold.
+fn pieces(queue: &Queue, bytes: u64, dwords: u64) -> Result<impl Iterator<Item = (u64, u32)>> {
+    let most = u64::from(sdma::MAX_BYTES);
+    if bytes == 0 || bytes.div_ceil(most) > queue.ring_bytes() / (4 * dwords) {
+        return Err(Failure::invalid(format!(
+            "{bytes} bytes are nothing, or more packets than the ring holds"
+        )));
+    }
+    Ok((0..bytes.div_ceil(most)).map(move |n| {
+        let offset = n * most;
+        // CAST: at most `MAX_BYTES`.
+        (offset, (bytes - offset).min(most) as u32)
+    }))
+}
+
+fn no_wrap(address: u64, bytes: u64) -> Result<()> {
+    match address.checked_add(bytes) {
+        Some(_) => Ok(()),
+        None => Err(Failure::invalid("A range beyond the address space")),
+    }
+}
+
+/// SDMA: copies `bytes` bytes, in as many packets as it takes.
+#[no_mangle]
+pub extern "C" fn rkfd_sdma_copy(
+    queue: Option<&Queue>,
+    destination: u64,
+    source: u64,
+    bytes: u64,
+) -> c_int {
+    guard(|| {
+        let queue = given(queue, "queue")?;
+        no_wrap(source, bytes)?;
+        no_wrap(destination, bytes)?;
+        let packets: Vec<_> = pieces(queue, bytes, 7)?
+            .map(|(offset, bytes)| sdma::Packet::CopyLinear {
+                source: source + offset,
+                destination: destination + offset,
+                bytes,
+            })
+            .collect();
+        put_sdma(queue, &packets)
+    })
+}
+
+/// SDMA: fills `bytes` bytes (a multiple of 4) with a dword, in as many packets as it takes.
+#[no_mangle]
+pub extern "C" fn rkfd_sdma_fill(
+    queue: Option<&Queue>,
+    destination: u64,
+    value: u32,
+    bytes: u64,
+) -> c_int {
+    guard(|| {
+        let queue = given(queue, "queue")?;
+        no_wrap(destination, bytes)?;
+        let packets: Vec<_> = pieces(queue, bytes, 5)?
+            .map(|(offset, bytes)| sdma::Packet::ConstFill {
+                destination: destination + offset,
+                data: value,
+                bytes,
+            })
+            .collect();
+        put_sdma(queue, &packets)
+    })
+}
+
+/// SDMA: after earlier packets, stores a dword at `address`.
+#[no_mangle]
+pub extern "C" fn rkfd_sdma_fence(queue: Option<&Queue>, address: u64, value: u32) -> c_int {
+    guard(|| {
+        let data = value;
+        put_sdma(
+            given(queue, "queue")?,
+            &[sdma::Packet::Fence { address, data }],
+        )
+    })
+}
+
+/// SDMA: after earlier packets, raises an event.
+#[no_mangle]
+pub extern "C" fn rkfd_sdma_raise(queue: Option<&Queue>, event: Option<&Event>) -> c_int {
+    guard(|| {
+        let queue = given(queue, "queue")?;
+        let event = &given(event, "event")?.0;
+        put_sdma(
+            queue,
+            &[
+                sdma::Packet::Fence {
+                    address: event.slot_address(),
+                    data: event.id(),
+                },
+                sdma::Packet::Trap {
+                    context: event.id(),
+                },
+            ],
+        )
+    })
+}
+
+/// AQL: waits until all of `count` (0 to 5) signals are 0 or below and earlier packets are done, then decrements the
+/// signal at `completion`, unless that is 0. `index`, unless NULL, receives the packet's index.
+///
+/// # Safety
+/// `dependencies` points to the addresses of `count` signals.
+#[no_mangle]
+pub unsafe extern "C" fn rkfd_aql_barrier(
+    queue: Option<&Queue>,
+    dependencies: *const u64,
+    count: u32,
+    completion: u64,
+    index: Option<&mut MaybeUninit<u64>>,
+) -> c_int {
+    guard(|| {
+        let queue = given(queue, "queue")?;
+        let mut packet = Barrier {
+            kind: BarrierKind::And,
+            dependencies: [0; 5],
+            completion,
+        };
+        if count > 5 {
+            return Err(Failure::invalid(format!(
+                "{count} dependencies where 5 can be"
+            )));
+        }
+        if count > 0 {
+            // SAFETY: the caller's promise.
+            let given = unsafe { array(dependencies, count, "dependencies") }?;
+            for (to, from) in packet.dependencies.iter_mut().zip(given) {
+                *to = *from;
+            }
+        }
+        let encoded = packet.encode().map_err(library::error::Error::from)?;
+        put_aql(queue, encoded, index)
+    })
+}
+
+/// AQL: runs `dwords` dwords of PM4 packets at `address`, then decrements the signal at `completion`, unless that is 0.
+/// `index`, unless NULL, receives the packet's index.
+#[no_mangle]
+pub extern "C" fn rkfd_aql_pm4(
+    queue: Option<&Queue>,
+    address: u64,
+    dwords: u32,
+    completion: u64,
+    index: Option<&mut MaybeUninit<u64>>,
+) -> c_int {
+    guard(|| {
+        let queue = given(queue, "queue")?;
+        let packet = Pm4Buffer {
+            address,
+            dwords,
+            completion,
+        };
+        let encoded = packet.encode().map_err(library::error::Error::from)?;
+        put_aql(queue, encoded, index)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_are_checked() {
+        let values = [1u32, 2];
+        // SAFETY: the pointers that are not refused point to two dwords.
+        unsafe {
+            assert_eq!(array(values.as_ptr(), 2, "values").unwrap(), values);
+            assert!(array(values.as_ptr(), 0, "values").is_err());
+            assert!(array(values.as_ptr(), MOST + 1, "values").is_err());
+            assert!(array::<u32>(std::ptr::null(), 2, "values").is_err());
+            let odd = values.as_ptr().cast::<u8>().wrapping_add(1).cast::<u32>();
+            assert!(array(odd, 1, "values").is_err());
+        }
+    }
+}

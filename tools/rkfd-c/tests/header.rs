@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `include/rkfd.h` is what cbindgen makes of the sources, and is a header that C and C++ compilers take.
+//!
+//! `RKFD_BLESS=1 cargo test -p rkfd-c --test header` writes it anew.
+
+// A test may panic, its helpers too; that is how it fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+
+const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The user library of rkfd for C: GPUs, memory, queues, events and signals over /dev/kfd.
+ *
+ * Functions that can fail return 0 or a negative errno; rkfd_last_error() tells more. Nothing may be called while
+ * another thread gives the same handle back; otherwise every function may be called from any thread. A child of fork
+ * must not use its parent's handles.
+ *
+ * Link with librkfd.so, or with librkfd.a and -lgcc_s -lpthread -ldl -lm.
+ *
+ * Generated from the Rust sources by tools/rkfd-c/tests/header.rs; edit those.
+ */";
+
+/// The order of the header.
+const SOURCES: [&str; 7] = [
+    "error", "gpu", "buffer", "event", "signal", "queue", "packets",
+];
+
+const NAMES: [(&str, &str); 9] = [
+    ("Gpu", "rkfd_gpu"),
+    ("GpuInfo", "rkfd_gpu_info"),
+    ("Vm", "rkfd_vm"),
+    ("Buffer", "rkfd_buffer"),
+    ("Event", "rkfd_event"),
+    ("Signals", "rkfd_signals"),
+    ("Queue", "rkfd_queue"),
+    ("QueueInfo", "rkfd_queue_info"),
+    ("QueueOptions", "rkfd_queue_options"),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn committed() -> PathBuf {
+    root().join("include/rkfd.h")
+}
+
+fn generate() -> String {
+    let mut config = cbindgen::Config {
+        language: cbindgen::Language::C,
+        style: cbindgen::Style::Tag,
+        cpp_compat: true,
+        header: Some(HEAD.into()),
+        include_guard: Some("RKFD_H".into()),
+        no_includes: true,
+        sys_includes: vec!["stdint.h".into()],
+        tab_width: 8,
+        line_length: 110,
+        documentation_style: cbindgen::DocumentationStyle::Doxy,
+        ..Default::default()
+    };
+    config.function.sort_by = Some(cbindgen::SortKey::None);
+    config.function.args = cbindgen::Layout::Auto;
+    config.export.rename = NAMES
+        .iter()
+        .map(|(rust, c)| (rust.to_string(), c.to_string()))
+        .collect();
+    let mut builder = cbindgen::Builder::new().with_config(config);
+    for name in SOURCES {
+        builder = builder.with_src(root().join("src").join(format!("{name}.rs")));
+    }
+    let mut out = Vec::new();
+    builder
+        .generate()
+        .expect("the sources parse")
+        .write(&mut out);
+    String::from_utf8(out).expect("UTF-8")
+}
+
+#[test]
+fn the_committed_header_is_that_of_the_sources() {
+    let text = generate();
+    if env::var_os("RKFD_BLESS").is_some() {
+        fs::create_dir_all(root().join("include")).unwrap();
+        fs::write(committed(), &text).unwrap();
+    }
+    let found = fs::read_to_string(committed()).unwrap_or_default();
+    let at = text
+        .lines()
+        .zip(found.lines())
+        .position(|(a, b)| a != b)
+        .unwrap_or(text.lines().count().min(found.lines().count()));
+    assert!(
+        text == found,
+        "include/rkfd.h is stale from line {}: wanted {:?}, found {:?}; RKFD_BLESS=1 writes it anew",
+        at + 1,
+        text.lines().nth(at),
+        found.lines().nth(at),
+    );
+}
+
+#[test]
+fn every_function_of_the_sources_is_in_the_header() {
+    let header = fs::read_to_string(committed()).unwrap();
+    let mut count = 0;
+    for name in SOURCES {
+        let source = fs::read_to_string(root().join("src").join(format!("{name}.rs"))).unwrap();
+        for rest in source.split("extern \"C\" fn ").skip(1) {
+            let function = rest.split('(').next().unwrap();
+            assert!(header.contains(&format!("{function}(")), "{function}");
+            count += 1;
+        }
+    }
+    assert!(count > 30, "only {count} functions found");
+}
+
+/// A source that includes the header and nothing else.
+fn compile(compiler: &str, language: &str, standard: &str) {
+    let source = format!("{}/include-only.{language}", env!("CARGO_TARGET_TMPDIR"));
+    fs::write(
+        &source,
+        "#include \"rkfd.h\"\nint use(struct rkfd_queue *q);\nint use(struct rkfd_queue *q) { return rkfd_queue_commit(q); }\n",
+    )
+    .unwrap();
+    let output = Command::new(compiler)
+        .args(["-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+        .args(["-x", language, standard, "-I"])
+        .arg(root().join("include"))
+        .arg(&source)
+        .output()
+        .unwrap_or_else(|e| panic!("{compiler}: {e}"));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn a_c_compiler_takes_the_header() {
+    let cc = env::var("CC").unwrap_or_else(|_| "cc".into());
+    compile(&cc, "c", "-std=c99");
+    compile(&cc, "c", "-std=c11");
+}
+
+#[test]
+fn a_cplusplus_compiler_takes_the_header() {
+    let cxx = env::var("CXX").unwrap_or_else(|_| "c++".into());
+    compile(&cxx, "c++", "-std=c++11");
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `rkfdctl bench`: what things cost, counted and timed.
+
+mod doorbells;
+mod queues;
+mod worker;
+
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Creation, update and destruction of queues, with changes collected and without (root)
+    Queues(queues::Options),
+    /// Packets per second with one doorbell for one packet and for many
+    Doorbells(doorbells::Options),
+    /// One process of `queues`
+    #[command(hide = true)]
+    Worker(worker::Options),
+}
+
+pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    match &options.what {
+        What::Queues(queues) => queues::run(queues),
+        What::Doorbells(doorbells) => doorbells::run(doorbells),
+        What::Worker(worker) => worker::run(worker),
+    }
+}

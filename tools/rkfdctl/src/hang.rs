@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `rkfdctl hang`: breaks something in the device model and sees who is hurt.
+//!
+//! A guilty and an innocent process have a PM4, an AQL and an SDMA queue each and verify all that their packets write.
+//! When both work, a fault of the model is switched on, for the guilty one's PM4 queue where the fault can be for one
+//! queue. What the two are told, whether their queues go on, and how long calls take is printed as JSON.
+
+mod actor;
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Write;
+use std::process::Child;
+use std::process::Command;
+use std::process::ExitCode;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::bail;
+use anyhow::Context;
+use serde::Serialize;
+use serde_json::json;
+use serde_json::Value;
+
+use crate::control::Control;
+use crate::trace::control_of;
+use actor::Says;
+use actor::Told;
+
+/// Batches that a queue must verify to count as alive.
+const ALIVE: u64 = 5;
+
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(subcommand)]
+    actor: Option<Hidden>,
+    /// The model's fault, such as hang-queue, ignore-preempt, slow-preempt, hang-hws, drop-fences, drop-interrupts, drop-msi
+    #[arg(long)]
+    fault: Option<String>,
+    /// Only so often
+    #[arg(long)]
+    count: Option<u64>,
+    /// The fault's duration in milliseconds
+    #[arg(long)]
+    ms: Option<u64>,
+    /// Let the innocent process create and destroy a queue meanwhile, which takes a preemption
+    #[arg(long)]
+    preempt: bool,
+    /// Wait for the guilty process's hardware exception
+    #[arg(long)]
+    exception: bool,
+    /// GPU, counted from 0
+    #[arg(long, default_value_t = 0)]
+    gpu: usize,
+    /// Seconds that any step may take
+    #[arg(long, default_value_t = 60.0)]
+    patience: f64,
+}
+
+#[derive(clap::Subcommand)]
+enum Hidden {
+    /// One process of a scenario
+    #[command(hide = true)]
+    Actor(actor::Options),
+}
+
+/// What one process went through.
+#[derive(Debug, Default, Serialize)]
+struct Story {
+    /// The first exception it was told.
+    exception: Option<Told>,
+    /// Batches verified when the fault was switched on, by queue.
+    before: Vec<u64>,
+    /// … and at the end.
+    after: Vec<u64>,
+    /// Whether each queue went on.
+    alive: Vec<bool>,
+    /// The first wrong content of memory.
+    wrong: Option<String>,
+    /// Why it ended early.
+    failed: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Outcome {
+    fault: String,
+    doorbell: Option<u64>,
+    /// What CREATE_QUEUE said while the fault was on.
+    created: Vec<Value>,
+    /// Milliseconds that DESTROY_QUEUE took.
+    destroyed_ms: Option<u64>,
+    guilty: Story,
+    innocent: Story,
+    seconds: f64,
+}
+
+/// A process and what is known of it.
+struct Actor {
+    child: Child,
+    says: mpsc::Receiver<anyhow::Result<Says>>,
+    rings: Vec<u64>,
+    good: Vec<u64>,
+    created: Vec<Value>,
+    destroyed: Option<u64>,
+    story: Story,
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Actor {
+    fn start(gpu: usize, index: u64) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("this program's own path")?;
+        let mut child = Command::new(program)
+            .args(["hang", "actor", "--gpu", &gpu.to_string()])
+            .args(["--index", &index.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting a process")?;
+        let out = child.stdout.take().context("a process without output")?;
+        let (sender, says) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines() {
+                let said = line
+                    .map_err(anyhow::Error::from)
+                    .and_then(|line| Ok(serde_json::from_str(&line)?));
+                if sender.send(said).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self {
+            child,
+            says,
+            rings: Vec::new(),
+            good: Vec::new(),
+            created: Vec::new(),
+            destroyed: None,
+            story: Story::default(),
+        })
+    }
+
+    fn tell(&mut self, word: &str) -> anyhow::Result<()> {
+        let input = self
+            .child
+            .stdin
+            .as_mut()
+            .context("a process without input")?;
+        writeln!(input, "{word}").context("a process is gone")
+    }
+
+    /// Takes in what it said up to now.
+    fn hear(&mut self) -> anyhow::Result<()> {
+        loop {
+            match self.says.try_recv() {
+                Ok(said) => self.take(said?),
+                Err(mpsc::TryRecvError::Empty) => return Ok(()),
+                Err(mpsc::TryRecvError::Disconnected) => {
+                    self.story
+                        .failed
+                        .get_or_insert_with(|| "it ended".to_owned());
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, said: Says) {
+        match said {
+            Says::Ready { rings } => self.rings = rings,
+            Says::Progress { good, error } => {
+                self.good = good;
+                if self.story.wrong.is_none() {
+                    self.story.wrong = error;
+                }
+            }
+            Says::Exception(told) => {
+                self.story.exception.get_or_insert(told);
+            }
+            Says::Created { errno, ms } => {
+                self.created.push(json!({ "errno": errno, "ms": ms }));
+            }
+            Says::Destroyed { ms } => self.destroyed = Some(ms),
+            Says::Failed { why } => {
+                self.story.failed.get_or_insert(why);
+            }
+        }
+    }
+
+    /// Which queues verified [`ALIVE`] batches more than `then`.
+    fn alive_since(&self, then: &[u64]) -> Vec<bool> {
+        self.good
+            .iter()
+            .zip(then)
+            .map(|(now, then)| *now >= then + ALIVE)
+            .collect()
+    }
+
+    fn all_alive_since(&self, then: &[u64]) -> bool {
+        !then.is_empty() && self.alive_since(then).iter().all(|a| *a)
+    }
+}
+
+struct Scene {
+    guilty: Actor,
+    innocent: Actor,
+    patience: Duration,
+}
+
+impl Scene {
+    /// Waits until `done`. Returns whether it came true in time.
+    fn until(&mut self, mut done: impl FnMut(&Actor, &Actor) -> bool) -> anyhow::Result<bool> {
+        let end = Instant::now() + self.patience;
+        loop {
+            self.guilty.hear()?;
+            self.innocent.hear()?;
+            if done(&self.guilty, &self.innocent) {
+                return Ok(true);
+            }
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    if let Some(Hidden::Actor(actor)) = &options.actor {
+        return actor::run(actor);
+    }
+    let fault = options.fault.as_deref().context("--fault is missing")?;
+    let patience = Duration::try_from_secs_f64(options.patience)
+        .context("--patience takes a number of seconds")?;
+    let mut control = control_of(options.gpu)?;
+    let mut scene = Scene {
+        guilty: Actor::start(options.gpu, 1)?,
+        innocent: Actor::start(options.gpu, 2)?,
+        patience,
+    };
+    let both = |g: &Actor, i: &Actor| {
+        [g, i]
+            .iter()
+            .all(|a| a.good.len() == 3 && a.good.iter().all(|n| *n >= ALIVE))
+    };
+    if !scene.until(both)? {
+        bail!(
+            "the processes did not begin to work: {:?}, {:?}",
+            scene.guilty.story,
+            scene.innocent.story
+        );
+    }
+
+    let doorbell = match fault {
+        "hang-queue" | "ignore-preempt" | "slow-preempt" => {
+            let ring = scene.guilty.rings.first().copied();
+            Some(doorbell_of(
+                &mut control,
+                ring.context("no ring")?,
+                patience,
+            )?)
+        }
+        _ => None,
+    };
+    let mut request = json!({ "cmd": "fault", "kind": fault });
+    for (key, number) in [
+        ("doorbell", doorbell),
+        ("count", options.count),
+        ("ms", options.ms),
+    ] {
+        if let Some(n) = number {
+            request[key] = n.into();
+        }
+    }
+    control.request(&request)?;
+    let began = Instant::now();
+    scene.until(|_, _| true)?;
+    scene.guilty.story.before = scene.guilty.good.clone();
+    scene.innocent.story.before = scene.innocent.good.clone();
+
+    if options.preempt {
+        scene.innocent.tell("create")?;
+        scene.until(|_, i| !i.created.is_empty() || i.story.failed.is_some())?;
+        scene.innocent.tell("destroy")?;
+        scene.until(|_, i| i.destroyed.is_some() || i.story.failed.is_some())?;
+    }
+    if options.exception {
+        scene.until(|g, _| g.story.exception.is_some() || g.story.failed.is_some())?;
+    }
+    // From here on, whatever was lost has been noticed, or nothing was: everybody who can go on does.
+    let then = (scene.guilty.good.clone(), scene.innocent.good.clone());
+    scene.until(|_, i| i.all_alive_since(&then.1) || i.story.failed.is_some())?;
+    if !options.exception {
+        scene.until(|g, _| g.all_alive_since(&then.0) || g.story.failed.is_some())?;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    control.request(&json!({ "cmd": "clear-faults" }))?;
+    let Scene {
+        mut guilty,
+        mut innocent,
+        ..
+    } = scene;
+    for (actor, then) in [(&mut guilty, &then.0), (&mut innocent, &then.1)] {
+        actor.story.after = actor.good.clone();
+        actor.story.alive = actor.alive_since(then);
+        let _ = actor.tell("stop");
+    }
+    let outcome = Outcome {
+        fault: fault.to_owned(),
+        doorbell,
+        created: std::mem::take(&mut innocent.created),
+        destroyed_ms: innocent.destroyed,
+        guilty: std::mem::take(&mut guilty.story),
+        innocent: std::mem::take(&mut innocent.story),
+        seconds,
+    };
+    anstream::println!("{}", serde_json::to_string_pretty(&outcome)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The doorbell of the connected queue with this ring, as the model counts them.
+fn doorbell_of(control: &mut Control, ring: u64, limit: Duration) -> anyhow::Result<u64> {
+    let end = Instant::now() + limit;
+    while Instant::now() < end {
+        let answer = control.request(&json!({ "cmd": "queues" }))?;
+        let found = answer
+            .get("compute")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .find(|q| q.get("ring").and_then(Value::as_u64) == Some(ring))
+            .and_then(|q| q.get("doorbell")?.as_u64());
+        if let Some(doorbell) = found {
+            return Ok(doorbell);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    bail!("the queue with the ring at {ring:#x} does not come onto the hardware")
+}

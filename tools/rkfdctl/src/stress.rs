@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `rkfdctl stress queues`: many processes with many queues of every kind, all verifying what their packets wrote.
+//!
+//! Every process is this program again, started afresh, so that it has its own address space and its own life. All
+//! begin at one word, when the queues of all exist.
+
+mod load;
+mod protocol;
+mod report;
+mod worker;
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::IsTerminal;
+use std::io::Write;
+use std::process::Child;
+use std::process::Command;
+use std::process::ExitCode;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::bail;
+use anyhow::Context;
+use indicatif::ProgressBar;
+use indicatif::ProgressStyle;
+use rkfd::device::Kfd;
+use rkfd::error::Error;
+use serde::Serialize;
+
+use crate::info::gfx_name;
+use crate::style;
+pub use load::Load;
+use protocol::Message;
+use protocol::QueueResult;
+
+/// Where the output is no terminal, a line of progress this often.
+const LINE: Duration = Duration::from_secs(5);
+
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Processes with queues of every kind, all of them verifying what their packets wrote
+    Queues(Queues),
+    /// One process of such a run
+    #[command(hide = true)]
+    Worker(worker::Options),
+}
+
+#[derive(clap::Args, Clone)]
+struct Queues {
+    /// GPU, counted from 0
+    #[arg(long, default_value_t = 0)]
+    gpu: usize,
+    /// Processes
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    processes: u16,
+    /// Queues of each process
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    queues: u16,
+    /// How long the queues are kept busy
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Kinds of queues, in turn
+    #[arg(long, value_delimiter = ',', default_value = "pm4,aql,sdma",
+          value_parser = ["pm4", "aql", "sdma"])]
+    kinds: Vec<String>,
+    /// Seconds for creating all queues, and again for finishing their work after the time
+    #[arg(long, default_value_t = 120.0)]
+    patience: f64,
+    /// The result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Let the first queue lose a packet on purpose
+    #[arg(long, hide = true)]
+    lose_one: bool,
+}
+
+pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    match &options.what {
+        What::Worker(worker) => worker::run(worker),
+        What::Queues(queues) => stress(queues),
+    }
+}
+
+/// Processes that end with this value.
+struct Workers(Vec<Child>);
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Harmless for one that ended; the wait keeps no zombie.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What the run came to.
+#[derive(Serialize)]
+struct Outcome {
+    gpu: String,
+    processes: u16,
+    queues: usize,
+    seconds: f64,
+    packets_per_second: f64,
+    sdma_wanted: u64,
+    sdma_refused: u64,
+    types: Vec<report::Row>,
+    errors: Vec<String>,
+    ok: bool,
+}
+
+fn stress(options: &Queues) -> anyhow::Result<ExitCode> {
+    if !(options.seconds.is_finite() && options.seconds > 0.0 && options.patience.is_finite()) {
+        bail!("--seconds and --patience take numbers of seconds");
+    }
+    let gpus = Kfd::open()?.gpus()?;
+    let Some(gpu) = gpus.get(options.gpu) else {
+        if gpus.is_empty() {
+            return Err(Error::NoGpu.into());
+        }
+        bail!("there is no GPU {}", options.gpu);
+    };
+    let name = gfx_name(gpu.gfx());
+    let mut errors = Vec::new();
+    let (mut workers, messages) = start(options)?;
+    let patience = Duration::from_secs_f64(options.patience.max(1.0));
+    let quiet = options.json;
+    let note = |text: String| {
+        if !quiet {
+            anstream::println!("{text}");
+        }
+    };
+    note(format!(
+        "{} processes with {} queues each on {name}",
+        options.processes, options.queues
+    ));
+
+    let began = Instant::now();
+    let (created, sdma_refused) = await_ready(options, &messages, patience)?;
+    note(format!(
+        "{created} queues were created in {:.1} s",
+        began.elapsed().as_secs_f64()
+    ));
+    let sdma_wanted = wanted(options);
+    if sdma_refused > 0 {
+        note(format!(
+            "SDMA queues: {} of {sdma_wanted}; the device has no more slots, so {sdma_refused} are PM4 queues instead",
+            sdma_wanted.saturating_sub(sdma_refused)
+        ));
+    }
+    for child in &mut workers.0 {
+        let input = child.stdin.as_mut().context("a worker without input")?;
+        input.write_all(b"go\n").context("a worker is gone")?;
+    }
+    let limit = Duration::from_secs_f64(options.seconds) + 2 * patience;
+    let results = watch(options, &messages, limit, &mut errors)?;
+    drop(workers);
+
+    for result in &results {
+        if let (Some(error), true) = (&result.error, errors.len() < 20) {
+            errors.push(format!("a {} queue: {error}", result.kind.title()));
+        }
+    }
+    let types = report::rows(&results);
+    // CAST: figures for a reader.
+    let total: u64 = results.iter().map(|r| r.in_time).sum();
+    let whole = results.len() == usize::from(options.processes) * usize::from(options.queues);
+    let ok = whole
+        && errors.is_empty()
+        && types
+            .iter()
+            .all(|row| row.lost == 0 && row.no_progress == 0);
+    let outcome = Outcome {
+        gpu: name,
+        processes: options.processes,
+        queues: results.len(),
+        seconds: options.seconds,
+        packets_per_second: total as f64 / options.seconds,
+        sdma_wanted,
+        sdma_refused,
+        types,
+        errors,
+        ok,
+    };
+    show(&outcome, options.json)?;
+    Ok(if ok {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// SDMA queues that the run asks for.
+fn wanted(options: &Queues) -> u64 {
+    let of_one = (0..usize::from(options.queues))
+        .filter(|n| {
+            options
+                .kinds
+                .get(n % options.kinds.len().max(1))
+                .is_some_and(|k| k == "sdma")
+        })
+        .count();
+    of_one as u64 * u64::from(options.processes) // CAST: a count.
+}
+
+type Messages = mpsc::Receiver<(usize, anyhow::Result<Message>)>;
+
+fn start(options: &Queues) -> anyhow::Result<(Workers, Messages)> {
+    let program = std::env::current_exe().context("this program's own path")?;
+    let (sender, messages) = mpsc::channel();
+    let mut workers = Workers(Vec::new());
+    for index in 0..usize::from(options.processes) {
+        let mut child = Command::new(&program)
+            .args(["stress", "worker"])
+            .args(["--gpu", &options.gpu.to_string()])
+            .args(["--queues", &options.queues.to_string()])
+            .args(["--seconds", &options.seconds.to_string()])
+            .args(["--drain", &options.patience.to_string()])
+            .args(["--index", &index.to_string()])
+            .args(["--kinds", &options.kinds.join(",")])
+            .args((options.lose_one && index == 0).then_some("--lose-one"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting a worker")?;
+        let out = child.stdout.take().context("a worker without output")?;
+        workers.0.push(child);
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines() {
+                let message = line
+                    .map_err(anyhow::Error::from)
+                    .and_then(|line| Ok(serde_json::from_str(&line)?));
+                if sender.send((index, message)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    Ok((workers, messages))
+}
+
+fn await_ready(
+    options: &Queues,
+    messages: &Messages,
+    limit: Duration,
+) -> anyhow::Result<(u64, u64)> {
+    let until = Instant::now() + limit;
+    let (mut ready, mut created, mut refused) = (0, 0, 0);
+    while ready < options.processes {
+        let left = until.saturating_duration_since(Instant::now());
+        match messages.recv_timeout(left) {
+            Ok((
+                _,
+                Ok(Message::Ready {
+                    queues,
+                    sdma_refused,
+                }),
+            )) => {
+                ready += 1;
+                created += queues;
+                refused += sdma_refused;
+            }
+            Ok((index, Ok(Message::Failed { why }))) => bail!("process {index}: {why}"),
+            Ok((index, Ok(other))) => bail!("process {index} said {other:?} too early"),
+            Ok((index, Err(e))) => return Err(e).with_context(|| format!("process {index}")),
+            Err(mpsc::RecvTimeoutError::Timeout) => bail!(
+                "only {ready} of {} processes had their queues after {} s",
+                options.processes,
+                limit.as_secs()
+            ),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                bail!("processes ended before their queues existed")
+            }
+        }
+    }
+    Ok((created, refused))
+}
+
+/// Shows progress until every worker reported; returns what they found.
+fn watch(
+    options: &Queues,
+    messages: &Messages,
+    limit: Duration,
+    errors: &mut Vec<String>,
+) -> anyhow::Result<Vec<QueueResult>> {
+    let began = Instant::now();
+    let mut next_line = began + LINE;
+    let mut packets = vec![0u64; usize::from(options.processes)];
+    let (mut results, mut done) = (Vec::new(), 0);
+    let bar = (!options.json && std::io::stderr().is_terminal()).then(|| {
+        // CAST: seconds of a run, in tenths.
+        let bar = ProgressBar::new((options.seconds * 10.0) as u64);
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
+            bar.set_style(style);
+        }
+        bar
+    });
+    while done < options.processes {
+        let left = (began + limit).saturating_duration_since(Instant::now());
+        match messages.recv_timeout(left) {
+            Ok((index, Ok(Message::Progress { packets: n }))) => {
+                if let Some(slot) = packets.get_mut(index) {
+                    *slot = n;
+                }
+                let total: u64 = packets.iter().sum();
+                let idle = packets.iter().filter(|&&n| n == 0).count();
+                let text = format!("{total} packets verified, {idle} processes still at 0");
+                if let Some(bar) = &bar {
+                    bar.set_position((began.elapsed().as_secs_f64() * 10.0) as u64);
+                    bar.set_message(text);
+                } else if !options.json && Instant::now() >= next_line {
+                    next_line += LINE;
+                    anstream::println!("  {:>5.1} s  {text}", began.elapsed().as_secs_f64());
+                }
+            }
+            Ok((_, Ok(Message::Done { queues }))) => {
+                done += 1;
+                results.extend(queues);
+            }
+            Ok((index, Ok(Message::Failed { why }))) => {
+                done += 1;
+                errors.push(format!("process {index}: {why}"));
+            }
+            Ok((index, Ok(other))) => bail!("process {index} said {other:?} too late"),
+            Ok((index, Err(e))) => return Err(e).with_context(|| format!("process {index}")),
+            Err(_) => {
+                errors.push(format!(
+                    "{} of {} processes did not report",
+                    options.processes - done,
+                    options.processes
+                ));
+                break;
+            }
+        }
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    Ok(results)
+}
+
+fn show(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
+    if json {
+        anstream::println!("{}", serde_json::to_string_pretty(outcome)?);
+        return Ok(());
+    }
+    anstream::println!(
+        "\n{}\n\nmin, median and max are packets of one queue in {} s; {:.0} packets per second in all",
+        report::table(&outcome.types),
+        outcome.seconds,
+        outcome.packets_per_second
+    );
+    for error in &outcome.errors {
+        anstream::println!("{} {error}", style::bad("error:"));
+    }
+    anstream::println!(
+        "{}",
+        if outcome.ok {
+            style::good("Nothing was lost, every queue made progress.")
+        } else {
+            style::bad("Failed.")
+        }
+    );
+    Ok(())
+}
