@@ -724,6 +724,18 @@ CASE(available_after_exit, "AVAILABLE_MEMORY: what a process leaves behind comes
 			FAIL("%llu bytes are missing", (unsigned long long)(before - available(&gpu)));
 }
 
+CASE(available_small, "AVAILABLE_MEMORY: 600 buffers of a page do not use up the VRAM")
+{
+	struct gpu gpu;
+	struct bo bo[600];
+
+	need_vm(&gpu, 0);
+	for (int i = 0; i < 600; i++)
+		CHECK_OK(bo_alloc(&gpu, &bo[i], FLAGS_VRAM_PRIVATE, PAGE));
+	for (int i = 0; i < 600; i++)
+		CHECK_OK(bo_free(&gpu, &bo[i]));
+}
+
 CASE(available_bad_gpu, "AVAILABLE_MEMORY: an unknown GPU is EINVAL")
 {
 	struct kfd_ioctl_get_available_memory_args args = { .gpu_id = 0x5555aaaa };

@@ -487,6 +487,8 @@ CASE(two_queues_meet, "two queues wait for each other in turn")
 CASE_LIMIT(more_than_slots, "48 queues at once, more than the hardware has slots, each does its work", 180)
 {
 	static struct queue q[48];
+	/* One of the 24 slots is the case's own queue's. */
+	int n = takes_turns() ? 48 : 23;
 	struct packets p;
 
 	begin(FLAGS_GTT);
@@ -500,19 +502,23 @@ CASE_LIMIT(more_than_slots, "48 queues at once, more than the hardware has slots
 		q[i].args.ring_base_address = q[i].ring.va;
 		q[i].args.write_pointer_address = q[i].pointers.va + 8;
 		q[i].args.read_pointer_address = q[i].pointers.va + 16;
+		if (i == n) {
+			CHECK_ERR(queue_create(&f.gpu, &q[i]), ENOSPC);
+			break;
+		}
 		CHECK_OK(queue_create(&f.gpu, &q[i]));
 		CHECK_EQ(q[i].args.queue_id, i + 1);
 	}
 	for (uint32_t round = 1; round <= 3; round++) {
-		for (int i = 0; i < 48; i++) {
+		for (int i = 0; i < n; i++) {
 			p.n = 0;
 			pm4_write(&p, f.out.va + 4 * i, round << 16 | i);
 			submit(&q[i], &p);
 		}
-		for (int i = 0; i < 48; i++)
+		for (int i = 0; i < n; i++)
 			await32(bo32(&f.out, 4 * i), round << 16 | i, "a queue's write");
 	}
-	for (int i = 0; i < 48; i++)
+	for (int i = 0; i < n; i++)
 		CHECK_OK(queue_destroy(&f.gpu, q[i].args.queue_id));
 	end();
 }

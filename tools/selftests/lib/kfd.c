@@ -416,6 +416,13 @@ void queue_prepare(const struct gpu *gpu, struct queue *q, uint32_t type, uint32
 	}
 }
 
+bool takes_turns(void)
+{
+	const char *policy = getenv("KFD_SCHED_POLICY");
+
+	return !policy || !strcmp(policy, "0");
+}
+
 int queue_create(const struct gpu *gpu, struct queue *q)
 {
 	uint64_t offset;

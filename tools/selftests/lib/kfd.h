@@ -131,6 +131,11 @@ uint64_t need_address(uint64_t size, uint64_t align);
  */
 void queue_prepare(const struct gpu *gpu, struct queue *q, uint32_t type, uint32_t ring_bytes);
 int queue_create(const struct gpu *gpu, struct queue *q);
+/*
+ * Whether queues that find no slot take turns. The module parameter sched_policy decides, of which the
+ * environment tells (KFD_SCHED_POLICY); otherwise the 25th compute queue of a GPU is ENOSPC.
+ */
+bool takes_turns(void);
 void need_queue(const struct gpu *gpu, struct queue *q, uint32_t type);
 int queue_destroy(const struct gpu *gpu, uint32_t id);
 int queue_update(const struct gpu *gpu, const struct queue *q, uint32_t percentage, uint32_t priority);

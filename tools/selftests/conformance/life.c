@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * How processes end, whatever they are doing: killed in the middle of calls, by executing another program,
+ * with every thread asleep. Others work on, and everything comes back. And what happens when there are more
+ * processes than a GPU has doorbells for.
+ */
+#include "kfd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define COMPUTE KFD_IOC_QUEUE_TYPE_COMPUTE
+#define AQL KFD_IOC_QUEUE_TYPE_COMPUTE_AQL
+#define SDMA KFD_IOC_QUEUE_TYPE_SDMA
+#define MIB (1ul << 20)
+
+enum { EQUAL = 3 };
+
+/* The one who must not notice. */
+struct survivor {
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+	uint32_t count;
+	uint64_t memory;
+};
+
+static uint64_t available(const struct gpu *gpu)
+{
+	struct kfd_ioctl_get_available_memory_args args = { .gpu_id = gpu->id };
+
+	CHECK_OK(kfd_call(gpu->fd, AMDKFD_IOC_AVAILABLE_MEMORY, &args));
+	return args.available;
+}
+
+static void begin(struct survivor *s)
+{
+	need_vm(&s->gpu, 0);
+	need_queue(&s->gpu, &s->q, COMPUTE);
+	need_bo(&s->gpu, &s->bo, FLAGS_GTT, PAGE);
+	s->count = 0;
+	s->memory = available(&s->gpu);
+}
+
+static void works(struct survivor *s)
+{
+	struct packets p = { .n = 0 };
+
+	pm4_write(&p, s->bo.va, ++s->count);
+	submit(&s->q, &p);
+	await32(bo32(&s->bo, 0), s->count, "the survivor's work");
+}
+
+/* What others left behind comes back. */
+static void end(struct survivor *s)
+{
+	uint64_t limit = now_ms() + 20000;
+
+	works(s);
+	while (available(&s->gpu) != s->memory)
+		if (now_ms() > limit)
+			FAIL("%lld bytes of VRAM are missing", (long long)(s->memory - available(&s->gpu)));
+	drop_queue(&s->gpu, &s->q);
+	drop_bo(&s->gpu, &s->bo);
+}
+
+static void ready(int fd)
+{
+	if (write(fd, "x", 1) != 1)
+		_exit(1);
+}
+
+/* Lets children get as far as `act` goes, and kills them `us` microseconds later. */
+static void kill_in(struct survivor *s, void (*act)(int ready_fd), unsigned int us)
+{
+	int pipefd[2], status;
+	char byte;
+	pid_t pid;
+
+	CHECK_EQ(pipe(pipefd), 0);
+	pid = fork();
+	if (pid == 0) {
+		close(pipefd[0]);
+		act(pipefd[1]);
+		_exit(1);
+	}
+	close(pipefd[1]);
+	if (read(pipefd[0], &byte, 1) != 1)
+		child_gave_up(pid);
+	close(pipefd[0]);
+	usleep(us);
+	CHECK_EQ(kill(pid, SIGKILL), 0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFSIGNALED(status));
+	CHECK_EQ(WTERMSIG(status), SIGKILL);
+	works(s);
+}
+
+static void create_and_destroy(int fd)
+{
+	static const uint32_t types[] = { COMPUTE, AQL, SDMA };
+	struct gpu gpu;
+	struct queue q[3];
+
+	need_vm(&gpu, 0);
+	for (int i = 0; i < 3; i++)
+		queue_prepare(&gpu, &q[i], types[i], 0x1000);
+	for (unsigned int n = 0;; n++) {
+		for (int i = 0; i < 3; i++)
+			CHECK_OK(kfd_call(gpu.fd, AMDKFD_IOC_CREATE_QUEUE, &q[i].args));
+		for (int i = 0; i < 3; i++)
+			CHECK_OK(queue_destroy(&gpu, q[i].args.queue_id));
+		if (n == 0)
+			ready(fd);
+	}
+}
+
+CASE_LIMIT(killed_creating, "kill -9 in the middle of creating and destroying queues of each type", 120)
+{
+	struct survivor s;
+
+	begin(&s);
+	for (unsigned int i = 0; i < 12; i++)
+		kill_in(&s, create_and_destroy, 700 * i);
+	end(&s);
+}
+
+static void update_always(int fd)
+{
+	struct packets p = { .n = 0 };
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	pm4_wait(&p, EQUAL, bo.va, 42, 0xffffffff);
+	submit(&q, &p);
+	for (unsigned int n = 0;; n++) {
+		CHECK_OK(queue_update(&gpu, &q, n % 2 ? 100 : 0, n % 16));
+		if (n == 2)
+			ready(fd);
+	}
+}
+
+CASE_LIMIT(killed_updating, "kill -9 in the middle of stopping and starting a queue that waits in a packet", 120)
+{
+	struct survivor s;
+
+	begin(&s);
+	for (unsigned int i = 0; i < 8; i++)
+		kill_in(&s, update_always, 700 * i);
+	end(&s);
+}
+
+static void map_always(int fd)
+{
+	struct gpu gpu;
+	struct bo bo[3];
+
+	need_vm(&gpu, 0);
+	for (unsigned int n = 0;; n++) {
+		need_bo(&gpu, &bo[0], FLAGS_VRAM, 4 * MIB);
+		need_bo(&gpu, &bo[1], FLAGS_GTT, MIB);
+		need_bo(&gpu, &bo[2], FLAGS_USERPTR, MIB);
+		for (int i = 0; i < 3; i++)
+			drop_bo(&gpu, &bo[i]);
+		if (n == 0)
+			ready(fd);
+	}
+}
+
+CASE_LIMIT(killed_mapping, "kill -9 in the middle of allocating and mapping memory of each kind", 120)
+{
+	struct survivor s;
+
+	begin(&s);
+	for (unsigned int i = 0; i < 8; i++)
+		kill_in(&s, map_always, 900 * i);
+	end(&s);
+}
+
+struct sleeper {
+	const struct gpu *gpu;
+	uint32_t event;
+};
+
+static void *sleep_for_ever(void *context)
+{
+	struct sleeper *s = context;
+	struct waited w;
+
+	for (;;)
+		event_wait(s->gpu, &s->event, 1, true, 0xffffffff, &w);
+	return NULL;
+}
+
+static void everything_at_once(int fd)
+{
+	struct packets p = { .n = 0 };
+	struct sleeper s[4];
+	struct event ev;
+	struct gpu gpu;
+	struct queue q, spare;
+	struct bo bo;
+	pthread_t t;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	pm4_write(&p, bo.va + 8, 1);
+	pm4_wait(&p, EQUAL, bo.va, 42, 0xffffffff);
+	submit(&q, &p);
+	await32(bo32(&bo, 8), 1, "the packet before the wait");
+	for (int i = 0; i < 4; i++) {
+		need_event(&gpu, true, &ev);
+		s[i] = (struct sleeper){ &gpu, ev.id };
+		CHECK_EQ(pthread_create(&t, NULL, sleep_for_ever, &s[i]), 0);
+	}
+	queue_prepare(&gpu, &spare, COMPUTE, 0x1000);
+	for (unsigned int n = 0;; n++) {
+		CHECK_OK(kfd_call(gpu.fd, AMDKFD_IOC_CREATE_QUEUE, &spare.args));
+		CHECK_OK(queue_destroy(&gpu, spare.args.queue_id));
+		if (n == 0)
+			ready(fd);
+	}
+}
+
+CASE_LIMIT(killed_threads, "kill -9 with threads in WAIT_EVENTS, a queue that waits in a packet, and calls under way", 120)
+{
+	struct survivor s;
+
+	begin(&s);
+	for (unsigned int i = 0; i < 6; i++)
+		kill_in(&s, everything_at_once, 1100 * i);
+	end(&s);
+}
+
+static void exec_with_queue(int fd)
+{
+	struct packets p = { .n = 0 };
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_VRAM, 8 * MIB);
+	pm4_wait(&p, EQUAL, bo.va, 42, 0xffffffff);
+	submit(&q, &p);
+	/* The new program says that it is there, and sleeps. */
+	dup2(fd, STDOUT_FILENO);
+	execl("/bin/sh", "sh", "-c", "echo; exec sleep 1000", (char *)NULL);
+	_exit(1);
+}
+
+CASE_LIMIT(exec_busy, "exec with a queue that waits in a packet: queue and memory are gone when the new program runs", 60)
+{
+	struct survivor s;
+	int pipefd[2], status;
+	char byte;
+	pid_t pid;
+
+	begin(&s);
+	CHECK_EQ(pipe(pipefd), 0);
+	pid = fork();
+	if (pid == 0) {
+		close(pipefd[0]);
+		exec_with_queue(pipefd[1]);
+	}
+	close(pipefd[1]);
+	if (read(pipefd[0], &byte, 1) != 1)
+		child_gave_up(pid);
+	/* While the new program is still there. */
+	end(&s);
+	CHECK_EQ(kill(pid, SIGKILL), 0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+}
+
+static void exits_with_everything(void *unused)
+{
+	struct packets p = { .n = 0 };
+	struct gpu gpu;
+	struct queue q[3];
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	need_bo(&gpu, &bo, FLAGS_VRAM, 8 * MIB);
+	for (int i = 0; i < 3; i++) {
+		need_queue(&gpu, &q[i], COMPUTE);
+		p.n = 0;
+		pm4_wait(&p, EQUAL, bo.va, 42, 0xffffffff);
+		submit(&q[i], &p);
+	}
+}
+
+CASE(exit_busy, "exit with three queues that wait in a packet")
+{
+	struct survivor s;
+
+	begin(&s);
+	for (int i = 0; i < 4; i++) {
+		CHECK_EQ(in_child(exits_with_everything, NULL), 0);
+		works(&s);
+	}
+	end(&s);
+}
+
+static void forked_child(void *context)
+{
+	struct queue *q = context;
+	struct kfd_ioctl_get_version_args version = { 0, 0 };
+	struct gpu gpu;
+	struct queue own;
+
+	/* A process of its own: no queue, and the first id is free. */
+	need_vm(&gpu, 0);
+	CHECK_OK(kfd_call(gpu.fd, AMDKFD_IOC_GET_VERSION, &version));
+	CHECK_ERR(queue_destroy(&gpu, q->args.queue_id), EINVAL);
+	CHECK_ERR(queue_update(&gpu, q, 100, 7), EFAULT);
+	need_queue(&gpu, &own, COMPUTE);
+	CHECK_EQ(own.args.queue_id, 0);
+	CHECK_OK(queue_destroy(&gpu, 0));
+}
+
+CASE(fork_no_queues, "a forked child has none of its parent's queues, and ids of its own")
+{
+	struct survivor s;
+
+	begin(&s);
+	CHECK_EQ(s.q.args.queue_id, 0);
+	CHECK_EQ(in_child(forked_child, &s.q), 0);
+	end(&s);
+}
+
+/* What the driver says when other processes have all doorbells. */
+static int no_doorbells(void)
+{
+	return access("/sys/module/rkfd", F_OK) ? ENOMEM : EUSERS;
+}
+
+/* Takes the doorbells, tells how that went, and keeps them until `hold` ends. */
+static void take_doorbells(int tell, int hold)
+{
+	struct kfd_ioctl_create_queue_args again;
+	struct gpu gpu;
+	struct queue q;
+	int32_t err = 0;
+	void *slice;
+	char byte;
+
+	need_vm(&gpu, 0);
+	slice = mmap(NULL, DOORBELL_SLICE, PROT_READ | PROT_WRITE, MAP_SHARED, gpu.fd,
+		     (off_t)(3ull << 62 | (uint64_t)gpu.id << 46));
+	if (slice == MAP_FAILED) {
+		err = errno;
+		queue_prepare(&gpu, &q, COMPUTE, 0x1000);
+		again = q.args;
+		CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_CREATE_QUEUE, &again), err);
+	}
+	if (write(tell, &err, sizeof(err)) != sizeof(err))
+		_exit(1);
+	if (read(hold, &byte, 1) < 0)
+		_exit(1);
+	_exit(0);
+}
+
+static pid_t another(int *hold, int32_t *err)
+{
+	int tell[2];
+	pid_t pid;
+
+	CHECK_EQ(pipe(tell), 0);
+	pid = fork();
+	CHECK_OP(pid, >=, 0);
+	if (pid == 0) {
+		close(tell[0]);
+		close(hold[1]);
+		take_doorbells(tell[1], hold[0]);
+	}
+	close(tell[1]);
+	if (read(tell[0], err, sizeof(*err)) != sizeof(*err))
+		child_gave_up(pid);
+	close(tell[0]);
+	return pid;
+}
+
+CASE_LIMIT(doorbells_exhausted, "more processes than doorbell slices: an errno of its own, no mapping; one that ends makes room", 240)
+{
+	static pid_t pids[1024];
+	unsigned int n = 0;
+	int hold[2], status;
+	int32_t err = 0;
+
+	CHECK_EQ(pipe(hold), 0);
+	while (n < 1000 && !err)
+		pids[n++] = another(hold, &err);
+	if (!err)
+		SKIP("the GPU has doorbells for 1000 processes");
+	CHECK_EQ(err, no_doorbells());
+	CHECK_OP(n, >, 100);
+	CHECK_EQ(kill(pids[3], SIGKILL), 0);
+	CHECK_EQ(waitpid(pids[3], &status, 0), pids[3]);
+	pids[3] = another(hold, &err);
+	CHECK_EQ(err, 0);
+	close(hold[1]);
+	for (unsigned int i = 0; i < n; i++) {
+		CHECK_EQ(waitpid(pids[i], &status, 0), pids[i]);
+		CHECK_EQ(status, 0);
+	}
+}

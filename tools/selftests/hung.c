@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Queues that hang for good: who learns of it, and what becomes of a process that is killed, ends or destroys
+ * its queue while the hardware does not let go.
+ *
+ * Needs the device model, whose control port makes a queue hang.
+ */
+#include "kfd.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define COMPUTE KFD_IOC_QUEUE_TYPE_COMPUTE
+/* The scheduler waits nine seconds for a queue before it resets it. */
+#define PATIENCE_MS 60000
+
+static int control = -1;
+
+/* Opens the control port of the first model, or skips the case. */
+static void need_control(void)
+{
+	char path[300], name[64];
+	struct dirent *entry;
+	DIR *dir = opendir("/sys/class/virtio-ports");
+
+	while (dir && (entry = readdir(dir))) {
+		ssize_t n;
+		int fd;
+
+		snprintf(path, sizeof(path), "/sys/class/virtio-ports/%s/name", entry->d_name);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			continue;
+		n = read(fd, name, sizeof(name) - 1);
+		close(fd);
+		name[n > 0 ? n : 0] = '\0';
+		if (strcmp(name, "rkfd.control.0\n"))
+			continue;
+		snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
+		control = open(path, O_RDWR | O_CLOEXEC);
+		break;
+	}
+	if (dir)
+		closedir(dir);
+	if (control < 0)
+		SKIP("no device model to ask");
+}
+
+/* Sends a request and returns the reply. */
+static const char *ask(const char *request)
+{
+	static char reply[1 << 20];
+	size_t have = 0;
+
+	if (write(control, request, strlen(request)) != (ssize_t)strlen(request) || write(control, "\n", 1) != 1)
+		FAIL("the model's control port: %s", strerror(errno));
+	while (!have || reply[have - 1] != '\n') {
+		ssize_t n = read(control, reply + have, sizeof(reply) - 1 - have);
+
+		if (n <= 0)
+			FAIL("the model's control port: %s", n ? strerror(errno) : "closed");
+		have += n;
+	}
+	reply[have] = '\0';
+	if (!strstr(reply, "\"ok\":true"))
+		FAIL("%s: %s", request, reply);
+	return reply;
+}
+
+/* Whether the model's table of queues has this doorbell. */
+static bool has_doorbell(const char *table, unsigned long doorbell)
+{
+	const char *key = "\"doorbell\":";
+
+	while ((table = strstr(table, key))) {
+		table += strlen(key);
+		if (strtoul(table, NULL, 10) == doorbell)
+			return true;
+	}
+	return false;
+}
+
+/* The doorbell that is in `now` and was not in `before`. */
+static unsigned long new_doorbell(const char *before, const char *now)
+{
+	const char *key = "\"doorbell\":";
+
+	while ((now = strstr(now, key))) {
+		unsigned long doorbell;
+
+		now += strlen(key);
+		doorbell = strtoul(now, NULL, 10);
+		if (doorbell && !has_doorbell(before, doorbell))
+			return doorbell;
+	}
+	FAIL("the model knows no new queue");
+}
+
+struct side {
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+	uint32_t count;
+	uint32_t exception; /* Event. */
+	int tell, hear; /* Of a child: to and from its parent. */
+};
+
+static void begin(struct side *s)
+{
+	struct event ev;
+
+	need_vm(&s->gpu, 0);
+	need_queue(&s->gpu, &s->q, COMPUTE);
+	need_bo(&s->gpu, &s->bo, FLAGS_GTT, PAGE);
+	CHECK_OK(event_create(&s->gpu, KFD_IOC_EVENT_HW_EXCEPTION, false, 0, &ev));
+	s->exception = ev.id;
+	s->count = 0;
+}
+
+static void start_work(struct side *s)
+{
+	struct packets p = { .n = 0 };
+
+	pm4_write(&p, s->bo.va, ++s->count);
+	submit(&s->q, &p);
+}
+
+static void works(struct side *s)
+{
+	start_work(s);
+	await32(bo32(&s->bo, 0), s->count, "work");
+}
+
+/* One more queue that works: the others have to be taken off the hardware for it. */
+static void disturb(struct side *s)
+{
+	struct packets p = { .n = 0 };
+	struct queue q;
+
+	need_queue(&s->gpu, &q, COMPUTE);
+	pm4_write(&p, s->bo.va + 64, 0xd157);
+	submit(&q, &p);
+	await32(bo32(&s->bo, 64), 0xd157, "a new queue's work");
+	drop_queue(&s->gpu, &q);
+}
+
+static uint32_t wait_exception(struct side *s, uint32_t ms, struct kfd_hsa_hw_exception_data *told)
+{
+	struct kfd_event_data data = { .event_id = s->exception };
+	struct waited w;
+	int err;
+
+	do {
+		err = event_wait_data(&s->gpu, &data, 1, true, ms, &w);
+	} while (err == EINTR);
+	CHECK_OK(err);
+	*told = data.hw_exception_data;
+	return w.result;
+}
+
+/* A child whose queue hangs, and the pipes to talk to it. */
+struct guilty {
+	pid_t pid;
+	int from, to;
+};
+
+static void tell(int fd)
+{
+	CHECK_EQ(write(fd, "x", 1), 1);
+}
+
+static bool hear(int fd)
+{
+	char byte;
+
+	return read(fd, &byte, 1) == 1;
+}
+
+/* Starts a process whose queue works, makes the queue hang as `fault` says, and gives it work. */
+static void hang(struct guilty *g, const char *fault, void (*then)(struct side *))
+{
+	static char before[1 << 20];
+	char request[128];
+	int from[2], to[2];
+
+	snprintf(before, sizeof(before), "%s", ask("{\"cmd\":\"queues\"}"));
+	CHECK_EQ(pipe(from), 0);
+	CHECK_EQ(pipe(to), 0);
+	g->pid = fork();
+	if (g->pid == 0) {
+		struct side me;
+
+		close(control);
+		close(from[0]);
+		close(to[1]);
+		begin(&me);
+		me.tell = from[1];
+		me.hear = to[0];
+		works(&me);
+		tell(from[1]);
+		if (!hear(to[0]))
+			_exit(1);
+		start_work(&me);
+		tell(from[1]);
+		if (then)
+			then(&me);
+		else
+			pause();
+		_exit(0);
+	}
+	close(from[1]);
+	close(to[0]);
+	g->from = from[0];
+	g->to = to[1];
+	if (!hear(g->from))
+		child_gave_up(g->pid);
+	snprintf(request, sizeof(request), "{\"cmd\":\"fault\",\"kind\":\"%s\",\"doorbell\":%lu}", fault,
+		 new_doorbell(before, ask("{\"cmd\":\"queues\"}")));
+	ask(request);
+	tell(g->to);
+	if (!hear(g->from))
+		child_gave_up(g->pid);
+}
+
+static void gone(struct guilty *g, int expected)
+{
+	int status;
+
+	CHECK_EQ(waitpid(g->pid, &status, 0), g->pid);
+	CHECK_EQ(status, expected);
+	ask("{\"cmd\":\"clear-faults\"}");
+}
+
+static void fresh_process(void *unused)
+{
+	struct side me;
+
+	begin(&me);
+	works(&me);
+}
+
+static void killed(const char *fault)
+{
+	struct kfd_hsa_hw_exception_data told;
+	struct side innocent;
+	struct guilty g;
+
+	need_control();
+	begin(&innocent);
+	works(&innocent);
+	hang(&g, fault, NULL);
+	CHECK_EQ(kill(g.pid, SIGKILL), 0);
+	gone(&g, SIGKILL);
+	works(&innocent);
+	CHECK_EQ(wait_exception(&innocent, 0, &told), KFD_IOC_WAIT_RESULT_TIMEOUT);
+	CHECK_EQ(in_child(fresh_process, NULL), 0);
+	works(&innocent);
+}
+
+CASE_LIMIT(killed_stuck, "kill -9 of a process whose queue makes no progress", 120) { killed("hang-queue"); }
+CASE_LIMIT(killed_refusing, "kill -9 of a process whose queue refuses preemption", 120) { killed("ignore-preempt"); }
+
+static void destroys(struct side *me)
+{
+	int err = queue_destroy(&me->gpu, me->q.args.queue_id);
+
+	if (err)
+		FAIL("DESTROY_QUEUE: %s", strerror(err));
+	/* The new queue may get the doorbell, by which the model knows whom to hang. */
+	tell(me->tell);
+	if (!hear(me->hear))
+		_exit(1);
+	need_queue(&me->gpu, &me->q, COMPUTE);
+	works(me);
+}
+
+static void destroyed(const char *fault)
+{
+	struct side innocent;
+	struct guilty g;
+
+	need_control();
+	begin(&innocent);
+	works(&innocent);
+	hang(&g, fault, destroys);
+	if (!hear(g.from))
+		child_gave_up(g.pid);
+	ask("{\"cmd\":\"clear-faults\"}");
+	tell(g.to);
+	gone(&g, 0);
+	works(&innocent);
+}
+
+CASE_LIMIT(destroyed_stuck, "DESTROY_QUEUE of a queue that makes no progress; a new one works", 120)
+{
+	destroyed("hang-queue");
+}
+
+CASE_LIMIT(destroyed_refusing, "DESTROY_QUEUE of a queue that refuses preemption; a new one works", 120)
+{
+	destroyed("ignore-preempt");
+}
+
+static void is_told(struct side *me)
+{
+	struct kfd_hsa_hw_exception_data told;
+
+	CHECK_EQ(wait_exception(me, PATIENCE_MS, &told), KFD_IOC_WAIT_RESULT_COMPLETE);
+	/* One engine, because it hung; memory is as it was. */
+	CHECK_EQ(told.gpu_id, me->gpu.id);
+	CHECK_EQ(told.reset_type, 1);
+	CHECK_EQ(told.reset_cause, 0);
+	CHECK_EQ(told.memory_lost, 0);
+	/* Its work before the hang is still there. */
+	CHECK_EQ(*bo32(&me->bo, 0), 1);
+}
+
+CASE_LIMIT(told, "a queue that refuses preemption is reset: its process hears what happened, the other one nothing", 120)
+{
+	struct kfd_hsa_hw_exception_data told;
+	struct side innocent;
+	struct guilty g;
+
+	need_control();
+	begin(&innocent);
+	works(&innocent);
+	hang(&g, "ignore-preempt", is_told);
+	disturb(&innocent);
+	gone(&g, 0);
+	works(&innocent);
+	CHECK_EQ(wait_exception(&innocent, 0, &told), KFD_IOC_WAIT_RESULT_TIMEOUT);
+}
