@@ -14,6 +14,8 @@ use regex::Regex;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
 
@@ -51,6 +53,14 @@ pub struct MachineOptions {
     /// VRAM of each modelled GPU [default: the model's, 1G]
     #[arg(long, value_name = "SIZE")]
     pub vram: Option<String>,
+    /// More options of each GPU model, as on its command line
+    #[arg(
+        long,
+        value_name = "ARGS",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    pub model_args: String,
     /// Guest memory
     #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = memory_size)]
     pub mem: String,
@@ -160,7 +170,7 @@ impl MachineOptions {
             init: places.out.join("bin/rkfd-init"),
             model: program,
             asics,
-            vram: self.vram.clone(),
+            model_options: self.model_options()?,
             setup: self.setup(places, &cards)?,
             cards: cards.into_iter().map(|card| card.address).collect(),
             memory: self.mem.clone(),
@@ -169,6 +179,16 @@ impl MachineOptions {
             policy: self.policy(),
             log_dir: new_log_dir(&places.out)?,
         })
+    }
+
+    /// The options of each GPU model as words.
+    fn model_options(&self) -> anyhow::Result<Vec<String>> {
+        let mut words = shlex::split(&self.model_args)
+            .with_context(|| format!("--model-args {}: a quote is not closed", self.model_args))?;
+        if let Some(vram) = &self.vram {
+            words.extend(["--vram".to_owned(), vram.clone()]);
+        }
+        Ok(words)
     }
 
     fn setup(&self, places: &Places, cards: &[passthrough::Card]) -> anyhow::Result<Setup> {
@@ -278,6 +298,8 @@ fn shared_path(dir: &Path) -> anyhow::Result<String> {
 
 /// Makes a directory for the logs of a run, drops those of the oldest, and points `last` at the new one.
 fn new_log_dir(out: &Path) -> anyhow::Result<PathBuf> {
+    /// Tells apart what threads of one process make at the same time.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
     let all = out.join("logs/vm");
     fs::create_dir_all(&all).with_context(|| format!("making {}", all.display()))?;
     let mut old: Vec<PathBuf> = fs::read_dir(&all)?
@@ -294,7 +316,8 @@ fn new_log_dir(out: &Path) -> anyhow::Result<PathBuf> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    let name = format!("{}-{}", now.as_millis(), std::process::id());
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{}-{}-{number}", now.as_millis(), std::process::id());
     let dir = all.join(&name);
     fs::create_dir(&dir).with_context(|| format!("making {}", dir.display()))?;
     let link = all.join("last");

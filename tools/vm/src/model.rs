@@ -31,8 +31,8 @@ pub struct Spec<'a> {
     pub program: &'a Path,
     /// `gfx90a` …
     pub asic: &'a str,
-    /// Size of the VRAM, as the model's option takes it.
-    pub vram: Option<&'a str>,
+    /// More options of the program.
+    pub options: &'a [String],
     /// Number of the GPU, from 0.
     pub index: usize,
     /// Directory of the sockets; its path is short, as socket paths are limited to 107 bytes.
@@ -71,12 +71,10 @@ impl Model {
             .arg(&control)
             .arg("--log")
             .arg(spec.log_dir.join(format!("model{index}.log")))
+            .args(spec.options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&stderr).with_context(|| format!("making {}", stderr.display()))?);
-        if let Some(vram) = spec.vram {
-            command.arg("--vram").arg(vram);
-        }
         let process = Bound::spawn(&mut command, &[])
             .with_context(|| format!("starting the GPU model {}", spec.program.display()))?;
         let mut model = Self {

@@ -108,8 +108,8 @@ pub struct Config {
     pub model: PathBuf,
     /// ASIC of each modelled GPU.
     pub asics: Vec<String>,
-    /// Size of each model's VRAM.
-    pub vram: Option<String>,
+    /// More options of each model's program.
+    pub model_options: Vec<String>,
     /// PCI addresses of real cards.
     pub cards: Vec<String>,
     /// Guest memory.
@@ -191,7 +191,7 @@ impl Session {
             let model = Model::start(&model::Spec {
                 program: &config.model,
                 asic,
-                vram: config.vram.as_deref(),
+                options: &config.model_options,
                 index,
                 run_dir: run_dir.path(),
                 log_dir: &config.log_dir,

@@ -24,7 +24,7 @@ struct Cli {
 fn main() {
     let cli = Cli::parse();
     let result =
-        Runner::new(cli.places, cli.debug_kernel, cli.filter).and_then(|mut runner| runner.run());
+        Runner::new(cli.places, cli.debug_kernel, cli.filter).and_then(|runner| runner.run());
     match result {
         Ok(true) => {}
         Ok(false) => exit(1),

@@ -38,7 +38,7 @@ const CONTROL_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A test on one ASIC.
 #[derive(Clone, Debug)]
-struct Job {
+pub(super) struct Job {
     name: String,
     path: PathBuf,
     header: Header,
@@ -66,11 +66,11 @@ struct Output {
 }
 
 impl Runner {
-    /// Runs all tests of `tests/e2e`.
+    /// The tests of `tests/e2e`, in groups that share a VM.
     ///
     /// # Errors
     /// Where the folder cannot be read.
-    pub(super) fn e2e(&mut self) -> anyhow::Result<()> {
+    pub(super) fn e2e_groups(&self) -> anyhow::Result<Vec<Vec<Job>>> {
         let dir = self.places.top.join("tests/e2e");
         let mut groups: BTreeMap<String, Vec<Job>> = BTreeMap::new();
         for (name, found) in discover(&dir)? {
@@ -82,24 +82,24 @@ impl Runner {
                 }
                 Err(error) if self.wants(&name) => {
                     let why = Some(format!("{error:#}"));
-                    self.report
-                        .add(&Suite::check(&name, Duration::ZERO, None, why));
+                    self.add(&Suite::check(&name, Duration::ZERO, None, why));
                 }
                 Err(_) => {}
             }
         }
-        for (_, jobs) in groups {
-            self.group(jobs)?;
-        }
-        Ok(())
+        Ok(groups.into_values().collect())
     }
 
     /// Runs tests that share a VM, in as many boots as it takes.
-    fn group(&mut self, jobs: Vec<Job>) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// Where the options do not fit this machine.
+    pub(super) fn group(&self, jobs: Vec<Job>) -> anyhow::Result<()> {
         let mut left = Vec::new();
         for job in jobs {
             match &job.header.not_on_debug {
                 Some(reason) if self.debug => self.skip(&job, reason),
+                _ if job.header.only_on_debug && !self.debug => {}
                 _ => left.push(job),
             }
         }
@@ -118,7 +118,7 @@ impl Runner {
                     let why = format!("no VM: {error:#}");
                     for job in left {
                         let failure = Some(why.clone());
-                        self.report.add(&Suite::check(
+                        self.add(&Suite::check(
                             &job.name,
                             start.elapsed(),
                             Some(log_dir.clone()),
@@ -142,10 +142,10 @@ impl Runner {
         Ok(())
     }
 
-    fn skip(&mut self, job: &Job, reason: &str) {
+    fn skip(&self, job: &Job, reason: &str) {
         let mut test = case(&job.name, None);
         test.status = Status::Skipped(format!("on the debug kernel: {reason}"));
-        self.report.add(&Suite {
+        self.add(&Suite {
             name: job.name.clone(),
             tests: vec![test],
             time: Duration::ZERO,
@@ -154,7 +154,7 @@ impl Runner {
     }
 
     /// Runs one test. Its suite is reported, unless the VM was lost: then the caller adds how it ended.
-    fn job(&mut self, session: &mut Session, job: &Job, gpus: usize) -> (Suite, Option<String>) {
+    fn job(&self, session: &mut Session, job: &Job, gpus: usize) -> (Suite, Option<String>) {
         self.progress(&job.name);
         let start = Instant::now();
         session.set_policy(job.header.policy.clone());
@@ -210,14 +210,14 @@ impl Runner {
             log,
         };
         if lost.is_none() {
-            self.report.add(&suite);
+            self.add(&suite);
         }
         (suite, lost)
     }
 
     /// Ends a VM and reports what its end shows.
     fn end(
-        &mut self,
+        &self,
         session: Session,
         lost: Option<(Suite, String)>,
         names: &[String],
@@ -232,7 +232,7 @@ impl Runner {
                 .then(|| format!("after {}:\n{}", names.join(", "), all.join("\n")));
             let first = names.first().map_or("", String::as_str);
             let name = format!("e2e/unload after {}", first.trim_start_matches("e2e/"));
-            self.report.add(&Suite::check(
+            self.add(&Suite::check(
                 &name,
                 start.elapsed(),
                 Some(log_dir.to_owned()),
@@ -249,7 +249,7 @@ impl Runner {
         suite
             .tests
             .push(case("the VM survives", Some(all.join("\n"))));
-        self.report.add(&suite);
+        self.add(&suite);
     }
 
     fn write_log(&self, job: &Job, output: &Output, session: &mut Session) -> Option<PathBuf> {

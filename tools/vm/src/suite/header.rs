@@ -10,6 +10,7 @@
 //! | `expect-kmsg: REGEX` | kernel messages that match do not fail it |
 //! | `allow-warnings: REASON` | kernel messages of level warning or error do not fail it |
 //! | `not-on-debug: REASON` | skip it on the debug kernel |
+//! | `only-on-debug: REASON` | leave it out elsewhere |
 
 use crate::cli::MachineOptions;
 use crate::complaints::Policy;
@@ -37,6 +38,8 @@ pub struct Header {
     pub policy: Policy,
     /// Why it does not run on the debug kernel.
     pub not_on_debug: Option<String>,
+    /// It needs what only the debug kernel has.
+    pub only_on_debug: bool,
 }
 
 impl Default for Header {
@@ -48,6 +51,7 @@ impl Default for Header {
             own_vm: false,
             policy: Policy::default(),
             not_on_debug: None,
+            only_on_debug: false,
         }
     }
 }
@@ -83,6 +87,7 @@ impl Header {
                 }
                 "allow-warnings" => header.policy.allow_warnings = true,
                 "not-on-debug" => header.not_on_debug = Some(value.to_owned()),
+                "only-on-debug" => header.only_on_debug = true,
                 _ => {}
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Checks that need no VM: formatting, lints, unit and property tests.
+//! Checks that need no VM: formatting and lints of tools and module, unit and property tests.
 
 use super::report::case;
 use super::report::Suite;
@@ -32,7 +32,7 @@ impl Runner {
     ///
     /// # Errors
     /// Where a log cannot be written.
-    pub(super) fn host(&mut self) -> anyhow::Result<()> {
+    pub(super) fn host(&self) -> anyhow::Result<()> {
         let tools = self.places.top.join("tools");
         let checks: [(&str, &[&str]); 2] = [
             ("host/rustfmt", &["fmt", "--all", "--check"]),
@@ -54,10 +54,10 @@ impl Runner {
             if self.wants(name) {
                 let step = self.cargo(&tools, name, args)?;
                 let failure = (!step.success).then_some(step.output);
-                self.report
-                    .add(&Suite::check(name, step.time, Some(step.log), failure));
+                self.add(&Suite::check(name, step.time, Some(step.log), failure));
             }
         }
+        self.module_checks()?;
         if self.wants("host/cargo") {
             let args = ["test", "--workspace", "--locked", "--no-fail-fast"];
             let step = self.cargo(&tools, "host/cargo", &args)?;
@@ -66,7 +66,54 @@ impl Runner {
         Ok(())
     }
 
-    fn cargo_tests(&mut self, step: &Step) {
+    /// Formatting and lints of the module's own sources, by the kernel's rules.
+    ///
+    /// A tree of the user's (`KDIR`) may want another compiler than ours, so these are for our kernel.
+    fn module_checks(&self) -> anyhow::Result<()> {
+        if std::env::var_os("RKFD_BIND").is_some_and(|tree| !tree.is_empty()) {
+            return Ok(());
+        }
+        let name = "host/rustfmt-module";
+        if self.wants(name) {
+            let mut command = Command::new("rustfmt");
+            command
+                .args(["--check", "--edition", "2021", "--config-path"])
+                .arg(self.places.kernel.join("source/.rustfmt.toml"))
+                .arg("rust/rkfd.rs")
+                .current_dir(&self.places.top);
+            let step = self.step(name, &mut command)?;
+            let failure = (!step.success).then_some(step.output);
+            self.add(&Suite::check(name, step.time, Some(step.log), failure));
+        }
+        let name = "host/clippy-module";
+        if self.wants(name) {
+            let out = self.places.out.join("module-clippy");
+            fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
+            let mut command = Command::new("make");
+            command
+                .arg("-C")
+                .arg(&self.places.kernel)
+                .arg(format!("M={}", self.places.top.display()))
+                .arg(format!("MO={}", out.display()))
+                .args(["-s", "LLVM=1", "CLIPPY=1", "RKFD_KUNIT=y", "modules"]);
+            for ours in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"] {
+                command.env_remove(ours);
+            }
+            // Kbuild calls warnings no failure, and compiles nothing where nothing changed: then the
+            // last verdict holds.
+            let step = self.step(name, &mut command)?;
+            let clean = step.success && !has_warning(&step.output);
+            if !clean {
+                // The next run must say it again.
+                let _ = fs::remove_file(out.join("rust/rkfd.o"));
+            }
+            let failure = (!clean).then_some(step.output);
+            self.add(&Suite::check(name, step.time, Some(step.log), failure));
+        }
+        Ok(())
+    }
+
+    fn cargo_tests(&self, step: &Step) {
         let binaries = libtest::parse(&step.output);
         let mut failed = false;
         for binary in binaries {
@@ -77,14 +124,14 @@ impl Runner {
                 log: Some(step.log.clone()),
             };
             failed |= suite.counts().failed > 0;
-            self.report.add(&suite);
+            self.add(&suite);
         }
         if !step.success && !failed {
             // It did not even build, or a program died before its first line.
             let lines: Vec<&str> = step.output.lines().collect();
             let from = lines.len().saturating_sub(60);
             let tail = lines.get(from..).unwrap_or(&[]).join("\n");
-            self.report.add(&Suite {
+            self.add(&Suite {
                 name: "host/cargo test".into(),
                 tests: vec![case("cargo test", Some(tail))],
                 time: step.time,
@@ -94,20 +141,25 @@ impl Runner {
     }
 
     fn cargo(&self, dir: &Path, name: &str, args: &[&str]) -> anyhow::Result<Step> {
-        let log = self.logs.join(format!("{}.log", name.replace('/', "-")));
-        let file = File::create(&log).with_context(|| format!("making {}", log.display()))?;
-        let start = Instant::now();
         let mut command = Command::new("cargo");
         command
             .args(args)
             .current_dir(dir)
             .env("CARGO_TARGET_DIR", self.places.out.join("target"))
-            .env("CARGO_TERM_COLOR", "never")
+            .env("CARGO_TERM_COLOR", "never");
+        self.step(name, &mut command)
+    }
+
+    fn step(&self, name: &str, command: &mut Command) -> anyhow::Result<Step> {
+        let log = self.logs.join(format!("{}.log", name.replace('/', "-")));
+        let file = File::create(&log).with_context(|| format!("making {}", log.display()))?;
+        let start = Instant::now();
+        command
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file);
         self.progress(name);
-        let mut process = Bound::spawn(&mut command, &[]).context("starting cargo")?;
+        let mut process = Bound::spawn(command, &[]).with_context(|| format!("starting {name}"))?;
         let status = process.wait_for(STEP_DEADLINE)?;
         let output = fs::read(&log).unwrap_or_default();
         Ok(Step {
@@ -116,5 +168,27 @@ impl Runner {
             time: start.elapsed(),
             log,
         })
+    }
+}
+
+/// Whether a compiler warned: its messages stand at the start of a line, linker's and make's do not.
+fn has_warning(output: &str) -> bool {
+    output
+        .lines()
+        .any(|line| line.starts_with("warning") || line.starts_with("error"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lint_is_told_from_other_lines() {
+        let lint = "  CLIPPY rkfd.o\nwarning: this loop never loops\n  --> rust/vm.rs:3:1\n";
+        assert!(has_warning(lint));
+        assert!(has_warning("error[E0308]: mismatched types\n"));
+        assert!(!has_warning(
+            "make: Entering directory\n  note: no warning\n"
+        ));
     }
 }

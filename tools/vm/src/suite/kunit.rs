@@ -11,73 +11,89 @@ use crate::protocol::MARK;
 use crate::protocol::MARK_MODULE;
 use crate::session::Session;
 use crate::suite::header::Header;
+use std::fmt::Write as _;
 use std::time::Duration;
 use std::time::Instant;
 
-/// The VMs in which the suites run, and whether all count: those that need no GPU give the same result
-/// everywhere and count once.
-const VMS: [(&str, &[&str], bool); 2] = [
+/// A VM in which the suites run: its name, its options, and whether all suites count. Those that need no
+/// GPU give the same result everywhere and count once.
+pub(super) type Vm = (&'static str, &'static [&'static str], bool);
+
+const VMS: [Vm; 4] = [
     ("gfx90a", &[], true),
     ("gfx906", &["--asic", "gfx906"], false),
+    (
+        "gfx90a, no HWS",
+        &["--module-args", "sched_policy=2"],
+        false,
+    ),
+    (
+        "gfx906, no HWS",
+        &["--asic", "gfx906", "--module-args", "sched_policy=2"],
+        false,
+    ),
 ];
 
 /// End of the names of suites that run against the GPU.
 const LIVE: &str = "_live";
 
 impl Runner {
-    /// Boots once per VM and reads the suites from the kernel log.
+    /// The VMs that are asked for.
+    pub(super) fn kunit_vms(&self) -> Vec<Vm> {
+        let wanted = |vm: &Vm| self.wants(&format!("kunit/{}", vm.0));
+        VMS.into_iter().filter(wanted).collect()
+    }
+
+    /// Boots one of them and reads the suites from the kernel log.
     ///
     /// # Errors
     /// Where the options do not fit this machine.
-    pub(super) fn kunit(&mut self) -> anyhow::Result<()> {
-        for (vm, options, all) in VMS {
-            let name = format!("kunit/{vm}");
-            if !self.wants(&name) {
-                continue;
+    pub(super) fn kunit(&self, (vm, options, all): Vm) -> anyhow::Result<()> {
+        let name = format!("kunit/{vm}");
+        self.progress(&name);
+        let header = Header {
+            vm: options.iter().map(|word| (*word).to_owned()).collect(),
+            ..Header::default()
+        };
+        let mut machine = header.machine(None, self.debug)?;
+        machine.kernel_args = "kunit.enable=1".into();
+        if !all {
+            let _ = write!(machine.kernel_args, " kunit.filter_glob=*{LIVE}");
+        }
+        let start = Instant::now();
+        let config = machine.config(&self.places, true)?;
+        let log_dir = config.log_dir.clone();
+        let mut session = match Session::boot(&config) {
+            Ok(session) => session,
+            Err(error) => {
+                let why = Some(format!("{error:#}"));
+                self.add(&Suite::check(&name, start.elapsed(), Some(log_dir), why));
+                return Ok(());
             }
-            self.progress(&name);
-            let header = Header {
-                vm: options.iter().map(|word| (*word).to_owned()).collect(),
-                ..Header::default()
-            };
-            let mut machine = header.machine(None, self.debug)?;
-            machine.kernel_args = "kunit.enable=1".into();
-            let start = Instant::now();
-            let config = machine.config(&self.places, true)?;
-            let log_dir = config.log_dir.clone();
-            let mut session = match Session::boot(&config) {
-                Ok(session) => session,
-                Err(error) => {
-                    let why = Some(format!("{error:#}"));
-                    self.report
-                        .add(&Suite::check(&name, start.elapsed(), Some(log_dir), why));
-                    continue;
-                }
-            };
-            let mut records = session.take_kernel_log();
-            let verdict = session.finish(false);
-            records.extend(verdict.kernel_log.iter().cloned());
-            let mut suites = suites(&name, &records);
-            suites.retain(|suite| all || suite.name.ends_with(LIVE) || suite.counts().failed > 0);
-            // A failed expectation is an error message as well, but counts as its case already.
-            let complaints: Vec<String> = verdict
-                .complaints
-                .iter()
-                .filter(|record| !is_ktap(&record.text))
-                .map(ToString::to_string)
-                .chain(verdict.problems)
-                .collect();
-            let failure = (!complaints.is_empty()).then(|| complaints.join("\n"));
-            suites.push(Suite::check(
-                &format!("{name}: log and unload"),
-                start.elapsed().saturating_sub(total(&suites)),
-                None,
-                failure,
-            ));
-            for mut suite in suites {
-                suite.log = Some(log_dir.join("kernel.log"));
-                self.report.add(&suite);
-            }
+        };
+        let mut records = session.take_kernel_log();
+        let verdict = session.finish(false);
+        records.extend(verdict.kernel_log.iter().cloned());
+        let mut suites = suites(&name, &records);
+        suites.retain(|suite| all || suite.name.ends_with(LIVE) || suite.counts().failed > 0);
+        // A failed expectation is an error message as well, but counts as its case already.
+        let complaints: Vec<String> = verdict
+            .complaints
+            .iter()
+            .filter(|record| !is_ktap(&record.text))
+            .map(ToString::to_string)
+            .chain(verdict.problems)
+            .collect();
+        let failure = (!complaints.is_empty()).then(|| complaints.join("\n"));
+        suites.push(Suite::check(
+            &format!("{name}: log and unload"),
+            start.elapsed().saturating_sub(total(&suites)),
+            None,
+            failure,
+        ));
+        for mut suite in suites {
+            suite.log = Some(log_dir.join("kernel.log"));
+            self.add(&suite);
         }
         Ok(())
     }

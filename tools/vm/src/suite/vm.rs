@@ -49,7 +49,7 @@ impl Runner {
     ///
     /// # Errors
     /// Where files for them cannot be made.
-    pub(super) fn vm(&mut self) -> anyhow::Result<()> {
+    pub(super) fn vm(&self) -> anyhow::Result<()> {
         let name = "vm/runner";
         if self.debug || !self.wants(name) {
             return Ok(());
@@ -112,7 +112,7 @@ impl Runner {
             shown.unless(0, good),
         );
 
-        self.report.add(&Suite {
+        self.add(&Suite {
             name: name.into(),
             tests,
             time: start.elapsed(),
