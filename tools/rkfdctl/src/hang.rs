@@ -45,12 +45,15 @@ pub struct Options {
     /// The fault's duration in milliseconds
     #[arg(long)]
     ms: Option<u64>,
-    /// Let the innocent process create and destroy a queue meanwhile, which takes a preemption
+    /// Let the innocent process create a queue meanwhile, use it and destroy it, which takes preemptions
     #[arg(long)]
     preempt: bool,
     /// Wait for the guilty process's hardware exception
     #[arg(long)]
     exception: bool,
+    /// Let the fault act for so many seconds, for one that nobody is told of
+    #[arg(long, conflicts_with = "exception")]
+    watch: Option<f64>,
     /// GPU, counted from 0
     #[arg(long, default_value_t = 0)]
     gpu: usize,
@@ -102,6 +105,7 @@ struct Actor {
     says: mpsc::Receiver<anyhow::Result<Says>>,
     rings: Vec<u64>,
     good: Vec<u64>,
+    extra: u64,
     created: Vec<Value>,
     destroyed: Option<u64>,
     story: Story,
@@ -141,6 +145,7 @@ impl Actor {
             says,
             rings: Vec::new(),
             good: Vec::new(),
+            extra: 0,
             created: Vec::new(),
             destroyed: None,
             story: Story::default(),
@@ -175,8 +180,9 @@ impl Actor {
     fn take(&mut self, said: Says) {
         match said {
             Says::Ready { rings } => self.rings = rings,
-            Says::Progress { good, error } => {
+            Says::Progress { good, extra, error } => {
                 self.good = good;
+                self.extra = extra;
                 if self.story.wrong.is_none() {
                     self.story.wrong = error;
                 }
@@ -239,6 +245,11 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let fault = options.fault.as_deref().context("--fault is missing")?;
     let patience = Duration::try_from_secs_f64(options.patience)
         .context("--patience takes a number of seconds")?;
+    let watch = options
+        .watch
+        .map(Duration::try_from_secs_f64)
+        .transpose()
+        .context("--watch takes a number of seconds")?;
     let mut control = control_of(options.gpu)?;
     let mut scene = Scene {
         guilty: Actor::start(options.gpu, 1)?,
@@ -288,16 +299,24 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if options.preempt {
         scene.innocent.tell("create")?;
         scene.until(|_, i| !i.created.is_empty() || i.story.failed.is_some())?;
+        // A queue that is destroyed before the scheduler got to it never needed a preemption; one that works has had it.
+        if scene.innocent.created.iter().all(|c| c["errno"].is_null()) {
+            scene.until(|_, i| i.extra > 0 || i.story.failed.is_some())?;
+        }
         scene.innocent.tell("destroy")?;
         scene.until(|_, i| i.destroyed.is_some() || i.story.failed.is_some())?;
     }
     if options.exception {
         scene.until(|g, _| g.story.exception.is_some() || g.story.failed.is_some())?;
     }
+    if let Some(watch) = watch {
+        let end = Instant::now() + watch;
+        scene.until(|_, _| Instant::now() >= end)?;
+    }
     // From here on, whatever was lost has been noticed, or nothing was: everybody who can go on does.
     let then = (scene.guilty.good.clone(), scene.innocent.good.clone());
     scene.until(|_, i| i.all_alive_since(&then.1) || i.story.failed.is_some())?;
-    if !options.exception {
+    if !options.exception && watch.is_none() {
         scene.until(|g, _| g.all_alive_since(&then.0) || g.story.failed.is_some())?;
     }
     let seconds = began.elapsed().as_secs_f64();

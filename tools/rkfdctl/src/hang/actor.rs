@@ -62,6 +62,8 @@ pub enum Says {
     Progress {
         /// By queue.
         good: Vec<u64>,
+        /// Batches of the queue that `create` made.
+        extra: u64,
         /// Nothing where all was well.
         error: Option<String>,
     },
@@ -158,7 +160,7 @@ fn act(options: &Options) -> anyhow::Result<()> {
     let mut extra = Vec::new();
     let mut report = Instant::now();
     loop {
-        for load in &mut loads {
+        for load in loads.iter_mut().chain(&mut extra) {
             load.collect()?;
             load.fill()?;
         }
@@ -166,7 +168,12 @@ fn act(options: &Options) -> anyhow::Result<()> {
             report = Instant::now() + REPORT;
             say(&Says::Progress {
                 good: loads.iter().map(Load::good).collect(),
-                error: loads.iter().find_map(Load::first_error).map(str::to_owned),
+                extra: extra.iter().map(Load::good).sum(),
+                error: loads
+                    .iter()
+                    .chain(&extra)
+                    .find_map(Load::first_error)
+                    .map(str::to_owned),
             })?;
         }
         match commands.recv_timeout(REST) {

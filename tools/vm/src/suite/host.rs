@@ -13,6 +13,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
+use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -30,9 +31,21 @@ struct Step {
 impl Runner {
     /// Formatting, lints and `cargo test`.
     ///
+    /// The module is one crate, which one processor compiles; the other does the tools meanwhile.
+    ///
     /// # Errors
     /// Where a log cannot be written.
     pub(super) fn host(&self) -> anyhow::Result<()> {
+        thread::scope(|scope| {
+            let module = scope.spawn(|| self.module_checks());
+            self.tools_checks()?;
+            module
+                .join()
+                .map_err(|_| anyhow::anyhow!("the module's checks panicked"))?
+        })
+    }
+
+    fn tools_checks(&self) -> anyhow::Result<()> {
         let tools = self.places.top.join("tools");
         let checks: [(&str, &[&str]); 2] = [
             ("host/rustfmt", &["fmt", "--all", "--check"]),
@@ -57,7 +70,6 @@ impl Runner {
                 self.add(&Suite::check(name, step.time, Some(step.log), failure));
             }
         }
-        self.module_checks()?;
         if self.wants("host/cargo") {
             let args = ["test", "--workspace", "--locked", "--no-fail-fast"];
             let step = self.cargo(&tools, "host/cargo", &args)?;
