@@ -71,6 +71,8 @@ int main(int argc, char **argv)
 	/* Copies share the machine, so each is slower than alone. */
 	snprintf(patience, sizeof(patience), "%d", 1 + n / 8);
 	setenv("TAP_PATIENCE", patience, 0);
+	/* … and they share what the GPU has little of. */
+	setenv("TAP_COPIES", argv[1], 0);
 	printf("TAP version 13\n1..%d\n", n);
 	fflush(stdout);
 	for (int i = 0; i < n; i++) {

@@ -122,18 +122,47 @@ struct queue {
 	uint64_t bytes, written;
 };
 
-static inline void need_queue(struct queue *q, HSA_QUEUE_TYPE type)
+static inline HSAKMT_STATUS try_queue(struct queue *q, HSA_QUEUE_TYPE type)
 {
 	*q = (struct queue){ .type = type, .bytes = type == HSA_QUEUE_SDMA ? 0x10000 : 0x1000 };
 	q->ring = host_memory(q->bytes);
 	memset(q->ring, 0, q->bytes);
-	HSA_OK(hsaKmtCreateQueue(node, type, 100, HSA_QUEUE_PRIORITY_NORMAL, q->ring, q->bytes, NULL, &q->r));
+	return hsaKmtCreateQueue(node, type, 100, HSA_QUEUE_PRIORITY_NORMAL, q->ring, q->bytes, NULL, &q->r);
 }
 
 static inline void drop_queue(struct queue *q)
 {
 	HSA_OK(hsaKmtDestroyQueue(q->r.QueueId));
 	release(q->ring, q->bytes);
+}
+
+/*
+ * n queues of one type. Those of SDMA are few and never take turns: where copies of this program run side by side
+ * (see many.c), one that finds too few gives back what it has and waits for the others.
+ */
+static inline void need_queues(struct queue *q, int n, HSA_QUEUE_TYPE type)
+{
+	bool shared = type == HSA_QUEUE_SDMA && getenv("TAP_COPIES");
+	uint64_t end = now_ms() + 4 * PATIENCE_MS;
+
+	for (int i = 0; i < n; i++) {
+		HSAKMT_STATUS status = try_queue(&q[i], type);
+
+		if (status == HSAKMT_STATUS_SUCCESS)
+			continue;
+		if (!shared || now_ms() > end)
+			HSA_OK(status);
+		release(q[i].ring, q[i].bytes);
+		while (i > 0)
+			drop_queue(&q[--i]);
+		i = -1;
+		usleep(20000);
+	}
+}
+
+static inline void need_queue(struct queue *q, HSA_QUEUE_TYPE type)
+{
+	need_queues(q, 1, type);
 }
 
 static inline void submit(struct queue *q, struct packets *p)

@@ -304,32 +304,33 @@ CASE_LIMIT(sdma_life, "SDMA queue: copies, stops, goes on, is destroyed; the nex
 {
 	struct packets k = { .n = 0 };
 	volatile uint32_t *out;
-	struct queue q, other;
+	struct queue both[2];
 
 	need_gpu();
 	out = host_memory(PAGE);
 	for (int round = 0; round < 3; round++) {
-		need_queue(&q, HSA_QUEUE_SDMA);
-		need_queue(&other, HSA_QUEUE_SDMA);
+		struct queue *q = &both[0], *other = &both[1];
+
+		need_queues(both, 2, HSA_QUEUE_SDMA);
 		out[0] = 0x1000 + round;
 		sdma_copy(&k, (uintptr_t)out, (uintptr_t)(out + 32), 64);
 		sdma_fence(&k, (uintptr_t)(out + 1), 0x2000 + round);
-		submit(&q, &k);
+		submit(q, &k);
 		await(out + 1, 0x2000 + round, "the fence");
 		CHECK_EQ(out[32], 0x1000 + round);
-		HSA_OK(hsaKmtUpdateQueue(q.r.QueueId, 0, HSA_QUEUE_PRIORITY_NORMAL, q.ring, q.bytes, NULL));
+		HSA_OK(hsaKmtUpdateQueue(q->r.QueueId, 0, HSA_QUEUE_PRIORITY_NORMAL, q->ring, q->bytes, NULL));
 		sdma_fence(&k, (uintptr_t)(out + 1), 0x3000 + round);
-		submit(&q, &k);
+		submit(q, &k);
 		for (uint32_t i = 1; i <= 20; i++) {
 			sdma_fence(&k, (uintptr_t)(out + 2), round << 8 | i);
-			submit(&other, &k);
+			submit(other, &k);
 			await(out + 2, round << 8 | i, "the other queue");
 		}
 		CHECK_EQ(out[1], 0x2000 + round);
-		HSA_OK(hsaKmtUpdateQueue(q.r.QueueId, 100, HSA_QUEUE_PRIORITY_NORMAL, q.ring, q.bytes, NULL));
+		HSA_OK(hsaKmtUpdateQueue(q->r.QueueId, 100, HSA_QUEUE_PRIORITY_NORMAL, q->ring, q->bytes, NULL));
 		await(out + 1, 0x3000 + round, "the stopped queue's fence");
-		drop_queue(&q);
-		drop_queue(&other);
+		drop_queue(q);
+		drop_queue(other);
 	}
 }
 

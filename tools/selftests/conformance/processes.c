@@ -38,7 +38,7 @@ static void settle(struct private *me, int index)
 	CHECK_OK(bo_map(&me->gpu, &me->bo));
 	me->cpu = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, me->gpu.drm, args.mmap_offset);
 	CHECK(me->cpu != MAP_FAILED);
-	need_queue(&me->gpu, &me->q, COMPUTE);
+	await_queue(&me->gpu, &me->q, COMPUTE);
 }
 
 static void pass(int fd)

@@ -445,6 +445,17 @@ void need_queue(const struct gpu *gpu, struct queue *q, uint32_t type)
 	CHECK_OK(queue_create(gpu, q));
 }
 
+void await_queue(const struct gpu *gpu, struct queue *q, uint32_t type)
+{
+	uint64_t end = now_ms() + PATIENCE_MS;
+	int err;
+
+	queue_prepare(gpu, q, type, type == KFD_IOC_QUEUE_TYPE_SDMA ? 0x10000 : 0x1000);
+	while ((err = queue_create(gpu, q)) == ENOSPC && !takes_turns() && now_ms() < end)
+		usleep(10000);
+	CHECK_EQ(err, 0);
+}
+
 int queue_destroy(const struct gpu *gpu, uint32_t id)
 {
 	struct kfd_ioctl_destroy_queue_args args = { .queue_id = id };

@@ -137,6 +137,8 @@ int queue_create(const struct gpu *gpu, struct queue *q);
  */
 bool takes_turns(void);
 void need_queue(const struct gpu *gpu, struct queue *q, uint32_t type);
+/* Where queues take no turns, waits until another process gives its place up. */
+void await_queue(const struct gpu *gpu, struct queue *q, uint32_t type);
 int queue_destroy(const struct gpu *gpu, uint32_t id);
 int queue_update(const struct gpu *gpu, const struct queue *q, uint32_t percentage, uint32_t priority);
 void drop_queue(const struct gpu *gpu, struct queue *q);
