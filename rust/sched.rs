@@ -483,6 +483,12 @@ impl Scheduler {
         process.machine.checkpoint(process.id, queue.id)
     }
 
+    /// Units of global wave sync that a queue can have: all of the device's, or none where no firmware
+    /// shares them out.
+    pub(crate) fn num_gws(&self) -> u32 {
+        self.machine.num_gws()
+    }
+
     /// Gives the device's global wave sync to a queue, or takes it back, and waits until that is in
     /// force. Queues that have it take turns, so that each has all of it.
     ///
@@ -491,7 +497,6 @@ impl Scheduler {
     /// `ENODEV`: the device has none, or no firmware schedules it. `EBUSY`: a queue of the process
     /// has it. `EINVAL`: no queue of the process has it that could give it back, or not a compute
     /// queue. Else as [`Scheduler::update_queue`].
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for the facade"))]
     pub(crate) fn set_gws(&self, queue: &SchedQueue, on: bool) -> Result {
         self.update_queue(
             queue,

@@ -103,7 +103,7 @@ impl Device {
             try_pin_init!(Self {
                 gpu: gpu.clone(),
                 sched: sched.clone(),
-                facts: facts(gpu),
+                facts: facts(gpu, sched),
                 mappable <- Gate::new(()),
                 processes <- new_mutex!(RBTree::new(), "rkfd_device_processes"),
             }? Error),
@@ -204,7 +204,7 @@ impl Device {
     }
 }
 
-fn facts(gpu: &Gpu) -> GpuFacts {
+fn facts(gpu: &Gpu, sched: &Scheduler) -> GpuFacts {
     let info = gpu.info();
     let connection = sysinfo::pci_connection(gpu.pdev());
     GpuFacts {
@@ -219,6 +219,7 @@ fn facts(gpu: &Gpu) -> GpuFacts {
         revision: info.revision,
         render_minor: gpu.render_minor().unwrap_or(0),
         cp_queues: CP_QUEUES,
+        num_gws: sched.num_gws(),
         numa_node: connection.numa_node,
         bandwidth: connection.bandwidth,
         sends_atomics: connection.sends_atomics,

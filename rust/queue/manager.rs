@@ -359,6 +359,17 @@ impl QueueManager {
         )
     }
 
+    /// Gives the GPU's global wave sync to a queue, or takes it back.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: no such queue.
+    /// - As [`Scheduler::set_gws`].
+    pub(crate) fn set_gws(&mut self, id: u32, on: bool) -> Result {
+        let queue = self.queues.get(id).ok_or(EINVAL)?;
+        queue.sched.set_gws(&queue.queue, on)
+    }
+
     /// The saved waves of a queue that does not run. Nothing may start it meanwhile.
     ///
     /// # Errors

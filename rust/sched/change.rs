@@ -348,11 +348,18 @@ impl Machine {
         })
     }
 
+    /// See [`super::Scheduler::num_gws`].
+    pub(super) fn num_gws(&self) -> u32 {
+        match self.config.policy {
+            Policy::Direct => 0,
+            _ => self.platform.asic().topology.num_gws,
+        }
+    }
+
     /// Whether global wave sync may go to (or from) a queue: one queue of a process may have it.
     fn may_have_gws(&self, state: &mut State, proc: u64, queue: u64, on: bool) -> Result {
         let compute = state.queue_mut(proc, queue)?.spec.kind.is_compute();
-        let none = self.platform.asic().topology.num_gws == 0;
-        if self.config.policy == Policy::Direct || none {
+        if self.num_gws() == 0 {
             return Err(ENODEV);
         }
         let has = state.procs.get(&proc).is_some_and(ProcRec::has_gws);

@@ -49,6 +49,7 @@ fn gpu(gpu_id: u32) -> GpuFacts {
         revision: 1,
         render_minor: 128,
         cp_queues: 24,
+        num_gws: 64,
         numa_node: 0,
         bandwidth: 15753,
         sends_atomics: true,
@@ -117,7 +118,7 @@ simd_id_base 2147487744
 max_waves_per_simd 8
 lds_size_in_kb 64
 gds_size_in_kb 0
-num_gws 0
+num_gws 64
 wave_front_size 64
 array_count 8
 simd_arrays_per_engine 1

@@ -184,18 +184,20 @@ fn write_user(address: u64, bytes: &[u8]) -> Result {
         .write_slice(bytes)
 }
 
-/// Would give a queue global wave sync. No GPU offers it (`num_gws` of the topology is 0).
+/// Gives all of the GPU's global wave sync to a queue; with `num_gws` 0 takes it back.
 ///
 /// # Errors
 ///
-/// - `EINVAL`: no such queue.
-/// - `ENODEV`: otherwise.
+/// - `EINVAL`: no such queue, not a compute queue, or no queue of the process has it to give back.
+/// - `ENODEV`: the GPU has none, or no firmware schedules it (`num_gws` of the topology is 0).
+/// - `EBUSY`: a queue of the process has it.
+/// - As the scheduler says.
 pub(super) fn alloc_queue_gws(call: &Call<'_>, args: &mut AllocQueueGws) -> Result {
     call.process
         .state
         .lock()
         .queues
-        .device_of(args.queue_id)
-        .ok_or(EINVAL)?;
-    Err(ENODEV)
+        .set_gws(args.queue_id, args.num_gws != 0)?;
+    args.first_gws = 0;
+    Ok(())
 }

@@ -120,6 +120,8 @@ pub(crate) struct GpuFacts {
     pub(crate) render_minor: u32,
     /// Compute queues that the hardware holds at once.
     pub(crate) cp_queues: u32,
+    /// Units of global wave sync that a queue can have.
+    pub(crate) num_gws: u32,
     /// NUMA node that it hangs on, negative if unknown.
     pub(crate) numa_node: i32,
     /// Bandwidth of its PCIe link in MB/s, 0 if unknown.
@@ -441,8 +443,7 @@ impl Common<'_> {
         file.property("max_waves_per_simd", asic(|a| a.shader.waves_per_simd))?;
         file.property("lds_size_in_kb", asic(|a| a.shader.lds_kib))?;
         file.property("gds_size_in_kb", 0u32)?;
-        // Nobody can take global wave sync (ALLOC_QUEUE_GWS answers ENODEV).
-        file.property("num_gws", 0u32)?;
+        file.property("num_gws", gpu(|g| g.num_gws))?;
         file.property("wave_front_size", asic(|a| a.shader.wave_front))?;
         file.property("array_count", asic(|a| a.shader.array_count()))?;
         file.property(

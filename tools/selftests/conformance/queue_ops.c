@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * What is done to a live queue: UPDATE_QUEUE, CU mask, wave state, GWS, the doorbell's mapping.
+ */
+#include "kfd.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define COMPUTE KFD_IOC_QUEUE_TYPE_COMPUTE
+#define SDMA KFD_IOC_QUEUE_TYPE_SDMA
+/* An address that no user may name. */
+#define KERNEL_ADDRESS 0xffff800000001000ull
+
+struct fixture {
+	struct gpu gpu;
+	struct queue q;
+};
+
+static void live_of(struct fixture *f, uint32_t type)
+{
+	need_vm(&f->gpu, 0);
+	queue_prepare(&f->gpu, &f->q, type, 0x1000);
+	CHECK_OK(queue_create(&f->gpu, &f->q));
+}
+
+/* UPDATE_QUEUE */
+
+static void live(struct fixture *f)
+{
+	live_of(f, COMPUTE);
+}
+
+CASE(update_bounds, "UPDATE_QUEUE: percentages 0 to 100 and priorities 0 to 15 are accepted")
+{
+	struct fixture f;
+
+	live(&f);
+	CHECK_OK(queue_update(&f.gpu, &f.q, 0, 0));
+	CHECK_OK(queue_update(&f.gpu, &f.q, 50, 15));
+	CHECK_OK(queue_update(&f.gpu, &f.q, 100, 7));
+	drop_queue(&f.gpu, &f.q);
+}
+
+CASE(update_bad_values, "UPDATE_QUEUE: percentage 101, priority 16, ring size 0x1800 are EINVAL")
+{
+	struct fixture f;
+
+	live(&f);
+	CHECK_ERR(queue_update(&f.gpu, &f.q, 101, 7), EINVAL);
+	CHECK_ERR(queue_update(&f.gpu, &f.q, 100, 16), EINVAL);
+	f.q.args.ring_size = 0x1800;
+	CHECK_ERR(queue_update(&f.gpu, &f.q, 100, 7), EINVAL);
+}
+
+CASE(update_unknown, "UPDATE_QUEUE: an unknown queue is EFAULT")
+{
+	struct fixture f;
+
+	live(&f);
+	f.q.args.queue_id = 77;
+	CHECK_ERR(queue_update(&f.gpu, &f.q, 100, 7), EFAULT);
+}
+
+CASE(update_bad_ring, "UPDATE_QUEUE: a ring at a kernel address, unmapped, or of another size is EFAULT")
+{
+	uint64_t ring;
+	struct fixture f;
+
+	live(&f);
+	ring = f.q.args.ring_base_address;
+	f.q.args.ring_base_address = KERNEL_ADDRESS;
+	CHECK_ERR(queue_update(&f.gpu, &f.q, 100, 7), EFAULT);
+	f.q.args.ring_base_address = need_address(PAGE, PAGE);
+	CHECK_ERR(queue_update(&f.gpu, &f.q, 100, 7), EFAULT);
+	f.q.args.ring_base_address = ring;
+	f.q.args.ring_size = 0x2000;
+	CHECK_ERR(queue_update(&f.gpu, &f.q, 100, 7), EFAULT);
+	f.q.args.ring_size = 0x1000;
+	CHECK_OK(queue_update(&f.gpu, &f.q, 100, 7));
+	drop_queue(&f.gpu, &f.q);
+}
+
+CASE(update_ring_moves, "UPDATE_QUEUE: a new ring is held and the old one let go")
+{
+	struct fixture f;
+	struct bo other;
+
+	live(&f);
+	need_bo(&f.gpu, &other, FLAGS_GTT, 0x1000);
+	f.q.args.ring_base_address = other.va;
+	CHECK_OK(queue_update(&f.gpu, &f.q, 100, 7));
+	CHECK_ERR(bo_unmap(&f.gpu, &other), EBUSY);
+	CHECK_OK(bo_unmap(&f.gpu, &f.q.ring));
+	CHECK_OK(queue_destroy(&f.gpu, f.q.args.queue_id));
+	drop_bo(&f.gpu, &other);
+}
+
+CASE(update_disable, "UPDATE_QUEUE: no ring disables, the ring again enables")
+{
+	struct kfd_ioctl_update_queue_args args = { .queue_percentage = 100, .queue_priority = 7 };
+	struct fixture f;
+
+	live(&f);
+	args.queue_id = f.q.args.queue_id;
+	CHECK_OK(kfd_call(f.gpu.fd, AMDKFD_IOC_UPDATE_QUEUE, &args));
+	CHECK_OK(queue_update(&f.gpu, &f.q, 100, 7));
+	drop_queue(&f.gpu, &f.q);
+}
+
+/* SET_CU_MASK */
+
+static int cu_mask(const struct fixture *f, uint32_t id, uint32_t bits, const void *mask)
+{
+	struct kfd_ioctl_set_cu_mask_args args = {
+		.queue_id = id,
+		.num_cu_mask = bits,
+		.cu_mask_ptr = (uintptr_t)mask,
+	};
+
+	return kfd_call(f->gpu.fd, AMDKFD_IOC_SET_CU_MASK, &args);
+}
+
+CASE(cu_mask_ok, "SET_CU_MASK: 32 to 1024 bits are accepted, more are clipped")
+{
+	static uint32_t mask[64];
+	struct fixture f;
+
+	memset(mask, 0xff, sizeof(mask));
+	live(&f);
+	CHECK_OK(cu_mask(&f, 0, 32, mask));
+	CHECK_OK(cu_mask(&f, 0, 128, mask));
+	CHECK_OK(cu_mask(&f, 0, 1024, mask));
+	CHECK_OK(cu_mask(&f, 0, 2048, mask));
+	drop_queue(&f.gpu, &f.q);
+}
+
+CASE(cu_mask_bad_count, "SET_CU_MASK: 0 bits, and a count that is no multiple of 32, are EINVAL")
+{
+	uint32_t mask[2] = { 0xffffffff, 0xffffffff };
+	struct fixture f;
+
+	live(&f);
+	CHECK_ERR(cu_mask(&f, 0, 0, mask), EINVAL);
+	CHECK_ERR(cu_mask(&f, 0, 33, mask), EINVAL);
+	CHECK_ERR(cu_mask(&f, 0, 31, mask), EINVAL);
+}
+
+CASE(cu_mask_bad_queue, "SET_CU_MASK: an unknown queue is EFAULT")
+{
+	uint32_t mask = 0xffffffff;
+	struct fixture f;
+
+	live(&f);
+	CHECK_ERR(cu_mask(&f, 77, 32, &mask), EFAULT);
+}
+
+CASE(cu_mask_bad_pointer, "SET_CU_MASK: an unreadable mask is EFAULT")
+{
+	struct fixture f;
+
+	live(&f);
+	CHECK_ERR(cu_mask(&f, 0, 32, (void *)8), EFAULT);
+}
+
+/* GET_QUEUE_WAVE_STATE */
+
+static int wave_state(const struct fixture *f, uint32_t id, struct kfd_ioctl_get_queue_wave_state_args *args)
+{
+	args->queue_id = id;
+	args->ctl_stack_address = f->q.save.va;
+	return kfd_call(f->gpu.fd, AMDKFD_IOC_GET_QUEUE_WAVE_STATE, args);
+}
+
+CASE(wave_state_active, "GET_QUEUE_WAVE_STATE: of an active queue is EINVAL")
+{
+	struct kfd_ioctl_get_queue_wave_state_args args = { 0 };
+	struct fixture f;
+
+	live(&f);
+	CHECK_ERR(wave_state(&f, 0, &args), EINVAL);
+}
+
+CASE(wave_state_unknown, "GET_QUEUE_WAVE_STATE: of an unknown queue is EFAULT")
+{
+	struct kfd_ioctl_get_queue_wave_state_args args = { 0 };
+	struct fixture f;
+
+	live(&f);
+	CHECK_ERR(wave_state(&f, 77, &args), EFAULT);
+}
+
+CASE(wave_state_sdma, "GET_QUEUE_WAVE_STATE: of an SDMA queue is EINVAL")
+{
+	struct kfd_ioctl_get_queue_wave_state_args args = { 0 };
+	struct fixture f;
+
+	live_of(&f, SDMA);
+	CHECK_OK(queue_update(&f.gpu, &f.q, 0, 7));
+	CHECK_ERR(wave_state(&f, 0, &args), EINVAL);
+}
+
+CASE(wave_state_inactive, "GET_QUEUE_WAVE_STATE: of an inactive queue fills the header, sizes within the area")
+{
+	struct kfd_ioctl_get_queue_wave_state_args args = { .ctl_stack_used_size = ~0u, .save_area_used_size = ~0u };
+	struct fixture f;
+	int err;
+
+	live(&f);
+	CHECK_OK(queue_update(&f.gpu, &f.q, 0, 7));
+	err = wave_state(&f, 0, &args);
+	/* What upstream answers where waves cannot be saved. */
+	if (err == EINVAL)
+		SKIP("no saved waves are shown here");
+	CHECK_OK(err);
+	CHECK_OP(args.ctl_stack_used_size, <=, f.gpu.ctl_stack_size);
+	CHECK_OP(args.save_area_used_size, <=, f.gpu.cwsr_size);
+	/* The header says the same, and where. */
+	CHECK_EQ(*bo32(&f.q.save, 4), args.ctl_stack_used_size);
+	CHECK_EQ(*bo32(&f.q.save, 12), args.save_area_used_size);
+	CHECK_OP(*bo32(&f.q.save, 0) + *bo32(&f.q.save, 4), <=, f.gpu.ctl_stack_size);
+	CHECK_OP(*bo32(&f.q.save, 8), <=, f.gpu.cwsr_size);
+	/* What user space put into the rest of the header stays. */
+	CHECK_EQ(*bo32(&f.q.save, 16), f.gpu.cwsr_size);
+	CHECK_OK(queue_update(&f.gpu, &f.q, 100, 7));
+	drop_queue(&f.gpu, &f.q);
+}
+
+CASE(wave_state_pointer, "GET_QUEUE_WAVE_STATE: an area that cannot be written is EFAULT")
+{
+	struct kfd_ioctl_get_queue_wave_state_args args = { 0 };
+	struct fixture f;
+	int err;
+
+	live(&f);
+	CHECK_OK(queue_update(&f.gpu, &f.q, 0, 7));
+	args.queue_id = 0;
+	args.ctl_stack_address = need_address(PAGE, PAGE);
+	err = kfd_call(f.gpu.fd, AMDKFD_IOC_GET_QUEUE_WAVE_STATE, &args);
+	if (err == EINVAL)
+		SKIP("no saved waves are shown here");
+	CHECK_ERR(err, EFAULT);
+	drop_queue(&f.gpu, &f.q);
+}
+
+/* ALLOC_QUEUE_GWS */
+
+static int gws(const struct fixture *f, uint32_t id, uint32_t units)
+{
+	struct kfd_ioctl_alloc_queue_gws_args args = { .queue_id = id, .num_gws = units, .first_gws = ~0u };
+	int err = kfd_call(f->gpu.fd, AMDKFD_IOC_ALLOC_QUEUE_GWS, &args);
+
+	if (!err)
+		CHECK_EQ(args.first_gws, 0);
+	return err;
+}
+
+/* What the topology says; false if it says nothing. */
+static bool units_of(const struct fixture *f, uint64_t *units)
+{
+	return topology_value(f->gpu.id, "properties", "num_gws", units);
+}
+
+static void need_gws(const struct fixture *f)
+{
+	uint64_t units;
+
+	if (!units_of(f, &units) || !units)
+		SKIP("this GPU has no GWS");
+}
+
+CASE(gws_unknown, "ALLOC_QUEUE_GWS: an unknown queue is EINVAL")
+{
+	struct fixture f;
+
+	live(&f);
+	CHECK_ERR(gws(&f, 77, 1), EINVAL);
+	CHECK_ERR(gws(&f, 77, 0), EINVAL);
+}
+
+CASE(gws_present, "ALLOC_QUEUE_GWS: granted exactly where the topology has num_gws, else ENODEV")
+{
+	struct fixture f;
+	uint64_t units;
+
+	live(&f);
+	if (!units_of(&f, &units))
+		SKIP("the topology does not tell");
+	CHECK_ERR(gws(&f, f.q.args.queue_id, 1), units ? 0 : ENODEV);
+	drop_queue(&f.gpu, &f.q);
+}
+
+CASE(gws_once, "ALLOC_QUEUE_GWS: one queue of a process has it (EBUSY), also for the one that does")
+{
+	struct kfd_ioctl_create_queue_args other;
+	struct fixture f;
+
+	live(&f);
+	need_gws(&f);
+	other = f.q.args;
+	CHECK_OK(kfd_call(f.gpu.fd, AMDKFD_IOC_CREATE_QUEUE, &other));
+	CHECK_OK(gws(&f, f.q.args.queue_id, 64));
+	CHECK_ERR(gws(&f, other.queue_id, 64), EBUSY);
+	CHECK_ERR(gws(&f, f.q.args.queue_id, 64), EBUSY);
+	CHECK_OK(gws(&f, f.q.args.queue_id, 0));
+	CHECK_OK(gws(&f, other.queue_id, 64));
+	CHECK_OK(queue_destroy(&f.gpu, other.queue_id));
+	drop_queue(&f.gpu, &f.q);
+}
+
+CASE(gws_back, "ALLOC_QUEUE_GWS: what was never given cannot be given back (EINVAL)")
+{
+	struct fixture f;
+
+	live(&f);
+	need_gws(&f);
+	CHECK_ERR(gws(&f, f.q.args.queue_id, 0), EINVAL);
+	CHECK_OK(gws(&f, f.q.args.queue_id, 1));
+	CHECK_OK(gws(&f, f.q.args.queue_id, 0));
+	CHECK_ERR(gws(&f, f.q.args.queue_id, 0), EINVAL);
+	drop_queue(&f.gpu, &f.q);
+}
+
+CASE(gws_destroyed, "ALLOC_QUEUE_GWS: a queue that is destroyed gives it back")
+{
+	struct kfd_ioctl_create_queue_args other;
+	struct fixture f;
+
+	live(&f);
+	need_gws(&f);
+	for (int i = 0; i < 3; i++) {
+		other = f.q.args;
+		CHECK_OK(kfd_call(f.gpu.fd, AMDKFD_IOC_CREATE_QUEUE, &other));
+		CHECK_OK(gws(&f, other.queue_id, 64));
+		CHECK_OK(queue_destroy(&f.gpu, other.queue_id));
+	}
+	CHECK_OK(gws(&f, f.q.args.queue_id, 64));
+	drop_queue(&f.gpu, &f.q);
+}
+
+CASE(gws_works, "ALLOC_QUEUE_GWS: a queue with it executes packets, beside one without")
+{
+	struct packets p = { .n = 0 };
+	struct fixture f, other;
+	struct bo out;
+
+	live(&f);
+	need_gws(&f);
+	other.gpu = f.gpu;
+	need_queue(&f.gpu, &other.q, COMPUTE);
+	need_bo(&f.gpu, &out, FLAGS_GTT, PAGE);
+	CHECK_OK(gws(&f, f.q.args.queue_id, 64));
+	for (uint32_t i = 1; i <= 5; i++) {
+		p.n = 0;
+		pm4_write(&p, out.va, i);
+		submit(&f.q, &p);
+		p.n = 0;
+		pm4_write(&p, out.va + 4, i << 8);
+		submit(&other.q, &p);
+		await32(bo32(&out, 0), i, "the queue with GWS");
+		await32(bo32(&out, 4), i << 8, "the queue without");
+	}
+	drop_queue(&f.gpu, &other.q);
+	drop_queue(&f.gpu, &f.q);
+	drop_bo(&f.gpu, &out);
+}
+
+/* The doorbell's mapping */
+
+static int map_doorbell(int fd, uint64_t offset, uint64_t length)
+{
+	void *p = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+
+	if (p == MAP_FAILED)
+		return errno;
+	munmap(p, length);
+	return 0;
+}
+
+CASE(doorbell_length, "mmap of doorbells: any length but 8192 is EINVAL")
+{
+	struct fixture f;
+	uint64_t base;
+
+	live(&f);
+	base = f.q.args.doorbell_offset & ~(DOORBELL_SLICE - 1);
+	CHECK_ERR(map_doorbell(f.gpu.fd, base, PAGE), EINVAL);
+	CHECK_ERR(map_doorbell(f.gpu.fd, base, 2 * DOORBELL_SLICE), EINVAL);
+	CHECK_OK(map_doorbell(f.gpu.fd, base, DOORBELL_SLICE));
+}
+
+CASE(doorbell_gpu, "mmap of doorbells: an unknown GPU is ENODEV")
+{
+	struct fixture f;
+
+	live(&f);
+	CHECK_ERR(map_doorbell(f.gpu.fd, 3ull << 62 | (uint64_t)(f.gpu.id ^ 0x5555) << 46, DOORBELL_SLICE), ENODEV);
+}
+
+CASE(mmap_types, "mmap of /dev/kfd: events and reserved memory are EINVAL")
+{
+	struct fixture f;
+
+	live(&f);
+	CHECK_ERR(map_doorbell(f.gpu.fd, 2ull << 62 | (uint64_t)f.gpu.id << 46, DOORBELL_SLICE), EINVAL);
+	CHECK_ERR(map_doorbell(f.gpu.fd, 1ull << 62 | (uint64_t)f.gpu.id << 46, DOORBELL_SLICE), EINVAL);
+}
+
+CASE(mmap_mmio_length, "mmap of the register page: any length but 4096 is EINVAL")
+{
+	struct fixture f;
+
+	live(&f);
+	CHECK_ERR(map_doorbell(f.gpu.fd, (uint64_t)f.gpu.id << 46, 2 * PAGE), EINVAL);
+	CHECK_ERR(map_doorbell(f.gpu.fd, (uint64_t)(f.gpu.id ^ 0x5555) << 46, PAGE), ENODEV);
+}
+
+static void child_touches_doorbell(void *slice)
+{
+	*(volatile uint64_t *)slice = 1;
+}
+
+CASE(doorbell_not_inherited, "a forked child does not inherit the doorbells")
+{
+	struct fixture f;
+
+	live(&f);
+	CHECK_EQ(in_child(child_touches_doorbell, f.q.slice), -11);
+	drop_queue(&f.gpu, &f.q);
+}
