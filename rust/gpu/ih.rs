@@ -98,12 +98,18 @@ pub(crate) trait IrqSink: Send + Sync {
     fn vm_fault(&self, fault: &VmFault);
 }
 
+/// The rings, and whether the device writes to them.
+struct Rings {
+    list: KVec<RingState>,
+    running: bool,
+}
+
 /// The interrupt handler of one GPU.
 #[pin_data]
 pub(crate) struct Ih {
     access: Arc<Access>,
     #[pin]
-    rings: Mutex<KVec<RingState>>,
+    rings: Mutex<Rings>,
     /// Ring 0's write pointer, as the device reports it.
     writeback: DmaBuffer,
     /// Up to where ring 0 was read, for the watchdog.
@@ -122,10 +128,14 @@ impl Ih {
     ///
     /// `ENOMEM`.
     pub(super) fn new(access: &Arc<Access>, hw: &Hw) -> Result<Arc<Self>> {
-        let mut rings = KVec::new();
+        let mut list = KVec::new();
         for number in 0..hw.asic().ih.rings {
-            rings.push(RingState::new(hw, number)?, GFP_KERNEL)?;
+            list.push(RingState::new(hw, number)?, GFP_KERNEL)?;
         }
+        let rings = Rings {
+            list,
+            running: false,
+        };
         let writeback = DmaBuffer::new(hw.dev(), dma::PAGE)?;
         Arc::pin_init(
             try_pin_init!(Self {
@@ -146,11 +156,16 @@ impl Ih {
     pub(super) fn start(&self, hw: &Hw, dummy_page: u64) {
         let layout = &hw.asic().ih;
         let mut rings = self.rings.lock();
-        for ring in rings.iter_mut() {
+        for ring in rings.list.iter_mut() {
             ring.place.disable(hw);
             ring.cursor.reset();
         }
         self.handled.store(0, Relaxed);
+        // The device writes it with the next vector only. Until then what it said before a sleep would
+        // stand, and the watchdog would read vectors that are not there.
+        if let Err(e) = self.writeback.write32(0, 0) {
+            dev_err!(hw.dev(), "no write-back of the interrupt ring: {:?}\n", e);
+        }
         nbio::ih_control(hw, dummy_page);
         if layout.set_chicken {
             hw.modify(layout.chicken(), |raw| {
@@ -159,7 +174,7 @@ impl Ih {
                     .raw()
             });
         }
-        for ring in rings.iter() {
+        for ring in rings.list.iter() {
             ring.place
                 .program(hw, ring.cursor.ring(), self.writeback.bus_addr());
         }
@@ -176,15 +191,24 @@ impl Ih {
                 .with(RetryIntCamCntl::ENABLE, 1)
                 .raw()
         });
-        for ring in rings.iter() {
+        for ring in rings.list.iter() {
             ring.place.enable(hw);
+        }
+        rings.running = true;
+    }
+
+    /// Tells what was raised up to now, so that nothing waits for a vector that a stop would discard.
+    pub(super) fn flush(&self, hw: &Hw) {
+        if !hw.is_lost() {
+            self.drain(hw, &mut self.rings.lock());
         }
     }
 
     /// Stops the rings; the interrupt must be detached before.
     pub(super) fn stop(&self, hw: &Hw) {
-        let rings = self.rings.lock();
-        for ring in rings.iter() {
+        let mut rings = self.rings.lock();
+        rings.running = false;
+        for ring in rings.list.iter() {
             ring.place.disable(hw);
         }
         hw.modify(hw.asic().ih.retry_int_cam_cntl(), |raw| {
@@ -213,20 +237,22 @@ impl Ih {
     /// Read positions of the rings, in bytes.
     pub(crate) fn positions(&self) -> [u32; 3] {
         let mut positions = [0; 3];
-        for (to, ring) in positions.iter_mut().zip(self.rings.lock().iter()) {
+        for (to, ring) in positions.iter_mut().zip(self.rings.lock().list.iter()) {
             *to = ring.cursor.position();
         }
         positions
     }
 
-    /// Drains all rings.
-    fn drain(&self, hw: &Hw) {
-        let mut rings = self.rings.lock();
+    /// Drains all rings, if they run.
+    fn drain(&self, hw: &Hw, rings: &mut Rings) {
+        if !rings.running {
+            return;
+        }
         let sink = self.sink.lock().clone();
         let interrupts = self.counters.interrupts.get();
         let announced = self.announced.load(Relaxed) != interrupts;
         self.announced.store(interrupts, Relaxed);
-        for RingState { cursor, place } in rings.iter_mut() {
+        for RingState { cursor, place } in rings.list.iter_mut() {
             let mut port = HwPort::new(hw, place, cursor.ring(), &self.writeback);
             let number = place.number();
             let pass = cursor.drain(&mut port, |_, vector| {
@@ -301,7 +327,7 @@ impl irq::Handler for Ih {
             return;
         };
         if !hw.is_lost() {
-            self.drain(&hw);
+            self.drain(&hw, &mut self.rings.lock());
         }
     }
 }

@@ -141,6 +141,11 @@ impl Gpu {
     ///
     /// `ENODEV` if the GPU is down. A GPU that does not answer is suspended without its help.
     pub(crate) fn suspend(&self) -> Result {
+        // Of queues that are off the hardware now. Not under the lock of the stage: those who are told
+        // may ask for it.
+        if let Some(hw) = self.access.enter() {
+            self.ih.flush(&hw);
+        }
         let mut stage = self.power.stage.lock();
         match *stage {
             Stage::Up => {}
