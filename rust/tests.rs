@@ -26,4 +26,5 @@ mod queue_request;
 mod vm_interval;
 mod vm_live;
 mod vm_pt;
+mod vm_pt_bench;
 mod vm_rules;

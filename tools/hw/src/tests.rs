@@ -5,6 +5,8 @@
 mod bits;
 mod doorbell;
 mod fields;
+mod fields_gfx;
+mod fields_packets;
 mod ih;
 mod layout;
 mod mqd;
