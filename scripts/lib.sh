@@ -42,14 +42,35 @@ key() {
 
 elapsed() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 
+# Bash ignores set -e in all that runs left of ||, however deep, so that a function called there goes
+# on after a failure. Hence what runs other people's functions below does so alone on its line, and so
+# should its callers; a function that matters says || return besides.
+
+# What a step does when we are told to stop: the command and all that it started go first.
+stop_step() {
+	trap - INT TERM HUP
+	kill -TERM -- "-$1" 2>/dev/null || true
+	wait "$1" 2>/dev/null || true
+	[ -t 2 ] && printf '\r\e[K' >&2
+	kill -s "$2" $$
+}
+
 # step NAME LOG HINT COMMAND...: runs COMMAND with its output in LOG and shows that
 # it is alive. On failure: which step, the log's last lines, its path, and HINT.
 step() {
 	local name=$1 log=$2 hint=$3 start=$SECONDS pid rc=0 last tick=0
 	shift 3
 	mkdir -p "$(dirname "$log")"
+	# A process group of its own: a plain background command would ignore SIGINT and run on after us.
+	set -m
 	"$@" >"$log" 2>&1 </dev/null &
 	pid=$!
+	set +m
+	local signal
+	for signal in INT TERM HUP; do
+		# shellcheck disable=SC2064
+		trap "stop_step $pid $signal" $signal
+	done
 	while kill -0 "$pid" 2>/dev/null; do
 		if [ -t 2 ]; then
 			last=$(tail -c 400 "$log" 2>/dev/null | tr '\r' '\n' | tail -n 1 | tr -cd '[:print:]' | cut -c1-50)
@@ -61,6 +82,7 @@ step() {
 		sleep 0.1
 	done
 	wait "$pid" || rc=$?
+	trap - INT TERM HUP
 	[ -t 2 ] && printf '\r\e[K' >&2
 	if [ "$rc" -ne 0 ]; then
 		say "${C_RED}FAILED${C_OFF} $name after $(elapsed $((SECONDS - start))) (exit $rc). The log ends:"
@@ -74,7 +96,7 @@ step() {
 
 # with_lock NAME COMMAND...: one builder at a time for a shared thing in the cache.
 with_lock() {
-	local name=$1 rc=0 fd
+	local name=$1 fd
 	shift
 	mkdir -p "$RKFD_CACHE/lock"
 	exec {fd}>"$RKFD_CACHE/lock/$name"
@@ -82,7 +104,7 @@ with_lock() {
 		say "  waiting for another checkout that is building: $name"
 		flock "$fd"
 	fi
-	"$@" || rc=$?
+	# A failure ends the script, and the lock with it.
+	"$@"
 	exec {fd}>&-
-	return "$rc"
 }
