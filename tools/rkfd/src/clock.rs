@@ -15,6 +15,11 @@ struct Rate {
     ticks_per_micro: u64,
 }
 
+/// Between the two samples of a measurement.
+const SPAN: Duration = Duration::from_millis(2);
+/// Readings from which a sample is chosen.
+const SAMPLES: u32 = 8;
+
 static RATE: OnceLock<Rate> = OnceLock::new();
 
 #[cfg(target_arch = "x86_64")]
@@ -35,20 +40,54 @@ pub fn calibrate() {
     rate();
 }
 
+/// A moment on both clocks.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    time: Duration,
+    ticks: u64,
+    /// Ticks between the two readings of the counter around that of the clock.
+    width: u64,
+}
+
+/// The tightest of several samples. Whoever takes the CPU away in the middle of one, as a loaded machine does to a
+/// virtual one, spoils only that.
+fn sample(mut ticks: impl FnMut() -> u64, mut time: impl FnMut() -> Duration) -> Sample {
+    let mut take = || {
+        let before = ticks();
+        let time = time();
+        let width = ticks().wrapping_sub(before);
+        Sample {
+            time,
+            ticks: before.wrapping_add(width / 2),
+            width,
+        }
+    };
+    let mut best = take();
+    for _ in 1..SAMPLES {
+        let next = take();
+        if next.width < best.width {
+            best = next;
+        }
+    }
+    best
+}
+
+/// How fast the counter went from one sample to the next.
+fn rate_between(first: Sample, last: Sample) -> Rate {
+    let nanos = last.time.saturating_sub(first.time).as_nanos().max(1);
+    let ticks = u128::from(last.ticks.wrapping_sub(first.ticks));
+    let per_micro = ticks.saturating_mul(1000) / nanos;
+    Rate {
+        ticks_per_micro: u64::try_from(per_micro).unwrap_or(u64::MAX).max(1),
+    }
+}
+
 fn rate() -> Rate {
     *RATE.get_or_init(|| {
-        let (start, first) = (Instant::now(), ticks());
-        let span = Duration::from_millis(2);
-        let mut elapsed = start.elapsed();
-        while elapsed < span {
-            elapsed = start.elapsed();
-        }
-        let micros = u64::try_from(elapsed.as_micros())
-            .unwrap_or(u64::MAX)
-            .max(1);
-        Rate {
-            ticks_per_micro: (ticks().wrapping_sub(first) / micros).max(1),
-        }
+        let start = Instant::now();
+        let first = sample(ticks, || start.elapsed());
+        while start.elapsed().saturating_sub(first.time) < SPAN {}
+        rate_between(first, sample(ticks, || start.elapsed()))
     })
 }
 
@@ -86,6 +125,37 @@ impl Deadline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    /// A CPU of 1000 ticks per microsecond that is away for 5 s at the `pause`th reading of either clock.
+    fn measured(pause: u32) -> u64 {
+        let (nanos, readings) = (Cell::new(0_u64), Cell::new(0_u32));
+        let read = || {
+            readings.set(readings.get() + 1);
+            let away = if readings.get() == pause {
+                5_000_000_000
+            } else {
+                40
+            };
+            nanos.set(nanos.get() + away);
+            nanos.get()
+        };
+        let first = sample(read, || Duration::from_nanos(read()));
+        nanos.set(nanos.get() + 2_000_000);
+        let last = sample(read, || Duration::from_nanos(read()));
+        rate_between(first, last).ticks_per_micro
+    }
+
+    #[test]
+    fn a_pause_at_any_reading_does_not_change_the_rate() {
+        for pause in 0..=6 * SAMPLES {
+            let rate = measured(pause);
+            assert!(
+                (995..=1005).contains(&rate),
+                "{rate} with a pause at {pause}"
+            );
+        }
+    }
 
     #[test]
     fn a_deadline_passes_and_not_before() {

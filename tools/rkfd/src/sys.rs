@@ -80,7 +80,7 @@ pub unsafe fn call<T: Argument>(
     Errno::result(rc).map(drop)
 }
 
-/// Makes one call and repeats it where a Unix signal interrupted it.
+/// Makes one call and repeats it where a Unix signal interrupted it or the kernel says to try again.
 ///
 /// # Errors
 /// [`Error::Call`].
@@ -97,7 +97,8 @@ pub unsafe fn call_again<T: Argument>(
         // SAFETY: the caller's promise.
         match unsafe { call(fd.as_fd(), command, arg) } {
             Ok(()) => return Ok(()),
-            Err(Errno::EINTR) => {}
+            // Pages that changed while they were looked up are EAGAIN; libhsakmt repeats both, too.
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
             Err(errno) => return Err(Error::Call { call: name, errno }),
         }
     }
