@@ -145,7 +145,7 @@ int main(void)
 {
 	struct kfd_ioctl_create_event_args event = { .event_type = KFD_IOC_EVENT_SIGNAL, .auto_reset = 1 };
 	struct kfd_ioctl_create_queue_args args = { 0 };
-	struct kfd_ioctl_wait_events_args wait = { .num_events = 1, .wait_for_all = 1, .timeout = 30000 };
+	struct kfd_ioctl_wait_events_args wait = { .num_events = 1, .wait_for_all = 1, .timeout = 120000 };
 	struct kfd_ioctl_destroy_queue_args destroy = { 0 };
 	struct kfd_event_data data = { 0 };
 	struct buffer ring, pointers, target, slots, eop, save;

@@ -18,7 +18,7 @@
 
 #define COMPUTE KFD_IOC_QUEUE_TYPE_COMPUTE
 /* The scheduler waits nine seconds for a queue before it resets it. */
-#define PATIENCE_MS 60000
+#define PATIENCE_MS tap_ms(60000)
 
 static int control = -1;
 

@@ -15,7 +15,7 @@
 
 #define PAGE 4096ul
 /* How long work may take that is going to be done, and how long to wait for what never is. */
-#define PATIENCE_MS 30000
+#define PATIENCE_MS tap_ms(30000)
 #define SHORT_MS 20
 
 #define OK(call)                                                                   \

@@ -19,7 +19,7 @@
 #include "tap.h"
 
 #define PAGE 4096ul
-#define PATIENCE_MS 30000
+#define PATIENCE_MS tap_ms(30000)
 
 #define HSA_OK(call) CHECK_EQ(call, HSAKMT_STATUS_SUCCESS)
 

@@ -244,7 +244,7 @@ CASE(wrap, "1000 packets through a ring of 64")
 	begin();
 	signal_of(0)->value = 1000;
 	for (int i = 0; i < 1000; i++) {
-		uint64_t end_at = now_ms() + 30000;
+		uint64_t end_at = now_ms() + tap_ms(30000);
 
 		while (f.q.written - *f.q.rptr >= 64) {
 			if (now_ms() > end_at)
@@ -284,7 +284,7 @@ CASE(event, "a completion signal with a mailbox wakes the sleeper on its event")
 		signal_of(0)->mailbox = ev.slot_va;
 		signal_of(0)->event_id = ev.id;
 		barrier(AND, NULL, 0, address_of(0));
-		CHECK_OK(event_wait(&f.gpu, &ev.id, 1, true, 30000, &w));
+		CHECK_OK(event_wait(&f.gpu, &ev.id, 1, true, tap_ms(30000), &w));
 		CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 		/* The value changes before the interrupt. */
 		CHECK_EQ(signal_of(0)->value, 0);

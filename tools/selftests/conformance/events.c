@@ -424,7 +424,7 @@ static void *sleep_on(void *arg)
 static void until_asleep(struct sleeper *s)
 {
 	char path[64], line[256];
-	uint64_t end = now_ms() + 20000;
+	uint64_t end = now_ms() + tap_ms(30000);
 
 	while (!__atomic_load_n(&s->started, __ATOMIC_ACQUIRE))
 		sched_yield();
@@ -471,8 +471,8 @@ static void wakes(bool auto_reset, uint32_t ms)
 		 auto_reset ? KFD_IOC_WAIT_RESULT_TIMEOUT : KFD_IOC_WAIT_RESULT_COMPLETE);
 }
 
-CASE(wake_manual, "SET wakes a sleeper; a manual event stays signalled") { wakes(false, 30000); }
-CASE(wake_auto, "SET wakes a sleeper; an auto-reset event is used up by it") { wakes(true, 30000); }
+CASE(wake_manual, "SET wakes a sleeper; a manual event stays signalled") { wakes(false, tap_ms(30000)); }
+CASE(wake_auto, "SET wakes a sleeper; an auto-reset event is used up by it") { wakes(true, tap_ms(30000)); }
 CASE(wake_infinite, "SET wakes a sleeper without time limit") { wakes(true, 0xffffffff); }
 CASE(wake_largest, "SET wakes a sleeper with the largest finite limit") { wakes(true, 0xfffffffe); }
 
@@ -486,7 +486,7 @@ CASE(wake_all_sleepers, "SET wakes every sleeper of an auto-reset event")
 	need_vm(&gpu, 0);
 	need_event(&gpu, true, &ev);
 	for (int i = 0; i < 4; i++)
-		start(&s[i], &t[i], &gpu, ev.id, 30000);
+		start(&s[i], &t[i], &gpu, ev.id, tap_ms(30000));
 	CHECK_OK(event_set(&gpu, ev.id));
 	for (int i = 0; i < 4; i++) {
 		CHECK_EQ(pthread_join(t[i], NULL), 0);
@@ -504,7 +504,7 @@ CASE(destroy_wakes, "DESTROY_EVENT wakes a sleeper with EIO and result FAIL")
 
 	need_vm(&gpu, 0);
 	need_event(&gpu, false, &ev);
-	start(&s, &t, &gpu, ev.id, 30000);
+	start(&s, &t, &gpu, ev.id, tap_ms(30000));
 	CHECK_OK(event_destroy(&gpu, ev.id));
 	CHECK_EQ(pthread_join(t, NULL), 0);
 	CHECK_ERR(s.err, EIO);
@@ -624,7 +624,7 @@ static void *wait_once(void *arg)
 
 	s->tid = gettid();
 	__atomic_store_n(&s->started, 1, __ATOMIC_RELEASE);
-	s->err = event_wait_data(s->gpu, &data, 1, true, 20000, &s->w);
+	s->err = event_wait_data(s->gpu, &data, 1, true, tap_ms(30000), &s->w);
 	return NULL;
 }
 
@@ -664,7 +664,7 @@ CASE(interrupted, "WAIT: a signal handler without SA_RESTART ends it with EINTR 
 	CHECK_ERR(s.err, EINTR);
 	CHECK_EQ(s.w.result, KFD_IOC_WAIT_RESULT_FAIL);
 	CHECK_OP(s.w.timeout_left, >, 0);
-	CHECK_OP(s.w.timeout_left, <=, 20000);
+	CHECK_OP(s.w.timeout_left, <=, tap_ms(30000));
 }
 
 CASE(restarted, "WAIT: with SA_RESTART it goes on after the handler, and the signal still wakes it")
@@ -682,6 +682,16 @@ CASE(restarted, "WAIT: with SA_RESTART it goes on after the handler, and the sig
 	CHECK_EQ(s.w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 }
 
+/* Sends a signal to a thread once it sleeps. */
+static void *interrupt(void *arg)
+{
+	struct sleeper *s = arg;
+
+	until_asleep(s);
+	CHECK_EQ(tgkill(getpid(), s->tid, SIGUSR1), 0);
+	return NULL;
+}
+
 CASE(interrupted_returns_signal, "WAIT: an interrupted wait gives back the auto-reset signal that it had taken")
 {
 	struct sigaction action = { .sa_handler = on_signal };
@@ -689,21 +699,22 @@ CASE(interrupted_returns_signal, "WAIT: an interrupted wait gives back the auto-
 	struct event taken, never;
 	struct waited w;
 	struct gpu gpu;
-	struct itimerspec soon = { .it_value = { .tv_nsec = 100000000 } };
-	struct sigevent how = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
-	timer_t timer;
+	struct sleeper self = { .tid = gettid() };
+	pthread_t t;
 
 	need_vm(&gpu, 0);
 	need_event(&gpu, true, &taken);
 	need_event(&gpu, true, &never);
 	CHECK_OK(event_set(&gpu, taken.id));
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
-	CHECK_EQ(timer_create(CLOCK_MONOTONIC, &how, &timer), 0);
-	CHECK_EQ(timer_settime(timer, 0, &soon, NULL), 0);
+	CHECK_EQ(pthread_create(&t, NULL, interrupt, &self), 0);
 	memset(data, 0, sizeof(data));
 	data[0].event_id = taken.id;
 	data[1].event_id = never.id;
-	CHECK_ERR(event_wait_data(&gpu, data, 2, true, 30000, &w), EINTR);
+	/* The next sleep of this thread is that of the call. */
+	__atomic_store_n(&self.started, 1, __ATOMIC_RELEASE);
+	CHECK_ERR(event_wait_data(&gpu, data, 2, true, tap_ms(30000), &w), EINTR);
+	CHECK_EQ(pthread_join(t, NULL), 0);
 	CHECK_EQ(handled, 1);
 	CHECK_EQ(poll_one(&gpu, taken.id), KFD_IOC_WAIT_RESULT_COMPLETE);
 }

@@ -33,21 +33,13 @@ struct survivor {
 	uint64_t memory;
 };
 
-static uint64_t available(const struct gpu *gpu)
-{
-	struct kfd_ioctl_get_available_memory_args args = { .gpu_id = gpu->id };
-
-	CHECK_OK(kfd_call(gpu->fd, AMDKFD_IOC_AVAILABLE_MEMORY, &args));
-	return args.available;
-}
-
 static void begin(struct survivor *s)
 {
 	need_vm(&s->gpu, 0);
 	need_queue(&s->gpu, &s->q, COMPUTE);
 	need_bo(&s->gpu, &s->bo, FLAGS_GTT, PAGE);
 	s->count = 0;
-	s->memory = available(&s->gpu);
+	s->memory = available_settled(&s->gpu);
 }
 
 static void works(struct survivor *s)
@@ -62,12 +54,8 @@ static void works(struct survivor *s)
 /* What others left behind comes back. */
 static void end(struct survivor *s)
 {
-	uint64_t limit = now_ms() + 20000;
-
 	works(s);
-	while (available(&s->gpu) != s->memory)
-		if (now_ms() > limit)
-			FAIL("%lld bytes of VRAM are missing", (long long)(s->memory - available(&s->gpu)));
+	await_available(&s->gpu, s->memory);
 	drop_queue(&s->gpu, &s->q);
 	drop_bo(&s->gpu, &s->bo);
 }

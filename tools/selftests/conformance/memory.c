@@ -626,14 +626,6 @@ static void peek(uint32_t flags)
 CASE(ptrace_gtt, "a debugger reads and writes GTT memory") { peek(FLAGS_GTT); }
 CASE(ptrace_vram, "a debugger reads and writes VRAM") { peek(FLAGS_VRAM); }
 
-static uint64_t available(const struct gpu *gpu)
-{
-	struct kfd_ioctl_get_available_memory_args args = { .gpu_id = gpu->id };
-
-	CHECK_OK(kfd_call(gpu->fd, AMDKFD_IOC_AVAILABLE_MEMORY, &args));
-	return args.available;
-}
-
 /* A CPU mapping keeps a buffer's memory alive, so it has to go as well. */
 static void discard(const struct gpu *gpu, struct bo *bo)
 {
@@ -661,7 +653,7 @@ CASE(available_follows, "AVAILABLE_MEMORY: shrinks by an allocation in 2 MiB ste
 	struct bo a, b;
 
 	need_vm(&gpu, 0);
-	before = available(&gpu);
+	before = available_settled(&gpu);
 	CHECK_OK(bo_alloc(&gpu, &a, FLAGS_VRAM, 16 * MIB));
 	CHECK_EQ(available(&gpu), before - 16 * MIB);
 	CHECK_OK(bo_alloc(&gpu, &b, FLAGS_VRAM, PAGE));
@@ -679,7 +671,7 @@ CASE(mapping_keeps_memory, "AVAILABLE_MEMORY: a freed buffer's memory is taken a
 	struct bo bo;
 
 	need_vm(&gpu, 0);
-	before = available(&gpu);
+	before = available_settled(&gpu);
 	CHECK_OK(bo_alloc(&gpu, &bo, FLAGS_VRAM, 4 * MIB));
 	CHECK_OK(bo_free(&gpu, &bo));
 	CHECK_EQ(available(&gpu), before - 4 * MIB);
@@ -694,7 +686,7 @@ CASE(available_unmoved, "AVAILABLE_MEMORY: is not moved by system memory")
 	struct bo bo;
 
 	need_vm(&gpu, 0);
-	before = available(&gpu);
+	before = available_settled(&gpu);
 	CHECK_OK(bo_alloc(&gpu, &bo, FLAGS_GTT, 16 * MIB));
 	CHECK_EQ(available(&gpu), before);
 	discard(&gpu, &bo);
@@ -712,16 +704,13 @@ static void child_takes_vram(void *unused)
 CASE(available_after_exit, "AVAILABLE_MEMORY: what a process leaves behind comes back")
 {
 	struct gpu gpu;
-	uint64_t before, end;
+	uint64_t before;
 
 	need_vm(&gpu, 0);
-	before = available(&gpu);
+	before = available_settled(&gpu);
 	CHECK_EQ(in_child(child_takes_vram, NULL), 0);
 	/* The memory goes with the last reference, which a worker may hold a little longer. */
-	end = now_ms() + 20000;
-	while (available(&gpu) != before)
-		if (now_ms() > end)
-			FAIL("%llu bytes are missing", (unsigned long long)(before - available(&gpu)));
+	await_available(&gpu, before);
 }
 
 CASE(available_small, "AVAILABLE_MEMORY: 600 buffers of a page do not use up the VRAM")
@@ -754,7 +743,7 @@ CASE_LIMIT(vram_exhaustion, "VRAM: taken in pieces to the end is ENOMEM, given b
 	int err;
 
 	need_vm(&gpu, 0);
-	before = available(&gpu);
+	before = available_settled(&gpu);
 	piece = before / 16 & ~(2 * MIB - 1);
 	if (!piece)
 		SKIP("too little VRAM to take in pieces");

@@ -110,7 +110,7 @@ static void child_writes_parents_address(void *address)
 	submit(&q, &p);
 	data.event_id = memory.id;
 	do {
-		err = event_wait_data(&gpu, &data, 1, true, 30000, &w);
+		err = event_wait_data(&gpu, &data, 1, true, tap_ms(30000), &w);
 	} while (err == EINTR);
 	CHECK_OK(err);
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);

@@ -355,7 +355,7 @@ CASE(event_wakes, "RELEASE_MEM with interrupt wakes the sleeper; its slot is idl
 		pm4_write(&f.p, f.out.va, i + 1);
 		pm4_release(&f.p, ev.slot_va, 1, ev.id, 2, ev.id);
 		go();
-		CHECK_OK(event_wait(&f.gpu, &ev.id, 1, true, 30000, &w));
+		CHECK_OK(event_wait(&f.gpu, &ev.id, 1, true, tap_ms(30000), &w));
 		CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 		CHECK_EQ(*bo32(&f.out, 0), i + 1);
 		CHECK_EQ(*(volatile uint64_t *)ev.slot_va, ~0ull);
@@ -372,7 +372,7 @@ CASE(event_64bit_slot, "RELEASE_MEM of 64 bits to the slot wakes as well")
 	need_event(&f.gpu, true, &ev);
 	pm4_release(&f.p, ev.slot_va, 2, ev.id, 2, ev.id);
 	go();
-	CHECK_OK(event_wait(&f.gpu, &ev.id, 1, true, 30000, &w));
+	CHECK_OK(event_wait(&f.gpu, &ev.id, 1, true, tap_ms(30000), &w));
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 	end();
 }
@@ -388,7 +388,7 @@ CASE(event_right_one, "a packet's interrupt signals its event and no other")
 	for (int i = 7; i >= 0; i--) {
 		pm4_release(&f.p, ev[i].slot_va, 1, ev[i].id, 2, ev[i].id);
 		go();
-		CHECK_OK(event_wait(&f.gpu, &ev[i].id, 1, true, 30000, &w));
+		CHECK_OK(event_wait(&f.gpu, &ev[i].id, 1, true, tap_ms(30000), &w));
 		CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 		for (int j = 0; j < 8; j++) {
 			CHECK_OK(event_wait(&f.gpu, &ev[j].id, 1, true, 0, &w));
@@ -411,7 +411,7 @@ CASE(event_all_of_many, "64 events raised by one submission, waited for all at o
 		pm4_release(&f.p, ev[i].slot_va, 1, ev[i].id, 2, ev[i].id);
 	}
 	go();
-	CHECK_OK(event_wait(&f.gpu, ids, 64, true, 30000, &w));
+	CHECK_OK(event_wait(&f.gpu, ids, 64, true, tap_ms(30000), &w));
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 	end();
 }
@@ -432,7 +432,7 @@ CASE(event_age_by_packet, "a packet's signal raises the event's age by one")
 		pm4_release(&f.p, ev.slot_va, 1, ev.id, 2, ev.id);
 		go();
 		do {
-			err = event_wait_data(&f.gpu, &data, 1, true, 30000, &w);
+			err = event_wait_data(&f.gpu, &data, 1, true, tap_ms(30000), &w);
 		} while (err == EINTR);
 		CHECK_OK(err);
 		CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
@@ -457,7 +457,7 @@ CASE(event_unknown_id, "an interrupt with the id of no event disturbs nobody")
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_TIMEOUT);
 	pm4_release(&f.p, ev.slot_va, 1, ev.id, 2, ev.id);
 	go();
-	CHECK_OK(event_wait(&f.gpu, &ev.id, 1, true, 30000, &w));
+	CHECK_OK(event_wait(&f.gpu, &ev.id, 1, true, tap_ms(30000), &w));
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 	end();
 }
@@ -806,7 +806,7 @@ CASE(fault_event, "a write to an unmapped address signals the memory event with 
 	go();
 	data.event_id = memory.id;
 	do {
-		err = event_wait_data(&f.gpu, &data, 1, true, 30000, &w);
+		err = event_wait_data(&f.gpu, &data, 1, true, tap_ms(30000), &w);
 	} while (err == EINTR);
 	CHECK_OK(err);
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);

@@ -81,7 +81,7 @@ CASE(told, "a packet that cannot be run: its reason is in the word, and the even
 	need_event(&f.gpu, true, &ev);
 	report_to(&f.q, 1, ev.id);
 	bad_dispatch(&f.q);
-	CHECK_OK(wait_for(ev.id, 30000, &w));
+	CHECK_OK(wait_for(ev.id, tap_ms(30000), &w));
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 	CHECK_EQ(*bo64(&f.words, 8), REASON(EC_QUEUE_PACKET_DISPATCH_DIM_INVALID));
 	CHECK_EQ(*bo64(&f.words, 0), 0);
@@ -139,7 +139,7 @@ static void later_interrupt(struct queue *q)
 	need_event(&f.gpu, true, &ev);
 	pm4_release(&p, ev.slot_va, 2, ev.id, 2, ev.id);
 	submit(q, &p);
-	CHECK_OK(wait_for(ev.id, 30000, &w));
+	CHECK_OK(wait_for(ev.id, tap_ms(30000), &w));
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 }
 
@@ -197,21 +197,28 @@ CASE(bad_addresses, "words and headers that are not there do no harm")
 
 CASE(own_process, "the word of another process at the same address stays")
 {
-	int status, to_parent[2];
+	int status, to_parent[2], to_child[2];
+	struct queue other;
 	struct event ev;
 	struct waited w;
 	char byte = 0;
 	pid_t pid;
 
 	CHECK_EQ(pipe(to_parent), 0);
+	CHECK_EQ(pipe(to_child), 0);
 	pid = fork();
 	if (pid == 0) {
+		/* Lest a parent that gave up be waited for. */
+		close(to_child[1]);
 		begin(true);
 		need_event(&f.gpu, true, &ev);
 		report_to(&f.q, 1, ev.id);
 		CHECK_EQ(write(to_parent[1], &byte, 1), 1);
-		/* Until the other has heard of its own. */
-		CHECK_OK(wait_for(ev.id, 1000, &w));
+		/* The other has heard of its own, and what the GPU said until then has been dealt with. */
+		CHECK_EQ(read(to_child[0], &byte, 1), 1);
+		need_queue(&f.gpu, &other, COMPUTE);
+		later_interrupt(&other);
+		CHECK_OK(wait_for(ev.id, 0, &w));
 		CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_TIMEOUT);
 		CHECK_EQ(*bo64(&f.words, 8), 0);
 		_exit(0);
@@ -223,6 +230,7 @@ CASE(own_process, "the word of another process at the same address stays")
 	report_to(&f.q, 1, 0);
 	bad_dispatch(&f.q);
 	await64(bo64(&f.words, 8), REASON(EC_QUEUE_PACKET_DISPATCH_DIM_INVALID), "the reason");
+	CHECK_EQ(write(to_child[1], &byte, 1), 1);
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK_EQ(status, 0);
 }

@@ -240,7 +240,7 @@ CASE(event, "FENCE to the slot and TRAP wake the sleeper")
 		sdma_fence(&f.p, ev.slot_va, ev.id);
 		sdma_trap(&f.p, ev.id);
 		go();
-		CHECK_OK(event_wait(&f.gpu, &ev.id, 1, true, 30000, &w));
+		CHECK_OK(event_wait(&f.gpu, &ev.id, 1, true, tap_ms(30000), &w));
 		CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 	}
 	end();
@@ -371,7 +371,7 @@ CASE(fault, "a copy from an unmapped address signals the memory event")
 	go();
 	data.event_id = memory.id;
 	do {
-		err = event_wait_data(&f.gpu, &data, 1, true, 30000, &w);
+		err = event_wait_data(&f.gpu, &data, 1, true, tap_ms(30000), &w);
 	} while (err == EINTR);
 	CHECK_OK(err);
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);

@@ -116,7 +116,7 @@ static void check_faults(struct fixture *x, uint64_t va)
 	submit(&x->q, &x->p);
 	data.event_id = fault.id;
 	do {
-		err = event_wait_data(&x->gpu, &data, 1, true, 30000, &w);
+		err = event_wait_data(&x->gpu, &data, 1, true, tap_ms(30000), &w);
 	} while (err == EINTR);
 	CHECK_OK(err);
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 30000 };
+#define PATIENCE_MS tap_ms(30000)
 
 #define TOPOLOGY "/sys/devices/virtual/kfd/kfd/topology"
 
@@ -263,6 +263,43 @@ void need_vm_of(struct gpu *gpu, int index, int fd)
 {
 	describe_gpu(gpu, index, fd);
 	bind_gpu(gpu);
+}
+
+uint64_t available(const struct gpu *gpu)
+{
+	struct kfd_ioctl_get_available_memory_args args = { .gpu_id = gpu->id };
+
+	CHECK_OK(kfd_call(gpu->fd, AMDKFD_IOC_AVAILABLE_MEMORY, &args));
+	return args.available;
+}
+
+uint64_t available_settled(const struct gpu *gpu)
+{
+	uint64_t end = now_ms() + PATIENCE_MS, since = now_ms(), seen = available(gpu);
+
+	while (now_ms() < since + tap_ms(200)) {
+		uint64_t now = available(gpu);
+
+		if (now != seen) {
+			seen = now;
+			since = now_ms();
+		}
+		if (now_ms() > end)
+			FAIL("other processes allocate VRAM meanwhile");
+		usleep(5000);
+	}
+	return seen;
+}
+
+void await_available(const struct gpu *gpu, uint64_t bytes)
+{
+	uint64_t end = now_ms() + PATIENCE_MS, now;
+
+	while ((now = available(gpu)) < bytes) {
+		if (now_ms() > end)
+			FAIL("%llu bytes of VRAM are missing", (unsigned long long)(bytes - now));
+		usleep(1000);
+	}
 }
 
 uint64_t need_address(uint64_t size, uint64_t align)
@@ -531,7 +568,7 @@ void await64(volatile uint64_t *address, uint64_t value, const char *what)
 
 	while (__atomic_load_n(address, __ATOMIC_ACQUIRE) != value) {
 		if (now_ms() > end)
-			FAIL("%s: waited %d ms for %#llx, last seen %#llx", what, PATIENCE_MS,
+			FAIL("%s: waited %u ms for %#llx, last seen %#llx", what, PATIENCE_MS,
 			     (unsigned long long)value, (unsigned long long)*address);
 		sched_yield();
 	}
@@ -543,7 +580,7 @@ void await32(volatile uint32_t *address, uint32_t value, const char *what)
 
 	while (__atomic_load_n(address, __ATOMIC_ACQUIRE) != value) {
 		if (now_ms() > end)
-			FAIL("%s: waited %d ms for %#x, last seen %#x", what, PATIENCE_MS, value, *address);
+			FAIL("%s: waited %u ms for %#x, last seen %#x", what, PATIENCE_MS, value, *address);
 		sched_yield();
 	}
 }

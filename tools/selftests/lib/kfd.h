@@ -104,6 +104,13 @@ int need_render(const struct gpu *gpu);
 /* A value of the GPU's topology node. */
 bool topology_value(uint32_t gpu_id, const char *file, const char *key, uint64_t *value);
 
+/* Bytes of VRAM that can be allocated. */
+uint64_t available(const struct gpu *gpu);
+/* … when what earlier processes had, which workers may hold for a while after their end, has come back. */
+uint64_t available_settled(const struct gpu *gpu);
+/* Waits until that much is there. */
+void await_available(const struct gpu *gpu, uint64_t bytes);
+
 /* Buffers. bo_alloc reserves an address, allocates and, except for PROT_NONE kinds, maps on the CPU. */
 int bo_alloc(const struct gpu *gpu, struct bo *bo, uint32_t flags, uint64_t size);
 int bo_map(const struct gpu *gpu, const struct bo *bo);

@@ -110,11 +110,22 @@ static bool chosen(const struct tap_case *c, int argc, char **argv)
 	return false;
 }
 
+/* A machine that is slow, or made to carry more than usual, says by how much its tests may be slower. */
+static unsigned int patience(void)
+{
+	const char *text = getenv("TAP_PATIENCE");
+
+	return text && atoi(text) > 0 ? atoi(text) : 1;
+}
+
+unsigned int tap_ms(unsigned int ms)
+{
+	return ms * patience();
+}
+
 static bool run(int number, const struct tap_case *c)
 {
-	/* A machine that is made to carry more than usual says by how much its tests may be slower. */
-	const char *patience = getenv("TAP_PATIENCE");
-	unsigned int limit = (c->limit ? c->limit : LIMIT_SECONDS) * (patience && atoi(patience) > 0 ? atoi(patience) : 1);
+	unsigned int limit = (c->limit ? c->limit : LIMIT_SECONDS) * patience();
 	char reason[256] = "";
 	int status, pipefd[2];
 	pid_t pid;

@@ -42,6 +42,12 @@ void tap_register(struct tap_case *c);
 
 #define CASE(id, text) CASE_LIMIT(id, text, 0)
 
+/*
+ * A time limit that only matters when something is broken, made longer for slow machines: `ms` times
+ * TAP_PATIENCE.
+ */
+unsigned int tap_ms(unsigned int ms);
+
 /* Prints a diagnostic line. */
 void tap_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
