@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
 
-/// Runs whose logs are kept.
-const LOGS_KEPT: usize = 30;
+/// Runs whose logs are kept: several times what one `make test` boots, so that none of its own go.
+const LOGS_KEPT: usize = 300;
 
 /// Where things are; `scripts/vm` and `scripts/test` fill this in.
 #[derive(Args, Clone, Debug)]
@@ -123,6 +123,16 @@ fn memory_size(text: &str) -> Result<String, String> {
 }
 
 impl MachineOptions {
+    /// The host's memory that it may come to use, in MiB: the guest's, and of each model what tests touch of
+    /// its VRAM.
+    pub fn footprint(&self) -> u64 {
+        const MODEL: u64 = 512;
+        let (number, unit) = self.mem.split_at(self.mem.len().saturating_sub(1));
+        let number = number.parse::<u64>().unwrap_or(0);
+        let guest = if unit == "G" { number * 1024 } else { number };
+        guest + MODEL * u64::from(self.gpus)
+    }
+
     /// Which kernel messages count.
     pub fn policy(&self) -> Policy {
         Policy {

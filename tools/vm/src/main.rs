@@ -2,7 +2,7 @@
 //! `rkfd-vm`: boots the test kernel with GPUs, runs a command in the guest, judges the run.
 //!
 //! Exit status: the command's; 70 where the kernel, a model or the leak check complained; 124 where the
-//! time was up; 125 where the VM itself failed; 130 where it was interrupted.
+//! time was up; 125 where the VM itself failed; 128 + N where signal N interrupted it.
 
 use anyhow::Context;
 use clap::Parser;
@@ -11,7 +11,9 @@ use rkfd_vm::cli::MachineOptions;
 use rkfd_vm::cli::Places;
 use rkfd_vm::protocol::Exec;
 use rkfd_vm::session;
+use rkfd_vm::session::Channel;
 use rkfd_vm::session::Event;
+use rkfd_vm::session::Interrupted;
 use rkfd_vm::session::Outcome;
 use rkfd_vm::session::Session;
 use rkfd_vm::session::Stream;
@@ -47,7 +49,7 @@ const SHOWN: usize = 60;
 /// are written through.
 ///
 /// Exit status: the command's own; 70 if the kernel, a GPU model or the leak check complained; 124 if
-/// the time was up; 125 if the VM itself failed.
+/// the time was up; 125 if the VM itself failed; 128 + N if signal N interrupted it.
 #[derive(Parser, Debug)]
 #[command(name = "scripts/vm", version, max_term_width = 100)]
 struct Cli {
@@ -84,7 +86,8 @@ fn main() {
         Ok(status) => status,
         Err(error) => {
             eprintln!("{} {error:#}", Paint::for_stderr().bad("error:"));
-            STATUS_VM
+            let interrupted = error.downcast_ref::<Interrupted>();
+            interrupted.map_or(STATUS_VM, |Interrupted(signal)| 128 + signal)
         }
     };
     exit(status);
@@ -97,10 +100,11 @@ fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
     let gpus = config.asics.len() + config.cards.len();
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH]).context("catching signals")?;
-    let mut session =
-        Session::boot(&config).with_context(|| format!("no VM (logs: {})", log_dir.display()))?;
-    let events = session.events();
+    let channel = Channel::new();
+    let events = channel.sender();
     thread::spawn(move || pass_signals(&mut signals, &events));
+    let mut session = Session::boot_on(&config, channel)
+        .with_context(|| format!("no VM (logs: {})", log_dir.display()))?;
 
     let shell = cli.command.is_empty();
     let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -142,7 +146,8 @@ fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
         }
     }
     let status = say_outcome(paint, &outcome, cli.timeout, &mut verdict);
-    Ok(report(paint, status, &verdict))
+    let status = report(paint, status, &verdict);
+    Ok(verdict.interrupted.map_or(status, |signal| 128 + signal))
 }
 
 /// The command as one short line for the kernel log, which is not the place for control characters.

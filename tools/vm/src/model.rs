@@ -14,9 +14,9 @@ use std::time::Duration;
 use std::time::Instant;
 
 /// How long a model may take to open its sockets.
-const START_DEADLINE: Duration = Duration::from_secs(20);
+const START_DEADLINE: Duration = Duration::from_secs(60);
 /// How long a model may take to end after QEMU let go of it.
-const END_DEADLINE: Duration = Duration::from_secs(10);
+const END_DEADLINE: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const INTERVAL: Duration = Duration::from_millis(2);
 /// A model's exit status when it counted protocol errors.
@@ -95,7 +95,7 @@ impl Model {
             if listens(&table, &self.socket) && listens(&table, &self.control) {
                 return Ok(());
             }
-            if let Some(status) = self.process.child().try_wait()? {
+            if let Some(status) = self.process.try_wait()? {
                 anyhow::bail!(
                     "the model of GPU {} ended at its start ({status}):\n{}",
                     self.index,

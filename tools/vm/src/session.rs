@@ -58,14 +58,16 @@ use std::time::Instant;
 const BOOT_DEADLINE: Duration = Duration::from_secs(240);
 /// How long loading the module (and running its KUnit suites) may take.
 const SETUP_DEADLINE: Duration = Duration::from_secs(300);
+/// How long a command may take over an interrupt before it is killed.
+const INTERRUPT_DEADLINE: Duration = Duration::from_secs(20);
 /// How long a killed command may take to be gone.
-const KILL_DEADLINE: Duration = Duration::from_secs(20);
+const KILL_DEADLINE: Duration = Duration::from_secs(60);
 /// How long unloading and the leak check may take.
 const FINISH_DEADLINE: Duration = Duration::from_secs(240);
 /// How long the rest of a dead VM's output may take.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(3);
 /// How long QEMU may take to end once the guest said that it is done.
-const POWER_OFF_DEADLINE: Duration = Duration::from_secs(10);
+const POWER_OFF_DEADLINE: Duration = Duration::from_secs(60);
 /// Letters for `/proc/sysrq-trigger` when something hangs: blocked tasks, backtraces of busy CPUs.
 const SYSRQ_ON_HANG: &str = "wl";
 
@@ -140,7 +142,7 @@ pub enum Outcome {
     },
     /// Its time was up; it was killed and the VM lives on.
     TimedOut,
-    /// The user interrupted it twice.
+    /// The user interrupted it.
     Interrupted(i32),
     /// The VM is gone or stuck; text says how.
     VmLost(String),
@@ -157,12 +159,38 @@ enum Lost {
     Interrupted(i32),
 }
 
+/// The user wanted to stop while the VM came up.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted by signal {0}")]
+pub struct Interrupted(pub i32);
+
+/// Both ends of what a [`Session`] waits on.
+pub struct Channel(SyncSender<Event>, Receiver<Event>);
+
+impl Channel {
+    /// An empty one.
+    pub fn new() -> Self {
+        let (sender, events) = mpsc::sync_channel(64);
+        Self(sender, events)
+    }
+
+    /// A sender for events from outside, such as signals.
+    pub fn sender(&self) -> SyncSender<Event> {
+        self.0.clone()
+    }
+}
+
+impl Default for Channel {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// A running VM.
 pub struct Session {
     qemu: Bound,
     models: Vec<Model>,
     events: Receiver<Event>,
-    sender: SyncSender<Event>,
     status: UnixStream,
     stdin: UnixStream,
     judge: Judge,
@@ -184,6 +212,14 @@ impl Session {
     /// # Errors
     /// What did not come up, with the last lines of the log that tells why.
     pub fn boot(config: &Config) -> anyhow::Result<Self> {
+        Self::boot_on(config, Channel::new())
+    }
+
+    /// The same, heeding what arrives on `channel` from the start.
+    ///
+    /// # Errors
+    /// As [`Session::boot`]; [`Interrupted`] is in the chain where the user wanted to stop.
+    pub fn boot_on(config: &Config, channel: Channel) -> anyhow::Result<Self> {
         let run_dir = tempfile::Builder::new().prefix("rkfd-vm.").tempdir()?;
         let mut models = Vec::new();
         let mut gpus = Vec::new();
@@ -233,7 +269,7 @@ impl Session {
         let qemu = Bound::spawn(&mut command, &ports.theirs)
             .with_context(|| format!("starting {}", qemu::PROGRAM))?;
 
-        let (sender, events) = mpsc::sync_channel(64);
+        let Channel(sender, events) = channel;
         read_status(ports.get(PORT_STATUS)?, sender.clone());
         read_kmsg(
             ports.get(PORT_KMSG)?,
@@ -252,7 +288,6 @@ impl Session {
             qemu,
             models,
             events,
-            sender,
             status,
             stdin,
             judge: Judge::new(config.policy.clone()),
@@ -271,6 +306,7 @@ impl Session {
         match self.reply("booting", BOOT_DEADLINE) {
             Ok(Reply::Ready) => {}
             Ok(other) => anyhow::bail!("the guest began with {other:?}"),
+            Err(Lost::Interrupted(signal)) => return Err(Interrupted(signal).into()),
             Err(lost) => {
                 self.drain();
                 anyhow::bail!("the VM did not come up: {lost}{}", self.last_words())
@@ -284,16 +320,12 @@ impl Session {
                 anyhow::bail!("{error}\n  the kernel log ends:\n{log}")
             }
             Ok(other) => anyhow::bail!("the guest answered {other:?} to its set-up"),
+            Err(Lost::Interrupted(signal)) => Err(Interrupted(signal).into()),
             Err(lost) => {
                 self.drain();
                 anyhow::bail!("while loading the module: {lost}{}", self.last_words())
             }
         }
-    }
-
-    /// A sender for events from outside, such as signals.
-    pub fn events(&self) -> SyncSender<Event> {
-        self.sender.clone()
     }
 
     /// The host's end of the command's standard input; write frames of [`crate::protocol::stdin_frame`].
@@ -343,7 +375,9 @@ impl Session {
             limit: limit.unwrap_or_default(),
         };
         let (mut out, mut err) = (0, 0);
+        // Why it is being ended, and whether it has been killed for that.
         let mut cut = None;
+        let mut killed = false;
         let mut ended = None;
         loop {
             if let Some((ending, all_out, all_err)) = ended {
@@ -370,16 +404,33 @@ impl Session {
                 }
                 Ok(Event::Resize(size)) => drop(self.send(&Request::Resize(size))),
                 Ok(Event::Interrupt(signal)) => {
-                    if cut.is_some() {
-                        return Outcome::VmLost("interrupted again".into());
-                    }
-                    cut = Some(Outcome::Interrupted(signal));
+                    // Who asks again does not want to wait for what the command makes of it.
+                    let signal = if cut.is_some() {
+                        killed = true;
+                        nix::libc::SIGKILL
+                    } else {
+                        cut = Some(Outcome::Interrupted(signal));
+                        signal
+                    };
                     let _ = self.send(&Request::Signal { signal });
-                    deadline = Deadline::new("the interrupted command", KILL_DEADLINE);
+                    let limit = if killed {
+                        KILL_DEADLINE
+                    } else {
+                        INTERRUPT_DEADLINE
+                    };
+                    deadline = Deadline::new("the interrupted command", limit);
                 }
                 Ok(_) => {}
+                Err(Lost::TooLong { .. }) if cut.is_some() && !killed => {
+                    // It handles the signal and goes on.
+                    killed = true;
+                    let signal = nix::libc::SIGKILL;
+                    let _ = self.send(&Request::Signal { signal });
+                    deadline = Deadline::new("the killed command", KILL_DEADLINE);
+                }
                 Err(Lost::TooLong { .. }) if cut.is_none() => {
                     cut = Some(Outcome::TimedOut);
+                    killed = true;
                     // What the kernel answers now is an account, not a complaint.
                     self.judge.set_policy(Policy {
                         allow_warnings: true,
@@ -428,11 +479,17 @@ impl Session {
     /// counted, a kernel that broke. Kernel messages remain in [`Verdict::complaints`].
     pub fn finish(mut self, keep: bool) -> Verdict {
         let mut problems = Vec::new();
+        let mut interrupted = None;
         match self.end_guest(keep) {
             Ok(found) => problems.extend(found),
-            Err(error) => problems.push(format!("the VM could not be ended in order: {error:#}")),
+            Err(error) => match error.downcast_ref::<Interrupted>() {
+                Some(Interrupted(signal)) => interrupted = Some(*signal),
+                None => problems.push(format!("the VM could not be ended in order: {error:#}")),
+            },
         }
-        self.close(problems)
+        let mut verdict = self.close(problems, interrupted.is_some());
+        verdict.interrupted = interrupted;
+        verdict
     }
 
     /// Ends a VM that is lost, without asking it.
@@ -444,7 +501,7 @@ impl Session {
         } else {
             vec![words]
         };
-        self.close(problems)
+        self.close(problems, false)
     }
 
     fn end_guest(&mut self, keep: bool) -> anyhow::Result<Vec<String>> {
@@ -453,6 +510,7 @@ impl Session {
         let problems = match reply {
             Ok(Reply::Finished { problems }) => problems,
             Ok(other) => anyhow::bail!("the guest answered {other:?}"),
+            Err(Lost::Interrupted(signal)) => return Err(Interrupted(signal).into()),
             Err(lost) => {
                 let _ = self.send(&Request::SysRq {
                     keys: SYSRQ_ON_HANG.into(),
@@ -473,7 +531,8 @@ impl Session {
         Ok(problems)
     }
 
-    fn close(self, mut problems: Vec<String>) -> Verdict {
+    /// Ends the processes. One who is in a hurry waits for nobody and asks nobody.
+    fn close(self, mut problems: Vec<String>, hurry: bool) -> Verdict {
         let Self {
             mut qemu,
             models,
@@ -482,18 +541,24 @@ impl Session {
             log_dir,
             ..
         } = self;
-        match qemu.wait_for(POWER_OFF_DEADLINE) {
-            Ok(Some(_)) => {}
-            Ok(None) | Err(_) => drop(qemu.kill()),
-        }
-        for model in models {
-            problems.extend(model.finish());
+        if hurry {
+            drop(qemu.kill());
+            drop(models);
+        } else {
+            match qemu.wait_for(POWER_OFF_DEADLINE) {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => drop(qemu.kill()),
+            }
+            for model in models {
+                problems.extend(model.finish());
+            }
         }
         Verdict {
             problems,
             complaints,
             kernel_log,
             log_dir,
+            interrupted: None,
         }
     }
 
@@ -612,6 +677,8 @@ pub struct Verdict {
     pub kernel_log: Vec<Record>,
     /// Where the logs are.
     pub log_dir: PathBuf,
+    /// The user interrupted the end, so that the rest is not known.
+    pub interrupted: Option<i32>,
 }
 
 struct Deadline {

@@ -2,10 +2,16 @@
 //! `rkfd-test`: the test driver behind `make test`.
 
 use clap::Parser;
+use rkfd_vm::child::kill_groups;
 use rkfd_vm::cli::Places;
 use rkfd_vm::suite::Runner;
 use rkfd_vm::term::Paint;
+use signal_hook::consts::SIGHUP;
+use signal_hook::consts::SIGINT;
+use signal_hook::consts::SIGTERM;
+use signal_hook::iterator::Signals;
 use std::process::exit;
+use std::thread;
 
 /// Run all tests: format and lints, cargo test, KUnit in the VM, end-to-end tests in the VM
 #[derive(Parser, Debug)]
@@ -23,9 +29,18 @@ struct Cli {
 
 fn main() {
     let cli = Cli::parse();
-    let result =
-        Runner::new(cli.places, cli.debug_kernel, cli.filter).and_then(|runner| runner.run());
-    match result {
+    match Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+        // Children are in groups of their own, which neither Ctrl-C nor our death reaches.
+        Ok(mut signals) => drop(thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                kill_groups();
+                exit(128 + signal);
+            }
+        })),
+        Err(error) => eprintln!("{} {error}", Paint::for_stderr().bad("error:")),
+    }
+    let result = Runner::new(cli.places, cli.debug_kernel, cli.filter);
+    match result.map(|runner| runner.run()) {
         Ok(true) => {}
         Ok(false) => exit(1),
         Err(error) => {

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// How long a module may stay in use after every process is gone. Closing files and tearing down address
 /// spaces is deferred work in the kernel, but not for seconds.
-const UNLOAD_DEADLINE: Duration = Duration::from_secs(10);
+const UNLOAD_DEADLINE: Duration = Duration::from_secs(30);
 /// Pause between two tries.
 const UNLOAD_INTERVAL: Duration = Duration::from_millis(20);
 

@@ -71,7 +71,14 @@ impl Runner {
             }
         }
         if self.wants("host/cargo") {
-            let args = ["test", "--workspace", "--locked", "--no-fail-fast"];
+            // The artifacts, one JSON object per line, tell of which package each program is.
+            let args = [
+                "test",
+                "--workspace",
+                "--locked",
+                "--no-fail-fast",
+                "--message-format=json-render-diagnostics",
+            ];
             let step = self.cargo(&tools, "host/cargo", &args)?;
             self.cargo_tests(&step);
         }
@@ -140,7 +147,8 @@ impl Runner {
         }
         if !step.success && !failed {
             // It did not even build, or a program died before its first line.
-            let lines: Vec<&str> = step.output.lines().collect();
+            let lines = step.output.lines();
+            let lines: Vec<&str> = lines.filter(|line| !line.starts_with('{')).collect();
             let from = lines.len().saturating_sub(60);
             let tail = lines.get(from..).unwrap_or(&[]).join("\n");
             self.add(&Suite {

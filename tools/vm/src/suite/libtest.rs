@@ -3,6 +3,7 @@
 
 use crate::ktap::Status;
 use crate::ktap::Test;
+use std::collections::HashMap;
 
 /// The tests of one binary.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,13 +22,21 @@ pub fn parse(output: &str) -> Vec<Binary> {
     let mut planned = 0;
     // Cargo names the files of integration tests without their crate, whose own tests come first.
     let mut package = String::new();
+    let packages = packages(output);
     // The failed test whose captured output is being printed.
     let mut current = None;
     for line in output.lines() {
-        if let Some(name) = binary_name(line) {
-            let name = match name.strip_prefix("tests/") {
-                Some(file) => format!("{package} {file}"),
-                None => name,
+        if let Some((path, mut name)) = binary_name(line) {
+            let known = packages.get(path);
+            name = match (name.strip_prefix("tests/"), known) {
+                (Some(file), None) => format!("{package} {file}"),
+                (Some(file), Some(package)) => format!("{package} {file}"),
+                (None, None) => name,
+                // Two packages may have libraries of one name.
+                (None, Some(package)) => match name.split_once(' ') {
+                    Some((_, file)) => format!("{package} {file}"),
+                    None => package.clone(),
+                },
             };
             package = name.split(' ').next().unwrap_or("").to_owned();
             close(&mut binaries, planned);
@@ -78,21 +87,46 @@ fn close(binaries: &mut [Binary], planned: usize) {
     }
 }
 
-/// `Running unittests src/lib.rs (target/debug/deps/rkfd_vm-0123)` and `Doc-tests rkfd_vm`.
-fn binary_name(line: &str) -> Option<String> {
+/// The packages of test programs by the programs' file names, from cargo's JSON lines.
+fn packages(output: &str) -> HashMap<String, String> {
+    let mut packages = HashMap::new();
+    for line in output.lines().filter(|line| line.starts_with('{')) {
+        let Ok(artifact) = serde_json::from_str::<serde_json::Value>(line) else {
+            continue;
+        };
+        let text = |key: &str| artifact.get(key).and_then(|value| value.as_str());
+        let (Some(id), Some(program)) = (text("package_id"), text("executable")) else {
+            continue;
+        };
+        // `path+file:///dir/name#0.1.0` or, where the directory has another name, `…/dir#name@0.1.0`.
+        let (path, version) = id.rsplit_once('#').unwrap_or((id, ""));
+        let package = match version.split_once('@') {
+            Some((name, _)) => name,
+            None => path.rsplit('/').next().unwrap_or(path),
+        };
+        let file = program.rsplit('/').next().unwrap_or(program);
+        packages.insert(file.to_owned(), package.to_owned());
+    }
+    packages
+}
+
+/// `Running unittests src/lib.rs (target/debug/deps/rkfd_vm-0123)` and `Doc-tests rkfd_vm`: the program's
+/// file name, if there is one, and what to call it.
+fn binary_name(line: &str) -> Option<(&str, String)> {
     let line = line.trim_start();
     if let Some(name) = line.strip_prefix("Doc-tests ") {
-        return Some(format!("{name} documentation"));
+        return Some(("", format!("{name} documentation")));
     }
     let rest = line.strip_prefix("Running ")?;
     let (source, path) = rest.split_once(" (")?;
     let file = path.trim_end_matches(')').rsplit('/').next()?;
     let (stem, _hash) = file.rsplit_once('-')?;
-    Some(match source.strip_prefix("unittests ") {
+    let name = match source.strip_prefix("unittests ") {
         Some("src/lib.rs") => stem.to_owned(),
         Some(source) => format!("{stem} {}", source.trim_start_matches("src/")),
         None => source.to_owned(),
-    })
+    };
+    Some((file, name))
 }
 
 fn running(line: &str) -> Option<usize> {
@@ -197,13 +231,31 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn names_of_binaries() {
-        let name = |line| binary_name(line);
+        let name = |line| binary_name(line).map(|(_, name)| name);
         assert_eq!(
             name("     Running unittests src/main.rs (t/gpu_model-1)").unwrap(),
             "gpu_model main.rs"
         );
         assert_eq!(name("   Doc-tests rkfd").unwrap(), "rkfd documentation");
         assert_eq!(name("Running out of words"), None);
+    }
+
+    #[test]
+    fn libraries_of_one_name_are_told_apart_by_their_packages() {
+        let artifact = |id: &str, file: &str| {
+            format!("{{\"reason\":\"compiler-artifact\",\"package_id\":\"{id}\",\"executable\":\"/t/debug/deps/{file}\"}}\n")
+        };
+        let run = |source: &str, file: &str| {
+            format!("     Running {source} (target/debug/deps/{file})\n\nrunning 1 test\ntest a ... ok\n")
+        };
+        let output = artifact("path+file:///w/tools/rkfd#0.1.0", "rkfd-11")
+            + &artifact("path+file:///w/tools/lib#rkfd-c@0.1.0", "rkfd-22")
+            + &artifact("path+file:///w/tools/lib#rkfd-c@0.1.0", "header-33")
+            + &run("unittests src/lib.rs", "rkfd-11")
+            + &run("unittests src/lib.rs", "rkfd-22")
+            + &run("tests/header.rs", "header-33");
+        let names: Vec<String> = parse(&output).into_iter().map(|b| b.name).collect();
+        assert_eq!(names, ["rkfd", "rkfd-c", "rkfd-c header.rs"]);
     }
 
     proptest! {

@@ -7,11 +7,13 @@ use super::report::Suite;
 use super::Runner;
 use crate::child::Bound;
 use anyhow::Context;
+use nix::sys::signal::Signal;
 use std::fs;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -83,11 +85,23 @@ impl Runner {
             shown.unless(0, shown.err.is_empty()),
         );
 
-        let shown = self.runner(dir.path(), &["--timeout", "1"], "echo up; sleep 1000", b"")?;
-        let good = shown.out == b"up\n" && shown.err.contains("took longer than 1 s");
+        let shown = self.runner(dir.path(), &["--timeout", "10"], "echo up; sleep 1000", b"")?;
+        let good = shown.out == b"up\n" && shown.err.contains("took longer than 10 s");
         add(
             "a command that takes too long is killed",
             shown.unless(124, good),
+        );
+
+        let shown = self.interrupted(dir.path(), "echo up; sleep 1000", 1)?;
+        add(
+            "an interrupted command gives the signal's status",
+            shown.unless(130, shown.out == b"up\n"),
+        );
+
+        let shown = self.interrupted(dir.path(), "trap '' INT; echo up; sleep 1000", 2)?;
+        add(
+            "the second interrupt kills a command that does not care",
+            shown.unless(130, shown.out == b"up\n" && shown.err.is_empty()),
         );
 
         let crash = "echo c > /proc/sysrq-trigger; sleep 1000";
@@ -129,6 +143,37 @@ impl Runner {
         script: &str,
         stdin: &[u8],
     ) -> anyhow::Result<Shown> {
+        self.runner_with(dir, options, script, stdin, |_| Ok(()))
+    }
+
+    /// The same, interrupted `times` when it has said `up`.
+    fn interrupted(&self, dir: &Path, script: &str, times: usize) -> anyhow::Result<Shown> {
+        let out = dir.join("stdout");
+        self.runner_with(dir, &[], script, b"", |process| {
+            let end = Instant::now() + DEADLINE;
+            while fs::read(&out)?.is_empty() && process.try_wait()?.is_none() {
+                anyhow::ensure!(Instant::now() < end, "the command does not start");
+                thread::sleep(Duration::from_millis(20));
+            }
+            for time in 0..times {
+                if time > 0 {
+                    // Two signals at once may arrive as one.
+                    thread::sleep(Duration::from_secs(1));
+                }
+                process.signal(Signal::SIGINT);
+            }
+            Ok(())
+        })
+    }
+
+    fn runner_with(
+        &self,
+        dir: &Path,
+        options: &[&str],
+        script: &str,
+        stdin: &[u8],
+        meanwhile: impl FnOnce(&mut Bound) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Shown> {
         let path = |name| dir.join(name);
         File::create(path("stdin"))?.write_all(stdin)?;
         let mut command = Command::new(self.places.out.join("bin/rkfd-vm"));
@@ -146,6 +191,7 @@ impl Runner {
             .stdout(File::create(path("stdout"))?)
             .stderr(File::create(path("stderr"))?);
         let mut process = Bound::spawn(&mut command, &[]).context("starting rkfd-vm")?;
+        meanwhile(&mut process)?;
         let status = process.wait_for(DEADLINE)?;
         Ok(Shown {
             status: status.and_then(|status| status.code()),
