@@ -3,6 +3,8 @@
 #
 # TAP from shell: `. "${0%/*}/lib.sh"`, then cases, then `done_testing`.
 
+# How much longer than on a fast idle machine a wait may take; the test driver says it.
+patience=${TAP_PATIENCE:-1}
 tap_number=0
 tap_failed=0
 
@@ -50,6 +52,33 @@ status() {
 	found=0
 	"$@" || found=$?
 	same "$wanted" "$found"
+}
+
+# within SECONDS PROGRAM…: ends with that program's status, or with 124 where it takes longer.
+within() {
+	within_limit=$(($1 * patience))
+	shift
+	timeout "$within_limit" "$@"
+}
+
+# eventually SECONDS COMMAND…: COMMAND succeeds, though maybe not at once.
+eventually() {
+	tries=$(($1 * patience * 10))
+	shift
+	until eventually_output=$("$@" 2>&1); do
+		tries=$((tries - 1))
+		[ $tries -gt 0 ] || {
+			printf '%s\n' "$eventually_output"
+			return 1
+		}
+		sleep 0.1
+	done
+}
+
+# Unloads the driver, which a program that has just ended may hold a little longer; 124 would be a hang.
+unload() {
+	rmmod amdgpu 2>/dev/null
+	eventually 20 within 60 rmmod rkfd
 }
 
 # PCI addresses of the GPUs, one per line.

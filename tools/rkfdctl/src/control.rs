@@ -30,7 +30,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// How long the model may stay silent before and within an answer.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Longest answer that is read, in bytes.
 const LONGEST: usize = 64 << 20;
 

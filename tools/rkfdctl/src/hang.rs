@@ -3,7 +3,7 @@
 //!
 //! A guilty and an innocent process have a PM4, an AQL and an SDMA queue each and verify all that their packets write.
 //! When both work, a fault of the model is switched on, for the guilty one's PM4 queue where the fault can be for one
-//! queue. What the two are told, whether their queues go on, and how long calls take is printed as JSON.
+//! queue, and for the scheduler's own where fences are lost. What the two are told, whether their queues go on, and how long calls take is printed as JSON.
 
 mod actor;
 
@@ -20,11 +20,13 @@ use std::time::Instant;
 
 use anyhow::bail;
 use anyhow::Context;
+use rkfd::device::Kfd;
 use serde::Serialize;
 use serde_json::json;
 use serde_json::Value;
 
 use crate::control::Control;
+use crate::debugfs;
 use crate::trace::control_of;
 use actor::Says;
 use actor::Told;
@@ -54,6 +56,9 @@ pub struct Options {
     /// Let the fault act for so many seconds, for one that nobody is told of
     #[arg(long, conflicts_with = "exception")]
     watch: Option<f64>,
+    /// Let the fault act until this counter of the driver's debugfs file `sched` has grown
+    #[arg(long, value_name = "COUNTER")]
+    until: Option<String>,
     /// GPU, counted from 0
     #[arg(long, default_value_t = 0)]
     gpu: usize,
@@ -214,6 +219,41 @@ impl Actor {
     }
 }
 
+/// A number that the driver counts up.
+struct Counter {
+    pci: String,
+    name: String,
+    first: u64,
+}
+
+impl Counter {
+    fn new(gpu: usize, name: &str) -> anyhow::Result<Self> {
+        let device = Kfd::open()?.gpus()?;
+        let pci = device
+            .get(gpu)
+            .and_then(|gpu| gpu.pci())
+            .context("a GPU without a PCI address")?;
+        let mut counter = Self {
+            pci: pci.address,
+            name: name.to_owned(),
+            first: 0,
+        };
+        counter.first = counter
+            .read()
+            .with_context(|| format!("the driver does not count {name}"))?;
+        Ok(counter)
+    }
+
+    fn read(&self) -> Option<u64> {
+        let text = debugfs::read(&self.pci, "sched").ok()?;
+        debugfs::counters(&text).get(&self.name).copied()
+    }
+
+    fn grew(&self) -> bool {
+        self.read().is_some_and(|now| now > self.first)
+    }
+}
+
 struct Scene {
     guilty: Actor,
     innocent: Actor,
@@ -251,6 +291,11 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         .transpose()
         .context("--watch takes a number of seconds")?;
     let mut control = control_of(options.gpu)?;
+    let counter = options
+        .until
+        .as_deref()
+        .map(|name| Counter::new(options.gpu, name))
+        .transpose()?;
     let mut scene = Scene {
         guilty: Actor::start(options.gpu, 1)?,
         innocent: Actor::start(options.gpu, 2)?,
@@ -278,6 +323,8 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
                 patience,
             )?)
         }
+        // Fences of users' packets are their own affair; lost ones leave their queues waiting for ever.
+        "drop-fences" => Some(doorbell_of_scheduler(&mut control)?),
         _ => None,
     };
     let mut request = json!({ "cmd": "fault", "kind": fault });
@@ -313,10 +360,26 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         let end = Instant::now() + watch;
         scene.until(|_, _| Instant::now() >= end)?;
     }
+    let mut counted = true;
+    if let Some(counter) = &counter {
+        counted = scene
+            .until(|g, i| counter.grew() || g.story.failed.is_some() || i.story.failed.is_some())?;
+    }
     // From here on, whatever was lost has been noticed, or nothing was: everybody who can go on does.
     let then = (scene.guilty.good.clone(), scene.innocent.good.clone());
     scene.until(|_, i| i.all_alive_since(&then.1) || i.story.failed.is_some())?;
-    if !options.exception && watch.is_none() {
+    if !counted {
+        bail!("the counter did not grow");
+    }
+    // One that a fault of its own queue stopped does not go on with all of them.
+    let stopped =
+        fault != "drop-fences" && doorbell.is_some() && (watch.is_some() || counter.is_some());
+    if stopped {
+        scene.until(|g, _| {
+            let others = g.alive_since(&then.0).into_iter().skip(1);
+            others.clone().count() > 0 && others.into_iter().all(|a| a) || g.story.failed.is_some()
+        })?;
+    } else if !options.exception {
         scene.until(|g, _| g.all_alive_since(&then.0) || g.story.failed.is_some())?;
     }
     let seconds = began.elapsed().as_secs_f64();
@@ -342,6 +405,19 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     };
     anstream::println!("{}", serde_json::to_string_pretty(&outcome)?);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The doorbell of the scheduler's own queue.
+fn doorbell_of_scheduler(control: &mut Control) -> anyhow::Result<u64> {
+    let answer = control.request(&json!({ "cmd": "queues" }))?;
+    answer
+        .get("compute")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .find(|q| q.get("role").and_then(Value::as_str) == Some("Hiq"))
+        .and_then(|q| q.get("doorbell")?.as_u64())
+        .context("the scheduler has no queue: the driver loads queues itself")
 }
 
 /// The doorbell of the connected queue with this ring, as the model counts them.

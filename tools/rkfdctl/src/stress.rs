@@ -17,7 +17,10 @@ use std::process::Child;
 use std::process::Command;
 use std::process::ExitCode;
 use std::process::Stdio;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -37,6 +40,8 @@ use protocol::QueueResult;
 
 /// Where the output is no terminal, a line of progress this often.
 const LINE: Duration = Duration::from_secs(5);
+/// Between two looks at whether the load has lasted long enough.
+const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -67,11 +72,17 @@ struct Queues {
     /// How long the queues are kept busy
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
+    /// … and longer, until each has finished so many batches, within the patience
+    #[arg(long, default_value_t = 0)]
+    batches: u64,
+    /// … and longer, until standard input ends, within the patience
+    #[arg(long)]
+    hold: bool,
     /// Kinds of queues, in turn
     #[arg(long, value_delimiter = ',', default_value = "pm4,aql,sdma",
           value_parser = ["pm4", "aql", "sdma"])]
     kinds: Vec<String>,
-    /// Seconds for creating all queues, and again for finishing their work after the time
+    /// Seconds for creating all queues, again for what goes on longer, and again for finishing their work afterwards
     #[arg(long, default_value_t = 120.0)]
     patience: f64,
     /// The result as JSON
@@ -160,8 +171,20 @@ fn stress(options: &Queues) -> anyhow::Result<ExitCode> {
         let input = child.stdin.as_mut().context("a worker without input")?;
         input.write_all(b"go\n").context("a worker is gone")?;
     }
-    let limit = Duration::from_secs_f64(options.seconds) + 2 * patience;
-    let results = watch(options, &messages, limit, &mut errors)?;
+    let held = Arc::new(AtomicBool::new(options.hold));
+    if options.hold {
+        let held = held.clone();
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            held.store(false, Ordering::Relaxed);
+        });
+    }
+    let run = Run {
+        options,
+        held: &held,
+        patience,
+    };
+    let (results, seconds) = run.watch(&mut workers, &messages, &mut errors)?;
     drop(workers);
 
     for result in &results {
@@ -182,8 +205,8 @@ fn stress(options: &Queues) -> anyhow::Result<ExitCode> {
         gpu: name,
         processes: options.processes,
         queues: results.len(),
-        seconds: options.seconds,
-        packets_per_second: total as f64 / options.seconds,
+        seconds,
+        packets_per_second: total as f64 / seconds,
         sdma_wanted,
         sdma_refused,
         types,
@@ -222,7 +245,6 @@ fn start(options: &Queues) -> anyhow::Result<(Workers, Messages)> {
             .args(["stress", "worker"])
             .args(["--gpu", &options.gpu.to_string()])
             .args(["--queues", &options.queues.to_string()])
-            .args(["--seconds", &options.seconds.to_string()])
             .args(["--drain", &options.patience.to_string()])
             .args(["--index", &index.to_string()])
             .args(["--kinds", &options.kinds.join(",")])
@@ -285,54 +307,58 @@ fn await_ready(
     Ok((created, refused))
 }
 
-/// Shows progress until every worker reported; returns what they found.
-fn watch(
-    options: &Queues,
-    messages: &Messages,
-    limit: Duration,
-    errors: &mut Vec<String>,
-) -> anyhow::Result<Vec<QueueResult>> {
-    let began = Instant::now();
-    let mut next_line = began + LINE;
-    let mut packets = vec![0u64; usize::from(options.processes)];
-    let (mut results, mut done) = (Vec::new(), 0);
-    let bar = (!options.json && std::io::stderr().is_terminal()).then(|| {
-        // CAST: seconds of a run, in tenths.
-        let bar = ProgressBar::new((options.seconds * 10.0) as u64);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
-            bar.set_style(style);
-        }
-        bar
-    });
-    while done < options.processes {
-        let left = (began + limit).saturating_duration_since(Instant::now());
-        match messages.recv_timeout(left) {
-            Ok((index, Ok(Message::Progress { packets: n }))) => {
-                if let Some(slot) = packets.get_mut(index) {
-                    *slot = n;
+/// How long the load lasts.
+struct Run<'a> {
+    options: &'a Queues,
+    /// Standard input has not ended.
+    held: &'a AtomicBool,
+    patience: Duration,
+}
+
+impl Run<'_> {
+    /// Whether the load has lasted long enough; `least` are the batches of each worker's slowest queue.
+    fn over(&self, lasted: Duration, least: &[u64]) -> bool {
+        let time = Duration::from_secs_f64(self.options.seconds);
+        let wanted = self.held.load(Ordering::Relaxed)
+            || least.iter().any(|least| *least < self.options.batches);
+        lasted >= time && (!wanted || lasted >= time + self.patience)
+    }
+
+    /// Shows progress, tells the workers to stop, and takes what every one of them reports; returns it with the seconds
+    /// that the load lasted.
+    fn watch(
+        &self,
+        workers: &mut Workers,
+        messages: &Messages,
+        errors: &mut Vec<String>,
+    ) -> anyhow::Result<(Vec<QueueResult>, f64)> {
+        let options = self.options;
+        let began = Instant::now();
+        let mut next_line = began + LINE;
+        let mut packets = vec![0u64; usize::from(options.processes)];
+        let mut least = packets.clone();
+        let mut stopped = None;
+        let (mut results, mut done) = (Vec::new(), 0);
+        let bar = (!options.json && std::io::stderr().is_terminal()).then(|| {
+            // CAST: seconds of a run, in tenths.
+            let bar = ProgressBar::new((options.seconds * 10.0) as u64);
+            if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        while done < options.processes {
+            let lasted = began.elapsed();
+            if stopped.is_none() && self.over(lasted, &least) {
+                stopped = Some(lasted);
+                for child in &mut workers.0 {
+                    // One that has failed says so itself.
+                    if let Some(input) = child.stdin.as_mut() {
+                        let _ = input.write_all(b"stop\n");
+                    }
                 }
-                let total: u64 = packets.iter().sum();
-                let idle = packets.iter().filter(|&&n| n == 0).count();
-                let text = format!("{total} packets verified, {idle} processes still at 0");
-                if let Some(bar) = &bar {
-                    bar.set_position((began.elapsed().as_secs_f64() * 10.0) as u64);
-                    bar.set_message(text);
-                } else if !options.json && Instant::now() >= next_line {
-                    next_line += LINE;
-                    anstream::println!("  {:>5.1} s  {text}", began.elapsed().as_secs_f64());
-                }
             }
-            Ok((_, Ok(Message::Done { queues }))) => {
-                done += 1;
-                results.extend(queues);
-            }
-            Ok((index, Ok(Message::Failed { why }))) => {
-                done += 1;
-                errors.push(format!("process {index}: {why}"));
-            }
-            Ok((index, Ok(other))) => bail!("process {index} said {other:?} too late"),
-            Ok((index, Err(e))) => return Err(e).with_context(|| format!("process {index}")),
-            Err(_) => {
+            if stopped.is_some_and(|at| lasted >= at + 2 * self.patience) {
                 errors.push(format!(
                     "{} of {} processes did not report",
                     options.processes - done,
@@ -340,12 +366,58 @@ fn watch(
                 ));
                 break;
             }
+            match messages.recv_timeout(LOOK) {
+                Ok((
+                    index,
+                    Ok(Message::Progress {
+                        packets: n,
+                        least: slowest,
+                    }),
+                )) => {
+                    if let Some(slot) = packets.get_mut(index) {
+                        *slot = n;
+                    }
+                    if let Some(slot) = least.get_mut(index) {
+                        *slot = slowest;
+                    }
+                    let total: u64 = packets.iter().sum();
+                    let idle = packets.iter().filter(|&&n| n == 0).count();
+                    let text = format!("{total} packets verified, {idle} processes still at 0");
+                    if let Some(bar) = &bar {
+                        bar.set_position((began.elapsed().as_secs_f64() * 10.0) as u64);
+                        bar.set_message(text);
+                    } else if !options.json && Instant::now() >= next_line {
+                        next_line += LINE;
+                        anstream::println!("  {:>5.1} s  {text}", began.elapsed().as_secs_f64());
+                    }
+                }
+                Ok((_, Ok(Message::Done { queues }))) => {
+                    done += 1;
+                    results.extend(queues);
+                }
+                Ok((index, Ok(Message::Failed { why }))) => {
+                    done += 1;
+                    errors.push(format!("process {index}: {why}"));
+                }
+                Ok((index, Ok(other))) => bail!("process {index} said {other:?} too late"),
+                Ok((index, Err(e))) => return Err(e).with_context(|| format!("process {index}")),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    errors.push(format!(
+                        "{} of {} processes ended without a report",
+                        options.processes - done,
+                        options.processes
+                    ));
+                    break;
+                }
+            }
         }
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+        let seconds = stopped.unwrap_or_else(|| began.elapsed()).as_secs_f64();
+        Ok((results, seconds))
     }
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
-    Ok(results)
 }
 
 fn show(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
@@ -354,7 +426,7 @@ fn show(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     anstream::println!(
-        "\n{}\n\nmin, median and max are packets of one queue in {} s; {:.0} packets per second in all",
+        "\n{}\n\nmin, median and max are packets of one queue in {:.1} s; {:.0} packets per second in all",
         report::table(&outcome.types),
         outcome.seconds,
         outcome.packets_per_second

@@ -12,6 +12,8 @@ use std::process::Child;
 use std::process::Command;
 use std::process::ExitCode;
 use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::bail;
 use anyhow::Context;
@@ -28,6 +30,8 @@ use super::worker::Phase;
 
 /// Queues that one holding process takes, so that many queues are also several processes.
 const HELD_BY_ONE: usize = 120;
+/// How long the driver may be in use after the last program has ended.
+const UNLOAD: Duration = Duration::from_secs(20);
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -56,6 +60,8 @@ pub struct Options {
 struct Figures {
     micros_median: f64,
     micros_max: f64,
+    /// Of the whole series of calls.
+    micros_total: f64,
     runlists: f64,
     packets: f64,
     dwords: f64,
@@ -121,7 +127,7 @@ fn set(options: &Options, collected: bool) -> anyhow::Result<String> {
         .arg("amdgpu")
         .stderr(Stdio::null())
         .status();
-    command(Command::new("rmmod").arg("rkfd"))?;
+    unload()?;
     command(
         Command::new("insmod")
             .arg(&options.module)
@@ -132,6 +138,24 @@ fn set(options: &Options, collected: bool) -> anyhow::Result<String> {
         options.module.display(),
         parameters.join(" ")
     ))
+}
+
+/// Unloads the driver. A program's last reference may be given back a little after its end.
+fn unload() -> anyhow::Result<()> {
+    let end = Instant::now() + UNLOAD;
+    loop {
+        let out = Command::new("rmmod")
+            .arg("rkfd")
+            .output()
+            .context("rmmod")?;
+        if out.status.success() {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            bail!("{}", String::from_utf8_lossy(&out.stderr).trim());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn command(command: &mut Command) -> anyhow::Result<()> {
@@ -229,6 +253,7 @@ fn figures(phase: &Phase) -> Figures {
     Figures {
         micros_median: micros.get(micros.len() / 2).copied().unwrap_or(0.0),
         micros_max: micros.last().copied().unwrap_or(0.0),
+        micros_total: phase.total_micros,
         runlists: count(&["runlists"]),
         packets: count(&["packets"]),
         dwords: count(&["dwords", "runlist_dwords"]),
@@ -319,6 +344,7 @@ mod tests {
         Phase {
             operation: "create".into(),
             micros: micros.to_vec(),
+            total_micros: micros.iter().sum(),
             counters: counters
                 .iter()
                 .map(|(n, v)| ((*n).to_owned(), *v))

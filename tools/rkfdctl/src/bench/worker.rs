@@ -22,7 +22,7 @@ use crate::debugfs;
 
 /// How long the counters must stay as they are before a phase counts as over, beyond the time for which the driver
 /// collects changes.
-const SETTLED: Duration = Duration::from_millis(30);
+const SETTLED: Duration = Duration::from_millis(200);
 /// Longest wait for that.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -49,6 +49,8 @@ pub struct Phase {
     pub operation: String,
     /// The calls' times in microseconds, in order.
     pub micros: Vec<f64>,
+    /// From before the first to after the last.
+    pub total_micros: f64,
     /// What the driver's counters grew by.
     pub counters: BTreeMap<String, u64>,
 }
@@ -125,15 +127,18 @@ fn phase(
 ) -> anyhow::Result<Phase> {
     let before = settled(pci, gathered)?;
     let mut micros = Vec::new();
+    let start = Instant::now();
     for i in 0..count {
         let began = Instant::now();
         call(i).with_context(|| format!("{operation} {i}"))?;
         micros.push(began.elapsed().as_secs_f64() * 1e6);
     }
+    let total_micros = start.elapsed().as_secs_f64() * 1e6;
     let after = settled(pci, gathered)?;
     Ok(Phase {
         operation: operation.to_owned(),
         micros,
+        total_micros,
         counters: after
             .into_iter()
             .map(|(name, value)| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the workers of a stress run tell, one JSON object per line. Their standard input says when to begin: one line.
+//! What the workers of a stress run tell, one JSON object per line. Their standard input says when to begin, and when to
+//! stop: one line each.
 
 use rkfd::queue::QueueKind;
 use serde::Deserialize;
@@ -81,6 +82,8 @@ pub enum Message {
     Progress {
         /// Of all its queues.
         packets: u64,
+        /// Batches of the slowest.
+        least: u64,
     },
     /// It is done.
     Done {

@@ -4,6 +4,8 @@
 use std::io::BufRead;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
@@ -33,10 +35,7 @@ pub struct Options {
     /// Queues to create
     #[arg(long)]
     pub queues: usize,
-    /// How long to keep them busy
-    #[arg(long)]
-    pub seconds: f64,
-    /// How long they may take to finish afterwards
+    /// How long they may take to finish when they are told to stop
     #[arg(long)]
     pub drain: f64,
     /// Number of this process, from 0
@@ -85,8 +84,14 @@ fn work(options: &Options) -> anyhow::Result<()> {
     if let (true, Some(load)) = (options.lose_one, loads.first_mut()) {
         load.lose(3);
     }
-    let until = Instant::now() + Duration::from_secs_f64(options.seconds);
-    keep_busy(&mut loads, until)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    std::thread::spawn(move || {
+        // A parent that is gone says it, too.
+        let _ = std::io::stdin().lock().read_line(&mut String::new());
+        told.store(true, Ordering::Relaxed);
+    });
+    keep_busy(&mut loads, &stop)?;
     let in_time: Vec<u64> = loads.iter().map(Load::good).collect();
     drain(&mut loads, Duration::from_secs_f64(options.drain))?;
     let mut queues = Vec::new();
@@ -151,7 +156,7 @@ fn packets(loads: &[Load]) -> u64 {
         .sum()
 }
 
-fn keep_busy(loads: &mut [Load], until: Instant) -> anyhow::Result<()> {
+fn keep_busy(loads: &mut [Load], stop: &AtomicBool) -> anyhow::Result<()> {
     let mut report = Instant::now() + REPORT;
     let mut rest = Duration::from_millis(1);
     loop {
@@ -165,9 +170,10 @@ fn keep_busy(loads: &mut [Load], until: Instant) -> anyhow::Result<()> {
             report = now + REPORT;
             say(&Message::Progress {
                 packets: packets(loads),
+                least: loads.iter().map(Load::good).min().unwrap_or(0),
             })?;
         }
-        if now >= until {
+        if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
         rest = if moved {
