@@ -3,55 +3,25 @@
 
 mod common;
 
-use common::proc::Proc;
-use common::queue::{indirect, write_data, UserQueue};
+use common::fixture::Fixture;
+use common::queue::{indirect, write_data};
 use common::Bench;
 use gpu_model::asic::GFX90A;
 
-struct Fixture {
-    b: Bench,
-    q: UserQueue,
-    /// A page for signals and mailboxes: GPU address, bus address.
-    va: u64,
-    bus: u64,
-    ib_va: u64,
-    ib: u64,
-    runlist: Vec<u32>,
-}
-
+/// With two pages, for signals and mailboxes and for indirect buffers.
 fn fixture() -> Fixture {
-    let mut b = Bench::new(&GFX90A);
-    b.bring_up();
-    b.start_kiq();
-    b.start_hiq();
-    b.set_resources();
-    let mut p = Proc::new(&mut b, 0x31, 0);
-    let (va, bus) = p.page(&mut b, 4096);
-    let (ib_va, ib) = p.page(&mut b, 4096);
-    let q = p.queue(&mut b);
-    let q = q.into_aql(&mut b);
-    // amd_queue_t around the pointers: write index at +56, read index at +128.
-    let obj = q.ptrs_va + 1024;
-    b.set64(q.mqd.bus + 139 * 4, obj + 128);
-    b.set64(q.mqd.bus + 141 * 4, q.ptrs_va + 64);
-    b.set32(q.ptrs + 1024 + 136, 128);
-    b.set64(q.ptrs + 1024 + 192, va + 0x800);
-    // The inactive signal: mailbox at 0xa00, event 77.
-    signal(&mut b, bus + 0x800, 0, va + 0xa00, 77);
-    let mut list = p.map_process(&b, 1);
-    list.extend(q.map_queues());
-    b.run_list(&list, false, 1);
-    b.run();
-    b.no_errors();
-    Fixture {
-        b,
-        q,
-        va,
-        bus,
-        ib_va,
-        ib,
-        runlist: list,
-    }
+    Fixture::with(&GFX90A, 0x31, 0x2000, |b, p, (va, bus)| {
+        let q = p.queue(b).into_aql(b);
+        // amd_queue_t around the pointers: write index at +56, read index at +128.
+        let obj = q.ptrs_va + 1024;
+        b.set64(q.mqd.bus + 139 * 4, obj + 128);
+        b.set64(q.mqd.bus + 141 * 4, q.ptrs_va + 64);
+        b.set32(q.ptrs + 1024 + 136, 128);
+        b.set64(q.ptrs + 1024 + 192, va + 0x800);
+        // The inactive signal: mailbox at 0xa00, event 77.
+        signal(b, bus + 0x800, 0, va + 0xa00, 77);
+        q
+    })
 }
 
 fn signal(b: &mut Bench, at: u64, value: u64, mailbox: u64, event: u32) {
@@ -148,8 +118,8 @@ fn vendor_packet_runs_a_pm4_buffer() {
     let mut f = fixture();
     signal(&mut f.b, f.bus, 1, 0, 0);
     let words = write_data(f.va + 0x400, 0xabcd_0123);
-    f.b.set_words(f.ib, &words);
-    let jump = indirect(f.ib_va, 5, false);
+    f.b.set_words(f.bus + 0x1000, &words);
+    let jump = indirect(f.va + 0x1000, 5, false);
     let mut p = barrier(0, &[], f.va);
     p[0] |= 1 << 16;
     p[1..5].copy_from_slice(&jump);
@@ -183,7 +153,7 @@ fn errors_stop_the_queue_until_the_runtime_mends_them() {
     // Preempted and mapped again it still waits.
     f.b.unmap(3, 0, 0);
     f.b.run();
-    let list = f.runlist.clone();
+    let list = f.list.clone();
     f.b.run_list(&list, false, 1);
     f.b.run_for(5_000_000);
     assert_eq!(read_index(&f), 0);
@@ -253,7 +223,7 @@ fn the_read_index_is_exact_after_a_preemption_with_work_left() {
         // All of it is there when the queue connects, so one turn runs packets and leaves some.
         f.b.unmap(3, 0, 0);
         f.b.run();
-        let list = f.runlist.clone();
+        let list = f.list.clone();
         f.b.run_list(&list, false, 1);
         f.b.run();
         assert_eq!(f.b.ram64(f.bus + 0x48), 90);

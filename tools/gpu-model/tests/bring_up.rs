@@ -14,13 +14,7 @@ fn both(f: impl Fn(&'static Asic)) {
 }
 
 fn ready(asic: &'static Asic) -> Bench {
-    let mut b = Bench::new(asic);
-    b.bring_up();
-    b.start_kiq();
-    b.start_hiq();
-    b.set_resources();
-    b.no_errors();
-    b
+    Bench::scheduled(asic)
 }
 
 #[test]

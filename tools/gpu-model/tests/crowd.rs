@@ -65,12 +65,7 @@ impl Member {
 }
 
 fn ready(asic: &'static Asic) -> Bench {
-    let mut b = Bench::new(asic);
-    b.bring_up();
-    b.start_kiq();
-    b.start_hiq();
-    b.set_resources();
-    b
+    Bench::scheduled(asic)
 }
 
 #[test]

@@ -4,85 +4,33 @@
 mod common;
 
 use common::direct::slot;
-use common::proc::Proc;
-use common::queue::{indirect, write_data, UserQueue};
-use common::Bench;
+use common::fixture::Fixture;
+use common::queue::{indirect, wait_mem, write_data};
 use gpu_model::asic::GFX90A;
 use proptest::prelude::*;
 
-struct Fixture {
-    b: Bench,
-    p: Proc,
-    q: UserQueue,
-    va: u64,
-    bus: u64,
-    /// Save area (bus) and bytes of control stack.
-    area: u64,
-    stack: u32,
-    list: Vec<u32>,
-}
-
 fn fixture(aql: bool) -> Fixture {
-    let mut b = Bench::new(&GFX90A);
-    b.bring_up();
-    b.start_kiq();
-    b.start_hiq();
-    b.set_resources();
-    let mut p = Proc::new(&mut b, 0x51, 0);
-    let (va, bus) = p.page(&mut b, 0x4000);
-    let mut q = p.queue(&mut b);
-    if aql {
-        q = q.into_aql(&mut b);
-    }
-    let (area, stack) = q.with_cwsr(&mut b, &mut p);
-    let mut list = p.map_process(&b, 1);
-    list.extend(q.map_queues());
-    b.run_list(&list, false, 1);
-    b.run();
-    b.no_errors();
-    Fixture {
-        b,
-        p,
-        q,
-        va,
-        bus,
-        area,
-        stack,
-        list,
-    }
+    Fixture::with(&GFX90A, 0x51, 0x4000, |b, p, _| {
+        let q = p.queue(b);
+        let q = if aql { q.into_aql(b) } else { q };
+        q.with_cwsr(b, p)
+    })
 }
 
-impl Fixture {
-    fn preempt(&mut self) {
-        let fence = self.b.unmap(3, 0, 0);
-        self.b.run();
-        assert_eq!(self.b.ram64(fence.bus), 100);
-    }
+fn again(f: &mut Fixture) {
+    f.resume();
+    f.b.run_for(3_000_000);
+}
 
-    fn again(&mut self) {
-        let list = self.list.clone();
-        self.b.run_list(&list, false, 1);
-        self.b.run_for(3_000_000);
-    }
-
-    /// Used control stack and wave state, as get_wave_state() computes them.
-    fn sizes(&self) -> (u32, u32) {
-        let dw = |i: u64| self.b.ram32(self.q.mqd.bus + i * 4);
-        assert_eq!(dw(175), self.stack);
-        (dw(175) - dw(174), dw(176) - dw(175))
-    }
+/// Used control stack and wave state, as get_wave_state() computes them.
+fn sizes(f: &Fixture) -> (u32, u32) {
+    let dw = |i: u64| f.b.ram32(f.q.mqd.bus + i * 4);
+    assert_eq!(dw(175), f.q.save.1);
+    (dw(175) - dw(174), dw(176) - dw(175))
 }
 
 fn wait(va: u64) -> Vec<u32> {
-    vec![
-        0xc005_3c00,
-        3 | (1 << 4),
-        va as u32,
-        (va >> 32) as u32,
-        1,
-        !0,
-        4,
-    ]
+    wait_mem(va, 1)
 }
 
 #[test]
@@ -90,8 +38,8 @@ fn an_idle_queue_saves_nothing() {
     let mut f = fixture(false);
     f.q.send(&mut f.b, &write_data(f.va, 1));
     f.preempt();
-    assert_eq!(f.sizes(), (0, 0));
-    assert!(f.b.words(f.area, 0x6000 / 4).iter().all(|w| *w == 0));
+    assert_eq!(sizes(&f), (0, 0));
+    assert!(f.b.words(f.q.save.0, 0x6000 / 4).iter().all(|w| *w == 0));
     f.b.no_errors();
 }
 
@@ -117,27 +65,27 @@ fn a_queue_in_a_chained_buffer_is_saved_and_resumed() {
     for _ in 0..3 {
         assert_eq!(f.b.words(f.bus, 6), [1, 2, 3, 0, 0, 0]);
         f.preempt();
-        let (stack, state) = f.sizes();
+        let (stack, state) = sizes(&f);
         assert!(stack > 0 && state > 0 && state % 4 == 0);
         // The control stack entry lies in the kernel's copy, at the offset that KFD copies from.
-        let entry = f.q.mqd.bus + 4096 + u64::from(f.stack - stack);
+        let entry = f.q.mqd.bus + 4096 + u64::from(f.q.save.1 - stack);
         assert_ne!(f.b.ram32(entry), 0);
         // The state lies behind the user's control stack, the header before it is left to KFD.
-        let words = f.b.words(f.area, 0x6000 / 4);
-        let first = f.stack as usize / 4;
+        let words = f.b.words(f.q.save.0, 0x6000 / 4);
+        let first = f.q.save.1 as usize / 4;
         assert!(words[..first].iter().all(|w| *w == 0));
         assert!(words[first..first + state as usize / 4]
             .iter()
             .any(|w| *w != 0));
         assert!(words[first + state as usize / 4..].iter().all(|w| *w == 0));
-        f.again();
+        again(&mut f);
     }
     f.b.set32(f.bus + 0x800, 1);
     f.b.run_for(3_000_000);
     assert_eq!(f.b.words(f.bus, 6), [1, 2, 3, 4, 5, 6]);
     assert_eq!(f.b.ram32(f.bus + 0x40), 0);
     f.preempt();
-    assert_eq!(f.sizes(), (0, 0));
+    assert_eq!(sizes(&f), (0, 0));
     f.b.no_errors();
 }
 
@@ -147,8 +95,8 @@ fn a_waiting_ring_packet_and_a_barrier_go_on() {
     f.q.push(&mut f.b, &wait(f.va + 0x800));
     f.q.send(&mut f.b, &write_data(f.va, 7));
     f.preempt();
-    assert_ne!(f.sizes(), (0, 0));
-    f.again();
+    assert_ne!(sizes(&f), (0, 0));
+    again(&mut f);
     f.b.set32(f.bus + 0x800, 1);
     f.b.run_for(3_000_000);
     assert_eq!(f.b.ram32(f.bus), 7);
@@ -165,8 +113,8 @@ fn a_waiting_ring_packet_and_a_barrier_go_on() {
     f.b.set64(f.bus + 72, 5);
     f.q.send_aql(&mut f.b, &packet);
     f.preempt();
-    assert_ne!(f.sizes(), (0, 0));
-    f.again();
+    assert_ne!(sizes(&f), (0, 0));
+    again(&mut f);
     assert_eq!(f.b.ram64(f.bus + 72), 5);
     f.b.set64(f.bus + 0x808, 0);
     f.b.run_for(3_000_000);
@@ -187,7 +135,7 @@ fn a_saved_queue_can_be_loaded_by_registers() {
     f.b.hqd_load(slot(1, 0), &f.q, 12);
     f.b.run_for(3_000_000);
     assert!(f.b.hqd_destroy(slot(1, 0), 3, 0));
-    assert_ne!(f.sizes(), (0, 0));
+    assert_ne!(sizes(&f), (0, 0));
     f.b.set32(f.bus + 0x800, 1);
     f.b.hqd_load(slot(2, 1), &f.q, 12);
     f.b.run_for(3_000_000);
@@ -196,7 +144,7 @@ fn a_saved_queue_can_be_loaded_by_registers() {
     f.b.set32(f.bus + 0x800, 0);
     f.q.send(&mut f.b, &indirect(f.va + 0x1000, ib.len() as u32, false));
     assert!(f.b.hqd_destroy(slot(2, 1), 2, 0));
-    assert_eq!(f.sizes(), (0, 0));
+    assert_eq!(sizes(&f), (0, 0));
     f.b.no_errors();
 }
 
@@ -209,10 +157,10 @@ fn a_save_area_that_was_changed_is_noticed_and_the_queue_goes_on() {
     f.q.push(&mut f.b, &indirect(f.va + 0x1000, ib.len() as u32, false));
     f.q.send(&mut f.b, &write_data(f.va + 4, 4));
     f.preempt();
-    let at = f.area + u64::from(f.stack) + 48;
+    let at = f.q.save.0 + u64::from(f.q.save.1) + 48;
     let word = f.b.ram32(at);
     f.b.set32(at, word ^ 0x100);
-    f.again();
+    again(&mut f);
     assert_eq!(f.b.gpu.log.stats.saves_changed, 1);
     f.b.set32(f.bus + 0x800, 1);
     f.b.run_for(3_000_000);
@@ -225,14 +173,13 @@ fn a_save_area_that_was_changed_is_noticed_and_the_queue_goes_on() {
 fn queues_that_share_an_area_keep_their_place() {
     let mut f = fixture(false);
     f.preempt();
-    let mut other = f.p.queue(&mut f.b);
-    other.with_cwsr(&mut f.b, &mut f.p);
+    let mut other = f.p.queue(&mut f.b).with_cwsr(&mut f.b, &mut f.p);
     let area = f.b.words(f.q.mqd.bus + 171 * 4, 2);
     f.b.set_words(other.mqd.bus + 171 * 4, &area);
     f.list = f.p.map_process(&f.b, 2);
     f.list.extend(f.q.map_queues());
     f.list.extend(other.map_queues());
-    f.again();
+    again(&mut f);
     for (i, q) in [&mut f.q, &mut other].into_iter().enumerate() {
         let (at, out) = (0x1000 + 0x100 * i as u64, 4 * i as u64);
         let mut ib = wait(f.va + 0x800);
@@ -241,7 +188,7 @@ fn queues_that_share_an_area_keep_their_place() {
         q.send(&mut f.b, &indirect(f.va + at, ib.len() as u32, false));
     }
     f.preempt();
-    f.again();
+    again(&mut f);
     assert_eq!(f.b.gpu.log.stats.saves_changed, 1);
     f.b.set32(f.bus + 0x800, 1);
     f.b.run_for(3_000_000);
@@ -254,7 +201,7 @@ fn queues_that_share_an_area_keep_their_place() {
 fn an_area_without_pages_is_told_and_survived() {
     let mut f = fixture(false);
     let base = f.b.words(f.q.mqd.bus + 171 * 4, 2);
-    let at = (u64::from(base[0]) | (u64::from(base[1]) << 32)) + u64::from(f.stack);
+    let at = (u64::from(base[0]) | (u64::from(base[1]) << 32)) + u64::from(f.q.save.1);
     let pte = f.p.pte_at(&mut f.b, at);
     f.b.vram_write(pte, &[0; 8]);
     f.b.flush_vmid(3);
@@ -265,8 +212,8 @@ fn an_area_without_pages_is_told_and_survived() {
     let before = f.b.gpu.log.stats.user_errors;
     f.preempt();
     assert_eq!(f.b.gpu.log.stats.user_errors - before, 1);
-    assert_eq!(f.sizes(), (0, 0));
-    f.again();
+    assert_eq!(sizes(&f), (0, 0));
+    again(&mut f);
     f.b.set32(f.bus + 0x800, 1);
     f.b.run_for(3_000_000);
     assert_eq!(f.b.ram32(f.bus), 3);
@@ -277,14 +224,14 @@ fn an_area_without_pages_is_told_and_survived() {
 fn an_area_that_is_too_small_is_the_drivers_mistake() {
     let mut f = fixture(false);
     f.preempt();
-    f.b.set32(f.q.mqd.bus + 177 * 4, f.stack);
-    f.again();
+    f.b.set32(f.q.mqd.bus + 177 * 4, f.q.save.1);
+    again(&mut f);
     f.q.send(&mut f.b, &wait(f.va + 0x800));
     f.preempt();
     f.b.expect_errors(&["cwsr"]);
     // Contradicting offsets in the MQD.
-    f.b.set32(f.q.mqd.bus + 176 * 4, f.stack + 4);
-    f.again();
+    f.b.set32(f.q.mqd.bus + 176 * 4, f.q.save.1 + 4);
+    again(&mut f);
     f.b.expect_errors(&["mqd"]);
 }
 
@@ -340,7 +287,7 @@ proptest! {
             f.b.run_for(3_000_000);
             if cuts.next().unwrap_or(false) {
                 f.preempt();
-                f.again();
+                again(&mut f);
             }
             f.b.set32(f.bus + 0x800 + 4 * gate, 1);
         }

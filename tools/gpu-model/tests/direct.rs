@@ -5,7 +5,7 @@ mod common;
 
 use common::direct::{hqd, slot, Slot};
 use common::proc::Proc;
-use common::queue::{indirect, release_mem, write_data, UserQueue};
+use common::queue::{indirect, release_mem, wait_mem, write_data, UserQueue};
 use common::Bench;
 use gpu_model::asic::{Asic, GFX906, GFX90A};
 use gpu_model::inject::{Injection, Kind};
@@ -34,19 +34,6 @@ fn one(asic: &'static Asic) -> (Bench, Proc, UserQueue, u64, u64) {
     let q = p.queue(&mut b);
     b.give_vmid(9, &p);
     (b, p, q, va, bus)
-}
-
-/// WAIT_REG_MEM until a dword equals a value.
-fn wait(va: u64, value: u32) -> Vec<u32> {
-    vec![
-        0xc005_3c00,
-        3 | (1 << 4),
-        va as u32,
-        (va >> 32) as u32,
-        value,
-        !0,
-        4,
-    ]
 }
 
 const S: Slot = slot(3, 7);
@@ -145,7 +132,7 @@ fn an_aql_queue_goes_on_at_its_packet() {
 fn a_saved_queue_resumes_inside_its_buffer_and_a_reset_one_behind_it() {
     for (request, after) in [(1, 7), (3, 7), (2, 0)] {
         let (mut b, _, mut q, va, bus) = one(&GFX90A);
-        let mut ib = wait(va + 0x100, 1);
+        let mut ib = wait_mem(va + 0x100, 1);
         ib.extend(write_data(va, 7));
         b.set_words(bus + 0x1000, &ib);
         q.push(&mut b, &indirect(va + 0x1000, ib.len() as u32, false));
@@ -351,11 +338,7 @@ fn loads_that_are_out_of_order_register_by_register() {
 
 #[test]
 fn the_scheduler_and_the_driver_do_not_share_slots() {
-    let mut b = Bench::new(&GFX90A);
-    b.bring_up();
-    b.start_kiq();
-    b.start_hiq();
-    b.set_resources();
+    let mut b = Bench::scheduled(&GFX90A);
     let mut p = Proc::new(&mut b, 0x71, 0);
     let (a, s) = (p.queue(&mut b), p.sdma_queue(&mut b, 0, 0));
     let mut list = p.map_process(&b, 2);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::proc::Proc;
+use common::fixture::Fixture;
 use common::queue::{release_mem, UserQueue};
 use common::Bench;
 use gpu_model::asic::GFX90A;
@@ -11,20 +11,8 @@ use gpu_model::inject::{Injection, Kind};
 use std::sync::atomic::Ordering;
 
 fn fixture() -> (Bench, UserQueue, u64) {
-    let mut b = Bench::new(&GFX90A);
-    b.bring_up();
-    b.start_kiq();
-    b.start_hiq();
-    b.set_resources();
-    let mut p = Proc::new(&mut b, 0x91, 0);
-    let (va, _) = p.page(&mut b, 4096);
-    let q = p.queue(&mut b);
-    let mut list = p.map_process(&b, 1);
-    list.extend(q.map_queues());
-    b.run_list(&list, false, 1);
-    b.run();
-    b.no_errors();
-    (b, q, va)
+    let f = Fixture::new(&GFX90A, 0x91, 4096);
+    (f.b, f.q, f.va)
 }
 
 #[test]

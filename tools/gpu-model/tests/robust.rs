@@ -16,11 +16,7 @@ use proptest::prelude::*;
 
 /// A device with user queues of all kinds; errors are not echoed.
 fn device(gfx906: bool) -> (Bench, Proc, Vec<common::queue::UserQueue>) {
-    let mut b = Bench::quiet(if gfx906 { &GFX906 } else { &GFX90A });
-    b.bring_up();
-    b.start_kiq();
-    b.start_hiq();
-    b.set_resources();
+    let mut b = Bench::quiet(if gfx906 { &GFX906 } else { &GFX90A }).schedule();
     let mut p = Proc::new(&mut b, 0xa1, 0);
     p.retry = true;
     let aql = p.queue(&mut b);

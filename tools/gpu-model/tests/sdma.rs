@@ -3,42 +3,11 @@
 
 mod common;
 
-use common::proc::Proc;
-use common::queue::UserQueue;
-use common::Bench;
+use common::fixture::Fixture;
 use gpu_model::asic::{Asic, GFX906, GFX90A};
 
-struct Fixture {
-    b: Bench,
-    p: Proc,
-    q: UserQueue,
-    va: u64,
-    bus: u64,
-    list: Vec<u32>,
-}
-
 fn fixture(asic: &'static Asic, engine: u32) -> Fixture {
-    let mut b = Bench::new(asic);
-    b.bring_up();
-    b.start_kiq();
-    b.start_hiq();
-    b.set_resources();
-    let mut p = Proc::new(&mut b, 0x41, 0);
-    let (va, bus) = p.page(&mut b, 0x10000);
-    let q = p.sdma_queue(&mut b, engine, 0);
-    let mut list = p.map_process(&b, 1);
-    list.extend(q.map_queues());
-    b.run_list(&list, false, 1);
-    b.run();
-    b.no_errors();
-    Fixture {
-        b,
-        p,
-        q,
-        va,
-        bus,
-        list,
-    }
+    Fixture::with(asic, 0x41, 0x10000, |b, p, _| p.sdma_queue(b, engine, 0))
 }
 
 fn lo(a: u64) -> u32 {

@@ -6,7 +6,7 @@
 mod common;
 
 use common::proc::Proc;
-use common::queue::write_data;
+use common::queue::{wait_mem, write_data};
 use common::Bench;
 use gpu_model::asic::GFX90A;
 use gpu_model::control::answer;
@@ -46,12 +46,7 @@ fn short(b: &mut Bench) -> Vec<(String, u64, String)> {
 }
 
 fn ready() -> Bench {
-    let mut b = Bench::new(&GFX90A);
-    b.bring_up();
-    b.start_kiq();
-    b.start_hiq();
-    b.set_resources();
-    b
+    Bench::scheduled(&GFX90A)
 }
 
 fn row(name: &str, doorbell: u64, reason: &str) -> (String, u64, String) {
@@ -140,18 +135,7 @@ fn time_slices_are_told_apart_from_first_connections() {
         let mut p = Proc::new(&mut b, 0x200 + i, u64::from(i));
         let (va, _) = p.page(&mut b, 4096);
         let mut q = p.queue(&mut b);
-        q.push(
-            &mut b,
-            &[
-                0xc005_3c00,
-                3 | (1 << 4),
-                va as u32,
-                (va >> 32) as u32,
-                1,
-                !0,
-                4,
-            ],
-        );
+        q.push(&mut b, &wait_mem(va, 1));
         list.extend(p.map_process(&b, 1));
         list.extend(q.map_queues());
         queues.push(q);

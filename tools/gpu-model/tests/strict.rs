@@ -81,11 +81,7 @@ fn map_process_of_the_other_asic() {
     let rules: Vec<_> = b.gpu.log.errors().map(|e| e.rule).collect();
     assert_eq!(rules, ["map-process", "packet-length"]);
 
-    let mut b = Bench::new(&GFX906);
-    b.bring_up();
-    b.start_kiq();
-    b.start_hiq();
-    b.set_resources();
+    let mut b = Bench::scheduled(&GFX906);
     let p = Proc::new(&mut b, 1, 0);
     b.tf = true;
     let ib = p.map_process(&b, 0);

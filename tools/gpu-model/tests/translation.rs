@@ -3,44 +3,16 @@
 
 mod common;
 
-use common::proc::Proc;
-use common::queue::{write_data, UserQueue};
-use common::{Bench, SeenIv};
+use common::fixture::Fixture;
+use common::queue::write_data;
+use common::SeenIv;
 use gpu_model::asic::{Asic, GFX906, GFX90A};
 
-struct Fixture {
-    b: Bench,
-    p: Proc,
-    q: UserQueue,
-    bus: u64,
-    va: u64,
-    vmid: u32,
-}
-
 fn fixture(asic: &'static Asic, retry: bool) -> Fixture {
-    let mut b = Bench::new(asic);
-    b.bring_up();
-    b.start_kiq();
-    b.start_hiq();
-    b.set_resources();
-    let mut p = Proc::new(&mut b, 0x51, 0);
-    p.retry = retry;
-    let (va, bus) = p.page(&mut b, 4096);
-    let q = p.queue(&mut b);
-    let mut list = p.map_process(&b, 1);
-    list.extend(q.map_queues());
-    b.run_list(&list, false, 1);
-    b.run();
-    b.no_errors();
-    let vmid = if b.tf { 3 } else { 8 };
-    Fixture {
-        b,
-        p,
-        q,
-        bus,
-        va,
-        vmid,
-    }
+    Fixture::with(asic, 0x51, 4096, |b, p, _| {
+        p.retry = retry;
+        p.queue(b)
+    })
 }
 
 fn address(iv: &SeenIv) -> u64 {
@@ -145,7 +117,7 @@ fn retry_fault_replays_until_the_page_is_there() {
     assert_eq!(again.len(), 1);
     let page = f.b.alloc_ram(4096);
     f.p.set_pte(&mut f.b, va, page | 0x77);
-    f.b.flush_vmid(f.vmid);
+    f.b.flush_vmid(f.b.first_vmid());
     f.b.release_cam(again[0].data[2] & 0x3ff);
     f.b.run_for(5_000_000);
     assert_eq!(f.b.ram32(page), 0xaaaa);
@@ -172,7 +144,7 @@ fn a_read_only_page_retries_writes() {
     f.b.run_for(5_000_000);
     assert_eq!(f.b.ram32(page), 5);
     let ivs = f.b.irqs();
-    f.b.flush_vmid(f.vmid);
+    f.b.flush_vmid(f.b.first_vmid());
     f.b.release_cam(ivs[0].data[2] & 0x3ff);
     f.b.run_for(5_000_000);
     assert_eq!(f.b.ram32(page), 6);
@@ -186,7 +158,7 @@ fn the_no_retry_entry_ends_the_retrying() {
     f.q.send(&mut f.b, &write_data(va, 1));
     let cam = f.b.irqs()[0].data[2] & 0x3ff;
     f.p.set_pte(&mut f.b, va, 0x0008_0000_0000_0003);
-    f.b.flush_vmid(f.vmid);
+    f.b.flush_vmid(f.b.first_vmid());
     f.b.release_cam(cam);
     f.b.run_for(5_000_000);
     let ivs = f.b.irqs();
@@ -245,10 +217,11 @@ fn one_hub_does_not_flush_the_other() {
     f.q.send(&mut f.b, &write_data(va, 1));
     f.p.set_pte(&mut f.b, va, two | 0x77);
     // MMHUB only, by registers.
-    f.b.wr(0x6ae00 + 0x18c, (1 << f.vmid) | 0x7c_0000);
+    let vmid = f.b.first_vmid();
+    f.b.wr(0x6ae00 + 0x18c, (1 << vmid) | 0x7c_0000);
     f.q.send(&mut f.b, &write_data(va, 2));
     assert_eq!((f.b.ram32(one), f.b.ram32(two)), (2, 0));
-    f.b.wr(0xa100 + 0x18c, (1 << f.vmid) | 0x7c_0000);
+    f.b.wr(0xa100 + 0x18c, (1 << vmid) | 0x7c_0000);
     f.q.send(&mut f.b, &write_data(va, 3));
     assert_eq!(f.b.ram32(two), 3);
     f.b.no_errors();

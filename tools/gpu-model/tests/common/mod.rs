@@ -5,6 +5,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod direct;
+pub mod fixture;
 pub mod proc;
 pub mod queue;
 
@@ -82,6 +83,30 @@ impl Bench {
     /// Without error lines on stderr, for tests that make thousands.
     pub fn quiet(asic: &'static Asic) -> Self {
         Self::with_echo(asic, false)
+    }
+
+    /// Brought up to SET_RESOURCES.
+    pub fn scheduled(asic: &'static Asic) -> Self {
+        Self::new(asic).schedule()
+    }
+
+    /// As [`Bench::scheduled`], from a fresh device.
+    pub fn schedule(mut self) -> Self {
+        self.bring_up();
+        self.start_kiq();
+        self.start_hiq();
+        self.set_resources();
+        self.no_errors();
+        self
+    }
+
+    /// The VMID that the scheduler gives first.
+    pub fn first_vmid(&self) -> u32 {
+        if self.tf {
+            3
+        } else {
+            8
+        }
     }
 
     fn with_echo(asic: &'static Asic, echo: bool) -> Self {

@@ -233,6 +233,8 @@ pub struct UserQueue {
     pub wptr: u64,
     pub sdma: Option<u32>,
     pub aql: bool,
+    /// Context save area: bus address, bytes of control stack.
+    pub save: (u64, u32),
 }
 
 impl UserQueue {
@@ -256,6 +258,7 @@ impl UserQueue {
             wptr: 0,
             sdma: None,
             aql: false,
+            save: (0, 0),
         }
     }
 
@@ -276,9 +279,9 @@ impl UserQueue {
         self
     }
 
-    /// Gives a fresh queue a context save area, as CREATE_QUEUE does: (bus address, control stack bytes).  The MQD
-    /// moves, since its control stack lies behind it.
-    pub fn with_cwsr(&mut self, b: &mut Bench, p: &mut Proc) -> (u64, u32) {
+    /// Gives a fresh queue a context save area, as CREATE_QUEUE does.  The MQD moves, since its control stack
+    /// lies behind it.
+    pub fn with_cwsr(mut self, b: &mut Bench, p: &mut Proc) -> Self {
         let stack = 0x2000u32;
         let (area_va, area) = p.page(b, 0x6000);
         let mut image = b.words(self.mqd.bus, 512);
@@ -293,7 +296,8 @@ impl UserQueue {
         image[176] = stack;
         image[177] = 0x6000;
         b.set_words(self.mqd.bus, &image);
-        (area, stack)
+        self.save = (area, stack);
+        self
     }
 
     pub fn new_sdma(b: &mut Bench, p: &mut Proc, engine: u32, id: u64) -> Self {
@@ -324,6 +328,7 @@ impl UserQueue {
             wptr: 0,
             sdma: Some(engine),
             aql: false,
+            save: (0, 0),
         }
     }
 
@@ -409,5 +414,18 @@ pub fn indirect(va: u64, dwords: u32, chain: bool) -> Vec<u32> {
         va as u32,
         (va >> 32) as u32,
         dwords | (u32::from(chain) << 20) | (1 << 23),
+    ]
+}
+
+/// WAIT_REG_MEM until a dword of memory equals a value.
+pub fn wait_mem(va: u64, value: u32) -> Vec<u32> {
+    vec![
+        0xc005_3c00,
+        3 | (1 << 4),
+        va as u32,
+        (va >> 32) as u32,
+        value,
+        !0,
+        4,
     ]
 }

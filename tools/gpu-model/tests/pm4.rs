@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! PM4 packets of user queues: what they do, what they must not do, and for how long at a time.
+
+mod common;
+
+use common::fixture::Fixture;
+use common::queue::{indirect, release_mem, wait_mem, write_data};
+use gpu_model::asic::GFX90A;
+
+fn fixture() -> Fixture {
+    Fixture::new(&GFX90A, 0x61, 0x4000)
+}
+
+#[test]
+fn pm4_packets_do_what_they_say() {
+    let mut f = fixture();
+    let a = f.va;
+    let (lo, hi) = (a as u32, (a >> 32) as u32);
+    // ATOMIC_MEM: 32-bit add without return (0x4f), 64-bit compare-and-swap (0x28).
+    f.b.set32(f.bus, 40);
+    f.q.send(&mut f.b, &[0xc007_1e00, 0x4f, lo, hi, 2, 0, 0, 0, 0]);
+    assert_eq!(f.b.ram32(f.bus), 42);
+    f.b.set64(f.bus + 8, 7);
+    f.q.send(&mut f.b, &[0xc007_1e00, 0x28, lo + 8, hi, 9, 1, 7, 0, 0]);
+    assert_eq!(f.b.ram64(f.bus + 8), 0x1_0000_0009);
+    // DMA_DATA: 100 bytes memory to memory, then a fill.
+    for i in 0..25u32 {
+        f.b.set32(f.bus + 0x100 + u64::from(i) * 4, i + 1);
+    }
+    f.q.send(
+        &mut f.b,
+        &[0xc005_5000, 0, lo + 0x100, hi, lo + 0x200, hi, 100],
+    );
+    assert_eq!(f.b.words(f.bus + 0x200, 26)[24..], [25, 0]);
+    f.q.send(
+        &mut f.b,
+        &[0xc005_5000, 2 << 29, 0xabab_cdcd, 0, lo + 0x300, hi, 8],
+    );
+    assert_eq!(f.b.words(f.bus + 0x300, 3), [0xabab_cdcd, 0xabab_cdcd, 0]);
+    // COPY_DATA: GPU clock, 64 bits; immediate.
+    let now = f.b.gpu.clock.ticks();
+    f.q.send(
+        &mut f.b,
+        &[0xc004_4000, 9 | (5 << 8) | (1 << 16), 0, 0, lo + 0x400, hi],
+    );
+    assert_eq!(f.b.ram64(f.bus + 0x400), now);
+    f.q.send(
+        &mut f.b,
+        &[0xc004_4000, 5 | (5 << 8), 0x99, 0, lo + 0x408, hi],
+    );
+    assert_eq!(f.b.ram32(f.bus + 0x408), 0x99);
+    // SET_SH_REG USER_DATA_0 and back by COPY_DATA from the register.
+    f.q.send(&mut f.b, &[0xc001_7600, 0x240, 0x5a5a]);
+    f.q.send(&mut f.b, &[0xc004_4000, 5 << 8, 0x2e40, 0, lo + 0x410, hi]);
+    assert_eq!(f.b.ram32(f.bus + 0x410), 0x5a5a);
+    // COND_EXEC on zero skips five dwords, PRED_EXEC for another XCC likewise.
+    f.b.set32(f.bus + 0x500, 0);
+    let mut w = vec![0xc003_2200, lo + 0x500, hi, 0, 5];
+    w.extend(write_data(a + 0x504, 1));
+    w.extend([0xc000_2300, 5 | (2 << 24)]);
+    w.extend(write_data(a + 0x508, 1));
+    w.extend([0xc000_2300, 5 | (1 << 24)]);
+    w.extend(write_data(a + 0x50c, 1));
+    f.q.send(&mut f.b, &w);
+    assert_eq!(f.b.words(f.bus + 0x500, 4), [0, 0, 0, 1]);
+    // Chained buffers: the first jumps to the second and is not returned to.
+    let mut one = write_data(a + 0x600, 1);
+    one.extend(indirect(a + 0x1200, 5, true));
+    one.extend(write_data(a + 0x604, 1));
+    f.b.set_words(f.bus + 0x1000, &one);
+    let two = write_data(a + 0x608, 1);
+    f.b.set_words(f.bus + 0x1200, &two);
+    f.q.send(&mut f.b, &indirect(a + 0x1000, one.len() as u32, false));
+    assert_eq!(f.b.words(f.bus + 0x600, 3), [1, 0, 1]);
+    // The kfdtest idiom: a NOP payload as the target of RELEASE_MEM, then a wait on it.
+    let mut ib = vec![0xc000_1000, 0];
+    let target = a + 0x2004;
+    let mut rel = release_mem(target, 0xdead_beef, 0);
+    rel[2] = 1 << 29;
+    ib.extend(rel);
+    ib.extend(wait_mem(target, 0xdead_beef));
+    ib.extend(write_data(a + 0x700, 6));
+    f.b.set_words(f.bus + 0x2000, &ib);
+    f.q.send(&mut f.b, &indirect(a + 0x2000, ib.len() as u32, false));
+    assert_eq!(f.b.ram32(f.bus + 0x700), 6);
+    f.b.no_errors();
+}
+
+#[test]
+fn bad_user_packets_interrupt_and_stop_only_their_queue() {
+    let mut f = fixture();
+    // A scheduler packet on a user queue.
+    f.q.send(&mut f.b, &[0xc002_a500, 0, 0, 0]);
+    let ivs = f.b.irqs();
+    assert_eq!(
+        ivs.iter().map(|v| (v.client, v.source)).collect::<Vec<_>>(),
+        [(0x14, 183)]
+    );
+    f.q.send(&mut f.b, &write_data(f.va, 1));
+    assert_eq!(f.b.ram32(f.bus), 0);
+    f.b.no_errors();
+    assert_eq!(f.b.gpu.log.stats.user_errors, 1);
+    let fence = f.b.unmap(3, 0, 0);
+    f.b.run();
+    assert_eq!(f.b.ram64(fence.bus), 100);
+}
+
+#[test]
+fn privileged_registers_are_out_of_reach_for_users() {
+    let mut f = fixture();
+    // CPC_INT_CNTL of the pipe is needed for the interrupt: enable PRIV_REG.
+    f.b.wr(0x8088, 1 << 2);
+    f.b.wr(0xc2d0, 0x0580_0000);
+    f.b.wr(0x8088, 0);
+    f.q.send(&mut f.b, &[0xc003_3700, 0, 0x30b0, 0, 1]);
+    assert_eq!(f.b.rd(0xc2c0), 0x4040_4040);
+    assert_eq!(f.b.irqs()[0].source, 184);
+    f.b.no_errors();
+}
+
+/// CP_HQD_QUANTUM decides how many packets a queue runs before others get their turn.
+#[test]
+fn the_quantum_of_a_queue_is_the_length_of_its_turn() {
+    for (quantum, want) in [(0x111, 64), (0x311, 192), (0x501, 40), (0x110, 64)] {
+        let mut f = fixture();
+        f.b.unmap(3, 0, 0);
+        f.b.run();
+        f.b.set32(f.q.mqd.bus + 135 * 4, quantum);
+        let list = f.list.clone();
+        f.b.run_list(&list, false, 1);
+        f.b.run();
+        // ATOMIC_MEM: add one.
+        let (lo, hi) = (f.va as u32, (f.va >> 32) as u32);
+        for _ in 0..110 {
+            f.q.push(&mut f.b, &[0xc007_1e00, 0x4f, lo, hi, 1, 0, 0, 0, 0]);
+        }
+        f.q.ring_bell(&mut f.b);
+        let _ = f.b.gpu.step();
+        assert_eq!(f.b.ram32(f.bus), want.min(110), "quantum {quantum:#x}");
+        f.b.run();
+        assert_eq!(f.b.ram32(f.bus), 110);
+        f.b.no_errors();
+    }
+}

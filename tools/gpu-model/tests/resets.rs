@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Queues, pipes, scheduler and device that hang, and the resets that mend them.
+
+mod common;
+
+use common::direct::hqd;
+use common::fixture::{active, inject, unmap_doorbells, Fixture, FIRST};
+use common::queue::write_data;
+use common::Bench;
+use gpu_model::asic::{GFX906, GFX90A};
+use gpu_model::inject::Kind;
+
+fn fixture() -> Fixture {
+    Fixture::new(&GFX90A, 0x61, 0x4000)
+}
+
+#[test]
+fn a_queue_that_refuses_is_logged_and_can_be_reset() {
+    let mut f = fixture();
+    let doorbell = (f.q.doorbell / 4) as u32;
+    inject(&mut f.b, Kind::IgnorePreempt, Some(doorbell), None);
+    let fence = f.b.unmap(3, 0, 0);
+    f.b.run_for(3_900_000_000);
+    assert_eq!(f.b.ram64(fence.bus), 10, "unmap_latency is 4 s");
+    f.b.run_for(300_000_000);
+    assert_eq!(f.b.ram64(fence.bus), 100);
+    let hiq = f.b.hiq.as_ref().unwrap().mqd.bus;
+    assert_eq!(f.b.ram32(hiq + 240 * 4), doorbell);
+    // Scan, then reset the slot.
+    f.b.wr(0x8088, FIRST);
+    assert_eq!(f.b.rd(hqd(130)) & 1, 1);
+    let base = (u64::from(f.b.rd(hqd(136))) << 8) | (u64::from(f.b.rd(hqd(137))) << 40);
+    assert_eq!(base, f.q.va);
+    f.b.wr(0xc76c, 1);
+    assert_eq!(f.b.rd(hqd(130)) & 1, 0);
+    f.b.wr(0x8088, 0);
+    f.b.set32(hiq + 240 * 4, 0);
+    // The scheduler goes on with another queue.
+    let mut q2 = f.p.queue(&mut f.b);
+    let mut list = f.p.map_process(&f.b, 1);
+    list.extend(q2.map_queues());
+    f.b.run_list(&list, false, 1);
+    q2.send(&mut f.b, &write_data(f.va, 8));
+    assert_eq!(f.b.ram32(f.bus), 8);
+    f.b.no_errors();
+}
+
+#[test]
+fn pipe_reset_takes_the_queues_of_its_pipe() {
+    let mut f = fixture();
+    f.b.wr(0x8234, 1 << 16);
+    f.b.wr(0x8234, 0);
+    f.b.wr(0x8088, FIRST);
+    assert_eq!(f.b.rd(hqd(130)) & 1, 0);
+    f.b.wr(0x8088, 2 << 2);
+    assert_eq!(f.b.rd(hqd(130)) & 1, 1, "the HIQ is on another pipe");
+    f.b.wr(0x8088, 0);
+    f.b.no_errors();
+}
+
+#[test]
+fn slow_preemption_delays_the_fence_only() {
+    let mut f = fixture();
+    inject(&mut f.b, Kind::SlowPreempt, None, Some(500));
+    let fence = f.b.unmap(3, 0, 0);
+    f.b.run_for(400_000_000);
+    assert_eq!(f.b.ram64(fence.bus), 10);
+    f.b.run_for(200_000_000);
+    assert_eq!(f.b.ram64(fence.bus), 100);
+    let hiq = f.b.hiq.as_ref().unwrap().mqd.bus;
+    assert_eq!(f.b.ram32(hiq + 240 * 4), 0);
+    f.b.no_errors();
+}
+
+#[test]
+fn unmap_with_reset_frees_a_queue_that_refuses() {
+    let mut f = fixture();
+    let doorbell = (f.q.doorbell / 4) as u32;
+    inject(&mut f.b, Kind::IgnorePreempt, Some(doorbell), None);
+    f.q.push(&mut f.b, &write_data(f.va, 3));
+    unmap_doorbells(&mut f.b, 1, &[f.q.doorbell]);
+    assert!(!active(&mut f.b, FIRST));
+    // The read pointer is as it was, and the fault is spent.
+    assert_eq!(f.b.ram32(f.q.mqd.bus + 138 * 4), 0);
+    let list = f.list.clone();
+    f.b.run_list(&list, false, 1);
+    f.b.run();
+    assert_eq!(f.b.ram32(f.bus), 3);
+    f.b.no_errors();
+}
+
+/// Three rungs: UNMAP_QUEUES with reset, SPI_COMPUTE_QUEUE_RESET, pipe reset; above them only the device.
+#[test]
+fn resets_that_do_not_help_lead_to_stronger_ones() {
+    for (kind, by_pipe) in [(Kind::IgnoreQueueReset, true), (Kind::IgnoreReset, false)] {
+        let mut f = fixture();
+        let doorbell = (f.q.doorbell / 4) as u32;
+        inject(&mut f.b, kind, Some(doorbell), None);
+        let hiq = f.b.hiq.as_ref().unwrap().mqd.bus;
+        unmap_doorbells(&mut f.b, 1, &[f.q.doorbell]);
+        assert_eq!(f.b.ram32(hiq + 240 * 4), 0);
+        f.b.run_for(4_100_000_000);
+        assert_eq!(f.b.ram32(hiq + 240 * 4), doorbell);
+        assert!(active(&mut f.b, FIRST));
+        f.b.wr(0x8088, FIRST);
+        f.b.wr(0xc76c, 1);
+        assert!(active(&mut f.b, FIRST));
+        f.b.wr(0x8234, 1 << 16);
+        f.b.wr(0x8234, 0);
+        assert_eq!(active(&mut f.b, FIRST), !by_pipe);
+        // GRBM_SOFT_RESET of CP and CPC.
+        f.b.wr(0x8020, 1 | (1 << 18));
+        f.b.wr(0x8020, 0);
+        assert!(!active(&mut f.b, FIRST));
+        assert_eq!(f.b.gpu.inject.list().len(), 0);
+        f.b.no_errors();
+    }
+}
+
+#[test]
+fn a_hung_scheduler_freezes_its_queue_and_mode1_revives_the_device() {
+    let mut f = fixture();
+    inject(&mut f.b, Kind::HangHws, None, None);
+    let before = f.b.hiq.as_ref().unwrap().rptr(&f.b);
+    let fence = f.b.unmap(3, 0, 0);
+    f.b.run_for(10_000_000_000 / 100);
+    assert_eq!(f.b.ram64(fence.bus), 10);
+    assert_eq!(f.b.hiq.as_ref().unwrap().rptr(&f.b), before);
+    // Mode 1 through the SMU: argument, then message 3.
+    f.b.wr(0x58a48, 1);
+    f.b.wr(0x58a08, 3);
+    assert_eq!(f.b.rd(0x378c), 0xffff_ffff);
+    f.b.advance(50_000_000);
+    assert_eq!(f.b.rd(0x378c), 64);
+    assert_eq!(f.b.rd(0x5818c), 0x8000_0000);
+    f.b.wr(0x8088, 2 << 2);
+    assert_eq!(f.b.rd(hqd(130)) & 1, 0);
+    f.b.wr(0x8088, 0);
+    f.b.no_errors();
+}
+
+#[test]
+fn psp_mode1_reset_too() {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    assert_eq!(b.rd(0x58200) >> 31, 1);
+    b.wr(0x58200, 0x0007_0000);
+    assert_eq!(b.rd(0x378c), 0xffff_ffff);
+    b.advance(50_000_000);
+    assert_eq!(b.rd(0x378c), 64);
+    // Everything is to be set up again.
+    assert_eq!(b.rd(0x3780), 0);
+    b.no_errors();
+}
+
+/// On Vega 20 message 3 asks for the interface version; only the PSP resets the device.
+#[test]
+fn the_smu_of_vega20_has_another_message_3() {
+    let mut b = Bench::new(&GFX906);
+    b.bring_up();
+    b.wr(0x58a48, 1);
+    b.wr(0x58a08, 3);
+    assert_eq!(b.rd(0x58a68), 1);
+    assert_eq!(b.rd(0x378c), 64);
+    b.wr(0x58200, 0x0007_0000);
+    assert_eq!(b.rd(0x378c), 0xffff_ffff);
+    b.no_errors();
+}
+
+#[test]
+fn a_dead_device_reads_ones() {
+    let mut f = fixture();
+    inject(&mut f.b, Kind::Die, None, None);
+    assert_eq!(f.b.rd(0x378c), 0xffff_ffff);
+    f.q.send(&mut f.b, &write_data(f.va, 1));
+    assert_eq!(f.b.ram32(f.bus), 0);
+    f.b.no_errors();
+}
