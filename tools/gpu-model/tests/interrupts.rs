@@ -142,3 +142,28 @@ fn ring_1_announces_itself_on_ring_0() {
     );
     b.no_errors();
 }
+
+/// With MC_SPACE 4 a ring is reached by translation.  What cannot be written is reported, and posts no further vector
+/// that could not be written either.
+#[test]
+fn a_ring_without_translation_is_reported_and_survived() {
+    let (mut b, mut q, va) = fixture();
+    let (cntl, base, hi) = (b.rd(0x4480), b.rd(0x4484), b.rd(0x4488));
+    let status = b.hubs()[1].0 + 0x2c;
+    // In the GART, where nothing is mapped; the write-back address lies outside of it.
+    b.wr(0x4484, 0x1ff0_0000 >> 8);
+    b.wr(0x4488, 0);
+    b.wr(0x4480, (cntl & !(7 << 28)) | (4 << 28));
+    assert_eq!(b.rd(status), 0);
+    q.send(&mut b, &release_mem(va, 7, 1));
+    b.expect_errors(&["ih-nowhere", "ih-nowhere"]);
+    // The fault is latched, as a write of VMID 0 without the retry that a user would get.
+    assert_eq!(b.rd(status) & ((1 << 18) | (0xf << 20) | 1), (1 << 18) | 1);
+    // Back at its bus address the ring works.
+    b.wr(0x4484, base);
+    b.wr(0x4488, hi);
+    b.wr(0x4480, cntl);
+    q.send(&mut b, &release_mem(va, 7, 2));
+    b.no_errors();
+    assert_eq!(b.irqs().last().map(|iv| iv.data[0]), Some(2));
+}

@@ -138,20 +138,30 @@ impl Gpu {
     /// Writes to a ring's memory, in the address space that MC_SPACE selects.
     fn ih_write(&mut self, ring: usize, addr: u64, bytes: &[u8]) {
         let space = (self.ih_reg(ring, reg::CNTL) >> 28) & 7;
-        let ok = match space {
+        let failed = match space {
             4 => {
                 let c = Client {
                     hub: HubId::Mm,
                     vmid: 0,
                     cid: 0,
                 };
-                self.vm_write(c, addr, bytes).is_ok()
+                // A fault of its own must not post a vector: that one would fault as well.
+                match self.vm_write_unraised(c, addr, bytes) {
+                    Ok(()) => None,
+                    Err(None) => Some("permission".into()),
+                    Err(Some(why)) => Some(format!("{why:x?}")),
+                }
             }
-            _ => self.mem.write(Phys::Bus(addr), bytes).is_ok(),
+            _ => self
+                .mem
+                .write(Phys::Bus(addr), bytes)
+                .is_err()
+                .then(|| "no memory".into()),
         };
-        if !ok {
+        if let Some(why) = failed {
+            let why: String = why;
             let text = format!(
-                "IH ring {ring} writes {} bytes to {addr:#x} (MC_SPACE {space}), no memory",
+                "IH ring {ring} writes {} bytes to {addr:#x} (MC_SPACE {space}): {why}",
                 bytes.len()
             );
             self.protocol_error("ih-nowhere", text);

@@ -99,12 +99,20 @@ impl Gpu {
     /// # Errors
     /// Raises the fault and says whether to replay.
     pub fn vm_translate(&mut self, c: Client, va: u64, access: Access) -> VmResult<(Place, u64)> {
-        let page = match self.lookup(c, va) {
-            Ok(page) => page,
-            Err(why) => return Err(self.vm_fault(c, va, access, Some(why))),
-        };
+        self.translate(c, va, access)
+            .map_err(|why| self.vm_fault(c, va, access, why))
+    }
+
+    /// Translates one address without raising anything.  `None` as the reason of a failure is missing permission.
+    fn translate(
+        &mut self,
+        c: Client,
+        va: u64,
+        access: Access,
+    ) -> Result<(Place, u64), Option<WalkFault>> {
+        let page = self.lookup(c, va).map_err(Some)?;
         if !page.permits(access) {
-            return Err(self.vm_fault(c, va, access, None));
+            return Err(None);
         }
         let off = va & ((1u64 << page.shift) - 1);
         let left = (1u64 << page.shift) - off;
@@ -116,7 +124,7 @@ impl Gpu {
             if let Some(own) = self.own_bar(at) {
                 return Ok((Place::Own(own), left));
             }
-            let why = WalkFault::Nowhere {
+            return Err(Some(WalkFault::Nowhere {
                 entry: page.perms,
                 target: at,
                 level: u32::MAX,
@@ -166,8 +174,44 @@ impl Gpu {
     /// # Errors
     /// Nothing was written.
     pub fn vm_write(&mut self, c: Client, va: u64, buf: &[u8]) -> VmResult<()> {
+        let segments = self.segments(c, va, buf.len(), Access::Write)?;
+        self.write_segments(segments, buf)
+    }
+
+    /// Writes bytes for the interrupt handler.  A fault is latched in the hub, but raises no vector: it is a vector
+    /// that could not be written.
+    ///
+    /// # Errors
+    /// Nothing was written; says why, `None` for missing permission.
+    pub fn vm_write_unraised(
+        &mut self,
+        c: Client,
+        va: u64,
+        buf: &[u8],
+    ) -> Result<(), Option<WalkFault>> {
+        let mut segments = Vec::with_capacity(1 + buf.len() / 4096);
+        let mut done = 0;
+        while done < buf.len() {
+            let at = va.wrapping_add(done as u64);
+            let (place, left) = match self.translate(c, at, Access::Write) {
+                Ok(found) => found,
+                Err(why) => {
+                    self.latch_no_retry(c, at, Access::Write, why);
+                    return Err(why);
+                }
+            };
+            let n = (buf.len() - done).min(usize::try_from(left).unwrap_or(usize::MAX));
+            segments.push((place, n));
+            done += n;
+        }
+        // What was translated exists.
+        let _ = self.write_segments(segments, buf);
+        Ok(())
+    }
+
+    fn write_segments(&mut self, segments: Vec<Segment>, buf: &[u8]) -> VmResult<()> {
         let mut rest = buf;
-        for (at, n) in self.segments(c, va, rest.len(), Access::Write)? {
+        for (at, n) in segments {
             let (now, later) = rest.split_at(n);
             match at {
                 Place::Memory(at) => self.mem.write(at, now).map_err(|_| VmError::Fault)?,

@@ -208,6 +208,21 @@ impl Gpu {
         };
         self.log
             .event(now, Ring::Vm, origin, "NO_RETRY_FAULT", text);
+        let enable = self.latch_no_retry(c, va, access, why);
+        if self.hub(c.hub).context(c.vmid).cntl & enable != 0 {
+            let iv = self.fault_iv(c, va, access, false);
+            self.ih_post(0, iv);
+        }
+    }
+
+    /// Latches a fault in the hub's status registers; returns the context's interrupt enable for its kind.
+    pub(super) fn latch_no_retry(
+        &mut self,
+        c: Client,
+        va: u64,
+        access: Access,
+        why: Option<WalkFault>,
+    ) -> u32 {
         let (walker, valid_bit, enable) = match why {
             None => {
                 let e = match access {
@@ -233,12 +248,8 @@ impl Gpu {
             | (u32::from(access.writes()) << 18)
             | (u32::from(access == Access::Atomic) << 19)
             | (u32::from(c.vmid & 0xF) << 20);
-        let cntl = self.hub(c.hub).context(c.vmid).cntl;
         self.hub_mut(c.hub)
             .latch_fault(status, (va >> 12) & 0xF_FFFF_FFFF);
-        if cntl & enable != 0 {
-            let iv = self.fault_iv(c, va, access, false);
-            self.ih_post(0, iv);
-        }
+        enable
     }
 }
