@@ -283,8 +283,8 @@ impl Gpu {
         }
         data.fill(0);
         if !Self::mmio_shape(offset, data.len()) {
-            self.protocol_error(
-                "mmio-shape",
+            self.misshapen_access(
+                offset,
                 format!("read of {} bytes at BAR5 {offset:#x}", data.len()),
             );
             return;
@@ -302,8 +302,8 @@ impl Gpu {
             return;
         }
         if !Self::mmio_shape(offset, data.len()) {
-            self.protocol_error(
-                "mmio-shape",
+            self.misshapen_access(
+                offset,
                 format!("write of {} bytes at BAR5 {offset:#x}", data.len()),
             );
             return;
@@ -317,6 +317,16 @@ impl Gpu {
     fn mmio_shape(offset: u64, len: usize) -> bool {
         matches!(len, 4 | 8) && offset % 4 == 0 && offset.saturating_add(len as u64) <= BAR5_SIZE
     }
+    /// Reports an access that no register takes.  The page of the HDP flush registers is also in the hands of user
+    /// programs.
+    fn misshapen_access(&mut self, offset: u64, text: String) {
+        if offset >= u64::from(self.asic.hdp_remap) {
+            self.user_error("mmio-shape", text);
+        } else {
+            self.protocol_error("mmio-shape", text);
+        }
+    }
+
 
     /// A trapped write to BAR2.
     pub fn doorbell_write(&mut self, offset: u64, data: &[u8]) {

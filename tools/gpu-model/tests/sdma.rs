@@ -244,3 +244,27 @@ fn gfx906_limits_the_byte_count_to_22_bits() {
     assert_eq!(f.b.ram64(f.bus + 72), 0);
     f.b.no_errors();
 }
+
+#[test]
+fn registers_out_of_reach_are_mistakes_of_the_user() {
+    for (register, allowed) in [(0x30100u32, true), (0xc914, false), (0x10000, false)] {
+        // POLL_REG_WRITE_MEM and POLL_REGMEM of a register that is 0.
+        for poll in [false, true] {
+            let mut f = fixture(&GFX90A, 0);
+            f.b.set32(f.bus, 0x55);
+            let words = if poll {
+                vec![8 | (3 << 28), register, 0, 0, !0, 0xfff << 16]
+            } else {
+                vec![8 | (1 << 8), register, lo(f.va), hi(f.va)]
+            };
+            f.q.send(&mut f.b, &words);
+            // FENCE.
+            f.q.send(&mut f.b, &[5, lo(f.va + 8), hi(f.va), 1]);
+            f.b.no_errors();
+            assert_eq!(f.b.gpu.log.stats.user_errors, u64::from(!allowed));
+            assert_eq!(f.b.ram32(f.bus + 8), u32::from(allowed));
+            let copied = allowed && !poll;
+            assert_eq!(f.b.ram32(f.bus), if copied { 0 } else { 0x55 });
+        }
+    }
+}

@@ -61,7 +61,7 @@ impl Gpu {
         Outcome::Halt(why)
     }
 
-    /// A register destination outside what a user queue may write.
+    /// A register outside what a user queue may read and write.
     pub fn privilege_fault(&mut self, slot: SlotId, run: &Run, register: u32) -> Outcome {
         self.cp_interrupt(slot, run.vmid, source::PRIV_REG, (run.doorbell / 2) & 0x3FF);
         self.queue_mistake(

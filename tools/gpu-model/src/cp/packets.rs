@@ -8,7 +8,7 @@ use super::queue::{Outcome, Role, Run};
 use super::slot::SlotId;
 use crate::device::Gpu;
 use crate::regs::dispatch::Writer;
-use crate::regs::gc;
+use crate::regs::{gc, is_sh_register, is_user_register};
 use crate::vm::access::{VmError, VmResult};
 use crate::vm::Access;
 
@@ -48,12 +48,12 @@ impl Gpu {
         })
     }
 
-    /// User queues reach SH registers (their own) and the user-config space only.
-    fn may_write(run: &Run, register: u32) -> bool {
-        run.privileged
-            || run.role != Role::User
-            || (0x2C00..0x3000).contains(&register)
-            || (0xC000..0xD000).contains(&register)
+    /// The first of `count` registers that a queue must not read or write.  User queues reach SH registers (their
+    /// own) and the user-config space only.
+    fn out_of_reach(run: &Run, register: u32, count: u32) -> Option<u32> {
+        let privileged = run.privileged || run.role != Role::User;
+        (register..register.saturating_add(count))
+            .find(|&r| !privileged && !is_sh_register(r) && !is_user_register(r))
     }
 
     fn write_register(&mut self, slot: SlotId, register: u32, value: u32) {
@@ -91,8 +91,8 @@ impl Gpu {
                 let base = p.dw(2) & 0x3_FFFF;
                 for (i, &v) in data.iter().enumerate() {
                     let reg = if fixed { base } else { base + i as u32 };
-                    if !Self::may_write(run, reg) {
-                        return self.privilege_fault(slot, run, reg);
+                    if let Some(bad) = Self::out_of_reach(run, reg, 1) {
+                        return self.privilege_fault(slot, run, bad);
                     }
                     self.write_register(slot, reg, v);
                 }
@@ -161,8 +161,11 @@ impl Gpu {
         let value = if operation == 1 {
             // Write the request register once, then wait on the acknowledge register.
             let (request, ack) = (p.dw(2) & 0x3_FFFF, p.dw(3) & 0x3_FFFF);
-            if !Self::may_write(run, request) {
-                return self.privilege_fault(slot, run, request);
+            let bad = [request, ack]
+                .into_iter()
+                .find_map(|r| Self::out_of_reach(run, r, 1));
+            if let Some(bad) = bad {
+                return self.privilege_fault(slot, run, bad);
             }
             if run.progress == 0 {
                 self.write_register(slot, request, reference);
@@ -178,7 +181,11 @@ impl Gpu {
                 Err(VmError::Fault) => return Outcome::Halt("WAIT_REG_MEM faulted"),
             }
         } else {
-            self.read_register(slot, p.dw(2) & 0x3_FFFF)
+            let register = p.dw(2) & 0x3_FFFF;
+            if let Some(bad) = Self::out_of_reach(run, register, 1) {
+                return self.privilege_fault(slot, run, bad);
+            }
+            self.read_register(slot, register)
         };
         if compare(
             function,
@@ -199,6 +206,19 @@ impl Gpu {
         let wide = (control >> 16) & 1 != 0;
         let c = run.client();
         let src_addr = p.qw(2);
+        // Both sides are checked before anything is read: reading may have effects.
+        let count = 1 + u32::from(wide);
+        let sides = [
+            (control & 0xF == 0).then(|| p.dw(2) & 0x3_FFFF),
+            ((control >> 8) & 0xF == 0).then(|| p.dw(4) & 0x3_FFFF),
+        ];
+        let bad = sides
+            .into_iter()
+            .flatten()
+            .find_map(|r| Self::out_of_reach(run, r, count));
+        if let Some(bad) = bad {
+            return self.privilege_fault(slot, run, bad);
+        }
         let value = match control & 0xF {
             0 => {
                 let reg = p.dw(2) & 0x3_FFFF;
@@ -228,9 +248,6 @@ impl Gpu {
         match (control >> 8) & 0xF {
             0 => {
                 let reg = p.dw(4) & 0x3_FFFF;
-                if !Self::may_write(run, reg) {
-                    return self.privilege_fault(slot, run, reg);
-                }
                 self.write_register(slot, reg, value as u32);
                 if wide {
                     self.write_register(slot, reg + 1, (value >> 32) as u32);
@@ -371,8 +388,8 @@ impl Gpu {
         let first = space + (p.dw(1) & 0xFFFF);
         for (i, &v) in p.words.iter().skip(2).enumerate() {
             let reg = first + i as u32;
-            if !Self::may_write(run, reg) {
-                return self.privilege_fault(slot, run, reg);
+            if let Some(bad) = Self::out_of_reach(run, reg, 1) {
+                return self.privilege_fault(slot, run, bad);
             }
             self.write_register(slot, reg, v);
         }

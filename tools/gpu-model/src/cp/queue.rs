@@ -365,8 +365,11 @@ impl Gpu {
         run.wptr = new;
         run.poll_ns = POLL_MIN_NS;
         let (role, aql, len, rptr) = (run.role, run.aql, run.len, run.rptr);
-        if !aql && new.wrapping_sub(rptr) > len {
-            let text = format!("{slot} {role:?}: WPTR {new:#x} is more than the ring ({len:#x}) beyond RPTR {rptr:#x}");
+        // CP_HQD_PQ_RPTR wraps: a ring that is filled to the last dword looks empty and would be dropped whole.
+        if !aql && new.wrapping_sub(rptr) >= len {
+            let text = format!(
+                "{slot} {role:?}: WPTR {new:#x} is a ring ({len:#x}) or more beyond RPTR {rptr:#x}"
+            );
             if role == Role::User {
                 self.user_error("wptr-beyond-ring", text);
             } else {

@@ -303,7 +303,8 @@ impl Gpu {
         } else if r * 4 == self.asic.hdp_remap + 4 {
             nbio::REMAP_HDP_REG_FLUSH
         } else {
-            self.protocol_error(
+            // User programs have this page mapped.
+            self.user_error(
                 "hdp-remap",
                 format!("write to {:#x} in the HDP remap page", r * 4),
             );

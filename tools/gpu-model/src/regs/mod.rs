@@ -107,6 +107,16 @@ pub mod sh_mem {
     pub const COUNT: usize = 7;
 }
 
+/// SH registers: each queue has its own (`PACKET3_SET_SH_REG_START` and `_END` of Linux).
+pub fn is_sh_register(r: u32) -> bool {
+    (0x2C00..0x3000).contains(&r)
+}
+
+/// User-config registers, which any queue may touch (`PACKET3_SET_UCONFIG_REG_START`).
+pub fn is_user_register(r: u32) -> bool {
+    (0xC000..0xD000).contains(&r)
+}
+
 /// SH_MEM_CONFIG.RETRY_DISABLE.
 pub const RETRY_DISABLE: u32 = 1 << 12;
 

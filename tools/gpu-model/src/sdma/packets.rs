@@ -9,7 +9,7 @@ use crate::cp::queue::{Frame, Outcome};
 use crate::device::Gpu;
 use crate::ih::Iv;
 use crate::regs::dispatch::Writer;
-use crate::regs::nbio;
+use crate::regs::{is_user_register, nbio};
 use crate::trace::Ring;
 use crate::vm::access::{VmError, VmResult};
 
@@ -224,10 +224,10 @@ impl Gpu {
             // Semaphores, PRE_EXE for one device and dummy traps have no visible effect here.
             (7, _) | (15, _) | (16, _) => Outcome::Done,
             (8, 0) => self.sdma_poll(engine, c, p),
-            (8, 1) => {
-                let v = self.reg_read((p.dw(1) / 4) & 0x3_FFFF);
-                ended(self.vm_write(cl, p.qw(2) & !3, &v.to_le_bytes()))
-            }
+            (8, 1) => match self.sdma_read_register(engine, c, p.dw(1)) {
+                Ok(v) => ended(self.vm_write(cl, p.qw(2) & !3, &v.to_le_bytes())),
+                Err(stop) => stop,
+            },
             (9, _) => match self.vm_read_u32(cl, p.qw(1) & !3) {
                 Err(VmError::Retry) => Outcome::Wait,
                 Ok(v) if v == p.dw(3) => Outcome::Done,
@@ -362,10 +362,27 @@ impl Gpu {
                 Err(VmError::Fault) => return Outcome::Halt("POLL_REGMEM faulted"),
             }
         } else {
-            self.reg_read((p.dw(1) / 4) & 0x3_FFFF)
+            match self.sdma_read_register(engine, c, p.dw(1)) {
+                Ok(v) => v,
+                Err(stop) => return stop,
+            }
         };
         if compare((header >> 28) & 7, got & mask, value) {
             return Outcome::Done;
+    /// Reads a register by its byte address.  User queues reach the user-config space only.
+    fn sdma_read_register(
+        &mut self,
+        engine: usize,
+        c: &Context,
+        byte: u32,
+    ) -> Result<u32, Outcome> {
+        let register = (byte / 4) & 0x3_FFFF;
+        if !c.privileged && !is_user_register(register) {
+            return Err(self.sdma_bad(engine, c, "privileged register read by a user queue"));
+        }
+        Ok(self.reg_read(register))
+    }
+
         }
         // 0xFFF retries for ever.
         if retries != 0xFFF {

@@ -14,6 +14,8 @@ pub const MAX_RAW: usize = 24;
 /// Trace records kept unless told otherwise.
 pub const DEFAULT_RECORDS: usize = 65536;
 const MAX_ERRORS: usize = 1024;
+/// Errors that are written to stderr and the log file; further ones are counted and kept like the others.
+const MAX_ERROR_LINES: u64 = 10_000;
 
 /// Which stream a record belongs to; it also says how its dwords are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -374,10 +376,12 @@ impl Log {
             self.total_errors,
             t_ns / 1000
         );
-        if self.echo {
+        // A driver that breaks a rule for ever must not fill the disk.
+        let silent = self.total_errors >= MAX_ERROR_LINES;
+        if self.echo && !silent {
             eprintln!("{line}");
         }
-        if let Some(file) = &mut self.file {
+        if let Some(file) = self.file.as_mut().filter(|_| !silent) {
             // A full disk must not stop the device; the counter still tells.
             let _ = writeln!(file, "{line}");
         }
