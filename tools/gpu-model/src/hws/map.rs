@@ -83,11 +83,13 @@ impl Gpu {
             return Err(self.refuse("unaligned", p, "MQD or write pointer address".into()));
         }
         let engine = engine_sel(control);
+        // It has survived since the last run list, or since the last window.
         let kept = |m: &Mapped| {
-            m.is_static && (m.doorbell, m.mqd, m.pasid) == (doorbell, mqd, pasid) && !m.by_kiq
+            (m.is_static && is_static || m.stayed)
+                && (m.doorbell, m.mqd, m.pasid) == (doorbell, mqd, pasid)
+                && !m.by_kiq
         };
-        if is_static && self.hws.mapped.iter().any(kept) {
-            // It has survived since the last run list.
+        if self.hws.mapped.iter().any(kept) {
             return Ok(());
         }
         self.check_doorbell(p, doorbell, engine)?;
@@ -135,6 +137,7 @@ impl Gpu {
             vmid,
             is_static,
             by_kiq: false,
+            stayed: false,
         });
         Ok(())
     }

@@ -58,6 +58,8 @@ pub struct Mapped {
     pub is_static: bool,
     /// Connected by the KIQ, not by a run list.
     pub by_kiq: bool,
+    /// Did not leave at the end of a window; the list may name it again.
+    pub stayed: bool,
 }
 
 /// An UNMAP_QUEUES that waits for queues.

@@ -202,6 +202,7 @@ impl Gpu {
                 is_static: true,
                 by_kiq: true,
             };
+                stayed: false,
             self.hws.mapped.push(m);
             if role == Role::Hiq {
                 self.hws.hiq = Some((slot, mqd));

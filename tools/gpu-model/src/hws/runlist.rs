@@ -39,8 +39,8 @@ pub struct Runlist {
     seen: Vec<u16>,
     /// Where the window stopped for want of a slot: resume with this MAP_PROCESS, then at `pos`.
     resume_process: Option<u32>,
-    /// The walk of the current window is complete.
-    pub settled: bool,
+    /// What the scheduler is doing with it.
+    phase: Phase,
     /// Queues (doorbell dword indices) and processes that UNMAP_QUEUES took away by name.
     retired: (Vec<u32>, Vec<u16>),
     /// What to record when it connects a queue.
@@ -50,6 +50,19 @@ pub struct Runlist {
     idle_ns: u64,
     /// Packets that user queues had run when the last window ended.
     packets: u64,
+}
+
+/// What the scheduler is doing with a run list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The RUN_LIST packet connects the first window.
+    Starting,
+    /// The window runs.
+    Running,
+    /// The window is over; its queues are off their slots at this time.
+    Leaving(u64),
+    /// The next window is being connected.
+    Filling,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +95,7 @@ impl Runlist {
             installed: 0,
             seen: Vec::new(),
             resume_process: None,
-            settled: false,
+            phase: Phase::Starting,
             retired: Default::default(),
             reason: Reason::Map,
             quantum_ns: QUANTUM_UNIT_NS,
@@ -122,7 +135,7 @@ impl Gpu {
         };
         let end = self.walk(&mut list);
         if end != Walk::More {
-            list.settled = true;
+            list.phase = Phase::Running;
             list.window_start = self.clock.now_ns();
         }
         self.hws.runlist = Some(list);
@@ -461,21 +474,31 @@ impl Gpu {
         let Some(list) = &self.hws.runlist else {
             return;
         };
-        if !list.over_subscribed
-            || !list.settled
-            || self.inject.hws_hung()
-            || self.hws.unmap.is_some()
-        {
+        if !list.over_subscribed || self.inject.hws_hung() || self.hws.unmap.is_some() {
             return;
         }
-        let busy = self.window_busy();
-        let due = list.window_start + if busy { list.quantum_ns } else { list.idle_ns };
-        if now < due {
-            wake.at(due);
-            return;
+        match list.phase {
+            Phase::Starting => {}
+            Phase::Running => {
+                let busy = self.window_busy();
+                let due = list.window_start + if busy { list.quantum_ns } else { list.idle_ns };
+                if now < due {
+                    wake.at(due);
+                    return;
+                }
+                self.end_window(now);
+                wake.busy();
+            }
+            Phase::Leaving(at) if now < at => wake.at(at),
+            Phase::Leaving(_) => {
+                self.empty_window();
+                wake.busy();
+            }
+            Phase::Filling => {
+                self.fill_window(now);
+                wake.busy();
+            }
         }
-        self.rotate(now);
-        wake.busy();
     }
 
     fn window_busy(&self) -> bool {
@@ -497,20 +520,45 @@ impl Gpu {
         }
     }
 
-    fn rotate(&mut self, now: u64) {
+    /// Queues of the window that leave at its end, those that answer; and how long the slowest of them takes.
+    fn leaving(&self) -> (Vec<Mapped>, u64) {
+        let limit = self.preempt_limit_ns();
+        let mut wait = 0;
+        let leaves = |m: &&Mapped| {
+            let (refuses, delay) = self.preempt_answer(m, false);
+            let leaves = !m.is_static && !m.by_kiq && !refuses && delay <= limit;
+            if leaves {
+                wait = wait.max(delay);
+            }
+            leaves
+        };
+        let all = self.hws.mapped.iter().filter(leaves).copied().collect();
+        (all, wait)
+    }
+
+    /// The quantum is over: the queues are asked to leave.
+    fn end_window(&mut self, now: u64) {
+        let (_, wait) = self.leaving();
+        if let Some(list) = &mut self.hws.runlist {
+            list.phase = Phase::Leaving(now.saturating_add(wait));
+        }
+        self.log.stats.rotations += 1;
+        if wait == 0 {
+            self.empty_window();
+        }
+    }
+
+    /// Takes the queues of the window off their slots.
+    fn empty_window(&mut self) {
         let Some(mut list) = self.hws.runlist.take() else {
             return;
         };
-        self.log.stats.rotations += 1;
-        let leaving: Vec<Mapped> = self
-            .hws
-            .mapped
-            .iter()
-            .filter(|m| !m.is_static && !m.by_kiq && !self.inject.refuses_preempt(m.doorbell))
-            .copied()
-            .collect();
-        for m in &leaving {
-            self.disconnect(m, Reason::Quantum);
+        for m in self.leaving().0 {
+            self.disconnect(&m, Reason::Quantum);
+        }
+        // Who does not leave keeps its slot, and the list finds it there when it comes to it.
+        for m in &mut self.hws.mapped {
+            m.stayed = !m.is_static && !m.by_kiq;
         }
         self.release_idle_processes();
         list.installed = 0;
@@ -519,8 +567,6 @@ impl Gpu {
         if list.pos == 0 {
             list.seen.clear();
         }
-        while self.walk(&mut list) == Walk::More {}
-        list.window_start = now;
         let packets = self.user_packets();
         list.idle_ns = if packets != list.packets {
             IDLE_NS
@@ -528,6 +574,19 @@ impl Gpu {
             (list.idle_ns * 2).min(IDLE_MAX_NS)
         };
         list.packets = packets;
+        list.phase = Phase::Filling;
+        self.hws.runlist = Some(list);
+    }
+
+    /// Connects a part of the next window.
+    fn fill_window(&mut self, now: u64) {
+        let Some(mut list) = self.hws.runlist.take() else {
+            return;
+        };
+        if self.walk(&mut list) != Walk::More {
+            list.phase = Phase::Running;
+            list.window_start = now;
+        }
         self.hws.runlist = Some(list);
     }
 }

@@ -22,7 +22,7 @@ fn doorbells(p: &Packet) -> Vec<u32> {
 
 impl Gpu {
     /// Whether a queue refuses to leave, and how long it takes otherwise.
-    fn preempt_answer(&self, m: &Mapped, reset: bool) -> (bool, u64) {
+    pub(super) fn preempt_answer(&self, m: &Mapped, reset: bool) -> (bool, u64) {
         // The microcode that would stop the HIQ is the one that hangs.
         let dead = self.inject.hws_hung()
             && self
@@ -34,6 +34,14 @@ impl Gpu {
         }
         let delay = self.inject.preempt_delay_ns(m.doorbell);
         (dead || self.inject.refuses_preempt(m.doorbell), delay)
+    }
+
+    /// How long a queue may take to leave.
+    pub(super) fn preempt_limit_ns(&self) -> u64 {
+        match self.hws.resources {
+            Some(r) if r.unmap_latency_ns != 0 => r.unmap_latency_ns,
+            _ => DEFAULT_LATENCY_NS,
+        }
     }
 
     /// Queues that were taken away by name do not come back with the windows of the same run list.
@@ -81,12 +89,7 @@ impl Gpu {
         if run.progress == 0 {
             run.progress = 1;
             self.check_unmap(run.role, p);
-            let limit = self.hws.resources.map_or(0, |r| r.unmap_latency_ns);
-            let limit = if limit == 0 {
-                DEFAULT_LATENCY_NS
-            } else {
-                limit
-            };
+            let limit = self.preempt_limit_ns();
             let mut refused = Vec::new();
             let mut wait = 0;
             for m in &targets {
@@ -128,6 +131,10 @@ impl Gpu {
         }
         if let Some(&doorbell) = pending.refused.first() {
             self.log_refusal(doorbell, run.role);
+        }
+        // The driver has been told; that it maps such a queue again is a mistake.
+        for m in &mut self.hws.mapped {
+            m.stayed &= !pending.refused.contains(&m.doorbell);
         }
         self.release_idle_processes();
         Outcome::Done
