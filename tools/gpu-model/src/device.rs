@@ -85,6 +85,8 @@ pub struct Gpu {
     pub bars: BarAddresses,
     /// Doorbells that nobody listened to.
     pub strays: Strays,
+    /// Bytes that accesses by GPU address have read and written, for the length of stretches.
+    pub bytes_moved: u64,
     /// Doorbells rung by queues: byte offset and data.
     pub self_doorbells: Vec<(u64, Vec<u8>)>,
     msi: Box<dyn MsiSink>,
@@ -121,6 +123,7 @@ impl Gpu {
             inject: Injections::default(),
             bars: BarAddresses::default(),
             strays: Strays::default(),
+            bytes_moved: 0,
             self_doorbells: Vec::new(),
             msi,
             kicked: false,
@@ -314,9 +317,6 @@ impl Gpu {
         }
     }
 
-    fn mmio_shape(offset: u64, len: usize) -> bool {
-        matches!(len, 4 | 8) && offset % 4 == 0 && offset.saturating_add(len as u64) <= BAR5_SIZE
-    }
     /// Reports an access that no register takes.  The page of the HDP flush registers is also in the hands of user
     /// programs.
     fn misshapen_access(&mut self, offset: u64, text: String) {
@@ -327,6 +327,9 @@ impl Gpu {
         }
     }
 
+    fn mmio_shape(offset: u64, len: usize) -> bool {
+        matches!(len, 4 | 8) && offset % 4 == 0 && offset.saturating_add(len as u64) <= BAR5_SIZE
+    }
 
     /// A trapped write to BAR2.
     pub fn doorbell_write(&mut self, offset: u64, data: &[u8]) {

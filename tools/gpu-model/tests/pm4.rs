@@ -236,3 +236,38 @@ fn a_ring_filled_to_the_last_dword_is_a_mistake() {
     f.b.run();
     f.b.expect_errors(&["wptr-beyond-ring"]);
 }
+
+/// CP_HQD_PIPE_PRIORITY and CP_HQD_QUEUE_PRIORITY decide who is first where several queues are ready.
+#[test]
+fn queues_of_higher_priority_run_first() {
+    // Of the first queue and of the other: pipe priority, queue priority.
+    for (first, other_one) in [
+        ((0, 0), (2, 0)),
+        ((2, 0), (0, 15)),
+        ((1, 0), (1, 4)),
+        ((1, 7), (1, 3)),
+    ] {
+        let mut f = fixture();
+        f.preempt();
+        let mut other = f.p.queue(&mut f.b);
+        let mut list = f.p.map_process(&f.b, 2);
+        for (q, (pipe, queue)) in [(&f.q, first), (&other, other_one)] {
+            list.extend(q.map_queues());
+            f.b.set32(q.mqd.bus + 133 * 4, pipe);
+            f.b.set32(q.mqd.bus + 134 * 4, queue);
+        }
+        f.b.run_list(&list, false, 1);
+        f.b.run();
+        let last = if first > other_one { 2 } else { 1 };
+        // Wherever the round begins, the last to write is the one that may wait.
+        for _ in 0..70 {
+            f.q.push(&mut f.b, &write_data(f.va, 1));
+            other.push(&mut f.b, &write_data(f.va, 2));
+            f.q.ring_bell(&mut f.b);
+            other.ring_bell(&mut f.b);
+            f.b.run();
+            assert_eq!(f.b.ram32(f.bus), last, "{first:?} {other_one:?}");
+        }
+        f.b.no_errors();
+    }
+}

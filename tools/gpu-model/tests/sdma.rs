@@ -268,3 +268,30 @@ fn registers_out_of_reach_are_mistakes_of_the_user() {
         }
     }
 }
+
+/// A WRITE of megabytes does not hold up the others, and is taken up again where a preemption stopped it.
+#[test]
+fn a_long_write_goes_on_where_it_was() {
+    let mut f = fixture(&GFX90A, 0);
+    let count = 80_000u32;
+    let (ib_va, ib) = f.p.page(&mut f.b, 0x60000);
+    let (to_va, to) = f.p.page(&mut f.b, 0x60000);
+    let mut words = vec![2, lo(to_va), hi(to_va), count - 1];
+    words.extend((0..count).map(|i| i * 7 + 1));
+    f.b.set_words(ib, &words);
+    // INDIRECT ends at a multiple of eight dwords.
+    let size = words.len() as u32;
+    f.q.push(&mut f.b, &[0, 0, 4, lo(ib_va), hi(ib_va), size, 0, 0]);
+    f.q.ring_bell(&mut f.b);
+    let written = |f: &Fixture| f.b.ram32(to + 4 * u64::from(count - 1)) != 0;
+    while f.b.ram32(to) == 0 {
+        let _ = f.b.gpu.step();
+    }
+    assert!(!written(&f), "one step writes a part");
+    f.preempt();
+    f.resume();
+    assert!(written(&f));
+    let got = f.b.words(to, count as usize);
+    assert!(got.iter().zip(0..).all(|(w, i)| *w == i * 7 + 1));
+    f.b.no_errors();
+}

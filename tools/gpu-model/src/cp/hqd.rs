@@ -17,6 +17,8 @@ pub mod r {
     pub const ACTIVE: usize = 2;
     pub const VMID: usize = 3;
     pub const PERSISTENT_STATE: usize = 4;
+    pub const PIPE_PRIORITY: usize = 5;
+    pub const QUEUE_PRIORITY: usize = 6;
     pub const QUANTUM: usize = 7;
     pub const PQ_BASE: usize = 8;
     pub const PQ_RPTR: usize = 10;
@@ -113,6 +115,15 @@ impl Hqd {
     /// Doorbell dword index.
     pub fn doorbell(&self) -> u32 {
         (self.reg(r::DOORBELL) & f::DOORBELL_OFFSET) >> 2
+    }
+
+    /// Which of several ready queues is first: that of the pipe with the higher priority, then the queue with the
+    /// higher one.
+    pub fn priority(&self) -> (u32, u32) {
+        (
+            self.reg(r::PIPE_PRIORITY) & 3,
+            self.reg(r::QUEUE_PRIORITY) & 0xF,
+        )
     }
 
     /// ACTIVE is set.

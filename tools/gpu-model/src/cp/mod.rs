@@ -21,6 +21,8 @@ pub struct Cp {
     slots: Vec<Hqd>,
     /// Where the round-robin starts.
     pub next: usize,
+    /// The slot whose turn goes on, and how many packets of it are left.
+    pub turn: Option<(SlotId, usize)>,
     /// Context saves so far.
     pub saves: u32,
     /// When write pointers are looked for again.
@@ -32,6 +34,7 @@ impl Default for Cp {
         Self {
             slots: (0..SLOTS).map(|_| Hqd::default()).collect(),
             next: 0,
+            turn: None,
             saves: 0,
             poll_at: 0,
         }

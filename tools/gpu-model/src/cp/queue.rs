@@ -100,8 +100,10 @@ const POLL_MIN_NS: u64 = 50_000;
 const POLL_MAX_NS: u64 = 2_000_000;
 /// Mistakes of user programs that the log file gets; the counter and the trace go on.
 const MAX_NOTES: u64 = 1000;
-/// Packets a queue without a quantum may run before others get their turn.
+/// Packets that are run at a stretch; also the turn of a queue without a quantum.
 const BUDGET: usize = 64;
+/// Bytes after which a stretch ends early.
+pub const STRETCH_BYTES: u64 = 128 * 1024;
 
 impl Run {
     /// How the queue's accesses appear to the VM.
@@ -403,12 +405,23 @@ impl Gpu {
         if let Some(t) = self.poll_write_pointers(now) {
             wake.at(t);
         }
-        let start = self.cp.next;
-        self.cp.next = (start + 1) % super::slot::SLOTS;
-        for i in 0..super::slot::SLOTS {
-            let Some(slot) = SlotId::from_index((start + i) % super::slot::SLOTS) else {
-                continue;
-            };
+        let turn = self.cp.turn.take();
+        let start = match turn {
+            Some((slot, _)) => slot.index(),
+            None => {
+                self.cp.next = (self.cp.next + 1) % super::slot::SLOTS;
+                self.cp.next
+            }
+        };
+        let mut order: Vec<SlotId> = (0..super::slot::SLOTS)
+            .filter_map(|i| SlotId::from_index((start + i) % super::slot::SLOTS))
+            .collect();
+        // A turn that was begun is ended first; among queues of one priority it goes round.
+        order.sort_by_key(|&s| {
+            let begun = turn.is_some_and(|(t, _)| t == s);
+            std::cmp::Reverse((begun, self.cp.hqd(s).priority()))
+        });
+        for slot in order {
             if let Some(t) = self.cp.hqd(slot).dequeue_at {
                 self.settle_dequeue(slot);
                 if t > now {
@@ -435,7 +448,14 @@ impl Gpu {
                 wake.at(not_before);
                 continue;
             }
-            self.run_slot(slot, now, wake);
+            let left = match turn {
+                Some((s, left)) if s == slot => left,
+                _ => self.turn(slot),
+            };
+            self.run_slot(slot, left, now, wake);
+            if self.cp.turn.is_some() {
+                return;
+            }
         }
     }
 
@@ -453,19 +473,26 @@ impl Gpu {
         unit * ((q >> 8) & 0x3F).max(1) as usize
     }
 
-    fn run_slot(&mut self, slot: SlotId, now: u64, wake: &mut Wake) {
+    /// Runs a stretch of a turn that has `left` packets left.
+    fn run_slot(&mut self, slot: SlotId, mut left: usize, now: u64, wake: &mut Wake) {
         let Some(mut run) = self.cp.hqd_mut(slot).run.take() else {
             return;
         };
         let mut outcome = Outcome::Yield;
-        for _ in 0..self.turn(slot) {
+        let moved = self.bytes_moved;
+        for _ in 0..left.min(BUDGET) {
             if run.report_due {
                 self.report_rptr(&mut run, slot);
             }
             outcome = self.run_one(slot, &mut run);
-            if outcome != Outcome::Done || !run.has_work() {
+            left -= 1;
+            let enough = self.bytes_moved.wrapping_sub(moved) >= STRETCH_BYTES;
+            if outcome != Outcome::Done || !run.has_work() || enough {
                 break;
             }
+        }
+        if outcome == Outcome::Done && run.has_work() && left > 0 {
+            self.cp.turn = Some((slot, left));
         }
         let active = self.cp.hqd(slot).active();
         if active {

@@ -6,7 +6,7 @@ use super::regs::{
     STATUS_IDLE, STATUS_SELECTED,
 };
 use crate::cp::mqd::{Expect, MEC};
-use crate::cp::queue::{Frame, Outcome};
+use crate::cp::queue::{Frame, Outcome, STRETCH_BYTES};
 use crate::device::{Gpu, Wake};
 use crate::trace::{Origin, Reason, Ring, Seat};
 use crate::vm::access::VmError;
@@ -476,7 +476,8 @@ impl Gpu {
         for _ in 0..BUDGET {
             outcome = self.sdma_one(engine, &mut c);
             let drained = c.stop_at.is_some() && c.between_packets();
-            if outcome != Outcome::Done || !c.has_work() || drained {
+            let enough = self.bytes_moved.wrapping_sub(moved) >= STRETCH_BYTES;
+            if outcome != Outcome::Done || !c.has_work() || drained || enough {
                 break;
             }
         }
@@ -491,6 +492,7 @@ impl Gpu {
             Outcome::Wait => {
                 c.not_before = now + c.poll_ns;
                 c.poll_ns = (c.poll_ns * 2).min(POLL_MAX_NS);
+        let moved = self.bytes_moved;
                 wake.at(c.not_before);
             }
             Outcome::Halt(why) => {

@@ -15,6 +15,8 @@ use crate::vm::access::{VmError, VmResult};
 
 /// Bytes a copy or fill moves before other queues get a turn.
 const CHUNK: u64 = 128 * 1024;
+/// Dwords of WRITE in front of its data.
+const WRITE_HEAD: u64 = 4;
 /// Interrupt sources of SDMA clients (`irqsrcs_sdma0_4_0.h`).
 mod source {
     pub const TRAP: u8 = 224;
@@ -74,15 +76,15 @@ impl Words {
 }
 
 impl Gpu {
-    fn sdma_fetch(&mut self, c: &Context, out: &mut [u32]) -> Result<(), VmError> {
+    fn sdma_fetch(&mut self, c: &Context, skip: u64, out: &mut [u32]) -> Result<(), VmError> {
         if let Some(fr) = c.ib {
             return self.vm_read_dwords(
                 c.client(),
-                fr.base.wrapping_add(u64::from(fr.pos) * 4),
+                fr.base.wrapping_add((u64::from(fr.pos) + skip) * 4),
                 out,
             );
         }
-        let start = c.rptr & (c.len - 1);
+        let start = c.rptr.wrapping_add(skip) & (c.len - 1);
         let first = (c.len - start).min(out.len() as u64) as usize;
         let (a, b) = out.split_at_mut(first);
         self.vm_read_dwords(c.client(), c.base + start * 4, a)?;
@@ -145,7 +147,7 @@ impl Gpu {
             VmError::Retry => Outcome::Wait,
             VmError::Fault => Outcome::Halt("packet fetch faulted"),
         };
-        if let Err(e) = self.sdma_fetch(c, head.get_mut(..n).unwrap_or(&mut [])) {
+        if let Err(e) = self.sdma_fetch(c, 0, head.get_mut(..n).unwrap_or(&mut [])) {
             return stall(e);
         }
         let [header, _, _, dw3] = head;
@@ -173,8 +175,19 @@ impl Gpu {
         if len > c.len && c.ib.is_none() {
             return self.sdma_bad(engine, c, "packet is longer than its ring");
         }
-        let mut words = vec![0; len as usize];
-        if let Err(e) = self.sdma_fetch(c, &mut words) {
+        // Of the data of a long WRITE only the next part.
+        let (first, skip) = if header & 0xFFFF == 2 {
+            (WRITE_HEAD, c.progress / 4)
+        } else {
+            (len, 0)
+        };
+        let rest = (len - first).saturating_sub(skip).min(CHUNK / 4);
+        let mut words = vec![0; (first + rest) as usize];
+        let (fixed, data) = words.split_at_mut(first as usize);
+        let fetched = self
+            .sdma_fetch(c, 0, fixed)
+            .and_then(|()| self.sdma_fetch(c, first + skip, data));
+        if let Err(e) = fetched {
             return stall(e);
         }
         self.sdma_trace_packet(c, &words, len);
@@ -200,10 +213,7 @@ impl Gpu {
         match (header & 0xFF, (header >> 8) & 0xFF) {
             (1, 0) => self.sdma_copy(c, p),
             (1, 4) => self.sdma_sub_window(engine, c, p),
-            (2, 0) => {
-                let r = self.vm_write_dwords(cl, p.qw(1) & !3, p.0.get(4..).unwrap_or(&[]));
-                ended(r)
-            }
+            (2, 0) => self.sdma_write(c, p, len),
             (4, _) => self.sdma_indirect(engine, c, p, len),
             (5, _) => {
                 if self.inject.take_fence(c.doorbell) {
@@ -256,6 +266,20 @@ impl Gpu {
         }
     }
 
+    fn sdma_write(&mut self, c: &mut Context, p: &Words, len: u64) -> Outcome {
+        let data = p.0.get(WRITE_HEAD as usize..).unwrap_or(&[]);
+        let at = (p.qw(1) & !3).wrapping_add(c.progress);
+        if self.vm_write_dwords(c.client(), at, data) == Err(VmError::Retry) {
+            return Outcome::Wait;
+        }
+        c.progress += 4 * data.len() as u64;
+        if c.progress >= (len - WRITE_HEAD) * 4 {
+            Outcome::Done
+        } else {
+            Outcome::Yield
+        }
+    }
+
     fn sdma_count(&self, field: u32) -> u64 {
         u64::from(field) & ((1 << self.asic.sdma_layout.count_bits) - 1)
     }
@@ -304,14 +328,12 @@ impl Gpu {
         if element > 16 {
             return self.sdma_bad(engine, c, "sub-window element size");
         }
-        // One row per turn; progress counts rows.
+        // Progress counts rows.
         let rows = ry * rz;
         let cl = c.client();
         let mut buf = vec![0u8; (rx * element) as usize];
-        for _ in 0..16 {
-            if c.progress >= rows {
-                return Outcome::Done;
-            }
+        let mut moved = 0;
+        while c.progress < rows && moved < CHUNK {
             let (y, z) = (c.progress % ry, c.progress / ry);
             let from = src.wrapping_add(((sz + z) * ss + (sy + y) * sp + sx) * element);
             let to = dst.wrapping_add(((dz + z) * ds + (dy + y) * dp + dx) * element);
@@ -321,6 +343,7 @@ impl Gpu {
                 return Outcome::Wait;
             }
             self.log.stats.sdma_bytes += buf.len() as u64;
+            moved += buf.len() as u64;
             c.progress += 1;
         }
         if c.progress >= rows {
@@ -341,6 +364,20 @@ impl Gpu {
         Self::sdma_advance(c, len);
         c.ib = (size != 0).then_some(Frame { base, size, pos: 0 });
         Outcome::Yield
+    }
+
+    /// Reads a register by its byte address.  User queues reach the user-config space only.
+    fn sdma_read_register(
+        &mut self,
+        engine: usize,
+        c: &Context,
+        byte: u32,
+    ) -> Result<u32, Outcome> {
+        let register = (byte / 4) & 0x3_FFFF;
+        if !c.privileged && !is_user_register(register) {
+            return Err(self.sdma_bad(engine, c, "privileged register read by a user queue"));
+        }
+        Ok(self.reg_read(register))
     }
 
     fn sdma_poll(&mut self, engine: usize, c: &mut Context, p: &Words) -> Outcome {
@@ -369,20 +406,6 @@ impl Gpu {
         };
         if compare((header >> 28) & 7, got & mask, value) {
             return Outcome::Done;
-    /// Reads a register by its byte address.  User queues reach the user-config space only.
-    fn sdma_read_register(
-        &mut self,
-        engine: usize,
-        c: &Context,
-        byte: u32,
-    ) -> Result<u32, Outcome> {
-        let register = (byte / 4) & 0x3_FFFF;
-        if !c.privileged && !is_user_register(register) {
-            return Err(self.sdma_bad(engine, c, "privileged register read by a user queue"));
-        }
-        Ok(self.reg_read(register))
-    }
-
         }
         // 0xFFF retries for ever.
         if retries != 0xFFF {

@@ -158,6 +158,7 @@ impl Gpu {
     /// Nothing usable was read.
     pub fn vm_read(&mut self, c: Client, va: u64, buf: &mut [u8]) -> VmResult<()> {
         let mut rest = buf;
+        self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
         for (at, n) in self.segments(c, va, rest.len(), Access::Read)? {
             let (now, later) = rest.split_at_mut(n);
             match at {
@@ -211,6 +212,7 @@ impl Gpu {
 
     fn write_segments(&mut self, segments: Vec<Segment>, buf: &[u8]) -> VmResult<()> {
         let mut rest = buf;
+        self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
         for (at, n) in segments {
             let (now, later) = rest.split_at(n);
             match at {
