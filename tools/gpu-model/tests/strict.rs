@@ -270,6 +270,12 @@ fn hdp_flush_goes_to_the_programmed_place() {
     let mut b = Bench::new(&GFX90A);
     b.wr(0x7f000, 0);
     b.expect_errors(&["hdp-remap"]);
+    // Programs have the page as well; what else they do there is theirs.
+    b.wr(0x7f008, 1);
+    b.gpu.mmio_write(0x7f001, &[1]);
+    b.gpu.mmio_read(0x7f002, &mut [0; 2]);
+    b.no_errors();
+    assert_eq!(b.gpu.log.stats.user_errors, 3);
 }
 
 #[test]
@@ -313,4 +319,18 @@ fn freed_mqd_is_noticed_at_the_write_back() {
         !rules.is_empty() && rules.iter().all(|r| *r == "vmid0-fault"),
         "{rules:?}"
     );
+}
+
+/// An SDMA engine reaches user queues by context switches, and their addresses by translation.
+#[test]
+fn sdma_queues_need_a_set_up_engine() {
+    for cntl in [1u32, 1 | 2, 1 | (1 << 18)] {
+        let (mut b, mut p, _) = with_queue();
+        b.wr(0x4980 + 0x1c * 4, cntl);
+        let q = p.sdma_queue(&mut b, 0, 0);
+        let mut ib = p.map_process(&b, 1);
+        ib.extend(q.map_queues());
+        run_list(&mut b, &ib);
+        b.expect_errors(&["sdma-cntl"]);
+    }
 }

@@ -3,7 +3,7 @@
 
 use super::regs::{
     block_base, q, BLOCKS, CONTEXT_STATUS, DOORBELL_ENABLE, FIRST_RLC, POLL_ENABLE, RB_ENABLE,
-    STATUS_IDLE, STATUS_SELECTED,
+    STATUS_IDLE, STATUS_SELECTED, USER_QUEUES,
 };
 use crate::cp::mqd::{Expect, MEC};
 use crate::cp::queue::{Frame, Outcome, STRETCH_BYTES};
@@ -125,6 +125,20 @@ impl Gpu {
             .is_none_or(|e| e.reg(self.asic.sdma_layout.f32_cntl) & 1 != 0)
     }
 
+    /// What the driver has left out of an engine's CNTL that user queues need.
+    pub(super) fn sdma_not_ready(&self, engine: usize) -> Option<String> {
+        let cntl = self
+            .sdma
+            .get(engine)
+            .map_or(0, |e| e.reg(self.asic.sdma_layout.cntl));
+        let missing: Vec<&str> = USER_QUEUES
+            .iter()
+            .filter(|(bit, _)| cntl & bit == 0)
+            .map(|&(_, name)| name)
+            .collect();
+        (!missing.is_empty()).then(|| format!("CNTL {cntl:#x} lacks {}", missing.join(", ")))
+    }
+
     /// A free RLC context of an engine.
     pub fn free_rlc(&self, engine: usize) -> Option<usize> {
         let e = self.sdma.get(engine)?;
@@ -155,6 +169,10 @@ impl Gpu {
         if self.sdma_halted(engine) {
             let text = format!("MQD {mqd:#x} mapped to SDMA{engine}, whose F32_CNTL.HALT is set");
             self.protocol_error("sdma-halted", text);
+        }
+        if let Some(missing) = self.sdma_not_ready(engine) {
+            let text = format!("MQD {mqd:#x} mapped to SDMA{engine}: {missing}");
+            self.protocol_error("sdma-cntl", text);
         }
         let mut m = vec![0u32; 128];
         if self.vm_read_dwords(MEC, mqd, &mut m).is_err() {
@@ -473,6 +491,7 @@ impl Gpu {
             .and_then(Option::take);
         let Some(mut c) = taken else { return };
         let mut outcome = Outcome::Yield;
+        let moved = self.bytes_moved;
         for _ in 0..BUDGET {
             outcome = self.sdma_one(engine, &mut c);
             let drained = c.stop_at.is_some() && c.between_packets();
@@ -492,7 +511,6 @@ impl Gpu {
             Outcome::Wait => {
                 c.not_before = now + c.poll_ns;
                 c.poll_ns = (c.poll_ns * 2).min(POLL_MAX_NS);
-        let moved = self.bytes_moved;
                 wake.at(c.not_before);
             }
             Outcome::Halt(why) => {

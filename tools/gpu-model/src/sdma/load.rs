@@ -201,6 +201,7 @@ impl Gpu {
             "doorbell-duplicate",
             "the doorbell belongs to another connected queue",
         );
+        wrong.extend(self.sdma_not_ready(engine).map(|t| ("sdma-cntl", t)));
         if vmid != 0 {
             wrong.extend(self.check_vmid(vmid).into_iter().map(|t| ("sdma-vmid", t)));
         }

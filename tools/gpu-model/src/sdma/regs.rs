@@ -53,6 +53,9 @@ pub const DOORBELL_ENABLE: u32 = 1 << 28;
 pub const POLL_ENABLE: u32 = (1 << 0) | (1 << 2);
 /// CNTL.TRAP_ENABLE.
 pub const TRAP_ENABLE: u32 = 1 << 0;
+/// CNTL fields without which an engine neither switches to user queues nor translates their addresses.
+pub const USER_QUEUES: [(u32, &str); 2] =
+    [(1 << 1, "UTC_L1_ENABLE"), (1 << 18, "AUTO_CTXSW_ENABLE")];
 
 /// First register of a queue block.
 pub fn block_base(l: &SdmaLayout, block: usize) -> u32 {
