@@ -334,3 +334,27 @@ fn sdma_queues_need_a_set_up_engine() {
         b.expect_errors(&["sdma-cntl"]);
     }
 }
+
+/// The semaphore of an invalidation engine is given once.
+#[test]
+fn an_invalidation_semaphore_is_released() {
+    let mut b = ready();
+    let hubs = b.hubs();
+    for (vm, _) in hubs {
+        let sem = vm + 0x144 + 17 * 4;
+        for _ in 0..3 {
+            assert_eq!(b.rd(sem), 1);
+            // Who waits for a moment is no offender.
+            assert!((0..20).all(|_| b.rd(sem) == 0));
+            b.wr(sem, 0);
+        }
+        b.no_errors();
+        assert_eq!(b.rd(sem), 1);
+        assert!((0..1000).all(|_| b.rd(sem) == 0));
+        b.expect_errors(&["invalidate-sem"]);
+        assert_eq!(b.rd(sem - 4), 1, "engine 16 has its own");
+        b.wr(sem, 0);
+        assert_eq!(b.rd(sem), 1);
+        b.no_errors();
+    }
+}

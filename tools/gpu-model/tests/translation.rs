@@ -273,3 +273,39 @@ fn guest_memory_may_go_away_under_a_mapping() {
         "{rules:?}"
     );
 }
+
+/// The caches have two levels: a translation is gone when both have dropped it, the second one first.
+#[test]
+fn an_invalidation_of_one_level_leaves_stale_translations() {
+    const L1: u32 = 1 << 22;
+    const L2: u32 = 1 << 18;
+    // What is invalidated, with 0 for an access in between.
+    let cases: [(&[u32], bool); 6] = [
+        (&[L1], true),
+        (&[L2], true),
+        (&[L2, L1], false),
+        (&[L1 | L2], false),
+        (&[L2, 0, L1], false),
+        (&[L1, 0, L2], true),
+    ];
+    for (steps, stale) in cases {
+        let mut f = fixture(&GFX90A, false);
+        let (old, new) = (f.b.alloc_ram(4096), f.b.alloc_ram(4096));
+        let va = 0x7400_0000_0000u64;
+        f.p.set_pte(&mut f.b, va, old | 0x77);
+        f.q.send(&mut f.b, &write_data(va, 1));
+        f.p.set_pte(&mut f.b, va, new | 0x77);
+        let vmid = f.b.first_vmid();
+        for &levels in steps {
+            if levels == 0 {
+                f.q.send(&mut f.b, &write_data(va, 2));
+            } else {
+                f.b.wr(0xa100 + 0x18c + 68, (1 << vmid) | (2 << 16) | levels);
+            }
+        }
+        f.q.send(&mut f.b, &write_data(va + 4, 3));
+        let at = if stale { old } else { new };
+        assert_eq!(f.b.ram32(at + 4), 3, "{steps:x?}");
+        f.b.no_errors();
+    }
+}

@@ -183,7 +183,7 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
             );
             map.insert(
                 "cached".into(),
-                json!(format!("{:x?}", hub.tlb.lookup(vmid, va))),
+                json!(format!("{:x?}", hub.tlb.peek(vmid, va))),
             );
         }
         hubs.push(v);

@@ -8,6 +8,7 @@ use crate::ih::reg as ihreg;
 use crate::mem::Phys;
 use crate::regs::{athub, gc, sh_mem, RETRY_DISABLE};
 use crate::trace::{Origin, Ring};
+use crate::vm::tlb::Levels;
 use crate::vm::HubId;
 
 impl Gpu {
@@ -168,7 +169,7 @@ impl Gpu {
         };
         for &hub in hubs {
             self.hub_mut(hub).tlb.invalidate(vmids);
-            self.note_invalidation(hub, vmids);
+            self.note_invalidation(hub, vmids, Levels::ALL);
         }
     }
 }

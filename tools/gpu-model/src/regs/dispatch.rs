@@ -8,6 +8,7 @@ use crate::ih::{client, reg as ihreg, Iv};
 use crate::mem::Phys;
 use crate::trace::{Origin, Ring};
 use crate::vm::hub::{mc, vm, HubEffect};
+use crate::vm::tlb::Levels;
 use crate::vm::HubId;
 
 /// Who writes a register.
@@ -81,11 +82,15 @@ impl Gpu {
             return 0;
         }
         if let Some((hub, is_vm, o)) = self.hub_register(r) {
-            let hub = self.hub_mut(hub);
             return if is_vm {
-                hub.read_vm(o)
+                let v = self.hub_mut(hub).read_vm(o);
+                if let Some(engine) = self.hub(hub).forgotten_semaphore(o) {
+                    let text = format!("{hub:?} hub: VM_INVALIDATE_ENG{engine}_SEM is asked for again and again, but was never released");
+                    self.protocol_error("invalidate-sem", text);
+                }
+                v
             } else {
-                hub.read_mc(o)
+                self.hub(hub).read_mc(o)
             };
         }
         if let Some((engine, o)) = self.sdma_register(r) {
@@ -218,15 +223,21 @@ impl Gpu {
             self.hub_mut(id).write_mc(o, v);
             return;
         }
-        if let HubEffect::Invalidated(vmids) = self.hub_mut(id).write_vm(o, v) {
-            self.note_invalidation(id, vmids);
+        if let HubEffect::Invalidated(vmids, levels) = self.hub_mut(id).write_vm(o, v) {
+            self.note_invalidation(id, vmids, levels);
         }
     }
 
     /// Counts an invalidation and lets stalled accesses replay.
-    pub fn note_invalidation(&mut self, id: HubId, vmids: u16) {
+    pub fn note_invalidation(&mut self, id: HubId, vmids: u16, levels: Levels) {
         self.log.stats.tlb_invalidations += u64::from(vmids.count_ones());
-        let text = format!("{id:?} hub, vmid mask {vmids:#06x}");
+        let which = match (levels.l1, levels.l2) {
+            (true, true) => "",
+            (true, false) => ", only L1",
+            (false, true) => ", only L2",
+            (false, false) => ", no translations",
+        };
+        let text = format!("{id:?} hub, vmid mask {vmids:#06x}{which}");
         self.log.event(
             self.clock.now_ns(),
             Ring::Vm,

@@ -55,14 +55,16 @@ impl Gpu {
     }
 
     fn lookup(&mut self, c: Client, va: u64) -> Result<Page, WalkFault> {
-        let hub = self.hub(c.hub);
+        let hub = self.hub_mut(c.hub);
         if c.vmid == 0 {
             let (low, high) = hub.system_aperture();
             if (low..=high).contains(&va) {
                 return Self::aperture(hub, va).ok_or(WalkFault::Range);
             }
         }
-        if let Some(page) = hub.tlb.lookup(c.vmid, va) {
+        let cached = hub.tlb.lookup(c.vmid, va);
+        let hub = self.hub(c.hub);
+        if let Some(page) = cached {
             self.log.stats.tlb_hits += 1;
             return Ok(page);
         }
@@ -128,8 +130,7 @@ impl Gpu {
                 entry: page.perms,
                 target: at,
                 level: u32::MAX,
-            };
-            return Err(self.vm_fault(c, va, access, Some(why)));
+            }));
         }
         Ok((Place::Memory(at), left))
     }
@@ -157,8 +158,8 @@ impl Gpu {
     /// # Errors
     /// Nothing usable was read.
     pub fn vm_read(&mut self, c: Client, va: u64, buf: &mut [u8]) -> VmResult<()> {
-        let mut rest = buf;
         self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
+        let mut rest = buf;
         for (at, n) in self.segments(c, va, rest.len(), Access::Read)? {
             let (now, later) = rest.split_at_mut(n);
             match at {
@@ -211,8 +212,8 @@ impl Gpu {
     }
 
     fn write_segments(&mut self, segments: Vec<Segment>, buf: &[u8]) -> VmResult<()> {
-        let mut rest = buf;
         self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
+        let mut rest = buf;
         for (at, n) in segments {
             let (now, later) = rest.split_at(n);
             match at {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Register file of a VM hub.  Offsets and fields: gc_9_0 and mmhub headers; reset values: gc_9_0_default.h.
 
-use super::tlb::Tlb;
+use super::tlb::{Levels, Tlb};
 
 /// Offsets from `HubLayout::vm_base`.
 pub mod vm {
@@ -118,6 +118,8 @@ pub struct Hub {
     /// Cached translations.
     pub tlb: Tlb,
     fault_latched: bool,
+    /// How often each engine's semaphore was asked for since it was taken.
+    sem_refusals: [u32; ENGINES as usize],
 }
 
 fn at(regs: &[u32], i: u32) -> u32 {
@@ -135,9 +137,13 @@ fn put(regs: &mut [u32], i: u32, v: u32) {
 pub enum HubEffect {
     /// Nothing beyond storage.
     None,
-    /// Translations of these VMIDs were dropped.
-    Invalidated(u16),
+    /// Translations of these VMIDs were dropped from these caches.
+    Invalidated(u16, Levels),
 }
+
+/// Reads in a row that find a semaphore taken before it counts as never released.  It is held for the time of one
+/// invalidation, a few microseconds.
+const SEM_PATIENCE: u32 = 64;
 
 impl Hub {
     /// A hub as the boot firmware leaves it: FB location set, nothing else.
@@ -147,6 +153,7 @@ impl Hub {
             mc: [0; mc::COUNT as usize],
             tlb: Tlb::default(),
             fault_latched: false,
+            sem_refusals: [0; ENGINES as usize],
         };
         hub.reset(fb_base, vram_size);
         hub
@@ -158,6 +165,7 @@ impl Hub {
         self.mc = [0; mc::COUNT as usize];
         self.tlb.clear();
         self.fault_latched = false;
+        self.sem_refusals = [0; ENGINES as usize];
         put(&mut self.vm, 0, 0x0008_0602);
         put(&mut self.vm, 2, 0x8010_0007);
         put(&mut self.vm, 0x17, 0xC1);
@@ -179,14 +187,25 @@ impl Hub {
     /// Reads a register of the VM part.
     pub fn read_vm(&mut self, r: u32) -> u32 {
         match r {
-            // Reading a semaphore acquires it: the reader sees 1 if it was free.  The driver on VMID 0 is the only
-            // master here, so it is always granted.
+            // Reading a semaphore acquires it: the reader sees 1 if it was free.
             r if (vm::INV_SEM..vm::INV_REQ).contains(&r) => {
+                let taken = at(&self.vm, r);
                 put(&mut self.vm, r, 1);
-                1
+                if taken != 0 {
+                    if let Some(n) = self.sem_refusals.get_mut((r - vm::INV_SEM) as usize) {
+                        *n = n.saturating_add(1);
+                    }
+                }
+                1 - taken
             }
             r => at(&self.vm, r),
         }
+    }
+
+    /// The engine whose semaphore register was just read, if its holder seems to have forgotten it; told once.
+    pub fn forgotten_semaphore(&self, r: u32) -> Option<u32> {
+        let engine = r.checked_sub(vm::INV_SEM)?;
+        (self.sem_refusals.get(engine as usize) == Some(&SEM_PATIENCE)).then_some(engine)
     }
 
     /// Reads a register of the MC part.
@@ -205,8 +224,12 @@ impl Hub {
             vm::L2_CNTL2 => {
                 put(&mut self.vm, r, v & !3);
                 if v & 3 != 0 {
-                    self.tlb.clear();
-                    return HubEffect::Invalidated(0xFFFF);
+                    let levels = Levels {
+                        l1: v & 1 != 0,
+                        l2: v & 2 != 0,
+                    };
+                    self.tlb.invalidate_levels(0xFFFF, levels);
+                    return HubEffect::Invalidated(0xFFFF, levels);
                 }
             }
             vm::FAULT_CNTL => {
@@ -216,20 +239,28 @@ impl Hub {
                 }
             }
             vm::FAULT_STATUS | vm::FAULT_ADDR_LO | vm::FAULT_ADDR_HI => {}
-            r if (vm::INV_SEM..vm::INV_REQ).contains(&r) => put(&mut self.vm, r, v & 1),
+            r if (vm::INV_SEM..vm::INV_REQ).contains(&r) => {
+                put(&mut self.vm, r, v & 1);
+                if let Some(n) = self.sem_refusals.get_mut((r - vm::INV_SEM) as usize) {
+                    *n = 0;
+                }
+            }
             r if (vm::INV_REQ..vm::INV_ACK).contains(&r) => {
                 put(&mut self.vm, r, v);
                 let vmids = v as u16;
-                // L2_PTES (18) and L1_PTES (22) select the caches that hold final translations.
-                if v & ((1 << 18) | (1 << 22)) != 0 {
-                    self.tlb.invalidate(vmids);
-                }
+                // L2_PTES and L1_PTES select the caches that hold final translations.  Directory entries
+                // (L2_PDE0..2) are not cached here.
+                let levels = Levels {
+                    l1: v & (1 << 22) != 0,
+                    l2: v & (1 << 18) != 0,
+                };
+                self.tlb.invalidate_levels(vmids, levels);
                 if v & (1 << 23) != 0 {
                     self.clear_fault();
                 }
                 let ack = vm::INV_ACK + (r - vm::INV_REQ);
                 put(&mut self.vm, ack, u32::from(vmids));
-                return HubEffect::Invalidated(vmids);
+                return HubEffect::Invalidated(vmids, levels);
             }
             r if (vm::INV_ACK..vm::INV_ACK + ENGINES).contains(&r) => {}
             r => put(&mut self.vm, r, v),

@@ -11,20 +11,56 @@ const MAX_ENTRIES: usize = 8192;
 /// Page sizes that are cached, as log2 bytes, smallest first.
 const SIZES: [u32; 3] = [12, 21, 30];
 
+/// Which of a hub's two levels of caches.  An access looks in the first, then in the second, which refills the
+/// first: dropping one of them alone leaves translations in use that should be gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Levels {
+    /// The clients' own caches.
+    pub l1: bool,
+    /// The hub's cache.
+    pub l2: bool,
+}
+
+impl Levels {
+    /// Both.
+    pub const ALL: Levels = Levels { l1: true, l2: true };
+
+    fn any(self) -> bool {
+        self.l1 || self.l2
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    page: Page,
+    held: Levels,
+}
+
 /// Cached final translations of one hub.
 #[derive(Debug, Default)]
 pub struct Tlb {
-    sets: [HashMap<(u32, u64), Page>; 16],
+    sets: [HashMap<(u32, u64), Entry>; 16],
 }
 
 impl Tlb {
     /// The cached page that holds `va`.
-    pub fn lookup(&self, vmid: u8, va: u64) -> Option<Page> {
-        let set = self.sets.get(usize::from(vmid))?;
+    pub fn lookup(&mut self, vmid: u8, va: u64) -> Option<Page> {
+        let set = self.sets.get_mut(usize::from(vmid))?;
         if set.is_empty() {
             return None;
         }
-        SIZES.iter().find_map(|&s| set.get(&(s, va >> s)).copied())
+        let size = SIZES.iter().find(|&&s| set.contains_key(&(s, va >> s)))?;
+        let entry = set.get_mut(&(*size, va >> size))?;
+        entry.held.l1 = true;
+        Some(entry.page)
+    }
+
+    /// As [`Tlb::lookup`], but the caches do not notice.
+    pub fn peek(&self, vmid: u8, va: u64) -> Option<Page> {
+        let set = self.sets.get(usize::from(vmid))?;
+        SIZES
+            .iter()
+            .find_map(|&s| set.get(&(s, va >> s)).map(|e| e.page))
     }
 
     /// Remembers a valid translation.
@@ -42,14 +78,24 @@ impl Tlb {
             12
         };
         let page = page.narrowed(va, shift);
-        set.insert((shift, va >> shift), page);
+        let held = Levels::ALL;
+        set.insert((shift, va >> shift), Entry { page, held });
     }
 
     /// Drops all entries of the VMIDs whose bits are set.
     pub fn invalidate(&mut self, vmids: u16) {
+        self.invalidate_levels(vmids, Levels::ALL);
+    }
+
+    /// Drops the entries of the VMIDs whose bits are set from some levels.
+    pub fn invalidate_levels(&mut self, vmids: u16, from: Levels) {
         for (v, set) in self.sets.iter_mut().enumerate() {
             if (vmids >> v) & 1 != 0 {
-                set.clear();
+                set.retain(|_, e| {
+                    e.held.l1 &= !from.l1;
+                    e.held.l2 &= !from.l2;
+                    e.held.any()
+                });
             }
         }
     }
