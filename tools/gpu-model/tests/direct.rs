@@ -4,11 +4,12 @@
 mod common;
 
 use common::direct::{hqd, slot, Slot};
+use common::fixture;
 use common::proc::Proc;
 use common::queue::{indirect, release_mem, wait_mem, write_data, UserQueue};
 use common::Bench;
 use gpu_model::asic::{Asic, GFX906, GFX90A};
-use gpu_model::inject::{Injection, Kind};
+use gpu_model::inject::Kind;
 
 fn ready(asic: &'static Asic) -> Bench {
     let mut b = Bench::new(asic);
@@ -18,12 +19,7 @@ fn ready(asic: &'static Asic) -> Bench {
 }
 
 fn inject(b: &mut Bench, kind: Kind, doorbell: u64, ms: Option<u64>) {
-    assert!(b.gpu.inject.add(Injection {
-        kind,
-        doorbell: Some((doorbell / 4) as u32),
-        count: None,
-        ms,
-    }));
+    fixture::inject(b, kind, Some((doorbell / 4) as u32), ms);
 }
 
 /// A process with a page, a queue, and VMID 9.
@@ -361,6 +357,43 @@ fn the_scheduler_and_the_driver_do_not_share_slots() {
     let rb = b.rlc_reg((0, 0), 0);
     b.rlc_write((0, 0), 0, rb & !1);
     b.expect_errors(&["hqd-owner"]);
+}
+
+/// A driver that used the scheduler leaves; one that does not comes, on the same device.
+#[test]
+fn a_halted_engine_forgets_the_scheduler() {
+    // Both engines, or a reset of the HIQ's pipe.
+    for (halt, forgets) in [(0x5000_0000, true), (1 << 20, true), (1 << 16, false)] {
+        let mut b = Bench::scheduled(&GFX90A);
+        let mut p = Proc::new(&mut b, 0x71, 0);
+        let q = p.queue(&mut b);
+        let mut list = p.map_process(&b, 1);
+        list.extend(q.map_queues());
+        b.run_list(&list, false, 1);
+        b.unmap(3, 0, 0);
+        b.run();
+        // The HIQ leaves.
+        b.submit_kiq(&[0xc004_a300, 1 << 29, 0x40 * 8, 0, 0, 0]);
+        b.run();
+        b.no_errors();
+        b.wr(0x8234, halt);
+        b.wr(0x8234, 0);
+        b.give_vmid(9, &p);
+        b.hqd_load(slot(0, 2), &q, 9);
+        let rules: &[&str] = if forgets { &[] } else { &["hqd-owner"] };
+        b.expect_errors(rules);
+    }
+    // The scheduler's own driver has to give it its resources again.
+    let mut b = Bench::scheduled(&GFX90A);
+    b.wr(0x8234, 0x5000_0000);
+    b.wr(0x8234, 0);
+    b.run_list(&[0xffff_1000], false, 1);
+    b.run();
+    b.expect_errors(&["run-list"]);
+    b.set_resources();
+    b.run_list(&[0xffff_1000], false, 1);
+    b.run();
+    b.no_errors();
 }
 
 fn lo(a: u64) -> u32 {

@@ -215,9 +215,15 @@ impl Gpu {
     /// CP_MEC_CNTL: halt bits and pipe resets.
     pub fn mec_cntl(&mut self, v: u32) {
         self.regs.set_plain(gc::CP_MEC_CNTL, v);
+        for me in [1, 2] {
+            if (v >> Self::halt_bit(me)) & 1 != 0 {
+                self.hws.microcode_ended(|home| home.me() == me);
+            }
+        }
         for pipe in 0..8usize {
             // ME1 pipes 0..3 are bits 16..19, ME2 pipes 0..1 bits 20..21.
             if pipe < 6 && (v >> (16 + pipe)) & 1 != 0 {
+                self.hws.microcode_ended(|home| home.pipe_index() == pipe);
                 for q in 0..8 {
                     if let Some(slot) = SlotId::from_index(pipe * 8 + q) {
                         if !self.inject.refuses_pipe_reset(self.cp.hqd(slot).doorbell()) {
@@ -233,8 +239,16 @@ impl Gpu {
     /// Whether the micro-engine of a slot is halted.
     pub fn mec_halted(&self, slot: SlotId) -> bool {
         let v = self.regs.plain(gc::CP_MEC_CNTL);
-        let bit = if slot.me() == 1 { 30 } else { 28 };
-        (v >> bit) & 1 != 0
+        (v >> Self::halt_bit(slot.me())) & 1 != 0
+    }
+
+    /// MEC_ME1_HALT or MEC_ME2_HALT.
+    fn halt_bit(me: u8) -> u32 {
+        if me == 1 {
+            30
+        } else {
+            28
+        }
     }
 
     /// SPI_COMPUTE_QUEUE_RESET of the selected queue.

@@ -86,4 +86,22 @@ pub struct Hws {
     pub unmap: Option<PendingUnmap>,
     /// Slot and MQD of the HIQ.
     pub hiq: Option<(SlotId, u64)>,
+    /// Where the microcode runs whose state this is: the slot that took SET_RESOURCES.
+    pub home: Option<SlotId>,
+}
+
+impl Hws {
+    /// Microcode stops or starts anew where `hit` says; what it knew is gone if it was the scheduler's.  Queues that
+    /// it connected stay on their slots, as nobody took them off.
+    pub fn microcode_ended(&mut self, hit: impl Fn(SlotId) -> bool) {
+        if !self.home.is_some_and(hit) {
+            return;
+        }
+        self.mapped.retain(|m| m.by_kiq);
+        *self = Hws {
+            mapped: std::mem::take(&mut self.mapped),
+            hiq: self.hiq,
+            ..Hws::default()
+        };
+    }
 }

@@ -68,7 +68,7 @@ impl Gpu {
     /// Runs a scheduler packet of the HIQ or KIQ.
     pub fn scheduler_packet(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {
         match (p.op, run.role) {
-            (op::SET_RESOURCES, _) => self.set_resources(run, p),
+            (op::SET_RESOURCES, _) => self.set_resources(slot, run, p),
             (op::RUN_LIST, Role::Hiq) => self.run_list(run, p),
             (op::MAP_QUEUES, Role::Kiq) => self.kiq_map_queues(p),
             (op::UNMAP_QUEUES, _) => self.unmap_queues(run, p),
@@ -81,7 +81,7 @@ impl Gpu {
         }
     }
 
-    fn set_resources(&mut self, run: &Run, p: &Packet) -> Outcome {
+    fn set_resources(&mut self, slot: SlotId, run: &Run, p: &Packet) -> Outcome {
         let kind = p.dw(1) >> 29;
         if run.role == Role::Kiq {
             // The KIQ form sets the pool of kernel queues, which this model does not hand out.
@@ -121,6 +121,7 @@ impl Gpu {
             self.protocol_error("set-resources", format!("{}: {text}", wrong.join(", ")));
         }
         self.hws.resources = Some(r);
+        self.hws.home = Some(slot);
         Outcome::Done
     }
 
@@ -201,8 +202,8 @@ impl Gpu {
                 vmid,
                 is_static: true,
                 by_kiq: true,
-            };
                 stayed: false,
+            };
             self.hws.mapped.push(m);
             if role == Role::Hiq {
                 self.hws.hiq = Some((slot, mqd));
