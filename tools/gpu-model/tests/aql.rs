@@ -10,7 +10,12 @@ use gpu_model::asic::GFX90A;
 
 /// With two pages, for signals and mailboxes and for indirect buffers.
 fn fixture() -> Fixture {
+    fixture_with(false)
+}
+
+fn fixture_with(retry: bool) -> Fixture {
     Fixture::with(&GFX90A, 0x31, 0x2000, |b, p, (va, bus)| {
+        p.retry = retry;
         let q = p.queue(b).into_aql(b);
         // amd_queue_t around the pointers: write index at +56, read index at +128.
         let obj = q.ptrs_va + 1024;
@@ -170,19 +175,40 @@ fn errors_stop_the_queue_until_the_runtime_mends_them() {
     assert_eq!(f.b.gpu.log.stats.user_errors, 1);
 }
 
+fn dispatch(group: [u32; 3], lds: u32, object: u64) -> [u32; 16] {
+    let mut p = barrier(2, &[], 0);
+    p[0] |= 3 << 16;
+    p[1] = group[0] | (group[1] << 16);
+    p[2] = group[2];
+    p[3..6].copy_from_slice(&[64, 1, 1]);
+    p[7] = lds;
+    p[8] = object as u32;
+    p[9] = (object >> 32) as u32;
+    p
+}
+
+/// A code object whose page is on its way is not a bad one.
+#[test]
+fn a_dispatch_waits_for_the_page_of_its_code() {
+    let mut f = fixture_with(true);
+    let object = 0x7400_0000_0000u64;
+    f.q.send_aql(&mut f.b, &dispatch([64, 1, 1], 0, object));
+    let iv = f.b.irqs().pop().unwrap();
+    assert_eq!((iv.client, iv.data[1] & (1 << 7)), (0x1b, 1 << 7), "{iv:?}");
+    f.b.run_for(5_000_000);
+    assert_eq!(f.b.ram64(f.bus + 0x808), 0);
+    let page = f.b.alloc_ram(4096);
+    f.p.set_pte(&mut f.b, object, page | 0x77);
+    let vmid = f.b.first_vmid();
+    f.b.flush_vmid(vmid);
+    f.b.release_cam(iv.data[2]);
+    f.b.run_for(5_000_000);
+    assert_eq!(f.b.ram64(f.bus + 0x808), 0x4000_0000, "kernels do not run");
+    f.b.no_errors();
+}
+
 #[test]
 fn each_bad_packet_has_its_code() {
-    let dispatch = |group: [u32; 3], lds: u32, object: u64| {
-        let mut p = barrier(2, &[], 0);
-        p[0] |= 3 << 16;
-        p[1] = group[0] | (group[1] << 16);
-        p[2] = group[2];
-        p[3..6].copy_from_slice(&[64, 1, 1]);
-        p[7] = lds;
-        p[8] = object as u32;
-        p[9] = (object >> 32) as u32;
-        p
-    };
     let cases: [(&str, [u32; 16], u64, u32); 6] = [
         ("null code", dispatch([64, 1, 1], 0, 0), 0x8, 18),
         ("workgroup", dispatch([1024, 2, 1], 0, 0), 0x40, 21),

@@ -117,10 +117,10 @@ impl Gpu {
                 Ok(false) | Err(VmError::Retry) => return Outcome::Wait,
                 Err(VmError::Fault) => return Outcome::Halt("dependent signal faulted"),
             },
-            kind::KERNEL_DISPATCH => {
-                self.log.stats.dispatches += 1;
-                Err(self.aql_dispatch(run, &p))
-            }
+            kind::KERNEL_DISPATCH => match self.aql_dispatch(run, &p) {
+                Some(e) => Err(e),
+                None => return Outcome::Wait,
+            },
             _ => Err(FORMAT),
         };
         if let Err(e) = done {
@@ -205,31 +205,30 @@ impl Gpu {
         }))
     }
 
-    /// What stops a dispatch from running.
-    fn aql_dispatch(&mut self, run: &Run, p: &[u32; 16]) -> QueueError {
+    /// What stops a dispatch from running; `None` while the page of its code object is on its way.
+    fn aql_dispatch(&mut self, run: &Run, p: &[u32; 16]) -> Option<QueueError> {
         let dims = (p[0] >> 16) & 3;
         let group = [p[1] & 0xFFFF, p[1] >> 16, p[2] & 0xFFFF];
         let grid = [p[3], p[4], p[5]];
-        if dims == 0 || group.contains(&0) || grid.contains(&0) {
-            return DIMENSION;
-        }
-        if group.iter().map(|&g| u64::from(g)).product::<u64>() > MAX_WORKGROUP {
-            return WORKGROUP;
-        }
-        if p[7] > MAX_GROUP_SEGMENT {
-            return GROUP_MEMORY;
-        }
         let object = pair(p, 8);
-        let mut descriptor = [0u32; 16];
-        if object == 0
-            || object % 64 != 0
-            || self
-                .vm_read_dwords(run.client(), object, &mut descriptor)
-                .is_err()
-        {
-            return CODE_OBJECT;
-        }
-        NOT_MODELLED
+        let e = if dims == 0 || group.contains(&0) || grid.contains(&0) {
+            DIMENSION
+        } else if group.iter().map(|&g| u64::from(g)).product::<u64>() > MAX_WORKGROUP {
+            WORKGROUP
+        } else if p[7] > MAX_GROUP_SEGMENT {
+            GROUP_MEMORY
+        } else if object == 0 || object % 64 != 0 {
+            CODE_OBJECT
+        } else {
+            let mut descriptor = [0u32; 16];
+            match self.vm_read_dwords(run.client(), object, &mut descriptor) {
+                Ok(()) => NOT_MODELLED,
+                Err(VmError::Retry) => return None,
+                Err(VmError::Fault) => CODE_OBJECT,
+            }
+        };
+        self.log.stats.dispatches += 1;
+        Some(e)
     }
 
     /// Address of queue_inactive_signal's signal, found through the read index as the packet processor does.
