@@ -7,10 +7,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde_json::{json, Value};
 use vfio_user::Client;
 
@@ -33,11 +33,18 @@ impl Drop for Model {
     }
 }
 
-fn wait_for(path: &Path) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !path.exists() {
-        assert!(Instant::now() < end, "{} does not appear", path.display());
-        std::thread::yield_now();
+/// Longest wait for anything the model does.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tries until it succeeds.
+fn patiently<T, E: std::fmt::Debug>(what: &str, mut f: impl FnMut() -> Result<T, E>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match f() {
+            Ok(v) => return v,
+            Err(e) => assert!(Instant::now() < end, "{what}: {e:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -61,13 +68,15 @@ impl Model {
             .spawn()
             .unwrap();
         let socket = dir.path().join("dev");
-        wait_for(&socket);
-        let client = Client::new(&socket).unwrap();
+        // The file is there before anybody listens to it.
+        let client = patiently("connection", || Client::new(&socket));
         (Self { child, dir }, client)
     }
 
     fn control(&self) -> (BufReader<UnixStream>, UnixStream) {
-        let s = UnixStream::connect(self.dir.path().join("ctl")).unwrap();
+        let path = self.dir.path().join("ctl");
+        let s = patiently("control socket", || UnixStream::connect(&path));
+        s.set_read_timeout(Some(PATIENCE)).unwrap();
         (BufReader::new(s.try_clone().unwrap()), s)
     }
 
@@ -81,15 +90,11 @@ impl Model {
 
     /// Waits for the exit that follows a disconnection.
     fn finish(mut self) -> (i32, String) {
+        let code = patiently("exit", || self.child.try_wait().unwrap().ok_or("it runs"));
         let mut text = String::new();
-        self.child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut text)
-            .unwrap();
-        let code = self.child.wait().unwrap().code().unwrap();
-        (code, text)
+        let mut stderr = self.child.stderr.take().unwrap();
+        stderr.read_to_string(&mut text).unwrap();
+        (code.code().unwrap(), text)
     }
 }
 
@@ -216,7 +221,7 @@ fn interrupts_reach_the_eventfd_and_errors_the_exit_status() {
     let (model, mut c) = Model::start("gfx90a");
     let ram = gpu_model::server::make_vram(1 << 20).unwrap();
     c.dma_map(0, 0x8000_0000, 1 << 20, ram.as_raw_fd()).unwrap();
-    let event = nix::sys::eventfd::EventFd::new().unwrap();
+    let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
     let fd: OwnedFd = OwnedFd::from(event);
     // DATA_EVENTFD | ACTION_TRIGGER.
     c.set_irqs(MSI, (1 << 2) | (1 << 5), 0, 1, &[fd.as_raw_fd()])
@@ -249,7 +254,7 @@ fn interrupts_reach_the_eventfd_and_errors_the_exit_status() {
     c.region_write(BAR2, 0x40, &4u64.to_le_bytes()).unwrap();
     let mut file = File::from(fd);
     let mut count = [0; 8];
-    file.read_exact(&mut count).unwrap();
+    patiently("interrupt", || file.read_exact(&mut count));
     assert!(u64::from_ne_bytes(count) >= 1);
     let mut wptr = [0; 4];
     ram.read_exact_at(&mut wptr, 0x1_0000).unwrap();
