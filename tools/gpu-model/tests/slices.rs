@@ -103,3 +103,32 @@ fn a_long_list_is_walked_in_many_steps() {
     assert!(steps > 5 * 400 / 64, "{steps}");
     f.b.no_errors();
 }
+
+/// A process that the walk has entered keeps its VMID until its queues are connected, whatever happens in between.
+#[test]
+fn an_unmap_in_the_middle_of_a_walk_takes_nothing_from_the_next_process() {
+    let mut f = Fixture::new(&GFX90A, 0x61, 4096);
+    f.preempt();
+    let mut list = f.p.map_process(&f.b, 1);
+    list.extend(vec![0xffff_1000; 1000]);
+    list.extend(f.q.map_queues());
+    f.b.run_list(&list, true, 1);
+    f.b.run();
+    // The window is over; the next one has the process, but not yet its queue.
+    f.b.advance(2_000_000);
+    while connected(&f.b, &f.q) {
+        let _ = f.b.gpu.step();
+    }
+    let _ = f.b.gpu.step();
+    assert!(f.b.gpu.vmid_of_pasid(0x61).is_some() && !connected(&f.b, &f.q));
+    // By the doorbell of nobody.
+    f.b.submit_hiq(&[0xc004_a300, 1 << 29, 0x1f_0000, 0, 0, 0]);
+    while !connected(&f.b, &f.q) {
+        let _ = f.b.gpu.step();
+    }
+    let vmid = f.b.first_vmid();
+    assert_eq!(f.b.rd(0x4280 + 4 * u64::from(vmid)), 0x61);
+    f.q.send(&mut f.b, &write_data(f.va, 1));
+    assert_eq!(f.b.ram32(f.bus), 1);
+    f.b.no_errors();
+}

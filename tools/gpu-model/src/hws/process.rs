@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! VMIDs: giving one to a process, taking it back.
 
+use super::runlist::Runlist;
 use super::Process;
 use crate::cp::pm4::Packet;
 use crate::device::Gpu;
@@ -132,7 +133,8 @@ impl Gpu {
 
     /// Takes back the VMIDs of processes that have no connected queue any more.
     pub fn release_idle_processes(&mut self) {
-        for vmid in 1..16u8 {
+        let entered = self.hws.runlist.as_ref().and_then(Runlist::entered_vmid);
+        for vmid in (1..16u8).filter(|&v| entered != Some(v)) {
             let held = self.hws.processes.get(usize::from(vmid)).copied().flatten();
             let Some(p) = held else { continue };
             if self.hws.mapped.iter().any(|m| m.vmid == vmid) {

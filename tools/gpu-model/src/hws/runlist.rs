@@ -116,6 +116,11 @@ impl Runlist {
         }
     }
 
+    /// The VMID of a process whose queues are still to be connected.
+    pub fn entered_vmid(&self) -> Option<u8> {
+        self.current.map(|c| c.vmid)
+    }
+
     fn is_retired(&self, doorbell: u32, pasid: u16) -> bool {
         self.retired.0.contains(&doorbell) || self.retired.1.contains(&pasid)
     }
