@@ -53,10 +53,12 @@ void rkfd_sysfs_attr_init(struct attribute *attr)
 }
 
 /* Device memory: uncached, not inherited, not dumped, never grown. */
-void rkfd_vma_set_io(struct vm_area_struct *vma)
+void rkfd_vma_set_io(struct vm_area_struct *vma, bool never_write)
 {
 	vm_flags_set(vma, VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_NORESERVE |
 			  VM_DONTDUMP);
+	if (never_write)
+		vm_flags_clear(vma, VM_MAYWRITE);
 	vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
 }
 

@@ -28,7 +28,7 @@ bool rkfd_in_compat_syscall(void);
 bool rkfd_access_ok(u64 addr, u64 len);
 unsigned int rkfd_jiffies_to_msecs(unsigned long jiffies);
 void rkfd_sysfs_attr_init(struct attribute *attr);
-void rkfd_vma_set_io(struct vm_area_struct *vma);
+void rkfd_vma_set_io(struct vm_area_struct *vma, bool never_write);
 struct cdev *rkfd_inode_cdev(struct inode *inode);
 struct inode *rkfd_inode_new(void);
 void rkfd_inode_free(struct inode *inode);

@@ -271,15 +271,31 @@ impl MmapRequest<'_> {
     }
 
     /// Makes this a mapping of `memory`: uncached, not inherited by children, not dumped.
-    pub(crate) fn map_io<M: IoMemory>(self, memory: Arc<M>) {
+    ///
+    /// A private mapping that can be written would be copied on write, which device memory cannot be: its
+    /// stores would never reach the device, and the memory manager stops the machine where such a page is
+    /// inserted. One that is only read is taken and stays unwritable.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a private mapping with write access.
+    pub(crate) fn map_io<M: IoMemory>(self, memory: Arc<M>) -> Result {
         let vma = self.vma.as_ptr();
-        // SAFETY: The VMA is being set up, so flags and operations may be set. The private data owns the
-        // reference and `close` drops it.
+        // SAFETY: The VMA is valid while borrowed.
+        let flags = unsafe { (*vma).__bindgen_anon_2.vm_flags };
+        let private = flags & bindings::VM_SHARED == 0;
+        if private && flags & bindings::VM_WRITE != 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: The VMA is being set up, so flags and operations may be set. From here on it is not
+        // copied on write: it is shared, or it lost the right to become writable. The private data owns
+        // the reference and `close` drops it.
         unsafe {
-            rkfd::rkfd_vma_set_io(vma);
+            rkfd::rkfd_vma_set_io(vma, private);
             (*vma).vm_private_data = memory.into_foreign();
             (*vma).vm_ops = &IoVmOps::<M>::OPS;
         }
+        Ok(())
     }
 }
 
@@ -338,8 +354,9 @@ impl<M: IoMemory> IoVmOps<M> {
         let inserted = memory.with_page(pgoff as u64, &mut |bus| {
             // CAST: `unsigned long` is 64 bits wide where this driver runs.
             let pfn = (bus >> PAGE_SHIFT) as c_ulong;
-            // SAFETY: The VMA has VM_PFNMAP and VM_IO, the address lies in it, and the page belongs to
-            // the device during this call.
+            // SAFETY: `map_io` gave the VMA VM_PFNMAP and VM_IO and made sure that it is not copied on
+            // write, neither of which anybody takes back; the address lies in it, and the page belongs
+            // to the device during this call.
             result = unsafe { bindings::vmf_insert_pfn(vma, address, pfn) };
         });
         match inserted {

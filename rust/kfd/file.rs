@@ -62,26 +62,26 @@ impl FileOps for KfdFile {
     fn mmap(&self, request: MmapRequest<'_>) -> Result {
         self.process.check_caller()?;
         let target = MmapTarget::decode(request.offset());
+        // What reaches into the next window would stay when mappings of this GPU are taken away.
+        let fits = MmapTarget::has_room(request.offset(), request.len());
         let device = self.process.device(target.gpu_id).map(|(_, device)| device);
         let first_page = request.offset() >> PAGE_SHIFT;
         match target.kind {
             MMAP_TYPE_DOORBELL => {
                 let device = device.map_err(|_| ENODEV)?;
-                if request.len() != index(DoorbellSlice::SIZE) {
+                if request.len() != index(DoorbellSlice::SIZE) || !fits {
                     return Err(EINVAL);
                 }
                 let slice = device.doorbells()?;
-                request.map_io(IoWindow::doorbells(device.device(), slice, first_page)?);
-                Ok(())
+                request.map_io(IoWindow::doorbells(device.device(), slice, first_page)?)
             }
             MMAP_TYPE_MMIO => {
                 let device = device.map_err(|_| ENODEV)?;
-                if request.len() != PAGE_SIZE {
+                if request.len() != PAGE_SIZE || !fits {
                     return Err(EINVAL);
                 }
                 device.device().check()?;
-                request.map_io(IoWindow::mmio_remap(device.device(), first_page)?);
-                Ok(())
+                request.map_io(IoWindow::mmio_remap(device.device(), first_page)?)
             }
             // The signal page is the caller's own memory, and the trap handler is not user space's.
             _ => Err(EINVAL),
@@ -89,7 +89,7 @@ impl FileOps for KfdFile {
     }
 }
 
-/// What an mmap offset names. The low 46 bits are not looked at.
+/// What an mmap offset names. The low 46 bits say nothing, but are counted on from page to page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MmapTarget {
     /// One of the `MMAP_TYPE_` constants.
@@ -106,5 +106,12 @@ impl MmapTarget {
             // CAST: The mask leaves 16 bits.
             gpu_id: ((offset >> MMAP_GPU_SHIFT) & 0xffff) as u32,
         }
+    }
+
+    /// Whether `len` bytes from `offset` on all name the same.
+    pub(crate) fn has_room(offset: u64, len: usize) -> bool {
+        const WINDOW: u64 = 1 << MMAP_GPU_SHIFT;
+        // CAST: `usize` is at most 64 bits wide.
+        len as u64 <= WINDOW - offset % WINDOW
     }
 }

@@ -223,6 +223,17 @@ mod names {
     }
 
     #[test]
+    fn mappings_stay_in_the_window_of_their_gpu() {
+        let window = 3 << 62 | 0x1234 << 46;
+        let end = window | ((1 << 46) - 1);
+        assert!(MmapTarget::has_room(window, 8192));
+        assert!(MmapTarget::has_room(end - 8191, 8192));
+        assert!(!MmapTarget::has_room(end - 4095, 8192));
+        assert!(MmapTarget::has_room(end - 4095, 4096));
+        assert!(!MmapTarget::has_room(u64::MAX - 4095, 8192));
+    }
+
+    #[test]
     fn apertures_are_those_of_gfx9() {
         let have = apertures(7);
         assert_eq!(

@@ -416,6 +416,44 @@ CASE(mmap_mmio_length, "mmap of the register page: any length but 4096 is EINVAL
 	CHECK_ERR(map_doorbell(f.gpu.fd, (uint64_t)(f.gpu.id ^ 0x5555) << 46, PAGE), ENODEV);
 }
 
+CASE(mmap_private, "private mappings of /dev/kfd: writable is refused or a copy, read-only shows the doorbells and stays so")
+{
+	struct fixture f;
+	uint64_t base, seen;
+	volatile uint64_t *p;
+
+	live(&f);
+	base = f.q.args.doorbell_offset & ~(DOORBELL_SLICE - 1);
+	p = mmap(NULL, DOORBELL_SLICE, PROT_READ | PROT_WRITE, MAP_PRIVATE, f.gpu.fd, (off_t)base);
+	if (p == MAP_FAILED)
+		CHECK_ERR(errno, EINVAL);
+	else
+		p[0] = p[DOORBELL_SLICE / 8 - 1];
+	p = mmap(NULL, DOORBELL_SLICE, PROT_READ, MAP_PRIVATE, f.gpu.fd, (off_t)base);
+	CHECK(p != MAP_FAILED);
+	seen = p[0] ^ p[DOORBELL_SLICE / 8 - 1];
+	if (!mprotect((void *)p, DOORBELL_SLICE, PROT_READ | PROT_WRITE))
+		p[0] = seen;
+	CHECK_EQ(munmap((void *)p, DOORBELL_SLICE), 0);
+	drop_queue(&f.gpu, &f.q);
+}
+
+CASE(mmap_low_bits, "mmap of /dev/kfd: the low bits of the offset may be anything that leaves room for the mapping")
+{
+	const uint64_t last = (1ull << 46) - PAGE;
+	struct fixture f;
+	uint64_t base;
+
+	live(&f);
+	base = 3ull << 62 | (uint64_t)f.gpu.id << 46;
+	CHECK_OK(map_doorbell(f.gpu.fd, base | PAGE, DOORBELL_SLICE));
+	CHECK_OK(map_doorbell(f.gpu.fd, base | (last - PAGE), DOORBELL_SLICE));
+	/* The second page would lie in the window of another GPU. */
+	if (!access("/sys/module/rkfd", F_OK))
+		CHECK_ERR(map_doorbell(f.gpu.fd, base | last, DOORBELL_SLICE), EINVAL);
+	drop_queue(&f.gpu, &f.q);
+}
+
 static void child_touches_doorbell(void *slice)
 {
 	*(volatile uint64_t *)slice = 1;
