@@ -8,7 +8,8 @@
 //! # Lock order
 //!
 //! `Events::inner` is taken with the process lock held or without it, never the other way round. Under it
-//! nothing sleeps but memory allocation. The interrupt worker takes it alone.
+//! nothing sleeps, nor is memory allocated: the interrupt worker takes it, and the scheduler when it reports,
+//! for which reclaim may wait.
 
 pub(crate) mod payload;
 pub(crate) mod slots;
@@ -29,8 +30,10 @@ use kernel::{
     },
 };
 use payload::Payload;
+use slots::Spare;
 use table::{
     Kind,
+    Room,
     SignalPage,
     Status,
     Table,
@@ -138,6 +141,15 @@ impl Events {
     /// - `ENOSPC`: no id left.
     pub(crate) fn create(&self, kind: Kind, auto_reset: bool) -> Result<u32> {
         let mut inner = self.inner.lock();
+        while let Some(count) = inner.table.event_shortage(kind) {
+            drop(inner);
+            let spare = Spare::new(count)?;
+            inner = self.inner.lock();
+            let old = inner.table.grow_events(kind, spare);
+            drop(inner);
+            drop(old);
+            inner = self.inner.lock();
+        }
         let Inner { table, page } = &mut *inner;
         if !kind.has_slot() {
             return table.create(kind, auto_reset);
@@ -223,10 +235,21 @@ impl Events {
         let mut results = KVVec::with_capacity(items.len(), GFP_KERNEL)
             .map_err(|e| WaitError::Other(e.into()))?;
 
+        let room = Room::new(items.len()).map_err(WaitError::Other)?;
+
         let mut inner = self.inner.lock();
+        while let Some(count) = inner.table.waiter_shortage() {
+            drop(inner);
+            let spare = Spare::new(count).map_err(WaitError::Other)?;
+            inner = self.inner.lock();
+            let old = inner.table.grow_waiters(spare);
+            drop(inner);
+            drop(old);
+            inner = self.inner.lock();
+        }
         let waiter = inner
             .table
-            .register(items, point.clone())
+            .register(items, room, point.clone())
             .map_err(WaitError::Other)?;
 
         let mut left = timeout_to_jiffies(timeout_ms);
@@ -257,8 +280,9 @@ impl Events {
             }
         }
         let give_back = matches!(outcome, Err(WaitError::Interrupted(_)));
-        inner.table.unregister(waiter, give_back);
+        let waiter = inner.table.unregister(waiter, give_back);
         drop(inner);
+        drop(waiter);
 
         outcome.map(|status| Waited { status, results })
     }

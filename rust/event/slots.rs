@@ -4,6 +4,20 @@
 
 use kernel::prelude::*;
 
+/// Memory for a table, allocated where that is allowed.
+pub(crate) struct Spare<T>(KVVec<Option<T>>);
+
+impl<T> Spare<T> {
+    /// For indices below `count`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(count: usize) -> Result<Self> {
+        Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
+    }
+}
+
 /// Values by small integers.
 pub(crate) struct Slots<T> {
     items: KVVec<Option<T>>,
@@ -38,6 +52,34 @@ impl<T> Slots<T> {
         u32::try_from(self.items.len()).unwrap_or(u32::MAX)
     }
 
+    fn first_free(&self) -> usize {
+        self.items
+            .get(self.hint..)
+            .and_then(|tail| tail.iter().position(Option::is_none))
+            .map_or(self.items.len().max(self.hint), |at| self.hint + at)
+    }
+
+    /// How large a [`Spare`] has to be taken by [`Self::grow`] so that the next [`Self::insert`] allocates
+    /// nothing; `None` if there is room.
+    pub(crate) fn shortage(&self) -> Option<usize> {
+        let free = self.first_free();
+        let capacity = self.items.capacity();
+        (free >= capacity).then(|| (free + 1).max(2 * capacity))
+    }
+
+    /// Moves into larger memory. Returns what is not needed any more, to be freed where that is allowed.
+    pub(crate) fn grow(&mut self, spare: Spare<T>) -> Spare<T> {
+        let Spare(mut larger) = spare;
+        if larger.capacity() <= self.items.capacity() {
+            return Spare(larger);
+        }
+        for item in self.items.drain_all() {
+            // It is larger.
+            let _ = larger.push_within_capacity(item);
+        }
+        Spare(core::mem::replace(&mut self.items, larger))
+    }
+
     /// Stores `value` at the lowest free index below `limit`.
     ///
     /// # Errors
@@ -45,11 +87,7 @@ impl<T> Slots<T> {
     /// - `ENOSPC`: every index is in use.
     /// - `ENOMEM`: no memory.
     pub(crate) fn insert(&mut self, value: T, limit: u32) -> Result<u32> {
-        let free = self
-            .items
-            .get(self.hint..)
-            .and_then(|tail| tail.iter().position(Option::is_none))
-            .map_or(self.items.len().max(self.hint), |at| self.hint + at);
+        let free = self.first_free();
         let index = u32::try_from(free)?;
         if index >= limit {
             return Err(ENOSPC);

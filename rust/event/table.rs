@@ -12,7 +12,10 @@
 
 use super::{
     payload::Payload,
-    slots::Slots, //
+    slots::{
+        Slots,
+        Spare, //
+    }, //
 };
 use kernel::prelude::*;
 
@@ -103,36 +106,74 @@ pub(crate) enum Status {
 #[must_use = "a waiter stays registered until it is removed"]
 pub(crate) struct WaiterId(u32);
 
-/// Connects an event to one entry of a waiter.
+/// Names an entry of a waiter.
 #[derive(Clone, Copy)]
 struct Link {
     waiter: u32,
     entry: usize,
 }
 
-struct Event {
+/// An event; made and seen by [`Table`] only.
+pub(crate) struct Event {
     kind: Kind,
     auto_reset: bool,
     signalled: bool,
     age: u64,
     payload: Payload,
-    /// Every entry, activated or not, that names this event.
-    links: KVec<Link>,
+    /// The newest of the waiters that name this event, by the first of their entries that does. The others
+    /// follow from [`Entry::older`].
+    newest: Option<Link>,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
+    /// Id of the event; 0 once it was destroyed.
     event: u32,
     activated: bool,
     with_age: bool,
+    /// The first of the waiter's entries that names the event: it is in the event's list.
+    first: bool,
+    /// The event was signalled while this was in its list, so that this and its twins are activated.
+    signalled: bool,
+    /// Neighbours in that list.
+    newer: Option<Link>,
+    older: Option<Link>,
+    /// Another entry of the same waiter that names the same event.
+    twin: Option<usize>,
 }
 
-struct Waiter<W> {
+/// A waiter; made and seen by [`Table`] only.
+pub(crate) struct Waiter<W> {
     wake: W,
     entries: KVVec<Entry>,
     activated: usize,
     /// An event of the list is gone.
     failed: bool,
+}
+
+impl<W> Waiter<W> {
+    /// Calls `f` for entry `first` and its twins.
+    fn with_twins(&mut self, first: usize, mut f: impl FnMut(&mut Entry)) {
+        let mut next = Some(first);
+        while let Some(entry) = next.and_then(|at| self.entries.get_mut(at)) {
+            next = entry.twin;
+            f(entry);
+        }
+    }
+}
+
+/// Memory for the entries of a waiter, allocated where that is allowed.
+pub(crate) struct Room(KVVec<Entry>);
+
+impl Room {
+    /// For `count` entries.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(count: usize) -> Result<Self> {
+        Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
+    }
 }
 
 /// The events of one process.
@@ -166,6 +207,34 @@ impl<W: Wake> Table<W> {
         self.signals.len() + self.others.len()
     }
 
+    fn events_like(&mut self, kind: Kind) -> &mut Slots<Event> {
+        if kind.has_slot() {
+            &mut self.signals
+        } else {
+            &mut self.others
+        }
+    }
+
+    /// What [`Self::grow_events`] has to be given so that [`Self::create`] allocates nothing.
+    pub(crate) fn event_shortage(&mut self, kind: Kind) -> Option<usize> {
+        self.events_like(kind).shortage()
+    }
+
+    /// Takes memory for more events; returns memory to be freed.
+    pub(crate) fn grow_events(&mut self, kind: Kind, spare: Spare<Event>) -> Spare<Event> {
+        self.events_like(kind).grow(spare)
+    }
+
+    /// What [`Self::grow_waiters`] has to be given so that [`Self::register`] allocates nothing.
+    pub(crate) fn waiter_shortage(&self) -> Option<usize> {
+        self.waiters.shortage()
+    }
+
+    /// Takes memory for more waiters; returns memory to be freed.
+    pub(crate) fn grow_waiters(&mut self, spare: Spare<Waiter<W>>) -> Spare<Waiter<W>> {
+        self.waiters.grow(spare)
+    }
+
     /// Creates an event and returns its id, the lowest free one of its range.
     ///
     /// # Errors
@@ -179,7 +248,7 @@ impl<W: Wake> Table<W> {
             signalled: false,
             age: 1,
             payload: Payload::None,
-            links: KVec::new(),
+            newest: None,
         };
         if kind.has_slot() {
             let slot = self.signals.insert(event, SIGNAL_LIMIT)?;
@@ -220,44 +289,61 @@ impl<W: Wake> Table<W> {
             None => self.signals.remove(id),
         }
         .ok_or(EINVAL)?;
-        for link in &event.links {
-            if let Some(waiter) = self.waiters.get_mut(link.waiter) {
-                waiter.failed = true;
-                waiter.wake.wake();
-            }
+        let mut next = event.newest;
+        while let Some(link) = next {
+            let Some(waiter) = self.waiters.get_mut(link.waiter) else {
+                break;
+            };
+            next = waiter.entries.get(link.entry).and_then(|e| e.older);
+            // The id may come again, for an event that has nothing to do with the waiter.
+            waiter.with_twins(link.entry, |entry| {
+                entry.event = 0;
+                entry.first = false;
+            });
+            waiter.failed = true;
+            waiter.wake.wake();
         }
         Ok(())
     }
 
     /// Signals event `id` whatever its kind, storing `payload` first if there is one.
     fn signal(&mut self, id: u32, payload: Payload) {
-        let event = match id.checked_sub(FIRST_OTHER_ID) {
-            Some(index) => self.others.get_mut(index),
-            None => self.signals.get_mut(id),
+        let Some(event) = self.event_mut(id) else {
+            return;
         };
-        let Some(event) = event else { return };
         if payload != Payload::None {
             event.payload = payload;
         }
         event.age = next_age(event.age);
 
+        let mut next = event.newest;
         let mut taken = false;
-        for link in &event.links {
+        while let Some(link) = next {
             let Some(waiter) = self.waiters.get_mut(link.waiter) else {
-                continue;
+                break;
             };
             let Some(entry) = waiter.entries.get_mut(link.entry) else {
-                continue;
+                break;
             };
-            if !entry.activated {
+            next = entry.older;
+            if core::mem::replace(&mut entry.signalled, true) {
+                continue;
+            }
+            let mut activated = 0;
+            waiter.with_twins(link.entry, |entry| {
+                activated += usize::from(!entry.activated);
                 entry.activated = true;
-                waiter.activated += 1;
+            });
+            if activated != 0 {
+                waiter.activated += activated;
                 waiter.wake.wake();
                 taken = true;
             }
         }
-        // An auto-reset event that found somebody waiting was consumed.
-        event.signalled = !(event.auto_reset && taken);
+        if let Some(event) = self.event_mut(id) {
+            // An auto-reset event that found somebody waiting was consumed.
+            event.signalled = !(event.auto_reset && taken);
+        }
     }
 
     /// SET_EVENT.
@@ -336,63 +422,81 @@ impl<W: Wake> Table<W> {
     /// # Errors
     ///
     /// - `EINVAL`: an unknown id. Nothing was consumed.
-    /// - `ENOMEM`: no memory. Nothing was consumed.
-    pub(crate) fn register(&mut self, items: &[WaitItem], wake: W) -> Result<WaiterId> {
+    /// - `ENOMEM`: `room` is too small, or no memory. Nothing was consumed.
+    pub(crate) fn register(&mut self, items: &[WaitItem], room: Room, wake: W) -> Result<WaiterId> {
         // Everything that can fail comes first.
-        let mut entries = KVVec::with_capacity(items.len(), GFP_KERNEL)?;
+        let Room(entries) = room;
+        if entries.capacity() < items.len() {
+            return Err(ENOMEM);
+        }
         for item in items {
             self.event(item.id).ok_or(EINVAL)?;
         }
         let waiter = self.waiters.insert(
             Waiter {
                 wake,
-                entries: KVVec::new(),
+                entries,
                 activated: 0,
                 failed: false,
             },
             u32::MAX,
         )?;
-
-        for (position, item) in items.iter().enumerate() {
-            let linked = self.event_mut(item.id).map(|event| {
-                let link = Link {
-                    waiter,
-                    entry: position,
-                };
-                event.links.push(link, GFP_KERNEL)
-            });
-            if !matches!(linked, Some(Ok(()))) {
-                self.unlink(waiter, items.iter().map(|i| i.id));
-                self.waiters.remove(waiter);
-                return Err(ENOMEM);
-            }
-        }
-
-        // From here on nothing fails.
-        let mut activated = 0;
         for item in items {
-            let Some(event) = self.event_mut(item.id) else {
-                continue;
-            };
-            let with_age = event.kind == Kind::Signal && item.last_age != 0;
-            let is_active = event.signalled || (with_age && event.age != item.last_age);
-            if event.auto_reset {
-                event.signalled = false;
-            }
-            activated += usize::from(is_active);
-            let entry = Entry {
-                event: item.id,
-                activated: is_active,
-                with_age,
-            };
-            // The capacity is there.
-            let _ = entries.push_within_capacity(entry);
-        }
-        if let Some(registered) = self.waiters.get_mut(waiter) {
-            registered.entries = entries;
-            registered.activated = activated;
+            self.add_entry(waiter, item);
         }
         Ok(WaiterId(waiter))
+    }
+
+    /// Adds an entry to a new waiter, which has room for it.
+    fn add_entry(&mut self, waiter: u32, item: &WaitItem) {
+        let position = self.waiters.get(waiter).map_or(0, |w| w.entries.len());
+        let Some(event) = self.event_mut(item.id) else {
+            return;
+        };
+        let with_age = event.kind == Kind::Signal && item.last_age != 0;
+        let is_active = event.signalled || (with_age && event.age != item.last_age);
+        if event.auto_reset {
+            event.signalled = false;
+        }
+        // Whoever is new is the newest: an entry of this waiter is the newest or there is none.
+        let newest = event.newest;
+        let twin = newest.filter(|link| link.waiter == waiter);
+        let link = Link {
+            waiter,
+            entry: position,
+        };
+        if twin.is_none() {
+            event.newest = Some(link);
+            if let Some(older) = newest.and_then(|link| self.entry_mut(link)) {
+                older.newer = Some(link);
+            }
+        }
+        let Some(registered) = self.waiters.get_mut(waiter) else {
+            return;
+        };
+        let mut entry = Entry {
+            event: item.id,
+            activated: is_active,
+            with_age,
+            first: twin.is_none(),
+            signalled: false,
+            newer: None,
+            older: newest.filter(|_| twin.is_none()),
+            twin: None,
+        };
+        if let Some(first) = twin.and_then(|link| registered.entries.get_mut(link.entry)) {
+            entry.twin = first.twin.replace(position);
+        }
+        registered.activated += usize::from(is_active);
+        // The capacity is there.
+        let _ = registered.entries.push_within_capacity(entry);
+    }
+
+    fn entry_mut(&mut self, link: Link) -> Option<&mut Entry> {
+        self.waiters
+            .get_mut(link.waiter)?
+            .entries
+            .get_mut(link.entry)
     }
 
     /// Where the wait stands; `all`: every entry must be activated, else one is enough.
@@ -433,26 +537,38 @@ impl<W: Wake> Table<W> {
     }
 
     /// Removes a waiter. With `give_back`, the auto-reset events that it consumed are signalled again.
-    pub(crate) fn unregister(&mut self, id: WaiterId, give_back: bool) {
-        let Some(waiter) = self.waiters.remove(id.0) else {
-            return;
-        };
-        self.unlink(id.0, waiter.entries.iter().map(|e| e.event));
-        if give_back {
-            for entry in waiter.entries.iter().filter(|e| e.activated) {
-                if self.event(entry.event).is_some_and(|e| e.auto_reset) {
+    /// Returns memory to be freed.
+    pub(crate) fn unregister(&mut self, id: WaiterId, give_back: bool) -> Option<Waiter<W>> {
+        let mut waiter = self.waiters.remove(id.0)?;
+        for at in 0..waiter.entries.len() {
+            let Some(entry) = waiter.entries.get(at).copied().filter(|e| e.first) else {
+                continue;
+            };
+            // Neighbours in the list belong to other waiters.
+            match entry.newer {
+                Some(newer) => {
+                    if let Some(newer) = self.entry_mut(newer) {
+                        newer.older = entry.older;
+                    }
+                }
+                None => {
+                    if let Some(event) = self.event_mut(entry.event) {
+                        event.newest = entry.older;
+                    }
+                }
+            }
+            if let Some(older) = entry.older.and_then(|older| self.entry_mut(older)) {
+                older.newer = entry.newer;
+            }
+            if give_back && self.event(entry.event).is_some_and(|e| e.auto_reset) {
+                let mut consumed = false;
+                waiter.with_twins(at, |entry| consumed |= entry.activated);
+                if consumed {
                     self.signal(entry.event, Payload::None);
                 }
             }
         }
-    }
-
-    fn unlink(&mut self, waiter: u32, events: impl Iterator<Item = u32>) {
-        for id in events {
-            if let Some(event) = self.event_mut(id) {
-                event.links.retain(|link| link.waiter != waiter);
-            }
-        }
+        Some(waiter)
     }
 
     /// Destroys all events; every wait fails.

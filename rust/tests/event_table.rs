@@ -11,10 +11,14 @@ use crate::event::{
         MemoryExceptionData,
         Payload, //
     },
-    slots::Slots,
+    slots::{
+        Slots,
+        Spare, //
+    },
     table::{
         next_age,
         Kind,
+        Room,
         SignalPage,
         Status,
         Table,
@@ -102,7 +106,8 @@ impl<'a> World<'a> {
         for id in ids {
             items.push(WaitItem { id: *id, last_age }, GFP_KERNEL)?;
         }
-        self.table.register(&items, Counter(self.wakes))
+        let room = Room::new(items.len())?;
+        self.table.register(&items, room, Counter(self.wakes))
     }
 
     /// Whether a wait on `id` alone would end at once; leaves nothing behind but consumes.
@@ -384,6 +389,99 @@ mod wait {
         let waiter = world.wait(&[auto, never])?;
         world.table.unregister(waiter, false);
         assert!(!world.is_signalled(auto)?);
+        Ok(())
+    }
+
+    #[test]
+    fn waiters_leave_in_any_order() -> Result {
+        let wakes = Cell::new(0);
+        for leaves in 0..4 {
+            let mut world = World::new(&wakes);
+            let (id, never) = (world.signal()?, world.signal()?);
+            let mut waiters = KVec::new();
+            for _ in 0..4 {
+                waiters.push(world.wait(&[id, never, id])?, GFP_KERNEL)?;
+            }
+            let gone = waiters.remove(leaves).map_err(|_| EINVAL)?;
+            world.table.unregister(gone, false);
+            waiters.push(world.wait(&[never, id])?, GFP_KERNEL)?;
+            wakes.set(0);
+            world.table.set(id)?;
+            world.table.set(id)?;
+            assert_eq!(wakes.get(), 4);
+            for waiter in &waiters {
+                assert_eq!(world.table.status(waiter, false), Status::Complete);
+                assert_eq!(world.table.status(waiter, true), Status::Pending);
+            }
+            world.table.set(never)?;
+            while let Some(waiter) = waiters.pop() {
+                assert_eq!(world.table.status(&waiter, true), Status::Complete);
+                world.table.unregister(waiter, false);
+            }
+            world.table.set(id)?;
+            world.table.destroy(id)?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_long_list_of_one_event_wakes_once() -> Result {
+        let wakes = Cell::new(0);
+        let mut world = World::new(&wakes);
+        let id = world.auto()?;
+        let never = world.signal()?;
+        let mut ids = KVVec::from_elem(id, 4096, GFP_KERNEL)?;
+        *ids.last_mut().ok_or(EINVAL)? = never;
+        let waiter = world.wait(&ids)?;
+        world.table.set(id)?;
+        assert_eq!(wakes.get(), 1);
+        assert_eq!(world.table.status(&waiter, true), Status::Pending);
+        world.table.set(never)?;
+        assert_eq!(world.table.status(&waiter, true), Status::Complete);
+        world.table.unregister(waiter, true);
+        assert!(world.is_signalled(id)?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_wait_has_nothing_to_do_with_the_next_event_of_the_same_id() -> Result {
+        let wakes = Cell::new(0);
+        let mut world = World::new(&wakes);
+        let id = world.auto()?;
+        world.table.set(id)?;
+        let waiter = world.wait(&[id, id])?;
+        world.table.destroy(id)?;
+        assert_eq!(world.table.status(&waiter, false), Status::Failed);
+        assert_eq!(world.auto()?, id);
+        let other = world.wait(&[id])?;
+        world.table.unregister(waiter, true);
+        assert_eq!(world.table.status(&other, true), Status::Pending);
+        world.table.set(id)?;
+        assert_eq!(world.table.status(&other, true), Status::Complete);
+        world.table.unregister(other, false);
+        Ok(())
+    }
+
+    #[test]
+    fn memory_comes_from_outside() -> Result {
+        let mut slots = Slots::new(1);
+        assert_eq!(slots.shortage(), Some(2));
+        drop(slots.grow(Spare::new(4)?));
+        for value in 1..4 {
+            assert!(slots.shortage().is_none());
+            assert_eq!(slots.insert(value, 100)?, value);
+        }
+        assert_eq!(slots.shortage(), Some(8));
+        assert_eq!(slots.remove(2), Some(2));
+        assert!(slots.shortage().is_none());
+        drop(slots.grow(Spare::new(8)?));
+        // One that comes too late changes nothing.
+        drop(slots.grow(Spare::new(2)?));
+        assert_eq!(
+            (slots.get(1), slots.get(2), slots.get(3)),
+            (Some(&1), None, Some(&3))
+        );
+        assert_eq!(slots.insert(7, 100)?, 2);
         Ok(())
     }
 
