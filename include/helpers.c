@@ -11,7 +11,9 @@
 #include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
+#include <linux/pid.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/task.h>
 #include <linux/sysfs.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
@@ -129,6 +131,21 @@ u64 rkfd_total_ram(void)
 
 	si_meminfo(&info);
 	return (u64)(info.totalram - info.totalhigh) * info.mem_unit;
+}
+
+/* The process of the thread that the caller's namespace calls @nr, in the initial one; 0 if none. */
+int rkfd_tgid_of(int nr)
+{
+	struct pid *pid = find_get_pid(nr);
+	struct task_struct *task = get_pid_task(pid, PIDTYPE_PID);
+	int tgid = 0;
+
+	if (task) {
+		tgid = task_tgid_nr(task);
+		put_task_struct(task);
+	}
+	put_pid(pid);
+	return tgid;
 }
 
 bool rkfd_fatal_signal_pending(void)

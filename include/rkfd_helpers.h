@@ -26,6 +26,7 @@ const char *rkfd_force_probe(void);
 bool rkfd_class_exists(const char *name);
 bool rkfd_in_compat_syscall(void);
 bool rkfd_access_ok(u64 addr, u64 len);
+int rkfd_tgid_of(int nr);
 unsigned int rkfd_jiffies_to_msecs(unsigned long jiffies);
 void rkfd_sysfs_attr_init(struct attribute *attr);
 void rkfd_vma_set_io(struct vm_area_struct *vma, bool never_write);

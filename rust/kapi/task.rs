@@ -49,6 +49,15 @@ pub(crate) fn current_tgid() -> i32 {
     current!().group_leader().pid()
 }
 
+/// Id, in the initial namespace, of the process that a thread belongs to which the caller's namespace calls
+/// `nr`.
+pub(crate) fn tgid_of(nr: u32) -> Option<i32> {
+    let nr = c_int::try_from(nr).ok()?;
+    // SAFETY: Looks a number up, whatever it is.
+    let tgid = unsafe { rkfd::rkfd_tgid_of(nr) };
+    (tgid != 0).then_some(tgid)
+}
+
 /// Capabilities that the interface asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Capability {

@@ -363,13 +363,10 @@ impl ProcessTable {
         entries.remove(at).ok()
     }
 
-    /// Whether a thread group with this id, as the caller's namespace of the kernel counts, has opened
-    /// the device.
-    pub(crate) fn has_pid(&self, pid: u32) -> bool {
+    /// Whether the thread group with this id of the initial namespace has opened the device.
+    pub(crate) fn has_pid(&self, pid: i32) -> bool {
         let entries = self.entries.lock();
-        entries
-            .iter()
-            .any(|entry| u32::try_from(entry.process.pid()) == Ok(pid))
+        entries.iter().any(|entry| entry.process.pid() == pid)
     }
 
     /// Ends every process. For the end of the module, when no file is open.

@@ -126,8 +126,9 @@ const DBG_TRAP_ENABLE: u32 = 0;
 /// - `EINVAL`: an operation outside a session; there never is one.
 /// - `ENODEV`: the begin of a session: no GPU can be debugged.
 pub(super) fn dbg_trap(call: &Call<'_>, args: &mut DbgTrap) -> Result {
-    if i32::try_from(args.pid).map_err(|_| ESRCH)? != crate::kapi::task::current_tgid() {
-        return if call.facade.processes.has_pid(args.pid) {
+    let pid = crate::kapi::task::tgid_of(args.pid).ok_or(ESRCH)?;
+    if pid != crate::kapi::task::current_tgid() {
+        return if call.facade.processes.has_pid(pid) {
             Err(EPERM)
         } else {
             Err(ESRCH)

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -269,6 +270,43 @@ CASE(dbg_before_enable, "DBG_TRAP: an operation before enabling is refused")
 	need_vm(&gpu, 0);
 	args.pid = getpid();
 	CHECK_NE(kfd_call(gpu.fd, AMDKFD_IOC_DBG_TRAP, &args), 0);
+}
+
+static void dbg_self(void *unused)
+{
+	struct kfd_ioctl_dbg_trap_args args = { .op = KFD_IOC_DBG_TRAP_ENABLE };
+	struct gpu gpu;
+	int err;
+
+	(void)unused;
+	need_vm(&gpu, 0);
+	args.pid = getpid();
+	err = kfd_call(gpu.fd, AMDKFD_IOC_DBG_TRAP, &args);
+	if (access("/sys/module/rkfd", F_OK))
+		CHECK_NE(err, ESRCH);
+	else
+		CHECK_ERR(err, ENODEV);
+}
+
+static void dbg_self_in_namespace(void *unused)
+{
+	int status;
+
+	if (unshare(CLONE_NEWPID))
+		SKIP("no process namespace of one's own: %s", strerror(errno));
+	status = in_child(dbg_self, unused);
+	_exit(status < 0 ? 1 : status);
+}
+
+CASE(dbg_namespace, "DBG_TRAP: the process is found by its number in the caller's namespace")
+{
+	int status;
+
+	CHECK_EQ(in_child(dbg_self, NULL), 0);
+	status = in_child(dbg_self_in_namespace, NULL);
+	if (status == TAP_STATUS_SKIP)
+		SKIP("no process namespace here");
+	CHECK_EQ(status, 0);
 }
 
 #ifdef AMDKFD_IOC_PROFILER
