@@ -65,7 +65,8 @@ pub(crate) fn facade() -> Result<Arc<Facade>> {
 
 /// What all open files share.
 ///
-/// Lock order: `node`, then `devices`.
+/// Lock order: `node`, then `devices`. The scheduler takes `devices` when it reports, so nothing is allocated
+/// under it: reclaim may wait for the scheduler.
 #[pin_data]
 pub(crate) struct Facade {
     /// The processes.
@@ -96,12 +97,20 @@ impl Facade {
     ///
     /// `ENOMEM`.
     pub(crate) fn devices(&self) -> Result<KVec<Arc<Device>>> {
-        let devices = self.devices.lock();
-        let mut list = KVec::with_capacity(devices.len(), GFP_KERNEL)?;
-        for device in &*devices {
-            list.push(device.clone(), GFP_KERNEL)?;
+        let mut list = KVec::new();
+        loop {
+            {
+                let devices = self.devices.lock();
+                if devices.len() <= list.capacity() {
+                    for device in &*devices {
+                        list.push_within_capacity(device.clone())
+                            .map_err(|_| ENOMEM)?;
+                    }
+                    return Ok(list);
+                }
+            }
+            list.reserve(list.capacity() + 1, GFP_KERNEL)?;
         }
-        Ok(list)
     }
 
     /// Number of nodes of the topology, CPUs included.
@@ -119,10 +128,32 @@ impl Facade {
     /// `ENOMEM`, or what sysfs reports; then the GPU is not in service.
     pub(crate) fn add(&self, gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) -> Result {
         let device = Device::new(gpu, sched)?;
-        self.devices.lock().push(device.clone(), GFP_KERNEL)?;
+        self.list(device.clone())?;
         gpu.set_sink(Some(Sink::new(&device)?));
         self.update_topology()
             .inspect_err(|_| drop(self.remove(gpu)))
+    }
+
+    /// Puts a GPU at the end of the list.
+    fn list(&self, device: Arc<Device>) -> Result {
+        // GPUs come one by one, but not under one lock.
+        let mut room = KVec::new();
+        loop {
+            let mut devices = self.devices.lock();
+            if room.capacity() > devices.len() {
+                for device in devices.drain_all() {
+                    room.push_within_capacity(device).map_err(|_| ENOMEM)?;
+                }
+                room.push_within_capacity(device).map_err(|_| ENOMEM)?;
+                let old = core::mem::replace(&mut *devices, room);
+                drop(devices);
+                drop(old);
+                return Ok(());
+            }
+            let len = devices.len();
+            drop(devices);
+            room.reserve(len + 1, GFP_KERNEL)?;
+        }
     }
 
     /// The compute face of `gpu`, while it is in service.
@@ -185,7 +216,7 @@ impl Facade {
         let node = self.node.lock();
         let Some(node) = &*node else { return Ok(()) };
         let mut facts = KVec::new();
-        for device in &*self.devices.lock() {
+        for device in &self.devices()? {
             facts.push(*device.facts(), GFP_KERNEL)?;
         }
         node.topology.update(&facts)

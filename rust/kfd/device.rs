@@ -3,7 +3,9 @@
 //! GPUs as the compute face sees them, and what each process has of them outside its lock.
 //!
 //! Lock order: [`ProcessDevice::doorbells`] may be taken with the mmap lock held and is innermost but for
-//! memory allocation; so is [`Device::processes`].
+//! memory allocation. [`Device::processes`] is innermost; the scheduler takes it when it reports, so nothing
+//! is allocated under it: reclaim may wait for the scheduler. [`ProcessDevice::vm`] comes before the locks of
+//! the address space.
 
 use super::{
     process::Process,
@@ -40,7 +42,10 @@ use crate::{
 use kernel::{
     new_mutex,
     prelude::*,
-    rbtree::RBTree,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
     sync::{
         atomic::{
             Atomic,
@@ -165,6 +170,7 @@ impl Device {
     /// - `EINVAL`: it belongs to a process already.
     /// - `ENOMEM`: no memory.
     pub(crate) fn set_process(&self, pasid: u16, process: &Arc<Process>) -> Result {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut processes = self.processes.lock();
         if processes.get(&pasid).is_some() {
             return Err(EINVAL);
@@ -191,11 +197,19 @@ impl Device {
     /// `ENOMEM`: nobody was called.
     pub(crate) fn for_each_process(&self, mut f: impl FnMut(&Arc<Process>)) -> Result {
         let mut list = KVVec::new();
-        {
-            let processes = self.processes.lock();
-            for process in processes.values() {
-                list.push(process.clone(), GFP_KERNEL)?;
+        loop {
+            let mut missing = 0;
+            for process in self.processes.lock().values() {
+                if list.push_within_capacity(process.clone()).is_err() {
+                    missing += 1;
+                }
             }
+            if missing == 0 {
+                break;
+            }
+            let len = list.len() + missing;
+            list.clear();
+            list.reserve(len, GFP_KERNEL)?;
         }
         for process in &list {
             f(process);
