@@ -12,6 +12,7 @@ struct attribute;
 struct cdev;
 struct device;
 struct inode;
+struct mm_struct;
 struct mmu_interval_notifier;
 struct mmu_notifier_range;
 struct page;
@@ -71,6 +72,7 @@ struct page *rkfd_user_page(unsigned long frame);
 void rkfd_interval_set_seq(struct mmu_interval_notifier *sub, unsigned long seq);
 bool rkfd_interval_changed(struct mmu_interval_notifier *sub, unsigned long seq);
 bool rkfd_interval_may_block(const struct mmu_notifier_range *range);
+bool rkfd_current_changes(const struct mm_struct *mm);
 bool rkfd_interval_is_end(const struct mmu_notifier_range *range);
 
 #endif /* RKFD_HELPERS_H */

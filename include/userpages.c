@@ -6,6 +6,7 @@
 #include <linux/hmm.h>
 #include <linux/jiffies.h>
 #include <linux/mmu_notifier.h>
+#include <linux/sched.h>
 
 #include "rkfd_helpers.h"
 
@@ -48,6 +49,12 @@ bool rkfd_interval_changed(struct mmu_interval_notifier *sub, unsigned long seq)
 bool rkfd_interval_may_block(const struct mmu_notifier_range *range)
 {
 	return mmu_notifier_range_blockable(range);
+}
+
+/* The caller is a thread of the address space that does what it was told to, not reclaim on the way. */
+bool rkfd_current_changes(const struct mm_struct *mm)
+{
+	return current->mm == mm && !(current->flags & (PF_KTHREAD | PF_MEMALLOC));
 }
 
 /* The whole address space ends. */

@@ -18,7 +18,9 @@
 //! [`Vm::state`] is held during a whole operation, TLB flush included, so that a mapping that was
 //! made after an unmapping never meets a translation from before it. Nothing is allocated under
 //! it: an operation finds out what it needs, lets go, allocates, and looks again. Order:
-//! [`Vm::state`], then the GPU's locks (KIQ and below). [`Grants`] is innermost.
+//! [`Vm::state`], then that of a mapping's contents, then that of the pages of a process, then the GPU's
+//! locks (KIQ and below). [`Vm::withdraw_user`] takes it inside the memory manager, where not even tables
+//! are freed: the VRAM allocator allocates under its lock. [`Grants`] is innermost.
 
 use kernel::{
     new_mutex,
@@ -107,6 +109,13 @@ struct State {
 }
 
 impl State {
+    /// Where `bo` is mapped.
+    fn mapping_of(&self, bo: &Bo) -> Option<(u64, &Arc<Mapping>)> {
+        let va = *self.places.get(&bo.id())?;
+        let (_, mapping) = self.ranges.containing(va)?;
+        Some((va, mapping))
+    }
+
     /// Writes the entries of a whole mapping of `len` bytes at `va`; none where there is no memory.
     ///
     /// # Errors
@@ -187,28 +196,29 @@ impl Vm {
         self.page_table_base
     }
 
-    /// Maps the whole of `bo` at `va`. Mapping it again where it is mapped succeeds. When this
-    /// returns, the GPU can use the mapping.
+    /// Maps the whole of `bo` at `va`. Mapping it again where it is mapped succeeds, and writes entries
+    /// that were taken away. When this returns, the GPU can use the mapping.
+    ///
+    /// Pages of a process should have been found, see [`Bo::find_pages`]. Where there are none, an access
+    /// faults, and the watcher is told, in case that they only changed meanwhile.
     ///
     /// # Errors
     ///
     /// - `EINVAL`: `va` is not a multiple of 4 KiB, the range leaves the user range or overlaps
     ///   another mapping, `bo` is mapped elsewhere, or it is VRAM of another GPU.
     /// - `ENOMEM`: no memory for page tables.
+    /// - `EAGAIN`: others change the neighbourhood all the time.
     /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
     pub(crate) fn map(&self, bo: &Arc<Bo>, va: u64) -> Result {
         let range = va::check(va, bo.size())?;
-        if self.is_mapped_at(bo, va) {
-            return Ok(());
+        if let Some(at) = self.place_of(bo) {
+            return self.map_again(bo, at, va);
         }
         let hw = self.gpu.enter()?;
         let store = VramStore::new(&self.gpu, Some(&hw));
-        match bo.find_pages() {
-            // Memory that is not there (any more) is mapped as such: an access faults.
-            Err(e) if e != EFAULT && e != EPERM && e != ESRCH => return Err(e),
-            _ => {}
-        }
-        let mapping = Mapping::new(bo, va, bo.place(&self.gpu, &hw)?)?;
+        // In use first: from here on each change of the pages is told, so that none is missed.
+        let user = bo.begin_use();
+        let mapping = Mapping::new(user, va, bo.place(&self.gpu, &hw)?)?;
         let slot = Slot::new()?;
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut reserve = Reserve::new();
@@ -218,31 +228,34 @@ impl Vm {
             if state.closed {
                 return Err(ENODEV);
             }
-            if let Some(at) = state.places.get(&bo.id()) {
-                return if *at == va { Ok(()) } else { Err(EINVAL) };
+            if let Some(at) = state.places.get(&bo.id()).copied() {
+                drop(state);
+                return self.map_again(bo, at, va);
             }
             if state.ranges.first_overlap(range.clone()).is_some() {
                 return Err(EINVAL);
             }
-            let placed = mapping.placed.lock();
+            let contents = mapping.contents.lock();
+            let placed = &contents.placed;
             let need = state.tree.missing(va, &placed.runs);
             if !reserve.covers(need) {
-                drop(placed);
+                drop(contents);
                 drop(state);
                 reserve.fill(&store, self.gpu.asic().pte, need)?;
                 continue;
             }
             let owed = state.flush_owed;
+            let is_empty = placed.runs.is_empty();
             let written = bo.commit(placed.version, || {
-                state.write(&store, &mut reserve, va, &placed, bo.size())
+                state.write(&store, &mut reserve, va, placed, bo.size())
             });
-            drop(placed);
+            drop(contents);
             let changed = match written {
                 Err(e) if e == EAGAIN => {
                     // The pages of the process have changed.
                     drop(state);
                     let now = bo.place(&self.gpu, &hw)?;
-                    let old = core::mem::replace(&mut *mapping.placed.lock(), now);
+                    let old = core::mem::replace(&mut mapping.contents.lock().placed, now);
                     drop(old);
                     continue;
                 }
@@ -256,25 +269,45 @@ impl Vm {
                 if let Err(e) = self.flush(&mut state, changed.retired) {
                     // The TLB may hide the mapping, or know it already: take the entries back, but
                     // keep the memory listed until a flush succeeds.
-                    let _ = self.clear(&mut state, &store, va, bo.size());
+                    if self.retract(&mut state, &store, va, bo.size()).is_ok() {
+                        let place = state.places.remove_node(&bo.id());
+                        let mapping = state.ranges.remove(va);
+                        drop(state);
+                        drop((place, mapping));
+                    }
                     return Err(e);
                 }
+            }
+            drop(state);
+            if is_empty {
+                bo.tell_changed();
             }
             return Ok(());
         }
         Err(EAGAIN)
     }
 
-    /// Brings the entries of `bo` up to date, if it is mapped and its pages changed. Nothing may run
-    /// in the address space meanwhile.
+    /// [`Self::map`] of a buffer that is mapped at `at`.
+    fn map_again(&self, bo: &Bo, at: u64, va: u64) -> Result {
+        if at != va {
+            return Err(EINVAL);
+        }
+        self.refresh(bo)
+    }
+
+    /// Brings the entries of `bo` up to date, if it is mapped and its pages changed, or its entries were
+    /// taken away.
     ///
     /// # Errors
     ///
+    /// After each of them the entries may name what the buffer was.
+    ///
     /// - `ENOMEM`: no memory for page tables.
-    /// - `EAGAIN`: others change the neighbourhood all the time.
+    /// - `EAGAIN`: others change the neighbourhood, or the pages, all the time.
+    /// - `EINVAL`, `EIO`: what the DMA layer says of the pages.
     /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
     pub(crate) fn refresh(&self, bo: &Bo) -> Result {
-        if !self.is_mapped(bo) {
+        if self.is_up_to_date(bo) {
             return Ok(());
         }
         let hw = self.gpu.enter()?;
@@ -284,12 +317,11 @@ impl Vm {
 
         for _ in 0..MAX_ATTEMPTS {
             let mut state = self.state.lock();
-            let Some(va) = state.places.get(&bo.id()).copied() else {
+            let Some((va, mapping)) = state.mapping_of(bo) else {
                 return Ok(());
             };
-            let (_, mapping) = state.ranges.containing(va).ok_or(EINVAL)?;
             let mapping = mapping.clone();
-            if mapping.placed.lock().version == placed.version {
+            if mapping.contents.lock().is_of(placed.version) {
                 return Ok(());
             }
             let need = state.tree.missing(va, &placed.runs);
@@ -298,14 +330,32 @@ impl Vm {
                 reserve.fill(&store, self.gpu.asic().pte, need)?;
                 continue;
             }
-            let changed = state.write(&store, &mut reserve, va, &placed, bo.size())?;
+            let written = bo.commit(placed.version, || {
+                state.write(&store, &mut reserve, va, &placed, bo.size())
+            });
+            let changed = match written {
+                Err(e) if e == EAGAIN => {
+                    drop(state);
+                    placed = bo.place(&self.gpu, &hw)?;
+                    continue;
+                }
+                written => written?,
+            };
             hw.hdp_flush();
-            core::mem::swap(&mut *mapping.placed.lock(), &mut placed);
+            {
+                let mut contents = mapping.contents.lock();
+                core::mem::swap(&mut contents.placed, &mut placed);
+                contents.cleared = false;
+            }
             let flushed = if changed.stale || state.flush_owed {
                 self.flush(&mut state, changed.retired)
             } else {
                 Ok(())
             };
+            if flushed.is_err() {
+                // What fails here was reported; nothing is lost, for all is kept.
+                let _ = self.retract(&mut state, &store, va, bo.size());
+            }
             drop(state);
             if flushed.is_err() {
                 // The device answers, but not to this: it may still use the old addresses.
@@ -314,6 +364,59 @@ impl Vm {
             return flushed;
         }
         Err(EAGAIN)
+    }
+
+    /// Takes the entries of `bo` away, if it is mapped: an access faults. The mapping stays, and
+    /// [`Self::map`] or [`Self::refresh`] write its entries again.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` and others: the GPU did not confirm.
+    pub(crate) fn withdraw(&self, bo: &Bo) -> Result {
+        let hw = self.gpu.enter().ok();
+        let store = VramStore::new(&self.gpu, hw.as_deref());
+        let mut state = self.state.lock();
+        let Some((va, mapping)) = state.mapping_of(bo) else {
+            return Ok(());
+        };
+        mapping.contents.lock().cleared = true;
+        self.clear(&mut state, &store, va, bo.size())
+    }
+
+    /// Takes the entries of all memory of processes away, as [`Self::withdraw`]. Neither allocates nor
+    /// frees, so that the memory manager may wait for it.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` and others: the GPU did not confirm.
+    pub(crate) fn withdraw_user(&self) -> Result {
+        let hw = self.gpu.enter().ok();
+        let store = VramStore::new(&self.gpu, hw.as_deref());
+        let mut state = self.state.lock();
+        let State {
+            tree,
+            ranges,
+            flush_owed,
+            limbo,
+            ..
+        } = &mut *state;
+        for (range, mapping) in ranges.iter() {
+            if mapping.bo().kind() != BoKind::Userptr {
+                continue;
+            }
+            mapping.contents.lock().cleared = true;
+            // Whole mappings cut no large page, so no table is needed.
+            let len = range.end - range.start;
+            let changed = tree.unmap(&store, &mut Reserve::new(), range.start, len)?;
+            // Tables go with the next flush that may free them.
+            *flush_owed |= changed.stale;
+            limbo.append(changed.retired);
+        }
+        store.finish();
+        // If the firmware does not answer now, it is not asked again, but registers are written.
+        self.gpu
+            .flush_tlb(self.pasid())
+            .or_else(|_| self.gpu.flush_tlb(self.pasid()))
     }
 
     /// Unmaps `bo`. When this returns, no wave can reach its memory through this address space.
@@ -330,11 +433,12 @@ impl Vm {
         let hw = self.gpu.enter().ok();
         let store = VramStore::new(&self.gpu, hw.as_deref());
         let mut state = self.state.lock();
-        let va = *state.places.get(&bo.id()).ok_or(EINVAL)?;
-        let (_, mapping) = state.ranges.containing(va).ok_or(EINVAL)?;
+        let (va, mapping) = state.mapping_of(bo).ok_or(EINVAL)?;
         if mapping.is_held() {
             return Err(EBUSY);
         }
+        // Should the flush fail, the mapping stays listed without them.
+        mapping.contents.lock().cleared = true;
         self.clear(&mut state, &store, va, bo.size())?;
         let place = state.places.remove_node(&bo.id());
         let mapping = state.ranges.remove(va);
@@ -342,6 +446,14 @@ impl Vm {
         // Outside the lock: this may be the last reference to the buffer.
         drop((place, mapping));
         Ok(())
+    }
+
+    /// Takes the entries of the mapping at `va` away after a flush failed.
+    fn retract(&self, state: &mut State, store: &VramStore<'_>, va: u64, len: u64) -> Result {
+        if let Some((_, mapping)) = state.ranges.containing(va) {
+            mapping.contents.lock().cleared = true;
+        }
+        self.clear(state, store, va, len)
     }
 
     /// Removes the entries of a range and everything that may be cached of them.
@@ -386,8 +498,17 @@ impl Vm {
         self.state.lock().places.get(&bo.id()).is_some()
     }
 
-    fn is_mapped_at(&self, bo: &Bo, va: u64) -> bool {
-        self.state.lock().places.get(&bo.id()) == Some(&va)
+    fn place_of(&self, bo: &Bo) -> Option<u64> {
+        self.state.lock().places.get(&bo.id()).copied()
+    }
+
+    /// Whether nothing is to be done for the entries of `bo`: it is not mapped, or they are right.
+    fn is_up_to_date(&self, bo: &Bo) -> bool {
+        let version = bo.version();
+        self.state
+            .lock()
+            .mapping_of(bo)
+            .is_none_or(|(_, mapping)| mapping.contents.lock().is_of(version))
     }
 
     /// The mapping that contains `va`.

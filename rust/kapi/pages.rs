@@ -28,7 +28,10 @@ use kernel::{
     types::Opaque, //
 };
 
-use super::vma::Transfer;
+use super::{
+    task::fatal_signal_pending,
+    vma::Transfer, //
+};
 
 /// Pages taken at once where the allocator can: 2 MiB, so that the GPU can map them as one.
 const LARGE_ORDER: u32 = 9;
@@ -101,7 +104,7 @@ impl Pages {
                 None if order == 0 => return Err(ENOMEM),
                 None => order = orders.find(|smaller| *smaller < order).unwrap_or(0),
             }
-            if killed() {
+            if fatal_signal_pending() {
                 return Err(EINTR);
             }
         }
@@ -205,12 +208,6 @@ impl Pages {
         }
         Ok(())
     }
-}
-
-/// Whether the current task is being killed and should not start long work.
-fn killed() -> bool {
-    // SAFETY: Looks at the current task only.
-    unsafe { crate::bindings::rkfd_fatal_signal_pending() }
 }
 
 impl Drop for Pages {

@@ -38,6 +38,12 @@ pub(crate) fn access_ok(addr: u64, len: u64) -> bool {
     unsafe { rkfd::rkfd_access_ok(addr, len) }
 }
 
+/// Whether the current task is being killed and should not start, or go on with, long work.
+pub(crate) fn fatal_signal_pending() -> bool {
+    // SAFETY: Looks at the current task only.
+    unsafe { rkfd::rkfd_fatal_signal_pending() }
+}
+
 /// Milliseconds of `jiffies`, rounded up to what the clock can tell.
 pub(crate) fn jiffies_to_msecs(jiffies: Jiffies) -> u32 {
     // SAFETY: Arithmetic.

@@ -43,8 +43,9 @@ const MAX_ATTEMPTS: usize = 16;
 
 /// Is told before pages that are in use change.
 pub(crate) trait Watcher: Send + Sync {
-    /// Pages that are in use are about to change, but still are what they were; returning late holds
-    /// the change back. Runs where [`Self::invalidated`] runs, so the delay must be bounded.
+    /// A thread of the process itself is about to change pages that are in use, and they still are what
+    /// they were; returning late holds the change back. Runs where [`Self::invalidated`] runs, once for
+    /// each range of one change, so all delays together must be bounded.
     fn before_change(&self);
 
     /// When this returns, the device does not access the pages any more.
@@ -132,7 +133,10 @@ impl Inner {
         }
         // Until the sequence number is set, the pages count as unchanged to those who look for them.
         let in_use = this.state.lock().users != 0;
-        if in_use && !is_end {
+        // Reclaim and other processes are not held back: they may hold locks of everybody's.
+        // SAFETY: Compares the address space with that of the current task.
+        let is_own = unsafe { crate::bindings::rkfd_current_changes(this.mm.as_raw()) };
+        if in_use && !is_end && is_own {
             this.watcher.before_change();
         }
         let mut state = this.state.lock();
@@ -288,6 +292,16 @@ impl UserPages {
         let result = f();
         drop(state);
         result
+    }
+
+    /// Names the moment, as [`Snapshot::version`] does.
+    pub(crate) fn version(&self) -> u64 {
+        self.inner.state.lock().version
+    }
+
+    /// Tells the watcher that the pages have changed, as if that happened just now.
+    pub(crate) fn tell_changed(&self) {
+        self.inner.watcher.invalidated();
     }
 
     /// From now on the watcher is told of changes.

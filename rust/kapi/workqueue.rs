@@ -3,8 +3,9 @@
 //! A workqueue of one's own.
 //!
 //! The kernel crate knows the system queues only, whose work nobody can wait for: code of an
-//! unloading module might still run in them. An [`OwnedQueue`] finishes its work when dropped, and
-//! keeps a rescuer thread, so that work that memory reclaim waits for makes progress.
+//! unloading module might still run in them. An [`OwnedQueue`] finishes its work when dropped; unless made
+//! by [`OwnedQueue::unhurried`] it keeps a rescuer thread, so that work that memory reclaim waits for makes
+//! progress.
 //!
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
@@ -38,11 +39,26 @@ impl OwnedQueue {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(name: &'static CStr, max_active: u16) -> Result<Self> {
+        let flags = bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM;
+        Self::with_flags(name, max_active, flags)
+    }
+
+    /// Makes a queue for work that nobody who frees memory waits for: it may have to wait for memory
+    /// itself, and needs no thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn unhurried(name: &'static CStr, max_active: u16) -> Result<Self> {
+        Self::with_flags(name, max_active, bindings::wq_flags_WQ_UNBOUND)
+    }
+
+    fn with_flags(name: &'static CStr, max_active: u16, flags: bindings::wq_flags) -> Result<Self> {
         // SAFETY: The format takes exactly the one string that follows.
         let queue = unsafe {
             bindings::alloc_workqueue_noprof(
                 c"%s".as_char_ptr(),
-                bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM,
+                flags,
                 max_active.into(),
                 name.as_char_ptr(),
             )

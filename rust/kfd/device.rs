@@ -31,6 +31,7 @@ use crate::{
             Gate,
             GateGuard, //
         },
+        log::dev_limited,
         sysinfo, //
     },
     sched::{
@@ -38,6 +39,7 @@ use crate::{
         SchedProcess,
         Scheduler, //
     },
+    vm::Vm,
 };
 use kernel::{
     new_mutex,
@@ -49,7 +51,8 @@ use kernel::{
     sync::{
         atomic::{
             Atomic,
-            Full, //
+            Full,
+            Relaxed, //
         },
         Arc,
         Mutex, //
@@ -175,7 +178,7 @@ impl Device {
         if processes.get(&pasid).is_some() {
             return Err(EINVAL);
         }
-        processes.try_create_and_insert(pasid, process.clone(), GFP_KERNEL)?;
+        processes.insert(node.into_node(pasid, process.clone()));
         Ok(())
     }
 
@@ -251,8 +254,14 @@ pub(crate) struct ProcessDevice {
     /// The process as the scheduler knows it, from the first queue on.
     #[pin]
     sched_process: Mutex<Option<Arc<SchedProcess>>>,
+    /// The address space, from ACQUIRE_VM on. Taken inside the memory manager: nothing is allocated or
+    /// freed under it.
+    #[pin]
+    vm: Mutex<Option<Arc<Vm>>>,
     /// A fault stopped the queues.
     faulted: Atomic<bool>,
+    /// The queues did not stop when memory of the process changed. Changed by who keeps them off.
+    unstopped: Atomic<bool>,
 }
 
 impl ProcessDevice {
@@ -267,7 +276,9 @@ impl ProcessDevice {
                 device,
                 doorbells <- new_mutex!(None, "rkfd_doorbells_of_process"),
                 sched_process <- new_mutex!(None, "rkfd_sched_process"),
+                vm <- new_mutex!(None, "rkfd_vm_of_process"),
                 faulted: Atomic::new(false),
+                unstopped: Atomic::new(false),
             }),
             GFP_KERNEL,
         )
@@ -318,6 +329,38 @@ impl ProcessDevice {
         drop(old);
     }
 
+    /// Sets the address space.
+    pub(crate) fn set_vm(&self, vm: &Arc<Vm>) {
+        let old = self.vm.lock().replace(vm.clone());
+        drop(old);
+    }
+
+    /// Takes the entries of memory of the process away, because the queues do not stop.
+    pub(crate) fn withdraw_user(&self, pid: i32) {
+        let vm = self.vm.lock();
+        // The reference stays where it is: the last one to go would free memory in here.
+        let Some(vm) = &*vm else { return };
+        if let Err(error) = vm.withdraw_user() {
+            dev_limited!(
+                dev_err,
+                self.device.gpu.dev(),
+                "pid {}: nor does the GPU confirm that it lost the memory: {:?}\n",
+                pid,
+                error
+            );
+        }
+    }
+
+    /// Whether the queues did not stop when memory changed.
+    pub(crate) fn is_unstopped(&self) -> bool {
+        self.unstopped.load(Relaxed)
+    }
+
+    /// Says whether the queues did not stop; the caller keeps others from doing so.
+    pub(crate) fn set_unstopped(&self, unstopped: bool) {
+        self.unstopped.store(unstopped, Relaxed);
+    }
+
     /// Takes the queues off the hardware for good, once, because an access was refused.
     pub(crate) fn stop_on_fault(&self, pid: i32) {
         let Some(process) = self.sched_process() else {
@@ -341,10 +384,11 @@ impl ProcessDevice {
         MMAP_TYPE_DOORBELL | u64::from(self.gpu_id()) << MMAP_GPU_SHIFT | u64::from(byte)
     }
 
-    /// The process ends: gives its doorbells back.
+    /// The process ends: gives its doorbells and its address space back.
     pub(crate) fn release(&self) {
         let slice = self.doorbells.lock().take();
-        drop(slice);
+        let vm = self.vm.lock().take();
+        drop((slice, vm));
     }
 }
 

@@ -12,11 +12,12 @@
 //! # Lock order
 //!
 //! 1. `ProcessTable::entries`
-//! 2. the mmap lock (watching an address space, pinning memory, faults on user copies)
-//! 3. `Process::state`
+//! 2. the mmap lock (watching an address space)
 //!
-//! where 3 may also be taken first and the mmap lock inside it: whoever holds the mmap lock (mmap, fault
-//! handlers, [changes of pages](userptr)) must not take 3. 1 and 3 are never held together.
+//! Whoever holds the mmap lock (mmap, fault handlers, [changes of pages](userptr)) must not take
+//! `Process::state`, under which memory is allocated; `entries` and `state` are never held together. Under
+//! `state` no user memory is touched and no page of a process looked for: user space may serve such a fault
+//! (userfaultfd, FUSE) by a thread that waits for `state`, or never.
 
 use super::device::{
     Device,
@@ -81,6 +82,9 @@ pub(crate) use state::{
 use userptr::Eviction;
 pub(crate) use userptr::Watch;
 
+/// Work of one process: to restore its queues, and to report failures.
+const WORK_ITEMS: u16 = 2;
+
 /// A process.
 #[pin_data]
 pub(crate) struct Process {
@@ -112,6 +116,11 @@ pub(crate) struct Process {
     /// Tells it.
     #[pin]
     report: Work<Self, 1>,
+    /// Where `restore` and `report` run; taken away at the end. Its own, because both may wait for a fault
+    /// that another thread of the process serves as late as it wants, as with userfaultfd. Nothing is
+    /// allocated under the lock.
+    #[pin]
+    queue: Mutex<Option<OwnedQueue>>,
 }
 
 impl Process {
@@ -142,6 +151,10 @@ impl Process {
                 runtime_enabled: Atomic::new(false),
                 failures <- new_mutex!(Failures::new(), "rkfd_failures"),
                 report <- new_work!("Process::report"),
+                queue <- new_mutex!(
+                    Some(OwnedQueue::unhurried(c"rkfd-process", WORK_ITEMS)?),
+                    "rkfd_process_queue"
+                ),
             }? Error),
             GFP_KERNEL,
         )
@@ -227,11 +240,29 @@ impl Process {
         }
     }
 
+    /// Has work `ID` run soon. Allocates nothing.
+    fn enqueue<const ID: u64>(self: &Arc<Self>)
+    where
+        Self: HasWork<Self, ID> + WorkItem<ID, Pointer = Arc<Self>>,
+    {
+        let queue = self.queue.lock();
+        if let Some(queue) = &*queue {
+            // It may be waiting already.
+            let _ = queue.enqueue::<_, ID>(self.clone());
+        }
+    }
+
     /// Ends all that the process has: queues, events, memory. May be called more than once.
+    ///
+    /// Not called by work of the process, which it waits for: that work gives the address space back to
+    /// be ended by somebody else.
     fn teardown(&self) {
         if self.ended.xchg(true, kernel::sync::atomic::Full) {
             return;
         }
+        let queue = self.queue.lock().take();
+        // Nothing of it waits for user space any more, whose memory it cannot get hold of.
+        drop(queue);
         let mut state = self.state.lock();
         state.stop_queues(self);
         let memory = state.take_memory();
@@ -278,19 +309,11 @@ struct Entry {
     watch: MmWatch,
 }
 
-/// Work of processes that may run at the same time. Each may wait for a fault that another process serves,
-/// as with userfaultfd, so there is plenty.
-const WORKERS: u16 = 256;
-
 /// All processes of the module.
 #[pin_data]
 pub(crate) struct ProcessTable {
     #[pin]
     entries: Mutex<KVec<Entry>>,
-    /// Where work of processes runs; taken away at the end. Nothing is allocated under
-    /// the lock.
-    #[pin]
-    queue: Mutex<Option<OwnedQueue>>,
 }
 
 impl ProcessTable {
@@ -303,10 +326,6 @@ impl ProcessTable {
         Arc::pin_init(
             try_pin_init!(Self {
                 entries <- new_mutex!(KVec::new(), "rkfd_processes"),
-                queue <- new_mutex!(
-                    Some(OwnedQueue::new(c"rkfd-process", WORKERS)?),
-                    "rkfd_process_queue"
-                ),
             }? Error),
             GFP_KERNEL,
         )
@@ -345,18 +364,6 @@ impl ProcessTable {
         Ok(process)
     }
 
-    /// Has work `ID` of a process run soon. Allocates nothing.
-    fn enqueue<const ID: u64>(&self, process: Arc<Process>)
-    where
-        Process: HasWork<Process, ID> + WorkItem<ID, Pointer = Arc<Process>>,
-    {
-        let queue = self.queue.lock();
-        if let Some(queue) = &*queue {
-            // It may be waiting already.
-            let _ = queue.enqueue::<_, ID>(process);
-        }
-    }
-
     fn remove(&self, key: MmKey) -> Option<Entry> {
         let mut entries = self.entries.lock();
         let at = entries.iter().position(|e| e.key == key)?;
@@ -376,9 +383,6 @@ impl ProcessTable {
             entry.process.teardown();
             drop(entry.watch);
         }
-        let queue = self.queue.lock().take();
-        // Waits for what runs.
-        drop(queue);
         crate::kapi::task::mm_watch_barrier();
     }
 }

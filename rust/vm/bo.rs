@@ -160,6 +160,7 @@ impl Bo {
     /// - `ENOMEM`: no memory, limits exceeded, a size that overflows, no register page.
     /// - `EFAULT`, `EPERM`: no memory at the user address, or memory that cannot be accessed so.
     /// - `EBUSY`: the memory at the user address does not stop changing.
+    /// - `EINTR`: the caller is being killed.
     /// - `ENODEV`, `EIO`: the GPU is gone or lost.
     pub(crate) fn with_grants(
         gpu: &Arc<Gpu>,
@@ -170,7 +171,8 @@ impl Bo {
         if args.size == 0 {
             return Err(EINVAL);
         }
-        let hw = gpu.enter()?;
+        // The guard is not kept: finding pages may take as long as user space wants.
+        drop(gpu.enter()?);
         // An unaligned user address lends its first page as a whole.
         let head = match args.kind {
             BoKind::Userptr => args.userptr % PAGE,
@@ -182,7 +184,7 @@ impl Bo {
             .and_then(|size| size.checked_next_multiple_of(PAGE))
             .ok_or(ENOMEM)?;
         let (kind, flags, userptr) = (args.kind, args.flags, args.userptr);
-        let memory = Memory::new(gpu, &hw, size, args)?;
+        let memory = Memory::new(gpu, size, args)?;
         let object = Object::new(dev, usize::try_from(size).map_err(|_| ENOMEM)?, memory)?;
         grants.allow(&object)?;
         let id = u64::try_from(NEXT_ID.fetch_add(1, Relaxed))?;
@@ -294,12 +296,23 @@ impl Bo {
         }
     }
 
-    /// An address space begins or ends to use the pages.
-    pub(super) fn set_used(&self, used: bool) {
-        match self.object.user() {
-            Some(user) if used => user.start_use(),
-            Some(user) => user.end_use(),
-            None => {}
+    /// From now on, and as long as the result lives, who watches the pages is told of changes.
+    pub(crate) fn begin_use(self: &Arc<Self>) -> BoUse {
+        if let Some(user) = self.object.user() {
+            user.start_use();
+        }
+        BoUse(self.clone())
+    }
+
+    /// Which pages of the process the buffer has now; another number after each change.
+    pub(super) fn version(&self) -> u64 {
+        self.object.user().map_or(0, |user| user.version())
+    }
+
+    /// Tells who watches the pages that they have changed; nothing for other buffers.
+    pub(super) fn tell_changed(&self) {
+        if let Some(user) = self.object.user() {
+            user.tell_changed();
         }
     }
 
@@ -366,6 +379,32 @@ impl Bo {
 impl Drop for Bo {
     fn drop(&mut self) {
         self.grants.revoke(&self.object);
+    }
+}
+
+/// A buffer whose pages are used, see [`Bo::begin_use`].
+pub(crate) struct BoUse(Arc<Bo>);
+
+impl BoUse {
+    /// The buffer.
+    pub(crate) fn buffer(&self) -> &Arc<Bo> {
+        &self.0
+    }
+}
+
+impl core::ops::Deref for BoUse {
+    type Target = Bo;
+
+    fn deref(&self) -> &Bo {
+        &self.0
+    }
+}
+
+impl Drop for BoUse {
+    fn drop(&mut self) {
+        if let Some(user) = self.0.object.user() {
+            user.end_use();
+        }
     }
 }
 

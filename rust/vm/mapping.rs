@@ -17,36 +17,54 @@ use kernel::{
 
 use super::bo::{
     Bo,
+    BoUse,
     Placed, //
 };
 
+/// What the entries of a mapping say.
+pub(super) struct Contents {
+    /// Where the buffer lies. The memory stays there while this lives.
+    pub(super) placed: Placed,
+    /// The entries were taken away; the TLB may still know them.
+    pub(super) cleared: bool,
+}
+
+impl Contents {
+    /// Whether the entries are there, and are those of moment `version` of the buffer.
+    pub(super) fn is_of(&self, version: u64) -> bool {
+        !self.cleared && self.placed.version == version
+    }
+}
+
 /// A buffer that is mapped, and what keeps its memory where the entries say it is.
-#[pin_data(PinnedDrop)]
+#[pin_data]
 pub(super) struct Mapping {
     #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     va: u64,
-    bo: Arc<Bo>,
+    bo: BoUse,
     /// What the entries say. Taken under the lock of the `Vm`; nothing is allocated under it.
     #[pin]
-    pub(super) placed: Mutex<Placed>,
+    pub(super) contents: Mutex<Contents>,
     /// Queues that use it. Taken under the lock of the `Vm`, returned without.
     holds: Atomic<i32>,
 }
 
 impl Mapping {
-    /// A mapping of `bo`. From now on who watches its pages is told.
-    pub(super) fn new(bo: &Arc<Bo>, va: u64, placed: Placed) -> Result<Arc<Self>> {
-        let mapping = Arc::pin_init(
+    /// A mapping of a buffer that was found to lie at `placed` while it was in use.
+    pub(super) fn new(bo: BoUse, va: u64, placed: Placed) -> Result<Arc<Self>> {
+        let contents = Contents {
+            placed,
+            cleared: false,
+        };
+        Arc::pin_init(
             pin_init!(Self {
                 va,
-                bo: bo.clone(),
-                placed <- new_mutex!(placed, "rkfd_mapping"),
+                bo,
+                contents <- new_mutex!(contents, "rkfd_mapping"),
                 holds: Atomic::new(0),
             }),
             GFP_KERNEL,
-        )?;
-        bo.set_used(true);
-        Ok(mapping)
+        )
     }
 
     pub(super) fn bo(&self) -> &Bo {
@@ -69,15 +87,8 @@ impl Mapping {
         MappingInfo {
             va: self.va,
             size: self.bo.size(),
-            bo: self.bo.clone(),
+            bo: self.bo.buffer().clone(),
         }
-    }
-}
-
-#[pinned_drop]
-impl PinnedDrop for Mapping {
-    fn drop(self: Pin<&mut Self>) {
-        self.bo.set_used(false);
     }
 }
 

@@ -35,6 +35,7 @@ use crate::{
 };
 use kernel::{
     prelude::*,
+    sync::Arc,
     uaccess::{
         UserPtr,
         UserSlice, //
@@ -53,7 +54,7 @@ const MAX_LIST: u32 = 1 << 16;
 /// - `EBUSY`: the process has the address space of another file.
 /// - `ENODEV`: the GPU is gone.
 pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
-    let file = RenderFile::from_fd(args.drm_fd)?;
+    let file = Arc::new(RenderFile::from_fd(args.drm_fd)?, GFP_KERNEL)?;
     let mut state = call.process.state.lock();
     let (index, device) = call.process.device(args.gpu_id)?;
     let own = state.device_mut(index)?;
@@ -65,12 +66,13 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
         };
     }
     device.device().check()?;
-    if !kernel::sync::Arc::ptr_eq(file.gpu(), device.device().gpu()) {
+    if !Arc::ptr_eq(file.gpu(), device.device().gpu()) {
         return Err(EINVAL);
     }
     device
         .device()
         .set_process(file.vm().pasid(), call.process)?;
+    device.set_vm(file.vm());
     own.render = Some(file);
     Ok(())
 }
@@ -116,18 +118,18 @@ pub(crate) fn flags_of(flags: u32) -> BoFlags {
 /// - `EUSERS`: no doorbells, because too many processes use this GPU.
 /// - `EFAULT`: no memory at the user pointer.
 /// - `EPERM`: writable for the GPU, but not for the process.
+/// - `EINTR`: the caller is being killed.
 pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
     if args.size == 0 {
         return Err(EINVAL);
     }
-    let mut state = call.process.state.lock();
     let (index, device) = call.process.device(args.gpu_id)?;
     let wants_public = alloc_flags::PUBLIC | alloc_flags::VRAM;
     if args.flags & wants_public == wants_public && !device.device().facts().large_bar {
         return Err(EINVAL);
     }
-    let own = state.device_mut(index)?;
-    let render = own.render()?;
+    let mut state = call.process.state.lock();
+    let render = state.device_mut(index)?.shared_render()?;
     device.device().check()?;
     if args.flags & alloc_flags::AQL_QUEUE_MEM != 0 {
         return Err(EINVAL);
@@ -140,8 +142,11 @@ pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
         BoKind::Doorbell => Some(device.doorbells()?),
         _ => None,
     };
+    drop(state);
+    // Without the lock: pages of the process may be found by a thread that wants it, and much VRAM takes
+    // its time. The file stays the process' one.
     let bo = Bo::new(
-        render,
+        &render,
         BoArgs {
             kind,
             size: args.size,
@@ -158,7 +163,9 @@ pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
         BoKind::MmioRemap => MMAP_TYPE_MMIO | u64::from(args.gpu_id) << MMAP_GPU_SHIFT,
         _ => bo.mmap_offset(),
     };
-    let handle = own.insert(args.gpu_id, Allocation { bo, va: args.va })?;
+    state = call.process.state.lock();
+    let allocation = Allocation { bo, va: args.va };
+    let handle = state.device_mut(index)?.insert(args.gpu_id, allocation)?;
     args.handle = handle.encode();
     args.mmap_offset = offset;
     Ok(())
@@ -236,14 +243,31 @@ fn for_each_gpu(
 pub(super) fn map_memory(call: &Call<'_>, args: &mut MapMemory) -> Result {
     let ids = read_ids(args)?;
     let handle = Handle::decode(args.handle);
-    let state = call.process.state.lock();
     let (owner, _) = call.process.device(handle.gpu_id)?;
-    state.device(owner)?.vm()?;
-    let allocation = state.allocation(owner, handle.index).ok_or(ENOMEM)?;
+    let find = |state: &State| -> Result<(Arc<Bo>, u64)> {
+        state.device(owner)?.vm()?;
+        let allocation = state.allocation(owner, handle.index).ok_or(ENOMEM)?;
+        Ok((allocation.bo.clone(), allocation.va))
+    };
+    let (bo, _) = find(&call.process.state.lock())?;
+    // From here on changes are told, so what is found is what will be mapped, or it is looked for again.
+    let _used = bo.begin_use();
+    // Without the lock: a thread that wants it may serve the faults.
+    match bo.find_pages() {
+        // Memory that is not there (any more) is mapped as such: an access faults. Pages that do not stop
+        // changing are found as after a change.
+        Err(e) if e != EFAULT && e != EPERM && e != ESRCH && e != EBUSY => return Err(e),
+        _ => {}
+    }
+    let state = call.process.state.lock();
+    let (now, va) = find(&state)?;
+    if !Arc::ptr_eq(&now, &bo) {
+        return Err(ENOMEM);
+    }
     for_each_gpu(call.process, &state, args, &ids, |state, index, device| {
         let vm = state.device(index)?.vm()?;
         device.device().check()?;
-        vm.map(&allocation.bo, allocation.va)
+        vm.map(&bo, va)
     })
 }
 

@@ -154,7 +154,7 @@ impl Process {
                 }
             }
         }
-        self.table.enqueue::<1>(self.clone());
+        self.enqueue::<1>();
     }
 
     fn report_failure(&self, mm: &MmWithUser, failed: &Failed) {

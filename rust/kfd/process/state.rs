@@ -219,7 +219,7 @@ pub(crate) struct DeviceState {
     /// Buffers made on this GPU, by handle index.
     pub(crate) allocations: Slots<Allocation>,
     /// The file whose address space the process uses.
-    pub(crate) render: Option<RenderFile>,
+    pub(crate) render: Option<Arc<RenderFile>>,
     /// Trap handler.
     pub(crate) tba: u64,
     /// Memory of the trap handler.
@@ -245,7 +245,16 @@ impl DeviceState {
     ///
     /// `ENODEV`: none yet.
     pub(crate) fn render(&self) -> Result<&RenderFile> {
-        self.render.as_ref().ok_or(ENODEV)
+        self.render.as_deref().ok_or(ENODEV)
+    }
+
+    /// As [`Self::render`], to be kept without the lock.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`: none yet.
+    pub(crate) fn shared_render(&self) -> Result<Arc<RenderFile>> {
+        self.render.clone().ok_or(ENODEV)
     }
 
     /// The address space of the process.

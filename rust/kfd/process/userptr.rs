@@ -7,18 +7,31 @@
 //! [`Process::restore_queues`] finds the new pages, writes the page tables and lets the queues run again.
 //! Where no memory is left, the entries stay invalid: a wave that goes there faults.
 //!
+//! Where the queues do not stop, because the scheduler is out of order, the entries of all such memory are
+//! taken away before the pages go. While page tables cannot be written the queues stay off; where that
+//! lasts, the entries are taken away, and only a GPU that does not even confirm that stays without queues.
+//!
 //! A thread that changes memory without pause could keep the queues away for ever: each time their pages
-//! are found, they have changed again. Once that is seen, changes are held back a little, until the queues
-//! have been restored and have run for [`LEAST_RUN`].
+//! are found, they have changed again. Once that is seen, changes of the process by itself are held back a
+//! little, until the queues have been restored and have run for [`LEAST_RUN`]. The time counts from when the
+//! pages are looked for, and from when the queues were restored, so that a change of many ranges, as a fork
+//! is one, does not wait for each of them.
 //!
 //! # Locks
 //!
 //! [`Eviction`] is locked inside the memory manager, perhaps because memory is short. Nothing is allocated
-//! under it, and of other locks only the scheduler's are taken.
+//! under it. Of other locks those of the scheduler are taken, and where queues do not stop that of
+//! [`ProcessDevice`]'s address space, then those of [`Vm`](crate::vm::Vm).
 
-use super::Process;
+use super::{
+    Process,
+    ProcessDevice, //
+};
 use crate::{
-    kapi::userpages::Watcher,
+    kapi::{
+        log::dev_limited,
+        userpages::Watcher, //
+    },
     sched::{
         EvictCause,
         SchedProcess, //
@@ -41,13 +54,17 @@ use kernel::{
     workqueue::WorkItem, //
 };
 
-/// So long further changes are awaited before queues run again.
+/// So long further changes are awaited before queues run again; twice as long after each failure.
 const SETTLE: Delta = Delta::from_millis(1);
+/// The pause does not grow any more after so many failures.
+const MAX_DOUBLINGS: u32 = 8;
 /// How often the pages are looked for in one go.
 const MAX_ATTEMPTS: usize = 8;
+/// After so many failures memory that cannot be mapped is done without.
+const GIVE_UP: u32 = 6;
 /// So long queues run between two evictions when changes are held back.
 const LEAST_RUN: Delta = Delta::from_millis(10);
-/// So long a change is held back at most for the pages to be found.
+/// So long changes are held back at most each time that pages are looked for.
 const MOST_DELAY: Delta = Delta::from_millis(50);
 /// Queues that ran so long do not starve any more.
 const CALM: Delta = Delta::from_millis(1000);
@@ -59,6 +76,10 @@ pub(super) struct Eviction {
     changes: u64,
     /// Pages changed while they were being looked for, time and again.
     starving: bool,
+    /// How often the queues could not be restored, one time after the other.
+    failures: u32,
+    /// When pages were last begun to be looked for.
+    looked: Option<Instant<Monotonic>>,
     /// When the queues were last restored.
     restored: Option<Instant<Monotonic>>,
 }
@@ -69,8 +90,15 @@ impl Eviction {
             active: false,
             changes: 0,
             starving: false,
+            failures: 0,
+            looked: None,
             restored: None,
         }
+    }
+
+    /// Whether changes are to wait until the pages were found.
+    fn holds_back(&self) -> bool {
+        self.active && self.starving && self.looked.is_some_and(|time| time.elapsed() < MOST_DELAY)
     }
 
     /// How long the queues that run are to be left alone; none where nothing starves.
@@ -83,6 +111,11 @@ impl Eviction {
             self.starving = false;
         }
         (ran < LEAST_RUN).then(|| LEAST_RUN - ran)
+    }
+
+    /// How long to wait before the pages are looked for.
+    fn pause(&self) -> Delta {
+        SETTLE * (1i64 << self.failures.min(MAX_DOUBLINGS))
     }
 }
 
@@ -103,21 +136,9 @@ impl Watch {
 impl Watcher for Watch {
     fn before_change(&self) {
         let eviction = &self.0.eviction;
-        let step = Delta::from_millis(1);
-        let mut delay = Delta::ZERO;
-        loop {
-            {
-                let eviction = eviction.lock();
-                if !eviction.active || !eviction.starving {
-                    break;
-                }
-            }
-            // Where the caller holds the mmap lock, nobody finds pages meanwhile: hence the bound.
-            if delay >= MOST_DELAY {
-                return;
-            }
-            fsleep(step);
-            delay += step;
+        // Where the caller holds the mmap lock, nobody finds pages meanwhile: hence the bound.
+        while eviction.lock().holds_back() {
+            fsleep(Delta::from_millis(1));
         }
         let rest = eviction.lock().left_to_run();
         if let Some(rest) = rest {
@@ -130,14 +151,12 @@ impl Watcher for Watch {
         let mut eviction = process.eviction.lock();
         eviction.changes += 1;
         // Whoever comes second waits here for the first to get the queues off.
-        if !eviction.active {
-            eviction.active = true;
-            for device in &process.devices {
-                device.evict(process.pid());
-            }
+        let first = !core::mem::replace(&mut eviction.active, true);
+        for device in &process.devices {
+            device.keep_off(process.pid(), first);
         }
         drop(eviction);
-        process.table.enqueue::<0>(process.clone());
+        process.enqueue::<0>();
     }
 }
 
@@ -149,9 +168,10 @@ impl WorkItem for Process {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        fsleep(SETTLE);
+        let pause = this.eviction.lock().pause();
+        fsleep(pause);
         if !this.restore_queues() {
-            this.table.enqueue::<0>(this.clone());
+            this.enqueue::<0>();
         }
     }
 }
@@ -163,7 +183,7 @@ impl Process {
         if let Some(device) = self.devices.get(index) {
             device.set_sched_process(Some(known.clone()));
             if eviction.active {
-                device.evict(self.pid());
+                device.keep_off(self.pid(), true);
             }
         }
     }
@@ -171,19 +191,23 @@ impl Process {
     /// Finds the pages of all buffers again and lets the queues run; false: has to be repeated.
     fn restore_queues(&self) -> bool {
         for _ in 0..MAX_ATTEMPTS {
-            let seen = {
-                let eviction = self.eviction.lock();
+            let (seen, failures) = {
+                let mut eviction = self.eviction.lock();
                 if !eviction.active {
                     return true;
                 }
-                eviction.changes
+                eviction.looked = Some(Instant::now());
+                (eviction.changes, eviction.failures)
             };
-            match self.find_pages() {
+            match self.find_pages(failures >= GIVE_UP) {
                 Ok(true) => {}
                 // The process ends.
                 Ok(false) => return true,
                 Err(error) => {
-                    self.eviction.lock().starving = true;
+                    let mut eviction = self.eviction.lock();
+                    // Only changes are worth being held back.
+                    eviction.starving |= error == EBUSY || error == EAGAIN;
+                    eviction.failures = failures.saturating_add(1);
                     pr_debug!("pid {}: pages not found yet: {:?}\n", self.pid(), error);
                     return false;
                 }
@@ -191,6 +215,7 @@ impl Process {
             let mut eviction = self.eviction.lock();
             if eviction.changes == seen {
                 eviction.active = false;
+                eviction.failures = 0;
                 eviction.restored = Some(Instant::now());
                 for device in &self.devices {
                     device.restore();
@@ -199,11 +224,14 @@ impl Process {
             }
             eviction.starving = true;
         }
+        let mut eviction = self.eviction.lock();
+        eviction.failures = eviction.failures.saturating_add(1);
         false
     }
 
-    /// Brings every buffer and page table up to date; false if the process ends.
-    fn find_pages(&self) -> Result<bool> {
+    /// Brings every buffer and page table up to date; false if the process ends. With `give_up` buffers
+    /// that cannot be mapped lose their entries.
+    fn find_pages(&self, give_up: bool) -> Result<bool> {
         let mut buffers: KVVec<Arc<Bo>> = KVVec::new();
         {
             let state = self.state.lock();
@@ -226,9 +254,14 @@ impl Process {
         for vm in state.devices.iter().filter_map(|device| device.vm().ok()) {
             for bo in &buffers {
                 match vm.refresh(bo) {
-                    Err(error) if error == ENOMEM || error == EAGAIN => return Err(error),
+                    Ok(()) => {}
                     // A GPU that does not answer runs no queues either.
-                    _ => {}
+                    Err(_) if vm.gpu().enter().is_err() => {}
+                    // The entries name pages that may be somebody else's by now: no queue may run.
+                    Err(error) if error == ENOMEM || error == EAGAIN || !give_up => {
+                        return Err(error);
+                    }
+                    Err(_) => vm.withdraw(bo)?,
                 }
             }
         }
@@ -239,27 +272,42 @@ impl Process {
     }
 }
 
-impl super::ProcessDevice {
-    /// Takes the queues off the hardware because pages change.
-    fn evict(&self, pid: i32) {
+impl ProcessDevice {
+    /// Sees to it that no queue uses memory of the process that changes; `first`: the queues run.
+    fn keep_off(&self, pid: i32, first: bool) {
+        if first {
+            self.set_unstopped(!self.evict(pid));
+        }
+        if self.is_unstopped() {
+            self.withdraw_user(pid);
+        }
+    }
+
+    /// Takes the queues off the hardware because pages change; false if they do not stop.
+    fn evict(&self, pid: i32) -> bool {
         let Some(process) = self.sched_process() else {
-            return;
+            return true;
         };
         match self.device().sched().evict(&process, EvictCause::Userptr) {
+            Ok(()) => true,
             // Nothing runs: it is being forgotten, or the GPU is gone.
-            Ok(()) => {}
-            Err(error) if error == ESRCH || error == ENODEV => {}
-            Err(error) => pr_warn!(
-                "pid {}: queues on GPU {:#x} do not stop while memory changes: {:?}\n",
-                pid,
-                self.gpu_id(),
-                error
-            ),
+            Err(error) if error == ESRCH || error == ENODEV => true,
+            Err(error) => {
+                dev_limited!(
+                    dev_warn,
+                    self.device().gpu().dev(),
+                    "pid {}: queues do not stop while memory changes: {:?}\n",
+                    pid,
+                    error
+                );
+                false
+            }
         }
     }
 
     /// Takes [`Self::evict`] back.
     fn restore(&self) {
+        self.set_unstopped(false);
         if let Some(process) = self.sched_process() {
             // What fails here has failed before, and was said then.
             let _ = self.device().sched().restore(&process, EvictCause::Userptr);

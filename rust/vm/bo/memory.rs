@@ -26,6 +26,7 @@ use crate::{
     kapi::{
         gem::Mappable,
         pages::Pages,
+        task::fatal_signal_pending,
         userpages::UserPages,
         vma::{
             Transfer,
@@ -38,7 +39,7 @@ use crate::{
     },
 };
 
-/// VRAM that is zeroed at once; in between a lost device is noticed.
+/// VRAM that is zeroed at once; in between a lost device, or that the caller is being killed, is noticed.
 const ZERO_STEP: u64 = 16 << 20;
 
 /// What holds the bytes.
@@ -59,16 +60,17 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Takes memory of `size` bytes, whole pages, on `gpu`, which `hw` belongs to.
+    /// Takes memory of `size` bytes, whole pages, on `gpu`.
     ///
     /// # Errors
     ///
     /// Those of [`Bo::with_grants`](super::Bo::with_grants).
-    pub(super) fn new(gpu: &Arc<Gpu>, hw: &Hw, size: u64, args: BoArgs) -> Result<Self> {
+    pub(super) fn new(gpu: &Arc<Gpu>, size: u64, args: BoArgs) -> Result<Self> {
         let (backing, charges) = match args.kind {
             BoKind::Vram => {
                 let charge = gpu.vram_budget().charge(size)?;
-                let blocks = vram_blocks(gpu, hw, size, args.flags.contiguous)?;
+                let hw = gpu.enter()?;
+                let blocks = vram_blocks(gpu, &hw, size, args.flags.contiguous)?;
                 (Backing::Vram(blocks), [Some(charge), None])
             }
             BoKind::System => {
@@ -89,6 +91,8 @@ impl Memory {
                 let start = args.userptr & !(PAGE - 1);
                 let start = usize::try_from(start).map_err(|_| EFAULT)?;
                 let pages = UserPages::new(start, page_count(size)?, args.flags.writable, watcher)?;
+                // May take as long as user space wants: without access to the device, whose removal
+                // would wait.
                 pages.find()?;
                 (Backing::User(pages), [Some(charge), None])
             }
@@ -97,14 +101,14 @@ impl Memory {
                     return Err(EINVAL);
                 }
                 let slice = args.doorbells.ok_or(EINVAL)?;
-                (Backing::Doorbell(slice), [None, None])
+                (Backing::Doorbell(slice), [handle_charge(size)?, None])
             }
             BoKind::MmioRemap => {
                 if args.size != PAGE {
                     return Err(EINVAL);
                 }
-                hw.mmio_remap_bus_addr().ok_or(ENOMEM)?;
-                (Backing::MmioRemap, [None, None])
+                gpu.enter()?.mmio_remap_bus_addr().ok_or(ENOMEM)?;
+                (Backing::MmioRemap, [handle_charge(size)?, None])
             }
         };
         Ok(Self {
@@ -195,6 +199,11 @@ impl Mappable for Memory {
     }
 }
 
+/// A charge for a buffer that needs no memory but for itself, so that nobody makes too many.
+fn handle_charge(size: u64) -> Result<Option<Charge>> {
+    Ok(Some(account::system().all.charge_module(size)?))
+}
+
 /// Takes VRAM, in as few blocks as there are holes, and zeroes it.
 fn vram_blocks(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<KVec<VramBlock>> {
     let mut blocks = KVec::new();
@@ -218,6 +227,9 @@ fn vram_blocks(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<K
         let mut offset = 0;
         while offset < block.size() {
             let len = ZERO_STEP.min(block.size() - offset);
+            if fatal_signal_pending() {
+                return Err(EINTR);
+            }
             hw.vram_fill(block.offset() + offset, len, 0)?;
             offset += len;
         }
