@@ -266,6 +266,61 @@ pub(crate) fn with_user_memory<R>(mm: &MmWithUser, f: impl FnOnce() -> R) -> Res
     Ok(result)
 }
 
+/// Reads user memory of the calling thread that is present; never waits.
+///
+/// # Errors
+///
+/// `EFAULT`: it is not present, or not the user's.
+pub(crate) fn read_present(address: u64, to: &mut [u8]) -> Result {
+    let from = user_pointer(address)?;
+    // SAFETY: `to` is valid for writes; the other side is checked by the function.
+    let ret = unsafe { bindings::copy_from_user_nofault(to.as_mut_ptr().cast(), from, to.len()) };
+    if ret != 0 {
+        return Err(EFAULT);
+    }
+    Ok(())
+}
+
+/// Writes user memory of the calling thread that is present and writable; never waits.
+///
+/// # Errors
+///
+/// `EFAULT`: it is not, or not the user's.
+pub(crate) fn write_present(address: u64, from: &[u8]) -> Result {
+    let to = user_pointer(address)?;
+    // SAFETY: `from` is valid for reads; the other side is checked by the function.
+    let ret = unsafe { bindings::copy_to_user_nofault(to, from.as_ptr().cast(), from.len()) };
+    if ret != 0 {
+        return Err(EFAULT);
+    }
+    Ok(())
+}
+
+/// Brings `len` bytes of user memory of the calling thread in; may wait for whoever serves the fault.
+///
+/// # Errors
+///
+/// `EFAULT`: they cannot be accessed so.
+pub(crate) fn bring_in(address: u64, len: usize, write: bool) -> Result {
+    let at = user_pointer(address)?;
+    let left = if write {
+        // SAFETY: Looks at user memory only, with all checks; changes nothing there.
+        unsafe { bindings::fault_in_safe_writeable(at.cast(), len) }
+    } else {
+        // SAFETY: As above.
+        unsafe { bindings::fault_in_readable(at.cast(), len) }
+    };
+    if left != 0 {
+        return Err(EFAULT);
+    }
+    Ok(())
+}
+
+fn user_pointer(address: u64) -> Result<*mut c_void> {
+    let address = usize::try_from(address).map_err(|_| EFAULT)?;
+    Ok(core::ptr::without_provenance_mut(address))
+}
+
 /// Raw monotonic time in nanoseconds.
 pub(crate) fn raw_ns() -> u64 {
     // SAFETY: Reads a clock.

@@ -395,6 +395,13 @@ impl QueueManager {
         self.queues.get(id).map(|queue| queue.device)
     }
 
+    /// The GPU of a queue, as the process numbers them, and the id of its doorbell.
+    pub(crate) fn doorbell_of(&self, id: u32) -> Option<(usize, u32)> {
+        self.queues
+            .get(id)
+            .map(|queue| (queue.device, queue.doorbell))
+    }
+
     /// Forgets every queue, after the scheduler was told to take the whole process off the hardware of
     /// all GPUs; `done(device)` tells where that went well.
     pub(crate) fn clear(&mut self, done: impl Fn(usize) -> bool) {

@@ -104,7 +104,16 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
 /// - `EINVAL`: no such queue.
 /// - `EIO`: the hardware does not let go.
 pub(super) fn destroy_queue(call: &Call<'_>, args: &mut DestroyQueue) -> Result {
-    call.process.state.lock().queues.destroy(args.queue_id)
+    let mut state = call.process.state.lock();
+    let doorbell = state.queues.doorbell_of(args.queue_id);
+    let result = state.queues.destroy(args.queue_id);
+    if let Some((index, doorbell)) = doorbell {
+        if let Some(device) = call.process.devices.get(index) {
+            call.process
+                .forget_failures(&state, device.gpu_id(), doorbell);
+        }
+    }
+    result
 }
 
 /// Changes ring, share and priority. A queue without ring or share stops.
@@ -163,9 +172,9 @@ pub(super) fn set_cu_mask(call: &Call<'_>, args: &mut SetCuMask) -> Result {
 /// - `EINVAL`: the queue runs, or is no compute queue.
 /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn get_queue_wave_state(call: &Call<'_>, args: &mut GetQueueWaveState) -> Result {
-    // Held to the end: nothing may start the queue meanwhile.
-    let state = call.process.state.lock();
-    let saved = state.queues.wave_state(args.queue_id)?;
+    let saved = call.process.state.lock().queues.wave_state(args.queue_id)?;
+    // Without the lock, which a thread that serves faults may want. A process that starts the queue
+    // meanwhile gets what it was before.
     args.ctl_stack_used = saved.ctl_stack_used;
     args.save_area_used = saved.save_area_used;
     write_user(args.ctl_stack_address, AsBytes::as_bytes(&saved.header))?;

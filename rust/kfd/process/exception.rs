@@ -7,7 +7,11 @@
 //! signals the event (`kfd_send_exception_to_runtime` of upstream).
 //!
 //! Interrupts bring the reports; a work item delivers them, because that touches memory of the process and
-//! takes its lock, for which interrupts must not wait.
+//! takes its lock, for which interrupts must not wait. Memory is touched with the lock held, so that a queue
+//! that is destroyed takes its reports along and its save area may become something else; but only while it
+//! is present. What is absent is brought in without the lock, which the thread that serves the fault may want.
+//!
+//! `Process::failures` is taken with the process lock held or without it, and is innermost.
 
 use super::{
     Process,
@@ -17,7 +21,12 @@ use crate::{
     hw::ih::PacketException,
     kapi::{
         abi::abi_struct,
-        task::with_user_memory, //
+        task::{
+            bring_in,
+            read_present,
+            with_user_memory,
+            write_present, //
+        }, //
     },
     kfd::device::Device,
 };
@@ -26,10 +35,7 @@ use kernel::{
     mm::MmWithUser,
     prelude::*,
     sync::Arc,
-    uaccess::{
-        UserPtr,
-        UserSlice, //
-    },
+    transmute::AsBytes,
     workqueue::WorkItem, //
 };
 
@@ -96,6 +102,28 @@ struct Failed {
     /// Id in the slice.
     doorbell: u32,
     reasons: u64,
+    /// How often memory for the report was absent.
+    absent: u32,
+}
+
+/// So often memory for a report may be absent.
+const MAX_ABSENT: u32 = 8;
+
+/// User memory that cannot be touched without waiting.
+struct Absent {
+    address: u64,
+    len: usize,
+    write: bool,
+}
+
+/// How the delivery of a report went.
+enum Step {
+    /// There was none.
+    Idle,
+    /// The report is done with; the event to signal, if somebody wants to know.
+    Done(Option<u32>),
+    /// To be repeated when the memory is there.
+    Absent(Absent),
 }
 
 /// Failures that were not delivered yet, at most one entry per doorbell.
@@ -115,15 +143,13 @@ impl WorkItem<1> for Process {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let failures = core::mem::take(&mut this.failures.lock().0);
         let Some(mm) = this.mm.mmget_not_zero() else {
             return;
         };
         // The address space cannot end in here, where its end would be waited for.
         let mm = MmWithUser::into_mmput_async(mm);
-        for failed in &failures {
-            this.report_failure(&mm, failed);
-        }
+        // Fails for callers with memory of their own only, which this is none of.
+        let _ = with_user_memory(&mm, || this.report_failures());
     }
 }
 
@@ -146,8 +172,10 @@ impl Process {
                         gpu_id,
                         doorbell,
                         reasons: reasons.bits(),
+                        absent: 0,
                     };
-                    if list.push(failed, GFP_KERNEL).is_err() {
+                    // In the interrupt thread, which reclaim may have to wait for.
+                    if list.push(failed, GFP_NOWAIT).is_err() {
                         pr_warn!("pid {}: no memory to report a failed queue\n", self.pid());
                         return;
                     }
@@ -157,29 +185,64 @@ impl Process {
         self.enqueue::<1>();
     }
 
-    fn report_failure(&self, mm: &MmWithUser, failed: &Failed) {
-        let Ok((index, _)) = self.device(failed.gpu_id) else {
-            return;
-        };
-        // Held to the end: once a queue is destroyed its save area may be something else.
-        let state = self.state.lock();
-        if !self.is_runtime_enabled() {
-            return;
-        }
-        let Some(area) = save_area(&state, index, failed.doorbell) else {
-            return;
-        };
-        match with_user_memory(mm, || deliver(area, failed.reasons)) {
-            Ok(Ok(event)) => {
-                // An id that is none of a signal event is the runtime's mistake.
-                let _ = self.events.set(event);
+    /// Forgets what failed of a queue that is being destroyed: another one gets its doorbell. `_state`
+    /// keeps the queue's successor away meanwhile.
+    pub(crate) fn forget_failures(&self, _state: &State, gpu_id: u32, doorbell: u32) {
+        self.failures
+            .lock()
+            .0
+            .retain(|failed| failed.gpu_id != gpu_id || failed.doorbell != doorbell);
+    }
+
+    /// Delivers what there is, in a thread with the memory of the process.
+    fn report_failures(&self) {
+        loop {
+            match self.report_one() {
+                Step::Idle => return,
+                Step::Done(Some(event)) => {
+                    // An id that is none of a signal event is the runtime's mistake.
+                    let _ = self.events.set(event);
+                }
+                Step::Done(None) => {}
+                // Where this fails the next attempt finds nothing, either, and at last none is made.
+                Step::Absent(part) => {
+                    let _ = bring_in(part.address, part.len, part.write);
+                }
             }
-            Ok(Err(error)) | Err(error) => pr_debug!(
-                "pid {}: nobody to tell why a queue failed: {:?}\n",
-                self.pid(),
-                error
-            ),
         }
+    }
+
+    /// Delivers the oldest report.
+    fn report_one(&self) -> Step {
+        let state = self.state.lock();
+        let list = &mut self.failures.lock().0;
+        let Some(failed) = list.first_mut() else {
+            return Step::Idle;
+        };
+        let area = match self.device(failed.gpu_id) {
+            Ok((index, _)) if self.is_runtime_enabled() => {
+                save_area(&state, index, failed.doorbell)
+            }
+            _ => None,
+        };
+        let event = match area.map(|area| deliver(area, failed.reasons)) {
+            Some(Ok(event)) => Some(event),
+            Some(Err(part)) if failed.absent < MAX_ABSENT => {
+                failed.absent += 1;
+                return Step::Absent(part);
+            }
+            Some(Err(part)) => {
+                pr_debug!(
+                    "pid {}: nothing at {:#x} to tell why a queue failed\n",
+                    self.pid(),
+                    part.address
+                );
+                None
+            }
+            None => None,
+        };
+        let _ = list.remove(0);
+        Step::Done(event)
     }
 }
 
@@ -190,16 +253,24 @@ fn save_area(state: &State, device: usize, doorbell: u32) -> Option<u64> {
 }
 
 /// Adds reasons to the word that the save area at `area` names; returns the event to signal.
-fn deliver(area: u64, reasons: u64) -> Result<u32> {
-    let at = |address: u64, len: usize| -> Result<UserSlice> {
-        let address = usize::try_from(address).map_err(|_| EFAULT)?;
-        Ok(UserSlice::new(UserPtr::from_addr(address), len))
+fn deliver(area: u64, reasons: u64) -> core::result::Result<u32, Absent> {
+    let read = |address: u64, bytes: &mut [u8]| {
+        read_present(address, bytes).map_err(|_| Absent {
+            address,
+            len: bytes.len(),
+            write: false,
+        })
     };
-    let header: SaveAreaHeader = at(area, core::mem::size_of::<SaveAreaHeader>())?
-        .reader()
-        .read()?;
-    let (mut reader, mut writer) = at(header.err_payload_addr, 8)?.reader_writer();
-    let before: u64 = reader.read()?;
-    writer.write(&(before | reasons))?;
+    let mut header = SaveAreaHeader::default();
+    read(area, header.as_bytes_mut())?;
+    let word = header.err_payload_addr;
+    let mut payload = 0u64;
+    read(word, AsBytes::as_bytes_mut(&mut payload))?;
+    payload |= reasons;
+    write_present(word, AsBytes::as_bytes(&payload)).map_err(|_| Absent {
+        address: word,
+        len: core::mem::size_of_val(&payload),
+        write: true,
+    })?;
     Ok(header.err_event_id)
 }
