@@ -59,7 +59,8 @@ use crate::{
         mmio::{
             BarMapping,
             Caching, //
-        }, //
+        },
+        pages::DmaMapper,
     },
 };
 
@@ -108,6 +109,7 @@ struct Locks {
 
 /// The hardware of one bound GPU.
 pub(crate) struct Hw {
+    dma: DmaMapper,
     mmio: BarMapping,
     doorbell: BarMapping,
     vram: BarMapping,
@@ -126,6 +128,7 @@ impl Hw {
     pub(super) fn new(pdev: &pci::Device<Bound>, asic: &'static AsicDesc) -> Result<Self> {
         let mmio_len = crate::hw::num::index(crate::hw::regs::MMIO_SIZE);
         Ok(Self {
+            dma: DmaMapper::new(pdev.as_ref())?,
             mmio: BarMapping::new(pdev, BAR_MMIO, c"rkfd-mmio", Caching::Uncached, mmio_len)?,
             doorbell: BarMapping::new(
                 pdev,
@@ -170,6 +173,11 @@ impl Hw {
     /// The bound device.
     pub(crate) fn dev(&self) -> &Device<Bound> {
         self.pdev().as_ref()
+    }
+
+    /// What maps memory for the device. Its mappings end when the gate has closed.
+    pub(crate) fn dma(&self) -> &DmaMapper {
+        &self.dma
     }
 
     /// Whether the device has stopped to answer.

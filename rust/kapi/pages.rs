@@ -16,14 +16,24 @@ use kernel::{
     devres::Devres,
     dma::DataDirection,
     error::to_result,
+    new_mutex,
     page::{
         PAGE_SHIFT,
         PAGE_SIZE, //
     },
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
     sync::{
         aref::ARef,
-        Arc, //
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
     },
     types::Opaque, //
 };
@@ -336,7 +346,7 @@ unsafe impl Sync for MappedTable {}
 impl Drop for MappedTable {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the table is mapped for `dev`, which is still bound or
-        // being unbound: the object lives in a `Devres`.
+        // being unbound: the object lives in a `DmaMapper`, or was being made for a bound device.
         unsafe {
             bindings::dma_unmap_sgtable(as_raw(&self.dev), self.sgt.get(), self.dir, 0);
         }
@@ -358,8 +368,8 @@ struct MappedResource {
 
 impl Drop for MappedResource {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; the object lives in a `Devres`, so `dev` is bound or
-        // being unbound.
+        // SAFETY: By the type invariant; the object lives in a `DmaMapper`, or was being made for a bound
+        // device, so `dev` is bound or being unbound.
         unsafe {
             crate::bindings::rkfd_dma_unmap_resource(as_raw(&self.dev), self.addr, self.size);
         }
@@ -367,24 +377,120 @@ impl Drop for MappedResource {
 }
 
 enum Held {
-    Pages { _table: Devres<MappedTable> },
-    Resource { _resource: Devres<MappedResource> },
+    Pages(#[expect(dead_code, reason = "kept, not used")] MappedTable),
+    Resource(#[expect(dead_code, reason = "kept, not used")] MappedResource),
 }
 
-/// Addresses at which a device reaches memory or registers, for as long as this object lives or
-/// the device is bound, whichever ends first.
-pub(crate) struct DmaMap {
-    _held: Held,
-    runs: KVVec<DmaRun>,
+/// A mapping that is there until its owner or the device goes.
+#[pin_data]
+struct Live {
+    /// Locked while it is unmapped: who wants it gone waits for who is at it.
+    #[pin]
+    held: Mutex<Option<Held>>,
 }
 
-impl DmaMap {
+impl Live {
+    fn end(&self) {
+        let mut held = self.held.lock();
+        let gone = held.take();
+        drop(gone);
+    }
+}
+
+/// All mappings of a device, by a number of their own.
+#[pin_data]
+struct LiveMaps {
+    /// Nothing is allocated under it.
+    #[pin]
+    maps: Mutex<RBTree<u64, Arc<Live>>>,
+    next: Atomic<i64>,
+}
+
+/// Memory for one more entry of [`LiveMaps`].
+type LiveNode = RBTreeNodeReservation<u64, Arc<Live>>;
+
+/// Ends all mappings of a device when dropped.
+struct Drain(Arc<LiveMaps>);
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        loop {
+            let live = {
+                let mut maps = self.0.maps.lock();
+                let first = maps.cursor_front().map(|cursor| *cursor.current().0);
+                first.and_then(|id| maps.remove(&id))
+            };
+            let Some(live) = live else { return };
+            live.end();
+        }
+    }
+}
+
+/// What maps pages and registers for a bound device.
+///
+/// Mappings end with it. They are its own and not the device's, one by one: the device core searches the
+/// list of what a device has to find what goes, with interrupts off, and a GPU has many mappings.
+///
+/// # Invariants
+///
+/// Every mapping that lives is in `maps`, which `drain` empties before the device is unbound.
+pub(crate) struct DmaMapper {
+    maps: Arc<LiveMaps>,
+    drain: Devres<Drain>,
+}
+
+impl DmaMapper {
+    /// For a device.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(dev: &Device<Bound>) -> Result<Self> {
+        let maps = Arc::pin_init(
+            pin_init!(LiveMaps {
+                maps <- new_mutex!(RBTree::new(), "rkfd_dma_maps"),
+                next: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )?;
+        let drain = Devres::new(dev, Ok::<_, Error>(Drain(maps.clone())))?;
+        // INVARIANT: There is no mapping yet, and `drain` goes at the latest when `dev` is unbound.
+        Ok(Self { maps, drain })
+    }
+
+    /// Makes a mapping of this device live, with memory for its entry.
+    fn keep(&self, node: LiveNode, live: Arc<Live>, runs: KVVec<DmaRun>) -> Result<DmaMap> {
+        let id = u64::try_from(self.maps.next.fetch_add(1, Relaxed))?;
+        let node = node.into_node(id, live.clone());
+        self.maps.maps.lock().insert(node);
+        Ok(DmaMap {
+            live,
+            id,
+            maps: self.maps.clone(),
+            runs,
+        })
+    }
+
+    fn prepare() -> Result<(LiveNode, Arc<Live>)> {
+        let live = Arc::pin_init(
+            pin_init!(Live { held <- new_mutex!(None, "rkfd_dma_map") }),
+            GFP_KERNEL,
+        )?;
+        Ok((RBTreeNodeReservation::new(GFP_KERNEL)?, live))
+    }
+
     /// Maps `pages` for `dev`, which may write them if `writable`.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, and what the DMA layer reports.
-    pub(crate) fn pages(dev: &Device<Bound>, pages: &Arc<Pages>, writable: bool) -> Result<Self> {
+    /// `EINVAL` if `dev` is another device, `ENOMEM`, and what the DMA layer reports.
+    pub(crate) fn pages(
+        &self,
+        dev: &Device<Bound>,
+        pages: &Arc<Pages>,
+        writable: bool,
+    ) -> Result<DmaMap> {
+        self.check(dev)?;
         let raw = as_raw(dev);
         let dir = if writable {
             DataDirection::Bidirectional
@@ -424,11 +530,17 @@ impl DmaMap {
             _pages: pages.clone(),
         };
         let runs = Self::runs_of(&table)?;
-        let table = Devres::new(dev, Ok::<_, Error>(table))?;
-        Ok(Self {
-            _held: Held::Pages { _table: table },
-            runs,
-        })
+        let (node, live) = Self::prepare()?;
+        *live.held.lock() = Some(Held::Pages(table));
+        self.keep(node, live, runs)
+    }
+
+    fn check(&self, dev: &Device<Bound>) -> Result {
+        // `Device` is `repr(transparent)`, so this compares the C devices.
+        if !core::ptr::eq(self.drain.device(), &**dev) {
+            return Err(EINVAL);
+        }
+        Ok(())
     }
 
     /// The mapped segments, neighbours joined.
@@ -462,8 +574,9 @@ impl DmaMap {
     ///
     /// # Errors
     ///
-    /// What the DMA layer reports, `ENOMEM`.
-    pub(crate) fn resource(dev: &Device<Bound>, addr: u64, size: usize) -> Result<Self> {
+    /// `EINVAL` if `dev` is another device, what the DMA layer reports, `ENOMEM`.
+    pub(crate) fn resource(&self, dev: &Device<Bound>, addr: u64, size: usize) -> Result<DmaMap> {
+        self.check(dev)?;
         let mut bus = 0;
         // SAFETY: `dev` is bound, and `bus` takes the result.
         to_result(unsafe {
@@ -475,19 +588,35 @@ impl DmaMap {
             addr: bus,
             size,
         };
-        let resource = Devres::new(dev, Ok::<_, Error>(resource))?;
         let mut runs = KVVec::new();
         // CAST: `usize` is at most 64 bits wide.
         let len = size as u64;
         runs.push(DmaRun { addr: bus, len }, GFP_KERNEL)?;
-        Ok(Self {
-            _held: Held::Resource {
-                _resource: resource,
-            },
-            runs,
-        })
+        let (node, live) = Self::prepare()?;
+        *live.held.lock() = Some(Held::Resource(resource));
+        self.keep(node, live, runs)
     }
+}
 
+/// Addresses at which a device reaches memory or registers, for as long as this object lives or
+/// its [`DmaMapper`] does, whichever ends first.
+pub(crate) struct DmaMap {
+    live: Arc<Live>,
+    id: u64,
+    maps: Arc<LiveMaps>,
+    runs: KVVec<DmaRun>,
+}
+
+impl Drop for DmaMap {
+    fn drop(&mut self) {
+        // In this order: who empties the list when the device goes must find what is being ended.
+        self.live.end();
+        let live = self.maps.maps.lock().remove(&self.id);
+        drop(live);
+    }
+}
+
+impl DmaMap {
     /// Where the memory is for the device, in the order of the buffer.
     pub(crate) fn runs(&self) -> &[DmaRun] {
         &self.runs

@@ -221,14 +221,14 @@ impl Bo {
                 (Place::Vram, Where::Local, None)
             }
             Backing::Pages(pages) => {
-                let dma = DmaMap::pages(hw.dev(), pages, self.flags.writable)?;
+                let dma = hw.dma().pages(hw.dev(), pages, self.flags.writable)?;
                 (snooped, Where::System, Some(dma))
             }
             Backing::User(user) => {
                 let now = user.snapshot();
                 version = now.version;
                 let dma = match &now.pages {
-                    Some(pages) => Some(DmaMap::pages(hw.dev(), pages, self.flags.writable)?),
+                    Some(pages) => Some(hw.dma().pages(hw.dev(), pages, self.flags.writable)?),
                     None => {
                         len = 0;
                         None
@@ -238,12 +238,16 @@ impl Bo {
             }
             Backing::Doorbell(slice) if local => {
                 let addr = hw.doorbell_bus_addr() + slice.bar_offset();
-                let dma = DmaMap::resource(hw.dev(), addr, usize::try_from(self.size)?)?;
+                let dma = hw
+                    .dma()
+                    .resource(hw.dev(), addr, usize::try_from(self.size)?)?;
                 (snooped, Where::System, Some(dma))
             }
             Backing::MmioRemap if local => {
                 let addr = hw.mmio_remap_bus_addr().ok_or(ENODEV)?;
-                let dma = DmaMap::resource(hw.dev(), addr, usize::try_from(self.size)?)?;
+                let dma = hw
+                    .dma()
+                    .resource(hw.dev(), addr, usize::try_from(self.size)?)?;
                 (snooped, Where::System, Some(dma))
             }
             _ => return Err(EINVAL),
