@@ -6,7 +6,6 @@ use kernel::prelude::*;
 
 use super::vm_pt_bench::{
     run,
-    walk,
     Bench,
     FLAVOURS,
     RW,

@@ -29,9 +29,7 @@ use crate::{
         Run,
         Store,
         Tree,
-        HUGE,
-        PAGE,
-        VA_END, //
+        PAGE, //
     },
 };
 
