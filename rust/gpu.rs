@@ -491,9 +491,10 @@ impl Gpu {
     /// `ENODEV`, `EIO` as [`Gpu::enter`], `ETIMEDOUT` if the GPU does not answer.
     pub(crate) fn flush_tlb(&self, pasid: u16) -> Result {
         let hw = self.enter()?;
-        if self.kiq.is_ready() {
-            return self.kiq.invalidate_tlbs(&hw, pasid, FlushType::Heavy);
+        if self.kiq.invalidate_tlbs(&hw, pasid, FlushType::Heavy)? {
+            return Ok(());
         }
+        // The queue is out of service: by registers.
         let vmids = hub::vmids_of(&hw, pasid);
         for vmid in (0..16).filter(|vmid| vmids & 1 << vmid != 0) {
             hub::flush_vmid(&hw, vmid, FlushType::Heavy)?;

@@ -113,6 +113,13 @@ struct State {
     stuck: bool,
 }
 
+impl State {
+    /// Whether the firmware serves the queue, as far as is known.
+    fn is_ready(&self) -> bool {
+        !self.stuck && self.memory.is_some()
+    }
+}
+
 /// Counters of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KiqStatus {
@@ -337,24 +344,33 @@ impl Kiq {
         dequeue(hw, Slot::HIQ)
     }
 
-    /// Asks the firmware to drop what both hubs cache for `pasid`, and waits for it.
+    /// Asks the firmware to drop what both hubs cache for `pasid`, and waits for it. Returns whether
+    /// it did: `false` says that the queue is out of service and nothing was asked.
+    ///
+    /// Whether the queue is in service is looked at under the same lock as the submission, for it
+    /// may go out of service at any time: by the failure of another submission, or a reset.
     ///
     /// # Errors
     ///
-    /// As [`Kiq::submit`].
-    pub(super) fn invalidate_tlbs(&self, hw: &Hw, pasid: u16, flush: FlushType) -> Result {
+    /// As [`Kiq::submit`], except for a queue that is out of service.
+    pub(super) fn invalidate_tlbs(&self, hw: &Hw, pasid: u16, flush: FlushType) -> Result<bool> {
         let packet = InvalidateTlbs {
             pasid,
             flush,
             all_hubs: true,
         };
-        self.submit(hw, &packet.encode())
+        let mut state = self.state.lock();
+        if !state.is_ready() {
+            return Ok(false);
+        }
+        self.submit_locked(hw, &mut state, &packet.encode())?;
+        Ok(true)
     }
 
-    /// Whether submissions can succeed.
+    /// Whether submissions can succeed at this moment.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn is_ready(&self) -> bool {
-        let state = self.state.lock();
-        !state.stuck && state.memory.is_some()
+        self.state.lock().is_ready()
     }
 
     /// Counters.

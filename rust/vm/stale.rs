@@ -30,18 +30,25 @@ impl<T> Stale<T> {
     ///
     /// Those of [`Self::settle`].
     pub(super) fn flush(self, gpu: &Gpu, pasid: u16) -> Result<T, (Error, Self)> {
-        self.settle(gpu.flush_tlb(pasid))
+        let flushed = gpu.flush_tlb(pasid);
+        // Asked after the flush: a device does not come back from either.
+        self.settle(flushed, || gpu.is_gone() || gpu.is_lost())
     }
 
     /// Gives the value back if `flushed`, the result of a TLB flush, allows. A device that is gone,
-    /// or has fallen off the bus, reaches no memory: that is as good as a flush.
+    /// or has fallen off the bus, reaches no memory: that is as good as a flush. Whether it is one
+    /// says `unreachable`; the error does not tell, for a GPU that merely fails has the same.
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` and others, with the value still wrapped, if the device did not confirm.
-    pub(crate) fn settle(self, flushed: Result) -> Result<T, (Error, Self)> {
+    /// That of `flushed`, with the value still wrapped, if the device may still reach the memory.
+    pub(crate) fn settle(
+        self,
+        flushed: Result,
+        unreachable: impl FnOnce() -> bool,
+    ) -> Result<T, (Error, Self)> {
         match flushed {
-            Err(e) if e != ENODEV && e != EIO => Err((e, self)),
+            Err(e) if !unreachable() => Err((e, self)),
             _ => Ok(ManuallyDrop::into_inner(self.0)),
         }
     }
