@@ -96,7 +96,8 @@ impl Gpu {
     /// # Errors
     ///
     /// - `ENODEV`: the GPU is down or suspended.
-    /// - `EIO`: it does not answer, or its memory did not survive.
+    /// - `EIO`: it does not answer, its memory did not survive, or a copy engine does not let go of
+    ///   a packet, which only a reset of the chip ends.
     /// - `ETIMEDOUT`: an engine does not come back.
     /// - `ENOMEM`: nothing was done.
     pub(crate) fn reset_engines(&self) -> Result<KVec<SavedQueue>> {
@@ -110,6 +111,10 @@ impl Gpu {
         salvage::save(&hw, &mut saved);
         self.kiq.abandon(&hw);
         reset::engines(&hw)?;
+        if salvage::is_copying(&hw, &saved) {
+            dev_err!(self.dev(), "an SDMA queue stays in the middle of a packet\n");
+            return Err(EIO);
+        }
         if !self.has_witness(&hw)? {
             dev_err!(
                 self.dev(),

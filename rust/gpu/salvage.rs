@@ -6,7 +6,8 @@
 //! queue is asked to save itself, which its pipe can do although the scheduler is dead; then its
 //! descriptor is complete. One that does not obey is reset, and goes on from where it had fetched
 //! up to: a packet that was being executed is lost or half done. SDMA queues are stopped between
-//! two packets and their pointers read, as KFD does it (`kgd_hqd_sdma_destroy`).
+//! two packets and their pointers read, as KFD does it (`kgd_hqd_sdma_destroy`). One that does not
+//! come to the end of its packet cannot be ended by a reset of the engines ([`is_copying`]).
 //!
 //! Source of the order: hardware contract, escalation ladder; `amdgpu_amdkfd_gfx_v9.c`
 //! (`kgd_gfx_v9_hqd_destroy`, `kgd_gfx_v9_hqd_reset`).
@@ -104,6 +105,29 @@ pub(super) fn save(hw: &Hw, saved: &mut KVec<SavedQueue>) {
             }
         }
     }
+}
+
+/// Whether a copy engine is still in the middle of a packet of a queue that [`save`] could not stop.
+///
+/// The reset of the engines does not reach SDMA: it halts the engine, and when that runs again it
+/// goes on with the packet, whoever has the memory by then.
+pub(super) fn is_copying(hw: &Hw, saved: &[SavedQueue]) -> bool {
+    let refused = |doorbell| {
+        saved
+            .iter()
+            .any(|queue| queue.outcome == Outcome::Refused && queue.doorbell == doorbell)
+    };
+    (0..hw.asic().sdma_engines())
+        .filter_map(|n| hw.asic().sdma.engine(n))
+        .flat_map(|engine| (0..RLC_QUEUES).filter_map(move |queue| engine.rlc(queue)))
+        // The context keeps the number of its doorbell after it was stopped.
+        .filter(|block| {
+            let offset = DoorbellOffset::from_raw(hw.read(block.doorbell_offset()));
+            refused(offset.get(DoorbellOffset::OFFSET))
+        })
+        .any(|block| {
+            !ContextStatus::from_raw(hw.read(block.context_status())).is_set(ContextStatus::IDLE)
+        })
 }
 
 /// Ends queues that an earlier driver left on the hardware, if there are any: one that crashed, or
