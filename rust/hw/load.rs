@@ -97,10 +97,13 @@ fn start_pointer(read: &mut impl FnMut(usize) -> u32) -> u64 {
         return saved;
     }
     let control = PqControl::from_raw(read(at::CP_HQD_PQ_CONTROL));
-    let ring = 2_u64 << control.get(PqControl::QUEUE_SIZE);
+    // The descriptor is memory that the device writes: the field goes up to 63, beyond any ring.
+    let ring = 2_u64
+        .checked_shl(control.get(PqControl::QUEUE_SIZE))
+        .unwrap_or(0);
     let rptr = u64::from(read(at::CP_HQD_PQ_RPTR));
     // Below zero only if memory was tampered with; the engine looks at the low bits alone then.
-    saved.wrapping_sub(saved.wrapping_sub(rptr) & (ring - 1))
+    saved.wrapping_sub(saved.wrapping_sub(rptr) & ring.wrapping_sub(1))
 }
 
 /// RB_CNTL that stops the queue of an SDMA block, from its present value.

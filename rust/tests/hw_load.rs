@@ -104,6 +104,21 @@ mod cases {
     }
 
     #[test]
+    fn no_ring_size_that_a_device_writes_is_too_large() -> Result {
+        for size in 0..64 {
+            let writes = compute(&[
+                (at::CP_HQD_PQ_CONTROL, size),
+                (at::CP_HQD_PQ_RPTR, u32::MAX),
+                (at::CP_HQD_PQ_WPTR_LO, 0),
+                (at::CP_HQD_PQ_WPTR_HI, 0),
+                (at::CP_HQD_AQL_CONTROL, 0),
+            ])?;
+            assert_eq!(writes.len(), COMPUTE_WRITES);
+        }
+        Ok(())
+    }
+
+    #[test]
     fn doorbell_counts_before_the_pointer_is_fetched() -> Result {
         let writes = compute(&[(at::CP_HQD_PQ_DOORBELL_CONTROL, 0x40)])?;
         let place = |wanted: (Reg, u32)| writes.iter().position(|write| *write == wanted);
