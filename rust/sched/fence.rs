@@ -12,7 +12,13 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        barrier::{
+            dma_mb,
+            Read, //
+        },
+        Arc, //
+    }, //
 };
 
 use super::platform::DeviceMem;
@@ -123,7 +129,13 @@ impl FencePool {
         if seen != fence.value && seen != UNSIGNALLED {
             self.strays += 1;
         }
-        Ok(seen == fence.value)
+        let signalled = seen == fence.value;
+        if signalled {
+            // What the device wrote before the fence (whom the firmware blames, saved queues) is
+            // read after it.
+            dma_mb(Read);
+        }
+        Ok(signalled)
     }
 
     /// Hands back a fence that was seen, or whose packet was never published.
