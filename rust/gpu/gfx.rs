@@ -126,7 +126,6 @@ pub(super) fn halt(hw: &Hw) {
 ///
 /// `ETIMEDOUT` after `timeout_us` microseconds, `EIO` if the device is lost.
 pub(crate) fn reset_queue(hw: &Hw, slot: Slot, timeout_us: u32) -> Result {
-    let _bank = hw.select(slot.select());
     hw.write(gc::RLC_SAFE_MODE, RlcSafeMode::ENTER.raw());
     let entered = hw.poll(
         gc::RLC_SAFE_MODE,
@@ -138,11 +137,27 @@ pub(crate) fn reset_queue(hw: &Hw, slot: Slot, timeout_us: u32) -> Result {
     if entered.is_err() {
         dev_warn!(hw.dev(), "the RLC does not enter safe mode\n");
     }
-    hw.write(gc::SPI_COMPUTE_QUEUE_RESET, 1);
-    let active = HqdActive::ACTIVE.mask();
-    let done = hw.poll(hqd::CP_HQD_ACTIVE, active, 0, timeout_us);
+    {
+        let _bank = hw.select(slot.select());
+        hw.write(gc::SPI_COMPUTE_QUEUE_RESET, 1);
+    }
+    let done = wait_free(hw, slot, timeout_us);
     hw.write(gc::RLC_SAFE_MODE, RlcSafeMode::LEAVE.raw());
-    done.map(|_| ())
+    done
+}
+
+/// Waits until no queue is in `slot`. Others may select banks in between: they must not wait for a
+/// queue that takes seconds. Sleeps.
+///
+/// # Errors
+///
+/// `ETIMEDOUT` after `timeout_us` microseconds, `EIO` if the device is lost.
+pub(super) fn wait_free(hw: &Hw, slot: Slot, timeout_us: u32) -> Result {
+    hw.wait(timeout_us, || {
+        let _bank = hw.select(slot.select());
+        let active = HqdActive::from_raw(hw.read(hqd::CP_HQD_ACTIVE));
+        Ok((!active.is_set(HqdActive::ACTIVE)).then_some(()))
+    })
 }
 
 /// The GPU's free-running clock.

@@ -16,6 +16,7 @@ use kernel::prelude::*;
 
 use super::{
     access::Hw,
+    gfx,
     reset, //
 };
 use crate::hw::{
@@ -177,7 +178,7 @@ pub(super) fn evict_strangers(hw: &Hw) -> Result {
 /// Takes the queue in `slot` off, if there is one of a user.
 fn compute(hw: &Hw, slot: Slot, ask: bool) -> Option<SavedQueue> {
     let active = HqdActive::ACTIVE.mask();
-    let _bank = hw.select(slot.select());
+    let bank = hw.select(slot.select());
     if hw.is_lost() || hw.read(hqd::CP_HQD_ACTIVE) & active == 0 {
         return None;
     }
@@ -192,12 +193,16 @@ fn compute(hw: &Hw, slot: Slot, ask: bool) -> Option<SavedQueue> {
             hqd::CP_HQD_DEQUEUE_REQUEST,
             DequeueRequest::SAVE_WAVES.raw(),
         );
-        outcome = match hw.poll(hqd::CP_HQD_ACTIVE, active, 0, OBEY_MS * 1000) {
-            Ok(_) => Outcome::Saved,
+        drop(bank);
+        outcome = match gfx::wait_free(hw, slot, OBEY_MS * 1000) {
+            Ok(()) => Outcome::Saved,
             Err(_) => Outcome::Refused,
         };
-        hw.write(hqd::CP_HQD_DEQUEUE_REQUEST, DequeueRequest::NONE.raw());
+    } else {
+        drop(bank);
     }
+    let bank = hw.select(slot.select());
+    hw.write(hqd::CP_HQD_DEQUEUE_REQUEST, DequeueRequest::NONE.raw());
     // Only now the pointers stand still, if they ever do.
     let queue = SavedQueue {
         doorbell: doorbell.get(DoorbellControl::OFFSET),
@@ -210,8 +215,9 @@ fn compute(hw: &Hw, slot: Slot, ask: bool) -> Option<SavedQueue> {
     };
     if outcome != Outcome::Saved {
         hw.write(gc::SPI_COMPUTE_QUEUE_RESET, 1);
+        drop(bank);
         // The reset of the engines, which follows, makes up for a failure.
-        let _ = hw.poll(hqd::CP_HQD_ACTIVE, active, 0, OBEY_MS * 1000);
+        let _ = gfx::wait_free(hw, slot, OBEY_MS * 1000);
     }
     Some(queue)
 }
