@@ -555,6 +555,15 @@ impl Scheduler {
         result
     }
 
+    /// Takes an SDMA queue id on one of the first `engines` engines: the lowest that is free.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: none left.
+    pub(crate) fn alloc_sdma_spread(&self, engines: u32) -> Result<SdmaSlot> {
+        self.machine.sdma.alloc_spread(engines)
+    }
+
     /// Takes an SDMA queue id of `engine`, or of the engine that has most to give.
     ///
     /// # Errors

@@ -418,14 +418,13 @@ impl QueueManager {
 /// Takes an SDMA queue. Queues spread over the engines: the lowest queue number that any engine has free
 /// wins, and among those the first engine.
 fn sdma_slot(target: &Target<'_>, engine: SdmaEngine) -> Result<SdmaSlot> {
-    let general = target.asic.sdma_general_engines;
-    match engine {
-        SdmaEngine::Number(number) => target.sched.alloc_sdma(Some(number)).map_err(|_| ENOMEM),
+    let slot = match engine {
+        SdmaEngine::Number(number) => target.sched.alloc_sdma(Some(number)),
         // The topology lists none.
-        SdmaEngine::Xgmi => Err(ENOMEM),
-        SdmaEngine::General => (0..general)
-            .filter_map(|number| target.sched.alloc_sdma(Some(number)).ok())
-            .min_by_key(|slot| (slot.queue(), slot.engine()))
-            .ok_or(ENOMEM),
-    }
+        SdmaEngine::Xgmi => Err(ENOSPC),
+        SdmaEngine::General => target
+            .sched
+            .alloc_sdma_spread(target.asic.sdma_general_engines),
+    };
+    slot.map_err(|_| ENOMEM)
 }

@@ -78,6 +78,31 @@ impl SdmaPool {
         })
     }
 
+    /// Takes an id on one of the first `engines` engines: the lowest that any of them has free, and
+    /// of those that have it free the first.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: no id left.
+    pub(crate) fn alloc_spread(self: &Arc<Self>, engines: u32) -> Result<SdmaSlot> {
+        // One look and one choice under the lock: who took ids to choose among would make others
+        // believe that there are none.
+        let mut used = self.used.lock();
+        let (queue, engine) = (0..engines.min(self.engines))
+            .zip(used.iter())
+            .map(|(engine, mask)| (mask.trailing_ones(), engine))
+            .min()
+            .filter(|(queue, _)| *queue < QUEUES_PER_ENGINE)
+            .ok_or(ENOSPC)?;
+        *used.get_mut(crate::hw::num::index(engine)).ok_or(ENOSPC)? |= 1 << queue;
+        drop(used);
+        Ok(SdmaSlot {
+            pool: self.clone(),
+            engine,
+            queue,
+        })
+    }
+
     /// Ids in use.
     pub(crate) fn in_use(&self) -> u32 {
         self.used.lock().iter().map(|mask| mask.count_ones()).sum()

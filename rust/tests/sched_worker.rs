@@ -453,6 +453,23 @@ mod sdma_ids {
     }
 
     #[test]
+    fn lowest_id_of_the_first_engines_is_taken() -> Result {
+        let pool = SdmaPool::new(5)?;
+        let mut slots = KVec::new();
+        for n in 0..2 * QUEUES_PER_ENGINE {
+            let slot = pool.alloc_spread(2)?;
+            assert_eq!((slot.queue(), slot.engine()), (n / 2, n % 2));
+            // No more than one at a time, so that others find the rest.
+            assert_eq!(pool.in_use(), n + 1);
+            slots.push(slot, GFP_KERNEL)?;
+        }
+        assert_eq!(pool.alloc_spread(2).err(), Some(ENOSPC));
+        assert_eq!(pool.alloc_spread(0).err(), Some(ENOSPC));
+        assert_eq!(pool.alloc_spread(9)?.engine(), 2);
+        Ok(())
+    }
+
+    #[test]
     fn engine_can_be_chosen() -> Result {
         let pool = SdmaPool::new(5)?;
         let first = pool.alloc(Some(4))?;
