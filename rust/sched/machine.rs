@@ -41,7 +41,8 @@ use super::{
         Load,
         State, //
     },
-    stats::Counters, //
+    stats::Counters,
+    watchdog::Voice, //
 };
 use crate::{
     kapi::{
@@ -181,7 +182,12 @@ pub(crate) struct Machine {
     settled: Atomic<u64>,
     /// Newest change that somebody waits for.
     urgent: Atomic<u64>,
-    /// Wakes up on changes of `applied`, `health` and `urgent`.
+    /// The watchdog's.
+    pub(super) voice: Voice,
+    /// Held while the watchdog looks at the hardware; taken alone.
+    #[pin]
+    pub(super) looks: Mutex<()>,
+    /// Wakes up on changes of `applied`, `settled`, `health`, `urgent` and `turn_taken`.
     #[pin]
     events: WaitQueue,
     #[pin]
@@ -254,9 +260,11 @@ impl Machine {
                 applied: Atomic::new(0),
                 settled: Atomic::new(0),
                 urgent: Atomic::new(0),
+                voice: Voice::new(),
+                looks <- new_mutex!((), "rkfd_sched_looks"),
                 events <- new_waitqueue!("rkfd_sched_events"),
                 hook <- new_mutex!(None, "rkfd_sched_hook"),
-                turns <- new_mutex!((), "rkfd_sched_turns"),
+                turn_taken: Atomic::new(false),
                 engine <- new_mutex!(engine, "rkfd_sched_engine"),
                 state <- new_mutex!(state, "rkfd_sched_state"),
                 converge <- new_work!("rkfd_sched_converge"),

@@ -13,7 +13,11 @@
 
 use kernel::{
     fmt,
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 use super::{
@@ -59,6 +63,44 @@ const SIGHTINGS: u32 = 3;
 pub(super) const LOOKS: u32 = 4;
 /// Queues reported per look. Others that are stuck are reported by the next one.
 const REPORTS: usize = 4;
+
+/// Queues reported per [`REPORT_SPAN_US`]. A program can let queues stand still as often as it likes,
+/// and each report is dozens of lines.
+const REPORTS_PER_SPAN: u64 = 16;
+/// A minute.
+const REPORT_SPAN_US: u64 = 60_000_000;
+
+/// How much the watchdog may still say.
+pub(super) struct Voice {
+    /// When the span began, microseconds.
+    since: Atomic<u64>,
+    /// Reports that were due in it.
+    due: Atomic<u64>,
+}
+
+impl Voice {
+    /// Nothing was said.
+    pub(super) const fn new() -> Self {
+        Self {
+            since: Atomic::new(0),
+            due: Atomic::new(0),
+        }
+    }
+
+    /// Whether one more report may be made at `now`; and how many of the span before were not, if a
+    /// new one begins. Only one look is under way at a time.
+    fn may_speak(&self, now: u64) -> (bool, u64) {
+        let mut silent = 0;
+        if now.saturating_sub(self.since.load(Relaxed)) >= REPORT_SPAN_US {
+            self.since.store(now, Relaxed);
+            silent = self.due.load(Relaxed).saturating_sub(REPORTS_PER_SPAN);
+            self.due.store(0, Relaxed);
+        }
+        let due = self.due.load(Relaxed).saturating_add(1);
+        self.due.store(due, Relaxed);
+        (due <= REPORTS_PER_SPAN, silent)
+    }
+}
 
 /// What the watchdog remembers of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -222,7 +264,15 @@ impl Machine {
         }
         for stuck in stuck.iter().flatten() {
             self.counters.stuck.inc();
-            self.report_stuck(stuck);
+            let (speak, silent) = self.voice.may_speak(self.platform.now());
+            if silent > 0 {
+                self.platform.warn(fmt!(
+                    "{silent} more queues made no progress and were not reported"
+                ));
+            }
+            if speak {
+                self.report_stuck(stuck);
+            }
         }
     }
 

@@ -174,6 +174,31 @@ mod cases {
     }
 
     #[test]
+    fn many_reports_do_not_fill_the_log() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        // A program lets its queue stand still again and again.
+        let fills = |rounds: u32| {
+            for n in 0..rounds {
+                fake.set_pointers(1, 1 + n % 2, 8)?;
+                look(&fake, &machine, 5);
+            }
+            Ok::<(), Error>(())
+        };
+        fills(40)?;
+        assert_eq!(stuck(&machine), 40);
+        assert_eq!(fake.warnings("makes no progress"), 16);
+        // The next minute tells how many there were.
+        fake.pass(60_000_000);
+        fills(1)?;
+        assert_eq!(fake.warnings("makes no progress"), 17);
+        assert_eq!(fake.warnings("24 more queues"), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
     fn rare_looks_need_several_sightings() -> Result {
         let (fake, machine) = setup()?;
         let proc = machine.attach(process(1))?;
