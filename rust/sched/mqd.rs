@@ -278,15 +278,20 @@ impl MqdMem {
 
     /// Stores where the queue stands, when the hardware could not. The queue must not be mapped.
     ///
-    /// The pointers are in the unit of the registers: dwords for compute, bytes for SDMA.
+    /// The pointers are in the unit of the registers: dwords for compute, bytes for SDMA. Waves were
+    /// not saved; what the descriptor says of an earlier save is made void, for the queue would begin
+    /// with those waves again.
     ///
     /// # Errors
     ///
     /// Of the memory: the device is lost or gone.
-    pub(super) fn set_pointers(&self, kind: SpecKind, rptr: u64, wptr: u64) -> Result {
+    pub(super) fn set_pointers(&self, spec: &QueueSpec, rptr: u64, wptr: u64) -> Result {
         let put = |dw: usize, word| self.mem.write32(self.base + dw * 4, word);
-        match kind.is_compute() {
+        match spec.kind.is_compute() {
             true => {
+                let empty = spec.cwsr.map_or(0, |cwsr| cwsr.ctl_stack);
+                put(compute::CP_HQD_CNTL_STACK_OFFSET, empty)?;
+                put(compute::CP_HQD_WG_STATE_OFFSET, empty)?;
                 put(compute::CP_HQD_PQ_RPTR, lo32(rptr))?;
                 put(compute::CP_HQD_PQ_WPTR_LO, lo32(wptr))?;
                 put(compute::CP_HQD_PQ_WPTR_HI, hi32(wptr))?;

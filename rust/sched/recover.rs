@@ -84,9 +84,7 @@ impl State {
             for queue in proc.queues.values() {
                 // Doorbells are of one queue each, while it exists.
                 if queue.spec.doorbell.dword() == found.doorbell && queue.phase.on_hardware() {
-                    return queue
-                        .mqd
-                        .set_pointers(queue.spec.kind, found.rptr, found.wptr);
+                    return queue.mqd.set_pointers(&queue.spec, found.rptr, found.wptr);
                 }
             }
         }

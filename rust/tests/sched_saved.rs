@@ -11,6 +11,7 @@ use super::{
     fake::{
         config,
         create,
+        doorbell,
         finish,
         machine as driven,
         pm4,
@@ -22,6 +23,7 @@ use super::{
         Fake, //
     },
     machine::{
+        Failure,
         Machine,
         Pending, //
     },
@@ -38,18 +40,24 @@ use super::{
     },
     saved::QueueImage, //
 };
-use crate::hw::{
-    asic::{
-        AsicDesc,
-        GFX906,
-        GFX90A, //
+use crate::{
+    gpu::salvage::{
+        Outcome,
+        SavedQueue, //
     },
-    mqd::layout::{
-        compute as at,
-        sdma as sdma_at, //
-    },
-    num::widen,
-    pm4::process::Debug, //
+    hw::{
+        asic::{
+            AsicDesc,
+            GFX906,
+            GFX90A, //
+        },
+        mqd::layout::{
+            compute as at,
+            sdma as sdma_at, //
+        },
+        num::widen,
+        pm4::process::Debug, //
+    }, //
 };
 
 /// A compute queue with a save area.
@@ -158,6 +166,39 @@ mod saved {
         update(&machine, proc, queue, percent)?;
         assert_eq!(machine.wave_state(proc, queue).err(), Some(EINVAL));
         finish(&fake, machine)
+    }
+
+    #[test]
+    fn queue_that_was_reset_does_not_begin_with_old_waves() -> Result {
+        for asic in [&GFX90A, &GFX906] {
+            let fake = Fake::new(asic)?;
+            let machine = driven(&fake, config())?;
+            let proc = machine.attach(process(1))?;
+            let queue = add(&machine, proc, saving(asic, 1))?;
+            machine.converge();
+            // An earlier save, which the queue went on from.
+            let mqd = mqd(&machine, proc, queue)?;
+            save(&fake, mqd, asic, 0x40, 0x200);
+            fake.reset();
+            let found = SavedQueue {
+                doorbell: doorbell(1).dword(),
+                rptr: 0x30,
+                wptr: 0x1_0000_0040,
+                outcome: Outcome::Refused,
+            };
+            machine.recover(&[found], &Failure::RingFull)?;
+            let word = |dw: usize| fake.load(mqd + dw as u64 * 4); // CAST: A small index.
+            let empty = Some(asic.cwsr.ctl_stack);
+            assert_eq!(word(at::CP_HQD_CNTL_STACK_OFFSET), empty);
+            assert_eq!(word(at::CP_HQD_WG_STATE_OFFSET), empty);
+            assert_eq!(word(at::CP_HQD_PQ_RPTR), Some(0x30));
+            assert_eq!(word(at::CP_HQD_PQ_WPTR_HI), Some(1));
+            // It goes on.
+            machine.converge();
+            assert_eq!(fake.mapped(), 1);
+            finish(&fake, machine)?;
+        }
+        Ok(())
     }
 
     #[test]
