@@ -330,7 +330,7 @@ impl Scheduler {
     }
 
     /// Takes all queues of a process off the hardware, in one preemption, and forgets the process.
-    /// Again is no error.
+    /// Again is no error. The wait is bounded, and does not end with the caller's life.
     ///
     /// # Errors
     ///

@@ -166,7 +166,10 @@ impl Machine {
     pub(super) fn detach(self: &Arc<Self>, proc: u64) -> Result {
         let result = match self.doom_process(proc, false) {
             Pending::Done => Ok(()),
-            Pending::Change(change) => self.wait(change, Sleep::Killable),
+            // An address space ends in whatever task lets go of it last, which may have been killed
+            // for that very reason. Its pages go next, so the wait is not to be cut short; it is
+            // bounded.
+            Pending::Change(change) => self.wait(change, Sleep::Uninterruptible),
         };
         let node = {
             let mut state = self.state.lock();
