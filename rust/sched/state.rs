@@ -339,9 +339,19 @@ impl State {
     /// Marks the queue on the hardware with doorbell `doorbell` as hung, so that it is not mapped
     /// again. Returns whether there is one.
     pub(super) fn condemn(&mut self, doorbell: u32) -> bool {
+        self.condemn_if(doorbell, |_| true)
+    }
+
+    /// The same for a compute queue only: others cannot be reset alone.
+    pub(super) fn condemn_compute(&mut self, doorbell: u32) -> bool {
+        self.condemn_if(doorbell, |queue| queue.spec.kind.is_compute())
+    }
+
+    fn condemn_if(&mut self, doorbell: u32, may: impl Fn(&QueueRec) -> bool) -> bool {
         let mut found = false;
         self.each_queue(|queue| {
-            if queue.phase.on_hardware() && queue.spec.doorbell.dword() == doorbell {
+            let named = queue.spec.doorbell.dword() == doorbell;
+            if named && queue.phase.on_hardware() && may(queue) {
                 queue.hang = Hang::Untold;
                 found = true;
             }

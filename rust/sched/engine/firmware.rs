@@ -195,9 +195,10 @@ impl Firmware {
     }
 
     /// Kills what a queue does that refused to be preempted.
-    fn reset_queue(&mut self, machine: &Machine, doorbell: u32) -> Result<(), Failure> {
-        // Firmware that names nobody we know cannot be helped with one queue.
-        if !machine.state.lock().condemn(doorbell) {
+    fn reset_queue(&mut self, machine: &Machine, doorbell: u32, end: u64) -> Result<(), Failure> {
+        // Firmware that names nobody we know cannot be helped with one queue. Nor can SDMA: no packet
+        // resets a queue there, which would go on while it counts as stopped.
+        if !machine.state.lock().condemn_compute(doorbell) {
             return Err(Failure::Refused { doorbell });
         }
         let start = machine.platform.now();
