@@ -20,7 +20,8 @@
 //! - creating or restoring a queue returns when the queue is part of the desired state. All errors
 //!   that depend on the request (memory, slots, a dead scheduler) are reported then. The worker
 //!   activates it: at once if no list is active, else with the next list. A doorbell rung before that
-//!   is not lost, because the firmware reads the write pointer from memory when it maps a queue;
+//!   is not lost, because the firmware reads the write pointer from memory when it maps a queue
+//!   ([`Config::coalesce`] off is the exception: then creation waits until the queue runs);
 //! - additions that would preempt running work wait some milliseconds for further ones, so that a
 //!   burst of creations ends in one or two lists.
 //!
@@ -30,21 +31,28 @@
 //!
 //! # When the hardware does not follow
 //!
-//! Each wait for the device is bounded. If a fence does not come, or the firmware names a queue that
-//! refused preemption, the scheduler is *wedged*: sleepers wake up, later changes fail with `EIO` at
-//! once, and what may still be on the hardware keeps its memory. A [`ResetHook`] may reset the device
-//! and bring the scheduler back. When the device is removed, changes fail with `ENODEV`.
+//! Each wait for the device is bounded, and so is each preemption as a whole. A compute queue that the
+//! firmware names because it refused preemption is reset alone, does not run again, and its owner is
+//! told. If that does not help, or a fence does not come, the scheduler is *wedged*: sleepers wake
+//! up, later changes fail with `EIO` at once, and what may still be on the hardware keeps its memory.
+//! A [`ResetHook`] may reset the device and bring the scheduler back. When the device is removed,
+//! changes fail with `ENODEV`.
 //!
 //! # Locks
 //!
-//! Outer to inner (before them all comes `turns`, which serialises changes that are not to be
-//! collected, see [`Config::coalesce`]):
+//! Outer to inner (before them all comes the turn, which serialises changes that are not to be
+//! collected, see [`Config::coalesce`], and for which a killed task does not wait):
 //!
-//! 1. `engine`: the HIQ and its fences. Held across waits for the device. Only the worker,
-//!    start, shutdown and reset take it: nothing that a user task or page reclaim waits on directly.
+//! 1. `engine`: the HIQ and its fences. Held across waits for the device. Only the worker, start,
+//!    shutdown, sleep and reset take it. Whoever waits for a change waits for the worker, page
+//!    reclaim among them, so nothing is done under it that may wait for memory or foreign locks:
+//!    freeing and telling of hung queues are work items of their own.
 //! 2. `state`: the desired state. Never held across a wait. Nothing is allocated or freed under it,
 //!    nor under `engine` once the scheduler runs, so that eviction works from MMU notifiers.
 //! 3. `SdmaPool::used`, a spinlock.
+//!
+//! `looks`, which the watchdog holds while it looks at the hardware, comes before `state`; `hook` comes
+//! after `engine`, and nothing is taken under it.
 //!
 //! Sleepers wait on atomics, without a lock. Keep-alives are dropped without any of these locks.
 
@@ -181,8 +189,8 @@ use crate::{
     }, //
 };
 
-/// Work items that may run at a time: the converging worker and the reaper.
-const WORKERS: u16 = 2;
+/// Work items that may run at a time: the converging worker, the reaper, and who tells of hung queues.
+const WORKERS: u16 = 3;
 
 /// The scheduler of one GPU.
 ///
@@ -278,17 +286,20 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// As [`Scheduler::with_config`]; the scheduler stays wedged then. `ENODEV` if it was shut down.
+    /// As [`Scheduler::with_config`]; the scheduler stays wedged then. `ENODEV` if it was shut down,
+    /// `EBUSY` if it is suspended.
     pub(crate) fn recover(&self, saved: &[SavedQueue], failure: &Failure) -> Result {
         self.machine.recover(saved, failure)
     }
 
     /// Takes everything off the hardware, disconnects from it, and touches it no more until
-    /// [`Scheduler::resume`]. Changes are taken meanwhile, and come into force then.
+    /// [`Scheduler::resume`]. Changes are taken meanwhile, and come into force then. A scheduler that
+    /// is out of service stays so.
     ///
     /// # Errors
     ///
-    /// `EIO`: the hardware does not let go; the scheduler is wedged then.
+    /// `EIO`: the hardware does not let go; the scheduler is wedged then. `EBUSY`: it is wedged, and
+    /// the [`ResetHook`] has not finished with it.
     pub(crate) fn suspend(&self) -> Result {
         self.machine.suspend()
     }
@@ -301,6 +312,17 @@ impl Scheduler {
     /// As [`Scheduler::with_config`]; the scheduler is wedged then.
     pub(crate) fn resume(&self) -> Result {
         self.machine.resume()
+    }
+
+    /// Whether the hardware did not follow, and [`Scheduler::recover`] has not come yet.
+    pub(crate) fn is_wedged(&self) -> bool {
+        self.machine.is_wedged()
+    }
+
+    /// Stays out of service: changes are refused with `EIO` for good. To be called where nobody
+    /// will bring the scheduler back.
+    pub(crate) fn abandon(&self) {
+        self.machine.abandon();
     }
 
     /// Asks the firmware for a sign of life: QUERY_STATUS and its fence.

@@ -153,7 +153,7 @@ impl Machine {
         // Errors of descriptors do not matter here; the worker sees them again.
         let _ = state.settle();
         drop(state);
-        self.reap_later();
+        self.hand_off();
         Pending::Done
     }
 
@@ -239,7 +239,7 @@ impl Machine {
         let mut node = Some(RBTreeNode::new(id, rec, GFP_KERNEL)?);
         // A buffer that the state did not take, or gave back; freed without the lock.
         let mut spare = None;
-        let _turn = self.turn();
+        let turn = self.turn()?;
         loop {
             let mut state = self.state.lock();
             if state.stopping {
@@ -272,7 +272,12 @@ impl Machine {
             if active && !evicted {
                 self.kick(&state, change, !self.config.coalesce);
                 drop(state);
-                self.end_turn()?;
+                if let Err(error) = self.end_turn() {
+                    // The caller does not learn of the queue, so nobody else can end it.
+                    drop(turn);
+                    let _ = self.doom_queue(proc, id, true);
+                    return Err(error);
+                }
             }
             return Ok(id);
         }
@@ -344,7 +349,7 @@ impl Machine {
         drop(state);
         // A keep-alive that never came into force.
         drop(unused);
-        self.reap_later();
+        self.hand_off();
         Ok(match wait {
             true => Pending::Change(change),
             false => Pending::Done,
@@ -455,6 +460,7 @@ impl Machine {
     ///
     /// As [`Machine::detach`].
     pub(super) fn destroy_queue(self: &Arc<Self>, proc: u64, queue: u64) -> Result {
+        // Who is being killed, or finds the hardware dead, destroys out of turn.
         let turn = self.turn();
         let result = match self.doom_queue(proc, queue, false) {
             Pending::Done => Ok(()),

@@ -13,7 +13,10 @@
 mod direct;
 mod firmware;
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use self::{
     direct::Direct,
@@ -97,7 +100,7 @@ impl Engine {
     /// # Errors
     ///
     /// Why the hardware could not follow. The caller marks the scheduler as wedged.
-    pub(super) fn converge(&mut self, machine: &Machine) -> Result<(), Failure> {
+    pub(super) fn converge(&mut self, machine: &Arc<Machine>) -> Result<(), Failure> {
         match self {
             Self::Firmware(engine) => engine.converge(machine),
             Self::Direct(engine) => engine.converge(machine),

@@ -10,17 +10,17 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
+            Full,
             Relaxed,
             Release, //
-        },
-        lock::{
-            mutex::MutexBackend,
-            Guard, //
         },
         Arc,
         Mutex, //
     },
-    time::msecs_to_jiffies,
+    time::{
+        msecs_to_jiffies,
+        Jiffies, //
+    },
     workqueue::{
         impl_has_work,
         new_work,
@@ -122,6 +122,13 @@ pub(crate) enum Failure {
     Device(Error),
 }
 
+impl Failure {
+    /// Whether it means that the device was removed.
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Device(error) | Self::Build(error) if *error == ENODEV)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -142,10 +149,10 @@ impl fmt::Display for Failure {
 
 /// Told when the scheduler gives up on the firmware, so that somebody can reset the device.
 ///
-/// Called by the worker without any lock of the scheduler. After the reset
-/// [`Machine::after_reset`] takes the scheduler into service again.
+/// Called without any lock of the scheduler. After the reset [`Machine::after_reset`] takes the
+/// scheduler into service again.
 pub(crate) trait ResetHook: Send + Sync {
-    /// The scheduler is wedged.
+    /// The scheduler is wedged. Called by the worker, for which nobody waits any more.
     fn wedged(&self, failure: &Failure);
 
     /// The queue of address space `pasid` with doorbell `doorbell` (dword index on the doorbell BAR)
@@ -176,6 +183,9 @@ pub(crate) struct Machine {
     health: Atomic<u32>,
     /// Suspended: the hardware is not touched. Changes under `engine`.
     pub(super) parked: Atomic<bool>,
+    /// Wedged, and somebody was told or is being told, who may bring the scheduler back. Set under
+    /// `engine`.
+    pub(super) recovering: Atomic<bool>,
     /// Changes up to this one are applied.
     applied: Atomic<u64>,
     /// Hardware and desired state agreed after this change.
@@ -192,9 +202,8 @@ pub(crate) struct Machine {
     events: WaitQueue,
     #[pin]
     hook: Mutex<Option<Arc<dyn ResetHook>>>,
-    /// One change at a time, if changes are not collected.
-    #[pin]
-    turns: Mutex<()>,
+    /// Somebody has the [`Turn`].
+    turn_taken: Atomic<bool>,
     #[pin]
     pub(super) engine: Mutex<Engine>,
     #[pin]
@@ -203,11 +212,14 @@ pub(crate) struct Machine {
     converge: Work<Machine, 0>,
     #[pin]
     reap: Work<Machine, 1>,
+    #[pin]
+    tell: Work<Machine, 2>,
 }
 
 impl_has_work! {
     impl HasWork<Self, 0> for Machine { self.converge }
     impl HasWork<Self, 1> for Machine { self.reap }
+    impl HasWork<Self, 2> for Machine { self.tell }
 }
 
 impl WorkItem<0> for Machine {
@@ -225,6 +237,26 @@ impl WorkItem<1> for Machine {
         let garbage = this.state.lock().take_garbage();
         // Frees without any lock of the scheduler.
         drop(garbage);
+    }
+}
+
+impl WorkItem<2> for Machine {
+    type Pointer = Arc<Machine>;
+
+    fn run(this: Arc<Machine>) {
+        this.tell_hangs();
+    }
+}
+
+/// The right to make a change, if changes are not collected: one at a time.
+///
+/// Not a mutex, because who waits for it may be killed.
+pub(super) struct Turn<'a>(&'a Machine);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.turn_taken.store(false, Release);
+        self.0.events.wake_all();
     }
 }
 
@@ -257,6 +289,7 @@ impl Machine {
                 next_id: Atomic::new(1),
                 health: Atomic::new(Health::Running.raw()),
                 parked: Atomic::new(false),
+                recovering: Atomic::new(false),
                 applied: Atomic::new(0),
                 settled: Atomic::new(0),
                 urgent: Atomic::new(0),
@@ -269,6 +302,7 @@ impl Machine {
                 state <- new_mutex!(state, "rkfd_sched_state"),
                 converge <- new_work!("rkfd_sched_converge"),
                 reap <- new_work!("rkfd_sched_reap"),
+                tell <- new_work!("rkfd_sched_tell"),
             }? Error),
             GFP_KERNEL,
         )
@@ -296,8 +330,29 @@ impl Machine {
 
     /// Waits for the caller's turn, if changes are not collected. Never taken by evictions, which
     /// memory reclaim waits for.
-    pub(super) fn turn(&self) -> Option<Guard<'_, (), MutexBackend>> {
-        (!self.config.coalesce).then(|| self.turns.lock())
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: the caller was killed. `EIO`, `ENODEV`: nobody makes changes any more.
+    pub(super) fn turn(&self) -> Result<Option<Turn<'_>>> {
+        if self.config.coalesce {
+            return Ok(None);
+        }
+        let mut mine = false;
+        loop {
+            let woken = self.events.wait(Sleep::Killable, self.patience(), || {
+                mine = !self.turn_taken.xchg(true, Full);
+                mine || self.health() != Health::Running
+            });
+            if mine {
+                return Ok(Some(Turn(self)));
+            }
+            self.health().check()?;
+            if woken == Woken::Killed {
+                return Err(EINTR);
+            }
+            // Others have their turns, each of which is bounded.
+        }
     }
 
     /// Waits until everything is as the newest change wants it, if changes are not collected.
@@ -331,20 +386,26 @@ impl Machine {
 
     /// Moves the hardware to the desired state. Returns when both agree or the scheduler is wedged.
     pub(super) fn converge(self: &Arc<Self>) {
-        let mut engine = self.engine.lock();
-        if self.health() != Health::Running || self.is_parked() {
-            return;
-        }
-        let result = engine.converge(self);
-        drop(engine);
-        self.tell_hangs();
+        let result = {
+            let mut engine = self.engine.lock();
+            if self.health() != Health::Running || self.is_parked() {
+                return;
+            }
+            // Who gets the engine next must find it out of service.
+            engine
+                .converge(self)
+                .inspect_err(|failure| self.mark_failed(failure))
+        };
+        self.hand_off();
         if let Err(failure) = result {
-            self.give_up(&failure);
+            self.report_failure(&failure);
         }
-        self.reap_later();
     }
 
     /// Tells the hook of queues that hung, without a lock.
+    ///
+    /// Not for the worker that applies changes: who listens takes locks under which others allocate
+    /// memory, and so may wait for an eviction, which waits for that worker.
     fn tell_hangs(&self) {
         let next = || self.state.lock().next_hang();
         while let Some((pasid, doorbell)) = next() {
@@ -355,13 +416,26 @@ impl Machine {
         }
     }
 
-    pub(super) fn reap_later(self: &Arc<Self>) {
+    /// Leaves to other work items what the worker that applies changes must not do: to free what
+    /// nobody needs any more, and to tell of queues that hung. Both call foreign code.
+    pub(super) fn hand_off(self: &Arc<Self>) {
         let state = self.state.lock();
-        if state.has_garbage() {
-            if let Some(queue) = &state.queue {
-                // Already queued is fine: it takes what is there when it runs.
+        let (garbage, untold) = (state.has_garbage(), state.has_untold());
+        if let Some(queue) = &state.queue {
+            // Already queued is fine: it takes what is there when it runs.
+            if garbage {
                 let _ = queue.enqueue::<Arc<Self>, 1>(self.clone());
             }
+            if untold {
+                let _ = queue.enqueue::<Arc<Self>, 2>(self.clone());
+            }
+            return;
+        }
+        // Nobody but the owner drives it, and nobody else waits.
+        let driven = !state.stopping;
+        drop(state);
+        if driven && untold {
+            self.tell_hangs();
         }
     }
 
@@ -387,11 +461,13 @@ impl Machine {
         });
     }
 
-    /// Stops using hardware that does not follow.
-    pub(super) fn give_up(self: &Arc<Self>, failure: &Failure) {
-        let gone =
-            matches!(failure, Failure::Device(error) | Failure::Build(error) if *error == ENODEV);
+    /// Stops using hardware that does not follow: sleepers wake up, changes are refused. Called under
+    /// `engine`; [`Machine::report_failure`] comes after it, without.
+    pub(super) fn mark_failed(&self, failure: &Failure) {
+        let gone = failure.is_gone();
         let health = if gone { Health::Gone } else { Health::Wedged };
+        let told = !gone && self.hook.lock().is_some();
+        self.recovering.store(told, Release);
         {
             let mut state = self.state.lock();
             match gone {
@@ -406,16 +482,36 @@ impl Machine {
             self.health.store(health.raw(), Release);
         }
         self.events.wake_all();
-        if gone {
+    }
+
+    /// Tells people and the hook why the scheduler gave up.
+    pub(super) fn report_failure(&self, failure: &Failure) {
+        if failure.is_gone() {
             return;
         }
         self.platform
             .complain(fmt!("{failure}; giving up until a reset"));
         dump::report(self, &mut |line| self.platform.complain(fmt!("{line}")));
         let hook = self.hook.lock().clone();
-        if let Some(hook) = hook {
-            hook.wedged(failure);
+        match hook {
+            Some(hook) => hook.wedged(failure),
+            None => self.recovering.store(false, Release),
         }
+    }
+
+    /// Whether the firmware does not answer and nobody brought the scheduler back yet.
+    pub(super) fn is_wedged(&self) -> bool {
+        self.health() == Health::Wedged
+    }
+
+    /// Leaves the scheduler out of service: nobody brings it back.
+    pub(super) fn abandon(&self) {
+        let engine = self.engine.lock();
+        if self.health() == Health::Running {
+            self.mark_failed(&Failure::Device(EIO));
+        }
+        self.recovering.store(false, Release);
+        drop(engine);
     }
 
     /// Waits until the hardware is as `change` and all earlier ones want it.
@@ -433,17 +529,21 @@ impl Machine {
     ///
     /// - `EIO`: the scheduler is wedged. `ENODEV`: it is gone.
     /// - `EINTR`: the caller was killed (only with [`Sleep::Killable`]).
-    /// - `ETIMEDOUT`: the worker does not come round; should not happen, it is bounded itself.
+    /// - `ETIMEDOUT`: the worker does not come round; should not happen, it is bounded itself, see
+    ///   [`Config::converge_ms`].
     pub(super) fn wait(&self, change: u64, sleep: Sleep) -> Result {
         self.wait_for(&self.applied, change, sleep)
     }
 
+    /// Jiffies within which the worker has applied a change or given up.
+    fn patience(&self) -> Jiffies {
+        msecs_to_jiffies(self.config.converge_ms()).max(1)
+    }
+
     fn wait_for(&self, reached: &Atomic<u64>, change: u64, sleep: Sleep) -> Result {
-        let woken = self.events.wait(
-            sleep,
-            msecs_to_jiffies(self.config.converge_ms()).max(1),
-            || reached.load(Acquire) >= change || self.health() != Health::Running,
-        );
+        let woken = self.events.wait(sleep, self.patience(), || {
+            reached.load(Acquire) >= change || self.health() != Health::Running
+        });
         if reached.load(Acquire) >= change {
             return Ok(());
         }
@@ -524,25 +624,37 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// As [`Machine::new`]; the scheduler stays wedged then. `ENODEV` if it is gone.
+    /// As [`Machine::new`]; the scheduler stays wedged then. `ENODEV` if it is gone, `EBUSY` if the
+    /// hardware must not be touched now, because it is suspended.
     pub(crate) fn after_reset(self: &Arc<Self>) -> Result {
         {
             let mut engine = self.engine.lock();
             if self.health() == Health::Gone {
                 return Err(ENODEV);
             }
-            engine.forget()?;
-            engine.start(&*self.platform, &self.config)?;
-            let mut state = self.state.lock();
-            state.all_stopped();
-            let applied = state.settle()?;
-            self.health.store(Health::Running.raw(), Release);
-            self.publish(applied);
-            let change = state.next_change();
-            self.kick(&state, change, false);
+            if self.is_parked() {
+                return Err(EBUSY);
+            }
+            self.restart(&mut engine)?;
         }
+        self.hand_off();
+        Ok(())
+    }
+
+    /// Connects `engine` to hardware on which nothing runs, and goes on.
+    pub(super) fn restart(self: &Arc<Self>, engine: &mut Engine) -> Result {
+        engine.forget()?;
+        engine.start(&*self.platform, &self.config)?;
+        let mut state = self.state.lock();
+        state.all_stopped();
+        let applied = state.settle()?;
+        self.recovering.store(false, Release);
+        self.health.store(Health::Running.raw(), Release);
+        self.publish(applied);
+        let change = state.next_change();
+        self.kick(&state, change, false);
+        drop(state);
         self.events.wake_all();
-        self.reap_later();
         Ok(())
     }
 

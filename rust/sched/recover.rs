@@ -16,7 +16,6 @@ use kernel::{
     sync::{
         atomic::{
             Acquire,
-            Full,
             Release, //
         },
         Arc, //
@@ -117,22 +116,33 @@ impl Machine {
 
     /// Takes everything off the hardware and leaves it alone.
     ///
+    /// A scheduler that is out of service is left alone likewise, and stays out of service.
+    ///
     /// # Errors
     ///
-    /// `EIO`: the hardware does not let go; the scheduler is wedged then.
+    /// `EIO`: the hardware does not let go; the scheduler is wedged then. `EBUSY`: it is wedged and
+    /// about to be brought back, which must not meet the end of the hardware half way.
     pub(super) fn suspend(self: &Arc<Self>) -> Result {
         let result = {
             let mut engine = self.engine.lock();
-            // Others have nothing on the hardware that could be taken off.
-            if self.health() != Health::Running || self.is_parked() {
+            if self.is_parked() {
                 return Ok(());
             }
-            let result = engine.stop(self);
+            let result = match self.health() {
+                Health::Running => engine
+                    .stop(self)
+                    .inspect_err(|failure| self.mark_failed(failure)),
+                Health::Wedged if self.recovering.load(Acquire) => return Err(EBUSY),
+                // There is nothing that could be taken off.
+                Health::Wedged | Health::Gone => Ok(()),
+            };
             self.parked.store(result.is_ok(), Release);
             result
         };
+        // A look at the hardware that began before.
+        drop(self.looks.lock());
         result.map_err(|failure| {
-            self.give_up(&failure);
+            self.report_failure(&failure);
             EIO
         })
     }
@@ -143,13 +153,20 @@ impl Machine {
     ///
     /// As [`Machine::after_reset`]; the scheduler is wedged then.
     pub(super) fn resume(self: &Arc<Self>) -> Result {
-        {
-            let _engine = self.engine.lock();
-            if !self.parked.xchg(false, Full) {
+        let result = {
+            let mut engine = self.engine.lock();
+            let was_parked = self.is_parked();
+            self.parked.store(false, Release);
+            if !was_parked || self.health() != Health::Running {
                 return Ok(());
             }
+            self.restart(&mut engine)
+                .inspect_err(|error| self.mark_failed(&Failure::Device(*error)))
+        };
+        match result {
+            Ok(()) => self.hand_off(),
+            Err(error) => self.report_failure(&Failure::Device(error)),
         }
-        self.after_reset()
-            .inspect_err(|error| self.give_up(&Failure::Device(*error)))
+        result
     }
 }

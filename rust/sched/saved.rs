@@ -175,8 +175,10 @@ impl Machine {
     /// # Errors
     ///
     /// `EINVAL`: not a compute queue with a save area, or it runs. `ENOENT`. `EIO`: the hardware
-    /// left nonsense. `ENOMEM`, `ENODEV`.
+    /// left nonsense, or the scheduler is wedged. `ENOMEM`, `ENODEV`.
     pub(super) fn wave_state(&self, proc: u64, queue: u64) -> Result<WaveState> {
+        // A queue that was stopped in vain would read as one that runs.
+        self.health().check()?;
         {
             let mut state = self.state.lock();
             let evicted = state.proc_mut(proc).map_err(|_| ENOENT)?.is_evicted();

@@ -368,6 +368,15 @@ impl State {
         });
     }
 
+    /// Whether there is a hung queue that nobody was told of.
+    pub(super) fn has_untold(&self) -> bool {
+        let mut procs = self.procs.values();
+        procs.any(|proc| {
+            let mut queues = proc.queues.values();
+            queues.any(|queue| queue.hang == Hang::Untold)
+        })
+    }
+
     /// Takes the next hung queue that nobody was told of: PASID and doorbell.
     pub(super) fn next_hang(&mut self) -> Option<(u16, u32)> {
         for proc in self.procs.values_mut() {

@@ -210,6 +210,8 @@ impl Machine {
     /// Looks at all queues on the hardware, and reports those that have become stuck.
     pub(super) fn watch(&self) {
         let limit = widen(self.config.watchdog_ms) * 1000;
+        // Whoever parks the scheduler waits for the end of this look.
+        let _look = self.looks.lock();
         if limit == 0 || self.health() != Health::Running || self.is_parked() {
             return;
         }

@@ -57,7 +57,7 @@ pub(super) fn machine(fake: &Arc<Fake>, config: Config) -> Result<Arc<Machine>> 
 /// A scheduler with its worker.
 pub(super) fn working_machine(fake: &Arc<Fake>, config: Config) -> Result<Arc<Machine>> {
     let platform: Arc<dyn Platform> = fake.clone();
-    let queue = OwnedQueue::new(c"rkfd-sched-test", 2)?;
+    let queue = OwnedQueue::new(c"rkfd-sched-test", 3)?;
     Machine::new(platform, config, Some(queue))
 }
 

@@ -12,6 +12,10 @@ use kernel::{
         },
         Arc, //
     },
+    time::{
+        delay::fsleep,
+        Delta, //
+    }, //
 };
 
 use super::{
@@ -19,6 +23,7 @@ use super::{
     fake::{
         config,
         create,
+        doorbell,
         finish,
         pm4,
         process,
@@ -29,7 +34,12 @@ use super::{
         Mode,
         Token, //
     },
-    machine::Health,
+    machine::{
+        Failure,
+        Health,
+        Machine,
+        ResetHook, //
+    },
     params::{
         Config,
         EvictCause,
@@ -212,6 +222,89 @@ mod worker {
         machine.wait(change, Sleep::Uninterruptible)?;
         machine.shutdown();
         assert_eq!(count.load(Relaxed), 0);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn queue_whose_creator_gave_up_does_not_stay() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(
+            &fake,
+            Config {
+                coalesce: false,
+                ..config()
+            },
+        )?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        fake.set_mode(Mode::KeepsFences);
+        assert_eq!(create(&machine, proc, 2).err(), Some(EIO));
+        assert_eq!(machine.load().queues, 1);
+        // Nobody has the turn.
+        fake.reset();
+        machine.after_reset()?;
+        create(&machine, proc, 3)?;
+        assert_eq!(machine.load().queues, 2);
+        finish(&fake, machine)
+    }
+
+    /// Hears of a queue that hung and waits for the scheduler, as somebody does for whom memory is
+    /// being reclaimed.
+    struct Waits {
+        machine: Arc<Machine>,
+        proc: u64,
+        heard: Atomic<u32>,
+        failed: Atomic<u32>,
+    }
+
+    impl ResetHook for Waits {
+        fn wedged(&self, _failure: &Failure) {}
+
+        fn queue_hung(&self, _pasid: u16, _doorbell: u32) {
+            let evicted = self.machine.evict(self.proc, EvictCause::Userptr);
+            self.failed.add(u32::from(evicted.is_err()), Relaxed);
+            self.heard.add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_hears_of_a_hang_may_wait_for_the_scheduler() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(
+            &fake,
+            Config {
+                timeout_ms: 100,
+                ..config()
+            },
+        )?;
+        let guilty = machine.attach(process(1))?;
+        let innocent = machine.attach(process(2))?;
+        let hook = Arc::new(
+            Waits {
+                machine: machine.clone(),
+                proc: innocent,
+                heard: Atomic::new(0),
+                failed: Atomic::new(0),
+            },
+            GFP_KERNEL,
+        )?;
+        machine.set_reset_hook(Some(hook.clone()));
+        create(&machine, guilty, 1)?;
+        create(&machine, innocent, 2)?;
+        let change = machine.state.lock().newest_change();
+        machine.wait_settled(change)?;
+        fake.set_mode(Mode::Refuses(doorbell(1).dword()));
+        machine.evict(guilty, EvictCause::Userptr)?;
+        for _ in 0..1000 {
+            if hook.heard.load(Relaxed) > 0 {
+                break;
+            }
+            fsleep(Delta::from_millis(10));
+        }
+        assert_eq!(hook.heard.load(Relaxed), 1);
+        assert_eq!(hook.failed.load(Relaxed), 0);
+        drop(hook);
+        // Takes back the hook, which has the scheduler.
         finish(&fake, machine)
     }
 

@@ -3,7 +3,10 @@
 //! The back end with scheduler firmware: the HIQ, fences, and the steps that move the hardware
 //! towards the desired state.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use super::super::{
     fence::{
@@ -136,7 +139,7 @@ impl Firmware {
     /// # Errors
     ///
     /// Why the hardware could not follow. The caller marks the scheduler as wedged.
-    pub(in crate::sched) fn converge(&mut self, machine: &Machine) -> Result<(), Failure> {
+    pub(in crate::sched) fn converge(&mut self, machine: &Arc<Machine>) -> Result<(), Failure> {
         let mut gathered = false;
         loop {
             let (step, newest) = {
@@ -148,6 +151,8 @@ impl Firmware {
                 }
                 (state.plan(&machine.config, gathered), state.newest_change())
             };
+            // Not at the end only: changes may come for ever.
+            machine.hand_off();
             gathered = false;
             match step {
                 Step::Idle => {
