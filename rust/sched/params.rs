@@ -8,9 +8,15 @@ use super::{
     sdma::SdmaSlot,
     tunables, //
 };
-use crate::gpu::{
-    vmid::VmidContext,
-    Doorbell, //
+use crate::{
+    gpu::{
+        vmid::VmidContext,
+        Doorbell, //
+    },
+    hw::{
+        num::widen,
+        timeouts::unmap_latency_ms, //
+    }, //
 };
 
 /// Something that must outlive the hardware's use of a process or a queue: page tables, mappings,
@@ -253,13 +259,37 @@ impl Config {
         u64::from(self.timeout_ms) * 1000
     }
 
-    /// Waits for convergence are bounded by this many milliseconds: the worker may be in the middle
-    /// of one cycle when the change comes, each cycle has two bounded waits (ring space, fence), and
-    /// after the second cycle the change is in force or the scheduler is wedged.
+    /// Microseconds that one preemption may take, with all resets of queues that refuse it, before
+    /// the hardware counts as hung. One refusal takes the firmware nine tenths of the time-out, and
+    /// the reset of the queue as long at worst.
+    pub(super) fn cycle_us(&self) -> u64 {
+        self.timeout_us() * CYCLE
+    }
+
+    /// Microseconds that a queue may take to leave its slot when the driver asks it by registers.
+    pub(super) fn unload_us(&self) -> u64 {
+        widen(unmap_latency_ms(self.timeout_ms)) * 1000
+    }
+
+    /// Waits for convergence are bounded by this many milliseconds: within them a change is in force
+    /// or the scheduler is wedged.
+    ///
+    /// With the firmware, the worker may have begun a preemption when the change comes, and then
+    /// submits a list (a wait for ring space, one for further additions); the preemption that follows
+    /// applies the change. Without it, queues leave in the order in which that was asked for: those
+    /// that take long share the time of a preemption, in the cycle that runs and in the one that
+    /// the change belongs to; the last one of each may overrun it by an attempt and a reset; all
+    /// others are fast.
     pub(super) fn converge_ms(&self) -> u32 {
-        self.timeout_ms
-            .saturating_mul(4)
-            .saturating_add(self.gather_us / 1000)
+        let us = 2 * self.cycle_us()
+            + match self.policy {
+                Policy::Oversubscribe | Policy::Strict => {
+                    self.timeout_us() + u64::from(self.gather_us)
+                }
+                Policy::Direct => (4 + MAX_LOADED / SLOW_SHARE) * self.unload_us(),
+            };
+        u32::try_from(us / 1000)
+            .unwrap_or(u32::MAX)
             .saturating_add(1000)
     }
 }

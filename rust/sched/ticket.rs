@@ -30,6 +30,8 @@ pub(super) struct Ticket {
     pub(super) context: VmidContext,
     /// Its owner gave it up: nothing has to be saved.
     pub(super) doomed: bool,
+    /// The oldest change that needs it off the hardware, 0 for none.
+    pub(super) need: u64,
 }
 
 impl Ticket {
@@ -41,6 +43,7 @@ impl Ticket {
             mqd: rec.mqd.clone(),
             context: proc.context(),
             doomed: doomed || rec.doomed,
+            need: rec.need.unwrap_or(0),
         }
     }
 }
@@ -48,24 +51,29 @@ impl Ticket {
 impl State {
     /// Takes the next queue that is on the hardware and should not be (or, if `all`, any), which
     /// counts as being preempted from now on.
+    ///
+    /// The one that was asked for first comes first, so that nobody waits for those who came later.
     pub(super) fn next_leaving(&mut self, all: bool) -> Option<Ticket> {
-        for (process, proc) in self.procs.iter_mut() {
+        let mut next = None;
+        for (process, proc) in self.procs.iter() {
             let runs = proc.runs();
-            for (queue, rec) in proc.queues.iter_mut() {
+            for (queue, rec) in proc.queues.iter() {
                 let leaves = all || !rec.wanted(runs) || rec.need.is_some();
-                if rec.phase == Phase::Mapped && leaves {
-                    rec.phase = rec.phase.preempting();
-                    return Some(Ticket::new(
-                        *process,
-                        &proc.params,
-                        proc.doomed,
-                        *queue,
-                        rec,
-                    ));
+                if rec.phase != Phase::Mapped || !leaves {
+                    continue;
+                }
+                let need = rec.need.unwrap_or(0);
+                match next {
+                    Some((oldest, _, _)) if oldest <= need => {}
+                    _ => next = Some((need, *process, *queue)),
                 }
             }
         }
-        None
+        let (_, process, queue) = next?;
+        let proc = self.procs.get_mut(&process)?;
+        let rec = proc.queues.get_mut(&queue)?;
+        rec.phase = rec.phase.preempting();
+        Some(Ticket::new(process, &proc.params, proc.doomed, queue, rec))
     }
 
     /// Takes the next queue that should be on the hardware and is not, which counts as mapped from

@@ -346,6 +346,30 @@ mod every {
     }
 
     #[test]
+    fn queues_leave_in_the_order_in_which_that_was_asked_for() -> Result {
+        let (fake, machine) = direct()?;
+        let proc = machine.attach(process(1))?;
+        let mut queues = KVec::new();
+        for n in 0..4 {
+            queues.push(create(&machine, proc, n)?, GFP_KERNEL)?;
+        }
+        machine.converge();
+        // Those who come later must not make the others wait, wherever they are in the table.
+        let order = [2, 0, 3, 1];
+        for n in order {
+            let queue = queues.get(n).ok_or(EINVAL)?;
+            let _ = machine.begin_update(proc, *queue, percent(50))?;
+        }
+        for n in order {
+            let ticket = machine.state.lock().next_leaving(false).ok_or(ENOENT)?;
+            assert_eq!(Some(&ticket.queue), queues.get(n));
+        }
+        fake.reset();
+        machine.after_reset()?;
+        finish(&fake, machine)
+    }
+
+    #[test]
     fn callers_wait_for_a_worker_of_any_kind() -> Result {
         for policy in POLICIES {
             let fake = Fake::new(&GFX90A)?;

@@ -127,6 +127,8 @@ pub(super) enum Mode {
     Refuses(u32),
     /// As before, and a reset does not help either.
     Stubborn(u32),
+    /// Every queue refuses to be preempted, each for so many microseconds; a reset helps.
+    AllRefuse(u64),
     /// Registers read all ones.
     Lost,
     /// The device was removed.
@@ -193,7 +195,7 @@ impl fmt::Write for Lines<'_> {
 #[pin_data]
 pub(super) struct Inner {
     pub(super) asic: &'static AsicDesc,
-    clock: Atomic<u64>,
+    pub(super) clock: Atomic<u64>,
     next_addr: Atomic<u64>,
     #[pin]
     pub(super) blocks: Mutex<KVec<Arc<Block>>>,

@@ -2,10 +2,14 @@
 
 //! The firmware of the fake device: what it makes of the HIQ's packets and of runlists.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
 
 use super::{
     fake::{
+        doorbell,
         number,
         Event,
         Inner,
@@ -135,6 +139,14 @@ impl Inner {
                         None
                     }
                     Mode::Refuses(dword) | Mode::Stubborn(dword) => Some(dword),
+                    Mode::AllRefuse(us) if packet.action != UnmapAction::Reset => {
+                        let first = state.mapped.iter().next();
+                        let first = first.map(|queue| doorbell(queue.doorbell).dword());
+                        if first.is_some() {
+                            self.clock.add(us, Relaxed);
+                        }
+                        first
+                    }
                     _ => None,
                 };
                 if let (Some(dword), Some(hiq)) = (hung, state.hiq) {

@@ -11,13 +11,17 @@
 //! (`kfd_device_queue_manager.c`, `*_nocpsch`): queues wait for their slot in the worker instead of
 //! the ioctl, an inactive queue occupies nothing, and a queue that does not let go is reset alone.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use super::super::{
     machine::{
         Failure,
         Machine, //
     },
+    params::SLOW_SHARE,
     platform::{
         poll,
         Platform, //
@@ -55,10 +59,7 @@ use crate::hw::{
         },
         Reg, //
     },
-    timeouts::{
-        unmap_latency_ms,
-        SDMA_IDLE_MS, //
-    }, //
+    timeouts::SDMA_IDLE_MS, //
 };
 
 /// Bits of [`QUEUE_MASK`].
@@ -80,6 +81,42 @@ pub(in crate::sched) struct Direct {
     slots: [u64; SLOTS],
     /// Pipe that gets the next queue, so that queues spread over the pipes.
     next_pipe: u32,
+}
+
+/// The time that slow queues have taken from those who wait for others.
+#[derive(Default)]
+struct Cycle {
+    /// Changes that the cycle applies.
+    newest: u64,
+    /// Microseconds.
+    spent: u64,
+}
+
+impl Cycle {
+    /// Begins anew if all changes of this cycle are applied, which is when one leaves that was asked
+    /// for later.
+    fn begin(&mut self, ticket: &Ticket, newest: u64) {
+        if ticket.need > self.newest {
+            *self = Self { newest, spent: 0 };
+        }
+    }
+
+    /// Notes that a queue took `took` microseconds.
+    ///
+    /// # Errors
+    ///
+    /// Slow ones took too long together: the hardware counts as hung.
+    fn spend(&mut self, machine: &Machine, ticket: &Ticket, took: u64) -> Result<(), Failure> {
+        if took > machine.config.unload_us() / SLOW_SHARE {
+            self.spent = self.spent.saturating_add(took);
+        }
+        match self.spent > machine.config.cycle_us() {
+            true => Err(Failure::Refused {
+                doorbell: ticket.spec.doorbell.dword(),
+            }),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Writes that were computed, for one selection of a slot.
@@ -142,7 +179,8 @@ impl Direct {
     /// # Errors
     ///
     /// Why the hardware could not follow.
-    pub(super) fn converge(&mut self, machine: &Machine) -> Result<(), Failure> {
+    pub(super) fn converge(&mut self, machine: &Arc<Machine>) -> Result<(), Failure> {
+        let mut cycle = Cycle::default();
         loop {
             let (leaving, coming, newest) = {
                 let mut state = machine.state.lock();
@@ -159,8 +197,14 @@ impl Direct {
                 };
                 (leaving, coming, state.newest_change())
             };
+            // Not at the end only: changes may come for ever.
+            machine.hand_off();
             match (leaving, coming) {
-                (Some(ticket), _) => self.unload(machine, &ticket)?,
+                (Some(ticket), _) => {
+                    cycle.begin(&ticket, newest);
+                    let took = self.unload(machine, &ticket)?;
+                    cycle.spend(machine, &ticket, took)?;
+                }
                 (None, Some(ticket)) => self.load(machine, &ticket)?,
                 (None, None) => {
                     machine.publish_settled(newest);
@@ -180,7 +224,9 @@ impl Direct {
             // Taken apart from the loop's condition, which would hold the lock.
             let leaving = machine.state.lock().next_leaving(true);
             match leaving {
-                Some(ticket) => self.unload(machine, &ticket)?,
+                Some(ticket) => {
+                    self.unload(machine, &ticket)?;
+                }
                 None => return Ok(()),
             }
         }
@@ -229,8 +275,9 @@ impl Direct {
         Ok(())
     }
 
-    /// Takes a queue off the hardware, saving what it does unless its owner gave it up.
-    fn unload(&mut self, machine: &Machine, ticket: &Ticket) -> Result<(), Failure> {
+    /// Takes a queue off the hardware, saving what it does unless its owner gave it up. Returns how
+    /// many microseconds it took.
+    fn unload(&mut self, machine: &Machine, ticket: &Ticket) -> Result<u64, Failure> {
         let platform = &*machine.platform;
         machine.counters.preemptions.inc();
         machine.counters.narrow_preemptions.inc();
@@ -266,7 +313,7 @@ impl Direct {
         }
         self.leave_vmid(platform, ticket).map_err(Failure::Device)?;
         machine.state.lock().has_left(ticket.process, ticket.queue);
-        Ok(())
+        Ok(took)
     }
 
     /// The VMID of the ticket's process, which gets one with its first queue.
@@ -337,7 +384,7 @@ fn unload_compute(machine: &Machine, slot: Slot, ticket: &Ticket) -> Result {
         (false, None) => DequeueRequest::DRAIN,
     };
     platform.write_slot(slot, &[(CP_HQD_DEQUEUE_REQUEST, request.raw())])?;
-    let patience = widen(unmap_latency_ms(machine.config.timeout_ms)) * 1000;
+    let patience = machine.config.unload_us();
     let gone = poll(platform, patience, || {
         let mut words = [0];
         platform.read_slot(slot, &[CP_HQD_ACTIVE], &mut words)?;

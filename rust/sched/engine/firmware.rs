@@ -88,7 +88,7 @@ impl Firmware {
         platform: &dyn Platform,
         config: &Config,
     ) -> Result {
-        self.fenced(platform, config, &[])
+        self.fenced(platform, config, platform.now() + config.cycle_us(), &[])
     }
 
     /// Forgets what was in flight, after the device was reset.
@@ -110,23 +110,26 @@ impl Firmware {
         held.submit()
     }
 
-    /// Sends packets and waits until the firmware has finished them.
-    fn fenced(&mut self, platform: &dyn Platform, config: &Config, packets: &[u32]) -> Result {
+    /// Sends packets and waits until the firmware has finished them, at most until `end`.
+    fn fenced(
+        &mut self,
+        platform: &dyn Platform,
+        config: &Config,
+        end: u64,
+        packets: &[u32],
+    ) -> Result {
+        let left = || config.timeout_us().min(end.saturating_sub(platform.now()));
         let fence = self.fences.arm()?;
         let sent = packets::query(fence.addr(), fence.value()).and_then(|query| {
             let len = u32::try_from(packets.len() + query.len())?;
-            let mut held = self.hiq.hold(platform, len, config.timeout_us())?;
+            let mut held = self.hiq.hold(platform, len, left())?;
             held.push(packets)?;
             held.push(&query)?;
             held.submit()
         });
         // Once the packets may have been published the slot cannot be told from one in use, so an
         // error of any kind gives it up.
-        let waited = sent.and_then(|()| {
-            poll(platform, config.timeout_us(), || {
-                self.fences.signalled(&fence)
-            })
-        });
+        let waited = sent.and_then(|()| poll(platform, left(), || self.fences.signalled(&fence)));
         match waited {
             Ok(()) => self.fences.release(fence),
             Err(_) => self.fences.abandon(fence),
@@ -185,16 +188,21 @@ impl Firmware {
         if !scope.ends_list() {
             machine.counters.narrow_preemptions.inc();
         }
+        // Who waits for this must be able to tell how long: all attempts share the time.
+        let end = machine.platform.now() + machine.config.cycle_us();
         let mut refused = 0;
         for _ in 0..MAX_RESETS {
-            refused = self.unmap(machine, UnmapAction::Preempt, &scope)?;
+            refused = self.unmap(machine, UnmapAction::Preempt, &scope, end)?;
             if refused == 0 {
                 trace::unmapped(machine);
                 machine.state.lock().end_preempt(&scope);
                 return Ok(());
             }
             machine.counters.refusals.inc();
-            self.reset_queue(machine, refused)?;
+            self.reset_queue(machine, refused, end)?;
+            if machine.platform.now() >= end {
+                break;
+            }
         }
         Err(Failure::Refused { doorbell: refused })
     }
@@ -208,7 +216,7 @@ impl Firmware {
         }
         let start = machine.platform.now();
         let scope = Scope::Doorbells([doorbell, 0, 0, 0], 1);
-        if self.unmap(machine, UnmapAction::Reset, &scope)? != 0 {
+        if self.unmap(machine, UnmapAction::Reset, &scope, end)? != 0 {
             return Err(Failure::Refused { doorbell });
         }
         machine.state.lock().queue_was_reset(doorbell);
@@ -220,7 +228,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// Sends UNMAP_QUEUES and waits. Returns the doorbell of a queue that refused, or 0.
+    /// Sends UNMAP_QUEUES and waits, at most until `end`. Returns the doorbell of a queue that refused, or 0.
     ///
     /// The firmware gives up on a queue that does not answer and still writes the fence: the HIQ's
     /// descriptor is the only sign.
@@ -229,12 +237,13 @@ impl Firmware {
         machine: &Machine,
         action: UnmapAction,
         scope: &Scope,
+        end: u64,
     ) -> Result<u32, Failure> {
         let platform = &*machine.platform;
         let unmap = packets::unmap(action, scope).map_err(Failure::Build)?;
         machine.counters.packets.add(2);
         let start = platform.now();
-        let result = self.fenced(platform, &machine.config, &unmap);
+        let result = self.fenced(platform, &machine.config, end, &unmap);
         let took = platform.now().saturating_sub(start);
         machine.counters.preempt_us.add(took);
         machine.counters.preempt_max_us.raise(took);
