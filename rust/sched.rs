@@ -143,7 +143,8 @@ pub(crate) use self::{
         ProcessParams,
         QueueKind,
         QueueParams,
-        QueueUpdate, //
+        QueueUpdate,
+        UpdateError, //
     },
     saved::{
         QueueImage,
@@ -356,8 +357,8 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// `EINTR` if the caller is killed, `EIO` if the scheduler is or becomes wedged. What the process
-    /// keeps alive stays then until the hardware is done with it.
+    /// `EIO` if the scheduler is or becomes wedged. What the process keeps alive stays then until the
+    /// hardware is done with it.
     pub(crate) fn detach(&self, process: &SchedProcess) -> Result {
         process.machine.detach(process.id)
     }
@@ -462,10 +463,16 @@ impl Scheduler {
     /// - `EINVAL`: as [`Scheduler::create_queue`]; the queue is as before.
     /// - `ENOSPC`: the queue would run and no slot or VMID is left (without over-subscription); the
     ///   queue is as before.
+    /// - `EACCES`: the queue hung and was reset.
     /// - `ENOENT`: destroyed.
-    /// - `EINTR`: the caller was killed; the change comes into force all the same.
+    /// - `EINTR`: the caller was killed. If [`UpdateError::Unconfirmed`] says so, the change comes
+    ///   into force all the same.
     /// - `ENOMEM`, `EIO`, `ENODEV`.
-    pub(crate) fn update_queue(&self, queue: &SchedQueue, update: QueueUpdate) -> Result {
+    pub(crate) fn update_queue(
+        &self,
+        queue: &SchedQueue,
+        update: QueueUpdate,
+    ) -> Result<(), UpdateError> {
         let process = &queue.process;
         process.machine.update_queue(process.id, queue.id, update)
     }
@@ -474,7 +481,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// As [`Scheduler::detach`].
+    /// As [`Scheduler::detach`]; `EINTR` if the caller is killed.
     pub(crate) fn destroy_queue(&self, queue: &SchedQueue) -> Result {
         let process = &queue.process;
         trace::destroyed(&process.machine, process.id, queue.id, || {
@@ -526,7 +533,8 @@ impl Scheduler {
                 gws: Some(on),
                 ..QueueUpdate::default()
             },
-        )
+        )?;
+        Ok(())
     }
 
     /// Marks a process as debugged: MAP_PROCESS carries `debug`, and its compute queues are mapped

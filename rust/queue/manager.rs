@@ -35,6 +35,7 @@ use crate::{
         SchedQueue,
         Scheduler,
         SdmaSlot,
+        UpdateError,
         WaveState, //
     },
     vm::{
@@ -299,7 +300,8 @@ impl QueueManager {
     /// # Errors
     ///
     /// - `EFAULT`: no such queue, or the ring is not mapped as required.
-    /// - `EIO`, `ENODEV`, `EINTR`, `ENOMEM`: as the scheduler says.
+    /// - `EACCES`: the queue hung and was reset; it does not run again.
+    /// - `EIO`, `ENODEV`, `EINTR`, `ENOMEM`, `ENOSPC`: as the scheduler says.
     pub(crate) fn update(&mut self, id: u32, update: &Update, vm: &Vm) -> Result {
         let queue = self.queues.get_mut(id).ok_or(EFAULT)?;
         let has_ring = update.ring_base != 0;
@@ -323,8 +325,9 @@ impl QueueManager {
         match result {
             Ok(()) if has_ring => queue.memory.drop_old_rings(),
             // The queue is as before.
-            Err(error) if has_ring && error == EINVAL => queue.memory.drop_new_ring(),
-            // Nobody knows which ring the hardware reads: keep both.
+            Err(UpdateError::Refused(_)) if has_ring => queue.memory.drop_new_ring(),
+            // Nobody knows which ring the hardware reads: keep both. That cannot happen again and
+            // again: the caller is being killed, or the GPU refuses from now on.
             _ => {}
         }
         result?;
@@ -356,7 +359,8 @@ impl QueueManager {
                 cu_mask: Some(engines),
                 ..QueueUpdate::default()
             },
-        )
+        )?;
+        Ok(())
     }
 
     /// Gives the GPU's global wave sync to a queue, or takes it back.

@@ -31,6 +31,7 @@ use super::{
         Policy,
         ProcessParams,
         QueueUpdate,
+        UpdateError,
         MAX_PRIORITY, //
     },
     record::{
@@ -287,7 +288,8 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: bad values. `EBUSY`, `ENODEV`: see [`Machine::may_have_gws`]. `ENOSPC`: the queue would run and finds no room, see
+    /// `EINVAL`: bad values. `EACCES`: the queue hung and was reset. `EBUSY`, `ENODEV`: see
+    /// [`Machine::may_have_gws`]. `ENOSPC`: the queue would run and finds no room, see
     /// [`State::admit_active`]. `ENOENT`: no such queue. `ENOMEM`, `EIO`, `ENODEV`.
     pub(super) fn begin_update(
         self: &Arc<Self>,
@@ -302,6 +304,10 @@ impl Machine {
         };
         let mut state = self.state.lock();
         let change = state.next_change();
+        if state.queue_mut(proc, queue)?.hang != Hang::Sound {
+            // It does not run again, whatever it is given.
+            return Err(EACCES);
+        }
         if let Some(on) = update.gws {
             self.may_have_gws(&mut state, proc, queue, on)?;
         }
@@ -314,7 +320,7 @@ impl Machine {
         spec.priority = update.priority.unwrap_or(spec.priority);
         spec.cu_mask = update.cu_mask.or(spec.cu_mask);
         spec.gws = update.gws.unwrap_or(spec.gws);
-        let starts = spec.is_active() && !rec.takes_part() && rec.hang == Hang::Sound;
+        let starts = spec.is_active() && !rec.takes_part();
         let compute = spec.kind.is_compute();
         let asic = self.platform.asic();
         let mut checked = check_spec(&spec).and_then(|()| MqdMem::check(asic, &spec));
@@ -425,19 +431,21 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// As [`Machine::begin_update`] and [`Machine::wait`].
+    /// As [`Machine::begin_update`] ([`UpdateError::Refused`]) and [`Machine::wait`].
     pub(super) fn update_queue(
         self: &Arc<Self>,
         proc: u64,
         queue: u64,
         update: QueueUpdate,
-    ) -> Result {
-        let _turn = self.turn();
-        match self.begin_update(proc, queue, update)? {
-            Pending::Done => {}
-            Pending::Change(change) => self.wait(change, Sleep::Killable)?,
+    ) -> Result<(), UpdateError> {
+        let _turn = self.turn().map_err(UpdateError::Refused)?;
+        let begun = self.begin_update(proc, queue, update);
+        match begun.map_err(UpdateError::Refused)? {
+            Pending::Done => Ok(()),
+            Pending::Change(change) => self.wait(change, Sleep::Killable),
         }
-        self.end_turn()
+        .and_then(|()| self.end_turn())
+        .map_err(UpdateError::Unconfirmed)
     }
 
     /// Dooms a queue.

@@ -2,7 +2,10 @@
 
 //! What callers tell the scheduler.
 
-use kernel::sync::Arc;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use super::{
     sdma::SdmaSlot,
@@ -161,6 +164,23 @@ pub(crate) struct QueueUpdate {
     pub(crate) keep: Option<Arc<dyn KeepAlive>>,
 }
 
+/// Why a change of a queue failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UpdateError {
+    /// It was not accepted: the queue is as before.
+    Refused(Error),
+    /// It was accepted, and nobody knows whether the hardware follows yet.
+    Unconfirmed(Error),
+}
+
+impl From<UpdateError> for Error {
+    fn from(error: UpdateError) -> Self {
+        match error {
+            UpdateError::Refused(error) | UpdateError::Unconfirmed(error) => error,
+        }
+    }
+}
+
 /// Why the queues of a process may not run. Each cause counts on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -293,6 +313,13 @@ impl Config {
             .saturating_add(1000)
     }
 }
+
+/// Time-outs that one preemption may take.
+const CYCLE: u64 = 4;
+/// An unload by registers that takes more than this part of its time-out is slow.
+pub(super) const SLOW_SHARE: u64 = 8;
+/// Queues that may be loaded by registers, compute and SDMA together.
+const MAX_LOADED: u64 = 64;
 
 impl Default for Config {
     fn default() -> Self {

@@ -21,6 +21,7 @@ use super::{
         finish,
         machine,
         process,
+        sdma,
         setup,
         Fake,
         Mode,
@@ -33,7 +34,12 @@ use super::{
         Pending,
         ResetHook, //
     },
-    params::EvictCause, //
+    params::{
+        EvictCause,
+        QueueUpdate,
+        UpdateError, //
+    },
+    record::QueueHold, //
 };
 use crate::hw::asic::GFX90A;
 
@@ -289,6 +295,150 @@ mod failures {
         assert_eq!(fake.mapped(), 1);
         assert_eq!(machine.load().queues, 1);
         finish(&fake, machine)
+    }
+
+    #[test]
+    fn queue_that_was_reset_takes_no_changes() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        machine.converge();
+        fake.set_mode(Mode::Refuses(doorbell(1).dword()));
+        let _ = machine.begin_evict(proc, EvictCause::Svm)?;
+        machine.converge();
+        machine.restore(proc, EvictCause::Svm)?;
+        for update in [
+            QueueUpdate {
+                percent: Some(100),
+                ..QueueUpdate::default()
+            },
+            QueueUpdate {
+                cu_mask: Some([1; 8]),
+                ..QueueUpdate::default()
+            },
+        ] {
+            let refused = machine.update_queue(proc, queue, update).err();
+            assert_eq!(refused, Some(UpdateError::Refused(EACCES)));
+        }
+        // Its neighbours do.
+        let other = create(&machine, proc, 2)?;
+        machine.update_queue(proc, other, QueueUpdate::default())?;
+        destroy(&machine, proc, queue)?;
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn sdma_queue_that_is_named_is_not_taken_for_stopped() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let hold = QueueHold {
+            keep: Some(Token::keep(&count)?),
+            ..QueueHold::default()
+        };
+        let queue = machine.create_queue(proc, sdma(1, 0, 0), hold)?;
+        machine.converge();
+        let _ = fake.log();
+        fake.set_mode(Mode::Refuses(doorbell(1).dword()));
+        let _ = machine.doom_queue(proc, queue, true);
+        machine.converge();
+        // No packet resets it, so it may still run.
+        assert_eq!(fake.log().as_slice(), &[UnmapAll, Fence]);
+        assert_eq!(machine.health(), Health::Wedged);
+        assert_eq!(machine.counters.snapshot().queue_resets, 0);
+        assert_eq!(count.load(Relaxed), 1);
+        finish_wedged(&fake, machine)
+    }
+
+    #[test]
+    fn all_attempts_of_a_preemption_share_its_time() -> Result {
+        // The firmware may take nine tenths of the time-out over each queue.
+        for (queues, health) in [(4, Health::Running), (8, Health::Wedged)] {
+            let (fake, machine) = setup()?;
+            let proc = machine.attach(process(1))?;
+            // A queue with doorbell 0 could not be named.
+            for n in 1..=queues {
+                create(&machine, proc, n)?;
+            }
+            machine.converge();
+            fake.set_mode(Mode::AllRefuse(8_100_000));
+            let _ = machine.begin_evict(proc, EvictCause::Svm)?;
+            machine.converge();
+            assert_eq!(machine.health(), health);
+            assert!(fake.elapsed() / 1000 < u64::from(machine.config.converge_ms()));
+            match health {
+                Health::Running => finish(&fake, machine)?,
+                _ => finish_wedged(&fake, machine)?,
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn scheduler_that_is_being_brought_back_does_not_sleep() -> Result {
+        let (fake, machine) = setup()?;
+        let hook: Arc<dyn ResetHook> = Heard::new()?;
+        machine.set_reset_hook(Some(hook));
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        fake.set_mode(Mode::KeepsFences);
+        let _ = machine.begin_evict(proc, EvictCause::Svm)?;
+        machine.converge();
+        assert_eq!(machine.suspend().err(), Some(EBUSY));
+        assert!(!machine.is_parked());
+        fake.reset();
+        machine.after_reset()?;
+        machine.suspend()?;
+        // A reset that comes too late must not connect to hardware that stands still.
+        assert_eq!(machine.after_reset().err(), Some(EBUSY));
+        assert!(machine.is_parked());
+        let _ = fake.log();
+        machine.resume()?;
+        machine.restore(proc, EvictCause::Svm)?;
+        machine.converge();
+        assert_eq!(fake.mapped(), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn scheduler_out_of_service_sleeps_and_stays_so() -> Result {
+        for abandoned in [false, true] {
+            let (fake, machine) = setup()?;
+            if abandoned {
+                let hook: Arc<dyn ResetHook> = Heard::new()?;
+                machine.set_reset_hook(Some(hook));
+            }
+            let proc = machine.attach(process(1))?;
+            let queue = create(&machine, proc, 1)?;
+            machine.converge();
+            fake.set_mode(Mode::KeepsFences);
+            let _ = machine.begin_evict(proc, EvictCause::Svm)?;
+            machine.converge();
+            if abandoned {
+                machine.abandon();
+            }
+            machine.suspend()?;
+            assert!(machine.is_parked());
+            machine.resume()?;
+            assert_eq!(machine.health(), Health::Wedged);
+            assert_eq!(create(&machine, proc, 2).err(), Some(EIO));
+            assert_eq!(machine.wave_state(proc, queue).err(), Some(EIO));
+            finish_wedged(&fake, machine)?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn abandoned_scheduler_refuses_changes() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        machine.abandon();
+        assert_eq!(create(&machine, proc, 2).err(), Some(EIO));
+        assert_eq!(machine.detach(proc).err(), Some(EIO));
+        finish_wedged(&fake, machine)
     }
 
     #[test]

@@ -319,6 +319,10 @@ static void is_told(struct side *me)
 	CHECK_EQ(told.memory_lost, 0);
 	/* Its work before the hang is still there. */
 	CHECK_EQ(*bo32(&me->bo, 0), 1);
+	/* The queue takes no changes that would never come into force, and goes when it is told to. */
+	CHECK_ERR(queue_update(&me->gpu, &me->q, 100, 7), EACCES);
+	CHECK_ERR(queue_update(&me->gpu, &me->q, 0, 7), EACCES);
+	CHECK_OK(queue_destroy(&me->gpu, me->q.args.queue_id));
 }
 
 CASE_LIMIT(told, "a queue that refuses preemption is reset: its process hears what happened, the other one nothing", 120)

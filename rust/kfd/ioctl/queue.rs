@@ -122,6 +122,7 @@ pub(super) fn destroy_queue(call: &Call<'_>, args: &mut DestroyQueue) -> Result 
 ///
 /// - `EINVAL`: percentage, priority or ring size.
 /// - `EFAULT`: no such queue, or the ring is not mapped as required.
+/// - `EACCES`: the queue hung and was reset.
 /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn update_queue(call: &Call<'_>, args: &mut UpdateQueue) -> Result {
     let update = Update::check(
@@ -143,6 +144,7 @@ pub(super) fn update_queue(call: &Call<'_>, args: &mut UpdateQueue) -> Result {
 ///
 /// - `EINVAL`: no bits, or a number of bits that is not a multiple of 32.
 /// - `EFAULT`: the mask cannot be read; no such queue.
+/// - `EACCES`: the queue hung and was reset.
 /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn set_cu_mask(call: &Call<'_>, args: &mut SetCuMask) -> Result {
     if args.num_cu_mask % 32 != 0 || args.num_cu_mask == 0 {
