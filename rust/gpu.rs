@@ -490,6 +490,10 @@ impl Gpu {
     ///
     /// `ENODEV`, `EIO` as [`Gpu::enter`], `ETIMEDOUT` if the GPU does not answer.
     pub(crate) fn flush_tlb(&self, pasid: u16) -> Result {
+        if self.is_asleep() {
+            // Nothing is cached that would be used again, and the device may be out of reach.
+            return Ok(());
+        }
         let hw = self.enter()?;
         if self.kiq.invalidate_tlbs(&hw, pasid, FlushType::Heavy)? {
             return Ok(());

@@ -6,6 +6,12 @@
 //! blocks stop; on the way back the blocks start as after a probe, and the scheduler maps what was
 //! running. Descriptors, page tables and buffers stay where they are: system memory survives, and
 //! VRAM is looked at. A GPU that lost its VRAM is reset and bound anew, and its processes are told.
+//!
+//! Resets run on a queue that is frozen before devices are suspended, so that none is under way. One
+//! that is due, because the scheduler gave up a moment ago, keeps the system awake (`EBUSY`): what
+//! the queues were doing can only be saved while the hardware still has it. The work
+//! that restores user-pointer buffers is frozen likewise. The watchdog looks at no hardware while the
+//! scheduler is parked, and a TLB needs no flush while the GPU stands still.
 
 use kernel::{
     device::Bound,
@@ -14,16 +20,16 @@ use kernel::{
     sync::Arc, //
 };
 
-use super::PciDriver;
+use super::{
+    recovery,
+    PciDriver, //
+};
 use crate::{
     gpu::{
         registry,
         Gpu, //
     },
-    kapi::pci::{
-        reprobe,
-        PowerManagement, //
-    },
+    kapi::pci::PowerManagement,
     kfd::facade,
     sched::Scheduler, //
 };
@@ -39,7 +45,8 @@ fn find(pdev: &pci::Device<Bound>) -> Result<(Arc<Gpu>, Arc<Scheduler>)> {
 ///
 /// # Errors
 ///
-/// `EIO` if its scheduler does not let go. What was stopped before goes on then.
+/// `EIO` if its scheduler does not let go, `EBUSY` if a reset is due or under way: the system does
+/// not sleep then, and may try again. What was stopped before goes on.
 pub(crate) fn suspend(gpu: &Gpu, sched: &Scheduler) -> Result {
     sched.suspend()?;
     gpu.suspend().inspect_err(|_| {
@@ -66,25 +73,18 @@ impl PowerManagement for PciDriver {
 
     fn resume(pdev: &pci::Device<Bound>) -> Result {
         let (gpu, sched) = find(pdev)?;
-        resume(&gpu, &sched).inspect_err(|e| {
+        if let Err(e) = gpu.resume() {
             dev_err!(
                 pdev,
                 "no resume: {:?}; its memory and its processes are lost\n",
                 e
             );
-            // Not from here: the device is locked.
-            let lost = gpu.clone();
-            let reset = registry().and_then(|registry| {
-                registry.reset(&gpu, move || {
-                    lost.reset_at_shutdown();
-                    if let Err(e) = reprobe(lost.pdev()) {
-                        dev_err!(lost.dev(), "the GPU could not be bound again: {:?}\n", e);
-                    }
-                })
-            });
-            if let Err(e) = reset {
-                dev_err!(pdev, "no reset: {:?}\n", e);
-            }
-        })
+            recovery::reset_chip(&gpu, &sched);
+            return Err(e);
+        }
+        // A scheduler that fails is wedged, and whoever hears of that resets the engines.
+        sched
+            .resume()
+            .inspect_err(|e| dev_err!(pdev, "the scheduler does not resume: {:?}\n", e))
     }
 }

@@ -9,8 +9,10 @@
 //!    be given back to anybody, so the driver is bound anew: old handles answer `ENODEV`, and the
 //!    processes hear that their memory is gone.
 //!
-//! A device that does not answer at all is left alone: there is nothing to reset it by. Its users
-//! get `EIO` until it is bound anew.
+//! Resets of the engines that come too often are not repeated: the chip is reset. A chip that was reset
+//! too often, a device that does not answer at all (there is nothing to reset it by), and any device
+//! where `gpu_recovery` is off, is left alone: its processes hear that it is lost, and get `EIO` until
+//! it is bound anew.
 //!
 //! All of this runs on a queue of its own: the scheduler's worker has reported and gone.
 
@@ -21,7 +23,10 @@ use kernel::{
 
 use crate::{
     gpu::{
-        registry,
+        registry::{
+            registry,
+            Kind, //
+        },
         Gpu, //
     },
     kapi::{
@@ -66,31 +71,29 @@ impl Recovery {
 
 impl ResetHook for Recovery {
     fn wedged(&self, failure: &Failure) {
-        let dev = self.gpu.dev();
-        if self.gpu.is_lost() {
-            // Without the face there is nobody to tell.
-            if let Ok(facade) = facade() {
-                facade.gpu_lost(&self.gpu);
-            }
-            dev_err!(
-                dev,
-                "a lost GPU is not reset: compute stays out of service\n"
-            );
+        let (gpu, sched) = (&self.gpu, &self.sched);
+        if gpu.is_lost() {
+            out_of_service(gpu, sched, "a lost GPU is not reset", None);
             return;
         }
         if !*module_parameters::gpu_recovery.value_ref() {
-            dev_err!(dev, "gpu_recovery is off: compute stays out of service\n");
+            out_of_service(gpu, sched, "gpu_recovery is off", None);
             return;
         }
-        let (gpu, sched, failure) = (self.gpu.clone(), self.sched.clone(), *failure);
-        let reset = registry()
-            .and_then(|registry| registry.reset(&self.gpu, move || run(&gpu, &sched, &failure)));
+        let (job_gpu, job_sched, failure) = (gpu.clone(), sched.clone(), *failure);
+        let reset = registry().and_then(|registry| {
+            registry.reset(gpu, Kind::Engines, move || {
+                run(&job_gpu, &job_sched, &failure)
+            })
+        });
         match reset {
             Ok(()) => {}
             Err(e) if e == EBUSY => {
-                dev_err!(dev, "reset too often: compute stays out of service\n")
+                // What hangs again and again may be in a state that this reset does not reach.
+                dev_err!(gpu.dev(), "the engines were reset too often\n");
+                reset_chip(gpu, sched);
             }
-            Err(e) => dev_err!(dev, "no reset: {:?}; compute stays out of service\n", e),
+            Err(e) => out_of_service(gpu, sched, "no reset", Some(e)),
         }
     }
 
@@ -101,9 +104,42 @@ impl ResetHook for Recovery {
     }
 }
 
+/// Leaves a GPU as it is until it is bound anew: whoever waits for it is told, and whoever uses it
+/// from now on gets `EIO`.
+fn out_of_service(gpu: &Arc<Gpu>, sched: &Scheduler, why: &str, error: Option<Error>) {
+    sched.abandon();
+    // Without the face there is nobody to tell.
+    if let Ok(facade) = facade() {
+        facade.gpu_lost(gpu);
+    }
+    match error {
+        None => dev_err!(gpu.dev(), "{}: compute stays out of service\n", why),
+        Some(e) => dev_err!(
+            gpu.dev(),
+            "{}: {:?}; compute stays out of service\n",
+            why,
+            e
+        ),
+    }
+}
+
+/// Resets the chip of a GPU in the background and binds it anew. All its memory is lost.
+///
+/// Not by the caller, who may hold the device's lock.
+pub(super) fn reset_chip(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) {
+    let job = gpu.clone();
+    let reset =
+        registry().and_then(|registry| registry.reset(gpu, Kind::Chip, move || rebind(&job)));
+    match reset {
+        Ok(()) => {}
+        Err(e) if e == EBUSY => out_of_service(gpu, sched, "the chip was reset too often", None),
+        Err(e) => out_of_service(gpu, sched, "no reset", Some(e)),
+    }
+}
+
 fn run(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) {
-    // Somebody may have unbound it meanwhile, and then wants it so.
-    if gpu.is_gone() {
+    // Somebody may have unbound it meanwhile, and then wants it so; or another reset helped.
+    if gpu.is_gone() || !sched.is_wedged() {
         return;
     }
     dev_warn!(gpu.dev(), "resetting the engines\n");
@@ -115,6 +151,14 @@ fn run(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) {
             "the reset of the engines did not help: {:?}; resetting the chip, its memory and its processes are lost\n",
             e
         ),
+    }
+    rebind(gpu);
+}
+
+/// Unbinds the driver, resets the chip and binds it again.
+fn rebind(gpu: &Arc<Gpu>) {
+    if gpu.is_gone() {
+        return;
     }
     gpu.reset_at_shutdown();
     let start = monotonic_ns();

@@ -11,7 +11,14 @@
 use kernel::{
     new_mutex,
     prelude::*,
-    sync::Mutex, //
+    sync::{
+        atomic::{
+            Acquire,
+            AtomicFlag,
+            Release, //
+        },
+        Mutex, //
+    }, //
 };
 
 use super::{
@@ -48,6 +55,8 @@ enum Stage {
 pub(super) struct Power {
     #[pin]
     stage: Mutex<Stage>,
+    /// [`Stage::Suspended`], for those who cannot wait for the lock.
+    asleep: AtomicFlag,
 }
 
 impl Power {
@@ -55,6 +64,7 @@ impl Power {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             stage <- new_mutex!(Stage::Up, "rkfd_power"),
+            asleep: AtomicFlag::new(false),
         })
     }
 }
@@ -112,7 +122,10 @@ impl Gpu {
         self.kiq.abandon(&hw);
         reset::engines(&hw)?;
         if salvage::is_copying(&hw, &saved) {
-            dev_err!(self.dev(), "an SDMA queue stays in the middle of a packet\n");
+            dev_err!(
+                self.dev(),
+                "an SDMA queue stays in the middle of a packet\n"
+            );
             return Err(EIO);
         }
         if !self.has_witness(&hw)? {
@@ -124,9 +137,7 @@ impl Gpu {
         }
         // Nobody uses old translations any more, and nothing of the hubs was reset; the caches of
         // the engines were.
-        for vmid in 0..VMIDS {
-            hub::flush_vmid(&hw, vmid, FlushType::Heavy)?;
-        }
+        self.flush_all(&hw)?;
         self.start_engines(&hw)?;
         Ok(saved)
     }
@@ -161,6 +172,8 @@ impl Gpu {
         if !hw.is_lost() {
             self.leave_witness(&hw)?;
         }
+        // Before the hubs stop: who flushes a TLB from now on need not.
+        self.power.asleep.store(true, Release);
         self.stop_blocks(&hw);
         *stage = Stage::Suspended;
         Ok(())
@@ -190,8 +203,22 @@ impl Gpu {
             dev_err!(self.dev(), "the GPU does not resume: {:?}\n", e);
             self.stop_blocks(&hw);
         })?;
+        // From here on who changes translations flushes them; what was changed before goes now.
+        self.power.asleep.store(false, Release);
+        self.flush_all(&hw)?;
         *stage = Stage::Up;
         Ok(())
+    }
+
+    /// Whether the GPU is suspended, or about to be: nothing uses translations, and the device may
+    /// be without power. It begins with none.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.power.asleep.load(Acquire)
+    }
+
+    /// Drops what the hubs cache for all address spaces.
+    fn flush_all(&self, hw: &Hw) -> Result {
+        (0..VMIDS).try_for_each(|vmid| hub::flush_vmid(hw, vmid, FlushType::Heavy))
     }
 
     fn leave_witness(&self, hw: &Hw) -> Result {

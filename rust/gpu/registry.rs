@@ -50,7 +50,16 @@ impl Drop for Published {
     }
 }
 
-/// Resets of one GPU that [`RESET_WINDOW_NS`] allows.
+/// What is reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The engines; if that does not help, the chip.
+    Engines,
+    /// The chip.
+    Chip,
+}
+
+/// Resets of one kind and GPU that [`RESET_WINDOW_NS`] allows.
 const RESETS: usize = 3;
 /// A minute.
 const RESET_WINDOW_NS: i64 = 60_000_000_000;
@@ -59,8 +68,8 @@ const RESET_WINDOW_NS: i64 = 60_000_000_000;
 struct Resets {
     /// Where they run; `None` once the module goes away.
     queue: Option<OwnedQueue>,
-    /// Id of the GPU and when.
-    history: KVec<(u32, i64)>,
+    /// Id of the GPU, what was reset, and when.
+    history: KVec<(u32, Kind, i64)>,
 }
 
 /// The list of live GPUs.
@@ -88,7 +97,8 @@ impl Registry {
     }
 
     fn with_debugfs(debugfs: Option<Dir>) -> Result<Arc<Self>> {
-        let queue = OwnedQueue::new(c"rkfd_reset", 1)?;
+        // A reset must not meet the sleep of the system half way.
+        let queue = OwnedQueue::freezable(c"rkfd_reset", 1)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 gpus <- new_mutex!(KVec::new(), "rkfd_gpus"),
@@ -178,23 +188,30 @@ impl Registry {
         drop(removed);
     }
 
-    /// Runs `work`, which resets `gpu`, in the background.
-    ///
-    /// A GPU that needs it too often is left as it is.
+    /// Runs `work`, which resets `gpu` (or what `kind` says of it), in the background, while the
+    /// system does not sleep.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: it was reset [`RESETS`] times within a minute. `ENODEV`: the module goes away.
+    /// `EBUSY`: that was done [`RESETS`] times within a minute. `ENODEV`: the module goes away.
     /// `ENOMEM`.
-    pub(crate) fn reset(&self, gpu: &Arc<Gpu>, work: impl FnOnce() + Send + 'static) -> Result {
+    pub(crate) fn reset(
+        &self,
+        gpu: &Arc<Gpu>,
+        kind: Kind,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result {
         let now = monotonic_ns();
         let id = gpu.id();
         let mut resets = self.resets.lock();
-        resets.history.retain(|(_, at)| now - *at < RESET_WINDOW_NS);
-        if resets.history.iter().filter(|(of, _)| *of == id).count() >= RESETS {
+        resets
+            .history
+            .retain(|(_, _, at)| now - *at < RESET_WINDOW_NS);
+        let same = |(of, what, _): &&(u32, Kind, i64)| *of == id && *what == kind;
+        if resets.history.iter().filter(same).count() >= RESETS {
             return Err(EBUSY);
         }
-        resets.history.push((id, now), GFP_KERNEL)?;
+        resets.history.push((id, kind, now), GFP_KERNEL)?;
         resets
             .queue
             .as_ref()

@@ -44,13 +44,27 @@ impl OwnedQueue {
     }
 
     /// Makes a queue for work that nobody who frees memory waits for: it may have to wait for memory
-    /// itself, and needs no thread of its own.
+    /// itself, and needs no thread of its own. It is frozen as in [`OwnedQueue::freezable`].
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn unhurried(name: &'static CStr, max_active: u16) -> Result<Self> {
-        Self::with_flags(name, max_active, bindings::wq_flags_WQ_UNBOUND)
+        let flags = bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_FREEZABLE;
+        Self::with_flags(name, max_active, flags)
+    }
+
+    /// As [`OwnedQueue::new`], for items that must not run while devices sleep: before the system
+    /// suspends, those that run come to their end, and others wait until it is awake.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn freezable(name: &'static CStr, max_active: u16) -> Result<Self> {
+        let flags = bindings::wq_flags_WQ_UNBOUND
+            | bindings::wq_flags_WQ_MEM_RECLAIM
+            | bindings::wq_flags_WQ_FREEZABLE;
+        Self::with_flags(name, max_active, flags)
     }
 
     fn with_flags(name: &'static CStr, max_active: u16, flags: bindings::wq_flags) -> Result<Self> {
