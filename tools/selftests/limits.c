@@ -93,7 +93,7 @@ static void let_go(pid_t pid)
 /* What an ended process had is given back by a worker. */
 static void await_room(struct process *me)
 {
-	uint64_t end = now_ms() + 30000;
+	uint64_t end = now_ms() + tap_ms(30000);
 	int err;
 
 	while ((err = create(me)) == ENOSPC && now_ms() < end)
