@@ -241,7 +241,7 @@ impl UserPages {
     /// - `EFAULT`: there is no memory, or none that a device can use.
     /// - `EPERM`: it may not be accessed as asked for.
     /// - `ESRCH`: the address space has ended.
-    /// - `EBUSY`: the pages do not stop changing.
+    /// - `EAGAIN`: the pages do not stop changing. libhsakmt repeats the call then.
     /// - `ENOMEM`, `EINTR`.
     pub(crate) fn find(&self) -> Result {
         let inner = &*self.inner;
@@ -265,7 +265,7 @@ impl UserPages {
             drop(old);
             return Ok(());
         }
-        Err(EBUSY)
+        Err(EAGAIN)
     }
 
     /// The pages as they are now.

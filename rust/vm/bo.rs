@@ -159,7 +159,7 @@ impl Bo {
     ///   doorbells given.
     /// - `ENOMEM`: no memory, limits exceeded, a size that overflows, no register page.
     /// - `EFAULT`, `EPERM`: no memory at the user address, or memory that cannot be accessed so.
-    /// - `EBUSY`: the memory at the user address does not stop changing.
+    /// - `EAGAIN`: the memory at the user address does not stop changing.
     /// - `EINTR`: the caller is being killed.
     /// - `ENODEV`, `EIO`: the GPU is gone or lost.
     pub(crate) fn with_grants(

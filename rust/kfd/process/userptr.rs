@@ -206,7 +206,7 @@ impl Process {
                 Err(error) => {
                     let mut eviction = self.eviction.lock();
                     // Only changes are worth being held back.
-                    eviction.starving |= error == EBUSY || error == EAGAIN;
+                    eviction.starving |= error == EAGAIN;
                     eviction.failures = failures.saturating_add(1);
                     pr_debug!("pid {}: pages not found yet: {:?}\n", self.pid(), error);
                     return false;
