@@ -15,11 +15,14 @@
 use crate::cli::MachineOptions;
 use crate::complaints::Policy;
 use anyhow::Context;
+use clap::parser::ValueSource;
 use clap::Args;
 use clap::FromArgMatches;
 use regex::Regex;
 use std::time::Duration;
 
+/// Memory of a VM with the debug kernel where the test does not say.
+const DEBUG_MEMORY: &str = "3G";
 /// A test's time where it does not say, in seconds.
 const TIMEOUT: u64 = 120;
 
@@ -110,6 +113,10 @@ impl Header {
             .with_context(|| format!("vm: {}", words.join(" ")))?;
         let mut options = MachineOptions::from_arg_matches(&matches)?;
         options.debug_kernel |= debug;
+        // KASAN's shadow and kmemleak's records take their part of it.
+        if options.debug_kernel && matches.value_source("mem") == Some(ValueSource::DefaultValue) {
+            options.mem = DEBUG_MEMORY.into();
+        }
         Ok(options)
     }
 }
@@ -133,6 +140,8 @@ mod tests {
         assert_eq!((machine.gpus, machine.module_args.as_str()), (2, "a=1 b=2"));
         assert_eq!(machine.asic, ["gfx906"]);
         assert!(machine.debug_kernel);
+        assert_eq!(machine.mem, "3G");
+        assert_eq!(header.machine(None, false).unwrap().mem, "2G");
     }
 
     #[test]
