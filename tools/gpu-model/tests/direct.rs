@@ -359,6 +359,31 @@ fn the_scheduler_and_the_driver_do_not_share_slots() {
     b.expect_errors(&["hqd-owner"]);
 }
 
+/// Whoever hears nothing of the scheduler any more takes its queues off by registers before the engines are reset.
+#[test]
+fn a_silent_schedulers_queues_may_be_taken_off() {
+    for kind in [Kind::DropFences, Kind::HangHws] {
+        let mut b = Bench::scheduled(&GFX90A);
+        let mut p = Proc::new(&mut b, 0x71, 0);
+        let (q, s) = (p.queue(&mut b), p.sdma_queue(&mut b, 0, 0));
+        let mut list = p.map_process(&b, 2);
+        list.extend(q.map_queues());
+        list.extend(s.map_queues());
+        b.run_list(&list, false, 1);
+        b.run();
+        b.no_errors();
+        fixture::inject(&mut b, kind, None, None);
+        let fence = b.alloc_sys(4096);
+        let (lo, hi) = (fence.gart as u32, (fence.gart >> 32) as u32);
+        b.submit_hiq(&[0xc005_a400, 2 << 30, 0, lo, hi, 100, 0]);
+        b.run();
+        assert!(b.hqd_destroy(slot(0, 2), 1, 0));
+        let rb = b.rlc_reg((0, 0), 0);
+        b.rlc_write((0, 0), 0, rb & !1);
+        b.no_errors();
+    }
+}
+
 /// A driver that used the scheduler leaves; one that does not comes, on the same device.
 #[test]
 fn a_halted_engine_forgets_the_scheduler() {

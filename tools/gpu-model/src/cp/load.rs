@@ -312,7 +312,7 @@ impl Gpu {
                 format!("{slot}: the HIQ is dequeued while RLC_CP_SCHEDULERS.scheduler1 names it");
             self.protocol_error("hqd-dequeue", text);
         }
-        if self.hws.mapped.iter().any(owned) {
+        if !self.hws_seems_dead() && self.hws.mapped.iter().any(owned) {
             let text = format!(
                 "{slot}: doorbell {doorbell:#x} was mapped by a run list, not by registers"
             );

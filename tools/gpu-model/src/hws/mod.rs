@@ -88,6 +88,8 @@ pub struct Hws {
     pub hiq: Option<(SlotId, u64)>,
     /// Where the microcode runs whose state this is: the slot that took SET_RESOURCES.
     pub home: Option<SlotId>,
+    /// A fault swallowed a fence of its: for all that a driver can tell it is dead.
+    pub silent: bool,
 }
 
 impl Hws {

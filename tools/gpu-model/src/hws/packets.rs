@@ -18,6 +18,11 @@ use crate::vm::access::VmError;
 const LATENCY_UNIT_NS: u64 = 100_000_000;
 
 impl Gpu {
+    /// Whether a driver must take the scheduler for dead, and so may take its queues off by registers.
+    pub fn hws_seems_dead(&self) -> bool {
+        self.hws.silent || self.inject.hws_hung()
+    }
+
     /// Reports reserved bits and a wrong length of a scheduler packet.
     pub fn check_layout(&mut self, stream: &str, words: &[u32]) {
         let Some(&header) = words.first() else { return };
@@ -128,7 +133,9 @@ impl Gpu {
     fn query_status(&mut self, slot: SlotId, run: &Run, p: &Packet) -> Outcome {
         let command = p.dw(1) >> 30;
         let (addr, data) = (p.qw(3), p.qw(5));
-        if command != 0 && !self.inject.take_fence(run.doorbell) {
+        let swallowed = command != 0 && self.inject.take_fence(run.doorbell);
+        self.hws.silent |= swallowed;
+        if command != 0 && !swallowed {
             if addr & 7 != 0 {
                 let text = decode::pm4::decode(self.asic, &p.words).text();
                 self.protocol_error("unaligned", format!("fence address: {text}"));

@@ -68,13 +68,8 @@ impl Gpu {
         let rlc = block.checked_sub(FIRST_RLC);
         let old = self.sdma_q(engine, block, q::RB_CNTL);
         let target = rlc.map(|n| Target::Sdma(engine, n));
-        if let Some(m) = self
-            .hws
-            .mapped
-            .iter()
-            .find(|m| Some(m.target) == target)
-            .copied()
-        {
+        let owner = self.hws.mapped.iter().find(|m| Some(m.target) == target);
+        if let (Some(m), false) = (owner.copied(), self.hws_seems_dead()) {
             let text = format!(
                 "{name}: RB_CNTL = {v:#010x}, but the scheduler has mapped doorbell {:#x} there",
                 m.doorbell
