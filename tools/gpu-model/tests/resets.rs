@@ -45,6 +45,38 @@ fn a_queue_that_refuses_is_logged_and_can_be_reset() {
     f.b.no_errors();
 }
 
+/// Its doorbell rang before it was connected, and is not rung again: who looks at the registers must see that it has work.
+#[test]
+fn a_queue_that_hangs_knows_how_far_it_was_written() {
+    let mut f = fixture();
+    let mut q = f.p.queue(&mut f.b);
+    inject(
+        &mut f.b,
+        Kind::HangQueue,
+        Some((q.doorbell / 4) as u32),
+        None,
+    );
+    q.push(&mut f.b, &write_data(f.va, 8));
+    let mut list = f.p.map_process(&f.b, 2);
+    list.extend(f.q.map_queues());
+    list.extend(q.map_queues());
+    f.b.unmap(3, 0, 0);
+    f.b.run();
+    f.b.run_list(&list, false, 1);
+    f.b.run();
+    let found = (0..32).find(|n| {
+        f.b.wr(0x8088, (1 << 2) | (n & 3) | ((n >> 2) << 8));
+        let base = (u64::from(f.b.rd(hqd(136))) << 8) | (u64::from(f.b.rd(hqd(137))) << 40);
+        f.b.rd(hqd(130)) & 1 == 1 && base == q.va
+    });
+    assert!(found.is_some());
+    assert_eq!(u64::from(f.b.rd(hqd(182))), q.wptr);
+    assert_eq!(f.b.rd(hqd(138)), 0, "it executed nothing");
+    f.b.wr(0x8088, 0);
+    assert_eq!(f.b.ram32(f.bus), 0);
+    f.b.no_errors();
+}
+
 #[test]
 fn pipe_reset_takes_the_queues_of_its_pipe() {
     let mut f = fixture();

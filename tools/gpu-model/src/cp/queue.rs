@@ -438,7 +438,11 @@ impl Gpu {
                 run.not_before = 0;
             }
             let (not_before, doorbell, role) = (run.not_before, run.doorbell, run.role);
-            if self.mec_halted(slot) || self.inject.queue_hung(doorbell) && role == Role::User {
+            if self.mec_halted(slot) {
+                continue;
+            }
+            if self.inject.queue_hung(doorbell) && role == Role::User {
+                self.learn_pointers(slot);
                 continue;
             }
             if role == Role::Hiq && self.inject.hws_hung() {
@@ -545,6 +549,17 @@ impl Gpu {
         } else {
             self.pm4_step(slot, run)
         }
+    }
+
+    /// A queue that hangs does so in a packet: what was rung before it was connected is in its registers.
+    fn learn_pointers(&mut self, slot: SlotId) {
+        let unknown = |run: &Run| run.halted.is_none() && (run.fetch_rptr || run.poll_wptr);
+        let Some(mut run) = self.cp.hqd_mut(slot).run.take_if(|run| unknown(run)) else {
+            return;
+        };
+        // Memory that is not there is for the queue to meet when it goes on.
+        let _ = self.fetch_pointers(slot, &mut run);
+        self.cp.hqd_mut(slot).run = Some(run);
     }
 
     fn fetch_pointers(&mut self, slot: SlotId, run: &mut Run) -> Result<(), Outcome> {
