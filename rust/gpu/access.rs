@@ -60,7 +60,10 @@ use crate::{
             BarMapping,
             Caching, //
         },
-        pages::DmaMapper,
+        pages::{
+            DmaMap,
+            DmaMapper, //
+        },
     },
 };
 
@@ -109,6 +112,9 @@ struct Locks {
 
 /// The hardware of one bound GPU.
 pub(crate) struct Hw {
+    /// The page of registers that programs may map, for the device itself. Every process maps it, so
+    /// there is one for all.
+    remap: Option<Arc<DmaMap>>,
     dma: DmaMapper,
     mmio: BarMapping,
     doorbell: BarMapping,
@@ -127,7 +133,8 @@ impl Hw {
     /// `ENODEV` if one is absent or too small, `EBUSY` if another driver holds it, `ENOMEM`.
     pub(super) fn new(pdev: &pci::Device<Bound>, asic: &'static AsicDesc) -> Result<Self> {
         let mmio_len = crate::hw::num::index(crate::hw::regs::MMIO_SIZE);
-        Ok(Self {
+        let mut hw = Self {
+            remap: None,
             dma: DmaMapper::new(pdev.as_ref())?,
             mmio: BarMapping::new(pdev, BAR_MMIO, c"rkfd-mmio", Caching::Uncached, mmio_len)?,
             doorbell: BarMapping::new(
@@ -154,7 +161,17 @@ impl Hw {
                 }? Error),
                 GFP_KERNEL,
             )?,
-        })
+        };
+        if let Some(addr) = hw.mmio_remap_bus_addr() {
+            let map = hw.dma.resource(hw.dev(), addr, kernel::page::PAGE_SIZE)?;
+            hw.remap = Some(Arc::new(map, GFP_KERNEL)?);
+        }
+        Ok(hw)
+    }
+
+    /// Where the device reaches the page of [`Hw::mmio_remap_bus_addr`], if there is one.
+    pub(crate) fn mmio_remap(&self) -> Option<&Arc<DmaMap>> {
+        self.remap.as_ref()
     }
 
     /// The ASIC.

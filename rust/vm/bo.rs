@@ -42,6 +42,7 @@ use crate::{
         gem::Object,
         pages::{
             DmaMap,
+            DmaRun,
             Vmap, //
         },
         userpages::Watcher, //
@@ -133,7 +134,24 @@ pub(super) struct Placed {
     pub(super) attrs: PageAttrs,
     /// Which pages of the process these are, for [`BoKind::Userptr`].
     pub(super) version: u64,
-    _dma: Option<DmaMap>,
+    _dma: Option<Dma>,
+}
+
+/// Keeps a buffer where the device reaches it.
+enum Dma {
+    /// Of this buffer.
+    Own(DmaMap),
+    /// Of all buffers of the same registers.
+    Shared(Arc<DmaMap>),
+}
+
+impl Dma {
+    fn runs(&self) -> &[DmaRun] {
+        match self {
+            Self::Own(map) => map.runs(),
+            Self::Shared(map) => map.runs(),
+        }
+    }
 }
 
 /// Distinguishes buffers; never repeats.
@@ -222,13 +240,17 @@ impl Bo {
             }
             Backing::Pages(pages) => {
                 let dma = hw.dma().pages(hw.dev(), pages, self.flags.writable)?;
-                (snooped, Where::System, Some(dma))
+                (snooped, Where::System, Some(Dma::Own(dma)))
             }
             Backing::User(user) => {
                 let now = user.snapshot();
                 version = now.version;
                 let dma = match &now.pages {
-                    Some(pages) => Some(hw.dma().pages(hw.dev(), pages, self.flags.writable)?),
+                    Some(pages) => Some(Dma::Own(hw.dma().pages(
+                        hw.dev(),
+                        pages,
+                        self.flags.writable,
+                    )?)),
                     None => {
                         len = 0;
                         None
@@ -241,14 +263,11 @@ impl Bo {
                 let dma = hw
                     .dma()
                     .resource(hw.dev(), addr, usize::try_from(self.size)?)?;
-                (snooped, Where::System, Some(dma))
+                (snooped, Where::System, Some(Dma::Own(dma)))
             }
             Backing::MmioRemap if local => {
-                let addr = hw.mmio_remap_bus_addr().ok_or(ENODEV)?;
-                let dma = hw
-                    .dma()
-                    .resource(hw.dev(), addr, usize::try_from(self.size)?)?;
-                (snooped, Where::System, Some(dma))
+                let dma = hw.mmio_remap().ok_or(ENODEV)?.clone();
+                (snooped, Where::System, Some(Dma::Shared(dma)))
             }
             _ => return Err(EINVAL),
         };
