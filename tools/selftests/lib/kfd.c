@@ -460,6 +460,13 @@ bool takes_turns(void)
 	return !policy || !strcmp(policy, "0");
 }
 
+bool scheduled_by_driver(void)
+{
+	const char *policy = getenv("KFD_SCHED_POLICY");
+
+	return policy && !strcmp(policy, "2");
+}
+
 int queue_create(const struct gpu *gpu, struct queue *q)
 {
 	uint64_t offset;
@@ -541,12 +548,38 @@ void ring_doorbell(const struct queue *q, uint64_t value)
 	*q->doorbell = value;
 }
 
+/*
+ * What a queue has not executed is never overwritten. The read pointer of PM4 wraps with the ring, that of SDMA does
+ * not; the difference, taken within the ring, is the same for both.
+ */
+static void await_room(const struct queue *q, uint64_t units)
+{
+	uint64_t ring = is_sdma(q) ? q->args.ring_size : q->args.ring_size / 4;
+	uint64_t end = now_ms() + PATIENCE_MS, used;
+
+	if (units >= ring)
+		FAIL("%llu units do not fit into a ring of %llu", (unsigned long long)units, (unsigned long long)ring);
+	for (;;) {
+		uint64_t rptr = is_sdma(q) ? __atomic_load_n(q->rptr, __ATOMIC_ACQUIRE) :
+					     __atomic_load_n((volatile uint32_t *)q->rptr, __ATOMIC_ACQUIRE);
+
+		used = (q->written - rptr) & (ring - 1);
+		if (used + units < ring)
+			return;
+		if (now_ms() > end)
+			FAIL("waited %u ms for room for %llu units: read pointer %#llx, written %#llx", PATIENCE_MS,
+			     (unsigned long long)units, (unsigned long long)rptr, (unsigned long long)q->written);
+		sched_yield();
+	}
+}
+
 void submit(struct queue *q, const struct packets *p)
 {
 	uint64_t unit = is_sdma(q) ? 1 : 4;
 	uint64_t ring = q->args.ring_size / 4;
 	uint64_t at = q->written * unit / 4;
 
+	await_room(q, p->n * 4 / unit);
 	for (unsigned int i = 0; i < p->n; i++)
 		*bo32(&q->ring, (at + i) % ring * 4) = p->dw[i];
 	q->written += p->n * 4 / unit;
