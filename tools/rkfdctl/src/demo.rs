@@ -335,18 +335,19 @@ fn seen_by_gpu(
             style::value(vmid)
         );
     }
-    anstream::println!(
-        "  {}",
-        style::dim("the scheduler, since the queue was created:")
-    );
     let (scheduler, others): (Vec<&Record>, Vec<&Record>) =
         records.iter().partition(|r| of_scheduler(r));
-    if !scheduler
-        .iter()
-        .any(|r| r.packet == "MAP_QUEUES" && r.pasid == ours.pasid)
-    {
-        bail!("the GPU's trace shows no MAP_QUEUES for the queue");
-    }
+    let ours_has = |what: &str| {
+        scheduler
+            .iter()
+            .any(|r| r.packet == what && r.pasid == ours.pasid)
+    };
+    let who = match (ours_has("MAP_QUEUES"), ours_has("CONNECT")) {
+        (true, true) => "the scheduler, since the queue was created:",
+        (false, true) => "the driver, which loads queues by registers (sched_policy=2):",
+        (_, false) => bail!("the GPU's trace does not show that the queue was connected"),
+    };
+    anstream::println!("  {}", style::dim(who));
     for r in scheduler {
         anstream::println!("  {}", trace::line(r));
     }

@@ -2,8 +2,9 @@
 //! `rkfdctl hang`: breaks something in the device model and sees who is hurt.
 //!
 //! A guilty and an innocent process have a PM4, an AQL and an SDMA queue each and verify all that their packets write.
-//! When both work, a fault of the model is switched on, for the guilty one's PM4 queue where the fault can be for one
-//! queue, and for the scheduler's own where fences are lost. What the two are told, whether their queues go on, and how long calls take is printed as JSON.
+//! When both work, a fault of the model is switched on, for one of the guilty one's queues where the fault can be for one
+//! queue, and for the scheduler's own where fences are lost. What the two are told, whether their queues go on, and how
+//! long calls take is printed as JSON.
 
 mod actor;
 
@@ -41,6 +42,9 @@ pub struct Options {
     /// The model's fault, such as hang-queue, ignore-preempt, slow-preempt, hang-hws, drop-fences, drop-interrupts, drop-msi
     #[arg(long)]
     fault: Option<String>,
+    /// Which of the guilty process's queues it strikes, where it can be for one queue
+    #[arg(long, value_enum, default_value_t = Struck::Pm4)]
+    queue: Struck,
     /// Only so often
     #[arg(long)]
     count: Option<u64>,
@@ -50,6 +54,9 @@ pub struct Options {
     /// Let the innocent process create a queue meanwhile, use it and destroy it, which takes preemptions
     #[arg(long)]
     preempt: bool,
+    /// Let the guilty process change the queue that the fault strikes, which takes that queue off the hardware
+    #[arg(long)]
+    touch: bool,
     /// Wait for the guilty process's hardware exception
     #[arg(long)]
     exception: bool,
@@ -65,6 +72,24 @@ pub struct Options {
     /// Seconds that any step may take
     #[arg(long, default_value_t = 60.0)]
     patience: f64,
+}
+
+/// A queue of a process, in the order in which it has them.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Struck {
+    Pm4,
+    Aql,
+    Sdma,
+}
+
+impl Struck {
+    fn index(self) -> usize {
+        match self {
+            Self::Pm4 => 0,
+            Self::Aql => 1,
+            Self::Sdma => 2,
+        }
+    }
 }
 
 #[derive(clap::Subcommand)]
@@ -97,6 +122,8 @@ struct Outcome {
     doorbell: Option<u64>,
     /// What CREATE_QUEUE said while the fault was on.
     created: Vec<Value>,
+    /// What UPDATE_QUEUE said to the guilty process.
+    touched: Vec<Value>,
     /// Milliseconds that DESTROY_QUEUE took.
     destroyed_ms: Option<u64>,
     guilty: Story,
@@ -112,6 +139,7 @@ struct Actor {
     good: Vec<u64>,
     extra: u64,
     created: Vec<Value>,
+    touched: Vec<Value>,
     destroyed: Option<u64>,
     story: Story,
 }
@@ -152,6 +180,7 @@ impl Actor {
             good: Vec::new(),
             extra: 0,
             created: Vec::new(),
+            touched: Vec::new(),
             destroyed: None,
             story: Story::default(),
         })
@@ -197,6 +226,9 @@ impl Actor {
             }
             Says::Created { errno, ms } => {
                 self.created.push(json!({ "errno": errno, "ms": ms }));
+            }
+            Says::Touched { errno, ms } => {
+                self.touched.push(json!({ "errno": errno, "ms": ms }));
             }
             Says::Destroyed { ms } => self.destroyed = Some(ms),
             Says::Failed { why } => {
@@ -316,7 +348,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
 
     let doorbell = match fault {
         "hang-queue" | "ignore-preempt" | "slow-preempt" => {
-            let ring = scene.guilty.rings.first().copied();
+            let ring = scene.guilty.rings.get(options.queue.index()).copied();
             Some(doorbell_of(
                 &mut control,
                 ring.context("no ring")?,
@@ -353,6 +385,12 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         scene.innocent.tell("destroy")?;
         scene.until(|_, i| i.destroyed.is_some() || i.story.failed.is_some())?;
     }
+    if options.touch {
+        scene
+            .guilty
+            .tell(&format!("touch {}", options.queue.index()))?;
+        scene.until(|g, _| !g.touched.is_empty() || g.story.failed.is_some())?;
+    }
     if options.exception {
         scene.until(|g, _| g.story.exception.is_some() || g.story.failed.is_some())?;
     }
@@ -376,8 +414,12 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         fault != "drop-fences" && doorbell.is_some() && (watch.is_some() || counter.is_some());
     if stopped {
         scene.until(|g, _| {
-            let others = g.alive_since(&then.0).into_iter().skip(1);
-            others.clone().count() > 0 && others.into_iter().all(|a| a) || g.story.failed.is_some()
+            let mut alive = g.alive_since(&then.0);
+            let struck = options.queue.index();
+            if struck < alive.len() {
+                alive.remove(struck);
+            }
+            !alive.is_empty() && alive.into_iter().all(|a| a) || g.story.failed.is_some()
         })?;
     } else if !options.exception {
         scene.until(|g, _| g.all_alive_since(&then.0) || g.story.failed.is_some())?;
@@ -398,6 +440,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         fault: fault.to_owned(),
         doorbell,
         created: std::mem::take(&mut innocent.created),
+        touched: std::mem::take(&mut guilty.touched),
         destroyed_ms: innocent.destroyed,
         guilty: std::mem::take(&mut guilty.story),
         innocent: std::mem::take(&mut innocent.story),
@@ -425,10 +468,9 @@ fn doorbell_of(control: &mut Control, ring: u64, limit: Duration) -> anyhow::Res
     let end = Instant::now() + limit;
     while Instant::now() < end {
         let answer = control.request(&json!({ "cmd": "queues" }))?;
-        let found = answer
-            .get("compute")
-            .and_then(Value::as_array)
-            .into_iter()
+        let found = ["compute", "sdma"]
+            .iter()
+            .filter_map(|kind| answer.get(kind)?.as_array())
             .flatten()
             .find(|q| q.get("ring").and_then(Value::as_u64) == Some(ring))
             .and_then(|q| q.get("doorbell")?.as_u64());

@@ -2,7 +2,7 @@
 //! One process of a hang scenario: keeps queues busy, tells what it sees, does what it is told.
 //!
 //! It reads one command per line: `create` makes a further queue, `destroy` destroys it (which waits for a preemption),
-//! `stop` ends the process. It prints one JSON object per line.
+//! `touch` and a number changes one of its queues (which waits for that queue), `stop` ends the process. It prints one JSON object per line.
 
 use std::io::BufRead;
 use std::io::Write;
@@ -71,6 +71,13 @@ pub enum Says {
     Exception(Told),
     /// What became of `create`.
     Created {
+        /// Nothing where it succeeded.
+        errno: Option<String>,
+        /// How long the call took.
+        ms: u64,
+    },
+    /// What became of `touch`.
+    Touched {
         /// Nothing where it succeeded.
         errno: Option<String>,
         /// How long the call took.
@@ -184,6 +191,14 @@ fn act(options: &Options) -> anyhow::Result<()> {
                 say(&Says::Destroyed { ms })?;
             }
             Ok(line) if line == "create" => say(&create(&mut make, &mut extra))?,
+            Ok(line) if line.starts_with("touch ") => {
+                let index: usize = line["touch ".len()..].parse().context("touch which?")?;
+                let load = loads.get_mut(index).context("touch which?")?;
+                let began = Instant::now();
+                let errno = errno_of(load.touch());
+                let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                say(&Says::Touched { errno, ms })?;
+            }
             Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
@@ -195,15 +210,16 @@ fn create(make: &mut impl FnMut(QueueKind) -> Result<Load, Error>, extra: &mut V
     let began = Instant::now();
     let made = make(QueueKind::Pm4);
     let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let errno = match made {
-        Ok(load) => {
-            extra.push(load);
-            None
-        }
-        Err(e) => Some(
-            e.errno()
-                .map_or(e.to_string(), |errno| format!("{errno:?}")),
-        ),
-    };
+    let errno = errno_of(made.map(|load| extra.push(load)));
     Says::Created { errno, ms }
+}
+
+/// What a call answered that failed.
+fn errno_of(result: Result<(), Error>) -> Option<String> {
+    let error = result.err()?;
+    Some(
+        error
+            .errno()
+            .map_or_else(|| error.to_string(), |errno| format!("{errno:?}")),
+    )
 }

@@ -95,6 +95,12 @@ impl Load {
         self.lost_on_purpose = Some(batch);
     }
 
+    /// Changes the queue to what it is, for which it leaves the hardware and comes back.
+    pub fn touch(&mut self) -> Result<(), rkfd::error::Error> {
+        let usual = QueueOptions::new(self.queue.kind());
+        self.queue.update(usual.percentage, usual.priority)
+    }
+
     /// Address of its ring.
     pub fn ring_address(&self) -> u64 {
         self.queue.ring_address()
