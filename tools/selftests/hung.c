@@ -311,6 +311,9 @@ static void is_told(struct side *me)
 {
 	struct kfd_hsa_hw_exception_data told;
 
+	/* Nobody else's doing takes it off the hardware then. */
+	if (scheduled_by_driver())
+		CHECK_OK(queue_update(&me->gpu, &me->q, 100, 8));
 	CHECK_EQ(wait_exception(me, PATIENCE_MS, &told), KFD_IOC_WAIT_RESULT_COMPLETE);
 	/* One engine, because it hung; memory is as it was. */
 	CHECK_EQ(told.gpu_id, me->gpu.id);

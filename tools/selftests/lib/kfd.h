@@ -143,6 +143,8 @@ int queue_create(const struct gpu *gpu, struct queue *q);
  * environment tells (KFD_SCHED_POLICY); otherwise the 25th compute queue of a GPU is ENOSPC.
  */
 bool takes_turns(void);
+/* Whether the driver loads queues itself (sched_policy 2): a change of a queue then leaves all others where they are. */
+bool scheduled_by_driver(void);
 void need_queue(const struct gpu *gpu, struct queue *q, uint32_t type);
 /* Where queues take no turns, waits until another process gives its place up. */
 void await_queue(const struct gpu *gpu, struct queue *q, uint32_t type);

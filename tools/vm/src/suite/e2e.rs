@@ -41,13 +41,14 @@ const DEBUG_FACTOR: u32 = 8;
 /// How long a model may take to answer on its control socket.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(60);
 
-/// A test on one ASIC.
+/// A test on one ASIC under one scheduling policy.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     name: String,
     path: PathBuf,
     header: Header,
     asic: Option<String>,
+    sched_policy: Option<u8>,
 }
 
 impl Job {
@@ -66,7 +67,8 @@ impl Job {
     /// # Errors
     /// Options that `scripts/vm` does not have.
     pub(super) fn machine(&self, debug: bool) -> anyhow::Result<MachineOptions> {
-        self.header.machine(self.asic.as_deref(), debug)
+        self.header
+            .machine(self.asic.as_deref(), self.sched_policy, debug)
     }
 
     /// Jobs with equal keys can share a VM.
@@ -77,7 +79,9 @@ impl Job {
             ""
         };
         let asic = self.asic.as_deref().unwrap_or("");
-        format!("{own}|{asic}|{}", self.header.vm.join(" "))
+        // The module's default is a policy, too, but there may be no module.
+        let policy = self.sched_policy.map(|n| n.to_string()).unwrap_or_default();
+        format!("{own}|{asic}|{policy}|{}", self.header.vm.join(" "))
     }
 }
 
@@ -188,6 +192,9 @@ impl Runner {
         let mut env = cli::environment(&self.places, gpus);
         let asic = job.asic.clone().unwrap_or_else(|| "gfx90a".into());
         env.push(("RKFD_ASIC".into(), asic));
+        if let Some(policy) = job.sched_policy {
+            env.push(("KFD_SCHED_POLICY".into(), policy.to_string()));
+        }
         let factor = if self.debug { DEBUG_FACTOR } else { FACTOR };
         env.push(("TAP_PATIENCE".into(), factor.to_string()));
         if self.debug {
@@ -391,19 +398,39 @@ fn discover(dir: &Path) -> anyhow::Result<Vec<(String, anyhow::Result<Vec<Job>>)
     Ok(found)
 }
 
+/// One job for each ASIC and scheduling policy that the header asks for.
 fn jobs(name: &str, path: &Path, header: &Header) -> Vec<Job> {
-    let job = |name: String, asic: Option<&String>| Job {
-        name,
-        path: path.to_owned(),
-        header: header.clone(),
-        asic: asic.cloned(),
-    };
-    if header.asics.is_empty() {
-        return vec![job(name.to_owned(), None)];
+    let asics = each(&header.asics);
+    let policies = each(&header.sched_policies);
+    let mut jobs = Vec::new();
+    for asic in &asics {
+        for policy in &policies {
+            // Policy 0 is what a test without this choice has, also in its name and its VM.
+            let policy = policy.filter(|n| *n != 0);
+            let named = policy.map(|n| format!("sched_policy={n}"));
+            let of: Vec<&str> = asic.iter().chain(&named).map(String::as_str).collect();
+            let of = of.join(", ");
+            jobs.push(Job {
+                name: match of.as_str() {
+                    "" => name.to_owned(),
+                    of => format!("{name} ({of})"),
+                },
+                path: path.to_owned(),
+                header: header.clone(),
+                asic: asic.clone(),
+                sched_policy: policy,
+            });
+        }
     }
-    let each = header.asics.iter();
-    each.map(|asic| job(format!("{name} ({asic})"), Some(asic)))
-        .collect()
+    jobs
+}
+
+/// Each of the choices, or none where there is no choice.
+fn each<T: Clone>(choices: &[T]) -> Vec<Option<T>> {
+    if choices.is_empty() {
+        return vec![None];
+    }
+    choices.iter().cloned().map(Some).collect()
 }
 
 #[cfg(test)]
@@ -470,16 +497,27 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         };
         write("b", "#!/bin/sh\n# asic: gfx90a gfx906\n", 0o755);
+        write(
+            "c",
+            "#!/bin/sh\n# sched-policy: 0 2\n# asic: gfx906\n",
+            0o755,
+        );
         write("a", "#!/bin/sh\n", 0o755);
         write("lib.sh", "#!/bin/sh\n", 0o644);
         write("bad", "# timeout: x\n", 0o755);
         let found = discover(dir.path()).unwrap();
         let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["e2e/a", "e2e/b", "e2e/bad"]);
+        assert_eq!(names, ["e2e/a", "e2e/b", "e2e/bad", "e2e/c"]);
         let jobs = found[1].1.as_ref().unwrap();
         assert_eq!(jobs[1].name, "e2e/b (gfx906)");
         assert_ne!(jobs[0].key(), jobs[1].key());
         assert!(found[2].1.is_err());
+        let jobs = found[3].1.as_ref().unwrap();
+        let names: Vec<&str> = jobs.iter().map(Job::name).collect();
+        assert_eq!(names, ["e2e/c (gfx906)", "e2e/c (gfx906, sched_policy=2)"]);
+        let args = |job: &Job| job.machine(false).unwrap().module_args;
+        assert_eq!([args(&jobs[0]), args(&jobs[1])], ["", "sched_policy=2"]);
+        assert_ne!(jobs[0].key(), jobs[1].key());
         assert!(discover(Path::new("/no/such/folder")).unwrap().is_empty());
     }
 

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `vm: OPTIONS` | options of `scripts/vm` for the VM that it runs in |
 //! | `asic: NAME…` | run it once on each of these |
+//! | `sched-policy: N…` | … and with each of these values of the module's `sched_policy`, which `KFD_SCHED_POLICY` tells it |
 //! | `timeout: S` | its time in seconds |
 //! | `own-vm: REASON` | it gets a VM for itself |
 //! | `expect-kmsg: REGEX` | kernel messages that match do not fail it |
@@ -33,6 +34,8 @@ pub struct Header {
     pub vm: Vec<String>,
     /// ASICs to run on; empty means what `vm` says.
     pub asics: Vec<String>,
+    /// Scheduling policies to run under; empty means the module's default.
+    pub sched_policies: Vec<u8>,
     /// Its time.
     pub timeout: Duration,
     /// It gets a VM for itself.
@@ -50,6 +53,7 @@ impl Default for Header {
         Self {
             vm: Vec::new(),
             asics: Vec::new(),
+            sched_policies: Vec::new(),
             timeout: Duration::from_secs(TIMEOUT),
             own_vm: false,
             policy: Policy::default(),
@@ -78,6 +82,11 @@ impl Header {
                     header.vm.extend(words);
                 }
                 "asic" => header.asics = value.split_whitespace().map(str::to_owned).collect(),
+                "sched-policy" => {
+                    let each: Result<_, _> = value.split_whitespace().map(str::parse).collect();
+                    header.sched_policies =
+                        each.with_context(|| format!("sched-policy: {value}"))?;
+                }
                 "timeout" => {
                     let seconds = value.parse().with_context(|| format!("timeout: {value}"))?;
                     header.timeout = Duration::from_secs(seconds);
@@ -94,15 +103,20 @@ impl Header {
                 _ => {}
             }
         }
-        header.machine(None, false)?;
+        header.machine(None, None, false)?;
         Ok(header)
     }
 
-    /// The options of the VM on that ASIC.
+    /// The options of the VM on that ASIC under that scheduling policy.
     ///
     /// # Errors
     /// Options that `scripts/vm` does not have.
-    pub fn machine(&self, asic: Option<&str>, debug: bool) -> anyhow::Result<MachineOptions> {
+    pub fn machine(
+        &self,
+        asic: Option<&str>,
+        sched_policy: Option<u8>,
+        debug: bool,
+    ) -> anyhow::Result<MachineOptions> {
         let command = MachineOptions::augment_args(clap::Command::new("vm").no_binary_name(true));
         let mut words = self.vm.clone();
         if let Some(asic) = asic {
@@ -112,6 +126,10 @@ impl Header {
             .try_get_matches_from(&words)
             .with_context(|| format!("vm: {}", words.join(" ")))?;
         let mut options = MachineOptions::from_arg_matches(&matches)?;
+        if let Some(policy) = sched_policy {
+            let given = options.module_args;
+            options.module_args = format!("{given} sched_policy={policy}").trim().to_owned();
+        }
         options.debug_kernel |= debug;
         // KASAN's shadow and kmemleak's records take their part of it.
         if options.debug_kernel && matches.value_source("mem") == Some(ValueSource::DefaultValue) {
@@ -126,7 +144,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0 OR MIT\n#\n# Two GPUs: both answer.\n\
-                        # vm: --gpus 2 --module-args 'a=1 b=2'\n# asic: gfx90a gfx906\n# timeout: 30\n\
+                        # vm: --gpus 2 --module-args 'a=1 b=2'\n# asic: gfx90a gfx906\n# timeout: 30\n# sched-policy: 0 2\n\
                         # expect-kmsg: queue \\d+ was reset\n# own-vm: kills the model\necho # timeout: 1\n";
 
     #[test]
@@ -136,12 +154,14 @@ mod tests {
         assert_eq!(header.timeout, Duration::from_secs(30));
         assert!(header.own_vm && !header.policy.allow_warnings);
         assert!(header.policy.expected[0].is_match("queue 12 was reset"));
-        let machine = header.machine(Some("gfx906"), true).unwrap();
-        assert_eq!((machine.gpus, machine.module_args.as_str()), (2, "a=1 b=2"));
+        assert_eq!(header.sched_policies, [0, 2]);
+        let machine = header.machine(Some("gfx906"), Some(2), true).unwrap();
+        assert_eq!(machine.gpus, 2);
+        assert_eq!(machine.module_args, "a=1 b=2 sched_policy=2");
         assert_eq!(machine.asic, ["gfx906"]);
         assert!(machine.debug_kernel);
         assert_eq!(machine.mem, "3G");
-        assert_eq!(header.machine(None, false).unwrap().mem, "2G");
+        assert_eq!(header.machine(None, None, false).unwrap().mem, "2G");
     }
 
     #[test]
@@ -151,6 +171,7 @@ mod tests {
             "# vm: --no-such",
             "# vm: 'open",
             "# timeout: soon",
+            "# sched-policy: fast",
             "# expect-kmsg: (",
         ] {
             assert!(Header::parse(text).is_err(), "{text}");
@@ -160,7 +181,7 @@ mod tests {
     #[test]
     fn an_empty_header_is_one_gpu() {
         let header = Header::parse("#!/bin/sh\ntrue\n").unwrap();
-        assert_eq!(header.machine(None, false).unwrap().gpus, 1);
+        assert_eq!(header.machine(None, None, false).unwrap().gpus, 1);
         assert_eq!(header.timeout, Duration::from_secs(TIMEOUT));
     }
 }

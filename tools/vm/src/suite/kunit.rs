@@ -55,7 +55,7 @@ impl Runner {
             vm: options.iter().map(|word| (*word).to_owned()).collect(),
             ..Header::default()
         };
-        let mut machine = header.machine(None, self.debug)?;
+        let mut machine = header.machine(None, None, self.debug)?;
         machine.kernel_args = "kunit.enable=1".into();
         if !all {
             let _ = write!(machine.kernel_args, " kunit.filter_glob=*{LIVE}");

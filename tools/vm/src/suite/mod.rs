@@ -213,7 +213,7 @@ impl Runner {
     /// The memory that it takes, in MiB.
     fn memory(&self, work: &Work) -> u64 {
         let machine = match work {
-            Work::Kunit(_) => Header::default().machine(None, self.debug),
+            Work::Kunit(_) => Header::default().machine(None, None, self.debug),
             Work::Group(jobs) => match jobs.first() {
                 Some(job) => job.machine(self.debug),
                 None => return 0,
