@@ -219,7 +219,11 @@ impl Gpu {
         let gate = access.clone();
         let hw = gate.enter().ok_or(ENODEV)?;
 
-        let info = Self::identify(pdev, &hw)?;
+        let mut info = Self::identify(pdev, &hw)?;
+        // Before anything that they might touch is set up.
+        if Self::clear_away(pdev, &hw)? {
+            info = Self::identify(pdev, &hw)?;
+        }
         let vram = VramManager::new(
             info.vram_size.min(info.vram_visible),
             info.fb.base,
@@ -279,11 +283,41 @@ impl Gpu {
         Ok(gpu)
     }
 
+    /// Ends what an earlier driver of `pdev` left running. Returns whether that took a reset of the chip, after
+    /// which the device is as when it was powered on. Nothing of it may be in use yet.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the device does not answer or does not stop, `ETIMEDOUT` if it does not come back.
+    fn clear_away(pdev: &pci::Device<Core<'_>>, hw: &Hw) -> Result<bool> {
+        if salvage::evict_strangers(hw)? {
+            return Ok(false);
+        }
+        dev_warn!(
+            hw.dev(),
+            "an SDMA engine is in the middle of a packet of an earlier driver: resetting the chip\n"
+        );
+        let at_rest = reset::mode1(hw).and_then(|()| salvage::evict_strangers(hw));
+        match at_rest {
+            // The reset leaves a device that nobody drives.
+            Ok(true) => pdev.set_master(),
+            Ok(false) => {
+                dev_err!(
+                    hw.dev(),
+                    "an SDMA engine goes on with a packet after a reset of the chip\n"
+                );
+                return Err(EIO);
+            }
+            Err(e) => {
+                dev_err!(hw.dev(), "the GPU could not be reset: {:?}\n", e);
+                return Err(e);
+            }
+        }
+        Ok(true)
+    }
+
     /// Starts all blocks.
     fn start(&self, hw: &Hw) -> Result {
-        // Before anything that they might touch is set up.
-        salvage::evict_strangers(hw)?;
-
         // Address translation.
         let retry = self.asic.xnack_per_process || self.config.xnack;
         hub::enable_fault_defaults(hw);

@@ -121,7 +121,7 @@ impl Gpu {
         salvage::save(&hw, &mut saved);
         self.kiq.abandon(&hw);
         reset::engines(&hw)?;
-        if salvage::is_copying(&hw, &saved) {
+        if salvage::is_copying(&hw) {
             dev_err!(
                 self.dev(),
                 "an SDMA queue stays in the middle of a packet\n"
@@ -183,7 +183,8 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// `EIO` if the device does not answer or its memory was lost, otherwise as [`Gpu::new`].
+    /// `EIO` if the device does not answer, its memory was lost or a copy engine does not let go of a
+    /// packet, otherwise as [`Gpu::new`].
     pub(crate) fn resume(&self) -> Result {
         let mut stage = self.power.stage.lock();
         match *stage {
@@ -197,6 +198,14 @@ impl Gpu {
         nbio::hdp_init(&hw, self.info.fb.base);
         if !self.has_witness(&hw)? {
             dev_err!(self.dev(), "VRAM was lost while the GPU was suspended\n");
+            return Err(EIO);
+        }
+        // Before anything that it might touch is set up.
+        if !salvage::evict_strangers(&hw)? {
+            dev_err!(
+                self.dev(),
+                "an SDMA queue slept in the middle of a packet\n"
+            );
             return Err(EIO);
         }
         self.start(&hw).inspect_err(|e| {

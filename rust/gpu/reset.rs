@@ -9,7 +9,8 @@
 //!   Source: `gfx_v9_0.c` (`soft_reset`). It is the same on all ASICs.
 //! - [`mode1`] resets the whole chip, and all its memory is lost. It is done between two lives,
 //!   never under users: the driver is unbound from the device, the last act of the old
-//!   [`Gpu`](super::Gpu) is this reset, and a new probe finds the device as after power-on.
+//!   [`Gpu`](super::Gpu) is this reset, and a new probe finds the device as after power-on. Where an
+//!   earlier driver left an engine at work that nothing else stops it is the first act of the new one.
 //!   gfx90a takes it as a message to the power controller, gfx906 as a command of the security
 //!   processor. Source: `aldebaran_ppt.c`, `psp_v11_0.c`, `amdgpu_device.c`
 //!   (`amdgpu_device_mode1_reset`). Upstream prefers BACO on gfx906 where the power controller's
@@ -55,7 +56,8 @@ use crate::{
     kapi::pci::SavedState, //
 };
 
-/// Resets the device behind `hw`, which must be the only access to it. Sleeps for a second or so.
+/// Resets the device behind `hw`, which must be the only access to it, and leaves it without bus
+/// mastering. Sleeps for a second or so.
 ///
 /// # Errors
 ///
@@ -88,6 +90,15 @@ const SOFT_RESET_US: i64 = 50;
 /// `EIO` if the device does not answer afterwards.
 pub(super) fn engines(hw: &Hw) -> Result {
     sdma::halt(hw);
+    compute(hw)
+}
+
+/// Resets compute, with the scheduler firmware, and leaves the copy engines alone.
+///
+/// # Errors
+///
+/// As [`engines`].
+pub(super) fn compute(hw: &Hw) -> Result {
     hw.write(gc::RLC_CNTL, 0);
     hw.write(gc::CP_MEC_CNTL, CpMecCntl::HALT.raw());
     let blocks = GrbmSoftReset::new()

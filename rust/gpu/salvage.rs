@@ -17,7 +17,8 @@ use kernel::prelude::*;
 use super::{
     access::Hw,
     gfx,
-    reset, //
+    reset,
+    sdma, //
 };
 use crate::hw::{
     num::join,
@@ -99,46 +100,68 @@ pub(super) fn save(hw: &Hw, saved: &mut KVec<SavedQueue>) {
         // There is room for as many as there are slots.
         let _ = saved.push_within_capacity(queue);
     }
-    for engine in (0..hw.asic().sdma_engines()).filter_map(|n| hw.asic().sdma.engine(n)) {
-        for block in (0..RLC_QUEUES).filter_map(|queue| engine.rlc(queue)) {
-            if let Some(queue) = sdma(hw, &block) {
-                let _ = saved.push_within_capacity(queue);
-            }
+    for block in copies(hw) {
+        if let Some(queue) = sdma(hw, &block) {
+            let _ = saved.push_within_capacity(queue);
         }
     }
 }
 
-/// Whether a copy engine is still in the middle of a packet of a queue that [`save`] could not stop.
-///
-/// The reset of the engines does not reach SDMA: it halts the engine, and when that runs again it
-/// goes on with the packet, whoever has the memory by then.
-pub(super) fn is_copying(hw: &Hw, saved: &[SavedQueue]) -> bool {
-    let refused = |doorbell| {
-        saved
-            .iter()
-            .any(|queue| queue.outcome == Outcome::Refused && queue.doorbell == doorbell)
-    };
+/// The contexts of user queues on all copy engines.
+fn copies(hw: &Hw) -> impl Iterator<Item = Block> + '_ {
     (0..hw.asic().sdma_engines())
         .filter_map(|n| hw.asic().sdma.engine(n))
         .flat_map(|engine| (0..RLC_QUEUES).filter_map(move |queue| engine.rlc(queue)))
-        // The context keeps the number of its doorbell after it was stopped.
-        .filter(|block| {
-            let offset = DoorbellOffset::from_raw(hw.read(block.doorbell_offset()));
-            refused(offset.get(DoorbellOffset::OFFSET))
-        })
-        .any(|block| {
-            !ContextStatus::from_raw(hw.read(block.context_status())).is_set(ContextStatus::IDLE)
-        })
+}
+
+/// What a copy engine does with the queue in one of its contexts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copying {
+    /// Nothing: no queue, or one that was stopped between two packets. So a context is after a reset.
+    Idle,
+    /// It takes packets from the ring.
+    Running,
+    /// It takes no more, but is in the middle of one.
+    Ending,
+}
+
+impl Copying {
+    /// From RB_CNTL and CONTEXT_STATUS.
+    pub(crate) fn decode(cntl: u32, status: u32) -> Self {
+        let enabled = RbCntl::from_raw(cntl).is_set(RbCntl::RB_ENABLE);
+        let idle = ContextStatus::from_raw(status).is_set(ContextStatus::IDLE);
+        match (enabled, idle) {
+            (true, _) => Self::Running,
+            (false, false) => Self::Ending,
+            (false, true) => Self::Idle,
+        }
+    }
+
+    fn of(hw: &Hw, block: &Block) -> Self {
+        Self::decode(hw.read(block.rb_cntl()), hw.read(block.context_status()))
+    }
+}
+
+/// Whether a copy engine is still in the middle of a packet of a queue that was stopped, by [`save`]
+/// or by a firmware that came no further.
+///
+/// The reset of the engines does not reach SDMA: it halts the engine, and when that runs again it
+/// goes on with the packet, whoever has the memory by then.
+pub(super) fn is_copying(hw: &Hw) -> bool {
+    copies(hw).any(|block| Copying::of(hw, &block) == Copying::Ending)
 }
 
 /// Ends queues that an earlier driver left on the hardware, if there are any: one that crashed, or
 /// whose device did not answer when it was to be taken down. Their memory is not theirs any more, so
-/// they must not save anything.
+/// they must not save anything. Sleeps; bounded.
+///
+/// Returns whether all came to rest. If not, a copy engine is in the middle of a packet; it is halted,
+/// and must not run again before the chip was reset.
 ///
 /// # Errors
 ///
 /// `EIO` if the device does not answer.
-pub(super) fn evict_strangers(hw: &Hw) -> Result {
+pub(super) fn evict_strangers(hw: &Hw) -> Result<bool> {
     let occupied = |slot: Slot| {
         let _bank = hw.select(slot.select());
         hw.read(hqd::CP_HQD_ACTIVE) & HqdActive::ACTIVE.mask() != 0
@@ -147,32 +170,34 @@ pub(super) fn evict_strangers(hw: &Hw) -> Result {
     let compute = Iterator::chain(user_slots, [Slot::HIQ, Slot::KIQ])
         .filter(|slot| occupied(*slot))
         .count();
-    let copy = || {
-        (0..hw.asic().sdma_engines())
-            .filter_map(|n| hw.asic().sdma.engine(n))
-            .flat_map(|engine| (0..RLC_QUEUES).filter_map(move |queue| engine.rlc(queue)))
-            .filter(|block| RbCntl::from_raw(hw.read(block.rb_cntl())).is_set(RbCntl::RB_ENABLE))
-    };
-    let enabled = copy().count();
+    // One that was disabled counts, too, while its packet goes on.
+    let copying = copies(hw)
+        .filter(|block| Copying::of(hw, block) != Copying::Idle)
+        .count();
     hw.check_alive()?;
-    if compute + enabled == 0 {
-        return Ok(());
+    if compute + copying == 0 {
+        return Ok(true);
     }
     dev_notice!(
         hw.dev(),
         "an earlier driver left {} compute and {} SDMA queues: resetting the engines\n",
         compute,
-        enabled
+        copying
     );
-    // Stops the engines before it resets them.
-    reset::engines(hw)?;
-    for block in copy() {
-        hw.modify(block.rb_cntl(), |raw| {
-            RbCntl::from_raw(raw).with(RbCntl::RB_ENABLE, 0).raw()
-        });
-        hw.write(block.doorbell(), 0);
+    // The scheduler firmware first, for contexts that it has mapped are its own.
+    reset::compute(hw)?;
+    for block in copies(hw).filter(|block| Copying::of(hw, block) != Copying::Idle) {
+        disable(hw, &block);
     }
-    Ok(())
+    // An engine that runs comes to the end of its packet now or never; one that the earlier driver
+    // halted stays where it is, for what it would go on to write is not known to be anybody's.
+    match hw.wait(OBEY_MS * 1000, || Ok((!is_copying(hw)).then_some(()))) {
+        Err(error) if error != ETIMEDOUT => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    sdma::halt(hw);
+    hw.check_alive()?;
+    Ok(!is_copying(hw))
 }
 
 /// Takes the queue in `slot` off, if there is one of a user.
@@ -222,16 +247,24 @@ fn compute(hw: &Hw, slot: Slot, ask: bool) -> Option<SavedQueue> {
     Some(queue)
 }
 
-/// Stops an SDMA queue, if it is in use.
+/// Lets a copy engine take no more packets of a queue.
+fn disable(hw: &Hw, block: &Block) {
+    hw.modify(block.rb_cntl(), |raw| {
+        RbCntl::from_raw(raw).with(RbCntl::RB_ENABLE, 0).raw()
+    });
+    hw.write(block.doorbell(), 0);
+}
+
+/// Stops an SDMA queue, if it is in use. One that the firmware was about to stop is, and has not been
+/// saved.
 fn sdma(hw: &Hw, block: &Block) -> Option<SavedQueue> {
-    let cntl = RbCntl::from_raw(hw.read(block.rb_cntl()));
-    if hw.is_lost() || !cntl.is_set(RbCntl::RB_ENABLE) {
+    let copying = Copying::of(hw, block);
+    if hw.is_lost() || copying == Copying::Idle {
         return None;
     }
-    hw.write(block.rb_cntl(), cntl.with(RbCntl::RB_ENABLE, 0).raw());
+    disable(hw, block);
     let idle = ContextStatus::IDLE.mask();
     let stopped = hw.poll(block.context_status(), idle, idle, OBEY_MS * 1000);
-    hw.write(block.doorbell(), 0);
     let offset = DoorbellOffset::from_raw(hw.read(block.doorbell_offset()));
     Some(SavedQueue {
         doorbell: offset.get(DoorbellOffset::OFFSET),
