@@ -283,8 +283,8 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Ends what an earlier driver of `pdev` left running. Returns whether that took a reset of the chip, after
-    /// which the device is as when it was powered on. Nothing of it may be in use yet.
+    /// Ends what an earlier driver of `pdev` left running. Returns whether that took a reset of the
+    /// chip, after which the device is as when it was powered on. Nothing of it may be in use yet.
     ///
     /// # Errors
     ///

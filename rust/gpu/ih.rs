@@ -49,6 +49,7 @@ use crate::{
         ih::{
             self,
             Fault,
+            Pending,
             VECTOR_BYTES,
             VECTOR_DWORDS, //
         },
@@ -83,7 +84,8 @@ pub(crate) struct VmFault {
     pub(crate) fault: Fault,
 }
 
-/// Receives what user queues report. Called from the interrupt thread; may sleep.
+/// Receives what user queues report. Called from the interrupt thread, or on behalf of it (see
+/// [`Gpu::catch_up`](super::Gpu::catch_up)); may sleep.
 pub(crate) trait IrqSink: Send + Sync {
     /// A compute queue of `pasid` finished a packet that carries context id `ctx`.
     fn eop(&self, pasid: u16, ctx: u32);
@@ -197,11 +199,26 @@ impl Ih {
         rings.running = true;
     }
 
-    /// Tells what was raised up to now, so that nothing waits for a vector that a stop would discard.
+    /// Tells what was raised up to now: by a queue that is off the hardware nothing is told after this.
+    ///
+    /// Bounded as a pass is. Of a device that does not answer nothing more is heard at all; what a
+    /// ring lost in an overflow is lost here, too.
     pub(super) fn flush(&self, hw: &Hw) {
-        if !hw.is_lost() {
-            self.drain(hw, &mut self.rings.lock());
+        let mut rings = self.rings.lock();
+        if !rings.running || hw.is_lost() {
+            return;
         }
+        // The answer to a read comes after what the device wrote before it: the vectors, and the pointer in
+        // memory that a pass goes by. What has come on other rings has an entry on the first.
+        let nothing = rings.list.first().is_none_or(|first| {
+            let end = first.cursor.ring().pending(first.place.wptr(hw));
+            end == Pending::UpTo(first.cursor.position())
+        });
+        if nothing {
+            return;
+        }
+        // The message of what is found here is on its way; it is not late.
+        self.drain(hw, &mut rings, true);
     }
 
     /// Stops the rings; the interrupt must be detached before.
@@ -243,15 +260,12 @@ impl Ih {
         positions
     }
 
-    /// Drains all rings, if they run.
-    fn drain(&self, hw: &Hw, rings: &mut Rings) {
+    /// Drains all rings, if they run. `announced`: a message of what is there came or will.
+    fn drain(&self, hw: &Hw, rings: &mut Rings, announced: bool) {
         if !rings.running {
             return;
         }
         let sink = self.sink.lock().clone();
-        let interrupts = self.counters.interrupts.get();
-        let announced = self.announced.load(Relaxed) != interrupts;
-        self.announced.store(interrupts, Relaxed);
         for RingState { cursor, place } in rings.list.iter_mut() {
             let mut port = HwPort::new(hw, place, cursor.ring(), &self.writeback);
             let number = place.number();
@@ -327,7 +341,11 @@ impl irq::Handler for Ih {
             return;
         };
         if !hw.is_lost() {
-            self.drain(&hw, &mut self.rings.lock());
+            let mut rings = self.rings.lock();
+            let interrupts = self.counters.interrupts.get();
+            let announced = self.announced.load(Relaxed) != interrupts;
+            self.announced.store(interrupts, Relaxed);
+            self.drain(&hw, &mut rings, announced);
         }
     }
 }

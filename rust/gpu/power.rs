@@ -159,9 +159,7 @@ impl Gpu {
     pub(crate) fn suspend(&self) -> Result {
         // Of queues that are off the hardware now. Not under the lock of the stage: those who are told
         // may ask for it.
-        if let Some(hw) = self.access.enter() {
-            self.ih.flush(&hw);
-        }
+        self.catch_up();
         let mut stage = self.power.stage.lock();
         match *stage {
             Stage::Up => {}

@@ -17,7 +17,10 @@ use super::{
 };
 use crate::{
     event::slots::Slots,
-    gpu::DoorbellSlice,
+    gpu::{
+        Doorbell,
+        DoorbellSlice, //
+    },
     hw::{
         asic::{
             AsicDesc,
@@ -172,6 +175,20 @@ struct Queue {
     doorbell: u32,
 }
 
+/// What a queue that is being made has already.
+pub(crate) struct Prepared {
+    memory: Arc<QueueMemory>,
+    kind: QueueKind,
+    doorbell: Doorbell,
+}
+
+impl Prepared {
+    /// Id of its doorbell in the slice, as interrupts name it.
+    pub(crate) fn doorbell_id(&self) -> u32 {
+        self.doorbell.byte_in_slice() / BYTES
+    }
+}
+
 /// What user space learns of a new queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Created {
@@ -206,7 +223,7 @@ impl QueueManager {
             .count()
     }
 
-    /// Makes a queue; it runs soon.
+    /// Takes what a queue needs, without making it.
     ///
     /// # Errors
     ///
@@ -214,12 +231,7 @@ impl QueueManager {
     /// - `ENOSPC`: too many queues on this GPU.
     /// - `ENOMEM`: too many queues in the process; no free SDMA queue; no memory.
     /// - `EBUSY`: no free doorbell.
-    /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
-    pub(crate) fn create(
-        &mut self,
-        target: &Target<'_>,
-        properties: &Properties,
-    ) -> Result<Created> {
+    pub(crate) fn prepare(&self, target: &Target<'_>, properties: &Properties) -> Result<Prepared> {
         let needs = properties.needs(&target.asic.cwsr, target.asic.num_xcc)?;
         let memory = QueueMemory::new(target.vm, &needs)?;
         if self.count_on(target.device) >= max_per_device(target.asic) {
@@ -237,7 +249,31 @@ impl QueueManager {
                 (QueueKind::Sdma(slot), doorbell)
             }
         };
-        let doorbell = doorbell.map_err(|_| EBUSY)?;
+        Ok(Prepared {
+            memory,
+            kind,
+            doorbell: doorbell.map_err(|_| EBUSY)?,
+        })
+    }
+
+    /// Makes a queue with what was prepared for the same target; it runs soon.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOSPC`: too many queues on this GPU.
+    /// - `ENOMEM`: no memory.
+    /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
+    pub(crate) fn create(
+        &mut self,
+        target: &Target<'_>,
+        properties: &Properties,
+        prepared: Prepared,
+    ) -> Result<Created> {
+        let Prepared {
+            memory,
+            kind,
+            doorbell,
+        } = prepared;
         let byte = doorbell.byte_in_slice();
         let queue = target.sched.create_queue(
             target.process,
@@ -397,13 +433,6 @@ impl QueueManager {
     /// The GPU of a queue, as the process numbers them.
     pub(crate) fn device_of(&self, id: u32) -> Option<usize> {
         self.queues.get(id).map(|queue| queue.device)
-    }
-
-    /// The GPU of a queue, as the process numbers them, and the id of its doorbell.
-    pub(crate) fn doorbell_of(&self, id: u32) -> Option<(usize, u32)> {
-        self.queues
-            .get(id)
-            .map(|queue| (queue.device, queue.doorbell))
     }
 
     /// Forgets every queue, after the scheduler was told to take the whole process off the hardware of

@@ -84,6 +84,11 @@ impl RingPlace {
         self.number
     }
 
+    /// The write pointer with its flags, by the register.
+    pub(super) fn wptr(&self, hw: &Hw) -> u32 {
+        hw.read(self.regs.wptr)
+    }
+
     /// Stops the ring and empties it.
     pub(super) fn disable(&self, hw: &Hw) {
         hw.modify(self.regs.cntl, |raw| {
@@ -191,7 +196,7 @@ impl Port for HwPort<'_> {
                 value = Some(written);
             }
         }
-        let value = value.unwrap_or_else(|| self.hw.read(self.place.regs.wptr));
+        let value = value.unwrap_or_else(|| self.place.wptr(self.hw));
         if self.hw.is_lost() {
             return Err(EIO);
         }

@@ -81,17 +81,18 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
     }
     let doorbells = device.doorbells()?;
     let process = state.attach(call.process, index)?;
-    let created = state.queues.create(
-        &Target {
-            device: index,
-            asic,
-            sched: device.device().sched(),
-            process: &process,
-            vm: &vm,
-            doorbells: &doorbells,
-        },
-        &properties,
-    )?;
+    let target = Target {
+        device: index,
+        asic,
+        sched: device.device().sched(),
+        process: &process,
+        vm: &vm,
+        doorbells: &doorbells,
+    };
+    let prepared = state.queues.prepare(&target, &properties)?;
+    call.process
+        .forget_failures(&state, device.device(), prepared.doorbell_id());
+    let created = state.queues.create(&target, &properties, prepared)?;
     args.queue_id = created.id;
     args.doorbell_offset = device.doorbell_offset(created.doorbell);
     Ok(())
@@ -104,16 +105,7 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
 /// - `EINVAL`: no such queue.
 /// - `EIO`: the hardware does not let go.
 pub(super) fn destroy_queue(call: &Call<'_>, args: &mut DestroyQueue) -> Result {
-    let mut state = call.process.state.lock();
-    let doorbell = state.queues.doorbell_of(args.queue_id);
-    let result = state.queues.destroy(args.queue_id);
-    if let Some((index, doorbell)) = doorbell {
-        if let Some(device) = call.process.devices.get(index) {
-            call.process
-                .forget_failures(&state, device.gpu_id(), doorbell);
-        }
-    }
-    result
+    call.process.state.lock().queues.destroy(args.queue_id)
 }
 
 /// Changes ring, share and priority. A queue without ring or share stops.

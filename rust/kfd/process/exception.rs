@@ -8,10 +8,11 @@
 //!
 //! Interrupts bring the reports; a work item delivers them, because that touches memory of the process and
 //! takes its lock, for which interrupts must not wait. Memory is touched with the lock held, so that a queue
-//! that is destroyed takes its reports along and its save area may become something else; but only while it
-//! is present. What is absent is brought in without the lock, which the thread that serves the fault may want.
+//! that is destroyed is not found and its save area may become something else; but only while it is present.
+//! What is absent is brought in without the lock, which the thread that serves the fault may want.
 //!
-//! `Process::failures` is taken with the process lock held or without it, and is innermost.
+//! `Process::failures` is taken with the process lock held or without it, and is innermost. The lock of the
+//! interrupt rings comes after the process lock.
 
 use super::{
     Process,
@@ -185,9 +186,16 @@ impl Process {
         self.enqueue::<1>();
     }
 
-    /// Forgets what failed of a queue that is being destroyed: another one gets its doorbell. `_state`
-    /// keeps the queue's successor away meanwhile.
-    pub(crate) fn forget_failures(&self, _state: &State, gpu_id: u32, doorbell: u32) {
+    /// Forgets what failed of queues that had `doorbell` before the one that is being made, which must not
+    /// be on the hardware yet. `_state` keeps it from being found meanwhile.
+    ///
+    /// A vector names a queue by its doorbell and may be served late. A doorbell is free only when its queue is
+    /// off the hardware, so what that queue raised is on the interrupt ring by now, and in the list after the
+    /// ring was served. Here and not where the queue is destroyed, because a doorbell whose queue did not
+    /// let go comes back later, after a reset for one.
+    pub(crate) fn forget_failures(&self, _state: &State, device: &Device, doorbell: u32) {
+        device.gpu().catch_up();
+        let gpu_id = device.gpu_id();
         self.failures
             .lock()
             .0
