@@ -491,6 +491,15 @@ impl Gpu {
         &self.ih
     }
 
+    /// Tells of all interrupts that were raised up to now. When this returns, nothing is told any more of
+    /// queues that were off the hardware before. Sleeps; bounded. Whoever is told must not wait for locks
+    /// of the caller.
+    pub(crate) fn catch_up(&self) {
+        if let Some(hw) = self.access.enter() {
+            self.ih.flush(&hw);
+        }
+    }
+
     /// Sets or removes who is told of interrupts; the previous one is not called any more when
     /// this returns.
     pub(crate) fn set_sink(&self, sink: Option<Arc<dyn IrqSink>>) {

@@ -42,11 +42,11 @@ fn compute(words: &[(usize, u32)]) -> Result<KVec<(Reg, u32)>> {
     let read = |dw: usize| {
         let found = words.iter().find(|(at, _)| *at == dw);
         // CAST: An index below 512.
-        found.map_or(0x1000 + dw as u32, |(_, value)| *value)
+        Ok::<_, Error>(found.map_or(0x1000 + dw as u32, |(_, value)| *value))
     };
     load::compute(slot()?, 9, WPTR, read, |reg, value| {
         let _ = writes.push_within_capacity((reg, value));
-    });
+    })?;
     Ok(writes)
 }
 
@@ -179,15 +179,17 @@ mod cases {
             let block = asic.sdma.engine(1).and_then(|engine| engine.rlc(2));
             let block = block.ok_or(EINVAL)?;
             let mut writes = KVec::with_capacity(SDMA_WRITES, GFP_KERNEL)?;
-            let read = |dw: usize| match dw {
-                sdma_at::RB_CNTL => 0x0006_1014,
-                sdma_at::RB_RPTR => 0x440,
-                sdma_at::RB_RPTR_HI => 2,
-                _ => 0,
+            let read = |dw: usize| {
+                Ok::<_, Error>(match dw {
+                    sdma_at::RB_CNTL => 0x0006_1014,
+                    sdma_at::RB_RPTR => 0x440,
+                    sdma_at::RB_RPTR_HI => 2,
+                    _ => 0,
+                })
             };
             load::sdma(block, 9, WPTR, read, |reg, value| {
                 let _ = writes.push_within_capacity((reg, value));
-            });
+            })?;
             assert_eq!(writes.len(), SDMA_WRITES);
             let end = writes.last().copied();
             assert_eq!(end, Some((block.rb_cntl(), 0x0906_1015)));

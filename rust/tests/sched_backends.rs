@@ -581,4 +581,22 @@ mod without_firmware {
         fake.reset();
         finish(&fake, machine)
     }
+
+    #[test]
+    fn queue_whose_descriptor_cannot_be_read_is_not_loaded() -> Result {
+        for spec in [pm4(1), sdma(101, 0, 0)] {
+            let (fake, machine) = direct()?;
+            let proc = machine.attach(process(7))?;
+            let queue = machine.create_queue(proc, spec, QueueHold::default())?;
+            let mqd = machine.state.lock().queue_mut(proc, queue)?.mqd.gpu_addr();
+            assert!(fake.cut(mqd + 8));
+            machine.converge();
+            assert_eq!(machine.health(), Health::Wedged);
+            assert_eq!(fake.mapped(), 0);
+            let loaded = |event: &Event| matches!(event, Event::Load { .. });
+            assert!(!fake.log().iter().any(loaded));
+            finish(&fake, machine)?;
+        }
+        Ok(())
+    }
 }

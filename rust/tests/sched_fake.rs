@@ -365,6 +365,15 @@ impl Fake {
         self.inner.store(addr, value)
     }
 
+    /// Takes memory away: its block ends at `addr` from now on.
+    pub(super) fn cut(&self, addr: u64) -> bool {
+        let found = self.inner.find(addr);
+        found.is_some_and(|(block, offset)| {
+            block.cut(offset);
+            true
+        })
+    }
+
     /// Microseconds that passed.
     pub(super) fn elapsed(&self) -> u64 {
         self.inner.clock.load(Relaxed)

@@ -69,6 +69,11 @@ impl Block {
         *self.words.lock().get_mut(offset / 4).ok_or(EINVAL)? = value;
         Ok(())
     }
+
+    /// Takes the memory from byte `offset` on away: it can neither be read nor written any more.
+    pub(super) fn cut(&self, offset: usize) {
+        self.words.lock().truncate(offset / 4);
+    }
 }
 
 /// What the driver holds; the firmware notices when it is gone.

@@ -237,15 +237,18 @@ impl Direct {
         let platform = &*machine.platform;
         let vmid = self.enter_vmid(platform, ticket).map_err(Failure::Device)?;
         machine.counters.queues_mapped.inc();
-        let read = |dw| ticket.mqd.read(dw).unwrap_or(0);
+        // Before a register is written: a word that cannot be read must not become one of the queue's.
+        let read = |dw| ticket.mqd.read(dw);
         match ticket.spec.kind {
             SpecKind::Sdma { engine, queue } => {
                 let block = sdma_block(platform, engine, queue).map_err(Failure::Build)?;
                 let mut writes = Writes::<SDMA_WRITES>::new();
                 load::sdma(block, vmid, ticket.spec.wptr, read, |reg, value| {
                     writes.put(reg, value)
-                });
-                let stopped = load::sdma_stopped(read(sdma_at::RB_CNTL));
+                })
+                .map_err(Failure::Device)?;
+                let stopped = read(sdma_at::RB_CNTL).map_err(Failure::Device)?;
+                let stopped = load::sdma_stopped(stopped);
                 platform
                     .write(block.rb_cntl(), stopped)
                     .and_then(|()| wait_idle(platform, block))
@@ -261,7 +264,8 @@ impl Direct {
                 let mut writes = Writes::<COMPUTE_WRITES>::new();
                 load::compute(slot, vmid, ticket.spec.wptr, read, |reg, value| {
                     writes.put(reg, value)
-                });
+                })
+                .map_err(Failure::Device)?;
                 platform.write_slot(slot, writes.as_slice())
             }
         }
