@@ -21,6 +21,7 @@ pub(crate) mod decode;
 pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod queues;
+pub(crate) mod registers;
 pub(crate) mod schedule;
 
 pub(crate) use decode::{
@@ -33,11 +34,8 @@ pub(crate) use memory::{
     pad,
     IndirectBuffer,
     InvalidateTlbs,
-    RegisterHandshake,
     ReleaseMem,
-    SetUconfigReg,
-    WriteMem,
-    WriteReg, //
+    WriteMem, //
 };
 pub(crate) use process::{
     MapProcess,
@@ -53,6 +51,11 @@ pub(crate) use queues::{
     UnmapAction,
     UnmapFilter,
     UnmapQueues, //
+};
+pub(crate) use registers::{
+    RegisterHandshake,
+    SetUconfigReg,
+    WriteReg, //
 };
 pub(crate) use schedule::{
     InterfaceQueue,
