@@ -9,6 +9,7 @@ pub(crate) mod abi;
 pub(crate) mod chrdev;
 pub(crate) mod class;
 pub(crate) mod dma;
+pub(crate) mod dma_map;
 pub(crate) mod drm_file;
 pub(crate) mod drm_ioctl;
 pub(crate) mod gate;

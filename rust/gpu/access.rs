@@ -51,6 +51,10 @@ use crate::{
         },
     },
     kapi::{
+        dma_map::{
+            DmaMap,
+            DmaMapper, //
+        },
         gate::{
             Gate,
             GateGuard, //
@@ -59,10 +63,6 @@ use crate::{
         mmio::{
             BarMapping,
             Caching, //
-        },
-        pages::{
-            DmaMap,
-            DmaMapper, //
         },
     },
 };

@@ -38,13 +38,13 @@ use crate::{
         Place, //
     },
     kapi::{
+        dma_map::{
+            DmaMap,
+            DmaRun, //
+        },
         drm_file::DrmDevice,
         gem::Object,
-        pages::{
-            DmaMap,
-            DmaRun,
-            Vmap, //
-        },
+        pages::Vmap,
         userpages::Watcher, //
     },
 };

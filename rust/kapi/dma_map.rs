@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Mapping of [pages](Pages) and device registers for DMA, until the device goes.
+//!
+//! C header: [`include/linux/dma-mapping.h`](srctree/include/linux/dma-mapping.h)
+
+use kernel::{
+    bindings,
+    device::{
+        Bound,
+        Device, //
+    },
+    devres::Devres,
+    dma::DataDirection,
+    error::to_result,
+    new_mutex,
+    page::PAGE_SIZE,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        aref::ARef,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    },
+    types::Opaque, //
+};
+
+use super::pages::Pages;
+
+/// A part of device address space: `len` bytes from `addr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DmaRun {
+    /// Bus address.
+    pub(crate) addr: u64,
+    /// Length in bytes.
+    pub(crate) len: u64,
+}
+
+/// The C device behind `dev`.
+fn as_raw(dev: &Device) -> *mut bindings::device {
+    // `Device` is `repr(transparent)` over `Opaque<struct device>`.
+    core::ptr::from_ref(dev).cast_mut().cast()
+}
+
+/// [`Pages`] mapped for one device.
+///
+/// # Invariants
+///
+/// `sgt` was made from `pages` and is mapped for `dev` in direction `dir`.
+struct MappedTable {
+    sgt: KBox<Opaque<bindings::sg_table>>,
+    dev: ARef<Device>,
+    dir: bindings::dma_data_direction,
+    _pages: Arc<Pages>,
+}
+
+// SAFETY: Nothing in it is bound to a thread.
+unsafe impl Send for MappedTable {}
+// SAFETY: There is no shared access.
+unsafe impl Sync for MappedTable {}
+
+impl Drop for MappedTable {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the table is mapped for `dev`, which is still bound or
+        // being unbound: the object lives in a `DmaMapper`, or was being made for a bound device.
+        unsafe {
+            bindings::dma_unmap_sgtable(as_raw(&self.dev), self.sgt.get(), self.dir, 0);
+        }
+        // SAFETY: Made in `DmaMap::pages` and unmapped above.
+        unsafe { bindings::sg_free_table(self.sgt.get()) };
+    }
+}
+
+/// Device registers mapped for a device.
+///
+/// # Invariants
+///
+/// `addr` is a resource mapping of `size` bytes for `dev`.
+struct MappedResource {
+    dev: ARef<Device>,
+    addr: u64,
+    size: usize,
+}
+
+impl Drop for MappedResource {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; the object lives in a `DmaMapper`, or was being made for a bound
+        // device, so `dev` is bound or being unbound.
+        unsafe {
+            crate::bindings::rkfd_dma_unmap_resource(as_raw(&self.dev), self.addr, self.size);
+        }
+    }
+}
+
+enum Held {
+    Pages(#[expect(dead_code, reason = "kept, not used")] MappedTable),
+    Resource(#[expect(dead_code, reason = "kept, not used")] MappedResource),
+}
+
+/// A mapping that is there until its owner or the device goes.
+#[pin_data]
+struct Live {
+    /// Locked while it is unmapped: who wants it gone waits for who is at it.
+    #[pin]
+    held: Mutex<Option<Held>>,
+}
+
+impl Live {
+    fn end(&self) {
+        let mut held = self.held.lock();
+        let gone = held.take();
+        drop(gone);
+    }
+}
+
+/// All mappings of a device, by a number of their own.
+#[pin_data]
+struct LiveMaps {
+    /// Nothing is allocated under it.
+    #[pin]
+    maps: Mutex<RBTree<u64, Arc<Live>>>,
+    next: Atomic<i64>,
+}
+
+/// Memory for one more entry of [`LiveMaps`].
+type LiveNode = RBTreeNodeReservation<u64, Arc<Live>>;
+
+/// Ends all mappings of a device when dropped.
+struct Drain(Arc<LiveMaps>);
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        loop {
+            let live = {
+                let mut maps = self.0.maps.lock();
+                let first = maps.cursor_front().map(|cursor| *cursor.current().0);
+                first.and_then(|id| maps.remove(&id))
+            };
+            let Some(live) = live else { return };
+            live.end();
+        }
+    }
+}
+
+/// What maps pages and registers for a bound device.
+///
+/// Mappings end with it. They are its own and not the device's, one by one: the device core searches the
+/// list of what a device has to find what goes, with interrupts off, and a GPU has many mappings.
+///
+/// # Invariants
+///
+/// Every mapping that lives is in `maps`, which `drain` empties before the device is unbound.
+pub(crate) struct DmaMapper {
+    maps: Arc<LiveMaps>,
+    drain: Devres<Drain>,
+}
+
+impl DmaMapper {
+    /// For a device.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(dev: &Device<Bound>) -> Result<Self> {
+        let maps = Arc::pin_init(
+            pin_init!(LiveMaps {
+                maps <- new_mutex!(RBTree::new(), "rkfd_dma_maps"),
+                next: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )?;
+        let drain = Devres::new(dev, Ok::<_, Error>(Drain(maps.clone())))?;
+        // INVARIANT: There is no mapping yet, and `drain` goes at the latest when `dev` is unbound.
+        Ok(Self { maps, drain })
+    }
+
+    /// Makes a mapping of this device live, with memory for its entry.
+    fn keep(&self, node: LiveNode, live: Arc<Live>, runs: KVVec<DmaRun>) -> Result<DmaMap> {
+        let id = u64::try_from(self.maps.next.fetch_add(1, Relaxed))?;
+        let node = node.into_node(id, live.clone());
+        self.maps.maps.lock().insert(node);
+        Ok(DmaMap {
+            live,
+            id,
+            maps: self.maps.clone(),
+            runs,
+        })
+    }
+
+    fn prepare() -> Result<(LiveNode, Arc<Live>)> {
+        let live = Arc::pin_init(
+            pin_init!(Live { held <- new_mutex!(None, "rkfd_dma_map") }),
+            GFP_KERNEL,
+        )?;
+        Ok((RBTreeNodeReservation::new(GFP_KERNEL)?, live))
+    }
+
+    /// Maps `pages` for `dev`, which may write them if `writable`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `dev` is another device, `ENOMEM`, and what the DMA layer reports.
+    pub(crate) fn pages(
+        &self,
+        dev: &Device<Bound>,
+        pages: &Arc<Pages>,
+        writable: bool,
+    ) -> Result<DmaMap> {
+        self.check(dev)?;
+        let raw = as_raw(dev);
+        let dir = if writable {
+            DataDirection::Bidirectional
+        } else {
+            DataDirection::ToDevice
+        };
+        let dir = bindings::dma_data_direction::from(dir);
+        // SAFETY: `dev` is a valid device.
+        let longest = unsafe { bindings::dma_max_mapping_size(raw) };
+        let longest = longest.min(u32::MAX as usize) & !(PAGE_SIZE - 1);
+        let sgt = KBox::new(Opaque::zeroed(), GFP_KERNEL)?;
+        // SAFETY: `sgt` is memory for a table, and the array holds valid pages, which the C
+        // function only reads. There is at least one.
+        to_result(unsafe {
+            bindings::sg_alloc_table_from_pages_segment(
+                sgt.get(),
+                pages.as_ptr(),
+                c_uint::try_from(pages.len())?,
+                0,
+                pages.size(),
+                c_uint::try_from(longest)?,
+                bindings::GFP_KERNEL,
+            )
+        })?;
+        // SAFETY: `dev` is bound and the table was just made.
+        let mapped = to_result(unsafe { bindings::dma_map_sgtable(raw, sgt.get(), dir, 0) });
+        if let Err(e) = mapped {
+            // SAFETY: Made above and not mapped.
+            unsafe { bindings::sg_free_table(sgt.get()) };
+            return Err(e);
+        }
+        // INVARIANT: Made and mapped above.
+        let table = MappedTable {
+            sgt,
+            dev: (&**dev).into(),
+            dir,
+            _pages: pages.clone(),
+        };
+        let runs = Self::runs_of(&table)?;
+        let (node, live) = Self::prepare()?;
+        *live.held.lock() = Some(Held::Pages(table));
+        self.keep(node, live, runs)
+    }
+
+    fn check(&self, dev: &Device<Bound>) -> Result {
+        // `Device` is `repr(transparent)`, so this compares the C devices.
+        if !core::ptr::eq(self.drain.device(), &**dev) {
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
+
+    /// The mapped segments, neighbours joined.
+    fn runs_of(table: &MappedTable) -> Result<KVVec<DmaRun>> {
+        let mut runs: KVVec<DmaRun> = KVVec::new();
+        // SAFETY: By the type invariant of `MappedTable` the table is valid.
+        let sgt = unsafe { &*table.sgt.get() };
+        let mut sg = sgt.sgl;
+        for _ in 0..sgt.nents {
+            if sg.is_null() {
+                break;
+            }
+            // SAFETY: `sg` is one of the first `nents`, mapped entries of the table.
+            let (addr, len) = unsafe {
+                (
+                    bindings::sg_dma_address(sg),
+                    u64::from(bindings::sg_dma_len(sg)),
+                )
+            };
+            match runs.last_mut() {
+                Some(last) if last.addr + last.len == addr => last.len += len,
+                _ => runs.push(DmaRun { addr, len }, GFP_KERNEL)?,
+            }
+            // SAFETY: As above; returns null after the last entry.
+            sg = unsafe { bindings::sg_next(sg) };
+        }
+        Ok(runs)
+    }
+
+    /// Maps `size` bytes of device registers at CPU physical address `addr` for `dev`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `dev` is another device, what the DMA layer reports, `ENOMEM`.
+    pub(crate) fn resource(&self, dev: &Device<Bound>, addr: u64, size: usize) -> Result<DmaMap> {
+        self.check(dev)?;
+        let mut bus = 0;
+        // SAFETY: `dev` is bound, and `bus` takes the result.
+        to_result(unsafe {
+            crate::bindings::rkfd_dma_map_resource(as_raw(dev), addr, size, &mut bus)
+        })?;
+        // INVARIANT: Mapped above.
+        let resource = MappedResource {
+            dev: (&**dev).into(),
+            addr: bus,
+            size,
+        };
+        let mut runs = KVVec::new();
+        // CAST: `usize` is at most 64 bits wide.
+        let len = size as u64;
+        runs.push(DmaRun { addr: bus, len }, GFP_KERNEL)?;
+        let (node, live) = Self::prepare()?;
+        *live.held.lock() = Some(Held::Resource(resource));
+        self.keep(node, live, runs)
+    }
+}
+
+/// Addresses at which a device reaches memory or registers, for as long as this object lives or
+/// its [`DmaMapper`] does, whichever ends first.
+pub(crate) struct DmaMap {
+    live: Arc<Live>,
+    id: u64,
+    maps: Arc<LiveMaps>,
+    runs: KVVec<DmaRun>,
+}
+
+impl Drop for DmaMap {
+    fn drop(&mut self) {
+        // In this order: who empties the list when the device goes must find what is being ended.
+        self.live.end();
+        let live = self.maps.maps.lock().remove(&self.id);
+        drop(live);
+    }
+}
+
+impl DmaMap {
+    /// Where the memory is for the device, in the order of the buffer.
+    pub(crate) fn runs(&self) -> &[DmaRun] {
+        &self.runs
+    }
+}
