@@ -23,10 +23,8 @@ use self::{
     firmware::Firmware, //
 };
 use super::{
-    machine::{
-        Failure,
-        Machine, //
-    },
+    health::Failure,
+    machine::Machine,
     params::{
         Config,
         Policy, //

@@ -3,7 +3,6 @@
 //! The scheduler proper: numbered changes to the desired state, and the worker that applies them.
 
 use kernel::{
-    fmt,
     new_mutex,
     prelude::*,
     sync::{
@@ -30,8 +29,11 @@ use kernel::{
 };
 
 use super::{
-    dump,
     engine::Engine,
+    health::{
+        Health,
+        ResetHook, //
+    },
     mqd::SdmaMqds,
     params::Config,
     platform::Platform,
@@ -56,110 +58,6 @@ use crate::{
     }, //
 };
 
-/// Whether the scheduler takes changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Health {
-    /// Yes.
-    Running,
-    /// The firmware does not answer; changes are refused with `EIO` until a reset.
-    Wedged,
-    /// The device was removed or the scheduler shut down; changes are refused with `ENODEV`.
-    Gone,
-}
-
-impl Health {
-    const fn raw(self) -> u32 {
-        // CAST: The discriminant of a fieldless enum.
-        self as u32
-    }
-
-    const fn from_raw(raw: u32) -> Self {
-        match raw {
-            0 => Self::Running,
-            1 => Self::Wedged,
-            _ => Self::Gone,
-        }
-    }
-
-    /// Name in dumps.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Wedged => "wedged",
-            Self::Gone => "gone",
-        }
-    }
-
-    /// What a change is answered with.
-    pub(super) fn check(self) -> Result {
-        match self {
-            Self::Running => Ok(()),
-            Self::Wedged => Err(EIO),
-            Self::Gone => Err(ENODEV),
-        }
-    }
-}
-
-/// Why the hardware did not follow.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Failure {
-    /// The fence of a preemption did not come. `refused` is what the HIQ's descriptor says.
-    Timeout {
-        /// Doorbell of a queue that refused, or 0.
-        refused: u32,
-    },
-    /// The firmware gave up on a queue.
-    Refused {
-        /// Its doorbell, as the firmware wrote it.
-        doorbell: u32,
-    },
-    /// The firmware does not take packets.
-    RingFull,
-    /// Packets could not be built; a driver bug, or the device is gone.
-    Build(Error),
-    /// The device is lost or gone.
-    Device(Error),
-}
-
-impl Failure {
-    /// Whether it means that the device was removed.
-    fn is_gone(&self) -> bool {
-        matches!(self, Self::Device(error) | Self::Build(error) if *error == ENODEV)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Timeout { refused: 0 } => f.write_str("no answer to a preemption in time"),
-            Self::Timeout { refused } => write!(
-                f,
-                "no answer to a preemption in time, queue {refused:#x} refused it"
-            ),
-            Self::Refused { doorbell } => {
-                write!(f, "queue {doorbell:#x} refused preemption")
-            }
-            Self::RingFull => f.write_str("the firmware takes no packets"),
-            Self::Build(error) => write!(f, "no packets could be built ({error:?})"),
-            Self::Device(error) => write!(f, "the device does not answer ({error:?})"),
-        }
-    }
-}
-
-/// Told when the scheduler gives up on the firmware, so that somebody can reset the device.
-///
-/// Called without any lock of the scheduler. After the reset [`Machine::after_reset`] takes the
-/// scheduler into service again.
-pub(crate) trait ResetHook: Send + Sync {
-    /// The scheduler is wedged. Called by the worker, for which nobody waits any more.
-    fn wedged(&self, failure: &Failure);
-
-    /// The queue of address space `pasid` with doorbell `doorbell` (dword index on the doorbell BAR)
-    /// hung and was reset. It does not run again; all others go on.
-    fn queue_hung(&self, _pasid: u16, _doorbell: u32) {}
-}
-
 /// A destroyed queue or detached process that may still be on the hardware.
 #[derive(Debug)]
 #[must_use = "memory of the hardware may only be released after the wait"]
@@ -180,7 +78,7 @@ pub(crate) struct Machine {
     pub(super) sdma_mqds: Arc<SdmaMqds>,
     /// Source of ids of processes and queues.
     next_id: Atomic<u64>,
-    health: Atomic<u32>,
+    pub(super) health: Atomic<u32>,
     /// Suspended: the hardware is not touched. Changes under `engine`.
     pub(super) parked: Atomic<bool>,
     /// Wedged, and somebody was told or is being told, who may bring the scheduler back. Set under
@@ -199,9 +97,9 @@ pub(crate) struct Machine {
     pub(super) looks: Mutex<()>,
     /// Wakes up on changes of `applied`, `settled`, `health`, `urgent` and `turn_taken`.
     #[pin]
-    events: WaitQueue,
+    pub(super) events: WaitQueue,
     #[pin]
-    hook: Mutex<Option<Arc<dyn ResetHook>>>,
+    pub(super) hook: Mutex<Option<Arc<dyn ResetHook>>>,
     /// Somebody has the [`Turn`].
     turn_taken: Atomic<bool>,
     #[pin]
@@ -308,20 +206,9 @@ impl Machine {
         )
     }
 
-    /// Whether changes are taken.
-    pub(crate) fn health(&self) -> Health {
-        Health::from_raw(self.health.load(Acquire))
-    }
-
     /// Figures of the desired state.
     pub(crate) fn load(&self) -> Load {
         self.state.lock().load()
-    }
-
-    /// Whom to tell when the scheduler is wedged.
-    pub(crate) fn set_reset_hook(&self, hook: Option<Arc<dyn ResetHook>>) {
-        let old = core::mem::replace(&mut *self.hook.lock(), hook);
-        drop(old);
     }
 
     pub(super) fn new_id(&self) -> u64 {
@@ -459,59 +346,6 @@ impl Machine {
         let _ = self.events.wait_us(self.config.gather_us.into(), || {
             self.urgent.load(Acquire) > applied || self.health() != Health::Running
         });
-    }
-
-    /// Stops using hardware that does not follow: sleepers wake up, changes are refused. Called under
-    /// `engine`; [`Machine::report_failure`] comes after it, without.
-    pub(super) fn mark_failed(&self, failure: &Failure) {
-        let gone = failure.is_gone();
-        let health = if gone { Health::Gone } else { Health::Wedged };
-        let told = !gone && self.hook.lock().is_some();
-        self.recovering.store(told, Release);
-        {
-            let mut state = self.state.lock();
-            match gone {
-                // Nothing runs on a device that is not there.
-                true => {
-                    state.all_stopped();
-                    // No descriptor can be written any more; nobody needs them.
-                    let _ = state.settle();
-                }
-                false => state.lose(),
-            }
-            self.health.store(health.raw(), Release);
-        }
-        self.events.wake_all();
-    }
-
-    /// Tells people and the hook why the scheduler gave up.
-    pub(super) fn report_failure(&self, failure: &Failure) {
-        if failure.is_gone() {
-            return;
-        }
-        self.platform
-            .complain(fmt!("{failure}; giving up until a reset"));
-        dump::report(self, &mut |line| self.platform.complain(fmt!("{line}")));
-        let hook = self.hook.lock().clone();
-        match hook {
-            Some(hook) => hook.wedged(failure),
-            None => self.recovering.store(false, Release),
-        }
-    }
-
-    /// Whether the firmware does not answer and nobody brought the scheduler back yet.
-    pub(super) fn is_wedged(&self) -> bool {
-        self.health() == Health::Wedged
-    }
-
-    /// Leaves the scheduler out of service: nobody brings it back.
-    pub(super) fn abandon(&self) {
-        let engine = self.engine.lock();
-        if self.health() == Health::Running {
-            self.mark_failed(&Failure::Device(EIO));
-        }
-        self.recovering.store(false, Release);
-        drop(engine);
     }
 
     /// Waits until the hardware is as `change` and all earlier ones want it.

@@ -23,11 +23,11 @@ use kernel::{
 };
 
 use super::{
-    machine::{
+    health::{
         Failure,
-        Health,
-        Machine, //
+        Health, //
     },
+    machine::Machine,
     state::State, //
 };
 use crate::gpu::salvage::{

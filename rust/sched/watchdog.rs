@@ -22,10 +22,8 @@ use kernel::{
 
 use super::{
     dump,
-    machine::{
-        Health,
-        Machine, //
-    },
+    health::Health,
+    machine::Machine,
     record::{
         Phase,
         QueueSpec,

@@ -27,19 +27,22 @@ use super::{
         Mode,
         Token, //
     },
-    machine::{
+    health::{
         Failure,
         Health,
-        Machine,
-        Pending,
         ResetHook, //
+    },
+    machine::{
+        Machine,
+        Pending, //
     },
     params::{
         EvictCause,
         QueueUpdate,
         UpdateError, //
     },
-    record::QueueHold, //
+    record::QueueHold,
+    steps::destroy, //
 };
 use crate::hw::asic::GFX90A;
 
@@ -54,22 +57,6 @@ use super::fake::Event::{
     UnmapProcess,
     UnmapQueues, //
 };
-
-/// Dooms a queue, lets the scheduler converge and collects the record, as `destroy_queue` does
-/// with a worker.
-fn destroy(machine: &Arc<Machine>, proc: u64, queue: u64) -> Result {
-    let pending = machine.doom_queue(proc, queue, false);
-    machine.converge();
-    match pending {
-        Pending::Done => {}
-        Pending::Change(change) => {
-            machine.wait(change, crate::kapi::waitqueue::Sleep::Uninterruptible)?
-        }
-    }
-    let node = machine.state.lock().collect_queue(queue);
-    drop(node);
-    Ok(())
-}
 
 /// Remembers what a [`ResetHook`] hears.
 struct Heard {

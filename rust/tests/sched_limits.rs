@@ -2,10 +2,7 @@
 
 //! Bring-up, limits of the hardware, and what is refused. The test is the worker.
 
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::prelude::*;
 
 use super::{
     fake::{
@@ -20,10 +17,6 @@ use super::{
         Fake,
         WAIT_TIME2, //
     },
-    machine::{
-        Machine,
-        Pending, //
-    },
     params::{
         Config,
         Cwsr,
@@ -32,7 +25,8 @@ use super::{
         QueueUpdate, //
     },
     record::QueueHold,
-    state::COMPUTE_SLOTS, //
+    state::COMPUTE_SLOTS,
+    steps::destroy, //
 };
 use crate::hw::asic::{
     GFX906,
@@ -50,22 +44,6 @@ use super::fake::Event::{
     UnmapAll,
     WaitTime2, //
 };
-
-/// Dooms a queue, lets the scheduler converge and collects the record, as `destroy_queue` does
-/// with a worker.
-fn destroy(machine: &Arc<Machine>, proc: u64, queue: u64) -> Result {
-    let pending = machine.doom_queue(proc, queue, false);
-    machine.converge();
-    match pending {
-        Pending::Done => {}
-        Pending::Change(change) => {
-            machine.wait(change, crate::kapi::waitqueue::Sleep::Uninterruptible)?
-        }
-    }
-    let node = machine.state.lock().collect_queue(queue);
-    drop(node);
-    Ok(())
-}
 
 #[kunit_tests(rkfd_sched_limits)]
 mod limits {

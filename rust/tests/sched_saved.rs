@@ -22,8 +22,8 @@ use super::{
         Event,
         Fake, //
     },
+    health::Failure,
     machine::{
-        Failure,
         Machine,
         Pending, //
     },
@@ -38,7 +38,12 @@ use super::{
         QueueHold,
         QueueSpec, //
     },
-    saved::QueueImage, //
+    saved::QueueImage,
+    steps::{
+        evict,
+        mqd,
+        update, //
+    }, //
 };
 use crate::{
     gpu::salvage::{
@@ -76,17 +81,6 @@ fn add(machine: &Arc<Machine>, proc: u64, spec: QueueSpec) -> Result<u64> {
     machine.create_queue(proc, spec, QueueHold::default())
 }
 
-fn evict(machine: &Arc<Machine>, proc: u64) -> Result {
-    let _ = machine.begin_evict(proc, EvictCause::Debugger)?;
-    machine.converge();
-    Ok(())
-}
-
-/// Address of a queue's descriptor.
-fn mqd(machine: &Machine, proc: u64, queue: u64) -> Result<u64> {
-    Ok(machine.state.lock().queue_mut(proc, queue)?.mqd.gpu_addr())
-}
-
 /// Stores what the microcode leaves: `used` bytes of control stack and of wave state, with words
 /// that tell their places.
 fn save(fake: &Fake, mqd: u64, asic: &AsicDesc, used: u32, waves: u32) {
@@ -110,13 +104,6 @@ fn gws(on: bool) -> QueueUpdate {
     }
 }
 
-/// Updates and converges.
-fn update(machine: &Arc<Machine>, proc: u64, queue: u64, update: QueueUpdate) -> Result {
-    let _ = machine.begin_update(proc, queue, update)?;
-    machine.converge();
-    Ok(())
-}
-
 #[kunit_tests(rkfd_sched_saved)]
 mod saved {
     use super::*;
@@ -131,7 +118,7 @@ mod saved {
             machine.converge();
             // It runs.
             assert_eq!(machine.wave_state(proc, queue).err(), Some(EINVAL));
-            evict(&machine, proc)?;
+            evict(&machine, proc, EvictCause::Debugger)?;
             let stack = asic.cwsr.ctl_stack;
             // It never ran a wave.
             let state = machine.wave_state(proc, queue)?;
@@ -207,7 +194,7 @@ mod saved {
         let proc = machine.attach(process(1))?;
         let queue = add(&machine, proc, saving(&GFX90A, 1))?;
         machine.converge();
-        evict(&machine, proc)?;
+        evict(&machine, proc, EvictCause::Debugger)?;
         let base = mqd(&machine, proc, queue)?;
         let stack = GFX90A.cwsr.ctl_stack;
         for (dw, word) in [
@@ -231,7 +218,7 @@ mod saved {
         let proc = machine.attach(process(1))?;
         let plain = create(&machine, proc, 1)?;
         let copier = add(&machine, proc, sdma(100, 0, 0))?;
-        evict(&machine, proc)?;
+        evict(&machine, proc, EvictCause::Debugger)?;
         for queue in [plain, copier] {
             assert_eq!(machine.wave_state(proc, queue).err(), Some(EINVAL));
         }
@@ -247,7 +234,7 @@ mod saved {
         let queue = add(&machine, proc, saving(&GFX90A, 1))?;
         machine.converge();
         assert_eq!(machine.checkpoint(proc, queue).err(), Some(EBUSY));
-        evict(&machine, proc)?;
+        evict(&machine, proc, EvictCause::Debugger)?;
         let base = mqd(&machine, proc, queue)?;
         save(&fake, base, &GFX90A, 40, 0x3000);
         let word = |base: u64, dw: usize| fake.load(base + dw as u64 * 4); // CAST: A small index.
@@ -301,7 +288,7 @@ mod saved {
         let proc = machine.attach(process(1))?;
         let queue = add(&machine, proc, sdma(100, 0, 0))?;
         machine.converge();
-        evict(&machine, proc)?;
+        evict(&machine, proc, EvictCause::Debugger)?;
         let base = mqd(&machine, proc, queue)?;
         assert!(fake.store(base + sdma_at::RB_RPTR as u64 * 4, 0x440)); // CAST: A small index.
         let image = machine.checkpoint(proc, queue)?;
@@ -328,7 +315,7 @@ mod saved {
         let (fake, machine) = setup()?;
         let proc = machine.attach(process(1))?;
         let queue = add(&machine, proc, saving(&GFX90A, 1))?;
-        evict(&machine, proc)?;
+        evict(&machine, proc, EvictCause::Debugger)?;
         let image = machine.checkpoint(proc, queue)?;
         let blocks = fake.blocks();
         let refused = |spec, image: &QueueImage| {
@@ -466,7 +453,7 @@ mod special {
         assert_eq!((fake.fixed(), fake.mapped()), (0, 1));
         // And nothing is left of it.
         let _ = fake.log();
-        evict(&machine, proc)?;
+        evict(&machine, proc, EvictCause::Debugger)?;
         let first = fake.log().first().copied();
         assert_eq!(first, Some(Event::UnmapProcess(1)));
         finish(&fake, machine)
@@ -492,7 +479,7 @@ mod special {
             assert!(!machine.is_occupied(proc, queue)?);
             machine.converge();
             assert!(machine.is_occupied(proc, queue)?);
-            evict(&machine, proc)?;
+            evict(&machine, proc, EvictCause::Debugger)?;
             assert!(!machine.is_occupied(proc, queue)?);
             assert_eq!(machine.is_occupied(proc, 999).err(), Some(ENOENT));
             finish(&fake, machine)?;

@@ -34,12 +34,12 @@ use super::{
         Mode,
         Token, //
     },
-    machine::{
+    health::{
         Failure,
         Health,
-        Machine,
         ResetHook, //
     },
+    machine::Machine,
     params::{
         Config,
         EvictCause,

@@ -17,10 +17,8 @@ use kernel::{
 };
 
 use super::super::{
-    machine::{
-        Failure,
-        Machine, //
-    },
+    health::Failure,
+    machine::Machine,
     params::SLOW_SHARE,
     platform::{
         poll,

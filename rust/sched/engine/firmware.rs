@@ -13,14 +13,12 @@ use super::super::{
         FencePool,
         POOL_BYTES, //
     },
+    health::Failure,
     hiq::{
         Hiq,
         HIQ_BYTES, //
     },
-    machine::{
-        Failure,
-        Machine, //
-    },
+    machine::Machine,
     mqd,
     packets,
     params::Config,

@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The face of the scheduler: what the layers above hold and call.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+    time::msecs_to_jiffies, //
+};
+
+use super::{
+    debugfs::Files,
+    device::GpuPlatform,
+    health::{
+        Failure,
+        ResetHook, //
+    },
+    machine::Machine,
+    params::{
+        Config,
+        EvictCause,
+        ProcessParams,
+        QueueKind,
+        QueueParams,
+        QueueUpdate,
+        UpdateError, //
+    },
+    record::{
+        QueueHold,
+        QueueSpec,
+        SpecKind, //
+    },
+    saved::{
+        QueueImage,
+        WaveState, //
+    },
+    sdma::SdmaSlot,
+    state::Load,
+    stats::SchedStats,
+    trace,
+    watchdog, //
+};
+use crate::{
+    gpu::{
+        salvage::SavedQueue,
+        Gpu, //
+    },
+    hw::pm4::process::Debug,
+    kapi::{
+        ticker::{
+            new_ticker,
+            Ticker, //
+        },
+        workqueue::OwnedQueue, //
+    }, //
+};
+
+/// Work items that may run at a time: the converging worker, the reaper, and who tells of hung queues.
+const WORKERS: u16 = 3;
+
+/// The scheduler of one GPU.
+///
+/// Shut down on drop, which must therefore not happen in one of its own work items; those hold the
+/// inner state only.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Scheduler {
+    /// Taken at shutdown.
+    #[pin]
+    files: Mutex<Option<Pin<KBox<Files>>>>,
+    /// The watchdog, if there is one; taken at shutdown.
+    #[pin]
+    watchdog: Mutex<Option<Pin<KBox<Ticker>>>>,
+    pub(super) machine: Arc<Machine>,
+}
+
+impl Scheduler {
+    /// Brings the scheduler of `gpu` up as the module's parameters say.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::from_parameters`] and [`Scheduler::with_config`].
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Arc<Self>> {
+        let config = Config {
+            mec_firmware: gpu.asic().topology.mec_firmware,
+            ..Config::from_parameters()?
+        };
+        Self::with_config(gpu, config)
+    }
+
+    /// Brings the scheduler of `gpu` up: connects the HIQ, hands VMIDs and slots to the firmware and
+    /// waits for its answer.
+    ///
+    /// # Errors
+    ///
+    /// - `ETIMEDOUT`: the firmware does not answer.
+    /// - `EIO`, `ENODEV`: the device is lost or gone.
+    /// - `ENOMEM`, `ENOSPC`: no memory, GART space or doorbell.
+    pub(crate) fn with_config(gpu: &Arc<Gpu>, config: Config) -> Result<Arc<Self>> {
+        let queue = OwnedQueue::new(c"rkfd-sched", WORKERS)?;
+        let machine = Machine::new(GpuPlatform::new(gpu)?, config, Some(queue))?;
+        // A scheduler without its files is better than none.
+        let dir = gpu.debugfs();
+        let files = dir.and_then(|dir| Files::new(&dir, &machine).ok());
+        let watchdog = match config.watchdog_ms {
+            0 => None,
+            limit => {
+                let period = msecs_to_jiffies(limit / watchdog::LOOKS);
+                let ticker = new_ticker!("rkfd_sched_watchdog", period, machine.clone());
+                let ticker = KBox::pin_init(ticker, GFP_KERNEL)?;
+                ticker.start();
+                Some(ticker)
+            }
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                files <- new_mutex!(files, "rkfd_sched_files"),
+                watchdog <- new_mutex!(watchdog, "rkfd_sched_watchdog"),
+                machine,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Takes everything off the hardware and refuses further changes. Bounded.
+    ///
+    /// If the firmware does not agree, what the hardware may still use is kept until
+    /// [`Scheduler::release`].
+    pub(crate) fn shutdown(&self) {
+        // Readers hold no lock that the following needs.
+        let files = self.files.lock().take();
+        drop(files);
+        let watchdog = self.watchdog.lock().take();
+        // Waits for a look that is under way.
+        drop(watchdog);
+        self.machine.shutdown();
+    }
+
+    /// Frees what the hardware may have used. Called after the hardware was stopped, by which all
+    /// address spaces and queues are forgotten.
+    pub(crate) fn release(&self) {
+        self.machine.release();
+    }
+
+    /// Whom to tell when the scheduler gives up on the firmware.
+    pub(crate) fn set_reset_hook(&self, hook: Option<Arc<dyn ResetHook>>) {
+        self.machine.set_reset_hook(hook);
+    }
+
+    /// Takes the scheduler into service again after the engines were reset because of `failure`.
+    /// `saved` is what the queues were doing; those that are to blame do not run again and their
+    /// owners are told, all others go on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::with_config`]; the scheduler stays wedged then. `ENODEV` if it was shut down,
+    /// `EBUSY` if it is suspended.
+    pub(crate) fn recover(&self, saved: &[SavedQueue], failure: &Failure) -> Result {
+        self.machine.recover(saved, failure)
+    }
+
+    /// Takes everything off the hardware, disconnects from it, and touches it no more until
+    /// [`Scheduler::resume`]. Changes are taken meanwhile, and come into force then. A scheduler that
+    /// is out of service stays so.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`: the hardware does not let go; the scheduler is wedged then. `EBUSY`: it is wedged, and
+    /// the [`ResetHook`] has not finished with it.
+    pub(crate) fn suspend(&self) -> Result {
+        self.machine.suspend()
+    }
+
+    /// Connects to hardware that was brought up anew and goes on. Without [`Scheduler::suspend`]
+    /// before nothing happens.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::with_config`]; the scheduler is wedged then.
+    pub(crate) fn resume(&self) -> Result {
+        self.machine.resume()
+    }
+
+    /// Whether the hardware did not follow, and [`Scheduler::recover`] has not come yet.
+    pub(crate) fn is_wedged(&self) -> bool {
+        self.machine.is_wedged()
+    }
+
+    /// Stays out of service: changes are refused with `EIO` for good. To be called where nobody
+    /// will bring the scheduler back.
+    pub(crate) fn abandon(&self) {
+        self.machine.abandon();
+    }
+
+    /// Asks the firmware for a sign of life: QUERY_STATUS and its fence.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` if it does not answer; `EIO`, `ENODEV`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    pub(crate) fn ping(&self) -> Result {
+        self.machine.ping()
+    }
+
+    /// Adds a process.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: PASID 0, or a trap handler that is not 256-byte aligned. `EBUSY`: the PASID is
+    /// attached. `ENOSPC`: the limit of processes is reached. `ENOMEM`, `EIO`, `ENODEV`.
+    pub(crate) fn attach(&self, params: ProcessParams) -> Result<Arc<SchedProcess>> {
+        let id = self.machine.attach(params)?;
+        // Owns the registration, should the allocation fail.
+        let process = SchedProcess {
+            machine: self.machine.clone(),
+            id,
+        };
+        Ok(Arc::new(process, GFP_KERNEL)?)
+    }
+
+    /// Takes all queues of a process off the hardware, in one preemption, and forgets the process.
+    /// Again is no error. The wait is bounded, and does not end with the caller's life.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the scheduler is or becomes wedged. What the process keeps alive stays then until the
+    /// hardware is done with it.
+    pub(crate) fn detach(&self, process: &SchedProcess) -> Result {
+        process.machine.detach(process.id)
+    }
+
+    /// Changes what is installed for the process at the next mapping, which is asked for if the
+    /// process has queues on the hardware. The PASID cannot change.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: a trap handler that is not 256-byte aligned. `ESRCH`: detached. `EIO`, `ENODEV`.
+    pub(crate) fn update_process(
+        &self,
+        process: &SchedProcess,
+        f: impl FnOnce(&mut ProcessParams),
+    ) -> Result {
+        process.machine.update_process(process.id, f)
+    }
+
+    /// Adds a queue. It runs soon, without the caller waiting for it.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: a size, address or priority that no descriptor can carry.
+    /// - `ENOSPC`: the limit of queues is reached, or device memory is used up.
+    /// - `ESRCH`: the process was detached.
+    /// - `ENOMEM`, `EIO`, `ENODEV`.
+    pub(crate) fn create_queue(
+        &self,
+        process: &Arc<SchedProcess>,
+        params: QueueParams,
+    ) -> Result<Arc<SchedQueue>> {
+        self.add_queue(process, params, None)
+    }
+
+    /// Adds a queue that goes on where one was when it was checkpointed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::create_queue`]; `EINVAL`: the image is not that of such a queue.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for checkpoints"))]
+    pub(crate) fn restore_queue(
+        &self,
+        process: &Arc<SchedProcess>,
+        params: QueueParams,
+        image: &QueueImage,
+    ) -> Result<Arc<SchedQueue>> {
+        self.add_queue(process, params, Some(image))
+    }
+
+    fn add_queue(
+        &self,
+        process: &Arc<SchedProcess>,
+        params: QueueParams,
+        image: Option<&QueueImage>,
+    ) -> Result<Arc<SchedQueue>> {
+        let (kind, slot) = match params.kind {
+            QueueKind::Pm4 => (SpecKind::Pm4, None),
+            QueueKind::Aql => (SpecKind::Aql, None),
+            QueueKind::Sdma(slot) => (
+                SpecKind::Sdma {
+                    engine: slot.engine(),
+                    queue: slot.queue(),
+                },
+                Some(slot),
+            ),
+        };
+        let spec = QueueSpec {
+            kind,
+            ring_base: params.ring_base,
+            ring_size: params.ring_size,
+            rptr: params.rptr,
+            wptr: params.wptr,
+            eop: params.eop,
+            eop_size: params.eop_size,
+            cwsr: params.cwsr,
+            doorbell: params.doorbell.offset(),
+            priority: params.priority,
+            percent: params.percent,
+            cu_mask: None,
+            trap: false,
+            gws: false,
+        };
+        let hold = QueueHold {
+            _doorbell: Some(params.doorbell),
+            _slot: slot,
+            keep: params.keep,
+        };
+        let id = process.machine.add_queue(process.id, spec, hold, image)?;
+        trace::created(&process.machine, process.id, id);
+        // Owns the queue, should the allocation fail.
+        let queue = SchedQueue {
+            process: process.clone(),
+            id,
+        };
+        Ok(Arc::new(queue, GFP_KERNEL)?)
+    }
+
+    /// Changes a queue and waits until the change is in force.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: as [`Scheduler::create_queue`]; the queue is as before.
+    /// - `ENOSPC`: the queue would run and no slot or VMID is left (without over-subscription); the
+    ///   queue is as before.
+    /// - `EACCES`: the queue hung and was reset.
+    /// - `ENOENT`: destroyed.
+    /// - `EINTR`: the caller was killed. If [`UpdateError::Unconfirmed`] says so, the change comes
+    ///   into force all the same.
+    /// - `ENOMEM`, `EIO`, `ENODEV`.
+    pub(crate) fn update_queue(
+        &self,
+        queue: &SchedQueue,
+        update: QueueUpdate,
+    ) -> Result<(), UpdateError> {
+        let process = &queue.process;
+        process.machine.update_queue(process.id, queue.id, update)
+    }
+
+    /// Takes a queue off the hardware and forgets it. Again is no error.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::detach`]; `EINTR` if the caller is killed.
+    pub(crate) fn destroy_queue(&self, queue: &SchedQueue) -> Result {
+        let process = &queue.process;
+        trace::destroyed(&process.machine, process.id, queue.id, || {
+            process.machine.destroy_queue(process.id, queue.id)
+        })
+    }
+
+    /// The saved waves of a compute queue that does not run: stopped, or its process evicted. The
+    /// caller sees to it that nothing starts it meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not a compute queue with a save area, or it runs. `ENOENT`: destroyed. `EIO`: the
+    /// hardware left nonsense. `ENOMEM`, `ENODEV`.
+    pub(crate) fn wave_state(&self, queue: &SchedQueue) -> Result<WaveState> {
+        let process = &queue.process;
+        process.machine.wave_state(process.id, queue.id)
+    }
+
+    /// Copies a queue that is off the hardware, for [`Scheduler::restore_queue`].
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`: it is on the hardware; evict its process first. `ENOENT`, `ENOMEM`, `ENODEV`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for checkpoints"))]
+    pub(crate) fn checkpoint_queue(&self, queue: &SchedQueue) -> Result<QueueImage> {
+        let process = &queue.process;
+        process.machine.checkpoint(process.id, queue.id)
+    }
+
+    /// Units of global wave sync that a queue can have: all of the device's, or none where no firmware
+    /// shares them out.
+    pub(crate) fn num_gws(&self) -> u32 {
+        self.machine.num_gws()
+    }
+
+    /// Gives the device's global wave sync to a queue, or takes it back, and waits until that is in
+    /// force. Queues that have it take turns, so that each has all of it.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`: the device has none, or no firmware schedules it. `EBUSY`: a queue of the process
+    /// has it. `EINVAL`: no queue of the process has it that could give it back, or not a compute
+    /// queue. Else as [`Scheduler::update_queue`].
+    pub(crate) fn set_gws(&self, queue: &SchedQueue, on: bool) -> Result {
+        self.update_queue(
+            queue,
+            QueueUpdate {
+                gws: Some(on),
+                ..QueueUpdate::default()
+            },
+        )?;
+        Ok(())
+    }
+
+    /// Marks a process as debugged: MAP_PROCESS carries `debug`, and its compute queues are mapped
+    /// as static ones, which only an UNMAP_QUEUES of everything takes off. Waits until that is in
+    /// force.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`: no firmware schedules the device. `ESRCH`; else as [`Scheduler::update_queue`].
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for the debugger"))]
+    pub(crate) fn set_debug(&self, process: &SchedProcess, debug: Option<Debug>) -> Result {
+        process.machine.set_debug(process.id, debug)
+    }
+
+    /// Whether the queue sits in a hardware slot at this moment, by the registers.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: destroyed. `EIO`, `ENODEV`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    pub(crate) fn is_occupied(&self, queue: &SchedQueue) -> Result<bool> {
+        let process = &queue.process;
+        process.machine.is_occupied(process.id, queue.id)
+    }
+
+    /// Takes the queues of a process off the hardware until as many [`Scheduler::restore`]s with the
+    /// same cause. Allocates nothing; may be called from an MMU notifier that may block.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`: the hardware does not follow and may still use the memory. `ESRCH`: detached.
+    /// `ENODEV`: gone. Except for `ESRCH` the cause counts.
+    pub(crate) fn evict(&self, process: &SchedProcess, cause: EvictCause) -> Result {
+        trace::evicted(&process.machine, process.id, cause, || {
+            process.machine.evict(process.id, cause)
+        })
+    }
+
+    /// Takes back one [`Scheduler::evict`]. The queues run again soon if no cause is left.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not evicted for this cause. `ESRCH`, `EIO`, `ENODEV`.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    pub(crate) fn restore(&self, process: &SchedProcess, cause: EvictCause) -> Result {
+        let result = process.machine.restore(process.id, cause);
+        trace::restored(&process.machine, process.id, cause, &result);
+        result
+    }
+
+    /// Takes an SDMA queue id on one of the first `engines` engines: the lowest that is free.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: none left.
+    pub(crate) fn alloc_sdma_spread(&self, engines: u32) -> Result<SdmaSlot> {
+        self.machine.sdma.alloc_spread(engines)
+    }
+
+    /// Takes an SDMA queue id of `engine`, or of the engine that has most to give.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: no such engine. `ENOSPC`: none left.
+    pub(crate) fn alloc_sdma(&self, engine: Option<u32>) -> Result<SdmaSlot> {
+        self.machine.sdma.alloc(engine)
+    }
+
+    /// Counters.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    pub(crate) fn stats(&self) -> SchedStats {
+        self.machine.counters.snapshot()
+    }
+
+    /// Figures of the desired state.
+    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    pub(crate) fn load(&self) -> Load {
+        self.machine.load()
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Scheduler {
+    fn drop(self: Pin<&mut Self>) {
+        self.shutdown();
+        self.release();
+    }
+}
+
+/// A process (one address space) that the scheduler knows. Dropping detaches it without waiting.
+pub(crate) struct SchedProcess {
+    machine: Arc<Machine>,
+    id: u64,
+}
+
+impl Drop for SchedProcess {
+    fn drop(&mut self) {
+        // Nobody waits: the records keep what the hardware needs until it is done.
+        let _ = self.machine.doom_process(self.id, true);
+    }
+}
+
+/// A queue that the scheduler knows. Dropping destroys it without waiting.
+pub(crate) struct SchedQueue {
+    process: Arc<SchedProcess>,
+    id: u64,
+}
+
+impl Drop for SchedQueue {
+    fn drop(&mut self) {
+        let (machine, proc) = (&self.process.machine, self.process.id);
+        // As for processes.
+        let _ = trace::destroyed(machine, proc, self.id, || {
+            let _ = machine.doom_queue(proc, self.id, true);
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What comes of a queue's or a process' settings: what the firmware is told when they change, what
+//! the descriptors say, and when memory is let go. The test is the worker, as in the scenes.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+
+use super::{
+    fake::{
+        create,
+        doorbell,
+        finish,
+        pm4,
+        process,
+        sdma,
+        setup,
+        Token, //
+    },
+    machine::Pending,
+    params::QueueUpdate,
+    record::{
+        QueueHold,
+        SpecKind, //
+    },
+    steps::{
+        destroy,
+        mqd,
+        mqd_word, //
+    }, //
+};
+use crate::hw::mqd::layout::compute as at;
+
+use super::fake::Event::{
+    Fence,
+    List,
+    Process,
+    Queue,
+    UnmapAll, //
+};
+
+#[kunit_tests(rkfd_sched_changes)]
+mod changes {
+    use super::*;
+
+    #[test]
+    fn update_writes_the_descriptor_between_two_mappings() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        machine.converge();
+        let mqd = mqd(&machine, proc, queue)?;
+        let base = mqd_word(&fake, mqd, at::CP_HQD_PQ_BASE_LO);
+        // The hardware saves its read pointer.
+        // CAST: A small index.
+        fake.store(mqd + at::CP_HQD_PQ_RPTR as u64 * 4, 0x123);
+        let _ = fake.log();
+
+        // The update waits for the worker, which this thread is.
+        let update = QueueUpdate {
+            ring_base: Some(0x7f55_0000_0000),
+            ring_size: Some(0x10000),
+            ..QueueUpdate::default()
+        };
+        let change = machine.begin_update(proc, queue, update)?;
+        assert!(matches!(change, Pending::Change(_)));
+        assert_eq!(mqd_word(&fake, mqd, at::CP_HQD_PQ_BASE_LO), base);
+        machine.converge();
+        assert_eq!(
+            fake.log().as_slice(),
+            &[
+                UnmapAll,
+                Fence,
+                List { processes: 1 },
+                Process {
+                    pasid: 1,
+                    queues: 1
+                },
+                Queue(1),
+            ]
+        );
+        assert_eq!(
+            mqd_word(&fake, mqd, at::CP_HQD_PQ_BASE_LO),
+            Some(0x5500_0000)
+        );
+        assert_eq!(mqd_word(&fake, mqd, at::CP_HQD_PQ_RPTR), Some(0x123));
+        // log2(0x10000 / 4) - 1
+        let control = mqd_word(&fake, mqd, at::CP_HQD_PQ_CONTROL).unwrap_or(0);
+        assert_eq!(control & 0x3f, 13);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn percent_zero_stops_and_hundred_starts() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        create(&machine, proc, 2)?;
+        machine.converge();
+        let _ = fake.log();
+        let percent = |percent| QueueUpdate {
+            percent: Some(percent),
+            ..QueueUpdate::default()
+        };
+        let _ = machine.begin_update(proc, queue, percent(0))?;
+        machine.converge();
+        assert_eq!(fake.mapped(), 1);
+        let _ = fake.log();
+        let started = machine.begin_update(proc, queue, percent(100))?;
+        assert!(matches!(started, Pending::Done));
+        machine.converge();
+        assert_eq!(
+            fake.log().as_slice(),
+            &[
+                UnmapAll,
+                Fence,
+                List { processes: 1 },
+                Process {
+                    pasid: 1,
+                    queues: 2
+                },
+                Queue(1),
+                Queue(2),
+            ]
+        );
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn process_parameters_come_into_force_at_the_next_mapping() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        machine.update_process(proc, |params| params.tba = 0x10_0000)?;
+        assert!(fake.log().is_empty());
+        create(&machine, proc, 1)?;
+        machine.converge();
+        let _ = fake.log();
+        machine.update_process(proc, |params| {
+            params.tba = 0x20_0000;
+            params.pasid = 5;
+        })?;
+        machine.converge();
+        // The PASID stays.
+        assert_eq!(
+            fake.log().as_slice(),
+            &[
+                UnmapAll,
+                Fence,
+                List { processes: 1 },
+                Process {
+                    pasid: 1,
+                    queues: 1
+                },
+                Queue(1),
+            ]
+        );
+        assert_eq!(
+            machine
+                .update_process(proc, |params| params.tba = 0x80)
+                .err(),
+            Some(EINVAL)
+        );
+        let state = machine.state.lock();
+        assert_eq!(
+            state.procs.get(&proc).map(|p| p.params.tba),
+            Some(0x20_0000)
+        );
+        drop(state);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn sdma_queue_leaves_with_the_whole_list() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        let queue = machine.create_queue(proc, sdma(100, 0, 1), QueueHold::default())?;
+        machine.converge();
+        let _ = fake.log();
+        destroy(&machine, proc, queue)?;
+        assert_eq!(
+            fake.log().as_slice(),
+            &[
+                UnmapAll,
+                Fence,
+                List { processes: 1 },
+                Process {
+                    pasid: 1,
+                    queues: 1
+                },
+                Queue(1),
+            ]
+        );
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn keep_alives_go_when_the_hardware_is_done() -> Result {
+        let (fake, machine) = setup()?;
+        let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let mut params = process(1);
+        params.keep = Some(Token::keep(&count)?);
+        let proc = machine.attach(params)?;
+        let hold = QueueHold {
+            keep: Some(Token::keep(&count)?),
+            ..QueueHold::default()
+        };
+        machine.create_queue(proc, pm4(1), hold)?;
+        machine.converge();
+        let pending = machine.doom_process(proc, false);
+        assert!(matches!(pending, Pending::Change(_)));
+        assert_eq!(count.load(Relaxed), 2);
+        machine.converge();
+        assert_eq!(fake.mapped(), 0);
+        // Off the hardware, and now for whoever destroyed it to free.
+        assert_eq!(count.load(Relaxed), 2);
+        let node = machine.state.lock().collect_proc(proc);
+        drop(node);
+        assert_eq!(count.load(Relaxed), 0);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn replaced_keep_alive_goes_when_the_update_is_in_force() -> Result {
+        let (fake, machine) = setup()?;
+        let old = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let new = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let proc = machine.attach(process(1))?;
+        let hold = QueueHold {
+            keep: Some(Token::keep(&old)?),
+            ..QueueHold::default()
+        };
+        let queue = machine.create_queue(proc, pm4(1), hold)?;
+        machine.converge();
+        let update = QueueUpdate {
+            ring_base: Some(0x7f55_0000_0000),
+            keep: Some(Token::keep(&new)?),
+            ..QueueUpdate::default()
+        };
+        let _ = machine.begin_update(proc, queue, update)?;
+        assert_eq!((old.load(Relaxed), new.load(Relaxed)), (1, 1));
+        machine.converge();
+        drop(machine.state.lock().take_garbage());
+        assert_eq!((old.load(Relaxed), new.load(Relaxed)), (0, 1));
+        finish(&fake, machine)?;
+        assert_eq!(new.load(Relaxed), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn every_queue_type_has_its_descriptor() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let mut aql = pm4(2);
+        aql.kind = SpecKind::Aql;
+        let aql = machine.create_queue(proc, aql, QueueHold::default())?;
+        let plain = create(&machine, proc, 1)?;
+        let (aql, plain) = (mqd(&machine, proc, aql)?, mqd(&machine, proc, plain)?);
+        assert_eq!(aql % 4096, 0);
+        assert_eq!(mqd_word(&fake, aql, at::CP_HQD_AQL_CONTROL), Some(1));
+        assert_eq!(mqd_word(&fake, plain, at::CP_HQD_AQL_CONTROL), Some(0));
+        assert_eq!(
+            mqd_word(&fake, plain, at::CP_HQD_PQ_DOORBELL_CONTROL),
+            Some(doorbell(1).field())
+        );
+        // SDMA descriptors lie 512 bytes apart, by engine and queue.
+        let a = machine.create_queue(proc, sdma(100, 0, 0), QueueHold::default())?;
+        let b = machine.create_queue(proc, sdma(101, 1, 2), QueueHold::default())?;
+        let (a, b) = (mqd(&machine, proc, a)?, mqd(&machine, proc, b)?);
+        assert_eq!(b - a, 10 * 512);
+        machine.converge();
+        finish(&fake, machine)
+    }
+}
