@@ -348,14 +348,17 @@ impl Machine {
         };
         let wait = rec.require_off(change);
         self.counters.updates.inc();
-        if !wait {
-            state.settle()?;
-        }
+        let settled = match wait {
+            true => Ok(()),
+            false => state.settle().map(|_| ()),
+        };
         self.kick(&state, change, wait);
+        // Before an error is returned, too: foreign code must not run under the lock.
         drop(state);
         // A keep-alive that never came into force.
         drop(unused);
         self.hand_off();
+        settled?;
         Ok(match wait {
             true => Pending::Change(change),
             false => Pending::Done,

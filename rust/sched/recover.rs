@@ -131,6 +131,7 @@ impl Machine {
             let result = match self.health() {
                 Health::Running => engine
                     .stop(self)
+                    .and_then(|()| self.tell_stopped())
                     .inspect_err(|failure| self.mark_failed(failure)),
                 Health::Wedged if self.recovering.load(Acquire) => return Err(EBUSY),
                 // There is nothing that could be taken off.
@@ -141,10 +142,19 @@ impl Machine {
         };
         // A look at the hardware that began before.
         drop(self.looks.lock());
+        self.hand_off();
         result.map_err(|failure| {
             self.report_failure(&failure);
             EIO
         })
+    }
+
+    /// Tells those who wait for queues to be off that all of them are: the worker, which would, leaves
+    /// hardware that is suspended alone.
+    fn tell_stopped(&self) -> Result<(), Failure> {
+        let settled = self.state.lock().settle();
+        self.publish(settled.map_err(Failure::Device)?);
+        Ok(())
     }
 
     /// Goes on after [`Machine::suspend`].

@@ -31,7 +31,10 @@ use super::{
         Token, //
     },
     health::Health,
-    machine::Machine,
+    machine::{
+        Machine,
+        Pending, //
+    },
     params::{
         Config,
         EvictCause,
@@ -49,12 +52,15 @@ use super::{
         update, //
     }, //
 };
-use crate::hw::{
-    asic::{
-        GFX906,
-        GFX90A, //
+use crate::{
+    hw::{
+        asic::{
+            GFX906,
+            GFX90A, //
+        },
+        mqd::layout::compute as at, //
     },
-    mqd::layout::compute as at, //
+    kapi::waitqueue::Sleep, //
 };
 
 const POLICIES: [Policy; 3] = [Policy::Oversubscribe, Policy::Strict, Policy::Direct];
@@ -284,6 +290,31 @@ mod every {
             }
             machine.suspend()?;
             Ok(())
+        })
+    }
+
+    #[test]
+    fn who_waits_hears_of_a_suspend() -> Result {
+        each(|fake, machine| {
+            let proc = machine.attach(process(7))?;
+            let queue = create(machine, proc, 0)?;
+            create(machine, proc, 1)?;
+            machine.converge();
+            // Asked for before the suspend, which comes before the worker.
+            let destroyed = machine.doom_queue(proc, queue, false);
+            let evicted = machine.begin_evict(proc, EvictCause::Memory)?;
+            machine.suspend()?;
+            same("mapped queues", fake.mapped(), 0)?;
+            machine.converge();
+            for pending in [destroyed, evicted] {
+                let Pending::Change(change) = pending else {
+                    return Err(EINVAL);
+                };
+                machine.wait(change, Sleep::Uninterruptible)?;
+            }
+            let record = machine.state.lock().collect_queue(queue);
+            same("record of the queue", record.is_some(), true)?;
+            machine.resume()
         })
     }
 
