@@ -5,6 +5,8 @@
 mod driver_force_probe;
 mod driver_power;
 mod drm_info;
+mod event_fixtures;
+mod event_signals;
 mod event_table;
 mod gpu_alloc;
 mod gpu_gate;
@@ -26,6 +28,8 @@ mod kfd_topology;
 mod queue_request;
 mod vm_interval;
 mod vm_live;
+mod vm_live_bench;
 mod vm_pt;
 mod vm_pt_bench;
+mod vm_pt_soak;
 mod vm_rules;

@@ -28,18 +28,6 @@ use crate::{
     },
 };
 
-/// Repeatable pseudo-random numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
-
 #[kunit_tests(rkfd_vm_page_table)]
 mod cases {
     use super::*;
@@ -537,89 +525,6 @@ mod cases {
             Err(EINTR)
         });
         assert_eq!((result, calls), (Err(EINTR), 1));
-        Ok(())
-    }
-
-    /// Random maps and unmaps over a window across a 512 GiB boundary, checked page by page
-    /// against a plain array after each step.
-    #[test]
-    fn soak() -> Result {
-        const PAGES: usize = 3 * 512;
-        for flavour in FLAVOURS {
-            let base = (1u64 << 39) - HUGE - HUGE / 2;
-            let mut bench = Bench::new(flavour)?;
-            let mut random = Random(0x5eed_0000_0000_0001);
-            let mut want: KVVec<Option<(u64, u64)>> = KVVec::from_elem(None, PAGES, GFP_KERNEL)?;
-            for _ in 0..100 {
-                let first = random.below(PAGES as u64) as usize;
-                let most = if random.below(2) == 0 {
-                    40
-                } else {
-                    PAGES as u64
-                };
-                let count = (1 + random.below(most)).min((PAGES - first) as u64) as usize;
-                let (va, len) = (base + first as u64 * PAGE, count as u64 * PAGE);
-                let mut lost = false;
-                if random.below(3) != 0 {
-                    // Often congruent to the VA modulo 2 MiB, so that huge pages occur.
-                    let pa = match random.below(2) {
-                        0 => 4 * HUGE + va % HUGE,
-                        _ => random.below(1 << 16) * PAGE,
-                    };
-                    let (attrs, flags) = match random.below(2) {
-                        0 => (RW, RW_FLAGS),
-                        _ => (RX, RX_FLAGS),
-                    };
-                    for page in 0..count {
-                        let slot = want.get_mut(first + page).ok_or(EIO)?;
-                        let new = Some((pa + page as u64 * PAGE, flags));
-                        lost |= slot.is_some() && *slot != new;
-                        *slot = new;
-                    }
-                    bench.map(va, &run(pa, len), attrs)?;
-                } else {
-                    for slot in want.iter_mut().skip(first).take(count) {
-                        lost |= slot.take().is_some();
-                    }
-                    bench.unmap(va, len)?;
-                }
-                // A changed or removed translation must never go without a flush.
-                assert!(bench.stale || !lost);
-                check(&bench, base, &want)?;
-            }
-            assert_eq!(bench.store.early_links(), 0);
-            bench.unmap(base, PAGES as u64 * PAGE)?;
-            assert_eq!(bench.tables(), [0, 0, 0, 1]);
-            assert_eq!(bench.store.live(), 1);
-        }
-        Ok(())
-    }
-
-    fn check(bench: &Bench, base: u64, want: &[Option<(u64, u64)>]) -> Result {
-        for (page, want_page) in want.iter().enumerate() {
-            let va = base + page as u64 * PAGE;
-            let found = bench.at(va)?;
-            assert_eq!(found.map(|found| (found.pa, found.flags)), *want_page);
-            let Some(found) = found else { continue };
-            // Every page of the fragment must continue this one, aligned in both spaces.
-            let size = PAGE << found.fragment;
-            let back = va % size;
-            assert_eq!(found.pa % size, back);
-            if !found.huge {
-                assert!(found.fragment <= 9);
-                for at in [va - back, va - back + size - PAGE] {
-                    let index = ((at - base) / PAGE) as usize;
-                    let other = want.get(index).copied().flatten().ok_or(ENOENT)?;
-                    assert_eq!(
-                        other,
-                        (found.pa.wrapping_add(at).wrapping_sub(va), found.flags)
-                    );
-                }
-            }
-        }
-        assert!(bench.at(base - PAGE)?.is_none());
-        assert!(bench.at(base + want.len() as u64 * PAGE)?.is_none());
-        assert_eq!(bench.store.live(), bench.tree.total_tables());
         Ok(())
     }
 }

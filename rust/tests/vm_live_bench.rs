@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An address space and buffers on a GPU that was probed, without an open file. What was mapped is read
+//! back from VRAM and decoded entry by entry.
+
+use kernel::{
+    device::DeviceContext,
+    drm::{
+        self,
+        gem, //
+    },
+    faux,
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    gpu::Gpu,
+    hw::pte::{
+        Entry,
+        Level,
+        Meaning,
+        PageAttrs,
+        Place, //
+    },
+    kapi::drm_file::{
+        DrmDevice,
+        FileTag, //
+    },
+    vm::{
+        Bo,
+        BoArgs,
+        BoFlags,
+        BoKind,
+        Grants,
+        Vm, //
+    },
+};
+
+/// A DRM driver whose devices nobody sees; buffers need one to have an offset on.
+struct FakeDrm;
+
+#[pin_data]
+struct FakeObject {}
+
+struct FakeFile;
+
+impl gem::DriverObject for FakeObject {
+    type Driver = FakeDrm;
+    type Args = ();
+
+    fn new(_dev: &drm::Device<FakeDrm>, _size: usize, (): ()) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {})
+    }
+}
+
+impl drm::file::DriverFile for FakeFile {
+    type Driver = FakeDrm;
+
+    fn open(_dev: &drm::Device<FakeDrm>) -> Result<Pin<KBox<Self>>> {
+        Err(ENODEV)
+    }
+}
+
+#[vtable]
+impl drm::Driver for FakeDrm {
+    type Data = ();
+    type RegistrationData<'a> = ();
+    type File = FakeFile;
+    type Object = gem::Object<FakeObject>;
+    type ParentDevice<Ctx: DeviceContext> = faux::Device<Ctx>;
+
+    const INFO: drm::DriverInfo = drm::DriverInfo {
+        major: 0,
+        minor: 0,
+        patchlevel: 0,
+        name: c"rkfd-kunit",
+        desc: c"rkfd KUnit",
+    };
+    const IOCTLS: &'static [drm::ioctl::DrmIoctlDescriptor] = &[];
+}
+
+/// An address space, and what it takes to make buffers without an open file.
+pub(super) struct Bench {
+    pub(super) gpu: Arc<Gpu>,
+    pub(super) vm: Arc<Vm>,
+    pub(super) grants: Arc<Grants>,
+    pub(super) device: DrmDevice,
+    // Last: the parent of `device`.
+    _parent: faux::Registration,
+}
+
+impl Bench {
+    pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Self> {
+        let parent = faux::Registration::new(c"rkfd-kunit", None)?;
+        let dev = drm::UnregisteredDevice::<FakeDrm>::new(parent.as_ref(), Ok::<_, Error>(()))?;
+        let grants = Grants::new()?;
+        grants.set_file(FileTag::fake(0x1000));
+        Ok(Self {
+            gpu: gpu.clone(),
+            vm: Vm::new(gpu)?,
+            grants,
+            device: DrmDevice::of(&dev),
+            _parent: parent,
+        })
+    }
+
+    pub(super) fn make(&self, kind: BoKind, size: u64, flags: BoFlags) -> Result<Arc<Bo>> {
+        let doorbells = match kind {
+            BoKind::Doorbell => Some(self.gpu.doorbells().alloc_slice()?),
+            _ => None,
+        };
+        let args = BoArgs {
+            kind,
+            size,
+            flags,
+            userptr: 0,
+            watcher: None,
+            doorbells,
+        };
+        Bo::with_grants(&self.gpu, &self.device, &self.grants, args)
+    }
+
+    /// Walks the page table in VRAM: the address and attributes for `va`, if it is mapped.
+    pub(super) fn walk(&self, va: u64) -> Result<Option<(u64, PageAttrs)>> {
+        let flavour = self.gpu.asic().pte;
+        let fb_offset = self.gpu.info().fb.offset;
+        let base = self.vm.page_table_base();
+        // V alone: the root lies in VRAM.
+        assert_eq!(base & 0xfff, 1);
+        let mut table = base & !0xfff;
+        for level in Level::ALL {
+            let mut word = [0; 8];
+            // CAST: An index below 512.
+            let at = table - fb_offset + 8 * level.index(va) as u64;
+            self.gpu.enter()?.vram_read(at, &mut word)?;
+            match flavour.decode(level, Entry::from_raw(u64::from_le_bytes(word))) {
+                Meaning::Table { pa, place } => {
+                    assert_eq!(place, Place::Vram);
+                    table = pa;
+                }
+                Meaning::Page { pa, attrs } => {
+                    return Ok(Some((pa + (va & (level.span() - 1)), attrs)));
+                }
+                Meaning::Invalid => return Ok(None),
+                _ => return Err(EPROTO),
+            }
+        }
+        Err(EPROTO)
+    }
+}
