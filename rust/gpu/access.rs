@@ -300,6 +300,10 @@ impl Hw {
     ) -> Result<u32> {
         self.wait(timeout_us, || {
             let value = self.read(reg);
+            // All ones have every bit that is waited for.
+            if self.is_lost() {
+                return Err(EIO);
+            }
             Ok((value & mask == want).then_some(value))
         })
     }
