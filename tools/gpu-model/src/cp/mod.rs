@@ -4,6 +4,7 @@
 pub mod atomics;
 pub mod cwsr;
 pub mod eop;
+pub mod feed;
 pub mod hqd;
 pub mod load;
 pub mod mqd;

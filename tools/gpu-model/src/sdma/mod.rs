@@ -2,6 +2,7 @@
 //! SDMA engines: registers, queue contexts, scheduling.
 
 pub mod context;
+pub mod feed;
 pub mod load;
 pub mod packets;
 pub mod regs;

@@ -4,6 +4,8 @@
 use super::proc::Proc;
 use super::queue::UserQueue;
 use super::Bench;
+use gpu_model::asic::Asic;
+use gpu_model::inject::Kind;
 
 /// Byte address of the HQD register of an MQD dword.
 pub fn hqd(mqd_dw: u64) -> u64 {
@@ -28,6 +30,29 @@ impl Slot {
     pub fn select(self) -> u32 {
         (1 << 2) | self.pipe | (self.queue << 8)
     }
+}
+
+/// A device that is up and hears doorbells; it has no scheduler.
+pub fn ready(asic: &'static Asic) -> Bench {
+    let mut b = Bench::new(asic);
+    b.bring_up();
+    b.wr(0xc2e0, 2);
+    b
+}
+
+/// A fault of one queue.
+pub fn inject(b: &mut Bench, kind: Kind, doorbell: u64, ms: Option<u64>) {
+    super::fixture::inject(b, kind, Some((doorbell / 4) as u32), ms);
+}
+
+/// A process with a page, a queue, and VMID 9.
+pub fn one(asic: &'static Asic) -> (Bench, Proc, UserQueue, u64, u64) {
+    let mut b = ready(asic);
+    let mut p = Proc::new(&mut b, 0x71, 0);
+    let (va, bus) = p.page(&mut b, 0x3000);
+    let q = p.queue(&mut b);
+    b.give_vmid(9, &p);
+    (b, p, q, va, bus)
 }
 
 impl Bench {
