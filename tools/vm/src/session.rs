@@ -5,25 +5,25 @@
 //! that owns the [`Session`] takes them one by one, so nothing here needs a lock. When QEMU goes, the
 //! status port closes and every wait ends.
 
+mod command;
+mod end;
 mod ports;
 
+pub use end::Verdict;
 pub use ports::pump_stdin;
 
 use crate::child::Bound;
-use crate::complaints::console_line_is_report;
 use crate::complaints::Judge;
 use crate::complaints::Policy;
 use crate::kmsg::Record;
 use crate::model;
 use crate::model::Model;
 use crate::protocol::Ending;
-use crate::protocol::Exec;
 use crate::protocol::Reply;
 use crate::protocol::Request;
 use crate::protocol::Setup;
 use crate::protocol::TermSize;
 use crate::protocol::MARK;
-use crate::protocol::MARK_END;
 use crate::protocol::PORT_KMSG;
 use crate::protocol::PORT_STATUS;
 use crate::protocol::PORT_STDERR;
@@ -58,16 +58,8 @@ use std::time::Instant;
 const BOOT_DEADLINE: Duration = Duration::from_secs(240);
 /// How long loading the module (and running its KUnit suites) may take.
 const SETUP_DEADLINE: Duration = Duration::from_secs(300);
-/// How long a command may take over an interrupt before it is killed.
-const INTERRUPT_DEADLINE: Duration = Duration::from_secs(20);
 /// How long a killed command may take to be gone.
 const KILL_DEADLINE: Duration = Duration::from_secs(60);
-/// How long unloading and the leak check may take.
-const FINISH_DEADLINE: Duration = Duration::from_secs(240);
-/// How long the rest of a dead VM's output may take.
-const DRAIN_DEADLINE: Duration = Duration::from_secs(3);
-/// How long QEMU may take to end once the guest said that it is done.
-const POWER_OFF_DEADLINE: Duration = Duration::from_secs(60);
 /// Letters for `/proc/sysrq-trigger` when something hangs: blocked tasks, backtraces of busy CPUs.
 const SYSRQ_ON_HANG: &str = "wl";
 
@@ -336,124 +328,6 @@ impl Session {
         self.stdin.try_clone()
     }
 
-    /// Runs a command and hands its output to `sink` as it comes.
-    pub fn exec(
-        &mut self,
-        exec: Exec,
-        limit: Option<Duration>,
-        sink: &mut dyn FnMut(Stream, &[u8]),
-    ) -> Outcome {
-        let done = format!("done {}", exec.label);
-        if let Err(error) = self.send(&Request::Exec(exec)) {
-            self.drain();
-            return Outcome::VmLost(error.to_string());
-        }
-        let outcome = self.run_to_end(limit, sink);
-        if matches!(outcome, Outcome::VmLost(_)) {
-            self.drain();
-        } else if !matches!(outcome, Outcome::NotStarted { .. }) {
-            // The kernel's messages up to the mark belong to this command; the mark itself comes after
-            // the reply only by the time that the port takes.
-            let deadline = Deadline::new("the kernel log", KILL_DEADLINE);
-            while self.last_mark != done {
-                if let Err(lost) = self.next(&deadline) {
-                    return Outcome::VmLost(lost.to_string());
-                }
-            }
-        }
-        outcome
-    }
-
-    fn run_to_end(
-        &mut self,
-        limit: Option<Duration>,
-        sink: &mut dyn FnMut(Stream, &[u8]),
-    ) -> Outcome {
-        let mut deadline = Deadline {
-            what: "the command",
-            end: limit.map(|limit| Instant::now() + limit),
-            limit: limit.unwrap_or_default(),
-        };
-        let (mut out, mut err) = (0, 0);
-        // Why it is being ended, and whether it has been killed for that.
-        let mut cut = None;
-        let mut killed = false;
-        let mut ended = None;
-        loop {
-            if let Some((ending, all_out, all_err)) = ended {
-                if (out, err) >= (all_out, all_err) && out >= all_out && err >= all_err {
-                    return cut.unwrap_or(Outcome::Ended(ending));
-                }
-            }
-            match self.next(&deadline) {
-                Ok(Event::Data(stream, data)) => {
-                    // CAST: usize is 64 bits wide here.
-                    match stream {
-                        Stream::Out => out += data.len() as u64,
-                        Stream::Err => err += data.len() as u64,
-                    }
-                    sink(stream, &data);
-                }
-                Ok(Event::Reply(Reply::Exited {
-                    ending,
-                    stdout,
-                    stderr,
-                })) => ended = Some((ending, stdout, stderr)),
-                Ok(Event::Reply(Reply::NotStarted { status, error })) => {
-                    return Outcome::NotStarted { status, error }
-                }
-                Ok(Event::Resize(size)) => drop(self.send(&Request::Resize(size))),
-                Ok(Event::Interrupt(signal)) => {
-                    // Who asks again does not want to wait for what the command makes of it.
-                    let signal = if cut.is_some() {
-                        killed = true;
-                        nix::libc::SIGKILL
-                    } else {
-                        cut = Some(Outcome::Interrupted(signal));
-                        signal
-                    };
-                    let _ = self.send(&Request::Signal { signal });
-                    let limit = if killed {
-                        KILL_DEADLINE
-                    } else {
-                        INTERRUPT_DEADLINE
-                    };
-                    deadline = Deadline::new("the interrupted command", limit);
-                }
-                Ok(_) => {}
-                Err(Lost::TooLong { .. }) if cut.is_some() && !killed => {
-                    // It handles the signal and goes on.
-                    killed = true;
-                    let signal = nix::libc::SIGKILL;
-                    let _ = self.send(&Request::Signal { signal });
-                    deadline = Deadline::new("the killed command", KILL_DEADLINE);
-                }
-                Err(Lost::TooLong { .. }) if cut.is_none() => {
-                    cut = Some(Outcome::TimedOut);
-                    killed = true;
-                    // What the kernel answers now is an account, not a complaint.
-                    self.judge.set_policy(Policy {
-                        allow_warnings: true,
-                        ..Policy::default()
-                    });
-                    let _ = self.send(&Request::SysRq {
-                        keys: SYSRQ_ON_HANG.into(),
-                    });
-                    let signal = nix::libc::SIGKILL;
-                    let _ = self.send(&Request::Signal { signal });
-                    deadline = Deadline::new("the killed command", KILL_DEADLINE);
-                }
-                Err(Lost::TooLong { .. }) => {
-                    return Outcome::VmLost(
-                        "the command was killed but does not go away: a task hangs in the kernel"
-                            .into(),
-                    )
-                }
-                Err(lost) => return Outcome::VmLost(lost.to_string()),
-            }
-        }
-    }
-
     /// The control sockets of the models, in order.
     pub fn controls(&self) -> Vec<PathBuf> {
         let paths = self.models.iter().map(|model| model.control().to_owned());
@@ -473,93 +347,6 @@ impl Session {
     /// Which messages count from now on.
     pub fn set_policy(&mut self, policy: Policy) {
         self.judge.set_policy(policy);
-    }
-
-    /// Unloads, powers off and returns everything that was wrong at the end: leaks, what the models
-    /// counted, a kernel that broke. Kernel messages remain in [`Verdict::complaints`].
-    pub fn finish(mut self, keep: bool) -> Verdict {
-        let mut problems = Vec::new();
-        let mut interrupted = None;
-        match self.end_guest(keep) {
-            Ok(found) => problems.extend(found),
-            Err(error) => match error.downcast_ref::<Interrupted>() {
-                Some(Interrupted(signal)) => interrupted = Some(*signal),
-                None => problems.push(format!("the VM could not be ended in order: {error:#}")),
-            },
-        }
-        let mut verdict = self.close(problems, interrupted.is_some());
-        verdict.interrupted = interrupted;
-        verdict
-    }
-
-    /// Ends a VM that is lost, without asking it.
-    pub fn abandon(mut self) -> Verdict {
-        self.drain();
-        let words = self.last_words();
-        let problems = if words.is_empty() {
-            Vec::new()
-        } else {
-            vec![words]
-        };
-        self.close(problems, false)
-    }
-
-    fn end_guest(&mut self, keep: bool) -> anyhow::Result<Vec<String>> {
-        self.send(&Request::Finish { keep })?;
-        let reply = self.reply("unloading the module", FINISH_DEADLINE);
-        let problems = match reply {
-            Ok(Reply::Finished { problems }) => problems,
-            Ok(other) => anyhow::bail!("the guest answered {other:?}"),
-            Err(Lost::Interrupted(signal)) => return Err(Interrupted(signal).into()),
-            Err(lost) => {
-                let _ = self.send(&Request::SysRq {
-                    keys: SYSRQ_ON_HANG.into(),
-                });
-                self.drain();
-                anyhow::bail!("{lost}{}", self.last_words())
-            }
-        };
-        let deadline = Deadline::new("the end of the kernel log", KILL_DEADLINE);
-        while self.last_mark != MARK_END {
-            match self.next(&deadline) {
-                Ok(_) => {}
-                // The guest may be off before its last messages have passed through here.
-                Err(Lost::Gone) if self.open_ports > 0 => {}
-                Err(_) => anyhow::bail!("the kernel log did not come to its end"),
-            }
-        }
-        Ok(problems)
-    }
-
-    /// Ends the processes. One who is in a hurry waits for nobody and asks nobody.
-    fn close(self, mut problems: Vec<String>, hurry: bool) -> Verdict {
-        let Self {
-            mut qemu,
-            models,
-            complaints,
-            kernel_log,
-            log_dir,
-            ..
-        } = self;
-        if hurry {
-            drop(qemu.kill());
-            drop(models);
-        } else {
-            match qemu.wait_for(POWER_OFF_DEADLINE) {
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => drop(qemu.kill()),
-            }
-            for model in models {
-                problems.extend(model.finish());
-            }
-        }
-        Verdict {
-            problems,
-            complaints,
-            kernel_log,
-            log_dir,
-            interrupted: None,
-        }
     }
 
     fn send(&mut self, request: &Request) -> anyhow::Result<()> {
@@ -620,65 +407,6 @@ impl Session {
             }
         }
     }
-
-    /// Takes what a dying VM still said.
-    fn drain(&mut self) {
-        let deadline = Deadline::new("the rest", DRAIN_DEADLINE);
-        while self.open_ports > 0 {
-            if matches!(
-                self.next(&deadline),
-                Err(Lost::TooLong { .. } | Lost::Interrupted(_))
-            ) {
-                return;
-            }
-        }
-    }
-
-    fn kernel_tail(&self) -> String {
-        let from = self.kernel_log.len().saturating_sub(12);
-        let last = self.kernel_log.iter().skip(from);
-        let lines: Vec<String> = last.map(|record| format!("    | {record}")).collect();
-        lines.join("\n")
-    }
-
-    /// What QEMU and the console said last, where a VM died; empty where there is nothing to say.
-    fn last_words(&self) -> String {
-        let mut words = String::new();
-        let qemu = model::tail(&self.log_dir.join("qemu.log"));
-        if !qemu.is_empty() {
-            words.push_str(&format!("\n  QEMU said:\n{qemu}"));
-        }
-        let console = fs::read(self.log_dir.join("console.log")).unwrap_or_default();
-        let console = String::from_utf8_lossy(&console);
-        let lines: Vec<&str> = console.lines().collect();
-        let report = lines.iter().position(|line| console_line_is_report(line));
-        let from = report.unwrap_or(lines.len().saturating_sub(10));
-        let shown: Vec<String> = lines
-            .iter()
-            .skip(from)
-            .take(60)
-            .map(|line| format!("    | {line}"))
-            .collect();
-        if !shown.is_empty() {
-            words.push_str(&format!("\n  the console said:\n{}", shown.join("\n")));
-        }
-        words
-    }
-}
-
-/// What is known when a VM has ended.
-#[derive(Debug)]
-pub struct Verdict {
-    /// Leaks, protocol errors, broken ends; one text each.
-    pub problems: Vec<String>,
-    /// Kernel messages that count and were not taken before.
-    pub complaints: Vec<Record>,
-    /// Kernel messages not taken before.
-    pub kernel_log: Vec<Record>,
-    /// Where the logs are.
-    pub log_dir: PathBuf,
-    /// The user interrupted the end, so that the rest is not known.
-    pub interrupted: Option<i32>,
 }
 
 struct Deadline {

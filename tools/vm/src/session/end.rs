@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The end of a VM, in order or not, and what is known of it then.
+
+use super::Deadline;
+use super::Interrupted;
+use super::Lost;
+use super::Session;
+use super::KILL_DEADLINE;
+use super::SYSRQ_ON_HANG;
+use crate::complaints::console_line_is_report;
+use crate::kmsg::Record;
+use crate::model;
+use crate::protocol::Reply;
+use crate::protocol::Request;
+use crate::protocol::MARK_END;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long unloading and the leak check may take.
+const FINISH_DEADLINE: Duration = Duration::from_secs(240);
+/// How long the rest of a dead VM's output may take.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(3);
+/// How long QEMU may take to end once the guest said that it is done.
+const POWER_OFF_DEADLINE: Duration = Duration::from_secs(60);
+
+/// What is known when a VM has ended.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Leaks, protocol errors, broken ends; one text each.
+    pub problems: Vec<String>,
+    /// Kernel messages that count and were not taken before.
+    pub complaints: Vec<Record>,
+    /// Kernel messages not taken before.
+    pub kernel_log: Vec<Record>,
+    /// Where the logs are.
+    pub log_dir: PathBuf,
+    /// The user interrupted the end, so that the rest is not known.
+    pub interrupted: Option<i32>,
+}
+
+impl Session {
+    /// Unloads, powers off and returns everything that was wrong at the end: leaks, what the models
+    /// counted, a kernel that broke. Kernel messages remain in [`Verdict::complaints`].
+    pub fn finish(mut self, keep: bool) -> Verdict {
+        let mut problems = Vec::new();
+        let mut interrupted = None;
+        match self.end_guest(keep) {
+            Ok(found) => problems.extend(found),
+            Err(error) => match error.downcast_ref::<Interrupted>() {
+                Some(Interrupted(signal)) => interrupted = Some(*signal),
+                None => problems.push(format!("the VM could not be ended in order: {error:#}")),
+            },
+        }
+        let mut verdict = self.close(problems, interrupted.is_some());
+        verdict.interrupted = interrupted;
+        verdict
+    }
+
+    /// Ends a VM that is lost, without asking it.
+    pub fn abandon(mut self) -> Verdict {
+        self.drain();
+        let words = self.last_words();
+        let problems = if words.is_empty() {
+            Vec::new()
+        } else {
+            vec![words]
+        };
+        self.close(problems, false)
+    }
+
+    fn end_guest(&mut self, keep: bool) -> anyhow::Result<Vec<String>> {
+        self.send(&Request::Finish { keep })?;
+        let reply = self.reply("unloading the module", FINISH_DEADLINE);
+        let problems = match reply {
+            Ok(Reply::Finished { problems }) => problems,
+            Ok(other) => anyhow::bail!("the guest answered {other:?}"),
+            Err(Lost::Interrupted(signal)) => return Err(Interrupted(signal).into()),
+            Err(lost) => {
+                let _ = self.send(&Request::SysRq {
+                    keys: SYSRQ_ON_HANG.into(),
+                });
+                self.drain();
+                anyhow::bail!("{lost}{}", self.last_words())
+            }
+        };
+        let deadline = Deadline::new("the end of the kernel log", KILL_DEADLINE);
+        while self.last_mark != MARK_END {
+            match self.next(&deadline) {
+                Ok(_) => {}
+                // The guest may be off before its last messages have passed through here.
+                Err(Lost::Gone) if self.open_ports > 0 => {}
+                Err(_) => anyhow::bail!("the kernel log did not come to its end"),
+            }
+        }
+        Ok(problems)
+    }
+
+    /// Ends the processes. One who is in a hurry waits for nobody and asks nobody.
+    fn close(self, mut problems: Vec<String>, hurry: bool) -> Verdict {
+        let Self {
+            mut qemu,
+            models,
+            complaints,
+            kernel_log,
+            log_dir,
+            ..
+        } = self;
+        if hurry {
+            drop(qemu.kill());
+            drop(models);
+        } else {
+            match qemu.wait_for(POWER_OFF_DEADLINE) {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => drop(qemu.kill()),
+            }
+            for model in models {
+                problems.extend(model.finish());
+            }
+        }
+        Verdict {
+            problems,
+            complaints,
+            kernel_log,
+            log_dir,
+            interrupted: None,
+        }
+    }
+
+    /// Takes what a dying VM still said.
+    pub(super) fn drain(&mut self) {
+        let deadline = Deadline::new("the rest", DRAIN_DEADLINE);
+        while self.open_ports > 0 {
+            if matches!(
+                self.next(&deadline),
+                Err(Lost::TooLong { .. } | Lost::Interrupted(_))
+            ) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn kernel_tail(&self) -> String {
+        let from = self.kernel_log.len().saturating_sub(12);
+        let last = self.kernel_log.iter().skip(from);
+        let lines: Vec<String> = last.map(|record| format!("    | {record}")).collect();
+        lines.join("\n")
+    }
+
+    /// What QEMU and the console said last, where a VM died; empty where there is nothing to say.
+    pub(super) fn last_words(&self) -> String {
+        let mut words = String::new();
+        let qemu = model::tail(&self.log_dir.join("qemu.log"));
+        if !qemu.is_empty() {
+            words.push_str(&format!("\n  QEMU said:\n{qemu}"));
+        }
+        let console = fs::read(self.log_dir.join("console.log")).unwrap_or_default();
+        let console = String::from_utf8_lossy(&console);
+        let lines: Vec<&str> = console.lines().collect();
+        let report = lines.iter().position(|line| console_line_is_report(line));
+        let from = report.unwrap_or(lines.len().saturating_sub(10));
+        let shown: Vec<String> = lines
+            .iter()
+            .skip(from)
+            .take(60)
+            .map(|line| format!("    | {line}"))
+            .collect();
+        if !shown.is_empty() {
+            words.push_str(&format!("\n  the console said:\n{}", shown.join("\n")));
+        }
+        words
+    }
+}
