@@ -4,15 +4,12 @@
  * with every thread asleep. Others work on, and everything comes back. And what happens when there are more
  * processes than a GPU has doorbells for.
  */
-#include "kfd.h"
+#include "survivor.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,76 +18,6 @@
 #define AQL KFD_IOC_QUEUE_TYPE_COMPUTE_AQL
 #define SDMA KFD_IOC_QUEUE_TYPE_SDMA
 #define MIB (1ul << 20)
-
-enum { EQUAL = 3 };
-
-/* The one who must not notice. */
-struct survivor {
-	struct gpu gpu;
-	struct queue q;
-	struct bo bo;
-	uint32_t count;
-	uint64_t memory;
-};
-
-static void begin(struct survivor *s)
-{
-	need_vm(&s->gpu, 0);
-	need_queue(&s->gpu, &s->q, COMPUTE);
-	need_bo(&s->gpu, &s->bo, FLAGS_GTT, PAGE);
-	s->count = 0;
-	s->memory = available_settled(&s->gpu);
-}
-
-static void works(struct survivor *s)
-{
-	struct packets p = { .n = 0 };
-
-	pm4_write(&p, s->bo.va, ++s->count);
-	submit(&s->q, &p);
-	await32(bo32(&s->bo, 0), s->count, "the survivor's work");
-}
-
-/* What others left behind comes back. */
-static void end(struct survivor *s)
-{
-	works(s);
-	await_available(&s->gpu, s->memory);
-	drop_queue(&s->gpu, &s->q);
-	drop_bo(&s->gpu, &s->bo);
-}
-
-static void ready(int fd)
-{
-	if (write(fd, "x", 1) != 1)
-		_exit(1);
-}
-
-/* Lets children get as far as `act` goes, and kills them `us` microseconds later. */
-static void kill_in(struct survivor *s, void (*act)(int ready_fd), unsigned int us)
-{
-	int pipefd[2], status;
-	char byte;
-	pid_t pid;
-
-	CHECK_EQ(pipe(pipefd), 0);
-	pid = fork();
-	if (pid == 0) {
-		close(pipefd[0]);
-		act(pipefd[1]);
-		_exit(1);
-	}
-	close(pipefd[1]);
-	if (read(pipefd[0], &byte, 1) != 1)
-		child_gave_up(pid);
-	close(pipefd[0]);
-	usleep(us);
-	CHECK_EQ(kill(pid, SIGKILL), 0);
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFSIGNALED(status));
-	CHECK_EQ(WTERMSIG(status), SIGKILL);
-	works(s);
-}
 
 static void create_and_destroy(int fd)
 {
@@ -107,23 +34,17 @@ static void create_and_destroy(int fd)
 		for (int i = 0; i < 3; i++)
 			CHECK_OK(queue_destroy(&gpu, q[i].args.queue_id));
 		if (n == 0)
-			ready(fd);
+			say_ready(fd);
 	}
 }
 
 CASE_LIMIT(killed_creating, "kill -9 in the middle of creating and destroying queues of each type", 120)
 {
-	struct survivor s;
-
-	begin(&s);
-	for (unsigned int i = 0; i < 12; i++)
-		kill_in(&s, create_and_destroy, 700 * i);
-	end(&s);
+	killed_beside_survivor(create_and_destroy, 12, 700);
 }
 
 static void update_always(int fd)
 {
-	struct packets p = { .n = 0 };
 	struct gpu gpu;
 	struct queue q;
 	struct bo bo;
@@ -131,23 +52,17 @@ static void update_always(int fd)
 	need_vm(&gpu, 0);
 	need_queue(&gpu, &q, COMPUTE);
 	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
-	pm4_wait(&p, EQUAL, bo.va, 42, 0xffffffff);
-	submit(&q, &p);
+	stand_still(&q, bo.va, bo32(&bo, 0));
 	for (unsigned int n = 0;; n++) {
 		CHECK_OK(queue_update(&gpu, &q, n % 2 ? 100 : 0, n % 16));
 		if (n == 2)
-			ready(fd);
+			say_ready(fd);
 	}
 }
 
 CASE_LIMIT(killed_updating, "kill -9 in the middle of stopping and starting a queue that waits in a packet", 120)
 {
-	struct survivor s;
-
-	begin(&s);
-	for (unsigned int i = 0; i < 8; i++)
-		kill_in(&s, update_always, 700 * i);
-	end(&s);
+	killed_beside_survivor(update_always, 8, 700);
 }
 
 static void map_always(int fd)
@@ -163,18 +78,13 @@ static void map_always(int fd)
 		for (int i = 0; i < 3; i++)
 			drop_bo(&gpu, &bo[i]);
 		if (n == 0)
-			ready(fd);
+			say_ready(fd);
 	}
 }
 
 CASE_LIMIT(killed_mapping, "kill -9 in the middle of allocating and mapping memory of each kind", 120)
 {
-	struct survivor s;
-
-	begin(&s);
-	for (unsigned int i = 0; i < 8; i++)
-		kill_in(&s, map_always, 900 * i);
-	end(&s);
+	killed_beside_survivor(map_always, 8, 900);
 }
 
 struct sleeper {
@@ -194,7 +104,6 @@ static void *sleep_for_ever(void *context)
 
 static void everything_at_once(int fd)
 {
-	struct packets p = { .n = 0 };
 	struct sleeper s[4];
 	struct event ev;
 	struct gpu gpu;
@@ -205,10 +114,7 @@ static void everything_at_once(int fd)
 	need_vm(&gpu, 0);
 	need_queue(&gpu, &q, COMPUTE);
 	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
-	pm4_write(&p, bo.va + 8, 1);
-	pm4_wait(&p, EQUAL, bo.va, 42, 0xffffffff);
-	submit(&q, &p);
-	await32(bo32(&bo, 8), 1, "the packet before the wait");
+	stand_still(&q, bo.va, bo32(&bo, 0));
 	for (int i = 0; i < 4; i++) {
 		need_event(&gpu, true, &ev);
 		s[i] = (struct sleeper){ &gpu, ev.id };
@@ -219,23 +125,17 @@ static void everything_at_once(int fd)
 		CHECK_OK(kfd_call(gpu.fd, AMDKFD_IOC_CREATE_QUEUE, &spare.args));
 		CHECK_OK(queue_destroy(&gpu, spare.args.queue_id));
 		if (n == 0)
-			ready(fd);
+			say_ready(fd);
 	}
 }
 
 CASE_LIMIT(killed_threads, "kill -9 with threads in WAIT_EVENTS, a queue that waits in a packet, and calls under way", 120)
 {
-	struct survivor s;
-
-	begin(&s);
-	for (unsigned int i = 0; i < 6; i++)
-		kill_in(&s, everything_at_once, 1100 * i);
-	end(&s);
+	killed_beside_survivor(everything_at_once, 6, 1100);
 }
 
 static void exec_with_queue(int fd)
 {
-	struct packets p = { .n = 0 };
 	struct gpu gpu;
 	struct queue q;
 	struct bo bo;
@@ -243,8 +143,7 @@ static void exec_with_queue(int fd)
 	need_vm(&gpu, 0);
 	need_queue(&gpu, &q, COMPUTE);
 	need_bo(&gpu, &bo, FLAGS_VRAM, 8 * MIB);
-	pm4_wait(&p, EQUAL, bo.va, 42, 0xffffffff);
-	submit(&q, &p);
+	stand_still(&q, bo.va, bo32(&bo, 0));
 	/* The new program says that it is there, and sleeps. */
 	dup2(fd, STDOUT_FILENO);
 	execl("/bin/sh", "sh", "-c", "echo; exec sleep 1000", (char *)NULL);
@@ -254,29 +153,17 @@ static void exec_with_queue(int fd)
 CASE_LIMIT(exec_busy, "exec with a queue that waits in a packet: queue and memory are gone when the new program runs", 60)
 {
 	struct survivor s;
-	int pipefd[2], status;
-	char byte;
 	pid_t pid;
 
-	begin(&s);
-	CHECK_EQ(pipe(pipefd), 0);
-	pid = fork();
-	if (pid == 0) {
-		close(pipefd[0]);
-		exec_with_queue(pipefd[1]);
-	}
-	close(pipefd[1]);
-	if (read(pipefd[0], &byte, 1) != 1)
-		child_gave_up(pid);
+	survivor_begin(&s);
+	pid = start_child(exec_with_queue);
 	/* While the new program is still there. */
-	end(&s);
-	CHECK_EQ(kill(pid, SIGKILL), 0);
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	survivor_end(&s);
+	kill_child(pid);
 }
 
 static void exits_with_everything(void *unused)
 {
-	struct packets p = { .n = 0 };
 	struct gpu gpu;
 	struct queue q[3];
 	struct bo bo;
@@ -285,9 +172,7 @@ static void exits_with_everything(void *unused)
 	need_bo(&gpu, &bo, FLAGS_VRAM, 8 * MIB);
 	for (int i = 0; i < 3; i++) {
 		need_queue(&gpu, &q[i], COMPUTE);
-		p.n = 0;
-		pm4_wait(&p, EQUAL, bo.va, 42, 0xffffffff);
-		submit(&q[i], &p);
+		stand_still(&q[i], bo.va, bo32(&bo, 0));
 	}
 }
 
@@ -295,12 +180,12 @@ CASE(exit_busy, "exit with three queues that wait in a packet")
 {
 	struct survivor s;
 
-	begin(&s);
+	survivor_begin(&s);
 	for (int i = 0; i < 4; i++) {
 		CHECK_EQ(in_child(exits_with_everything, NULL), 0);
-		works(&s);
+		survivor_works(&s);
 	}
-	end(&s);
+	survivor_end(&s);
 }
 
 static void forked_child(void *context)
@@ -324,10 +209,10 @@ CASE(fork_no_queues, "a forked child has none of its parent's queues, and ids of
 {
 	struct survivor s;
 
-	begin(&s);
+	survivor_begin(&s);
 	CHECK_EQ(s.q.args.queue_id, 0);
 	CHECK_EQ(in_child(forked_child, &s.q), 0);
-	end(&s);
+	survivor_end(&s);
 }
 
 /* What the driver says when other processes have all doorbells. */

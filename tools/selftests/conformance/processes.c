@@ -2,19 +2,14 @@
 /*
  * Several processes, and several GPUs: isolation, sudden death, fork.
  */
-#include "kfd.h"
+#include "survivor.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define COMPUTE KFD_IOC_QUEUE_TYPE_COMPUTE
-
-enum { EQUAL = 3 };
 
 /* An address that both processes use for memory of their own. */
 #define COMMON_VA 0x600000000000ull
@@ -41,11 +36,6 @@ static void settle(struct private *me, int index)
 	await_queue(&me->gpu, &me->q, COMPUTE);
 }
 
-static void pass(int fd)
-{
-	CHECK_EQ(write(fd, "x", 1), 1);
-}
-
 static void await_peer(int fd)
 {
 	char byte;
@@ -67,7 +57,7 @@ CASE(same_address, "two processes use one GPU address for memory of their own, a
 	settle(&me, 0);
 	if (pid == 0) {
 		close(to_child[1]);
-		pass(to_parent[1]);
+		say_ready(to_parent[1]);
 		await_peer(to_child[0]);
 		for (uint32_t i = 1; i <= 50; i++) {
 			p.n = 0;
@@ -80,7 +70,7 @@ CASE(same_address, "two processes use one GPU address for memory of their own, a
 	}
 	close(to_parent[1]);
 	await_peer(to_parent[0]);
-	pass(to_child[1]);
+	say_ready(to_child[1]);
 	for (uint32_t i = 1; i <= 50; i++) {
 		p.n = 0;
 		pm4_write(&p, COMMON_VA, 0xa0000000 | i);
@@ -139,73 +129,55 @@ CASE(no_reach, "a process's packet does not reach another's memory; it faults, a
 
 /* Children that die in the middle of something. */
 
-static void die_idle(struct private *me)
+static void die_idle(int ready)
 {
+	struct private me;
+
+	settle(&me, 0);
+	say_ready(ready);
+	for (;;)
+		pause();
 }
 
-static void die_waiting(struct private *me)
+static void die_waiting(int ready)
 {
-	struct packets p = { .n = 0 };
+	struct private me;
 
-	pm4_write(&p, COMMON_VA + 8, 1);
-	pm4_wait(&p, EQUAL, COMMON_VA, 42, 0xffffffff);
-	submit(&me->q, &p);
-	await32(me->cpu + 2, 1, "the packet before the wait");
+	settle(&me, 0);
+	stand_still(&me.q, COMMON_VA, me.cpu);
+	say_ready(ready);
+	for (;;)
+		pause();
 }
 
-static void die_busy(struct private *me)
+static void die_busy(int ready)
 {
 	struct packets p = { .n = 0 };
+	struct private me;
 
+	settle(&me, 0);
 	for (int i = 0; i < 200; i++)
 		pm4_write(&p, COMMON_VA, i);
-	submit(&me->q, &p);
+	submit(&me.q, &p);
+	say_ready(ready);
+	for (;;)
+		pause();
 }
 
-static void killed(void (*last_act)(struct private *), int times)
+CASE(killed_idle, "kill -9 of a process with an idle queue; another works on")
 {
-	struct packets p = { .n = 0 };
-	struct gpu gpu;
-	struct queue q;
-	struct bo bo;
-
-	need_vm(&gpu, 0);
-	need_queue(&gpu, &q, COMPUTE);
-	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
-	for (int i = 0; i < times; i++) {
-		int ready[2], status;
-		pid_t pid;
-
-		CHECK_EQ(pipe(ready), 0);
-		pid = fork();
-		if (pid == 0) {
-			struct private me;
-
-			close(ready[0]);
-			settle(&me, 0);
-			last_act(&me);
-			pass(ready[1]);
-			for (;;)
-				pause();
-		}
-		close(ready[1]);
-		await_peer(ready[0]);
-		close(ready[0]);
-		CHECK_EQ(kill(pid, SIGKILL), 0);
-		CHECK_EQ(waitpid(pid, &status, 0), pid);
-		/* The survivor still has its queue, and it works. */
-		p.n = 0;
-		pm4_write(&p, bo.va, i + 1);
-		submit(&q, &p);
-		await32(bo32(&bo, 0), i + 1, "the survivor's work");
-	}
-	drop_queue(&gpu, &q);
-	drop_bo(&gpu, &bo);
+	killed_beside_survivor(die_idle, 4, 0);
 }
 
-CASE(killed_idle, "kill -9 of a process with an idle queue; another works on") { killed(die_idle, 4); }
-CASE(killed_waiting, "kill -9 while a queue waits in WAIT_REG_MEM; another works on") { killed(die_waiting, 4); }
-CASE(killed_busy, "kill -9 while a queue is busy; another works on") { killed(die_busy, 4); }
+CASE(killed_waiting, "kill -9 while a queue waits in WAIT_REG_MEM; another works on")
+{
+	killed_beside_survivor(die_waiting, 4, 0);
+}
+
+CASE(killed_busy, "kill -9 while a queue is busy; another works on")
+{
+	killed_beside_survivor(die_busy, 4, 0);
+}
 
 static void child_works(void *unused)
 {
@@ -276,22 +248,29 @@ CASE_LIMIT(sixteen, "16 processes at once, more than there are VMIDs", 180)
 
 /* Two GPUs */
 
-CASE(both_gpus, "one process, a queue on each of two GPUs, one buffer that both write")
+static void need_both(struct gpu gpu[2], struct bo *shared)
 {
-	struct gpu gpu[2];
-	struct queue q[2];
-	struct bo shared;
 	uint32_t ids[2];
 	struct kfd_ioctl_map_memory_to_gpu_args map = { .n_devices = 2 };
 
 	need_vm(&gpu[0], 0);
 	need_vm_of(&gpu[1], 1, gpu[0].fd);
-	CHECK_OK(bo_alloc(&gpu[0], &shared, FLAGS_GTT, PAGE));
+	CHECK_OK(bo_alloc(&gpu[0], shared, FLAGS_GTT, PAGE));
 	ids[0] = gpu[0].id;
 	ids[1] = gpu[1].id;
-	map.handle = shared.handle;
+	map.handle = shared->handle;
 	map.device_ids_array_ptr = (uintptr_t)ids;
 	CHECK_OK(kfd_call(gpu[0].fd, AMDKFD_IOC_MAP_MEMORY_TO_GPU, &map));
+	CHECK_EQ(map.n_success, 2);
+}
+
+CASE(both_gpus, "one process, a queue on each of two GPUs, one buffer that both write")
+{
+	struct gpu gpu[2];
+	struct queue q[2];
+	struct bo shared;
+
+	need_both(gpu, &shared);
 	for (int i = 0; i < 2; i++)
 		need_queue(&gpu[i], &q[i], COMPUTE);
 	CHECK_NE(q[0].args.queue_id, q[1].args.queue_id);
@@ -315,17 +294,8 @@ CASE(gpus_meet, "queues of two GPUs wait for each other through memory")
 	struct queue q[2];
 	struct packets p[2] = { { .n = 0 }, { .n = 0 } };
 	struct bo shared;
-	uint32_t ids[2];
-	struct kfd_ioctl_map_memory_to_gpu_args map = { .n_devices = 2 };
 
-	need_vm(&gpu[0], 0);
-	need_vm_of(&gpu[1], 1, gpu[0].fd);
-	CHECK_OK(bo_alloc(&gpu[0], &shared, FLAGS_GTT, PAGE));
-	ids[0] = gpu[0].id;
-	ids[1] = gpu[1].id;
-	map.handle = shared.handle;
-	map.device_ids_array_ptr = (uintptr_t)ids;
-	CHECK_OK(kfd_call(gpu[0].fd, AMDKFD_IOC_MAP_MEMORY_TO_GPU, &map));
+	need_both(gpu, &shared);
 	for (uint32_t i = 1; i <= 10; i++) {
 		pm4_wait(&p[0], EQUAL, shared.va + 64, i - 1, 0xffffffff);
 		pm4_write(&p[0], shared.va, i);

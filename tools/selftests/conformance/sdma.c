@@ -8,8 +8,6 @@
 
 #define SDMA KFD_IOC_QUEUE_TYPE_SDMA
 
-enum { EQUAL = 3 };
-
 struct fixture {
 	struct gpu gpu;
 	struct queue q;

@@ -17,8 +17,6 @@
 #define COMPUTE KFD_IOC_QUEUE_TYPE_COMPUTE
 #define MIB (1ul << 20)
 
-enum { EQUAL = 3 };
-
 struct fixture {
 	struct gpu gpu;
 	struct queue q;

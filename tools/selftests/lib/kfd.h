@@ -20,6 +20,8 @@
 #include "tap.h"
 
 #define PAGE 4096ul
+/* How long the waits of this library last at most. */
+#define WAIT_MS tap_ms(30000)
 #define MAX_GPUS 16
 #define DOORBELL_SLICE 8192ul
 #define EVENT_PAGE_BYTES 0x8000ul
@@ -129,6 +131,11 @@ static inline volatile uint64_t *bo64(const struct bo *bo, uint64_t offset)
 	return (volatile uint64_t *)(bo->va + offset);
 }
 
+static inline uint64_t page_align(uint64_t n)
+{
+	return (n + PAGE - 1) & ~(PAGE - 1);
+}
+
 /* Reserves address space without backing. */
 uint64_t need_address(uint64_t size, uint64_t align);
 
@@ -186,11 +193,23 @@ int event_wait_data(const struct gpu *gpu, struct kfd_event_data *data, uint32_t
 /* … on ids, without ages. Repeats after a Unix signal. */
 int event_wait(const struct gpu *gpu, const uint32_t *ids, uint32_t n, bool all, uint32_t ms, struct waited *out);
 
+/* Whether a wait for this event alone would be over (KFD_IOC_WAIT_RESULT_*); an auto-reset signal is taken. */
+uint32_t event_poll(const struct gpu *gpu, uint32_t id);
+
 /* Monotonic time in milliseconds. */
 uint64_t now_ms(void);
 
 /* Runs a function in a child process and returns its exit status (negative: signal number). */
 int in_child(void (*run)(void *), void *context);
+
+/*
+ * A child that is to be met in the middle of something: `act` gets as far as the case wants it, calls say_ready and
+ * goes on; it does not return. The call is over when the child is ready, and ends the case where that never is.
+ */
+pid_t start_child(void (*act)(int ready));
+void say_ready(int ready);
+/* Kills a child, and demands that it lived until then. */
+void kill_child(pid_t pid);
 
 /* Ends the case because a child did not get as far as it should: skipped if the child skipped, else failed. */
 void child_gave_up(pid_t pid) __attribute__((noreturn));

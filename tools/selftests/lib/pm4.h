@@ -22,6 +22,9 @@ static inline void put64(struct packets *p, uint64_t v)
 	put(p, (uint32_t)(v >> 32));
 }
 
+/* What WAIT_REG_MEM and POLL_REGMEM compare memory by. */
+enum { EQUAL = 3, NOT_EQUAL = 4, GREATER_EQUAL = 5 };
+
 /* Type 3, compute; `payload` dwords follow. */
 static inline void pm4_header(struct packets *p, unsigned int opcode, unsigned int payload)
 {
@@ -74,7 +77,6 @@ static inline void pm4_ib(struct packets *p, uint64_t address, uint32_t dwords)
 	put(p, dwords | 1u << 23);
 }
 
-/* function: 3 ==, 4 !=, 5 >=. */
 static inline void pm4_wait(struct packets *p, unsigned int function, uint64_t address, uint32_t reference,
 			    uint32_t mask)
 {
