@@ -1,87 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The user library from C, by its header alone: every queue type runs packets whose effects are checked, and
- * every kind of error has its errno and its text.
+ * The user library from C, by its header alone: GPUs, memory, and that every kind of error has its errno and its text.
  */
-#include <errno.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <rkfd.h>
-
-#include "pm4.h"
-#include "tap.h"
-
-#define PAGE 4096ul
-/* How long work may take that is going to be done, and how long to wait for what never is. */
-#define PATIENCE_MS tap_ms(30000)
-#define SHORT_MS 20
-
-#define OK(call)                                                                   \
-	do {                                                                       \
-		int rc_ = (call);                                                  \
-		if (rc_)                                                           \
-			FAIL("%s: %s: %s", #call, tap_errno(-rc_), rkfd_last_error()); \
-	} while (0)
-
-/* The call fails with this errno, and its text says so much. */
-#define FAILS(call, err, text)                                                     \
-	do {                                                                       \
-		CHECK_ERR(-(call), err);                                           \
-		if (!strstr(rkfd_last_error(), text))                              \
-			FAIL("%s: \"%s\" lacks \"%s\"", #call, rkfd_last_error(), text); \
-	} while (0)
-
-static struct rkfd_gpu *gpu;
-static struct rkfd_vm *vm;
-
-static void need_vm(void)
-{
-	uint32_t count = 0;
-	int rc = rkfd_gpu_count(&count);
-
-	if (rc == -ENODEV || (!rc && !count))
-		LACKING("no GPU: %s", rkfd_last_error());
-	OK(rc);
-	OK(rkfd_gpu_open(0, &gpu));
-	OK(rkfd_vm_open(gpu, &vm));
-}
-
-static struct rkfd_buffer *memory(uint32_t kind, uint64_t size)
-{
-	struct rkfd_buffer *b;
-
-	OK(rkfd_buffer_new(vm, kind, size, &b));
-	CHECK(b);
-	CHECK_OP(rkfd_buffer_size(b), >=, size);
-	CHECK_NE(rkfd_buffer_gpu(b), 0);
-	return b;
-}
-
-static struct rkfd_queue *queue(uint32_t kind)
-{
-	struct rkfd_queue *q;
-
-	OK(rkfd_queue_new(vm, kind, NULL, &q));
-	CHECK(q);
-	return q;
-}
-
-static struct rkfd_event *event(void)
-{
-	struct rkfd_event *e;
-
-	OK(rkfd_event_new(vm, 1, &e));
-	CHECK_NE(rkfd_event_id(e), 0);
-	CHECK_NE(rkfd_event_slot(e), 0);
-	return e;
-}
-
-static uint32_t dword(struct rkfd_buffer *b, unsigned int index)
-{
-	return __atomic_load_n((uint32_t *)rkfd_buffer_cpu(b) + index, __ATOMIC_ACQUIRE);
-}
+#include "library.h"
 
 CASE(info, "a GPU describes itself")
 {
@@ -125,274 +46,107 @@ CASE(vm_again, "the address space is one, however often it is opened")
 	rkfd_buffer_free(after);
 }
 
-CASE(pm4, "PM4: writes memory and raises an event that the program sleeps on")
+CASE(wrapped, "the program's own memory: the GPU reads and writes it, and it stays when the buffer goes")
 {
-	static const uint32_t values[] = { 0x11111111, 0x22222222, 0x33333333 };
-	struct rkfd_buffer *b;
-	struct rkfd_queue *q;
+	volatile uint32_t *p;
+	struct rkfd_buffer *b, *out;
+	struct rkfd_queue *q, *sdma;
 	struct rkfd_event *e;
+	char *at;
 
 	need_vm();
-	b = memory(RKFD_BUFFER_GTT, PAGE);
+	at = pages(3);
+	p = (volatile uint32_t *)(at + PAGE);
 	q = queue(RKFD_QUEUE_PM4);
+	sdma = queue(RKFD_QUEUE_SDMA);
 	e = event();
-	OK(rkfd_pm4_write(q, rkfd_buffer_gpu(b) + 4, values, 3));
-	OK(rkfd_pm4_release(q, rkfd_buffer_gpu(b) + 64, 0x0123456789abcdef));
-	OK(rkfd_pm4_raise(q, e));
-	/* Nothing happens before the doorbell. */
-	FAILS(rkfd_event_wait(e, SHORT_MS), ETIMEDOUT, "for event");
-	CHECK_EQ(dword(b, 1), 0);
-	OK(rkfd_queue_commit(q));
+	out = memory(RKFD_BUFFER_GTT, PAGE);
+	p[0] = 17;
+	OK(rkfd_buffer_wrap(vm, at + PAGE, 2 * PAGE, &b));
+	CHECK(rkfd_buffer_cpu(b) == at + PAGE);
+	CHECK_EQ(rkfd_buffer_gpu(b), (uintptr_t)at + PAGE);
+	CHECK_EQ(rkfd_buffer_size(b), 2 * PAGE);
+	write_by(q, e, rkfd_buffer_gpu(b) + 2 * PAGE - 4, 18);
+	CHECK_EQ(p[2 * PAGE / 4 - 1], 18);
+	OK(rkfd_sdma_copy(sdma, rkfd_buffer_gpu(out), rkfd_buffer_gpu(b), 4));
+	OK(rkfd_sdma_raise(sdma, e));
+	OK(rkfd_queue_commit(sdma));
 	OK(rkfd_event_wait(e, PATIENCE_MS));
-	CHECK_EQ(dword(b, 0), 0);
-	for (unsigned int i = 0; i < 3; i++)
-		CHECK_EQ(dword(b, 1 + i), values[i]);
-	CHECK_EQ(dword(b, 4), 0);
-	CHECK_EQ(dword(b, 16), 0x89abcdef);
-	CHECK_EQ(dword(b, 17), 0x01234567);
-	/* The event reset itself. */
-	CHECK_ERR(-rkfd_event_wait(e, SHORT_MS), ETIMEDOUT);
-	rkfd_event_free(e);
-	rkfd_queue_free(q);
+	CHECK_EQ(dword(out, 0), 17);
 	rkfd_buffer_free(b);
+	CHECK_EQ(p[2 * PAGE / 4 - 1], 18);
+	p[1] = 19;
+	/* It can be had again. */
+	OK(rkfd_buffer_wrap(vm, at, 3 * PAGE, &b));
+	write_by(q, e, rkfd_buffer_gpu(b) + PAGE, 20);
+	CHECK_EQ(p[0], 20);
+	CHECK_EQ(p[1], 19);
+	rkfd_buffer_free(b);
+	CHECK_EQ(munmap(at, 3 * PAGE), 0);
 }
 
-CASE(pm4_run, "PM4: runs a buffer of packets, and packets of the program's own")
+CASE(wrapped_badly, "memory that is not whole pages, or not there, is not wrapped")
 {
-	struct packets inner = { .n = 0 }, own = { .n = 0 };
-	struct rkfd_buffer *b, *ib;
-	struct rkfd_queue *q;
-	struct rkfd_event *e;
+	struct rkfd_buffer *b = (void *)1;
+	char *at;
 
 	need_vm();
-	b = memory(RKFD_BUFFER_VRAM, PAGE);
-	ib = memory(RKFD_BUFFER_GTT, PAGE);
-	q = queue(RKFD_QUEUE_PM4);
-	e = event();
-	memset(rkfd_buffer_cpu(b), 0, PAGE);
-	pm4_write(&inner, rkfd_buffer_gpu(b), 0xcafe);
-	memcpy(rkfd_buffer_cpu(ib), inner.dw, 4 * inner.n);
-	pm4_write(&own, rkfd_buffer_gpu(b) + 4, 0xbeef);
-	OK(rkfd_pm4_run(q, rkfd_buffer_gpu(ib), inner.n));
-	OK(rkfd_pm4_acquire(q));
-	OK(rkfd_queue_emit(q, own.dw, own.n));
-	OK(rkfd_pm4_raise(q, e));
-	OK(rkfd_queue_commit(q));
-	OK(rkfd_event_wait(e, PATIENCE_MS));
-	CHECK_EQ(dword(b, 0), 0xcafe);
-	CHECK_EQ(dword(b, 1), 0xbeef);
+	at = pages(2);
+	FAILS(rkfd_buffer_wrap(vm, NULL, PAGE, &b), EINVAL, "whole pages");
+	CHECK(!b);
+	FAILS(rkfd_buffer_wrap(vm, at + 64, PAGE, &b), EINVAL, "whole pages");
+	FAILS(rkfd_buffer_wrap(vm, at, PAGE + 64, &b), EINVAL, "whole pages");
+	FAILS(rkfd_buffer_wrap(vm, at, 0, &b), EINVAL, "whole pages");
+	FAILS(rkfd_buffer_wrap(vm, at, -PAGE, &b), EINVAL, "whole pages");
+	FAILS(rkfd_buffer_wrap(NULL, at, PAGE, &b), EINVAL, "vm is NULL");
+	CHECK_EQ(munmap(at + PAGE, PAGE), 0);
+	FAILS(rkfd_buffer_wrap(vm, at + PAGE, PAGE, &b), EFAULT, "ALLOC_MEMORY_OF_GPU");
+	CHECK(!b);
+	OK(rkfd_buffer_wrap(vm, at, PAGE, &b));
 }
 
-CASE(wrap, "PM4: a small ring wraps many times, and reserving waits for room")
+CASE(shared, "two GPUs write one buffer, of the kernel's memory and of the program's")
 {
-	struct rkfd_queue_info info;
-	struct rkfd_buffer *b;
-	struct rkfd_queue *q;
-	const unsigned int batches = 64, packets = 20;
+	struct rkfd_vm *second = need_second();
+	struct rkfd_queue *one = queue(RKFD_QUEUE_PM4), *two;
+	struct rkfd_event *e = event(), *other;
 
-	need_vm();
-	b = memory(RKFD_BUFFER_GTT, PAGE);
-	q = queue(RKFD_QUEUE_PM4);
-	for (uint32_t batch = 0; batch < batches; batch++) {
-		OK(rkfd_queue_reserve(q, packets * 5, PATIENCE_MS));
-		for (uint32_t n = 0; n < packets; n++) {
-			uint32_t value = batch * packets + n + 1;
+	OK(rkfd_queue_new(second, RKFD_QUEUE_PM4, NULL, &two));
+	OK(rkfd_event_new(second, 1, &other));
+	for (unsigned int i = 0; i < 2; i++) {
+		struct rkfd_buffer *b;
 
-			OK(rkfd_pm4_write(q, rkfd_buffer_gpu(b) + 4 * n, &value, 1));
-		}
-		OK(rkfd_queue_commit(q));
+		if (i == 0)
+			b = memory(RKFD_BUFFER_GTT, PAGE);
+		else
+			OK(rkfd_buffer_wrap(vm, pages(1), PAGE, &b));
+		OK(rkfd_buffer_share(b, second));
+		/* A second time, and with its own GPU, is no more. */
+		OK(rkfd_buffer_share(b, second));
+		OK(rkfd_buffer_share(b, vm));
+		write_by(one, e, rkfd_buffer_gpu(b), 0x101);
+		write_by(two, other, rkfd_buffer_gpu(b) + 64, 0x202);
+		CHECK_EQ(dword(b, 0), 0x101);
+		CHECK_EQ(dword(b, 16), 0x202);
+		FAILS(rkfd_buffer_share(NULL, second), EINVAL, "buffer is NULL");
+		FAILS(rkfd_buffer_share(b, NULL), EINVAL, "vm is NULL");
+		rkfd_buffer_free(b);
 	}
-	OK(rkfd_queue_wait(q, PATIENCE_MS));
-	OK(rkfd_queue_describe(q, &info));
-	CHECK_EQ(info.kind, RKFD_QUEUE_PM4);
-	CHECK_EQ(info.ring_bytes, 4096);
-	CHECK_EQ(info.written, batches * packets * 5);
-	CHECK_EQ(info.read, info.written % 1024);
-	CHECK_EQ(info.room, 1023);
-	/* Read is not done: the last of the packets is. */
-	{
-		struct rkfd_event *e = event();
+}
 
-		OK(rkfd_pm4_raise(q, e));
-		OK(rkfd_queue_commit(q));
-		OK(rkfd_event_wait(e, PATIENCE_MS));
+CASE(shared_freed, "a shared buffer that is freed leaves no GPU's address space taken")
+{
+	struct rkfd_vm *second = need_second();
+	char *at = pages(1);
+
+	for (unsigned int i = 0; i < 4; i++) {
+		struct rkfd_buffer *b;
+
+		/* One address each time: a mapping left on either GPU would refuse the next. */
+		OK(rkfd_buffer_wrap(i % 2 ? second : vm, at, PAGE, &b));
+		OK(rkfd_buffer_share(b, i % 2 ? vm : second));
+		rkfd_buffer_free(b);
 	}
-	for (uint32_t n = 0; n < packets; n++)
-		CHECK_EQ(dword(b, n), (batches - 1) * packets + n + 1);
-}
-
-static void copy(uint32_t from_kind, uint32_t to_kind)
-{
-	const unsigned int words = 3 * PAGE / 4;
-	struct rkfd_buffer *from = memory(from_kind, 3 * PAGE), *to = memory(to_kind, 3 * PAGE);
-	struct rkfd_queue *q = queue(RKFD_QUEUE_SDMA);
-	struct rkfd_event *e = event();
-	uint32_t *p = rkfd_buffer_cpu(from);
-
-	memset(rkfd_buffer_cpu(to), 0xee, 3 * PAGE);
-	for (unsigned int i = 0; i < words; i++)
-		p[i] = i * 2654435761u;
-	/* All but the first and the last dword. */
-	OK(rkfd_sdma_copy(q, rkfd_buffer_gpu(to) + 4, rkfd_buffer_gpu(from) + 4, 3 * PAGE - 8));
-	OK(rkfd_sdma_raise(q, e));
-	OK(rkfd_queue_commit(q));
-	OK(rkfd_event_wait(e, PATIENCE_MS));
-	CHECK_EQ(dword(to, 0), 0xeeeeeeee);
-	for (unsigned int i = 1; i < words - 1; i++)
-		CHECK_EQ(dword(to, i), i * 2654435761u);
-	CHECK_EQ(dword(to, words - 1), 0xeeeeeeee);
-	rkfd_queue_free(q);
-	rkfd_event_free(e);
-	rkfd_buffer_free(from);
-	rkfd_buffer_free(to);
-}
-
-CASE(sdma, "SDMA: copies between VRAM, system memory and the process's own")
-{
-	need_vm();
-	copy(RKFD_BUFFER_GTT, RKFD_BUFFER_VRAM);
-	copy(RKFD_BUFFER_VRAM, RKFD_BUFFER_USERPTR);
-	copy(RKFD_BUFFER_USERPTR, RKFD_BUFFER_GTT);
-}
-
-CASE(sdma_long, "SDMA: a fill and a copy beyond one packet, through private VRAM")
-{
-	const uint64_t size = 10ul << 20;
-	struct rkfd_buffer *hidden, *to;
-	struct rkfd_queue *q;
-	struct rkfd_event *e;
-
-	need_vm();
-	hidden = memory(RKFD_BUFFER_VRAM_PRIVATE, size);
-	to = memory(RKFD_BUFFER_GTT, size + PAGE);
-	CHECK(!rkfd_buffer_cpu(hidden));
-	q = queue(RKFD_QUEUE_SDMA);
-	e = event();
-	OK(rkfd_sdma_fill(q, rkfd_buffer_gpu(hidden), 0x5a5a1234, size));
-	OK(rkfd_sdma_copy(q, rkfd_buffer_gpu(to), rkfd_buffer_gpu(hidden), size));
-	OK(rkfd_sdma_fence(q, rkfd_buffer_gpu(to) + size, 77));
-	OK(rkfd_sdma_raise(q, e));
-	OK(rkfd_queue_commit(q));
-	OK(rkfd_event_wait(e, PATIENCE_MS));
-	for (uint64_t i = 0; i < size / 4; i++)
-		if (dword(to, i) != 0x5a5a1234)
-			FAIL("dword %lu is %#x", i, dword(to, i));
-	CHECK_EQ(dword(to, size / 4), 77);
-	CHECK_EQ(dword(to, size / 4 + 1), 0);
-}
-
-CASE(aql, "AQL: barrier packets wait for signals and decrement signals")
-{
-	struct rkfd_signals *s;
-	struct rkfd_queue *q;
-	uint64_t gate, index = 99;
-	int64_t value = 99;
-
-	need_vm();
-	OK(rkfd_signals_new(vm, 3, &s));
-	q = queue(RKFD_QUEUE_AQL);
-	gate = rkfd_signals_address(s, 0);
-	CHECK_EQ(gate % 64, 0);
-	for (uint32_t i = 0; i < 3; i++)
-		OK(rkfd_signals_store(s, i, 1 + i));
-	OK(rkfd_aql_barrier(q, NULL, 0, rkfd_signals_address(s, 1), &index));
-	CHECK_EQ(index, 0);
-	OK(rkfd_aql_barrier(q, &gate, 1, rkfd_signals_address(s, 2), &index));
-	CHECK_EQ(index, 1);
-	OK(rkfd_queue_commit(q));
-	OK(rkfd_signals_wait_below(s, 1, 2, PATIENCE_MS, &value));
-	CHECK_EQ(value, 1);
-	/* The gate is closed. */
-	FAILS(rkfd_signals_wait_below(s, 2, 3, SHORT_MS, &value), ETIMEDOUT, "a signal");
-	OK(rkfd_signals_store(s, 0, 0));
-	OK(rkfd_signals_wait_below(s, 2, 3, PATIENCE_MS, NULL));
-	OK(rkfd_signals_load(s, 2, &value));
-	CHECK_EQ(value, 2);
-	OK(rkfd_queue_wait(q, PATIENCE_MS));
-	rkfd_queue_free(q);
-	rkfd_signals_free(s);
-}
-
-CASE(aql_event, "AQL: a PM4 buffer writes memory, its signal raises an event")
-{
-	struct packets p = { .n = 0 };
-	struct rkfd_buffer *b, *ib;
-	struct rkfd_signals *s;
-	struct rkfd_queue *q;
-	struct rkfd_event *e;
-	int64_t value = 99;
-
-	need_vm();
-	b = memory(RKFD_BUFFER_GTT, PAGE);
-	ib = memory(RKFD_BUFFER_GTT, PAGE);
-	q = queue(RKFD_QUEUE_AQL);
-	e = event();
-	OK(rkfd_signals_new(vm, 1, &s));
-	OK(rkfd_signals_store(s, 0, 1));
-	OK(rkfd_signals_attach(s, 0, e));
-	pm4_write(&p, rkfd_buffer_gpu(b), 4711);
-	memcpy(rkfd_buffer_cpu(ib), p.dw, 4 * p.n);
-	OK(rkfd_aql_pm4(q, rkfd_buffer_gpu(ib), p.n, rkfd_signals_address(s, 0), NULL));
-	OK(rkfd_queue_commit(q));
-	OK(rkfd_event_wait(e, PATIENCE_MS));
-	OK(rkfd_signals_load(s, 0, &value));
-	CHECK_EQ(value, 0);
-	CHECK_EQ(dword(b, 0), 4711);
-}
-
-CASE(stopped, "a stopped queue fills up, waits run out, and it goes on where it was")
-{
-	struct rkfd_queue_options options = rkfd_queue_defaults();
-	struct rkfd_queue_info info;
-	struct rkfd_buffer *b;
-	struct rkfd_queue *q;
-	struct rkfd_event *e;
-	uint32_t value = 5;
-	unsigned int n = 0;
-	int rc;
-
-	need_vm();
-	b = memory(RKFD_BUFFER_GTT, PAGE);
-	e = event();
-	options.percentage = 0;
-	OK(rkfd_queue_new(vm, RKFD_QUEUE_PM4, &options, &q));
-	OK(rkfd_pm4_raise(q, e));
-	while (!(rc = rkfd_pm4_write(q, rkfd_buffer_gpu(b), &value, 1)))
-		CHECK_OP(++n, <, 1024);
-	FAILS(rc, EAGAIN, "The ring is full: 5 units wanted");
-	CHECK_EQ(n, (1023 - 8) / 5);
-	FAILS(rkfd_queue_reserve(q, 1000, SHORT_MS), EBUSY, "not committed");
-	FAILS(rkfd_queue_wait(q, SHORT_MS), EBUSY, "not committed");
-	OK(rkfd_queue_commit(q));
-	FAILS(rkfd_queue_reserve(q, 1000, SHORT_MS), ETIMEDOUT, "room in the ring");
-	FAILS(rkfd_queue_wait(q, SHORT_MS), ETIMEDOUT, "the queue to drain");
-	FAILS(rkfd_event_wait(e, SHORT_MS), ETIMEDOUT, "for event");
-	CHECK_EQ(dword(b, 0), 0);
-	OK(rkfd_queue_update(q, 100, 7));
-	OK(rkfd_queue_reserve(q, 1000, PATIENCE_MS));
-	OK(rkfd_event_wait(e, PATIENCE_MS));
-	OK(rkfd_queue_wait(q, PATIENCE_MS));
-	OK(rkfd_queue_describe(q, &info));
-	CHECK_EQ(info.written, 8 + 5 * n);
-	CHECK_EQ(info.read, info.written);
-	OK(rkfd_pm4_raise(q, e));
-	OK(rkfd_queue_commit(q));
-	OK(rkfd_event_wait(e, PATIENCE_MS));
-	CHECK_EQ(dword(b, 0), 5);
-}
-
-CASE(event_cpu, "an event is raised and taken back from the CPU")
-{
-	struct rkfd_event *e;
-
-	need_vm();
-	OK(rkfd_event_new(vm, 0, &e));
-	FAILS(rkfd_event_wait(e, 0), ETIMEDOUT, "0 ms");
-	OK(rkfd_event_set(e));
-	OK(rkfd_event_wait(e, PATIENCE_MS));
-	OK(rkfd_event_wait(e, PATIENCE_MS));
-	OK(rkfd_event_reset(e));
-	CHECK_ERR(-rkfd_event_wait(e, SHORT_MS), ETIMEDOUT);
 }
 
 CASE(null, "NULL is refused where a handle or a result belongs, and may be given back")

@@ -32,9 +32,19 @@
 #define RKFD_BUFFER_GTT 2
 
 /**
- * Anonymous memory of the process.
+ * Anonymous memory of the process. (rkfd_buffer_wrap takes memory that is there already.)
  */
 #define RKFD_BUFFER_USERPTR 3
+
+/**
+ * A memory access of this process's queues that no page backs or permits.
+ */
+#define RKFD_EXCEPTION_MEMORY 0
+
+/**
+ * A queue that hung, a GPU that was reset or is lost.
+ */
+#define RKFD_EXCEPTION_HARDWARE 1
 
 /**
  * Executes PM4 packets on a compute pipe. The ring counts dwords.
@@ -52,12 +62,12 @@
 #define RKFD_QUEUE_SDMA 2
 
 /**
- * Memory, mapped on its GPU for reading, writing and executing.
+ * Memory, mapped on its GPU, and on those that it is shared with, for reading, writing and executing.
  */
 struct rkfd_buffer;
 
 /**
- * A signal event.
+ * An event: a signal event, which packets and the CPU raise, or an exception event, which only the driver does.
  */
 struct rkfd_event;
 
@@ -154,6 +164,56 @@ struct rkfd_gpu_info {
          * Name of the ASIC.
          */
         char name[32];
+};
+
+/**
+ * What the driver tells of an exception. Fields of the other kind are 0.
+ */
+struct rkfd_exception_info {
+        /**
+         * RKFD_EXCEPTION_*.
+         */
+        uint32_t kind;
+        /**
+         * The GPU's id.
+         */
+        uint32_t gpu_id;
+        /**
+         * Memory: the page's address.
+         */
+        uint64_t address;
+        /**
+         * Memory: 1 where there was no page.
+         */
+        uint32_t not_present;
+        /**
+         * Memory: 1 for a write to a page that must not be written.
+         */
+        uint32_t read_only;
+        /**
+         * Memory: 1 for an instruction from a page that must not be executed.
+         */
+        uint32_t no_execute;
+        /**
+         * Memory: 1 where the address is not exact.
+         */
+        uint32_t imprecise;
+        /**
+         * Memory: 0 for an ordinary fault, else KFD_MEM_ERR_* of the kernel's header.
+         */
+        uint32_t cause;
+        /**
+         * Hardware: 0 for a reset of the GPU, 1 for one of an engine.
+         */
+        uint32_t reset_type;
+        /**
+         * Hardware: 0 for a hang, 1 for a memory error.
+         */
+        uint32_t reset_cause;
+        /**
+         * Hardware: 1 where the contents of VRAM are gone.
+         */
+        uint32_t memory_lost;
 };
 
 /**
@@ -287,6 +347,25 @@ int rkfd_buffer_new(const struct rkfd_vm *vm,
                     struct rkfd_buffer **buffer);
 
 /**
+ * Lets the GPU see memory that the program has: `size` bytes at `memory`, both multiples of 4096 (else -EINVAL). CPU and
+ * GPU see it at the same address. -EFAULT where nothing is mapped. rkfd_buffer_free leaves the memory as it is.
+ *
+ * # Safety
+ * The memory stays mapped for reading and writing until the buffer is freed.
+ */
+int rkfd_buffer_wrap(const struct rkfd_vm *vm,
+                     void *memory,
+                     uint64_t size,
+                     struct rkfd_buffer **buffer);
+
+/**
+ * Maps a buffer on another GPU as well, at the same address, until it is freed. Success where it is mapped there. Memory
+ * of the kernel and of the process can be shared; whether a GPU reaches another's VRAM is for the driver to say.
+ */
+int rkfd_buffer_share(const struct rkfd_buffer *buffer,
+                      const struct rkfd_vm *vm);
+
+/**
  * Unmaps and frees a buffer; NULL is allowed. Whatever still uses it on the GPU faults, so wait first.
  */
 void rkfd_buffer_free(struct rkfd_buffer *buffer);
@@ -307,13 +386,18 @@ uint64_t rkfd_buffer_gpu(const struct rkfd_buffer *buffer);
 uint64_t rkfd_buffer_size(const struct rkfd_buffer *buffer);
 
 /**
- * Creates an event. With `auto_reset` (not 0), a wait that it satisfies also resets it.
+ * Creates a signal event. With `auto_reset` (not 0), a wait that it satisfies also resets it.
  *
- * The slots of all events of a process lie in one page, on the GPU of the first of them: -EINVAL for another GPU.
+ * Packets of any GPU that the process made an event for may raise it.
  */
-int rkfd_event_new(const struct rkfd_vm *vm,
-                   int auto_reset,
-                   struct rkfd_event **event);
+int rkfd_event_new(const struct rkfd_vm *vm, int auto_reset, struct rkfd_event **event);
+
+/**
+ * Creates an exception event (RKFD_EXCEPTION_* kind). It stays raised once it is. Give it back with rkfd_event_free.
+ */
+int rkfd_exception_new(const struct rkfd_vm *vm,
+                       uint32_t kind,
+                       struct rkfd_event **event);
 
 /**
  * Destroys an event; NULL is allowed. A packet that still raises it wakes nobody.
@@ -326,17 +410,17 @@ void rkfd_event_free(struct rkfd_event *event);
 uint32_t rkfd_event_id(const struct rkfd_event *event);
 
 /**
- * Address of the event's slot. 0 for NULL.
+ * Address of a signal event's slot. 0 for NULL, and for an exception event.
  */
 uint64_t rkfd_event_slot(const struct rkfd_event *event);
 
 /**
- * Raises the event from the CPU.
+ * Raises a signal event from the CPU.
  */
 int rkfd_event_set(const struct rkfd_event *event);
 
 /**
- * Takes the event back.
+ * Takes a signal event back.
  */
 int rkfd_event_reset(const struct rkfd_event *event);
 
@@ -345,6 +429,26 @@ int rkfd_event_reset(const struct rkfd_event *event);
  */
 int rkfd_event_wait(const struct rkfd_event *event,
                     uint32_t limit_ms);
+
+/**
+ * Sleeps until all (`all` is not 0) or any of `count` events are raised, signals and exceptions of any GPU among each
+ * other; for `limit_ms` at most, then -ETIMEDOUT. -EIO where one was destroyed meanwhile.
+ *
+ * Each auto-reset event that was raised is reset by that, even where any one would have done: which it was is for the
+ * memory to tell that its packets write. An event without auto-reset, and an exception, can be asked by a wait of 0 ms.
+ *
+ * # Safety
+ * `events` points to that many events.
+ */
+int rkfd_events_wait(const struct rkfd_event *const *events,
+                     uint32_t count,
+                     int all,
+                     uint32_t limit_ms);
+
+/**
+ * Sleeps until an exception event is raised, as rkfd_event_wait, and tells what happened.
+ */
+int rkfd_exception_wait(const struct rkfd_event *event, uint32_t limit_ms, struct rkfd_exception_info *info);
 
 /**
  * Allocates `count` signals with value 0.
@@ -414,6 +518,17 @@ int rkfd_queue_describe(const struct rkfd_queue *queue, struct rkfd_queue_info *
  * Changes percentage (0 stops the queue) and priority.
  */
 int rkfd_queue_update(const struct rkfd_queue *queue, uint32_t percentage, uint32_t priority);
+
+/**
+ * Restricts the waves of a compute queue to the compute units whose bits are set; `mask` has `words` words of 32 units
+ * each, the first unit in the lowest bit of the first word. Packets that run no waves are not concerned.
+ *
+ * # Safety
+ * `mask` points to that many words.
+ */
+int rkfd_queue_set_cu_mask(const struct rkfd_queue *queue,
+                           const uint32_t *mask,
+                           uint32_t words);
 
 /**
  * Waits until the ring has room for `dwords` dwords of packets; for `limit_ms` at most, then -ETIMEDOUT. -EINVAL where

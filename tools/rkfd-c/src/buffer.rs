@@ -21,10 +21,10 @@ pub const RKFD_BUFFER_VRAM: u32 = 0;
 pub const RKFD_BUFFER_VRAM_PRIVATE: u32 = 1;
 /// System memory of the kernel.
 pub const RKFD_BUFFER_GTT: u32 = 2;
-/// Anonymous memory of the process.
+/// Anonymous memory of the process. (rkfd_buffer_wrap takes memory that is there already.)
 pub const RKFD_BUFFER_USERPTR: u32 = 3;
 
-/// Memory, mapped on its GPU for reading, writing and executing.
+/// Memory, mapped on its GPU, and on those that it is shared with, for reading, writing and executing.
 #[derive(Debug)]
 pub struct Buffer(memory::Buffer);
 
@@ -53,6 +53,42 @@ pub extern "C" fn rkfd_buffer_new(
         let made = memory::Buffer::new(&vm.device, kind, size)?;
         out.write(Some(Box::new(Buffer(made))));
         Ok(())
+    })
+}
+
+/// Lets the GPU see memory that the program has: `size` bytes at `memory`, both multiples of 4096 (else -EINVAL). CPU and
+/// GPU see it at the same address. -EFAULT where nothing is mapped. rkfd_buffer_free leaves the memory as it is.
+///
+/// # Safety
+/// The memory stays mapped for reading and writing until the buffer is freed.
+#[no_mangle]
+pub unsafe extern "C" fn rkfd_buffer_wrap(
+    vm: Option<&Vm>,
+    memory: *mut c_void,
+    size: u64,
+    buffer: Option<&mut MaybeUninit<Option<Box<Buffer>>>>,
+) -> c_int {
+    guard(|| {
+        let out = given(buffer, "buffer")?;
+        out.write(None);
+        let vm = given(vm, "vm")?;
+        let size = usize::try_from(size)
+            .map_err(|_| Failure::invalid("A buffer beyond the address space"))?;
+        // SAFETY: the caller's promise. What C does with its memory meanwhile is no concern of Rust's aliasing rules:
+        // this library keeps no reference into it.
+        let made = unsafe { memory::Buffer::over(&vm.device, memory.cast(), size) }?;
+        out.write(Some(Box::new(Buffer(made))));
+        Ok(())
+    })
+}
+
+/// Maps a buffer on another GPU as well, at the same address, until it is freed. Success where it is mapped there. Memory
+/// of the kernel and of the process can be shared; whether a GPU reaches another's VRAM is for the driver to say.
+#[no_mangle]
+pub extern "C" fn rkfd_buffer_share(buffer: Option<&Buffer>, vm: Option<&Vm>) -> c_int {
+    guard(|| {
+        let buffer = given(buffer, "buffer")?;
+        Ok(buffer.0.share(&given(vm, "vm")?.device)?)
     })
 }
 

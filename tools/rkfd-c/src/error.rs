@@ -60,6 +60,31 @@ pub(crate) fn given<T>(argument: Option<T>, name: &'static str) -> Result<T> {
     argument.ok_or_else(|| Failure::invalid(format!("{name} is NULL")))
 }
 
+/// Elements of an array from C, above which no ring is large enough.
+const MOST: u32 = 1 << 28;
+
+/// An array that C lends.
+///
+/// # Safety
+/// Where it is not NULL, `start` points to `count` readable elements that nobody changes while the slice lives.
+pub(crate) unsafe fn array<'a, T>(
+    start: *const T,
+    count: u32,
+    name: &'static str,
+) -> Result<&'a [T]> {
+    if count == 0 || count > MOST {
+        return Err(Failure::invalid(format!(
+            "{count} elements where 1 to {MOST} can be"
+        )));
+    }
+    if start.is_null() || !start.is_aligned() {
+        return Err(Failure::invalid(format!("{name} is NULL or not aligned")));
+    }
+    // SAFETY: not null and aligned (checked), readable and unchanged (the caller's promise), shorter than `isize::MAX`
+    // bytes (`MOST`).
+    Ok(unsafe { std::slice::from_raw_parts(start, count as usize) }) // CAST: 32 bits into 64.
+}
+
 thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
@@ -170,5 +195,19 @@ mod tests {
             .join()
             .unwrap();
         assert_eq!(last(), "mine");
+    }
+
+    #[test]
+    fn arrays_are_checked() {
+        let values = [1u32, 2];
+        // SAFETY: the pointers that are not refused point to two dwords.
+        unsafe {
+            assert_eq!(array(values.as_ptr(), 2, "values").unwrap(), values);
+            assert!(array(values.as_ptr(), 0, "values").is_err());
+            assert!(array(values.as_ptr(), MOST + 1, "values").is_err());
+            assert!(array::<u32>(std::ptr::null(), 2, "values").is_err());
+            let odd = values.as_ptr().cast::<u8>().wrapping_add(1).cast::<u32>();
+            assert!(array(odd, 1, "values").is_err());
+        }
     }
 }

@@ -16,33 +16,13 @@ use library::packet::pm4::ReleaseInterrupt;
 use library::packet::sdma;
 use library::queue::QueueKind;
 
+use crate::error::array;
 use crate::error::given;
 use crate::error::guard;
 use crate::error::Failure;
 use crate::error::Result;
 use crate::event::Event;
 use crate::queue::Queue;
-
-/// Elements of an array from C, above which no ring is large enough.
-const MOST: u32 = 1 << 28;
-
-/// An array that C lends.
-///
-/// # Safety
-/// Where it is not NULL, `start` points to `count` readable elements that nobody changes while the slice lives.
-unsafe fn array<'a, T>(start: *const T, count: u32, name: &'static str) -> Result<&'a [T]> {
-    if count == 0 || count > MOST {
-        return Err(Failure::invalid(format!(
-            "{count} elements where 1 to {MOST} can be"
-        )));
-    }
-    if start.is_null() || !start.is_aligned() {
-        return Err(Failure::invalid(format!("{name} is NULL or not aligned")));
-    }
-    // SAFETY: not null and aligned (checked), readable and unchanged (the caller's promise), shorter than `isize::MAX`
-    // bytes (`MOST`).
-    Ok(unsafe { std::slice::from_raw_parts(start, count as usize) }) // CAST: 32 bits into 64.
-}
 
 /// Puts `count` dwords of PM4 or SDMA packets into the ring, at the next free place. -EAGAIN where there is no room now
 /// (rkfd_queue_reserve), -EINVAL on an AQL queue. The GPU learns of them by rkfd_queue_commit.
@@ -182,7 +162,7 @@ pub extern "C" fn rkfd_pm4_release(queue: Option<&Queue>, address: u64, value: u
 #[no_mangle]
 pub extern "C" fn rkfd_pm4_raise(queue: Option<&Queue>, event: Option<&Event>) -> c_int {
     guard(|| {
-        let event = &given(event, "event")?.0;
+        let event = given(event, "event")?.signal()?;
         put_pm4(
             queue,
             &[pm4::Packet::ReleaseMem {
@@ -279,7 +259,7 @@ pub extern "C" fn rkfd_sdma_fence(queue: Option<&Queue>, address: u64, value: u3
 pub extern "C" fn rkfd_sdma_raise(queue: Option<&Queue>, event: Option<&Event>) -> c_int {
     guard(|| {
         let queue = given(queue, "queue")?;
-        let event = &given(event, "event")?.0;
+        let event = given(event, "event")?.signal()?;
         put_sdma(
             queue,
             &[
@@ -352,23 +332,4 @@ pub extern "C" fn rkfd_aql_pm4(
         let encoded = packet.encode().map_err(library::error::Error::from)?;
         put_aql(queue, encoded, index)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arrays_are_checked() {
-        let values = [1u32, 2];
-        // SAFETY: the pointers that are not refused point to two dwords.
-        unsafe {
-            assert_eq!(array(values.as_ptr(), 2, "values").unwrap(), values);
-            assert!(array(values.as_ptr(), 0, "values").is_err());
-            assert!(array(values.as_ptr(), MOST + 1, "values").is_err());
-            assert!(array::<u32>(std::ptr::null(), 2, "values").is_err());
-            let odd = values.as_ptr().cast::<u8>().wrapping_add(1).cast::<u32>();
-            assert!(array(odd, 1, "values").is_err());
-        }
-    }
 }

@@ -15,6 +15,7 @@ use library::queue::QueueKind;
 use library::queue::QueueOptions as Options;
 use nix::errno::Errno;
 
+use crate::error::array;
 use crate::error::given;
 use crate::error::guard;
 use crate::error::release;
@@ -292,6 +293,28 @@ pub extern "C" fn rkfd_queue_update(
     guard(|| {
         let queue = given(queue, "queue")?;
         Ok(queue.lock().queue.update(percentage, priority)?)
+    })
+}
+
+/// Restricts the waves of a compute queue to the compute units whose bits are set; `mask` has `words` words of 32 units
+/// each, the first unit in the lowest bit of the first word. Packets that run no waves are not concerned.
+///
+/// # Safety
+/// `mask` points to that many words.
+#[no_mangle]
+pub unsafe extern "C" fn rkfd_queue_set_cu_mask(
+    queue: Option<&Queue>,
+    mask: *const u32,
+    words: u32,
+) -> c_int {
+    guard(|| {
+        let queue = given(queue, "queue")?;
+        if queue.kind == QueueKind::Sdma {
+            return Err(Failure::invalid("An SDMA queue has no compute units"));
+        }
+        // SAFETY: the caller's promise.
+        let mask = unsafe { array(mask, words, "mask") }?;
+        Ok(queue.lock().queue.set_cu_mask(mask)?)
     })
 }
 

@@ -91,7 +91,7 @@ pub extern "C" fn rkfd_signals_attach(
 ) -> c_int {
     guard(|| {
         let signals = of(signals)?;
-        Ok(signals.attach(position(index), &given(event, "event")?.0)?)
+        Ok(signals.attach(position(index), given(event, "event")?.signal()?)?)
     })
 }
 

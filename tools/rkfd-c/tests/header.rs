@@ -30,12 +30,13 @@ const SOURCES: [&str; 7] = [
     "error", "gpu", "buffer", "event", "signal", "queue", "packets",
 ];
 
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 10] = [
     ("Gpu", "rkfd_gpu"),
     ("GpuInfo", "rkfd_gpu_info"),
     ("Vm", "rkfd_vm"),
     ("Buffer", "rkfd_buffer"),
     ("Event", "rkfd_event"),
+    ("ExceptionInfo", "rkfd_exception_info"),
     ("Signals", "rkfd_signals"),
     ("Queue", "rkfd_queue"),
     ("QueueInfo", "rkfd_queue_info"),

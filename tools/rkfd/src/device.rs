@@ -19,7 +19,6 @@ use nix::errno::Errno;
 use crate::abi;
 use crate::error::Error;
 use crate::error::Result;
-use crate::event::EventPage;
 use crate::sizes::SaveArea;
 use crate::sizes::Shape;
 use crate::sys;
@@ -247,7 +246,6 @@ pub struct Device {
     render_path: PathBuf,
     pci: Option<PciIdentity>,
     doorbells: Mutex<Option<Arc<Mapping>>>,
-    pub(crate) events: Mutex<Option<Arc<EventPage>>>,
 }
 
 impl Device {
@@ -281,7 +279,6 @@ impl Device {
                         pci: pci_identity(&path),
                         render_path: path,
                         doorbells: Mutex::new(None),
-                        events: Mutex::new(None),
                     }))
                 }
                 // Another device's render node: the next one may be it.

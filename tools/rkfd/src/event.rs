@@ -3,8 +3,10 @@
 //!
 //! A packet stores the event's id in the event's slot and then raises an interrupt with the same id. The slots are one
 //! GTT buffer per process that the first CREATE_EVENT hands to the kernel; it cannot be freed before the process ends.
+//! It is mapped on each GPU that an event was made for, so packets of any of these GPUs may raise any event.
 
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -24,8 +26,18 @@ const PAGE_BYTES: usize = 0x8000;
 
 /// The slots.
 #[derive(Debug)]
-pub struct EventPage {
+struct EventPage {
     buffer: Buffer,
+}
+
+/// The slots of the process with that id. A child of `fork` inherits the value, but neither the memory nor the kernel's
+/// idea of the process.
+static PAGE: Mutex<Option<(u32, Arc<EventPage>)>> = Mutex::new(None);
+
+/// What a thread can sleep on.
+pub trait Awaited {
+    /// Its id in the kernel.
+    fn id(&self) -> u32;
 }
 
 /// How a wait ended.
@@ -52,14 +64,22 @@ impl Event {
     /// # Errors
     /// [`Error::Call`].
     pub fn new(device: &Arc<Device>, auto_reset: bool) -> Result<Self> {
-        let mut slot = device.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = PAGE.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = std::process::id();
+        if known.as_ref().is_some_and(|(owner, _)| *owner != process) {
+            // The parent's: what its end would unmap and free is not here, or is something else.
+            std::mem::forget(known.take());
+        }
         let mut arg = abi::CreateEvent {
             event_type: abi::event_type::SIGNAL,
             auto_reset: auto_reset.into(),
             ..Default::default()
         };
-        let page = match &*slot {
-            Some(page) => page.clone(),
+        let page = match &*known {
+            Some((_, page)) => {
+                page.buffer.share(device)?;
+                page.clone()
+            }
             None => {
                 let page = Arc::new(EventPage {
                     buffer: Buffer::new(device, Kind::Gtt, PAGE_BYTES)?,
@@ -71,7 +91,7 @@ impl Event {
         device
             .kfd()
             .plain("CREATE_EVENT", abi::CREATE_EVENT, &mut arg)?;
-        *slot = Some(page.clone());
+        *known = Some((process, page.clone()));
         Ok(Self {
             device: device.clone(),
             page,
@@ -127,6 +147,12 @@ impl Event {
     }
 }
 
+impl Awaited for Event {
+    fn id(&self) -> u32 {
+        self.id
+    }
+}
+
 impl Drop for Event {
     fn drop(&mut self) {
         let mut arg = abi::DestroyEvent {
@@ -140,15 +166,23 @@ impl Drop for Event {
     }
 }
 
-/// Sleeps until all or any of `events` are signalled.
+/// Sleeps until all or any of `events` are signalled; for none of them, not at all.
+///
+/// Each auto-reset event that was signalled is reset by that, even where any one would have done; which it was is for
+/// the memory to tell that its packets write. Events that reset only by [`Event::reset`] can be asked one by one.
 ///
 /// # Errors
 /// [`Error::Call`]; EIO where an event was destroyed meanwhile.
-pub fn wait(device: &Device, events: &[&Event], all: bool, timeout: Duration) -> Result<Waited> {
+pub fn wait(
+    device: &Device,
+    events: &[&dyn Awaited],
+    all: bool,
+    timeout: Duration,
+) -> Result<Waited> {
     let mut entries: Vec<abi::EventData> = events
         .iter()
         .map(|e| abi::EventData {
-            event_id: e.id,
+            event_id: e.id(),
             ..Default::default()
         })
         .collect();

@@ -30,6 +30,12 @@ pub enum Exception {
         not_present: bool,
         /// A write to a page without permission.
         read_only: bool,
+        /// An instruction fetch from a page without permission.
+        no_execute: bool,
+        /// The address is not exact.
+        imprecise: bool,
+        /// 0 for an ordinary fault, 1 and 2 for memory errors, 3 for a hang (`KFD_MEM_ERR_*`).
+        cause: u32,
         /// The page's address.
         address: u64,
         /// The GPU.
@@ -88,7 +94,7 @@ impl ExceptionEvent {
         self.id
     }
 
-    /// Sleeps until it is raised; `None` where it was not in time.
+    /// Sleeps until it is raised; `None` where it was not in time. It stays raised.
     ///
     /// # Errors
     /// [`crate::error::Error::Call`].
@@ -100,38 +106,15 @@ impl ExceptionEvent {
         Ok(
             match event::wait_data(&self.device, &mut entry, true, timeout)? {
                 event::Waited::TimedOut => None,
-                event::Waited::Complete => Some(self.payload(&entry[0])),
+                event::Waited::Complete => Some(payload(self.kind, &entry[0])),
             },
         )
     }
+}
 
-    /// The union of `kfd_event_data`, as words.
-    fn payload(&self, data: &abi::EventData) -> Exception {
-        // CAST: the halves of the words are the fields.
-        let half = |word: u64, high: bool| {
-            if high {
-                (word >> 32) as u32
-            } else {
-                word as u32
-            }
-        };
-        let first = data.last_event_age;
-        let [second, third, fourth] = data.rest;
-        if self.kind == event_type::HW_EXCEPTION {
-            Exception::Hardware {
-                reset_type: half(first, false),
-                reset_cause: half(first, true),
-                memory_lost: half(second, false) != 0,
-                gpu_id: half(second, true),
-            }
-        } else {
-            Exception::Memory {
-                not_present: half(first, false) != 0,
-                read_only: half(first, true) != 0,
-                address: third,
-                gpu_id: half(fourth, false),
-            }
-        }
+impl event::Awaited for ExceptionEvent {
+    fn id(&self) -> u32 {
+        self.id
     }
 }
 
@@ -145,5 +128,72 @@ impl Drop for ExceptionEvent {
             .device
             .kfd()
             .plain("DESTROY_EVENT", abi::DESTROY_EVENT, &mut arg);
+    }
+}
+
+/// The union of `kfd_event_data`, as words.
+fn payload(kind: u32, data: &abi::EventData) -> Exception {
+    // CAST: the halves of the words are the fields.
+    let half = |word: u64, high: bool| {
+        if high {
+            (word >> 32) as u32
+        } else {
+            word as u32
+        }
+    };
+    let first = data.last_event_age;
+    let [second, third, fourth] = data.rest;
+    if kind == event_type::HW_EXCEPTION {
+        Exception::Hardware {
+            reset_type: half(first, false),
+            reset_cause: half(first, true),
+            memory_lost: half(second, false) != 0,
+            gpu_id: half(second, true),
+        }
+    } else {
+        Exception::Memory {
+            not_present: half(first, false) != 0,
+            read_only: half(first, true) != 0,
+            no_execute: half(second, false) != 0,
+            imprecise: half(second, true) != 0,
+            cause: half(fourth, true),
+            address: third,
+            gpu_id: half(fourth, false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_have_the_headers_layout() {
+        let data = abi::EventData {
+            last_event_age: 1 | (2 << 32),
+            rest: [3 | (4 << 32), 0x7000_1000, 6 | (7 << 32)],
+            ..Default::default()
+        };
+        assert_eq!(
+            payload(event_type::MEMORY, &data),
+            Exception::Memory {
+                not_present: true,
+                read_only: true,
+                no_execute: true,
+                imprecise: true,
+                cause: 7,
+                address: 0x7000_1000,
+                gpu_id: 6,
+            }
+        );
+        assert_eq!(
+            payload(event_type::HW_EXCEPTION, &data),
+            Exception::Hardware {
+                reset_type: 1,
+                reset_cause: 2,
+                memory_lost: true,
+                gpu_id: 4,
+            }
+        );
     }
 }

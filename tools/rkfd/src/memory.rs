@@ -2,8 +2,9 @@
 //! Buffers that the CPU and the GPU see at the same address.
 
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 
-use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
 
 use crate::abi;
@@ -27,7 +28,7 @@ pub enum Kind {
     VramPrivate,
     /// In system memory of the kernel.
     Gtt,
-    /// In anonymous memory of this process.
+    /// In memory of this process: anonymous ([`Buffer::new`]) or the caller's ([`Buffer::over`]).
     Userptr,
 }
 
@@ -56,12 +57,14 @@ impl Kind {
     }
 }
 
-/// A buffer, mapped on its GPU; freed when dropped.
+/// A buffer, mapped on its GPU and on those that it is shared with; freed when dropped.
 ///
 /// A buffer that a queue uses cannot be unmapped; [`crate::queue::Queue`] therefore owns its own.
 #[derive(Debug)]
 pub struct Buffer {
     device: Arc<Device>,
+    /// Further GPUs that it is mapped on.
+    shared: Mutex<Vec<Arc<Device>>>,
     handle: u64,
     // Given back to the system only after the kernel let go of it (see `drop`).
     memory: Mapping,
@@ -84,11 +87,33 @@ impl Buffer {
             Kind::Userptr => Mapping::anonymous(size)?,
             _ => Mapping::reserve(size, if size >= LARGE { LARGE } else { PAGE })?,
         };
+        Self::in_place(device, kind, memory)
+    }
+
+    /// Lets the GPU see `size` bytes of the caller's own memory, at its own address. Both are multiples of a page.
+    ///
+    /// What a child of `fork` has of such memory is the caller's concern.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where the range is not one of whole pages; [`Error::Call`], such as EFAULT where nothing is
+    /// mapped.
+    ///
+    /// # Safety
+    /// The range stays mapped for reading and writing until the buffer is dropped. The GPU, and this type's functions,
+    /// may write to it at any time: nobody holds a reference to it that forbids that.
+    pub unsafe fn over(device: &Arc<Device>, start: *mut u8, size: usize) -> Result<Self> {
+        // SAFETY: the caller's promise, for as long as the buffer lives.
+        let memory = unsafe { Mapping::lent(start, size) }?;
+        Self::in_place(device, Kind::Userptr, memory)
+    }
+
+    /// Makes a buffer at the addresses of `memory`.
+    fn in_place(device: &Arc<Device>, kind: Kind, memory: Mapping) -> Result<Self> {
         // CAST: addresses and sizes of a 64-bit process.
         let va = memory.address() as u64;
         let mut arg = abi::AllocMemory {
             va_addr: va,
-            size: size as u64,
+            size: memory.size() as u64,
             mmap_offset: if kind == Kind::Userptr { va } else { 0 },
             gpu_id: device.id(),
             flags: kind.flags(),
@@ -100,6 +125,7 @@ impl Buffer {
         // From here on, dropping the buffer undoes what was done.
         let buffer = Self {
             device: device.clone(),
+            shared: Mutex::new(Vec::new()),
             handle: arg.handle,
             memory,
             kind,
@@ -118,12 +144,26 @@ impl Buffer {
                     .replace_by_file(device.render(), arg.mmap_offset, prot)?;
             }
         }
-        buffer.map()?;
+        buffer.map(device)?;
         Ok(buffer)
     }
 
-    fn map(&self) -> Result<()> {
-        let ids = [self.device.id()];
+    /// Maps the buffer on another GPU of this process as well, at the same address; nothing happens where it is already.
+    ///
+    /// # Errors
+    /// [`Error::Call`], where that GPU does not reach memory of this kind.
+    pub fn share(&self, device: &Arc<Device>) -> Result<()> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&self.device, device) || shared.iter().any(|d| Arc::ptr_eq(d, device)) {
+            return Ok(());
+        }
+        self.map(device)?;
+        shared.push(device.clone());
+        Ok(())
+    }
+
+    fn map(&self, device: &Device) -> Result<()> {
+        let ids = [device.id()];
         let mut arg = abi::MapMemory {
             handle: self.handle,
             device_ids_array_ptr: ids.as_ptr() as u64, // CAST: an address.
@@ -141,8 +181,8 @@ impl Buffer {
         }
     }
 
-    fn unmap(&self) -> Result<()> {
-        let ids = [self.device.id()];
+    fn unmap(&self, device: &Device) -> Result<()> {
+        let ids = [device.id()];
         let mut arg = abi::UnmapMemory {
             handle: self.handle,
             device_ids_array_ptr: ids.as_ptr() as u64, // CAST: an address.
@@ -251,11 +291,14 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // EINVAL: it never was mapped. Other failures leave it to the end of the process; dropping cannot report.
-        match self.unmap() {
-            Ok(()) => {}
-            Err(e) if e.errno() == Some(Errno::EINVAL) => {}
-            Err(_) => return,
+        let shared = self
+            .shared
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let shared = std::mem::take(shared);
+        for device in shared.iter().chain([&self.device]) {
+            // EINVAL where it never was mapped. One that stays mapped is not freed: the end of the process does it.
+            let _ = self.unmap(device);
         }
         let mut arg = abi::FreeMemory {
             handle: self.handle,

@@ -104,11 +104,12 @@ pub unsafe fn call_again<T: Argument>(
     }
 }
 
-/// A range of this process's address space that it owns.
+/// A range of this process's address space that it owns, or that it was lent.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
+    lent: bool,
 }
 
 // SAFETY: a mapping is plain memory; access to its bytes goes through volatile operations of its owner.
@@ -134,6 +135,26 @@ impl Mapping {
         whole.trim(skip, len)
     }
 
+    /// Memory of somebody else's, who unmaps it.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where the range is not one of whole pages.
+    ///
+    /// # Safety
+    /// The range stays mapped for reading and writing as long as the value lives, and bears that its bytes change at
+    /// any time.
+    pub unsafe fn lent(start: *mut u8, len: usize) -> Result<Self> {
+        let whole = len != 0 && start.addr() % PAGE == 0 && len % PAGE == 0;
+        let start = NonNull::new(start)
+            .filter(|_| whole && start.addr().checked_add(len).is_some())
+            .ok_or(Error::Argument("Memory that is not whole pages"))?;
+        Ok(Self {
+            start,
+            len,
+            lent: true,
+        })
+    }
+
     /// Anonymous zeroed memory that a child does not inherit.
     ///
     /// # Errors
@@ -152,6 +173,7 @@ impl Mapping {
         Ok(Self {
             start: start.cast(),
             len,
+            lent: false,
         })
     }
 
@@ -170,7 +192,11 @@ impl Mapping {
             if tail > 0 {
                 mman::munmap(kept.add(len).cast::<c_void>(), tail).map_err(mmap_error)?;
             }
-            Ok(Self { start: kept, len })
+            Ok(Self {
+                start: kept,
+                len,
+                lent: false,
+            })
         }
     }
 
@@ -214,7 +240,11 @@ impl Mapping {
             return Err(mmap_error(Errno::last()));
         }
         let start = NonNull::new(start.cast()).ok_or(Error::Argument("A mapping at 0"))?;
-        Ok(Self { start, len })
+        Ok(Self {
+            start,
+            len,
+            lent: false,
+        })
     }
 
     fn keep_from_children(&self) {
@@ -241,6 +271,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.lent {
+            return;
+        }
         // SAFETY: the range is owned by this value, which ends here.
         let _ = unsafe { mman::munmap(self.start.cast(), self.len) };
     }
@@ -285,6 +318,31 @@ mod tests {
         unsafe {
             m.as_ptr().write_volatile(7);
             assert_eq!(m.as_ptr().read_volatile(), 7);
+        }
+    }
+
+    #[test]
+    fn lent_memory_is_whole_pages_and_outlives_its_mapping() {
+        let owner = Mapping::anonymous(2 * PAGE).unwrap();
+        let at = owner.as_ptr();
+        for (start, len) in [
+            (std::ptr::null_mut(), PAGE),
+            (at, 0),
+            (at, PAGE + 8),
+            (at.wrapping_add(8), PAGE),
+            (at, usize::MAX & !(PAGE - 1)),
+        ] {
+            // SAFETY: what is refused is not used.
+            assert!(unsafe { Mapping::lent(start, len) }.is_err());
+        }
+        // SAFETY: two pages that live longer.
+        let lent = unsafe { Mapping::lent(at, 2 * PAGE) }.unwrap();
+        assert_eq!((lent.as_ptr(), lent.size()), (at, 2 * PAGE));
+        drop(lent);
+        // SAFETY: the pages are still the owner's.
+        unsafe {
+            at.add(PAGE).write_volatile(9);
+            assert_eq!(at.add(PAGE).read_volatile(), 9);
         }
     }
 

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* What the cases through the user library share. Each file has its own copy of the state; a case is one process. */
+#ifndef LIBRARY_H
+#define LIBRARY_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <rkfd.h>
+
+#include "pm4.h"
+#include "tap.h"
+
+#define PAGE 4096ul
+/* How long work may take that is going to be done, and how long to wait for what never is. */
+#define PATIENCE_MS tap_ms(30000)
+#define SHORT_MS 20
+
+#define OK(call)                                                                   \
+	do {                                                                       \
+		int rc_ = (call);                                                  \
+		if (rc_)                                                           \
+			FAIL("%s: %s: %s", #call, tap_errno(-rc_), rkfd_last_error()); \
+	} while (0)
+
+/* The call fails with this errno, and its text says so much. */
+#define FAILS(call, err, text)                                                     \
+	do {                                                                       \
+		CHECK_ERR(-(call), err);                                           \
+		if (!strstr(rkfd_last_error(), text))                              \
+			FAIL("%s: \"%s\" lacks \"%s\"", #call, rkfd_last_error(), text); \
+	} while (0)
+
+static struct rkfd_gpu *gpu;
+static struct rkfd_vm *vm;
+
+static inline void need_vm(void)
+{
+	uint32_t count = 0;
+	int rc = rkfd_gpu_count(&count);
+
+	if (rc == -ENODEV || (!rc && !count))
+		LACKING("no GPU: %s", rkfd_last_error());
+	OK(rc);
+	OK(rkfd_gpu_open(0, &gpu));
+	OK(rkfd_vm_open(gpu, &vm));
+}
+
+/* The second GPU's address space. */
+static inline struct rkfd_vm *need_second(void)
+{
+	struct rkfd_vm *second;
+	struct rkfd_gpu *other;
+	uint32_t count;
+
+	need_vm();
+	OK(rkfd_gpu_count(&count));
+	if (count < 2)
+		SKIP("needs two GPUs");
+	OK(rkfd_gpu_open(1, &other));
+	OK(rkfd_vm_open(other, &second));
+	rkfd_gpu_close(other);
+	return second;
+}
+
+static inline struct rkfd_buffer *memory(uint32_t kind, uint64_t size)
+{
+	struct rkfd_buffer *b;
+
+	OK(rkfd_buffer_new(vm, kind, size, &b));
+	CHECK(b);
+	CHECK_OP(rkfd_buffer_size(b), >=, size);
+	CHECK_NE(rkfd_buffer_gpu(b), 0);
+	return b;
+}
+
+static inline struct rkfd_queue *queue(uint32_t kind)
+{
+	struct rkfd_queue *q;
+
+	OK(rkfd_queue_new(vm, kind, NULL, &q));
+	CHECK(q);
+	return q;
+}
+
+static inline struct rkfd_event *event(void)
+{
+	struct rkfd_event *e;
+
+	OK(rkfd_event_new(vm, 1, &e));
+	CHECK_NE(rkfd_event_id(e), 0);
+	CHECK_NE(rkfd_event_slot(e), 0);
+	return e;
+}
+
+static inline uint32_t dword(struct rkfd_buffer *b, unsigned int index)
+{
+	return __atomic_load_n((uint32_t *)rkfd_buffer_cpu(b) + index, __ATOMIC_ACQUIRE);
+}
+
+/* Memory of the program's own. */
+static inline char *pages(unsigned int n)
+{
+	char *p = mmap(NULL, n * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(p != MAP_FAILED);
+	return p;
+}
+
+/* A queue writes a dword, and its program sees that it is done. */
+static inline void write_by(struct rkfd_queue *q, struct rkfd_event *e, uint64_t address, uint32_t value)
+{
+	OK(rkfd_pm4_write(q, address, &value, 1));
+	OK(rkfd_pm4_raise(q, e));
+	OK(rkfd_queue_commit(q));
+	OK(rkfd_event_wait(e, PATIENCE_MS));
+}
+
+#endif
