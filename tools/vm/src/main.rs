@@ -4,7 +4,12 @@
 //! Exit status: the command's; 70 where the kernel, a model or the leak check complained; 124 where the
 //! time was up; 125 where the VM itself failed; 128 + N where signal N interrupted it.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
 use anyhow::Context;
+use clap::parser::ValueSource;
+use clap::CommandFactory;
+use clap::FromArgMatches;
 use clap::Parser;
 use rkfd_vm::cli;
 use rkfd_vm::cli::MachineOptions;
@@ -25,11 +30,13 @@ use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::consts::SIGWINCH;
 use signal_hook::iterator::Signals;
+use std::ffi::OsString;
 use std::io;
 use std::io::IsTerminal;
 use std::io::Write;
 use std::process::exit;
 use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::TrySendError;
 use std::thread;
 use std::time::Duration;
 
@@ -80,9 +87,8 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 }
 
 fn main() {
-    // Whether --gpus was given matters next to --passthrough.
-    let gpus_given = std::env::args().any(|arg| arg == "--gpus" || arg.starts_with("--gpus="));
-    let status = match run(Cli::parse(), gpus_given) {
+    let (cli, gpus_given) = parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    let status = match run(cli, gpus_given) {
         Ok(status) => status,
         Err(error) => {
             eprintln!("{} {error:#}", Paint::for_stderr().bad("error:"));
@@ -91,6 +97,19 @@ fn main() {
         }
     };
     exit(status);
+}
+
+/// The options, and whether a number of GPUs is among them, which matters next to --passthrough. The guest's command
+/// may have a --gpus of its own.
+fn parse(args: impl IntoIterator<Item = OsString>) -> Result<(Cli, bool), clap::Error> {
+    let matches = Cli::command().try_get_matches_from(args)?;
+    let gpus_given = matches.value_source("gpus") == Some(ValueSource::CommandLine);
+    Ok((Cli::from_arg_matches(&matches)?, gpus_given))
+}
+
+/// The command's time. A shell has any, as long as somebody sits before it.
+fn limit(seconds: u64, shell: bool, tty: bool) -> Option<Duration> {
+    (seconds != 0 && !(shell && tty)).then(|| Duration::from_secs(seconds))
 }
 
 fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
@@ -128,7 +147,7 @@ fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
         stdin: true,
         tty,
     };
-    let limit = (cli.timeout != 0 && tty.is_none()).then(|| Duration::from_secs(cli.timeout));
+    let limit = limit(cli.timeout, shell, tty.is_some());
     session::pump_stdin(io::stdin(), session.stdin()?);
     let raw = tty.and_then(|_| term::Raw::enter());
     let outcome = session.exec(exec, limit, &mut print);
@@ -247,8 +266,66 @@ fn pass_signals(signals: &mut Signals, events: &SyncSender<Event>) {
             continue;
         }
         stops += 1;
-        if stops > 2 || events.try_send(Event::Interrupt(signal)).is_err() {
+        if stops > 2 || !interrupt(events, signal) {
             exit(128 + signal);
         }
+    }
+}
+
+/// Hands an interrupt over; whether anybody will take it. A session that is busy with the command's output takes it
+/// in its turn, and the thread of the signals stays free for the next.
+fn interrupt(events: &SyncSender<Event>, signal: i32) -> bool {
+    match events.try_send(Event::Interrupt(signal)) {
+        Ok(()) => true,
+        Err(TrySendError::Full(event)) => {
+            let events = events.clone();
+            thread::spawn(move || drop(events.send(event)));
+            true
+        }
+        Err(TrySendError::Disconnected(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn only_the_runners_own_gpus_are_given() {
+        let given = |words: &str| {
+            let places = "vm --top /t --out /o --kernel /k ";
+            let args = format!("{places}{words}");
+            parse(args.split_whitespace().map(OsString::from))
+                .unwrap()
+                .1
+        };
+        assert!(given("--gpus 2 -- true"));
+        assert!(given("--gpus=1"));
+        assert!(!given("--passthrough 0000:03:00.0 -- prog --gpus 2"));
+        assert!(!given("prog --gpus=2"));
+    }
+
+    #[test]
+    fn only_a_shell_at_a_terminal_has_any_time() {
+        let ten = Some(Duration::from_secs(10));
+        assert_eq!(limit(10, false, true), ten);
+        assert_eq!(limit(10, false, false), ten);
+        assert_eq!(limit(10, true, false), ten);
+        assert_eq!(limit(10, true, true), None);
+        assert_eq!(limit(0, false, false), None);
+    }
+
+    #[test]
+    fn an_interrupt_reaches_a_session_that_is_busy_with_output() {
+        let (events, session) = sync_channel(1);
+        events
+            .send(Event::Data(Stream::Out, b"much".to_vec()))
+            .unwrap();
+        assert!(interrupt(&events, SIGINT));
+        assert!(matches!(session.recv().unwrap(), Event::Data(..)));
+        assert!(matches!(session.recv().unwrap(), Event::Interrupt(SIGINT)));
+        drop(session);
+        assert!(!interrupt(&events, SIGINT), "the session is over");
     }
 }

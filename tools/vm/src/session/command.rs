@@ -65,7 +65,7 @@ impl Session {
         let mut ended = None;
         loop {
             if let Some((ending, all_out, all_err)) = ended {
-                if (out, err) >= (all_out, all_err) && out >= all_out && err >= all_err {
+                if out >= all_out && err >= all_err {
                     return cut.unwrap_or(Outcome::Ended(ending));
                 }
             }
