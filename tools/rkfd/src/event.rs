@@ -202,10 +202,7 @@ pub(crate) fn wait_data(
         events_ptr: entries.as_mut_ptr() as u64, // CAST: an address.
         num_events,
         wait_for_all: all.into(),
-        // The largest value means for ever; stay below it.
-        timeout: u32::try_from(timeout.as_millis())
-            .unwrap_or(u32::MAX)
-            .min(u32::MAX - 1),
+        timeout: millis(timeout),
         wait_result: 0,
     };
     loop {
@@ -228,5 +225,26 @@ pub(crate) fn wait_data(
                 })
             }
         }
+    }
+}
+
+/// A wait in the kernel's milliseconds: never shorter than asked for, and below the largest value, which means for ever.
+fn millis(timeout: Duration) -> u32 {
+    u32::try_from(timeout.as_nanos().div_ceil(1_000_000))
+        .unwrap_or(u32::MAX)
+        .min(u32::MAX - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_rounded_up_and_end() {
+        assert_eq!(millis(Duration::ZERO), 0);
+        assert_eq!(millis(Duration::from_nanos(1)), 1);
+        assert_eq!(millis(Duration::from_millis(7)), 7);
+        assert_eq!(millis(Duration::from_micros(7001)), 8);
+        assert_eq!(millis(Duration::MAX), u32::MAX - 1);
     }
 }

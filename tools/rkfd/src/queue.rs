@@ -357,12 +357,11 @@ impl Queue {
         }
         let index = self.ring.written();
         let slot = self.ring.offset(index);
-        self.put(packet)?;
-        let first = self.ring_buffer.read_u32(slot)?;
+        let (body, first) = aql::in_two_steps(packet, header);
+        self.put(&body)?;
         sys::publish();
-        // One store makes the packet valid: header in the low half, the packet's own word above.
-        self.ring_buffer
-            .write_u32(slot, first & 0xffff_0000 | u32::from(header))?;
+        // One store makes the packet valid.
+        self.ring_buffer.write_u32(slot, first)?;
         Ok(index)
     }
 

@@ -101,6 +101,15 @@ impl Pm4Buffer {
     }
 }
 
+/// A packet as it goes into its slot while that has to stay invalid, whatever the caller left in the header's place, and
+/// the first dword that is stored last.
+pub(crate) fn in_two_steps(packet: &[u32; DWORDS], header: u16) -> ([u32; DWORDS], u32) {
+    let own = packet[0] & 0xffff_0000;
+    let mut body = *packet;
+    body[0] = own | u32::from(INVALID);
+    (body, own | u32::from(header))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,5 +178,18 @@ mod tests {
         .encode()
         .is_err());
         assert!(Pm4Buffer { address: 2, ..p }.encode().is_err());
+    }
+
+    #[test]
+    fn a_slot_is_invalid_until_its_header_comes() {
+        // Type 0, which the caller's zeroes would be, is a vendor's packet.
+        for left in [0, u32::from(VENDOR), u32::from(BARRIER_AND)] {
+            let mut packet = [7; DWORDS];
+            packet[0] = (0x1234 << 16) | left;
+            let (body, first) = in_two_steps(&packet, 0x1502);
+            assert_eq!(body[0], (0x1234 << 16) | u32::from(INVALID));
+            assert_eq!(body[1..], packet[1..]);
+            assert_eq!(first, (0x1234 << 16) | 0x1502);
+        }
     }
 }
