@@ -328,7 +328,12 @@ proptest! {
             let reply = gpu_model::control::answer(&mut b.gpu, &line);
             prop_assert!(reply["ok"].is_boolean(), "{line}: {reply}");
             prop_assert_eq!(reply["ok"] == false, reply["error"].is_string());
+            prop_assert!(reply.get("id").is_none());
         }
+        // Whatever came of it, the answer says whose it is.
+        let line = format!("{{\"cmd\":\"{cmd}\",\"{key}\":{value},\"id\":[1,\"x\"]}}");
+        let reply = gpu_model::control::answer(&mut b.gpu, &line);
+        prop_assert_eq!(&reply["id"], &serde_json::json!([1, "x"]), "{}", line);
         turns(&mut b, 20);
     }
 }

@@ -31,6 +31,8 @@ use serde_json::Value;
 
 /// How long the model may stay silent before and within an answer.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Answers of others that are passed over before one's own has to come.
+const STRANGE: usize = 16;
 /// Longest answer that is read, in bytes.
 const LONGEST: usize = 64 << 20;
 
@@ -73,6 +75,8 @@ pub struct Record {
 pub struct Control {
     fd: File,
     rest: Vec<u8>,
+    /// Requests so far.
+    count: u64,
 }
 
 impl Control {
@@ -129,6 +133,7 @@ impl Control {
         let mut control = Self {
             fd,
             rest: Vec::new(),
+            count: 0,
         };
         control.drain().with_context(name)?;
         Ok(control)
@@ -168,7 +173,13 @@ impl Control {
     /// Where the model refuses (with its reason), answers nonsense, or not in time.
     pub fn request(&mut self, request: &Value) -> anyhow::Result<Value> {
         let until = Instant::now() + LIMIT;
-        let mut line = serde_json::to_vec(request)?;
+        self.count += 1;
+        let id = Value::from(format!("{}.{}", std::process::id(), self.count));
+        let mut numbered = request.clone();
+        if let Some(members) = numbered.as_object_mut() {
+            members.insert("id".into(), id.clone());
+        }
+        let mut line = serde_json::to_vec(&numbered)?;
         line.push(b'\n');
         let mut out = &line[..];
         while !out.is_empty() {
@@ -181,15 +192,20 @@ impl Control {
                 Err(e) => return Err(e.into()),
             }
         }
-        // A client that was killed may have left the end of its answer behind: that is no JSON.
+        // A client that was killed may have left the end of an answer behind, which is no JSON, or whole ones.
         let mut answer = None;
-        for _ in 0..2 {
-            answer = serde_json::from_slice::<Value>(&self.line()?).ok();
+        for _ in 0..STRANGE {
+            answer = serde_json::from_slice::<Value>(&self.line()?)
+                .ok()
+                .filter(|answer| answer.get("id").is_none_or(|other| *other == id));
             if answer.is_some() {
                 break;
             }
         }
-        let answer = answer.context("the model's answer is no JSON")?;
+        let mut answer = answer.context("the model's answer is no JSON, or another request's")?;
+        if let Some(members) = answer.as_object_mut() {
+            members.remove("id");
+        }
         if answer.get("ok") == Some(&Value::Bool(true)) {
             Ok(answer)
         } else {
@@ -331,8 +347,10 @@ mod tests {
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
             let mut seen = Vec::new();
             for answer in answers {
-                seen.push(lines.next().unwrap().unwrap());
-                writeln!(&stream, "{answer}").unwrap();
+                let asked = lines.next().unwrap().unwrap();
+                let id = serde_json::from_str::<Value>(&asked).unwrap()["id"].to_string();
+                seen.push(asked);
+                writeln!(&stream, "{}", answer.replace("$id", &id)).unwrap();
             }
             seen
         });
@@ -357,8 +375,28 @@ mod tests {
             (records[1].pasid, &records[1].raw[..]),
             (Some(32769), &[1, 2][..])
         );
-        let asked: Value = serde_json::from_str(&thread.join().unwrap()[0]).unwrap();
+        let mut asked: Value = serde_json::from_str(&thread.join().unwrap()[0]).unwrap();
+        assert!(asked.as_object_mut().unwrap().remove("id").is_some());
         assert_eq!(asked, serde_json::json!({ "cmd": "trace", "last_ms": 500 }));
+    }
+
+    #[test]
+    fn answers_to_earlier_clients_are_passed_over() {
+        let (_dir, path, thread) = serve(&[
+            concat!(
+                "rest of an answer\"}\n",
+                r#"{"ok":true,"id":"1.1","whose":"another's"}"#,
+                "\n",
+                r#"{"ok":true,"id":$id,"whose":"mine"}"#
+            ),
+            r#"{"ok":true,"id":$id,"whose":"mine again"}"#,
+        ]);
+        let mut control = Control::open(&path).unwrap();
+        let stats = serde_json::json!({ "cmd": "stats" });
+        assert_eq!(control.request(&stats).unwrap()["whose"], "mine");
+        assert_eq!(control.request(&stats).unwrap()["whose"], "mine again");
+        let asked = thread.join().unwrap();
+        assert_ne!(asked[0], asked[1], "each request has its own id");
     }
 
     #[test]

@@ -65,12 +65,23 @@ pub enum Request {
     ClearFaults,
 }
 
-/// Answers a request line.
+/// Answers a request line. A member `id` of the request comes back, so that a client of a port that another one used
+/// before, and left without reading, tells its answer from the other's.
 pub fn answer(gpu: &mut Gpu, line: &str) -> Value {
-    match serde_json::from_str(line) {
+    let refused = |e: serde_json::Error| json!({"ok": false, "error": format!("bad request: {e}")});
+    let request: Value = match serde_json::from_str(line) {
+        Ok(request) => request,
+        Err(e) => return refused(e),
+    };
+    let id = request.get("id").cloned();
+    let mut reply = match serde_json::from_value(request) {
         Ok(request) => execute(gpu, request).unwrap_or_else(|e| json!({"ok": false, "error": e})),
-        Err(e) => json!({"ok": false, "error": format!("bad request: {e}")}),
+        Err(e) => refused(e),
+    };
+    if let (Some(id), Some(reply)) = (id, reply.as_object_mut()) {
+        reply.insert("id".into(), id);
     }
+    reply
 }
 
 fn execute(gpu: &mut Gpu, request: Request) -> Result<Value, String> {
