@@ -70,8 +70,8 @@ struct Queues {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     queues: u16,
     /// How long the queues are kept busy
-    #[arg(long, default_value_t = 5.0)]
-    seconds: f64,
+    #[arg(long, default_value = "5", value_parser = seconds)]
+    seconds: Duration,
     /// … and longer, until each has finished so many batches, within the patience
     #[arg(long, default_value_t = 0)]
     batches: u64,
@@ -83,14 +83,24 @@ struct Queues {
           value_parser = ["pm4", "aql", "sdma"])]
     kinds: Vec<String>,
     /// Seconds for creating all queues, again for what goes on longer, and again for finishing their work afterwards
-    #[arg(long, default_value_t = 120.0)]
-    patience: f64,
+    #[arg(long, default_value = "120", value_parser = seconds)]
+    patience: Duration,
     /// The result as JSON
     #[arg(long)]
     json: bool,
     /// Let the first queue lose a packet on purpose
     #[arg(long, hide = true)]
     lose_one: bool,
+}
+
+/// A number of seconds for an option: more than none, and less than a year, so that sums of them are times as well.
+fn seconds(text: &str) -> Result<Duration, String> {
+    const MOST: Duration = Duration::from_secs(365 * 24 * 3600);
+    let number: f64 = text.parse().map_err(|_| "it is a number of seconds")?;
+    Duration::try_from_secs_f64(number)
+        .ok()
+        .filter(|time| !time.is_zero() && *time <= MOST)
+        .ok_or_else(|| "it is more than 0 s and at most a year".to_owned())
 }
 
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
@@ -129,9 +139,6 @@ struct Outcome {
 }
 
 fn stress(options: &Queues) -> anyhow::Result<ExitCode> {
-    if !(options.seconds.is_finite() && options.seconds > 0.0 && options.patience.is_finite()) {
-        bail!("--seconds and --patience take numbers of seconds");
-    }
     let gpus = Kfd::open()?.gpus()?;
     let Some(gpu) = gpus.get(options.gpu) else {
         if gpus.is_empty() {
@@ -142,7 +149,7 @@ fn stress(options: &Queues) -> anyhow::Result<ExitCode> {
     let name = gfx_name(gpu.gfx());
     let mut errors = Vec::new();
     let (mut workers, messages) = start(options)?;
-    let patience = Duration::from_secs_f64(options.patience.max(1.0));
+    let patience = options.patience.max(Duration::from_secs(1));
     let quiet = options.json;
     let note = |text: String| {
         if !quiet {
@@ -245,7 +252,7 @@ fn start(options: &Queues) -> anyhow::Result<(Workers, Messages)> {
             .args(["stress", "worker"])
             .args(["--gpu", &options.gpu.to_string()])
             .args(["--queues", &options.queues.to_string()])
-            .args(["--drain", &options.patience.to_string()])
+            .args(["--drain", &options.patience.as_secs_f64().to_string()])
             .args(["--index", &index.to_string()])
             .args(["--kinds", &options.kinds.join(",")])
             .args((options.lose_one && index == 0).then_some("--lose-one"))
@@ -318,7 +325,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Whether the load has lasted long enough; `least` are the batches of each worker's slowest queue.
     fn over(&self, lasted: Duration, least: &[u64]) -> bool {
-        let time = Duration::from_secs_f64(self.options.seconds);
+        let time = self.options.seconds;
         let wanted = self.held.load(Ordering::Relaxed)
             || least.iter().any(|least| *least < self.options.batches);
         lasted >= time && (!wanted || lasted >= time + self.patience)
@@ -341,7 +348,7 @@ impl Run<'_> {
         let (mut results, mut done) = (Vec::new(), 0);
         let bar = (!options.json && std::io::stderr().is_terminal()).then(|| {
             // CAST: seconds of a run, in tenths.
-            let bar = ProgressBar::new((options.seconds * 10.0) as u64);
+            let bar = ProgressBar::new((options.seconds.as_secs_f64() * 10.0) as u64);
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
                 bar.set_style(style);
             }
@@ -443,4 +450,18 @@ fn show(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
         }
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_times_that_can_be_added() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("120"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "soon", "0", "-5", "nan", "inf", "1e30", "1e8"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
 }

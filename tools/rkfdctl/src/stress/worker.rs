@@ -36,8 +36,8 @@ pub struct Options {
     #[arg(long)]
     pub queues: usize,
     /// How long they may take to finish when they are told to stop
-    #[arg(long)]
-    pub drain: f64,
+    #[arg(long, value_parser = super::seconds)]
+    pub drain: Duration,
     /// Number of this process, from 0
     #[arg(long)]
     pub index: u64,
@@ -93,7 +93,7 @@ fn work(options: &Options) -> anyhow::Result<()> {
     });
     keep_busy(&mut loads, &stop)?;
     let in_time: Vec<u64> = loads.iter().map(Load::good).collect();
-    drain(&mut loads, Duration::from_secs_f64(options.drain))?;
+    drain(&mut loads, options.drain)?;
     let mut queues = Vec::new();
     for (load, in_time) in loads.iter_mut().zip(in_time) {
         load.check_counter()?;
