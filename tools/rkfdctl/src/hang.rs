@@ -310,6 +310,28 @@ impl Scene {
     }
 }
 
+/// The model while a fault is on, which whatever ends the scenario switches off: the next one wants a sound GPU.
+struct FaultOn(Control);
+
+impl FaultOn {
+    fn off(&mut self) -> anyhow::Result<()> {
+        self.0.request(&json!({ "cmd": "clear-faults" }))?;
+        Ok(())
+    }
+
+    /// Switches it off and says whether that went well.
+    fn clear(mut self) -> anyhow::Result<()> {
+        self.off()
+    }
+}
+
+impl Drop for FaultOn {
+    fn drop(&mut self) {
+        // Twice is no harm; an error has been reported, or there is a worse one.
+        let _ = self.off();
+    }
+}
+
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if let Some(Hidden::Actor(actor)) = &options.actor {
         return actor::run(actor);
@@ -370,6 +392,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         }
     }
     control.request(&request)?;
+    let fault_on = FaultOn(control);
     let began = Instant::now();
     scene.until(|_, _| true)?;
     scene.guilty.story.before = scene.guilty.good.clone();
@@ -425,7 +448,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         scene.until(|g, _| g.all_alive_since(&then.0) || g.story.failed.is_some())?;
     }
     let seconds = began.elapsed().as_secs_f64();
-    control.request(&json!({ "cmd": "clear-faults" }))?;
+    fault_on.clear()?;
     let Scene {
         mut guilty,
         mut innocent,

@@ -28,7 +28,7 @@ pub struct Options {
     /// Seconds to look back
     #[arg(long, default_value_t = 10.0)]
     last: f64,
-    /// At most this many packets, the newest
+    /// At most this many packets, the newest [default: 1000, or with --ring or --pasid all]
     #[arg(long)]
     max: Option<u64>,
     /// Only this ring (HIQ, KIQ, compute, sdma)
@@ -61,16 +61,12 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if let Some(path) = &options.timeline {
         return timeline(options, &mut control, last_ms, path);
     }
-    let records = control.trace(Some(last_ms), options.max)?;
-    let chosen = records.iter().filter(|r| {
-        options
-            .ring
-            .as_ref()
-            .is_none_or(|ring| r.ring.eq_ignore_ascii_case(ring))
-            && options.pasid.is_none_or(|pasid| r.pasid == Some(pasid))
-    });
+    // The model counts before anything is chosen.
+    let choosy = options.ring.is_some() || options.pasid.is_some();
+    let most = if choosy { Some(ALL) } else { options.max };
+    let records = control.trace(Some(last_ms), most)?;
     let mut count = 0;
-    for record in chosen {
+    for record in chosen(&records, options) {
         count += 1;
         if options.json {
             anstream::println!("{}", serde_json::to_string(record)?);
@@ -82,6 +78,23 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         anstream::println!("No packet in the last {} s.", options.last);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The records that the options name, and of these the newest, as many as are wanted.
+fn chosen<'a>(records: &'a [Record], options: &Options) -> Vec<&'a Record> {
+    let of_ring = |r: &Record| {
+        let ring = options.ring.as_ref();
+        ring.is_none_or(|ring| r.ring.eq_ignore_ascii_case(ring))
+    };
+    let of_process = |r: &Record| options.pasid.is_none_or(|pasid| r.pasid == Some(pasid));
+    let mut found: Vec<&Record> = records
+        .iter()
+        .filter(|r| of_ring(r) && of_process(r))
+        .collect();
+    let most = options.max.and_then(|max| usize::try_from(max).ok());
+    let surplus = found.len().saturating_sub(most.unwrap_or(usize::MAX));
+    found.drain(..surplus);
+    found
 }
 
 /// Records that are asked for where nothing else is said: all that the model keeps.
@@ -216,6 +229,41 @@ mod tests {
             "fields": fields, "text": text, "raw": [],
         });
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn the_newest_are_counted_among_those_that_are_wanted() {
+        let of = |seq: u64, ring: &str, pasid: u32| Record {
+            seq,
+            ring: ring.into(),
+            pasid: Some(pasid),
+            ..record(Value::Null, "")
+        };
+        let records = [
+            of(1, "HIQ", 0),
+            of(2, "compute", 5),
+            of(3, "HIQ", 0),
+            of(4, "compute", 6),
+            of(5, "compute", 5),
+        ];
+        let options = |ring: Option<&str>, pasid, max| Options {
+            gpu: 0,
+            last: 1.0,
+            max,
+            ring: ring.map(str::to_owned),
+            pasid,
+            json: false,
+            timeline: None,
+            control: None,
+        };
+        let seqs = |options: Options| -> Vec<u64> {
+            chosen(&records, &options).iter().map(|r| r.seq).collect()
+        };
+        assert_eq!(seqs(options(None, None, None)), [1, 2, 3, 4, 5]);
+        assert_eq!(seqs(options(Some("hiq"), None, Some(1))), [3]);
+        assert_eq!(seqs(options(None, Some(5), Some(2))), [2, 5]);
+        assert_eq!(seqs(options(Some("compute"), Some(5), Some(1))), [5]);
+        assert_eq!(seqs(options(None, None, Some(0))), [0u64; 0]);
     }
 
     #[test]

@@ -81,18 +81,28 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if Kfd::open()?.gpus()?.is_empty() {
         return Err(Error::NoGpu.into());
     }
+    if !options.existing.is_sorted() {
+        // Idle queues are only added.
+        bail!("--existing takes ascending numbers");
+    }
     let say = |text: &str| {
         if !options.json {
             anstream::println!("{text}");
         }
     };
-    let mut series = Vec::new();
-    for collected in [true, false] {
-        say(&set(options, collected)?);
-        series.push(measure(options, say)?);
-    }
-    // As it is by default.
-    say(&set(options, true)?);
+    let both = || {
+        let mut series = Vec::new();
+        for collected in [true, false] {
+            say(&set(options, collected)?);
+            series.push(measure(options, say)?);
+        }
+        anyhow::Ok(series)
+    };
+    let series = both();
+    // As it is by default, whatever happened.
+    let restored = set(options, true);
+    let series = series?;
+    say(&restored?);
     let [collected, upstream] = series.as_slice() else {
         bail!("two series were measured")
     };
