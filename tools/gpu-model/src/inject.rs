@@ -184,10 +184,17 @@ impl Injections {
             .saturating_mul(1_000_000)
     }
 
+    /// A reset of the command processor mends the scheduler and all queues but those that are not its: the ones with
+    /// the doorbells of `others` stay as they are.
+    pub fn clear_hangs_except(&mut self, others: &[u32]) {
+        let stays = |i: &Injection| i.doorbell.is_some_and(|d| others.contains(&d));
+        self.list
+            .retain(|i| i.kind != Kind::HangHws && (!i.kind.of_one_queue() || stays(i)));
+    }
+
     /// A full reset mends hung engines and queues.
     pub fn clear_hangs(&mut self) {
-        self.list
-            .retain(|i| i.kind != Kind::HangHws && !i.kind.of_one_queue());
+        self.clear_hangs_except(&[]);
     }
 
     /// A VMM reset brings back a device that fell off the bus.

@@ -277,7 +277,14 @@ impl Gpu {
                 }
             }
             self.hws = Default::default();
-            self.inject.clear_hangs();
+            // It does not reach SDMA.
+            let copying: Vec<u32> = self
+                .sdma
+                .iter()
+                .flat_map(|engine| engine.contexts.iter().flatten())
+                .map(|context| context.doorbell)
+                .collect();
+            self.inject.clear_hangs_except(&copying);
         }
     }
 

@@ -90,6 +90,8 @@ pub struct Hws {
     pub home: Option<SlotId>,
     /// A fault swallowed a fence of its: for all that a driver can tell it is dead.
     pub silent: bool,
+    /// It could not take a queue off that it has no further means against, and has told the driver so.
+    pub gave_up: bool,
 }
 
 impl Hws {

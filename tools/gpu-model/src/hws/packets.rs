@@ -20,7 +20,7 @@ const LATENCY_UNIT_NS: u64 = 100_000_000;
 impl Gpu {
     /// Whether a driver must take the scheduler for dead, and so may take its queues off by registers.
     pub fn hws_seems_dead(&self) -> bool {
-        self.hws.silent || self.inject.hws_hung()
+        self.hws.silent || self.hws.gave_up || self.inject.hws_hung()
     }
 
     /// Reports reserved bits and a wrong length of a scheduler packet.

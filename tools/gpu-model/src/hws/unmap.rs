@@ -132,6 +132,11 @@ impl Gpu {
         if let Some(&doorbell) = pending.refused.first() {
             self.log_refusal(doorbell, run.role);
         }
+        // What neither a reset of its queue nor of its pipe frees is the driver's, and the scheduler's work is over.
+        let stuck = |m: &Mapped| {
+            pending.refused.contains(&m.doorbell) && (reset || matches!(m.target, Target::Sdma(..)))
+        };
+        self.hws.gave_up |= run.role == Role::Hiq && targets.iter().any(stuck);
         // The driver has been told; that it maps such a queue again is a mistake.
         for m in &mut self.hws.mapped {
             m.stayed &= !pending.refused.contains(&m.doorbell);
