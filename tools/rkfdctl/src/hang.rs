@@ -39,7 +39,7 @@ const ALIVE: u64 = 5;
 pub struct Options {
     #[command(subcommand)]
     actor: Option<Hidden>,
-    /// The model's fault, such as hang-queue, ignore-preempt, slow-preempt, hang-hws, drop-fences, drop-interrupts, drop-msi
+    /// The model's fault, such as hang-queue, ignore-preempt, ignore-queue-reset, ignore-reset, slow-preempt, hang-hws, drop-fences, drop-interrupts, drop-msi
     #[arg(long)]
     fault: Option<String>,
     /// Which of the guilty process's queues it strikes, where it can be for one queue
@@ -186,13 +186,21 @@ impl Actor {
         })
     }
 
-    fn tell(&mut self, word: &str) -> anyhow::Result<()> {
-        let input = self
-            .child
-            .stdin
-            .as_mut()
-            .context("a process without input")?;
-        writeln!(input, "{word}").context("a process is gone")
+    /// Tells it what to do; that it is gone is part of its story.
+    fn tell(&mut self, word: &str) {
+        let told = match &mut self.child.stdin {
+            Some(input) => writeln!(input, "{word}").is_ok(),
+            None => false,
+        };
+        if !told {
+            self.ended();
+        }
+    }
+
+    fn ended(&mut self) {
+        self.story
+            .failed
+            .get_or_insert_with(|| "it ended".to_owned());
     }
 
     /// Takes in what it said up to now.
@@ -202,9 +210,7 @@ impl Actor {
                 Ok(said) => self.take(said?),
                 Err(mpsc::TryRecvError::Empty) => return Ok(()),
                 Err(mpsc::TryRecvError::Disconnected) => {
-                    self.story
-                        .failed
-                        .get_or_insert_with(|| "it ended".to_owned());
+                    self.ended();
                     return Ok(());
                 }
             }
@@ -369,7 +375,8 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     }
 
     let doorbell = match fault {
-        "hang-queue" | "ignore-preempt" | "slow-preempt" => {
+        "hang-queue" | "ignore-preempt" | "ignore-queue-reset" | "ignore-reset"
+        | "slow-preempt" => {
             let ring = scene.guilty.rings.get(options.queue.index()).copied();
             Some(doorbell_of(
                 &mut control,
@@ -399,19 +406,19 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     scene.innocent.story.before = scene.innocent.good.clone();
 
     if options.preempt {
-        scene.innocent.tell("create")?;
+        scene.innocent.tell("create");
         scene.until(|_, i| !i.created.is_empty() || i.story.failed.is_some())?;
         // A queue that is destroyed before the scheduler got to it never needed a preemption; one that works has had it.
         if scene.innocent.created.iter().all(|c| c["errno"].is_null()) {
             scene.until(|_, i| i.extra > 0 || i.story.failed.is_some())?;
         }
-        scene.innocent.tell("destroy")?;
+        scene.innocent.tell("destroy");
         scene.until(|_, i| i.destroyed.is_some() || i.story.failed.is_some())?;
     }
     if options.touch {
         scene
             .guilty
-            .tell(&format!("touch {}", options.queue.index()))?;
+            .tell(&format!("touch {}", options.queue.index()));
         scene.until(|g, _| !g.touched.is_empty() || g.story.failed.is_some())?;
     }
     if options.exception {
@@ -457,7 +464,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     for (actor, then) in [(&mut guilty, &then.0), (&mut innocent, &then.1)] {
         actor.story.after = actor.good.clone();
         actor.story.alive = actor.alive_since(then);
-        let _ = actor.tell("stop");
+        actor.tell("stop");
     }
     let outcome = Outcome {
         fault: fault.to_owned(),
