@@ -440,8 +440,8 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         bail!("the counter did not grow");
     }
     // One that a fault of its own queue stopped does not go on with all of them.
-    let stopped =
-        fault != "drop-fences" && doorbell.is_some() && (watch.is_some() || counter.is_some());
+    let noticed = watch.is_some() || counter.is_some() || options.exception;
+    let stopped = fault != "drop-fences" && doorbell.is_some() && noticed;
     if stopped {
         scene.until(|g, _| {
             let mut alive = g.alive_since(&then.0);
@@ -451,7 +451,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
             }
             !alive.is_empty() && alive.into_iter().all(|a| a) || g.story.failed.is_some()
         })?;
-    } else if !options.exception {
+    } else {
         scene.until(|g, _| g.all_alive_since(&then.0) || g.story.failed.is_some())?;
     }
     let seconds = began.elapsed().as_secs_f64();
