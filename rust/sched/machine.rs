@@ -247,11 +247,20 @@ impl Machine {
     /// # Errors
     ///
     /// As [`Machine::wait`].
-    pub(super) fn end_turn(&self) -> Result {
+    pub(super) fn end_turn(self: &Arc<Self>) -> Result {
         if self.config.coalesce {
             return Ok(());
         }
-        let newest = self.state.lock().newest_change();
+        let newest = {
+            let state = self.state.lock();
+            let newest = state.newest_change();
+            // Others may have made it, out of turn, and a change that asks nothing of the hardware called
+            // nobody.
+            if self.settled.load(Acquire) < newest {
+                let _ = self.call_worker(&state);
+            }
+            newest
+        };
         self.wait_settled(newest)
     }
 
@@ -263,11 +272,18 @@ impl Machine {
             self.urgent.store(change, Release);
             self.events.wake_all();
         }
-        if let Some(queue) = &state.queue {
-            // Already queued is fine: it has not looked at the state yet.
-            if queue.enqueue::<Arc<Self>, 0>(self.clone()).is_err() {
-                self.counters.coalesced.inc();
-            }
+        if !self.call_worker(state) {
+            self.counters.coalesced.inc();
+        }
+    }
+
+    /// Has the worker look at the state. Returns false if it will anyway: it is queued, and has not
+    /// looked yet.
+    fn call_worker(self: &Arc<Self>, state: &State) -> bool {
+        match &state.queue {
+            Some(queue) => queue.enqueue::<Arc<Self>, 0>(self.clone()).is_ok(),
+            // Nobody but the owner drives it.
+            None => true,
         }
     }
 

@@ -309,6 +309,29 @@ mod worker {
     }
 
     #[test]
+    fn a_turn_does_not_wait_for_a_change_that_nobody_applies() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let machine = working_machine(
+            &fake,
+            Config {
+                coalesce: false,
+                timeout_ms: 100,
+                ..config()
+            },
+        )?;
+        let proc = machine.attach(process(1))?;
+        let idle = machine.attach(process(2))?;
+        create(&machine, proc, 0)?;
+        // It has no queue that would have to stop, so that the worker is not called. Another's turn that
+        // ends now meets it.
+        machine.evict(idle, EvictCause::Userptr)?;
+        machine.end_turn()?;
+        machine.restore(idle, EvictCause::Userptr)?;
+        machine.end_turn()?;
+        finish(&fake, machine)
+    }
+
+    #[test]
     fn shutdown_ends_the_gathering() -> Result {
         let fake = Fake::new(&GFX90A)?;
         let machine = working_machine(
