@@ -322,8 +322,7 @@ mod worker {
         let proc = machine.attach(process(1))?;
         let idle = machine.attach(process(2))?;
         create(&machine, proc, 0)?;
-        // It has no queue that would have to stop, so that the worker is not called. Another's turn that
-        // ends now meets it.
+        // It has no queue that would have to stop, so nobody calls the worker for it.
         machine.evict(idle, EvictCause::Userptr)?;
         machine.end_turn()?;
         machine.restore(idle, EvictCause::Userptr)?;
