@@ -4,6 +4,9 @@
 //! All register numbers are absolute dword indices (BAR5 byte address / 4), that is IP segment base plus the
 //! header's offset; sources: `vega20_ip_offset.h`, `aldebaran_ip_offset.h` and the `*_offset.h` headers of Linux.
 
+use crate::board::Board;
+use crate::smu;
+
 /// Where one VM hub keeps its registers; the two blocks have the same inner order on every gfx9 part.
 #[derive(Debug, Clone, Copy)]
 pub struct HubLayout {
@@ -39,6 +42,8 @@ pub struct SdmaLayout {
     pub stride: u32,
     /// Width of the byte count of linear copies and constant fills, in bits.
     pub count_bits: u32,
+    /// Width of UCODE_ADDR, in bits.
+    pub ucode_addr_bits: u32,
 }
 
 /// A modelled ASIC.
@@ -82,8 +87,14 @@ pub struct Asic {
     pub bus_bits: u32,
     /// Byte offset in BAR5 of the HDP flush remap page.
     pub hdp_remap: u32,
-    /// SMU message 3 is GfxDeviceDriverReset (`aldebaran_ppsmc.h`); on Vega20 it asks for a version.
-    pub smu_reset: bool,
+    /// Shader engines, each with one shader array.
+    pub engines: u32,
+    /// Compute units of an engine on the die, at most 16.
+    pub units_per_engine: u32,
+    /// Messages of the power controller.
+    pub smu: smu::Interface,
+    /// The board unless told otherwise.
+    pub board: Board,
     /// SPI_GDBG_PER_VMID_CNTL exists and is banked by VMID.
     pub gdbg_per_vmid: bool,
     /// Bit offset inside BIF doorbell range registers is fixed; this is the IH range register (dword index).
@@ -175,6 +186,7 @@ pub const GFX90A: Asic = Asic {
         rlc0: 0x130,
         stride: 0x58,
         count_bits: 30,
+        ucode_addr_bits: 14,
     },
     ih_cam_cntl: 0xEA,
     ih_chicken: 0x18D,
@@ -183,7 +195,21 @@ pub const GFX90A: Asic = Asic {
     map_process_dw: 21,
     bus_bits: 48,
     hdp_remap: 0x7F000,
-    smu_reset: true,
+    engines: 8,
+    units_per_engine: 14,
+    smu: smu::Interface {
+        version: 0x0044_3C00,
+        reset: Some(3),
+        max_frequency: 0x1D,
+        uclk: 4,
+    },
+    board: Board {
+        compute_units: 104,
+        mec_firmware: 70,
+        sdma_firmware: 8,
+        engine_clock: 1700,
+        memory_clock: 1600,
+    },
     gdbg_per_vmid: true,
     ih_range_reg: NBIO2 + 0x1D2,
     mmio_ranges: &RANGES_90A,
@@ -215,6 +241,7 @@ pub const GFX906: Asic = Asic {
         rlc0: 0x140,
         stride: 0x60,
         count_bits: 22,
+        ucode_addr_bits: 13,
     },
     ih_cam_cntl: 0xE9,
     ih_chicken: 0x18C,
@@ -223,7 +250,21 @@ pub const GFX906: Asic = Asic {
     map_process_dw: 16,
     bus_bits: 44,
     hdp_remap: 0x7F000,
-    smu_reset: false,
+    engines: 4,
+    units_per_engine: 16,
+    smu: smu::Interface {
+        version: 0x0028_2F00,
+        reset: None,
+        max_frequency: 0x2B,
+        uclk: 5,
+    },
+    board: Board {
+        compute_units: 60,
+        mec_firmware: 472,
+        sdma_firmware: 145,
+        engine_clock: 1725,
+        memory_clock: 1000,
+    },
     gdbg_per_vmid: false,
     ih_range_reg: NBIO2 + 0x1D2,
     mmio_ranges: &RANGES_COMMON,

@@ -7,12 +7,14 @@
 use std::fs::File;
 
 use crate::asic::Asic;
+use crate::board::Board;
 use crate::clock::Clock;
 use crate::cp::Cp;
 use crate::hws::Hws;
 use crate::ih::Ih;
 use crate::inject::Injections;
 use crate::mem::{Memory, Phys};
+use crate::regs::array::GFX_INDEX_RESET;
 use crate::regs::dispatch::Writer;
 use crate::regs::{gc, mp, nbio, RegFile, BAR5_SIZE};
 use crate::sdma::regs::BLOCKS;
@@ -57,6 +59,8 @@ pub enum Step {
 pub struct Gpu {
     /// What is modelled.
     pub asic: &'static Asic,
+    /// On which board.
+    pub board: Board,
     /// Time.
     pub clock: Clock,
     /// VRAM and guest RAM.
@@ -98,17 +102,20 @@ impl Gpu {
     /// A posted device.
     ///
     /// # Errors
-    /// VRAM cannot be mapped.
+    /// The ASIC has no such board, or VRAM cannot be mapped.
     pub fn new(
         asic: &'static Asic,
+        board: Board,
         vram: File,
         vram_size: u64,
         clock: Clock,
         log: Log,
         msi: Box<dyn MsiSink>,
     ) -> anyhow::Result<Self> {
+        board.check(asic).map_err(anyhow::Error::msg)?;
         let mut gpu = Self {
             asic,
+            board,
             clock,
             mem: Memory::new(vram, vram_size)?,
             log,
@@ -166,7 +173,7 @@ impl Gpu {
             .asic
             .sdma
             .iter()
-            .map(|_| Engine::new(&self.asic.sdma_layout))
+            .map(|_| Engine::new(&self.asic.sdma_layout, self.board.sdma_firmware))
             .collect();
         let mib = u32::try_from(size >> 20).unwrap_or(u32::MAX);
         let (nb, mpb) = (self.asic.nbio2, self.asic.mp);
@@ -174,6 +181,9 @@ impl Gpu {
             (nb + nbio::CONFIG_MEMSIZE, mib),
             (nb + nbio::BIF_FB_EN, 3),
             (gc::CP_MEC_CNTL, 0x5000_0000),
+            // Who loads firmware leaves its version in the address register; the boot firmware has.
+            (gc::CP_MEC_ME1_UCODE_ADDR, self.board.mec_firmware),
+            (gc::GRBM_GFX_INDEX, GFX_INDEX_RESET),
             (gc::GB_ADDR_CONFIG, 0x2A11_0012),
             (gc::CP_IQ_WAIT_TIME1, 0x4040_4040),
             (gc::CP_IQ_WAIT_TIME2, 0x4040_4040),

@@ -27,6 +27,8 @@ pub enum Kind {
     HangHws,
     /// Preemption takes this long.
     SlowPreempt,
+    /// The power controller does not answer messages, nor does it reset the device.
+    DeafSmu,
 }
 
 impl Kind {
@@ -43,12 +45,36 @@ impl Kind {
             "die" => Kind::Die,
             "hang-hws" => Kind::HangHws,
             "slow-preempt" => Kind::SlowPreempt,
+            "deaf-smu" => Kind::DeafSmu,
             _ => return None,
         })
     }
 }
 
 impl Kind {
+    /// What a reset by the VMM ends.
+    fn ends_with_reset(self) -> bool {
+        self.of_one_queue() || matches!(self, Kind::HangHws | Kind::Die)
+    }
+
+    /// A kind that can be on from the start.
+    ///
+    /// # Errors
+    /// It is unknown, or would have no effect.
+    pub fn from_the_start(name: &str) -> Result<Kind, String> {
+        let kind = Kind::by_name(name).ok_or_else(|| format!("unknown fault {name}"))?;
+        if kind == Kind::SlowPreempt {
+            return Err("slow-preempt needs a time, which only the control socket takes".into());
+        }
+        // A VMM resets the device before the guest starts.
+        if kind.ends_with_reset() {
+            return Err(format!(
+                "{name} ends when the VMM resets the device; switch it on by the control socket"
+            ));
+        }
+        Ok(kind)
+    }
+
     /// A state of a queue that its reset mends.
     fn of_one_queue(self) -> bool {
         matches!(
@@ -128,6 +154,11 @@ impl Injections {
     /// Consumes one lost message.
     pub fn take_msi(&mut self) -> bool {
         self.take(Kind::DropMsi, None)
+    }
+
+    /// Consumes one message that the power controller does not answer.
+    pub fn take_smu_message(&mut self) -> bool {
+        self.take(Kind::DeafSmu, None)
     }
 
     /// Consumes one dropped fence of a queue.

@@ -6,6 +6,7 @@
 
 pub mod aql;
 pub mod asic;
+pub mod board;
 pub mod clock;
 pub mod control;
 pub mod cp;
@@ -19,6 +20,7 @@ pub mod pci;
 pub mod regs;
 pub mod sdma;
 pub mod server;
+pub mod smu;
 pub mod strays;
 pub mod trace;
 pub mod vm;

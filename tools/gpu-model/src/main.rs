@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser};
 
 use gpu_model::asic::Asic;
+use gpu_model::board::Board;
 use gpu_model::clock::Clock;
 use gpu_model::device::{Gpu, NoMsi};
+use gpu_model::inject::{Injection, Kind};
 use gpu_model::pci::Subsystem;
 use gpu_model::server::{make_vram, serve, Shared};
 use gpu_model::trace::{Log, DEFAULT_RECORDS};
@@ -45,6 +48,51 @@ struct Args {
     /// Packets and events kept for the trace command.
     #[arg(long, default_value_t = DEFAULT_RECORDS)]
     trace_records: usize,
+    /// A fault that is on from the start, for all queues; may be given more than once.
+    #[arg(long, value_name = "KIND", value_parser = Kind::from_the_start)]
+    fault: Vec<Kind>,
+    #[command(flatten)]
+    board: BoardArgs,
+}
+
+/// How the board differs from the usual one.
+#[derive(Debug, clap::Args)]
+struct BoardArgs {
+    /// Compute units that are not fused off [default: gfx90a 104 (of 112), gfx906 60 (of 64)].
+    #[arg(long, value_name = "N")]
+    compute_units: Option<u32>,
+    /// Version of the MEC firmware, 0 for unknown [default: gfx90a 70, gfx906 472].
+    #[arg(long, value_name = "N")]
+    mec_firmware: Option<u32>,
+    /// Version of the SDMA firmware, 0 for unknown [default: gfx90a 8, gfx906 145].
+    #[arg(long, value_name = "N")]
+    sdma_firmware: Option<u32>,
+    /// Highest engine clock; with 0 the power controller does not tell it [default: gfx90a 1700, gfx906 1725].
+    #[arg(long, value_name = "MHZ", value_parser = clap::value_parser!(u32).range(0..=MAX_CLOCK))]
+    engine_clock: Option<u32>,
+    /// Highest memory clock; with 0 the power controller does not tell it [default: gfx90a 1600, gfx906 1000].
+    #[arg(long, value_name = "MHZ", value_parser = clap::value_parser!(u32).range(0..=MAX_CLOCK))]
+    memory_clock: Option<u32>,
+}
+
+/// Highest clock in MHz: the controller's tables hold 16 bits.
+const MAX_CLOCK: i64 = 0xFFFF;
+
+impl BoardArgs {
+    fn board(&self, asic: &Asic) -> Result<Board, clap::Error> {
+        let usual = asic.board;
+        let board = Board {
+            compute_units: self.compute_units.unwrap_or(usual.compute_units),
+            mec_firmware: self.mec_firmware.unwrap_or(usual.mec_firmware),
+            sdma_firmware: self.sdma_firmware.unwrap_or(usual.sdma_firmware),
+            engine_clock: self.engine_clock.unwrap_or(usual.engine_clock),
+            memory_clock: self.memory_clock.unwrap_or(usual.memory_clock),
+        };
+        match board.check(asic) {
+            Ok(()) => Ok(board),
+            Err(why) => Err(Args::command().error(ErrorKind::ValueValidation, why)),
+        }
+    }
 }
 
 fn asic(name: &str) -> Result<&'static Asic, String> {
@@ -69,7 +117,9 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    let args = Args::parse();
+    let board = args.board.board(args.asic).unwrap_or_else(|e| e.exit());
+    match run(&args, board) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(EXIT_PROTOCOL_ERRORS),
         Err(e) => {
@@ -79,7 +129,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> anyhow::Result<u64> {
+fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
     let vram = make_vram(args.vram).context("VRAM")?;
     let file = args
         .log
@@ -89,14 +139,24 @@ fn run(args: &Args) -> anyhow::Result<u64> {
         .context("log file")?;
     let log = Log::new(args.trace_records, file, true);
     let clock = Clock::Real(Instant::now());
-    let gpu = Gpu::new(
+    let mut gpu = Gpu::new(
         args.asic,
+        board,
         vram.try_clone()?,
         args.vram,
         clock,
         log,
         Box::new(NoMsi),
     )?;
+    for &kind in &args.fault {
+        let added = gpu.inject.add(Injection {
+            kind,
+            doorbell: None,
+            count: None,
+            ms: None,
+        });
+        anyhow::ensure!(added, "too many faults are on");
+    }
     let shared = Shared::new(gpu);
     gpu_model::control::listen(&args.control, Arc::clone(&shared)).context("control socket")?;
     let worker = {

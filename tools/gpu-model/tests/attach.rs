@@ -193,6 +193,53 @@ fn bad_subsystem_ids_are_refused() {
     }
 }
 
+/// The whole way from the options to registers and the control socket.
+#[test]
+fn a_board_is_as_its_options_say() {
+    let (model, mut c) = Model::start_with(
+        "gfx906",
+        &[
+            "--compute-units=9",
+            "--mec-firmware=33",
+            "--sdma-firmware=44",
+            "--engine-clock=555",
+            "--memory-clock=0",
+            "--fault=deaf-smu",
+        ],
+    );
+    c.reset().unwrap();
+    let mut shares = Vec::new();
+    for engine in 0..4 {
+        wr(&mut c, 0x30800, engine << 16);
+        shares.push((!rd(&mut c, 0x89bc) >> 16).count_ones());
+    }
+    assert_eq!(shares, [3, 2, 2, 2]);
+    assert_eq!((rd(&mut c, 0x3e068), rd(&mut c, 0x6180)), (33, 44));
+    let message = |c: &mut Client, message, argument| {
+        for (at, v) in [(0x58a68, 0), (0x58a48, argument), (0x58a08, message)] {
+            wr(c, at, v);
+        }
+        (rd(c, 0x58a68), rd(c, 0x58a48))
+    };
+    assert_eq!(message(&mut c, 1, 1), (0, 1));
+    let faults = model.ask(&json!({"cmd": "faults"}));
+    assert_eq!(faults["faults"][0]["kind"], "deaf-smu");
+    model.ask(&json!({"cmd": "clear-faults"}));
+    assert_eq!(message(&mut c, 0x2b, 0), (1, 555));
+    assert_eq!(message(&mut c, 0x2b, 5 << 16).0, 0xff);
+    let stats = model.ask(&json!({"cmd": "stats"}));
+    let board = json!({
+        "compute_units": 9,
+        "mec_firmware": 33,
+        "sdma_firmware": 44,
+        "engine_clock": 555,
+        "memory_clock": 0,
+    });
+    assert_eq!(stats["board"], board);
+    drop(c);
+    assert_eq!(model.finish(), (0, String::new()));
+}
+
 #[test]
 fn vram_is_the_shared_file_and_the_window_sees_it() {
     let (model, mut c) = Model::start("gfx90a");
@@ -307,6 +354,11 @@ fn control_answers_every_request_with_one_line() {
         true
     );
     assert_eq!(ask(r#"{"cmd":"faults"}"#)["faults"][1]["kind"], "drop-msi");
+    assert_eq!(
+        ask(r#"{"cmd":"fault","kind":"deaf-smu","count":1}"#)["ok"],
+        true
+    );
+    assert_eq!(ask(r#"{"cmd":"faults"}"#)["faults"][2]["kind"], "deaf-smu");
     assert_eq!(ask(r#"{"cmd":"clear-faults"}"#)["ok"], true);
     assert_eq!(ask(r#"{"cmd":"faults"}"#)["faults"], json!([]));
     assert_eq!(ask(r#"{"cmd":"queues"}"#)["compute"], json!([]));

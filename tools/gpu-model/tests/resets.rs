@@ -192,7 +192,7 @@ fn the_smu_of_vega20_has_another_message_3() {
     b.bring_up();
     b.wr(0x58a48, 1);
     b.wr(0x58a08, 3);
-    assert_eq!(b.rd(0x58a68), 1);
+    assert_eq!(b.rd(0x58a68), 0xfe);
     assert_eq!(b.rd(0x378c), 64);
     b.wr(0x58200, 0x0007_0000);
     assert_eq!(b.rd(0x378c), 0xffff_ffff);

@@ -19,6 +19,7 @@ pub fn stats(gpu: &Gpu) -> Value {
     json!({
         "ok": true,
         "asic": gpu.asic.name,
+        "board": gpu.board,
         "vram": gpu.mem.vram_size(),
         "t_ns": gpu.clock.now_ns(),
         "stats": stats,

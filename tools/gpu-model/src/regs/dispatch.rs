@@ -2,6 +2,7 @@
 //! Which block answers a register, and the registers that do something.
 
 use super::{athub, gc, mp, nbio, sh_mem, BAR5_SIZE};
+use crate::board::{ones, MEC_VERSION_BITS};
 use crate::cp::slot::SlotId;
 use crate::device::Gpu;
 use crate::ih::{client, reg as ihreg, Iv};
@@ -109,6 +110,9 @@ impl Gpu {
                 self.regs.int_cntl((r - gc::CP_ME1_PIPE0_INT_CNTL) as usize)
             }
             gc::SPI_CSQ_WF_ACTIVE_STATUS => self.slotted_queues(),
+            gc::CC_GC_SHADER_ARRAY_CONFIG | gc::GC_USER_SHADER_ARRAY_CONFIG => {
+                self.shader_array_read(r)
+            }
             gc::RLC_GPU_CLOCK_COUNT_LSB => self.regs.clock_capture as u32,
             gc::RLC_GPU_CLOCK_COUNT_MSB => (self.regs.clock_capture >> 32) as u32,
             nbio::MM_DATA => self.window_read(),
@@ -164,6 +168,10 @@ impl Gpu {
             gc::CPC_INT_STATUS => self.cpc_int_status(v, writer),
             gc::CP_PQ_WPTR_POLL_CNTL1 => self.one_shot_poll(v),
             gc::CP_MEC_CNTL => self.mec_cntl(v),
+            gc::CP_MEC_ME1_UCODE_ADDR => self.regs.set_plain(r, v & ones(MEC_VERSION_BITS)),
+            gc::CC_GC_SHADER_ARRAY_CONFIG | gc::GC_USER_SHADER_ARRAY_CONFIG => {
+                self.shader_array_write(r, v);
+            }
             gc::SPI_COMPUTE_QUEUE_RESET => self.queue_reset(v),
             gc::GRBM_SOFT_RESET => self.soft_reset(v),
             gc::SQ_CMD => {
@@ -295,15 +303,7 @@ impl Gpu {
                 }
             }
             mp::MP0_C2PMSG_33 | mp::MP0_C2PMSG_35 | mp::MP0_C2PMSG_81 => {}
-            mp::MP1_C2PMSG_66 => {
-                self.regs.set_plain(base + o, v);
-                self.regs.set_plain(base + mp::MP1_C2PMSG_90, 1);
-                // GfxDeviceDriverReset, mode 1 in the low half of the argument.
-                let mode = self.regs.plain(base + mp::MP1_C2PMSG_82) & 0xFFFF;
-                if v == 3 && mode == 1 && self.asic.smu_reset {
-                    self.mode1_reset("SMU");
-                }
-            }
+            mp::MP1_C2PMSG_66 => self.smu_message(v),
             _ => self.regs.set_plain(base + o, v),
         }
     }

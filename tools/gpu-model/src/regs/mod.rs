@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Storage of the register file: plain registers and the banks that GRBM_GFX_CNTL selects.
+//! Storage of the register file: plain registers and the banks that GRBM_GFX_CNTL and GRBM_GFX_INDEX select.
 //!
 //! Numbers are absolute dword indices, offsets as in the gc_9_0, nbio_7_4, mp and athub headers of Linux.
 
+pub mod array;
 pub mod dispatch;
 
 use std::collections::HashMap;
@@ -17,6 +18,8 @@ pub mod gc {
     pub const GRBM_SOFT_RESET: u32 = 0x2008;
     pub const GRBM_GFX_CNTL: u32 = 0x2022;
     pub const CP_MEC_CNTL: u32 = 0x208D;
+    pub const CC_GC_SHADER_ARRAY_CONFIG: u32 = 0x226F;
+    pub const GC_USER_SHADER_ARRAY_CONFIG: u32 = 0x2270;
     pub const SH_MEM_BASES: u32 = 0x230A;
     pub const SH_MEM_CONFIG: u32 = 0x230D;
     pub const SQ_SHADER_TBA_LO: u32 = 0x231C;
@@ -48,6 +51,7 @@ pub mod gc {
     pub const RLC_GPU_CLOCK_COUNT_MSB: u32 = 0xEC25;
     pub const RLC_CAPTURE_GPU_CLOCK_COUNT: u32 = 0xEC26;
     pub const RLC_CP_SCHEDULERS: u32 = 0xECAA;
+    pub const CP_MEC_ME1_UCODE_ADDR: u32 = 0xF81A;
 }
 
 /// NBIO registers outside segment 2, and offsets inside it.
@@ -117,6 +121,9 @@ pub fn is_user_register(r: u32) -> bool {
     (0xC000..0xD000).contains(&r)
 }
 
+/// Most shader engines of an ASIC.
+const MAX_ENGINES: usize = 8;
+
 /// SH_MEM_CONFIG.RETRY_DISABLE.
 pub const RETRY_DISABLE: u32 = 1 << 12;
 
@@ -129,6 +136,7 @@ pub struct RegFile {
     plain: Vec<u32>,
     per_vmid: [[u32; sh_mem::COUNT]; 16],
     int_cntl: [u32; 8],
+    user_array_config: [u32; MAX_ENGINES],
     indirect: HashMap<u64, u32>,
     /// 64-bit clock captured by RLC_CAPTURE_GPU_CLOCK_COUNT.
     pub clock_capture: u64,
@@ -140,6 +148,7 @@ impl Default for RegFile {
             plain: vec![0; DWORDS],
             per_vmid: [[0; sh_mem::COUNT]; 16],
             int_cntl: [0; 8],
+            user_array_config: [0; MAX_ENGINES],
             indirect: HashMap::new(),
             clock_capture: 0,
         }
@@ -187,6 +196,18 @@ impl RegFile {
     /// Stores CPC_INT_CNTL of a pipe.
     pub fn set_int_cntl(&mut self, pipe: usize, v: u32) {
         if let Some(d) = self.int_cntl.get_mut(pipe) {
+            *d = v;
+        }
+    }
+
+    /// GC_USER_SHADER_ARRAY_CONFIG of an engine.
+    pub fn user_array_config(&self, engine: usize) -> u32 {
+        self.user_array_config.get(engine).copied().unwrap_or(0)
+    }
+
+    /// Stores GC_USER_SHADER_ARRAY_CONFIG of an engine.
+    pub fn set_user_array_config(&mut self, engine: usize, v: u32) {
+        if let Some(d) = self.user_array_config.get_mut(engine) {
             *d = v;
         }
     }

@@ -25,14 +25,16 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine after power-on: halted.
-    pub fn new(layout: &SdmaLayout) -> Self {
+    /// An engine after power-on: halted, its firmware loaded.
+    pub fn new(layout: &SdmaLayout, firmware: u32) -> Self {
         let mut e = Self {
             regs: vec![0; SPAN],
             contexts: Default::default(),
             next: 0,
         };
         e.set(layout.f32_cntl, 1);
+        // A loader's last act is to leave the version in the address register.
+        e.set(regs::UCODE_ADDR, firmware);
         // STATUS_REG: idle.
         e.set(0x25, 0x4000_8007);
         for b in 0..BLOCKS {

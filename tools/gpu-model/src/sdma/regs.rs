@@ -3,6 +3,7 @@
 
 use super::SPAN;
 use crate::asic::SdmaLayout;
+use crate::board::ones;
 use crate::device::Gpu;
 
 /// Queue blocks: GFX, PAGE, RLC0..RLC7.
@@ -39,6 +40,8 @@ pub const IB_REGISTERS: [u32; 5] = [
     q::IB_BASE + 1,
     q::IB_SIZE,
 ];
+/// UCODE_ADDR within an engine.
+pub const UCODE_ADDR: u32 = 0;
 /// CONTEXT_STATUS within a block.
 pub const CONTEXT_STATUS: u32 = 0x11;
 /// CONTEXT_STATUS.SELECTED.
@@ -101,8 +104,12 @@ impl Gpu {
             self.sdma_write_block(engine, block, o, v);
             return;
         }
+        let bits = match r {
+            UCODE_ADDR => ones(self.asic.sdma_layout.ucode_addr_bits),
+            _ => u32::MAX,
+        };
         if let Some(e) = self.sdma.get_mut(engine) {
-            e.set(r, v);
+            e.set(r, v & bits);
         }
         self.kick();
     }

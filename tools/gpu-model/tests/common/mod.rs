@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use gpu_model::asic::Asic;
+use gpu_model::board::Board;
 use gpu_model::clock::Clock;
 use gpu_model::device::{Gpu, MsiSink, Step};
 use gpu_model::server::make_vram;
@@ -77,12 +78,17 @@ pub struct Sys {
 
 impl Bench {
     pub fn new(asic: &'static Asic) -> Self {
-        Self::with_echo(asic, true)
+        Self::with_echo(asic, asic.board, true)
+    }
+
+    /// On a board that is not the usual one.
+    pub fn on_board(asic: &'static Asic, board: Board) -> Self {
+        Self::with_echo(asic, board, true)
     }
 
     /// Without error lines on stderr, for tests that make thousands.
     pub fn quiet(asic: &'static Asic) -> Self {
-        Self::with_echo(asic, false)
+        Self::with_echo(asic, asic.board, false)
     }
 
     /// Brought up to SET_RESOURCES.
@@ -109,13 +115,14 @@ impl Bench {
         }
     }
 
-    fn with_echo(asic: &'static Asic, echo: bool) -> Self {
+    fn with_echo(asic: &'static Asic, board: Board, echo: bool) -> Self {
         let vram = make_vram(VRAM).unwrap();
         let ram = make_vram(RAM).unwrap();
         let now = Arc::new(AtomicU64::new(1_000_000));
         let msis = Arc::new(AtomicU64::new(0));
         let gpu = Gpu::new(
             asic,
+            board,
             vram.try_clone().unwrap(),
             VRAM,
             Clock::Manual(now.clone()),
