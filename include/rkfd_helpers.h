@@ -39,6 +39,22 @@ void rkfd_inode_free(struct inode *inode);
 int rkfd_next_online_node(int after);
 unsigned int rkfd_node_cpus(int node);
 unsigned int rkfd_node_first_cpu_id(int node);
+
+/* A cache of a CPU. */
+struct rkfd_cpu_cache_info {
+	unsigned int processor;		/* hardware id of the first CPU that has it */
+	unsigned int level;
+	unsigned int size;		/* bytes */
+	unsigned int line;		/* bytes */
+	unsigned int lines_per_tag;
+	unsigned int ways;
+	bool data;
+	bool instructions;
+	u8 sharers[32];			/* bit n: the CPU with hardware id processor + n has it, too */
+};
+
+int rkfd_next_cpu_of_node(int node, int after);
+int rkfd_cpu_cache(unsigned int cpu, unsigned int index, struct rkfd_cpu_cache_info *out);
 u64 rkfd_node_memory(int node);
 unsigned int rkfd_cpu_clock_mhz(void);
 bool rkfd_cpu_is_amd(void);

@@ -69,6 +69,8 @@ pub(crate) mod registry;
 mod reset;
 pub(crate) mod salvage;
 mod sdma;
+pub(crate) mod silicon;
+mod smu;
 pub(crate) mod vmid;
 pub(crate) mod vram;
 
@@ -134,6 +136,8 @@ pub(crate) struct GpuInfo {
     pub(crate) revision: u32,
     /// PCI subsystem vendor and device.
     pub(crate) subsystem: (u16, u16),
+    /// What differs between devices of the ASIC.
+    pub(crate) silicon: silicon::Silicon,
 }
 
 impl GpuInfo {
@@ -387,6 +391,7 @@ impl Gpu {
             pci_revision: pdev.revision_id(),
             revision: nbio::revision(hw),
             subsystem: (pdev.subsystem_vendor_id(), pdev.subsystem_device_id()),
+            silicon: silicon::Silicon::probe(hw)?,
         })
     }
 

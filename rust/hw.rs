@@ -7,7 +7,8 @@
 //! also compiles on the host, where unit tests, property tests and Miri reach it without a kernel.
 //! It writes into memory that its caller provides and never touches a device.
 //!
-//! - [`asic`] holds all differences between ASICs as values of one type.
+//! - [`asic`] holds all differences between ASICs as values of one type, [`shader`] what a device has of
+//!   its ASIC's compute units.
 //! - [`regs`] has register addresses and fields, [`mqd`] the queue descriptors that mirror them.
 //! - [`pm4`] encodes and decodes the packets of the HIQ and the KIQ, [`runlist`] composes the list
 //!   that the scheduler firmware walks, [`sdma`] and [`aql`] describe the other two packet worlds.
@@ -39,4 +40,5 @@ pub(crate) mod pte;
 pub(crate) mod regs;
 pub(crate) mod runlist;
 pub(crate) mod sdma;
+pub(crate) mod shader;
 pub(crate) mod timeouts;

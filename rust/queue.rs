@@ -2,9 +2,7 @@
 
 //! User queues of one process: what user space asks for, checked, and what it may then name by id.
 //!
-//! [`request`] has the checks that need no hardware and no memory, [`cu_mask`] the arithmetic of compute
-//! unit masks, [`manager`] the queues themselves.
+//! [`request`] has the checks that need no hardware and no memory, [`manager`] the queues themselves.
 
-pub(crate) mod cu_mask;
 pub(crate) mod manager;
 pub(crate) mod request;

@@ -19,6 +19,7 @@ use super::regs;
 use crate::{
     gpu::{
         account,
+        silicon::Silicon,
         Gpu, //
     },
     hw::{
@@ -230,6 +231,8 @@ pub(crate) struct Identity {
     pub(crate) revision: u32,
     /// PCI revision.
     pub(crate) pci_revision: u32,
+    /// What the device tells of itself.
+    pub(crate) silicon: Silicon,
 }
 
 impl Identity {
@@ -239,16 +242,18 @@ impl Identity {
             device_id: u32::from(info.device_id),
             revision: info.revision,
             pci_revision: u32::from(info.pci_revision),
+            silicon: info.silicon,
         }
     }
 }
 
 /// `struct drm_amdgpu_info_device`. What only graphics needs, and what nobody here knows (the
-/// link's speed and width, cache sizes that newer chips report here), is 0.
+/// link's speed and width, clocks that the power controller does not tell, cache sizes that newer chips
+/// report here), is 0.
 pub(crate) fn device(asic: &AsicDesc, identity: &Identity) -> Result<Answer> {
-    let (shader, figures) = (&asic.shader, &asic.topology);
-    let engine_khz = u64::from(figures.engine_clock_mhz) * 1000;
-    let memory_khz = u64::from(figures.memory_clock_mhz) * 1000;
+    let (shader, silicon) = (&asic.shader, &identity.silicon);
+    let engine_khz = u64::from(silicon.engine_clock_mhz) * 1000;
+    let memory_khz = u64::from(silicon.memory_clock_mhz) * 1000;
     // Where the driver counts external revisions from (`soc15_common_early_init`).
     let external = match asic.ip.gc.2 {
         0 => 0x28,
@@ -268,19 +273,13 @@ pub(crate) fn device(asic: &AsicDesc, identity: &Identity) -> Result<Answer> {
         .u32(COUNTER_KHZ)?
         .u64(engine_khz)?
         .u64(memory_khz)?
-        .u32(shader.active_cu)?
+        .u32(silicon.units.count())?
         // cu_ao_mask: no unit is always on.
         .u32(0)?;
     // cu_bitmap: engine n lies in row n % 4, column n / 4 (`gfx_v9_0_get_cu_info`).
     for row in 0..4 {
         for column in 0..4 {
-            let engine = column * 4 + row;
-            let units = if engine < shader.engines {
-                shader.active_cu_of(engine)
-            } else {
-                0
-            };
-            a.u32(lo32((1u64 << units.min(32)) - 1))?;
+            a.u32(silicon.units.mask(column * 4 + row))?;
         }
     }
     // enabled_rb_pipes_mask, num_rb_pipes, num_hw_gfx_contexts, pcie_gen.
@@ -298,7 +297,7 @@ pub(crate) fn device(asic: &AsicDesc, identity: &Identity) -> Result<Answer> {
         // ce_ram_size.
         .u32(0)?
         .u32(VRAM_TYPE_HBM)?
-        .u32(figures.memory_width)?
+        .u32(asic.topology.memory_width)?
         // vce_harvest_config, gc_double_offchip_lds_buf.
         .zeros(2)?
         // Addresses and sizes of four primitive buffers.

@@ -459,6 +459,16 @@ impl Hw {
         }
     }
 
+    /// Selects a shader engine; see [`Hw::select`].
+    pub(super) fn select_engine(&self, engine: u32) -> SelectedEngine<'_> {
+        let lock = self.locks.banks.lock();
+        self.write(gc::GRBM_GFX_INDEX, gc::GrbmGfxIndex::engine(engine).raw());
+        SelectedEngine {
+            hw: self,
+            _lock: lock,
+        }
+    }
+
     /// Exclusive use of the driver's invalidation engine. Sleeps.
     pub(super) fn tlb_lock(&self) -> Guard<'_, (), MutexBackend> {
         self.locks.tlb.lock()
@@ -475,5 +485,18 @@ impl Drop for Selected<'_> {
     fn drop(&mut self) {
         self.hw
             .write(gc::GRBM_GFX_CNTL, gc::GrbmGfxCntl::new().raw());
+    }
+}
+
+/// A shader engine is selected; dropping addresses all again.
+pub(super) struct SelectedEngine<'a> {
+    hw: &'a Hw,
+    _lock: Guard<'a, (), MutexBackend>,
+}
+
+impl Drop for SelectedEngine<'_> {
+    fn drop(&mut self) {
+        self.hw
+            .write(gc::GRBM_GFX_INDEX, gc::GrbmGfxIndex::BROADCAST.raw());
     }
 }

@@ -26,7 +26,8 @@ use kernel::{
 
 use super::{
     access::Hw,
-    sdma, //
+    sdma,
+    smu, //
 };
 use crate::{
     hw::{
@@ -38,13 +39,8 @@ use crate::{
             },
             mp::{
                 MP0_SMN_C2PMSG_64,
-                MP1_SMN_C2PMSG_66,
-                MP1_SMN_C2PMSG_82,
-                MP1_SMN_C2PMSG_90,
                 PSP_MODE1_RESET,
-                READY,
-                SMU_MSG_GFX_DEVICE_DRIVER_RESET,
-                SMU_RESET_MODE1, //
+                READY, //
             },
         },
         timeouts::{
@@ -66,10 +62,7 @@ pub(super) fn mode1(hw: &Hw) -> Result {
     hw.check_alive()?;
     let saved = SavedState::new(hw.pdev())?;
     if hw.asic().reset_by_smu {
-        // The controller resets itself with the rest, so no response can be waited for.
-        hw.write(MP1_SMN_C2PMSG_90, 0);
-        hw.write(MP1_SMN_C2PMSG_82, SMU_RESET_MODE1);
-        hw.write(MP1_SMN_C2PMSG_66, SMU_MSG_GFX_DEVICE_DRIVER_RESET);
+        smu::reset(hw);
     } else {
         hw.poll(MP0_SMN_C2PMSG_64, READY, READY, BOOT_READY_MS * 1000)?;
         hw.write(MP0_SMN_C2PMSG_64, PSP_MODE1_RESET);

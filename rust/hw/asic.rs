@@ -18,6 +18,10 @@ use super::regs::nbio;
 use super::regs::osssys::IhLayout;
 use super::regs::sdma::SdmaLayout;
 use super::regs::Reg;
+use super::shader::{
+    ShaderArray,
+    MAX_ENGINES, //
+};
 
 /// PCI vendor of all ASICs.
 pub(crate) const PCI_VENDOR: u16 = 0x1002;
@@ -79,70 +83,13 @@ pub(crate) struct Cache {
     pub(crate) cu_shared: u32,
 }
 
-/// Shape of the shader array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ShaderArray {
-    /// Shader engines.
-    pub(crate) engines: u32,
-    /// Shader arrays per engine; the thunk divides by it twice, so it must be 1.
-    pub(crate) arrays_per_engine: u32,
-    /// Physical compute units per array.
-    pub(crate) max_cu_per_array: u32,
-    /// Compute units in use.
-    pub(crate) active_cu: u32,
-    /// SIMDs per compute unit.
-    pub(crate) simd_per_cu: u32,
-    /// Waves per SIMD.
-    pub(crate) waves_per_simd: u32,
-    /// Vector register bytes per compute unit.
-    pub(crate) vgpr_bytes_per_cu: u32,
-    /// Local data share in KiB.
-    pub(crate) lds_kib: u32,
-    /// Lanes of a wave.
-    pub(crate) wave_front: u32,
-    /// Scratch slots per compute unit.
-    pub(crate) scratch_slots_per_cu: u32,
-}
-
-impl ShaderArray {
-    /// Active compute units of shader engine `se`: equal shares, the first engines get the rest.
-    pub(crate) const fn active_cu_of(&self, se: u32) -> u32 {
-        let share = self.active_cu / self.engines;
-        if se < self.active_cu % self.engines {
-            share + 1
-        } else {
-            share
-        }
-    }
-
-    /// SIMDs of the device, `simd_count` of the topology.
-    pub(crate) const fn simd_count(&self) -> u32 {
-        self.active_cu * self.simd_per_cu
-    }
-
-    /// Shader arrays of the device, `array_count` of the topology.
-    pub(crate) const fn array_count(&self) -> u32 {
-        self.engines * self.arrays_per_engine
-    }
-}
-
 /// Figures that only the topology shows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TopologyFigures {
     /// Name in lower case.
     pub(crate) name: &'static str,
-    /// Highest engine clock in MHz.
-    pub(crate) engine_clock_mhz: u32,
-    /// Memory clock in MHz.
-    pub(crate) memory_clock_mhz: u32,
     /// Memory bus in bits.
     pub(crate) memory_width: u32,
-    /// MEC firmware version reported when none can be read.
-    pub(crate) mec_firmware: u32,
-    /// SDMA firmware version reported when none can be read.
-    pub(crate) sdma_firmware: u32,
-    /// Global wave sync slots.
-    pub(crate) num_gws: u32,
     /// Caches.
     pub(crate) caches: &'static [Cache],
     /// Watch points of the debugger.
@@ -180,6 +127,12 @@ pub(crate) struct AsicDesc {
     pub(crate) xnack_per_process: bool,
     /// MEC firmware from which SET_RESOURCES.enb_xnack_retry_disable_check works.
     pub(crate) xnack_check_firmware: Option<u32>,
+    /// MEC firmware from which queues can have global wave sync (`kfd_gws_init`).
+    pub(crate) gws_firmware: u32,
+    /// Message of the power controller that tells the highest frequency of a clock.
+    pub(crate) smu_max_frequency: u32,
+    /// The memory clock in messages to the power controller (`PPCLK_UCLK`).
+    pub(crate) smu_memory_clock: u32,
     /// CP_IQ_WAIT_TIME2.QUE_SLEEP is set at start (GC 9.4.1 and later).
     pub(crate) sets_que_sleep: bool,
     /// MQDs of compute queues live in VRAM and need an HDP flush after CPU writes.
@@ -210,7 +163,7 @@ pub(crate) struct AsicDesc {
     pub(crate) shader: ShaderArray,
     /// XCCs.
     pub(crate) num_xcc: u32,
-    /// Wave save area.
+    /// Wave save area of a device without a unit that is fused off, the largest that may be needed.
     pub(crate) cwsr: cwsr::Sizes,
     /// Largest save area that CP_HQD_CTX_SAVE_SIZE names: field [24:12], or [26:12] from gfx90a on.
     pub(crate) cwsr_max: u32,
@@ -222,6 +175,8 @@ pub(crate) struct AsicDesc {
 
 /// Number of VMIDs.
 pub(crate) const VMIDS: u32 = 16;
+/// Units of global wave sync (`gfx_v9_0_sw_init`, `gws_size`).
+const GWS: u32 = 64;
 /// EOP buffer of a user queue in bytes.
 pub(crate) const EOP_BYTES: u32 = 4096;
 
@@ -264,6 +219,15 @@ impl AsicDesc {
             None => false,
         }
     }
+
+    /// Units of global wave sync that the scheduler may hand out, given its firmware version.
+    pub(crate) const fn num_gws(&self, mec_firmware: u32) -> u32 {
+        if mec_firmware >= self.gws_firmware {
+            GWS
+        } else {
+            0
+        }
+    }
 }
 
 /// Waves need twice the vector registers from gfx908 on.
@@ -274,7 +238,6 @@ const GFX906_SHADER: ShaderArray = ShaderArray {
     engines: 4,
     arrays_per_engine: 1,
     max_cu_per_array: 16,
-    active_cu: 60,
     simd_per_cu: 4,
     waves_per_simd: 10,
     vgpr_bytes_per_cu: VGPR_BYTES_SMALL,
@@ -287,7 +250,6 @@ const GFX90A_SHADER: ShaderArray = ShaderArray {
     engines: 8,
     arrays_per_engine: 1,
     max_cu_per_array: 14,
-    active_cu: 104,
     simd_per_cu: 4,
     waves_per_simd: 8,
     vgpr_bytes_per_cu: VGPR_BYTES_LARGE,
@@ -295,15 +257,6 @@ const GFX90A_SHADER: ShaderArray = ShaderArray {
     wave_front: 64,
     scratch_slots_per_cu: 32,
 };
-
-const fn cwsr_of(shader: &ShaderArray, num_xcc: u32) -> cwsr::Sizes {
-    cwsr::sizes(
-        shader.active_cu / num_xcc,
-        shader.engines,
-        shader.vgpr_bytes_per_cu,
-        num_xcc,
-    )
-}
 
 /// L1 and L2 caches of a device whose scalar caches are shared by `sqc` compute units.
 const fn caches(sqc: u32, l2_line: u32, l2_shared: u32) -> [Cache; 4] {
@@ -398,6 +351,9 @@ pub(crate) static GFX906: AsicDesc = AsicDesc {
     map_process: MapProcessFlavour::V9,
     xnack_per_process: false,
     xnack_check_firmware: None,
+    gws_firmware: 0x1b3,
+    smu_max_frequency: 0x2b,
+    smu_memory_clock: 5,
     sets_que_sleep: false,
     mqd_in_vram: false,
     per_vmid_debug: false,
@@ -434,16 +390,11 @@ pub(crate) static GFX906: AsicDesc = AsicDesc {
     revision: nbio::RCC_DEV0_EPF0_STRAP0_GFX906,
     shader: GFX906_SHADER,
     num_xcc: 1,
-    cwsr: cwsr_of(&GFX906_SHADER, 1),
+    cwsr: GFX906_SHADER.save_area(GFX906_SHADER.physical_units(), 1),
     cwsr_max: 0x01FF_F000,
     topology: TopologyFigures {
         name: "vega20",
-        engine_clock_mhz: 1725,
-        memory_clock_mhz: 1000,
         memory_width: 4096,
-        mec_firmware: 472,
-        sdma_firmware: 145,
-        num_gws: 64,
         caches: &GFX906_CACHES,
         watch_points: 4,
         debug_prop: 0x5D6,
@@ -492,6 +443,9 @@ pub(crate) static GFX90A: AsicDesc = AsicDesc {
     map_process: MapProcessFlavour::Aldebaran,
     xnack_per_process: true,
     xnack_check_firmware: Some(98),
+    gws_firmware: 0x28,
+    smu_max_frequency: 0x1d,
+    smu_memory_clock: 4,
     sets_que_sleep: true,
     mqd_in_vram: true,
     per_vmid_debug: true,
@@ -528,16 +482,11 @@ pub(crate) static GFX90A: AsicDesc = AsicDesc {
     revision: nbio::RCC_DEV0_EPF0_STRAP0_GFX90A,
     shader: GFX90A_SHADER,
     num_xcc: 1,
-    cwsr: cwsr_of(&GFX90A_SHADER, 1),
+    cwsr: GFX90A_SHADER.save_area(GFX90A_SHADER.physical_units(), 1),
     cwsr_max: 0x07FF_F000,
     topology: TopologyFigures {
         name: "aldebaran",
-        engine_clock_mhz: 1700,
-        memory_clock_mhz: 1600,
         memory_width: 4096,
-        mec_firmware: 70,
-        sdma_firmware: 8,
-        num_gws: 64,
         caches: &GFX90A_CACHES,
         watch_points: 4,
         debug_prop: 0x1D6,
@@ -548,6 +497,17 @@ pub(crate) static GFX90A: AsicDesc = AsicDesc {
 
 /// All supported ASICs.
 pub(crate) static ASICS: [&AsicDesc; 2] = [&GFX90A, &GFX906];
+
+// A mask of compute units has a bit for each unit of an engine, and masks for so many engines.
+const _: () = {
+    let mut i = 0;
+    while i < ASICS.len() {
+        let shader = &ASICS[i].shader;
+        assert!(shader.arrays_per_engine == 1 && shader.max_cu_per_array <= 16);
+        assert!(super::num::index(shader.engines) <= MAX_ENGINES);
+        i += 1;
+    }
+};
 
 /// The ASIC with the given PCI device id.
 pub(crate) fn from_pci_device(device: u16) -> Option<&'static AsicDesc> {

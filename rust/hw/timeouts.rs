@@ -41,6 +41,8 @@ pub(crate) const KIQ_MS: u32 = 1000;
 pub(crate) const RLC_SAFE_MODE_MS: u32 = 50;
 /// Wait for boot firmware after power-on.
 pub(crate) const BOOT_READY_MS: u32 = 2000;
+/// Wait for the power controller to answer a message.
+pub(crate) const SMU_MS: u32 = 100;
 /// Pause after a mode-1 reset request before the device is touched again.
 pub(crate) const MODE1_SETTLE_MS: u32 = 500;
 /// Wait for the device to answer after a reset.

@@ -31,10 +31,71 @@ impl NumaNode {
         unsafe { rkfd::rkfd_node_first_cpu_id(self.0) }
     }
 
+    /// The caches of its CPUs, each once.
+    pub(crate) fn caches(self) -> impl Iterator<Item = CpuCache> {
+        let next = move |after: i32| {
+            // SAFETY: As above; takes any number.
+            let cpu = unsafe { rkfd::rkfd_next_cpu_of_node(self.0, after) };
+            u32::try_from(cpu).ok()
+        };
+        core::iter::successors(next(-1), move |cpu| next(i32::try_from(*cpu).ok()?))
+            .flat_map(caches_of)
+    }
+
     /// Bytes of memory that the kernel manages in it.
     pub(crate) fn memory(self) -> u64 {
         // SAFETY: As above; the data of a node that was online stays.
         unsafe { rkfd::rkfd_node_memory(self.0) }
+    }
+}
+
+/// A cache of one or more CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuCache {
+    /// Hardware id of the first CPU that has it.
+    pub(crate) processor: u32,
+    /// 1 is next to the CPU.
+    pub(crate) level: u32,
+    /// Size in bytes.
+    pub(crate) size: u32,
+    /// Line in bytes.
+    pub(crate) line: u32,
+    /// Lines of one tag.
+    pub(crate) lines_per_tag: u32,
+    /// Ways that an address may be found in.
+    pub(crate) ways: u32,
+    /// Holds data.
+    pub(crate) data: bool,
+    /// Holds instructions.
+    pub(crate) instructions: bool,
+    /// Bit n of byte m: the CPU whose hardware id is greater by 8m + n has it, too.
+    pub(crate) sharers: [u8; 32],
+}
+
+/// The caches of a CPU that is the first to have them.
+fn caches_of(cpu: u32) -> impl Iterator<Item = CpuCache> {
+    (0..).map_while(move |index| cache(cpu, index)).flatten()
+}
+
+/// Cache `index` of a CPU: `None` if there is none, `Some(None)` if another CPU is the first to have it.
+fn cache(cpu: u32, index: u32) -> Option<Option<CpuCache>> {
+    let mut raw = rkfd::rkfd_cpu_cache_info::default();
+    // SAFETY: Takes any CPU number below `nr_cpu_ids`, as the masks of nodes have; `raw` can be written.
+    let found = unsafe { rkfd::rkfd_cpu_cache(cpu, index, &mut raw) };
+    match found {
+        0 => Some(None),
+        1 => Some(Some(CpuCache {
+            processor: raw.processor,
+            level: raw.level,
+            size: raw.size,
+            line: raw.line,
+            lines_per_tag: raw.lines_per_tag,
+            ways: raw.ways,
+            data: raw.data,
+            instructions: raw.instructions,
+            sharers: raw.sharers,
+        })),
+        _ => None,
     }
 }
 

@@ -241,6 +241,7 @@ fn facts(gpu: &Gpu, sched: &Scheduler) -> GpuFacts {
         bandwidth: connection.bandwidth,
         sends_atomics: connection.sends_atomics,
         completes_atomics: connection.completes_atomics,
+        silicon: info.silicon,
     }
 }
 

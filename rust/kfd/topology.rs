@@ -7,6 +7,7 @@
 //!
 //! Lock order: [`Topology::tree`] is innermost.
 
+mod caches;
 pub(crate) mod model;
 mod sysfs;
 pub(crate) mod text;
@@ -79,11 +80,16 @@ fn system_facts() -> SystemFacts {
 fn cpu_facts() -> Result<KVec<CpuFacts>> {
     let mut cpus = KVec::new();
     for node in sysinfo::numa_nodes() {
+        let mut caches = KVec::new();
+        for cache in node.caches() {
+            caches.push(cache, GFP_KERNEL)?;
+        }
         let cpu = CpuFacts {
             numa_node: node.number(),
             cores: node.cpus(),
             core_id_base: node.first_cpu_id(),
             memory: node.memory(),
+            caches,
         };
         cpus.push(cpu, GFP_KERNEL)?;
     }

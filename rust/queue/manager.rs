@@ -4,16 +4,13 @@
 //!
 //! Not locked: the process lock protects a [`QueueManager`].
 
-use super::{
-    cu_mask,
-    request::{
-        effective_percent,
-        Kind,
-        Need,
-        Properties,
-        SdmaEngine,
-        Update, //
-    },
+use super::request::{
+    effective_percent,
+    Kind,
+    Need,
+    Properties,
+    SdmaEngine,
+    Update, //
 };
 use crate::{
     event::slots::Slots,
@@ -26,7 +23,12 @@ use crate::{
             AsicDesc,
             IpVersion, //
         },
-        doorbell::BYTES, //
+        doorbell::BYTES,
+        mqd::{
+            self,
+            CuMask, //
+        },
+        shader::ComputeUnits, //
     },
     sched::{
         Cwsr,
@@ -76,6 +78,8 @@ pub(crate) struct Target<'a> {
     pub(crate) device: usize,
     /// Its ASIC.
     pub(crate) asic: &'static AsicDesc,
+    /// Its compute units.
+    pub(crate) units: ComputeUnits,
     /// Its scheduler.
     pub(crate) sched: &'a Arc<Scheduler>,
     /// The process as the scheduler knows it.
@@ -166,7 +170,7 @@ fn hold(vm: &Vm, need: &Need) -> Result<MappingHold> {
 /// A queue.
 struct Queue {
     device: usize,
-    asic: &'static AsicDesc,
+    units: ComputeUnits,
     sched: Arc<Scheduler>,
     queue: Arc<SchedQueue>,
     memory: Arc<QueueMemory>,
@@ -232,7 +236,11 @@ impl QueueManager {
     /// - `ENOMEM`: too many queues in the process; no free SDMA queue; no memory.
     /// - `EBUSY`: no free doorbell.
     pub(crate) fn prepare(&self, target: &Target<'_>, properties: &Properties) -> Result<Prepared> {
-        let needs = properties.needs(&target.asic.cwsr, target.asic.num_xcc)?;
+        let area = target
+            .asic
+            .shader
+            .save_area(target.units.count(), target.asic.num_xcc);
+        let needs = properties.needs(&area, target.asic.num_xcc)?;
         let memory = QueueMemory::new(target.vm, &needs)?;
         if self.count_on(target.device) >= max_per_device(target.asic) {
             return Err(ENOSPC);
@@ -299,7 +307,7 @@ impl QueueManager {
         let id = self.queues.insert(
             Queue {
                 device: target.device,
-                asic: target.asic,
+                units: target.units,
                 sched: target.sched.clone(),
                 queue,
                 memory,
@@ -388,7 +396,7 @@ impl QueueManager {
         if !queue.properties.kind.is_compute() {
             return Ok(());
         }
-        let engines = cu_mask::per_engine(mask, count, &queue.asic.shader);
+        let CuMask(engines) = mqd::spread(&queue.units, mask, count);
         queue.sched.update_queue(
             &queue.queue,
             QueueUpdate {

@@ -369,7 +369,7 @@ impl Machine {
     pub(super) fn num_gws(&self) -> u32 {
         match self.config.policy {
             Policy::Direct => 0,
-            _ => self.platform.asic().topology.num_gws,
+            _ => self.platform.asic().num_gws(self.config.mec_firmware),
         }
     }
 

@@ -269,7 +269,7 @@ pub(crate) struct Config {
     pub(crate) max_queues_per_process: u32,
     /// Processes on the device.
     pub(crate) max_processes: u32,
-    /// MEC firmware version, which decides about SET_RESOURCES flags.
+    /// MEC firmware version, which decides about SET_RESOURCES flags and global wave sync; 0: not known.
     pub(crate) mec_firmware: u32,
 }
 

@@ -285,7 +285,7 @@ impl State {
         }
         let wanted = Wanted {
             procs: &self.procs,
-            num_gws: asic.topology.num_gws,
+            num_gws: asic.num_gws(config.mec_firmware),
             next: 0,
         };
         let plan = Plan::new(limits(asic, config), wanted.clone()).map_err(bug)?;

@@ -85,7 +85,7 @@ impl Scheduler {
     /// As [`Config::from_parameters`] and [`Scheduler::with_config`].
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Arc<Self>> {
         let config = Config {
-            mec_firmware: gpu.asic().topology.mec_firmware,
+            mec_firmware: gpu.info().silicon.mec_firmware,
             ..Config::from_parameters()?
         };
         Self::with_config(gpu, config)

@@ -9,9 +9,14 @@ use crate::{
         device,
         Identity, //
     },
-    hw::asic::{
-        GFX906,
-        GFX90A, //
+    gpu::silicon::Silicon,
+    hw::{
+        asic::{
+            AsicDesc,
+            GFX906,
+            GFX90A, //
+        },
+        shader::ComputeUnits, //
     },
 };
 
@@ -39,11 +44,21 @@ mod at {
     pub(super) const WORDS: usize = 110;
 }
 
-const IDENTITY: Identity = Identity {
-    device_id: 0x740f,
-    revision: 1,
-    pci_revision: 2,
-};
+/// A device with `count` units of `asic`.
+fn identity(asic: &AsicDesc, count: u32) -> Identity {
+    Identity {
+        device_id: 0x740f,
+        revision: 1,
+        pci_revision: 2,
+        silicon: Silicon {
+            units: ComputeUnits::even(&asic.shader, count),
+            mec_firmware: 0,
+            sdma_firmware: 0,
+            engine_clock_mhz: 1700,
+            memory_clock_mhz: 1600,
+        },
+    }
+}
 
 fn long(words: &[u32], at: usize) -> Option<u64> {
     Some(u64::from(*words.get(at)?) | u64::from(*words.get(at + 1)?) << 32)
@@ -55,7 +70,7 @@ mod cases {
 
     #[test]
     fn words_are_where_c_puts_them() -> Result {
-        let answer = device(&GFX90A, &IDENTITY)?;
+        let answer = device(&GFX90A, &identity(&GFX90A, 104))?;
         let words = answer.words();
         assert_eq!(words.len(), at::WORDS);
         assert_eq!(words.get(..4), Some([0x740f, 1, 0x3d, 2].as_slice()));
@@ -90,12 +105,13 @@ mod cases {
 
     #[test]
     fn unit_bitmap_counts_the_active_units() -> Result {
-        for asic in [&GFX90A, &GFX906] {
-            let answer = device(asic, &IDENTITY)?;
+        for (asic, count) in [(&GFX90A, 104), (&GFX906, 61)] {
+            let answer = device(asic, &identity(asic, count))?;
             let bitmap = answer.words().get(at::CU_BITMAP..at::CU_BITMAP + 16);
             let bitmap = bitmap.ok_or(EINVAL)?;
             let units: u32 = bitmap.iter().map(|word| word.count_ones()).sum();
-            assert_eq!(units, asic.shader.active_cu);
+            assert_eq!(units, count);
+            assert_eq!(answer.words().get(at::CU_ACTIVE_NUMBER), Some(&count));
             // Engine n lies in row n % 4, column n / 4.
             for engine in 0..16u32 {
                 let place = (engine % 4 * 4 + engine / 4) as usize;

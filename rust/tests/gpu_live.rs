@@ -91,6 +91,21 @@ mod cases {
     use super::*;
 
     #[test]
+    fn units_lie_within_the_die_and_all_are_addressed_again() -> Result {
+        on_each(|gpu| {
+            let (shader, units) = (&gpu.asic().shader, &gpu.info().silicon.units);
+            assert!(units.count() > 0 && units.count() <= shader.physical_units());
+            for engine in 0..shader.engines {
+                assert_eq!(units.mask(engine) >> shader.max_cu_per_array, 0);
+            }
+            assert_eq!(units.mask(shader.engines), 0);
+            let index = gpu.enter()?.read(gc::GRBM_GFX_INDEX);
+            assert_eq!(index, gc::GrbmGfxIndex::BROADCAST.raw());
+            Ok(())
+        })
+    }
+
+    #[test]
     fn kiq_executes_packets() -> Result {
         on_each(|gpu| {
             let before = gpu.kiq().status();

@@ -56,13 +56,13 @@ mod tests {
 
     #[test]
     fn save_area_sizes_agree_with_the_thunk() {
-        let mi210 = GFX90A.cwsr;
+        let mi210 = GFX90A.shader.save_area(104, 1);
         assert_eq!(mi210.waves, 4096);
         assert_eq!(mi210.ctl_stack, 0x9000);
         assert_eq!(mi210.cwsr, 0x3c9_1000);
         assert_eq!(mi210.debug, 0x2_0000);
         assert_eq!(mi210.total, 0x3cb_1000);
-        let vega20 = GFX906.cwsr;
+        let vega20 = GFX906.shader.save_area(60, 1);
         assert_eq!(vega20.waves, 2048);
         assert_eq!(vega20.ctl_stack, 0x5000);
         assert_eq!(vega20.cwsr, 0x13f_1000);

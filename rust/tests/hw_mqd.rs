@@ -21,6 +21,7 @@ mod tests {
     use crate::hw::mqd::Readback;
     use crate::hw::mqd::SdmaMqd;
     use crate::hw::mqd::SdmaQueueConfig;
+    use crate::hw::shader::ComputeUnits;
 
     fn config(format: QueueFormat) -> QueueConfig {
         QueueConfig {
@@ -350,12 +351,28 @@ mod tests {
 
     #[test]
     fn cu_mask_bits_go_round_the_engines() {
-        let spread = |mask: &[u32], bits| mqd::spread(&GFX90A.shader, mask, bits).0;
+        let units = ComputeUnits::even(&GFX90A.shader, 104);
+        let spread = |mask: &[u32], bits| mqd::spread(&units, mask, bits).0;
         assert_eq!(spread(&[0x1FF], 32), [3, 1, 1, 1, 1, 1, 1, 1]);
         assert_eq!(spread(&[0x1FF], 8), [1; 8]);
         assert_eq!(spread(&[0x8000_0000], 32), [0, 0, 0, 0, 0, 0, 0, 8]);
         assert_eq!(spread(&[u32::MAX; 4], 128), [0x1FFF; 8]);
         assert_eq!(spread(&[u32::MAX; 4], 0), [0; 8]);
         assert_eq!(spread(&[], 32), [0; 8]);
+    }
+
+    #[test]
+    fn cu_mask_counts_the_units_that_work() {
+        // Engine 1 has lost its first two units, engine 2 one in the middle, engine 3 all but one.
+        let inactive = [0, 0b11, 0x80, 0xbfff];
+        let units = ComputeUnits::without(&GFX906.shader, |engine| {
+            inactive.get(engine as usize).copied().unwrap_or(0)
+        });
+        assert_eq!(units.count(), 16 + 14 + 15 + 1);
+        let spread = |mask: &[u32], bits| mqd::spread(&units, mask, bits).0;
+        assert_eq!(spread(&[0xff], 32), [0b111, 0b11, 0b11, 1, 0, 0, 0, 0]);
+        assert_eq!(spread(&[0b1_1000], 32), [0b10, 0, 0, 1, 0, 0, 0, 0]);
+        let all = spread(&[u32::MAX; 2], 64);
+        assert_eq!(all, [0xffff, 0x3fff, 0x7fff, 1, 0, 0, 0, 0]);
     }
 }

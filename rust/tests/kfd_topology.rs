@@ -5,10 +5,16 @@
 use kernel::prelude::*;
 
 use crate::{
-    hw::asic::{
-        GFX906,
-        GFX90A, //
+    gpu::silicon::Silicon,
+    hw::{
+        asic::{
+            AsicDesc,
+            GFX906,
+            GFX90A, //
+        },
+        shader::ComputeUnits, //
     },
+    kapi::sysinfo::CpuCache,
     kfd::topology::{
         model::{
             nodes,
@@ -33,6 +39,17 @@ fn cpu(numa_node: i32) -> CpuFacts {
         cores: 2,
         core_id_base: 16,
         memory: 0x8000_0000,
+        caches: KVec::new(),
+    }
+}
+
+fn silicon(asic: &AsicDesc, count: u32) -> Silicon {
+    Silicon {
+        units: ComputeUnits::even(&asic.shader, count),
+        mec_firmware: 70,
+        sdma_firmware: 8,
+        engine_clock_mhz: 1700,
+        memory_clock_mhz: 1600,
     }
 }
 
@@ -54,6 +71,7 @@ fn gpu(gpu_id: u32) -> GpuFacts {
         bandwidth: 15753,
         sends_atomics: true,
         completes_atomics: false,
+        silicon: silicon(&GFX90A, 104),
     }
 }
 
@@ -300,9 +318,98 @@ mod topology {
     }
 
     #[test]
+    fn caches_of_cpus_are_listed() -> Result {
+        let shared = CpuCache {
+            processor: 16,
+            level: 3,
+            size: 32 << 20,
+            line: 64,
+            lines_per_tag: 1,
+            ways: 16,
+            data: true,
+            instructions: true,
+            sharers: core::array::from_fn(|byte| if byte == 1 { 0b101 } else { 0 }),
+        };
+        let code = CpuCache {
+            level: 1,
+            size: 48 << 10,
+            data: false,
+            ..shared
+        };
+        let mut with_caches = cpu(0);
+        for cache in [shared, code, CpuCache { level: 0, ..code }] {
+            with_caches.caches.push(cache, GFP_KERNEL)?;
+        }
+        let nodes = nodes(&SYSTEM, &[with_caches], &[])?;
+        let node = nodes.first().ok_or(EINVAL)?;
+        // The one of level 0 is left out.
+        assert_eq!(value(&node.properties, "caches_count"), Some(2));
+        assert_eq!(node.caches.len(), 2);
+        let first = text(node.caches.first().ok_or(EINVAL)?);
+        let head = "processor_id_low 16\nlevel 3\nsize 32768\ncache_line_size 64\n\
+                    cache_lines_per_tag 1\nassociation 16\nlatency 0\ntype 7\n\
+                    sibling_map 0,0,0,0,0,0,0,0,1,0,1,0,";
+        assert!(first.starts_with(head));
+        let bits = first.split_once("sibling_map ").ok_or(EINVAL)?.1;
+        assert_eq!(bits.trim_end().split(',').count(), 256);
+        let second = node.caches.get(1).ok_or(EINVAL)?;
+        for (key, want) in [("level", 1), ("size", 48), ("type", 6)] {
+            assert_eq!(value(second, key), Some(want));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn units_that_are_fused_off_have_no_caches() -> Result {
+        // Engine 0 has lost units 0 to 2 of 16, engine 2 all.
+        let holed = Silicon {
+            units: ComputeUnits::without(&GFX906.shader, |engine| match engine {
+                0 => 0b111,
+                2 => u32::MAX,
+                _ => 0,
+            }),
+            ..silicon(&GFX906, 64)
+        };
+        let vega = GpuFacts {
+            asic: &GFX906,
+            silicon: holed,
+            ..gpu(5)
+        };
+        let nodes = nodes(&SYSTEM, &[cpu(0)], &[vega])?;
+        let node = nodes.get(1).ok_or(EINVAL)?;
+        assert_eq!(value(&node.properties, "simd_count"), Some(4 * (13 + 32)));
+        let of = |kind, size| {
+            node.caches.iter().filter(move |c| {
+                value(c, "level") == Some(1)
+                    && value(c, "type") == Some(kind)
+                    && value(c, "size") == Some(size)
+            })
+        };
+        // The vector caches are of one unit each.
+        let first = of(9, 16).next().ok_or(EINVAL)?;
+        assert_eq!(value(first, "processor_id_low"), Some(0x8000_1000 + 3));
+        // Three units share an instruction cache; the first three are gone, and all of engine 2.
+        assert_eq!(of(10, 32).count(), 5 + 6 + 6);
+        let first = of(10, 32).next().ok_or(EINVAL)?;
+        assert_eq!(value(first, "processor_id_low"), Some(0x8000_1000 + 3));
+        // The map of the L2 cache counts from the first unit that works.
+        let l2 = node
+            .caches
+            .iter()
+            .find(|c| value(c, "level") == Some(2))
+            .ok_or(EINVAL)?;
+        assert_eq!(value(l2, "processor_id_low"), Some(0x8000_1000 + 3));
+        let map = text(l2).lines().last().unwrap_or_default();
+        let bits = map.bytes().filter(|byte| *byte == b'1').count();
+        assert_eq!(bits, 13 + 32);
+        Ok(())
+    }
+
+    #[test]
     fn another_asic_gives_another_node() -> Result {
         let vega = GpuFacts {
             asic: &GFX906,
+            silicon: silicon(&GFX906, 60),
             device_id: 0x66a1,
             revision: 0,
             ..gpu(5)

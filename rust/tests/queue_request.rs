@@ -9,16 +9,13 @@ use crate::{
         GFX906,
         GFX90A, //
     },
-    queue::{
-        cu_mask::per_engine,
-        request::{
-            effective_percent,
-            Kind,
-            Need,
-            Request,
-            SdmaEngine,
-            Update, //
-        },
+    queue::request::{
+        effective_percent,
+        Kind,
+        Need,
+        Request,
+        SdmaEngine,
+        Update, //
     },
 };
 
@@ -317,35 +314,5 @@ mod needs {
             }
         );
         Ok(())
-    }
-}
-
-#[kunit_tests(rkfd_queue_cu_mask)]
-mod cu_mask {
-    use super::*;
-
-    #[test]
-    fn bits_go_round_the_engines() {
-        let masks = per_engine(&[0x1ff], 32, &GFX90A.shader);
-        assert_eq!(masks, [0b11, 1, 1, 1, 1, 1, 1, 1]);
-        let masks = per_engine(&[0b1_0001], 32, &GFX906.shader);
-        assert_eq!(masks, [0b11, 0, 0, 0, 0, 0, 0, 0]);
-    }
-
-    #[test]
-    fn a_full_mask_enables_every_active_unit_and_no_more() {
-        let masks = per_engine(&[u32::MAX; 4], 128, &GFX90A.shader);
-        assert_eq!(masks, [0x1fff; 8]);
-        let units: u32 = masks.iter().map(|mask| mask.count_ones()).sum();
-        assert_eq!(units, GFX90A.shader.active_cu);
-        let masks = per_engine(&[u32::MAX; 2], 64, &GFX906.shader);
-        assert_eq!(masks, [0x7fff, 0x7fff, 0x7fff, 0x7fff, 0, 0, 0, 0]);
-    }
-
-    #[test]
-    fn bits_beyond_the_count_are_off() {
-        let masks = per_engine(&[u32::MAX, u32::MAX], 32, &GFX90A.shader);
-        assert_eq!(masks, [0xf; 8]);
-        assert_eq!(per_engine(&[], 32, &GFX90A.shader), [0; 8]);
     }
 }

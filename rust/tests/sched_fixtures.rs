@@ -44,6 +44,8 @@ use crate::{
 pub(super) fn config() -> Config {
     Config {
         gather_us: 0,
+        // One that knows all packets.
+        mec_firmware: u32::MAX,
         ..Config::default()
     }
 }

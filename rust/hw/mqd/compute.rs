@@ -411,7 +411,8 @@ fn check_cwsr(asic: &AsicDesc, cwsr: &Cwsr) -> Result<(), MqdError> {
             bytes: cwsr.ctl_stack,
         });
     }
-    let fits = cwsr.bytes >= asic.cwsr.cwsr && cwsr.bytes <= asic.cwsr_max;
+    // How much the device's own compute units need is for whoever accepts queues to know.
+    let fits = cwsr.bytes > cwsr.ctl_stack && cwsr.bytes <= asic.cwsr_max;
     if !fits || cwsr.bytes % 4096 != 0 {
         return Err(MqdError::Size {
             field: "cwsr area",

@@ -64,9 +64,9 @@ gc_regs! {
     CP_STAT = SEG0 + 0x01a0;
     /// Halts the graphics micro engines.
     CP_ME_CNTL = SEG0 + 0x01b6;
-    /// Fused-off compute units per shader array; banked by GRBM_GFX_INDEX.
+    /// Fused-off compute units per shader array, see [`ShaderArrayConfig`]; banked by GRBM_GFX_INDEX.
     CC_GC_SHADER_ARRAY_CONFIG = SEG0 + 0x026f;
-    /// Compute units disabled by firmware; banked by GRBM_GFX_INDEX.
+    /// Compute units that software switched off, see [`ShaderArrayConfig`]; banked by GRBM_GFX_INDEX.
     GC_USER_SHADER_ARRAY_CONFIG = SEG0 + 0x0270;
     /// Banked by VMID, see [`ShMemBases`].
     SH_MEM_BASES = SEG0 + 0x030a;
@@ -172,6 +172,8 @@ gc_regs! {
     RLC_SPM_MC_CNTL = SEG1 + 0x4c71;
     /// Slots that hold schedulers, see [`RlcCpSchedulers`].
     RLC_CP_SCHEDULERS = SEG1 + 0x4caa;
+    /// Where the microcode of MEC1 is loaded, see [`UcodeAddr`].
+    CP_MEC_ME1_UCODE_ADDR = SEG1 + 0x581a;
 }
 
 /// Name of a register of this block or of the HQD window.
@@ -239,11 +241,37 @@ fields! {
 }
 
 impl GrbmGfxIndex {
+    /// All of shader engine `engine`, which has one array.
+    pub(crate) const fn engine(engine: u32) -> Self {
+        Self::new()
+            .with(Self::SE, engine)
+            .with(Self::INSTANCE_BROADCAST, 1)
+    }
+
     /// Writes reach every instance: 0xE0000000, also the resting value.
     pub(crate) const BROADCAST: Self = Self::new()
         .with(Self::SH_BROADCAST, 1)
         .with(Self::INSTANCE_BROADCAST, 1)
         .with(Self::SE_BROADCAST, 1);
+}
+
+fields! {
+    /// CP_MEC_ME1_UCODE_ADDR and SDMA's UCODE_ADDR. The last step of a loader leaves the version of
+    /// what was loaded there (`gfx_v9_0_cp_compute_load_microcode`, `sdma_v4_0_load_microcode`).
+    pub(crate) struct UcodeAddr {
+        /// MEC: address, or version.
+        MEC [16:0];
+        /// SDMA: address, or version; bit 13 reads 0 before gfx90a.
+        SDMA [13:0];
+    }
+}
+
+fields! {
+    /// CC_GC_SHADER_ARRAY_CONFIG and GC_USER_SHADER_ARRAY_CONFIG.
+    pub(crate) struct ShaderArrayConfig {
+        /// One bit per physical compute unit of the array that does not work.
+        INACTIVE_CUS [31:16];
+    }
 }
 
 fields! {

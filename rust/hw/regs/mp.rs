@@ -2,7 +2,8 @@
 
 //! Mailboxes of the security processor (MP0) and the power controller (MP1).
 //!
-//! Source: `mp_11_0_offset.h`, `mp_13_0_2_offset.h`, `psp_v11_0.c`, `psp_v13_0.c`.
+//! Source: `mp_11_0_offset.h`, `mp_13_0_2_offset.h`, `psp_v11_0.c`, `psp_v13_0.c`, `vega20_smumgr.c`,
+//! `smu_cmn.c`.
 
 use super::regs;
 
@@ -20,9 +21,9 @@ regs! { SEG0;
     MP0_SMN_C2PMSG_81 = 0x91;
     /// Message id of the power controller.
     MP1_SMN_C2PMSG_66 = 0x282;
-    /// Argument of the message.
+    /// Argument of the message, then its result.
     MP1_SMN_C2PMSG_82 = 0x292;
-    /// Response, 1 = done.
+    /// Response: 0 until there is one.
     MP1_SMN_C2PMSG_90 = 0x29A;
 }
 
@@ -34,5 +35,7 @@ pub(crate) const PSP_MODE1_RESET: u32 = 0x0007_0000;
 pub(crate) const SMU_MSG_GFX_DEVICE_DRIVER_RESET: u32 = 3;
 /// Argument of [`SMU_MSG_GFX_DEVICE_DRIVER_RESET`] for mode 1.
 pub(crate) const SMU_RESET_MODE1: u32 = 1;
+/// The clock of the shaders in messages to the power controller (`PPCLK_GFXCLK`).
+pub(crate) const SMU_ENGINE_CLOCK: u32 = 0;
 /// Good answer of the power controller.
 pub(crate) const SMU_OK: u32 = 1;

@@ -61,6 +61,11 @@ impl Engine {
         Reg::new(self.base, offset)
     }
 
+    /// UCODE_ADDR, see [`super::gc::UcodeAddr`].
+    pub(crate) const fn ucode_addr(&self) -> Reg {
+        self.at(0)
+    }
+
     /// CNTL, see [`Cntl`].
     pub(crate) const fn cntl(&self) -> Reg {
         self.at(self.layout.cntl)

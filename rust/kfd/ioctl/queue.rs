@@ -84,6 +84,7 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
     let target = Target {
         device: index,
         asic,
+        units: device.device().gpu().info().silicon.units,
         sched: device.device().sched(),
         process: &process,
         vm: &vm,

@@ -6,10 +6,17 @@
 //! by name, but `sibling_map` must be the last key of a cache. Nodes are numbered without holes: CPUs
 //! by NUMA node first, then GPUs.
 
-use super::text::Lines;
-use crate::hw::asic::{
-    AsicDesc,
-    Cache, //
+use super::{
+    caches,
+    text::Lines, //
+};
+use crate::{
+    gpu::silicon::Silicon,
+    hw::{
+        asic::AsicDesc,
+        cwsr, //
+    },
+    kapi::sysinfo::CpuCache, //
 };
 use kernel::prelude::*;
 
@@ -52,13 +59,6 @@ mod capability {
     pub(super) const DEBUG_FIRMWARE: u32 = 1 << 29;
 }
 
-/// Bits of a cache's `type`.
-mod cache_type {
-    pub(super) const DATA: u32 = 1;
-    pub(super) const INSTRUCTION: u32 = 2;
-    pub(super) const HSACU: u32 = 8;
-}
-
 /// Heap types of memory banks.
 mod heap {
     pub(super) const SYSTEM: u32 = 0;
@@ -74,7 +74,6 @@ const FIRST_GPU_PROCESSOR: u32 = 0x8000_1000;
 const SDMA_QUEUES: u32 = 8;
 
 /// A NUMA node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CpuFacts {
     /// The kernel's number of it.
     pub(crate) numa_node: i32,
@@ -84,6 +83,8 @@ pub(crate) struct CpuFacts {
     pub(crate) core_id_base: u32,
     /// Memory in bytes.
     pub(crate) memory: u64,
+    /// Caches of the CPUs, each once.
+    pub(crate) caches: KVec<CpuCache>,
 }
 
 /// What all nodes share.
@@ -130,6 +131,16 @@ pub(crate) struct GpuFacts {
     pub(crate) sends_atomics: bool,
     /// It completes atomics that the CPU side sends.
     pub(crate) completes_atomics: bool,
+    /// What differs between devices of the ASIC.
+    pub(crate) silicon: Silicon,
+}
+
+impl GpuFacts {
+    /// Sizes of the wave save area of a queue.
+    fn save_area(&self) -> cwsr::Sizes {
+        let units = self.silicon.units.count();
+        self.asic.shader.save_area(units, self.asic.num_xcc)
+    }
 }
 
 /// The files of a node.
@@ -181,7 +192,7 @@ pub(crate) fn nodes(
     for (index, gpu) in gpus.iter().enumerate() {
         let node = cpus.len() + index;
         nodes.push(gpu_node(system, cpus, gpu, node, processor)?, GFP_KERNEL)?;
-        processor = processor.wrapping_add(gpu.asic.shader.active_cu);
+        processor = processor.wrapping_add(gpu.silicon.units.count());
     }
     Ok(nodes)
 }
@@ -296,11 +307,17 @@ fn cpu_node(
     }
 
     let mem_banks = one(mem_bank(heap::SYSTEM, cpu.memory, SYSTEM_MEMORY_WIDTH, 0)?)?;
+    let mut caches = KVec::new();
+    // Clients take the level for an index that begins at 1.
+    for cache in cpu.caches.iter().filter(|cache| cache.level > 0) {
+        caches.push(caches::of_cpu(cache)?, GFP_KERNEL)?;
+    }
     let mut file = Lines::new();
     let common = Common {
         cpu_cores: cpu.cores,
         cpu_core_id_base: cpu.core_id_base,
         mem_banks: count(&mem_banks)?,
+        caches: count(&caches)?,
         io_links: count(&io_links)?,
         ..Common::default()
     };
@@ -312,7 +329,7 @@ fn cpu_node(
         name: line("")?,
         properties: file.finish(),
         mem_banks,
-        caches: KVec::new(),
+        caches,
         io_links,
         p2p_links: KVec::new(),
     })
@@ -343,8 +360,7 @@ fn gpu_node(
     processor: u32,
 ) -> Result<Node> {
     let asic = gpu.asic;
-    let shader = &asic.shader;
-    let figures = &asic.topology;
+    let (figures, silicon) = (&asic.topology, &gpu.silicon);
 
     let kind = if gpu.large_bar {
         heap::FRAMEBUFFER_PUBLIC
@@ -355,11 +371,11 @@ fn gpu_node(
         kind,
         gpu.vram,
         figures.memory_width,
-        figures.memory_clock_mhz,
+        silicon.memory_clock_mhz,
     )?)?;
     let mut caches = KVec::new();
     for cache in figures.caches {
-        gpu_caches(&mut caches, asic, cache, processor)?;
+        caches::of_gpu(&mut caches, gpu, cache, processor)?;
     }
     let io_links = one(Link {
         kind: link::PCIE,
@@ -373,7 +389,7 @@ fn gpu_node(
 
     let mut file = Lines::new();
     let common = Common {
-        simd: shader.simd_count(),
+        simd: silicon.units.count() * asic.shader.simd_per_cu,
         mem_banks: count(&mem_banks)?,
         caches: count(&caches)?,
         io_links: count(&io_links)?,
@@ -383,9 +399,9 @@ fn gpu_node(
     };
     common.write(&mut file)?;
 
-    file.property("max_engine_clk_fcompute", figures.engine_clock_mhz)?;
+    file.property("max_engine_clk_fcompute", silicon.engine_clock_mhz)?;
     file.property("local_mem_size", 0u32)?;
-    file.property("fw_version", figures.mec_firmware)?;
+    file.property("fw_version", silicon.mec_firmware)?;
     let mut bits = capability::DOORBELL_TYPE_2
         | (gpu.revision & capability::REVISION_MASK) << capability::REVISION_SHIFT
         | capability::DEBUG_FIRMWARE;
@@ -396,7 +412,7 @@ fn gpu_node(
     file.property("capability2", 0u32)?;
     // There is no debugger face, hence no watch points to describe.
     file.property("debug_prop", 0u32)?;
-    file.property("sdma_fw_version", figures.sdma_firmware)?;
+    file.property("sdma_fw_version", silicon.sdma_firmware)?;
     // The fuses that hold it are not read.
     file.property("unique_id", 0u32)?;
     file.property("num_xcc", asic.num_xcc)?;
@@ -471,62 +487,7 @@ impl Common<'_> {
             if self.gpu.is_some() { SDMA_QUEUES } else { 0 },
         )?;
         file.property("num_cp_queues", gpu(|g| g.cp_queues))?;
-        file.property("cwsr_size", asic(|a| a.cwsr.cwsr))?;
-        file.property("ctl_stack_size", asic(|a| a.cwsr.ctl_stack))
+        file.property("cwsr_size", gpu(|g| g.save_area().cwsr))?;
+        file.property("ctl_stack_size", gpu(|g| g.save_area().ctl_stack))
     }
-}
-
-/// Files of all instances of one kind of cache: one per group of compute units that share it at level 1,
-/// one for the device beyond.
-fn gpu_caches(
-    list: &mut KVec<File>,
-    asic: &AsicDesc,
-    cache: &Cache,
-    first_processor: u32,
-) -> Result {
-    let shader = &asic.shader;
-    if cache.level > 1 {
-        let siblings = (0..shader.engines).flat_map(|engine| {
-            let active = shader.active_cu_of(engine);
-            (0..32).map(move |cu| cu < active)
-        });
-        return list
-            .push(cache_file(cache, first_processor, siblings)?, GFP_KERNEL)
-            .map_err(Error::from);
-    }
-    let shared = cache.cu_shared.max(1);
-    for engine in 0..shader.engines {
-        let active = shader.active_cu_of(engine);
-        let engine_base = first_processor.wrapping_add(engine * shader.max_cu_per_array);
-        for group in 0..shader.max_cu_per_array.div_ceil(shared) {
-            let first = group * shared;
-            if first >= active {
-                break;
-            }
-            let members = shared.min(active - first);
-            let siblings = (0..32).map(|cu| cu < members);
-            let file = cache_file(cache, engine_base.wrapping_add(first), siblings)?;
-            list.push(file, GFP_KERNEL)?;
-        }
-    }
-    Ok(())
-}
-
-fn cache_file(cache: &Cache, processor: u32, siblings: impl Iterator<Item = bool>) -> Result<File> {
-    let kind = if cache.instruction {
-        cache_type::INSTRUCTION
-    } else {
-        cache_type::DATA
-    };
-    let mut file = Lines::new();
-    file.property("processor_id_low", processor)?;
-    file.property("level", cache.level)?;
-    file.property("size", cache.size_kib)?;
-    file.property("cache_line_size", cache.line)?;
-    file.property("cache_lines_per_tag", 0u32)?;
-    file.property("association", 0u32)?;
-    file.property("latency", 0u32)?;
-    file.property("type", kind | cache_type::HSACU)?;
-    file.bits("sibling_map", siblings)?;
-    Ok(file.finish())
 }

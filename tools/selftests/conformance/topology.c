@@ -179,6 +179,39 @@ CASE(links, "every link starts at its own node and ends at another that exists")
 	}
 }
 
+CASE(every_cache, "every cache has a level from 1 on, a size and a kind, and ends with the map of who shares it")
+{
+	need_gpu(&(struct gpu){ 0 }, 0);
+	for (unsigned int node = 0;; node++) {
+		char path[160], text[4096], *map;
+
+		snprintf(path, sizeof(path), TOPOLOGY "/nodes/%u", node);
+		if (access(path, F_OK))
+			break;
+		for (unsigned int cache = 0;; cache++) {
+			unsigned long long level, size, type;
+
+			snprintf(path, sizeof(path), TOPOLOGY "/nodes/%u/caches/%u/properties", node, cache);
+			if (access(path, F_OK))
+				break;
+			slurp(path, text, sizeof(text));
+			if (sscanf(text, "processor_id_low %*u level %llu size %llu", &level, &size) != 2)
+				FAIL("%s: begins otherwise: %.60s", path, text);
+			CHECK_OP(level, >=, 1);
+			CHECK_OP(level, <=, 4);
+			CHECK_OP(size, >, 0);
+			map = strstr(text, "type ");
+			CHECK(map && sscanf(map, "type %llu", &type) == 1);
+			/* Data or instructions, of a CPU or of compute units. */
+			CHECK_NE(type & 3, 0);
+			CHECK_NE(type & 0xc, 0);
+			map = strstr(text, "\nsibling_map 1");
+			if (!map || strchr(map + 1, '\n') != text + strlen(text) - 1)
+				FAIL("%s: the last line is no map that begins with the cache's own processor", path);
+		}
+	}
+}
+
 CASE(sizes, "the save area's sizes are those of the formula")
 {
 	struct gpu gpu;
