@@ -55,6 +55,13 @@ mod tests {
     }
 
     #[test]
+    fn global_wave_sync_needs_firmware_that_has_it() {
+        assert_eq!((GFX90A.num_gws(0x27), GFX90A.num_gws(0x28)), (0, 64));
+        assert_eq!((GFX906.num_gws(0x1b2), GFX906.num_gws(0x1b3)), (0, 64));
+        assert_eq!(GFX90A.num_gws(0), 0);
+    }
+
+    #[test]
     fn save_area_sizes_agree_with_the_thunk() {
         let mi210 = GFX90A.shader.save_area(104, 1);
         assert_eq!(mi210.waves, 4096);

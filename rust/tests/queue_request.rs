@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks of queue requests, and compute unit masks.
+//! Checks of queue requests.
 
 use kernel::prelude::*;
 
 use crate::{
-    hw::asic::{
-        GFX906,
-        GFX90A, //
+    hw::{
+        asic::{
+            GFX906,
+            GFX90A, //
+        },
+        cwsr, //
     },
     queue::request::{
         effective_percent,
@@ -26,6 +29,10 @@ fn access_ok(address: u64, len: u64) -> bool {
     address.checked_add(len).is_some_and(|end| end <= LIMIT)
 }
 
+/// Save areas of two cards: 104 of 112 units, and 60 of 64.
+const MI210: cwsr::Sizes = GFX90A.shader.save_area(104, 1);
+const MI50: cwsr::Sizes = GFX906.shader.save_area(60, 1);
+
 fn good() -> Request {
     Request {
         ring_base: 0x10_0000,
@@ -35,8 +42,8 @@ fn good() -> Request {
         eop: 0x30_0000,
         eop_size: 0x1000,
         ctx: 0x40_0000,
-        ctx_size: GFX90A.cwsr.cwsr,
-        ctl_stack_size: GFX90A.cwsr.ctl_stack,
+        ctx_size: MI210.cwsr,
+        ctl_stack_size: MI210.ctl_stack,
         percentage: 100,
         priority: 7,
         ..Request::default()
@@ -216,7 +223,7 @@ mod needs {
 
     #[test]
     fn pointers_need_exactly_their_page() -> Result {
-        let needs = good().check(access_ok)?.needs(&GFX90A.cwsr, 1)?;
+        let needs = good().check(access_ok)?.needs(&MI210, 1)?;
         assert_eq!(
             needs.wptr,
             Need {
@@ -250,7 +257,7 @@ mod needs {
 
     #[test]
     fn the_save_area_has_the_size_that_the_thunk_computes() -> Result {
-        let needs = good().check(access_ok)?.needs(&GFX90A.cwsr, 1)?;
+        let needs = good().check(access_ok)?.needs(&MI210, 1)?;
         assert_eq!(
             needs.ctx,
             Some(Need {
@@ -262,7 +269,7 @@ mod needs {
         let mut request = good();
         request.ctx_size = 0x13f_1000;
         request.ctl_stack_size = 0x5000;
-        let needs = request.check(access_ok)?.needs(&GFX906.cwsr, 1)?;
+        let needs = request.check(access_ok)?.needs(&MI50, 1)?;
         assert_eq!(
             needs.ctx,
             Some(Need {
@@ -278,7 +285,7 @@ mod needs {
         let refused = |change: fn(&mut Request)| -> Result<Option<Error>> {
             let mut request = good();
             change(&mut request);
-            Ok(request.check(access_ok)?.needs(&GFX90A.cwsr, 1).err())
+            Ok(request.check(access_ok)?.needs(&MI210, 1).err())
         };
         assert_eq!(refused(|r| r.eop_size = 0xfff)?, Some(EINVAL));
         assert_eq!(refused(|r| r.eop_size = 0x1_0000_0000)?, Some(EINVAL));
@@ -286,6 +293,10 @@ mod needs {
         assert_eq!(refused(|r| r.ctx_size -= 1)?, Some(EINVAL));
         assert_eq!(refused(|r| r.ctx_size += 0x1000)?, None);
         assert_eq!(refused(|r| r.eop = 0)?, None);
+        // What one card takes is too little for one with more units.
+        let full = GFX90A.cwsr;
+        let request = good().check(access_ok)?;
+        assert_eq!(request.needs(&full, 1).err(), Some(EINVAL));
         Ok(())
     }
 
@@ -295,7 +306,7 @@ mod needs {
         request.queue_type = 1;
         request.ctl_stack_size = 0;
         request.ctx_size = 0;
-        let needs = request.check(access_ok)?.needs(&GFX90A.cwsr, 1)?;
+        let needs = request.check(access_ok)?.needs(&MI210, 1)?;
         assert_eq!((needs.eop, needs.ctx), (None, None));
         Ok(())
     }
@@ -305,7 +316,7 @@ mod needs {
         let mut request = good();
         request.queue_type = 2;
         request.metadata_size = 0x400;
-        let needs = request.check(access_ok)?.needs(&GFX90A.cwsr, 1)?;
+        let needs = request.check(access_ok)?.needs(&MI210, 1)?;
         assert_eq!(
             needs.ring,
             Need {

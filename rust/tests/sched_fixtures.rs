@@ -44,8 +44,8 @@ use crate::{
 pub(super) fn config() -> Config {
     Config {
         gather_us: 0,
-        // One that knows all packets.
-        mec_firmware: u32::MAX,
+        // Of gfx90a one that hands out global wave sync, and does not check retry modes.
+        mec_firmware: 0x28,
         ..Config::default()
     }
 }

@@ -9,6 +9,7 @@ use crate::hw::regs::hub::{
     self, ContextCntl, FaultCntl, L1TlbCntl, L2Cntl, L2Cntl2, L2Cntl3, L2Cntl4,
 };
 use crate::hw::regs::{gc, nbio};
+use crate::hw::shader::ComputeUnits;
 use crate::hw::timeouts;
 
 #[test]
@@ -57,15 +58,16 @@ fn descriptions_state_the_contract() {
 
 #[test]
 fn topology_counts_follow_from_the_shader_array() {
-    assert_eq!(GFX90A.shader.simd_count(), 416);
     assert_eq!(GFX90A.shader.array_count(), 8);
-    assert_eq!(GFX906.shader.simd_count(), 240);
     assert_eq!(GFX906.shader.array_count(), 4);
     for asic in [&GFX90A, &GFX906] {
         let shader = &asic.shader;
-        let sum: u32 = (0..shader.engines).map(|se| shader.active_cu_of(se)).sum();
-        assert_eq!(sum, shader.active_cu);
-        assert!((0..shader.engines).all(|se| shader.active_cu_of(se) <= shader.max_cu_per_array));
+        for count in 0..=shader.physical_units() {
+            let units = ComputeUnits::even(shader, count);
+            assert_eq!(units.count(), count);
+            let of = |se| units.of(se);
+            assert!((1..shader.engines).all(|se| of(se) <= of(se - 1) && of(0) - of(se) <= 1));
+        }
         assert!(asic
             .topology
             .caches

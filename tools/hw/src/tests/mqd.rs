@@ -4,12 +4,13 @@
 
 use proptest::prelude::*;
 
-use crate::hw::asic::{ShaderArray, GFX906, GFX90A};
+use crate::hw::asic::{GFX906, GFX90A};
 use crate::hw::doorbell::DoorbellOffset;
 use crate::hw::mqd::layout::{compute as at, sdma as sdma_at};
 use crate::hw::mqd::{
     self, spread, ComputeMqd, CuMask, QueueConfig, QueueFormat, SdmaMqd, SdmaQueueConfig,
 };
+use crate::hw::shader::ComputeUnits;
 
 fn config(format: QueueFormat) -> QueueConfig {
     QueueConfig {
@@ -133,43 +134,44 @@ fn mqd_buffers_hold_the_control_stack_behind_a_page() {
 }
 
 #[test]
-fn two_arrays_fill_both_halves_before_the_second_unit() {
-    let shader = ShaderArray {
-        engines: 4,
-        arrays_per_engine: 2,
-        max_cu_per_array: 2,
-        active_cu: 16,
-        ..GFX906.shader
-    };
-    assert_eq!(spread(&shader, &[0xFF], 16).0[..4], [0x1_0001; 4]);
-    assert_eq!(spread(&shader, &[0x110], 16).0[..4], [0x1_0002, 0, 0, 0]);
-}
-
-#[test]
 fn engines_with_fewer_units_drop_out() {
-    let shader = ShaderArray {
-        engines: 4,
-        active_cu: 6,
-        ..GFX906.shader
-    };
     // Engines 0 and 1 have two units, 2 and 3 have one.
-    assert_eq!(spread(&shader, &[0x3F], 32).0[..4], [3, 3, 1, 1]);
-    assert_eq!(spread(&shader, &[0x20], 32).0[..4], [0, 2, 0, 0]);
+    let units = ComputeUnits::even(&GFX906.shader, 6);
+    assert_eq!(spread(&units, &[0x3F], 32).0[..4], [3, 3, 1, 1]);
+    assert_eq!(spread(&units, &[0x20], 32).0[..4], [0, 2, 0, 0]);
 }
 
 proptest! {
     #[test]
-    fn spreading_keeps_the_number_of_units(mask: [u32; 4], bits in 0u32..=128) {
+    fn spreading_keeps_the_number_of_units(mask: [u32; 4], bits in 0u32..=128, fuses: [u16; 8]) {
         for asic in [&GFX90A, &GFX906] {
-            let limit = bits.min(asic.shader.active_cu);
+            let units = ComputeUnits::without(&asic.shader, |se| u32::from(fuses[se as usize]));
+            let limit = bits.min(units.count());
             let wanted = (0..limit).filter(|n| (mask[*n as usize / 32] >> (n % 32)) & 1 != 0).count();
-            let spread = spread(&asic.shader, &mask, bits).0;
+            let spread = spread(&units, &mask, bits).0;
             let got: u32 = spread.iter().map(|word| word.count_ones()).sum();
             prop_assert_eq!(got as usize, wanted);
             for (se, word) in (0u32..).zip(spread) {
-                let active = if se < asic.shader.engines { asic.shader.active_cu_of(se) } else { 0 };
-                prop_assert_eq!(u64::from(word) >> active, 0, "engine {}", se);
+                prop_assert_eq!(u64::from(word) >> units.of(se), 0, "engine {}", se);
             }
+        }
+    }
+
+    #[test]
+    fn units_are_those_of_the_die_that_no_fuse_names(fuses: [u32; 8]) {
+        for asic in [&GFX90A, &GFX906] {
+            let shader = &asic.shader;
+            let units = ComputeUnits::without(shader, |se| fuses[se as usize]);
+            let mut count = 0;
+            for (se, fused) in (0u32..).zip(fuses) {
+                for cu in 0..32 {
+                    let there = se < shader.engines && cu < shader.max_cu_per_array && (fused >> cu) & 1 == 0;
+                    prop_assert_eq!((units.mask(se) >> cu) & 1 != 0, there, "unit {} of engine {}", cu, se);
+                    count += u32::from(there);
+                }
+            }
+            prop_assert_eq!(units.count(), count);
+            prop_assert_eq!(units.mask(8), 0);
         }
     }
 
@@ -177,7 +179,7 @@ proptest! {
     fn a_single_unit_lands_at_its_round(bit in 0u32..104) {
         let mut mask = [0u32; 4];
         mask[bit as usize / 32] = 1 << (bit % 32);
-        let spread = spread(&GFX90A.shader, &mask, 128).0;
+        let spread = spread(&ComputeUnits::even(&GFX90A.shader, 104), &mask, 128).0;
         let mut expected = [0u32; 8];
         expected[bit as usize % 8] = 1 << (bit / 8);
         prop_assert_eq!(spread, expected);
