@@ -49,7 +49,7 @@ static void need_control(void)
 	if (dir)
 		closedir(dir);
 	if (control < 0)
-		SKIP("no device model to ask");
+		LACKING("no device model to ask");
 }
 
 /* Sends a request and returns the reply. */

@@ -122,6 +122,8 @@ struct Outcome {
     doorbell: Option<u64>,
     /// What CREATE_QUEUE said while the fault was on.
     created: Vec<Value>,
+    /// Batches that the queue created then has finished.
+    created_good: u64,
     /// What UPDATE_QUEUE said to the guilty process.
     touched: Vec<Value>,
     /// Milliseconds that DESTROY_QUEUE took.
@@ -470,6 +472,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         fault: fault.to_owned(),
         doorbell,
         created: std::mem::take(&mut innocent.created),
+        created_good: innocent.extra,
         touched: std::mem::take(&mut guilty.touched),
         destroyed_ms: innocent.destroyed,
         guilty: std::mem::take(&mut guilty.story),

@@ -34,7 +34,7 @@ enum Request {
     ClearErrors,
     /// Switch a fault on
     Fault {
-        /// hang-queue, ignore-preempt, drop-interrupts, drop-fences, die, hang-hws, slow-preempt
+        /// hang-queue, ignore-preempt, drop-interrupts, drop-msi, drop-fences, die, hang-hws, slow-preempt, deaf-smu
         kind: String,
         /// The queue, by its doorbell
         #[arg(long)]

@@ -73,7 +73,7 @@ struct Queues {
     #[arg(long, default_value = "5", value_parser = seconds)]
     seconds: Duration,
     /// … and longer, until each has finished so many batches, within the patience
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 1)]
     batches: u64,
     /// … and longer, until standard input ends, within the patience
     #[arg(long)]

@@ -132,12 +132,16 @@ CASE(wait_times_out, "WAIT: a bounded wait for nothing ends with TIMEOUT")
 {
 	struct event ev;
 	struct waited w;
+	uint64_t start;
 	struct gpu gpu;
 
 	need_vm(&gpu, 0);
 	need_event(&gpu, false, &ev);
+	start = now_ms();
 	CHECK_OK(event_wait(&gpu, &ev.id, 1, true, 50, &w));
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_TIMEOUT);
+	/* now_ms() drops fractions. */
+	CHECK_OP(now_ms() - start, >=, 49);
 }
 
 struct sleeper {

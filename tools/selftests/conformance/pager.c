@@ -161,7 +161,7 @@ CASE(report, "a failed queue is reported into such memory")
 	__atomic_store_n(slot, 2, __ATOMIC_RELEASE);
 	ring_doorbell(&q, 0);
 	/* The driver is the first to touch it. */
-	for (unsigned int i = 0; i < 30000 && !pager.served; i++)
+	for (uint64_t end = now_ms() + WAIT_MS; !pager.served && now_ms() < end;)
 		usleep(1000);
 	CHECK_EQ(pager.served, 1);
 	await64(word, KFD_EC_MASK(EC_QUEUE_PACKET_DISPATCH_DIM_INVALID), "the reason");

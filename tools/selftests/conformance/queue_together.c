@@ -145,9 +145,11 @@ CASE(destroy_waiting, "DESTROY_QUEUE of a queue that waits in WAIT_REG_MEM; anot
 
 	begin(FLAGS_GTT);
 	need_queue(&f.gpu, &other, COMPUTE);
+	pm4_write(&f.p, f.out.va + 8, 1);
 	pm4_wait(&f.p, EQUAL, f.out.va, 42, 0xffffffff);
 	pm4_write(&f.p, f.out.va + 4, 1);
 	go();
+	await32(bo32(&f.out, 8), 1, "the packet before the wait");
 	CHECK_OK(queue_destroy(&f.gpu, f.q.args.queue_id));
 	pm4_write(&p, f.out.va + 64, 7);
 	submit(&other, &p);

@@ -342,9 +342,11 @@ CASE(destroy_polling, "DESTROY_QUEUE of a queue that polls; another goes on")
 
 	begin(FLAGS_GTT, FLAGS_GTT, PAGE);
 	need_queue(&f.gpu, &other, SDMA);
+	sdma_fence(&f.p, f.a.va + 32, 1);
 	sdma_poll(&f.p, EQUAL, f.a.va, 5, 0xff);
 	fence(1);
 	go();
+	await32(bo32(&f.a, 32), 1, "the packet before the poll");
 	CHECK_OK(queue_destroy(&f.gpu, f.q.args.queue_id));
 	*bo32(&f.a, 0) = 5;
 	sdma_fence(&p, f.a.va + 64, 9);

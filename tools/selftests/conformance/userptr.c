@@ -194,10 +194,12 @@ CASE(unmapped_active, "munmap while a queue waits in a packet: the packet goes o
 {
 	begin(2 * PAGE);
 	check_shared(&f, 0, 0x11);
+	pm4_write(&f.p, f.out.va + 24, 3);
 	pm4_wait(&f.p, EQUAL, f.out.va + 16, 1, 0xffffffff);
 	pm4_write(&f.p, f.out.va + 20, 2);
 	submit(&f.q, &f.p);
 	f.p.n = 0;
+	await32(bo32(&f.out, 24), 3, "the packet before the wait");
 	CHECK_EQ(munmap((void *)f.user.va, f.user.size), 0);
 	*bo32(&f.out, 16) = 1;
 	await32(bo32(&f.out, 20), 2, "the packet after the wait");

@@ -2,6 +2,7 @@
 #include "tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -141,6 +142,7 @@ static bool run(int number, const struct tap_case *c)
 		close(pipefd[0]);
 		reason_fd = pipefd[1];
 		case_pid = getpid();
+		setpgid(0, 0);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		signal(SIGALRM, SIG_DFL);
 		alarm(limit);
@@ -155,6 +157,9 @@ static bool run(int number, const struct tap_case *c)
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
+	/* Children that a failed case has left: they must neither work on nor keep the pipe open. */
+	kill(-pid, SIGKILL);
+	fcntl(pipefd[0], F_SETFL, O_NONBLOCK);
 	n = read(pipefd[0], reason, sizeof(reason) - 1);
 	reason[n > 0 ? n : 0] = '\0';
 	close(pipefd[0]);

@@ -71,6 +71,7 @@ pub struct Judge {
     policy: Policy,
     module_loading: bool,
     last: Option<u64>,
+    lost: u64,
 }
 
 impl Judge {
@@ -87,17 +88,24 @@ impl Judge {
         self.policy = policy;
     }
 
+    /// How many records were lost since the module was loaded.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// Whether this record makes the run fail.
     pub fn counts(&mut self, record: &Record) -> bool {
-        let gap = self
+        let next = self
             .last
-            .is_some_and(|last| record.sequence > last.saturating_add(1));
+            .map_or(record.sequence, |last| last.saturating_add(1));
+        let missing = record.sequence.saturating_sub(next);
         self.last = Some(record.sequence);
         if !record.from_kernel && record.text.strip_prefix(MARK) == Some(MARK_MODULE) {
             self.module_loading = true;
         }
-        if gap && self.module_loading {
+        if missing > 0 && self.module_loading {
             // The lost records may have been what we look for.
+            self.lost = self.lost.saturating_add(missing);
             return true;
         }
         if !record.from_kernel {
@@ -223,6 +231,9 @@ mod tests {
         assert!(!judge.counts(&record(0, 14, MODULE.1)));
         assert!(!judge.counts(&record(1, 14, "a")));
         assert!(judge.counts(&record(5, 14, "b")));
+        assert_eq!(judge.lost(), 3);
+        assert!(!judge.counts(&record(6, 14, "c")));
+        assert_eq!(judge.lost(), 3);
     }
 
     #[test]

@@ -29,6 +29,8 @@ const POWER_OFF_DEADLINE: Duration = Duration::from_secs(60);
 pub struct Verdict {
     /// Leaks, protocol errors, broken ends; one text each.
     pub problems: Vec<String>,
+    /// Kernel messages that were lost; the one after them is among the complaints.
+    pub lost_messages: u64,
     /// Kernel messages that count and were not taken before.
     pub complaints: Vec<Record>,
     /// Kernel messages not taken before.
@@ -104,6 +106,7 @@ impl Session {
             complaints,
             kernel_log,
             log_dir,
+            judge,
             ..
         } = self;
         if hurry {
@@ -120,6 +123,7 @@ impl Session {
         }
         Verdict {
             problems,
+            lost_messages: judge.lost(),
             complaints,
             kernel_log,
             log_dir,

@@ -76,12 +76,16 @@ impl Runner {
         records.extend(verdict.kernel_log.iter().cloned());
         let mut suites = suites(&name, &records);
         suites.retain(|suite| all || suite.name.ends_with(LIVE) || suite.counts().failed > 0);
+        // The message that follows a gap looks as any other.
+        let lost = (verdict.lost_messages > 0)
+            .then(|| format!("{} kernel messages were lost", verdict.lost_messages));
         // A failed expectation is an error message as well, but counts as its case already.
         let complaints: Vec<String> = verdict
             .complaints
             .iter()
             .filter(|record| !is_ktap(&record.text))
             .map(ToString::to_string)
+            .chain(lost)
             .chain(verdict.problems)
             .collect();
         let failure = (!complaints.is_empty()).then(|| complaints.join("\n"));
