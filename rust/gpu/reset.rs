@@ -57,10 +57,11 @@ use crate::{
 ///
 /// # Errors
 ///
-/// `EIO` if the device does not answer before, `ETIMEDOUT` if not afterwards.
+/// `EIO` if the device does not answer before, `ETIMEDOUT` if not afterwards, or if it is as it was.
 pub(super) fn mode1(hw: &Hw) -> Result {
     hw.check_alive()?;
     let saved = SavedState::new(hw.pdev())?;
+    hw.write(gc::SCRATCH_REG7, NOT_RESET);
     if hw.asic().reset_by_smu {
         smu::reset(hw);
     } else {
@@ -69,8 +70,15 @@ pub(super) fn mode1(hw: &Hw) -> Result {
     }
     fsleep(Delta::from_millis(i64::from(MODE1_SETTLE_MS)));
     drop(saved);
-    hw.wait_for_answer(RESET_READY_MS * 1000)
+    hw.wait_for_answer(RESET_READY_MS * 1000)?;
+    match hw.read(gc::SCRATCH_REG7) {
+        NOT_RESET => Err(ETIMEDOUT),
+        _ => Ok(()),
+    }
 }
+
+/// What a register holds, that nobody uses, for as long as the chip is not reset.
+const NOT_RESET: u32 = 0x5e7_d0e5;
 
 /// Time that the bits of GRBM_SOFT_RESET stay set, and that the blocks get afterwards.
 const SOFT_RESET_US: i64 = 50;
