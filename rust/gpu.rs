@@ -543,10 +543,12 @@ impl Gpu {
             return Ok(());
         }
         let hw = self.enter()?;
-        if self.kiq.invalidate_tlbs(&hw, pasid, FlushType::Heavy)? {
-            return Ok(());
+        match self.kiq.invalidate_tlbs(&hw, pasid, FlushType::Heavy) {
+            Ok(true) => return Ok(()),
+            Err(e) if hw.is_lost() => return Err(e),
+            // The queue is out of service, or has just gone: by registers.
+            Ok(false) | Err(_) => {}
         }
-        // The queue is out of service: by registers.
         let vmids = hub::vmids_of(&hw, pasid);
         for vmid in (0..16).filter(|vmid| vmids & 1 << vmid != 0) {
             hub::flush_vmid(&hw, vmid, FlushType::Heavy)?;

@@ -145,7 +145,8 @@ fn run(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) {
     dev_warn!(gpu.dev(), "resetting the engines\n");
     match in_place(gpu, sched, failure) {
         Ok(()) => return,
-        Err(_) if gpu.is_gone() => return,
+        // Somebody takes the driver off the GPU.
+        Err(e) if e == ENODEV || gpu.is_gone() => return,
         Err(e) => dev_err!(
             gpu.dev(),
             "the reset of the engines did not help: {:?}; resetting the chip, its memory and its processes are lost\n",
@@ -173,15 +174,19 @@ fn rebind(gpu: &Arc<Gpu>) {
 fn in_place(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) -> Result {
     // Doorbells that ring during the reset would be lost. Those who fault wait until it is over;
     // those who rang before are served, for the write pointer in memory counts.
-    if let Ok(facade) = facade() {
-        facade.revoke(gpu);
-    }
+    let revoke = || {
+        if let Ok(facade) = facade() {
+            facade.revoke(gpu);
+        }
+    };
     let start = monotonic_ns();
     let mut queues = 0;
-    let result = gpu.reset_engines().and_then(|saved| {
-        queues = saved.len();
-        sched.recover(&saved, failure)
-    });
+    let result = gpu
+        .reset_engines(sched.unload_ms(), revoke)
+        .and_then(|saved| {
+            queues = saved.len();
+            sched.recover(&saved, failure)
+        });
     record(gpu, ResetKind::Engines, queues, start, &result);
     result
 }

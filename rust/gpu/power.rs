@@ -101,6 +101,9 @@ impl Gpu {
     /// the kernel interface queue works again. Returns what the user queues were doing. Sleeps for
     /// a second or so; bounded.
     ///
+    /// Queues have `patience_ms` milliseconds to save themselves. `begin` is called when nobody gets past
+    /// [`Gpu::wait_up`] any more until the end of the reset; it must not wait for those who are there.
+    ///
     /// VRAM is looked at before and after: it must survive this kind of reset.
     ///
     /// # Errors
@@ -110,15 +113,20 @@ impl Gpu {
     ///   a packet, which only a reset of the chip ends.
     /// - `ETIMEDOUT`: an engine does not come back.
     /// - `ENOMEM`: nothing was done.
-    pub(crate) fn reset_engines(&self) -> Result<KVec<SavedQueue>> {
-        let mut saved = salvage::room()?;
+    pub(crate) fn reset_engines(
+        &self,
+        patience_ms: u32,
+        begin: impl FnOnce(),
+    ) -> Result<KVec<SavedQueue>> {
+        let room = salvage::Room::new()?;
         let stage = self.power.stage.lock();
         if *stage != Stage::Up {
             return Err(ENODEV);
         }
+        begin();
         let hw = self.enter()?;
         self.leave_witness(&hw)?;
-        salvage::save(&hw, &mut saved);
+        let saved = salvage::save(&hw, room, patience_ms);
         self.kiq.abandon(&hw);
         reset::engines(&hw)?;
         if salvage::is_copying(&hw) {

@@ -43,10 +43,8 @@ use crate::hw::{
     }, //
 };
 
-/// What a queue may take to obey, for all is over for all others meanwhile.
+/// What a queue may take to obey that nobody waits for any more.
 const OBEY_MS: u32 = 100;
-/// Queues in a row that may disobey before none is asked any more.
-const PATIENCE: u32 = 3;
 /// Slots of MEC1 and SDMA queues of all engines.
 const MAX_QUEUES: usize = SLOTS_PER_MEC as usize + 64;
 
@@ -59,8 +57,6 @@ pub(crate) enum Outcome {
     Stopped,
     /// It did not stop when asked.
     Refused,
-    /// It was not asked.
-    Unasked,
 }
 
 /// A user queue that was on the hardware.
@@ -76,35 +72,63 @@ pub(crate) struct SavedQueue {
     pub(crate) outcome: Outcome,
 }
 
-/// Room for [`save`].
-///
-/// # Errors
-///
-/// `ENOMEM`.
-pub(super) fn room() -> Result<KVec<SavedQueue>> {
-    Ok(KVec::with_capacity(MAX_QUEUES, GFP_KERNEL)?)
+/// Room for [`save`], which must not fail half way.
+pub(super) struct Room {
+    saved: KVec<SavedQueue>,
+    slots: KVec<(Slot, DoorbellControl)>,
+    blocks: KVec<Block>,
+}
+
+impl Room {
+    /// For as many queues as there can be.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            saved: KVec::with_capacity(MAX_QUEUES, GFP_KERNEL)?,
+            slots: KVec::with_capacity(MAX_QUEUES, GFP_KERNEL)?,
+            blocks: KVec::with_capacity(MAX_QUEUES, GFP_KERNEL)?,
+        })
+    }
 }
 
 /// Takes all user queues off the hardware and tells of each. Sleeps; bounded.
-pub(super) fn save(hw: &Hw, saved: &mut KVec<SavedQueue>) {
-    let mut in_a_row = 0;
+///
+/// All are asked before any is waited for, so that each has the same `patience_ms` milliseconds, which
+/// are what the firmware would have given it: one that is slow is not yet one that hangs.
+pub(super) fn save(hw: &Hw, room: Room, patience_ms: u32) -> KVec<SavedQueue> {
+    let Room {
+        mut saved,
+        mut slots,
+        mut blocks,
+    } = room;
+    // There is room for as many as there are.
     for slot in (0..SLOTS_PER_MEC).filter_map(Slot::from_bit) {
-        let Some(queue) = compute(hw, slot, in_a_row < PATIENCE) else {
-            continue;
-        };
-        match queue.outcome {
-            Outcome::Refused => in_a_row += 1,
-            Outcome::Saved => in_a_row = 0,
-            Outcome::Stopped | Outcome::Unasked => {}
+        if let Some(doorbell) = ask(hw, slot) {
+            let _ = slots.push_within_capacity((slot, doorbell));
         }
-        // There is room for as many as there are slots.
-        let _ = saved.push_within_capacity(queue);
     }
     for block in copies(hw) {
-        if let Some(queue) = sdma(hw, &block) {
-            let _ = saved.push_within_capacity(queue);
+        if !hw.is_lost() && Copying::of(hw, &block) != Copying::Idle {
+            disable(hw, &block);
+            let _ = blocks.push_within_capacity(block);
         }
     }
+    // Who did not obey shows below.
+    let _ = hw.wait(patience_ms.saturating_mul(1000), || {
+        let off = slots.iter().all(|(slot, _)| is_free(hw, *slot))
+            && blocks.iter().all(|block| is_idle(hw, block));
+        Ok(off.then_some(()))
+    });
+    for (slot, doorbell) in &slots {
+        let _ = saved.push_within_capacity(take(hw, *slot, *doorbell));
+    }
+    for block in &blocks {
+        let _ = saved.push_within_capacity(stopped(hw, block));
+    }
+    saved
 }
 
 /// The contexts of user queues on all copy engines.
@@ -200,32 +224,35 @@ pub(super) fn evict_strangers(hw: &Hw) -> Result<bool> {
     Ok(!is_copying(hw))
 }
 
-/// Takes the queue in `slot` off, if there is one of a user.
-fn compute(hw: &Hw, slot: Slot, ask: bool) -> Option<SavedQueue> {
-    let active = HqdActive::ACTIVE.mask();
-    let bank = hw.select(slot.select());
-    if hw.is_lost() || hw.read(hqd::CP_HQD_ACTIVE) & active == 0 {
+/// Asks the queue in `slot` to save itself, if there is one of a user. Returns its doorbell.
+fn ask(hw: &Hw, slot: Slot) -> Option<DoorbellControl> {
+    let _bank = hw.select(slot.select());
+    if hw.is_lost() || hw.read(hqd::CP_HQD_ACTIVE) & HqdActive::ACTIVE.mask() == 0 {
         return None;
     }
     let vmid = HqdVmid::from_raw(hw.read(hqd::CP_HQD_VMID)).get(HqdVmid::VMID);
     if !hw.asic().owns_vmid(vmid) {
         return None;
     }
-    let doorbell = DoorbellControl::from_raw(hw.read(hqd::CP_HQD_PQ_DOORBELL_CONTROL));
-    let mut outcome = Outcome::Unasked;
-    if ask {
-        hw.write(
-            hqd::CP_HQD_DEQUEUE_REQUEST,
-            DequeueRequest::SAVE_WAVES.raw(),
-        );
-        drop(bank);
-        outcome = match gfx::wait_free(hw, slot, OBEY_MS * 1000) {
-            Ok(()) => Outcome::Saved,
-            Err(_) => Outcome::Refused,
-        };
-    } else {
-        drop(bank);
-    }
+    let doorbell = hw.read(hqd::CP_HQD_PQ_DOORBELL_CONTROL);
+    hw.write(
+        hqd::CP_HQD_DEQUEUE_REQUEST,
+        DequeueRequest::SAVE_WAVES.raw(),
+    );
+    Some(DoorbellControl::from_raw(doorbell))
+}
+
+fn is_free(hw: &Hw, slot: Slot) -> bool {
+    let _bank = hw.select(slot.select());
+    hw.read(hqd::CP_HQD_ACTIVE) & HqdActive::ACTIVE.mask() == 0
+}
+
+/// Takes the queue off `slot` that was asked to leave it, whether it did or not.
+fn take(hw: &Hw, slot: Slot, doorbell: DoorbellControl) -> SavedQueue {
+    let outcome = match is_free(hw, slot) {
+        true => Outcome::Saved,
+        false => Outcome::Refused,
+    };
     let bank = hw.select(slot.select());
     hw.write(hqd::CP_HQD_DEQUEUE_REQUEST, DequeueRequest::NONE.raw());
     // Only now the pointers stand still, if they ever do.
@@ -244,7 +271,7 @@ fn compute(hw: &Hw, slot: Slot, ask: bool) -> Option<SavedQueue> {
         // The reset of the engines, which follows, makes up for a failure.
         let _ = gfx::wait_free(hw, slot, OBEY_MS * 1000);
     }
-    Some(queue)
+    queue
 }
 
 /// Lets a copy engine take no more packets of a queue.
@@ -255,24 +282,21 @@ fn disable(hw: &Hw, block: &Block) {
     hw.write(block.doorbell(), 0);
 }
 
-/// Stops an SDMA queue, if it is in use. One that the firmware was about to stop is, and has not been
-/// saved.
-fn sdma(hw: &Hw, block: &Block) -> Option<SavedQueue> {
-    let copying = Copying::of(hw, block);
-    if hw.is_lost() || copying == Copying::Idle {
-        return None;
-    }
-    disable(hw, block);
-    let idle = ContextStatus::IDLE.mask();
-    let stopped = hw.poll(block.context_status(), idle, idle, OBEY_MS * 1000);
+fn is_idle(hw: &Hw, block: &Block) -> bool {
+    ContextStatus::from_raw(hw.read(block.context_status())).is_set(ContextStatus::IDLE)
+}
+
+/// Where an SDMA queue stands that was disabled. One that the firmware was about to stop has not been
+/// saved either.
+fn stopped(hw: &Hw, block: &Block) -> SavedQueue {
     let offset = DoorbellOffset::from_raw(hw.read(block.doorbell_offset()));
-    Some(SavedQueue {
+    SavedQueue {
         doorbell: offset.get(DoorbellOffset::OFFSET),
         rptr: join(hw.read(block.rb_rptr()), hw.read(block.rb_rptr_hi())),
         wptr: join(hw.read(block.rb_wptr()), hw.read(block.rb_wptr_hi())),
-        outcome: match stopped {
-            Ok(_) => Outcome::Stopped,
-            Err(_) => Outcome::Refused,
+        outcome: match is_idle(hw, block) {
+            true => Outcome::Stopped,
+            false => Outcome::Refused,
         },
-    })
+    }
 }

@@ -503,8 +503,9 @@ impl Machine {
     ///
     /// `ESRCH`, `EOVERFLOW`, `EIO`, `ENODEV`.
     pub(super) fn begin_evict(self: &Arc<Self>, proc: u64, cause: EvictCause) -> Result<Pending> {
-        let health = self.health();
         let mut state = self.state.lock();
+        // Under the lock, as it changes: a scheduler that comes back maps queues again.
+        let health = self.health();
         let change = state.next_change();
         let rec = state.proc_mut(proc)?;
         let first = !rec.is_evicted();

@@ -496,6 +496,10 @@ impl Machine {
         engine.forget()?;
         engine.start(&*self.platform, &self.config)?;
         let mut state = self.state.lock();
+        // Somebody has shut it down meanwhile, and will stop the hardware.
+        if state.stopping {
+            return Err(ENODEV);
+        }
         state.all_stopped();
         let applied = state.settle()?;
         self.recovering.store(false, Release);

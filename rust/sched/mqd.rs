@@ -278,25 +278,35 @@ impl MqdMem {
 
     /// Stores where the queue stands, when the hardware could not. The queue must not be mapped.
     ///
-    /// The pointers are in the unit of the registers: dwords for compute, bytes for SDMA. Waves were
-    /// not saved; what the descriptor says of an earlier save is made void, for the queue would begin
-    /// with those waves again.
+    /// The pointers are in the unit of the registers: dwords for compute, bytes for SDMA. What else the
+    /// descriptor says is of an earlier preemption, and the queue would take up packets, indirect buffers
+    /// and waves that it has long finished: it is made void. Only registers of shaders, which packets of
+    /// a compute queue have set, stay as they were then.
     ///
     /// # Errors
     ///
     /// Of the memory: the device is lost or gone.
-    pub(super) fn set_pointers(&self, spec: &QueueSpec, rptr: u64, wptr: u64) -> Result {
+    pub(super) fn begin_at(&self, spec: &QueueSpec, rptr: u64, wptr: u64) -> Result {
         let put = |dw: usize, word| self.mem.write32(self.base + dw * 4, word);
-        match spec.kind.is_compute() {
-            true => {
-                let empty = spec.cwsr.map_or(0, |cwsr| cwsr.ctl_stack);
-                put(compute::CP_HQD_CNTL_STACK_OFFSET, empty)?;
-                put(compute::CP_HQD_WG_STATE_OFFSET, empty)?;
+        let mut result = Ok(());
+        let mut try_put = |dw, word| {
+            if result.is_ok() {
+                result = put(dw, word);
+            }
+        };
+        let image = self.image(spec)?;
+        match &image {
+            Image::Compute(mqd) => mqd.void(&mut try_put),
+            Image::Sdma(mqd) => mqd.write(&mut try_put),
+        }
+        result?;
+        match image {
+            Image::Compute(_) => {
                 put(compute::CP_HQD_PQ_RPTR, lo32(rptr))?;
                 put(compute::CP_HQD_PQ_WPTR_LO, lo32(wptr))?;
                 put(compute::CP_HQD_PQ_WPTR_HI, hi32(wptr))?;
             }
-            false => {
+            Image::Sdma(_) => {
                 put(sdma::RB_RPTR, lo32(rptr))?;
                 put(sdma::RB_RPTR_HI, hi32(rptr))?;
                 put(sdma::RB_WPTR, lo32(wptr))?;

@@ -66,7 +66,7 @@ impl State {
                 guilty += usize::from(self.condemn(found.doorbell));
             }
             if found.outcome != Outcome::Saved {
-                self.set_pointers(found)?;
+                self.begin_at(found)?;
             }
         }
         // The firmware may have taken it off before it gave up.
@@ -78,12 +78,12 @@ impl State {
         Ok(guilty)
     }
 
-    fn set_pointers(&mut self, found: &SavedQueue) -> Result {
+    fn begin_at(&mut self, found: &SavedQueue) -> Result {
         for proc in self.procs.values() {
             for queue in proc.queues.values() {
                 // Doorbells are of one queue each, while it exists.
                 if queue.spec.doorbell.dword() == found.doorbell && queue.phase.on_hardware() {
-                    return queue.mqd.set_pointers(&queue.spec, found.rptr, found.wptr);
+                    return queue.mqd.begin_at(&queue.spec, found.rptr, found.wptr);
                 }
             }
         }

@@ -49,7 +49,10 @@ use crate::{
         salvage::SavedQueue,
         Gpu, //
     },
-    hw::pm4::process::Debug,
+    hw::{
+        pm4::process::Debug,
+        timeouts::unmap_latency_ms, //
+    },
     kapi::{
         ticker::{
             new_ticker,
@@ -379,6 +382,11 @@ impl Scheduler {
     pub(crate) fn checkpoint_queue(&self, queue: &SchedQueue) -> Result<QueueImage> {
         let process = &queue.process;
         process.machine.checkpoint(process.id, queue.id)
+    }
+
+    /// Milliseconds that a queue may take to leave the hardware before it counts as one that refuses.
+    pub(crate) fn unload_ms(&self) -> u32 {
+        unmap_latency_ms(self.machine.config.timeout_ms)
     }
 
     /// Units of global wave sync that a queue can have: all of the device's, or none where no firmware

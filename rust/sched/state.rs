@@ -352,7 +352,10 @@ impl State {
         self.each_queue(|queue| {
             let named = queue.spec.doorbell.dword() == doorbell;
             if named && queue.phase.on_hardware() && may(queue) {
-                queue.hang = Hang::Untold;
+                // Its owner is told once, however many resets it takes.
+                if queue.hang == Hang::Sound {
+                    queue.hang = Hang::Untold;
+                }
                 found = true;
             }
         });

@@ -57,7 +57,7 @@ mod suite {
                 assert!(!gpu.kiq().is_ready());
                 assert_eq!(gpu.kiq().test(&*gpu.enter()?).err(), Some(EIO));
                 assert_eq!(gpu.wait_up().err(), Some(ENODEV));
-                assert_eq!(gpu.reset_engines().err(), Some(ENODEV));
+                assert_eq!(gpu.reset_engines(1, || {}).err(), Some(ENODEV));
                 // Again is no error.
                 power::suspend(gpu, &sched)?;
                 power::resume(gpu, &sched)?;
@@ -94,7 +94,7 @@ mod suite {
             gpu.enter()?.vram_write(block.offset(), &bytes)?;
             // The scheduler must not be in the middle of something.
             sched.suspend()?;
-            let saved = gpu.reset_engines()?;
+            let saved = gpu.reset_engines(sched.unload_ms(), || {})?;
             sched.resume()?;
             assert!(saved.iter().all(|queue| queue.outcome == Outcome::Saved));
             works(gpu, &sched)?;

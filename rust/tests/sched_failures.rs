@@ -362,6 +362,28 @@ mod failures {
     }
 
     #[test]
+    fn as_many_resets_as_are_allowed_bring_a_preemption_to_its_end() -> Result {
+        for (queues, health) in [(8, Health::Running), (9, Health::Wedged)] {
+            let (fake, machine) = setup()?;
+            let proc = machine.attach(process(1))?;
+            for n in 1..=queues {
+                create(&machine, proc, n)?;
+            }
+            machine.converge();
+            fake.set_mode(Mode::AllRefuse(1000));
+            let _ = machine.begin_evict(proc, EvictCause::Svm)?;
+            machine.converge();
+            assert_eq!(machine.health(), health);
+            assert_eq!(machine.counters.snapshot().queue_resets, 8);
+            match health {
+                Health::Running => finish(&fake, machine)?,
+                _ => finish_wedged(&fake, machine)?,
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
     fn scheduler_that_is_being_brought_back_does_not_sleep() -> Result {
         let (fake, machine) = setup()?;
         let hook: Arc<dyn ResetHook> = Heard::new()?;
@@ -431,6 +453,9 @@ mod failures {
     #[test]
     fn queue_that_survives_its_reset_wedges() -> Result {
         let (fake, machine) = setup()?;
+        let heard = Heard::new()?;
+        let hook: Arc<dyn ResetHook> = heard.clone();
+        machine.set_reset_hook(Some(hook));
         let proc = machine.attach(process(1))?;
         let queue = create(&machine, proc, 1)?;
         machine.converge();
@@ -442,7 +467,14 @@ mod failures {
         assert_eq!(machine.counters.snapshot().queue_resets, 0);
         assert_eq!(machine.counters.snapshot().timeouts, 0);
         assert_eq!(fake.elapsed(), 0);
-        finish_wedged(&fake, machine)
+        // Its owner was told, and is not told again when the engines were reset for it.
+        assert_eq!(heard.count(), 1);
+        fake.reset();
+        let doorbell = doorbell(1).dword();
+        machine.recover(&[], &Failure::Refused { doorbell })?;
+        machine.converge();
+        assert_eq!(heard.count(), 1);
+        finish(&fake, machine)
     }
 
     #[test]
@@ -471,6 +503,10 @@ mod failures {
         machine.converge();
         fake.set_mode(Mode::KeepsFences);
         machine.shutdown();
+        assert_eq!(machine.health(), Health::Wedged);
+        // A reset that was under way comes too late.
+        fake.reset();
+        assert_eq!(machine.after_reset().err(), Some(ENODEV));
         assert_eq!(machine.health(), Health::Wedged);
         assert_eq!(machine.destroy_queue(proc, queue).err(), Some(EIO));
         assert_eq!(machine.detach(proc).err(), Some(EIO));

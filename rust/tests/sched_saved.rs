@@ -189,6 +189,67 @@ mod saved {
     }
 
     #[test]
+    fn what_was_under_way_before_a_reset_is_forgotten() -> Result {
+        for asic in [&GFX90A, &GFX906] {
+            let fake = Fake::new(asic)?;
+            let machine = driven(&fake, config())?;
+            let proc = machine.attach(process(1))?;
+            let runner = add(&machine, proc, saving(asic, 1))?;
+            let copier = add(&machine, proc, sdma(100, 0, 0))?;
+            machine.converge();
+            let runner = mqd(&machine, proc, runner)?;
+            let copier = mqd(&machine, proc, copier)?;
+            let place = |base: u64, dw: usize| base + dw as u64 * 4; // CAST: A small index.
+                                                                     // An earlier preemption came in the middle of a dispatch, and of a copy in an indirect buffer.
+            let dispatch = [
+                28, 29, 30, 33, 35, 36, 38, 92, 114, 119, 146, 147, 148, 152, 256, 511,
+            ];
+            let copy = [11, 12, 13, 14, 15, 16, 25, 32, 40, 41, 48, 49, 125];
+            for (base, dws) in [(runner, &dispatch[..]), (copier, &copy[..])] {
+                for dw in dws {
+                    assert!(fake.store(place(base, *dw), 0xdead_0001));
+                }
+            }
+            let (restore, ib) = (fake.load(place(runner, 132)), fake.load(place(runner, 149)));
+            assert!(
+                fake.store(place(runner, 132), u32::MAX)
+                    && fake.store(place(runner, 149), u32::MAX)
+            );
+            // Packets have set this register; nobody would set it again.
+            assert!(fake.store(place(runner, at::COMPUTE_PGM_LO), 0x1234_5678));
+            fake.reset();
+            let found = |doorbell: u32, outcome| SavedQueue {
+                doorbell,
+                rptr: 0x30,
+                wptr: 0x1_0000_0040,
+                outcome,
+            };
+            let saved = [
+                found(doorbell(1).dword(), Outcome::Refused),
+                found(doorbell(100).dword(), Outcome::Stopped),
+            ];
+            machine.recover(&saved, &Failure::RingFull)?;
+            for (base, dws) in [(runner, &dispatch[..]), (copier, &copy[..])] {
+                for dw in dws {
+                    assert_eq!((*dw, fake.load(place(base, *dw))), (*dw, Some(0)));
+                }
+            }
+            assert_eq!(fake.load(place(runner, 132)), restore);
+            assert_eq!(fake.load(place(runner, 149)), ib);
+            assert_eq!(
+                fake.load(place(runner, at::COMPUTE_PGM_LO)),
+                Some(0x1234_5678)
+            );
+            assert_eq!(fake.load(place(copier, sdma_at::RB_RPTR)), Some(0x30));
+            assert_eq!(fake.load(place(copier, sdma_at::RB_WPTR_HI)), Some(1));
+            machine.converge();
+            assert_eq!(fake.mapped(), 2);
+            finish(&fake, machine)?;
+        }
+        Ok(())
+    }
+
+    #[test]
     fn nonsense_of_the_hardware_is_not_passed_on() -> Result {
         let (fake, machine) = setup()?;
         let proc = machine.attach(process(1))?;

@@ -2,6 +2,8 @@
 
 //! MQD of a compute queue: user PM4 and AQL queues, HIQ and debug queue, KIQ.
 
+use core::ops::RangeInclusive;
+
 use super::super::asic::AsicDesc;
 use super::super::cwsr::SavedState;
 use super::super::doorbell::DoorbellOffset;
@@ -240,6 +242,14 @@ impl ComputeMqd {
         }
     }
 
+    /// Stores that nothing is under way: no packet, indirect buffer, dispatch or wave that an earlier
+    /// preemption saved. Pointers, and registers of shaders that packets have set, stay as they are.
+    pub(crate) fn void(&self, mut put: impl FnMut(usize, u32)) {
+        for dw in VOIDED.into_iter().flatten() {
+            put(dw, self.word(dw));
+        }
+    }
+
     /// Value of dword `dw` of a queue that never ran.
     pub(crate) fn word(&self, dw: usize) -> u32 {
         let config = &self.config;
@@ -367,6 +377,19 @@ const QUANTUM: HqdQuantum = HqdQuantum::new()
     .with(HqdQuantum::EN, 1)
     .with(HqdQuantum::SCALE, 1)
     .with(HqdQuantum::DURATION, 1);
+
+/// What preemption saves of work under way. The part behind the registers is the microcode's own.
+const VOIDED: [RangeInclusive<usize>; 9] = [
+    at::COMPUTE_RESTART_X..=at::COMPUTE_RESTART_Z,
+    at::COMPUTE_DISPATCH_ID..=at::COMPUTE_WAVE_RESTORE_CONTROL,
+    at::CP_MQD_CONNECT_END_WF_COUNT..=at::CP_MQD_CONNECT_END_IB_RPTR,
+    at::CP_PQ_EXE_STATUS_LO..=at::CP_PACKET_EXE_STATUS_HI,
+    at::CP_HQD_PERSISTENT_STATE..=at::CP_HQD_PERSISTENT_STATE,
+    at::CP_HQD_IB_BASE_ADDR_LO..=at::CP_HQD_IB_CONTROL,
+    at::CP_HQD_DEQUEUE_REQUEST..=at::CP_HQD_MSG_TYPE,
+    at::CP_HQD_CNTL_STACK_OFFSET..=at::CP_HQD_WG_STATE_OFFSET,
+    at::CP_HQD_PQ_WPTR_HI + 1..=COMPUTE_DWORDS - 1,
+];
 
 /// Dwords that an update stores beside the two with hardware bits and the CU mask.
 const UPDATED: [usize; 15] = [

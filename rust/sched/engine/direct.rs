@@ -218,12 +218,14 @@ impl Direct {
     ///
     /// As [`Direct::converge`].
     pub(super) fn stop(&mut self, machine: &Machine) -> Result<(), Failure> {
+        let mut cycle = Cycle::default();
         loop {
             // Taken apart from the loop's condition, which would hold the lock.
             let leaving = machine.state.lock().next_leaving(true);
             match leaving {
                 Some(ticket) => {
-                    self.unload(machine, &ticket)?;
+                    let took = self.unload(machine, &ticket)?;
+                    cycle.spend(machine, &ticket, took)?;
                 }
                 None => return Ok(()),
             }

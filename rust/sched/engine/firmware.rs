@@ -189,7 +189,7 @@ impl Firmware {
         // Who waits for this must be able to tell how long: all attempts share the time.
         let end = machine.platform.now() + machine.config.cycle_us();
         let mut refused = 0;
-        for _ in 0..MAX_RESETS {
+        for resets in 0..=MAX_RESETS {
             refused = self.unmap(machine, UnmapAction::Preempt, &scope, end)?;
             if refused == 0 {
                 trace::unmapped(machine);
@@ -197,10 +197,10 @@ impl Firmware {
                 return Ok(());
             }
             machine.counters.refusals.inc();
-            self.reset_queue(machine, refused, end)?;
-            if machine.platform.now() >= end {
+            if resets == MAX_RESETS || machine.platform.now() >= end {
                 break;
             }
+            self.reset_queue(machine, refused, end)?;
         }
         Err(Failure::Refused { doorbell: refused })
     }
