@@ -19,6 +19,15 @@ use super::{
 };
 use kernel::prelude::*;
 
+mod waiters;
+
+pub(crate) use self::waiters::Room;
+use self::waiters::{
+    Lists,
+    Waiter,
+    Waiters, //
+};
+
 /// Slots in the signal page, hence one more than the number of signal events; id 0 is never given out,
 /// because interrupts without a context id carry 0.
 pub(crate) const SIGNAL_LIMIT: u32 = 4096;
@@ -106,13 +115,6 @@ pub(crate) enum Status {
 #[must_use = "a waiter stays registered until it is removed"]
 pub(crate) struct WaiterId(u32);
 
-/// Names an entry of a waiter.
-#[derive(Clone, Copy)]
-struct Link {
-    waiter: u32,
-    entry: usize,
-}
-
 /// An event; made and seen by [`Table`] only.
 pub(crate) struct Event {
     kind: Kind,
@@ -120,60 +122,7 @@ pub(crate) struct Event {
     signalled: bool,
     age: u64,
     payload: Payload,
-    /// The newest of the waiters that name this event, by the first of their entries that does. The others
-    /// follow from [`Entry::older`].
-    newest: Option<Link>,
-}
-
-#[derive(Clone, Copy)]
-struct Entry {
-    /// Id of the event; 0 once it was destroyed.
-    event: u32,
-    activated: bool,
-    with_age: bool,
-    /// The first of the waiter's entries that names the event: it is in the event's list.
-    first: bool,
-    /// The event was signalled while this was in its list, so that this and its twins are activated.
-    signalled: bool,
-    /// Neighbours in that list.
-    newer: Option<Link>,
-    older: Option<Link>,
-    /// Another entry of the same waiter that names the same event.
-    twin: Option<usize>,
-}
-
-/// A waiter; made and seen by [`Table`] only.
-pub(crate) struct Waiter<W> {
-    wake: W,
-    entries: KVVec<Entry>,
-    activated: usize,
-    /// An event of the list is gone.
-    failed: bool,
-}
-
-impl<W> Waiter<W> {
-    /// Calls `f` for entry `first` and its twins.
-    fn with_twins(&mut self, first: usize, mut f: impl FnMut(&mut Entry)) {
-        let mut next = Some(first);
-        while let Some(entry) = next.and_then(|at| self.entries.get_mut(at)) {
-            next = entry.twin;
-            f(entry);
-        }
-    }
-}
-
-/// Memory for the entries of a waiter, allocated where that is allowed.
-pub(crate) struct Room(KVVec<Entry>);
-
-impl Room {
-    /// For `count` entries.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new(count: usize) -> Result<Self> {
-        Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
-    }
+    lists: Lists,
 }
 
 /// The events of one process.
@@ -182,7 +131,7 @@ pub(crate) struct Table<W> {
     signals: Slots<Event>,
     /// Index is the id minus [`FIRST_OTHER_ID`].
     others: Slots<Event>,
-    waiters: Slots<Waiter<W>>,
+    waiters: Waiters<W>,
 }
 
 impl<W: Wake> Table<W> {
@@ -191,7 +140,7 @@ impl<W: Wake> Table<W> {
         Self {
             signals: Slots::new(1),
             others: Slots::new(0),
-            waiters: Slots::new(0),
+            waiters: Waiters::new(),
         }
     }
 
@@ -205,6 +154,12 @@ impl<W: Wake> Table<W> {
     #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn len(&self) -> usize {
         self.signals.len() + self.others.len()
+    }
+
+    /// How often signals have looked at a waiter so far.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn visits(&self) -> usize {
+        self.waiters.visits()
     }
 
     fn events_like(&mut self, kind: Kind) -> &mut Slots<Event> {
@@ -248,7 +203,7 @@ impl<W: Wake> Table<W> {
             signalled: false,
             age: 1,
             payload: Payload::None,
-            newest: None,
+            lists: Lists::new(),
         };
         if kind.has_slot() {
             let slot = self.signals.insert(event, SIGNAL_LIMIT)?;
@@ -259,11 +214,16 @@ impl<W: Wake> Table<W> {
         }
     }
 
-    fn event_mut(&mut self, id: u32) -> Option<&mut Event> {
-        match id.checked_sub(FIRST_OTHER_ID) {
+    fn with_waiters(&mut self, id: u32) -> Option<(&mut Event, &mut Waiters<W>)> {
+        let event = match id.checked_sub(FIRST_OTHER_ID) {
             Some(index) => self.others.get_mut(index),
             None => self.signals.get_mut(id),
-        }
+        };
+        Some((event?, &mut self.waiters))
+    }
+
+    fn event_mut(&mut self, id: u32) -> Option<&mut Event> {
+        self.with_waiters(id).map(|(event, _)| event)
     }
 
     fn event(&self, id: u32) -> Option<&Event> {
@@ -289,61 +249,22 @@ impl<W: Wake> Table<W> {
             None => self.signals.remove(id),
         }
         .ok_or(EINVAL)?;
-        let mut next = event.newest;
-        while let Some(link) = next {
-            let Some(waiter) = self.waiters.get_mut(link.waiter) else {
-                break;
-            };
-            next = waiter.entries.get(link.entry).and_then(|e| e.older);
-            // The id may come again, for an event that has nothing to do with the waiter.
-            waiter.with_twins(link.entry, |entry| {
-                entry.event = 0;
-                entry.first = false;
-            });
-            waiter.failed = true;
-            waiter.wake.wake();
-        }
+        self.waiters.fail(event.lists);
         Ok(())
     }
 
     /// Signals event `id` whatever its kind, storing `payload` first if there is one.
     fn signal(&mut self, id: u32, payload: Payload) {
-        let Some(event) = self.event_mut(id) else {
+        let Some((event, waiters)) = self.with_waiters(id) else {
             return;
         };
         if payload != Payload::None {
             event.payload = payload;
         }
         event.age = next_age(event.age);
-
-        let mut next = event.newest;
-        let mut taken = false;
-        while let Some(link) = next {
-            let Some(waiter) = self.waiters.get_mut(link.waiter) else {
-                break;
-            };
-            let Some(entry) = waiter.entries.get_mut(link.entry) else {
-                break;
-            };
-            next = entry.older;
-            if core::mem::replace(&mut entry.signalled, true) {
-                continue;
-            }
-            let mut activated = 0;
-            waiter.with_twins(link.entry, |entry| {
-                activated += usize::from(!entry.activated);
-                entry.activated = true;
-            });
-            if activated != 0 {
-                waiter.activated += activated;
-                waiter.wake.wake();
-                taken = true;
-            }
-        }
-        if let Some(event) = self.event_mut(id) {
-            // An auto-reset event that found somebody waiting was consumed.
-            event.signalled = !(event.auto_reset && taken);
-        }
+        // An auto-reset event that found somebody waiting was consumed.
+        let taken = waiters.signal(&mut event.lists);
+        event.signalled = !(event.auto_reset && taken);
     }
 
     /// SET_EVENT.
@@ -425,78 +346,25 @@ impl<W: Wake> Table<W> {
     /// - `ENOMEM`: `room` is too small, or no memory. Nothing was consumed.
     pub(crate) fn register(&mut self, items: &[WaitItem], room: Room, wake: W) -> Result<WaiterId> {
         // Everything that can fail comes first.
-        let Room(entries) = room;
-        if entries.capacity() < items.len() {
+        if room.capacity() < items.len() {
             return Err(ENOMEM);
         }
         for item in items {
             self.event(item.id).ok_or(EINVAL)?;
         }
-        let waiter = self.waiters.insert(
-            Waiter {
-                wake,
-                entries,
-                activated: 0,
-                failed: false,
-            },
-            u32::MAX,
-        )?;
+        let waiter = self.waiters.insert(Waiter::new(wake, room))?;
         for item in items {
-            self.add_entry(waiter, item);
+            let Some((event, waiters)) = self.with_waiters(item.id) else {
+                continue;
+            };
+            let with_age = event.kind == Kind::Signal && item.last_age != 0;
+            let is_active = event.signalled || (with_age && event.age != item.last_age);
+            if event.auto_reset {
+                event.signalled = false;
+            }
+            waiters.add_entry(waiter, &mut event.lists, item.id, is_active, with_age);
         }
         Ok(WaiterId(waiter))
-    }
-
-    /// Adds an entry to a new waiter, which has room for it.
-    fn add_entry(&mut self, waiter: u32, item: &WaitItem) {
-        let position = self.waiters.get(waiter).map_or(0, |w| w.entries.len());
-        let Some(event) = self.event_mut(item.id) else {
-            return;
-        };
-        let with_age = event.kind == Kind::Signal && item.last_age != 0;
-        let is_active = event.signalled || (with_age && event.age != item.last_age);
-        if event.auto_reset {
-            event.signalled = false;
-        }
-        // Whoever is new is the newest: an entry of this waiter is the newest or there is none.
-        let newest = event.newest;
-        let twin = newest.filter(|link| link.waiter == waiter);
-        let link = Link {
-            waiter,
-            entry: position,
-        };
-        if twin.is_none() {
-            event.newest = Some(link);
-            if let Some(older) = newest.and_then(|link| self.entry_mut(link)) {
-                older.newer = Some(link);
-            }
-        }
-        let Some(registered) = self.waiters.get_mut(waiter) else {
-            return;
-        };
-        let mut entry = Entry {
-            event: item.id,
-            activated: is_active,
-            with_age,
-            first: twin.is_none(),
-            signalled: false,
-            newer: None,
-            older: newest.filter(|_| twin.is_none()),
-            twin: None,
-        };
-        if let Some(first) = twin.and_then(|link| registered.entries.get_mut(link.entry)) {
-            entry.twin = first.twin.replace(position);
-        }
-        registered.activated += usize::from(is_active);
-        // The capacity is there.
-        let _ = registered.entries.push_within_capacity(entry);
-    }
-
-    fn entry_mut(&mut self, link: Link) -> Option<&mut Entry> {
-        self.waiters
-            .get_mut(link.waiter)?
-            .entries
-            .get_mut(link.entry)
     }
 
     /// Where the wait stands; `all`: every entry must be activated, else one is enough.
@@ -544,28 +412,12 @@ impl<W: Wake> Table<W> {
             let Some(entry) = waiter.entries.get(at).copied().filter(|e| e.first) else {
                 continue;
             };
-            // Neighbours in the list belong to other waiters.
-            match entry.newer {
-                Some(newer) => {
-                    if let Some(newer) = self.entry_mut(newer) {
-                        newer.older = entry.older;
-                    }
-                }
-                None => {
-                    if let Some(event) = self.event_mut(entry.event) {
-                        event.newest = entry.older;
-                    }
-                }
-            }
-            if let Some(older) = entry.older.and_then(|older| self.entry_mut(older)) {
-                older.newer = entry.newer;
-            }
-            if give_back && self.event(entry.event).is_some_and(|e| e.auto_reset) {
-                let mut consumed = false;
-                waiter.with_twins(at, |entry| consumed |= entry.activated);
-                if consumed {
-                    self.signal(entry.event, Payload::None);
-                }
+            let Some((event, waiters)) = self.with_waiters(entry.event) else {
+                continue;
+            };
+            waiters.unlink(&mut event.lists, &entry);
+            if give_back && event.auto_reset && waiter.has_activated(at) {
+                self.signal(entry.event, Payload::None);
             }
         }
         Some(waiter)

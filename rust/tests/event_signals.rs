@@ -154,6 +154,46 @@ mod interrupt {
         Ok(())
     }
 
+    /// A process must not make the interrupts of others late by waits that never end.
+    #[test]
+    fn interrupts_visit_each_waiter_once() -> Result {
+        const WAITERS: usize = 500;
+        let wakes = Cell::new(0);
+        let mut world = World::new(&wakes);
+        let page = Page::new();
+        let (a, b, never) = (world.signal()?, world.auto()?, world.signal()?);
+        let mut waiters = KVVec::new();
+        for _ in 0..WAITERS {
+            waiters.push(world.wait(&[a, b, never, a])?, GFP_KERNEL)?;
+        }
+        for round in 0..100 {
+            page.packet(a);
+            page.packet(b);
+            // No event has this id.
+            assert_eq!(world.table.interrupt(&page, 0), 2);
+            page.packet(a);
+            assert_eq!(world.table.interrupt(&page, a), 1);
+            if round == 50 {
+                waiters.push(world.wait(&[never, b])?, GFP_KERNEL)?;
+            }
+        }
+        // By each of two events, and the late one by one.
+        assert_eq!(world.table.visits(), 2 * WAITERS + 1);
+        let activated_at_once = 1;
+        assert_eq!(wakes.get() as usize, 2 * WAITERS + 1 - activated_at_once);
+        for waiter in &waiters {
+            assert_eq!(world.table.status(waiter, true), Status::Pending);
+            assert_eq!(world.table.status(waiter, false), Status::Complete);
+        }
+        world.table.set(never)?;
+        assert_eq!(world.table.visits(), 3 * WAITERS + 2);
+        for waiter in waiters {
+            assert_eq!(world.table.status(&waiter, true), Status::Complete);
+            world.table.unregister(waiter, false);
+        }
+        Ok(())
+    }
+
     #[test]
     fn slots_without_events_are_left_alone() -> Result {
         let wakes = Cell::new(0);

@@ -307,6 +307,101 @@ mod wait {
         Ok(())
     }
 
+    /// Waiters on `id` that leave after some have heard of it, from the lists of both kinds.
+    #[test]
+    fn waiters_leave_in_any_order_between_signals() -> Result {
+        let wakes = Cell::new(0);
+        for leaves in 0..9 {
+            for signals in 0..4 {
+                let mut world = World::new(&wakes);
+                let (id, never) = (world.signal()?, world.signal()?);
+                let mut waiters = KVec::new();
+                for round in 0..3 {
+                    for _ in 0..3 {
+                        waiters.push(world.wait(&[never, id])?, GFP_KERNEL)?;
+                    }
+                    if round < signals {
+                        world.table.set(id)?;
+                        world.table.reset(id)?;
+                    }
+                }
+                let gone = waiters.remove(leaves).map_err(|_| EINVAL)?;
+                world.table.unregister(gone, false);
+                // Who has heard hears no more; who has not does.
+                let asleep = 3 * (3 - signals.min(3)) - usize::from(leaves / 3 >= signals);
+                wakes.set(0);
+                let visits = world.table.visits();
+                world.table.set(id)?;
+                assert_eq!(wakes.get() as usize, asleep);
+                assert_eq!(world.table.visits() - visits, asleep);
+                for waiter in &waiters {
+                    assert_eq!(world.table.status(waiter, false), Status::Complete);
+                    assert_eq!(world.table.status(waiter, true), Status::Pending);
+                }
+                // All that are left are in the list of those that have heard, each once.
+                wakes.set(0);
+                world.table.destroy(id)?;
+                assert_eq!(wakes.get(), 8);
+                for waiter in &waiters {
+                    assert_eq!(world.table.status(waiter, false), Status::Failed);
+                }
+                while let Some(waiter) = waiters.pop() {
+                    world.table.unregister(waiter, true);
+                }
+                wakes.set(0);
+                world.table.destroy(never)?;
+                assert_eq!(wakes.get(), 0);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn destroying_an_event_fails_who_has_heard_and_who_has_not() -> Result {
+        let wakes = Cell::new(0);
+        let mut world = World::new(&wakes);
+        let (id, never) = (world.signal()?, world.signal()?);
+        let heard = world.wait(&[id, never, id])?;
+        world.table.set(id)?;
+        world.table.reset(id)?;
+        let waits = world.wait(&[id, never])?;
+        wakes.set(0);
+        world.table.destroy(id)?;
+        assert_eq!(wakes.get(), 2);
+        assert_eq!(world.signal(), Ok(id));
+        let next = world.wait(&[id])?;
+        for waiter in [heard, waits] {
+            assert_eq!(world.table.status(&waiter, false), Status::Failed);
+            world.table.unregister(waiter, true);
+        }
+        // They did not take the next event of the same id along.
+        wakes.set(0);
+        world.table.set(id)?;
+        assert_eq!(wakes.get(), 1);
+        assert_eq!(world.table.status(&next, true), Status::Complete);
+        world.table.unregister(next, false);
+        Ok(())
+    }
+
+    #[test]
+    fn a_repeated_signal_is_kept_though_those_that_heard_the_first_stay() -> Result {
+        let wakes = Cell::new(0);
+        let mut world = World::new(&wakes);
+        let (id, never) = (world.auto()?, world.signal()?);
+        let waiter = world.wait(&[id, never])?;
+        world.table.set(id)?;
+        assert!(!world.is_signalled(id)?);
+        world.table.set(id)?;
+        assert_eq!(wakes.get(), 1);
+        assert!(world.is_signalled(id)?);
+        assert_eq!(world.table.status(&waiter, true), Status::Pending);
+        // Interrupted, it gives its own back as well.
+        world.table.unregister(waiter, true);
+        assert!(world.is_signalled(id)?);
+        assert!(!world.is_signalled(id)?);
+        Ok(())
+    }
+
     #[test]
     fn a_long_list_of_one_event_wakes_once() -> Result {
         let wakes = Cell::new(0);
