@@ -46,8 +46,8 @@ pub(super) struct Tunables {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BadValue {
     pub(super) name: &'static str,
-    pub(super) value: u32,
-    pub(super) range: RangeInclusive<u32>,
+    pub(super) value: i64,
+    pub(super) range: RangeInclusive<i64>,
     /// What the values mean, where that is not plain.
     hint: &'static str,
 }
@@ -61,6 +61,25 @@ impl fmt::Display for BadValue {
             self.name, self.value, self.hint
         )
     }
+}
+
+/// `value`, if it is within `range`.
+fn check<T: Copy + PartialOrd + Into<i64>>(
+    name: &'static str,
+    value: T,
+    range: RangeInclusive<T>,
+    hint: &'static str,
+) -> Result<T, BadValue> {
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    let (first, last) = range.into_inner();
+    Err(BadValue {
+        name,
+        value: value.into(),
+        range: first.into()..=last.into(),
+        hint,
+    })
 }
 
 impl Tunables {
@@ -87,20 +106,17 @@ impl Tunables {
     ///
     /// The first value outside its range.
     pub(super) fn config(&self) -> Result<Config, BadValue> {
-        let check = |name, value, range: RangeInclusive<u32>, hint| match range.contains(&value) {
-            true => Ok(value),
-            false => Err(BadValue {
-                name,
-                value,
-                range,
-                hint,
-            }),
-        };
         let policy = check(
             "sched_policy",
             self.sched_policy,
             0..=2,
             " (0: HWS, 1: HWS without over-subscription, 2: no HWS)",
+        )?;
+        let turn_processes = check(
+            "hws_max_conc_proc",
+            self.hws_max_conc_proc,
+            -1..=i32::MAX,
+            " (-1: as many as there are VMIDs)",
         )?;
         Ok(Config {
             policy: match policy {
@@ -108,8 +124,7 @@ impl Tunables {
                 1 => Policy::Strict,
                 _ => Policy::Direct,
             },
-            // A negative value stands for as many as there are VMIDs.
-            turn_processes: u32::try_from(self.hws_max_conc_proc).ok(),
+            turn_processes: u32::try_from(turn_processes).ok(),
             coalesce: self.coalesce,
             targeted: self.targeted,
             gather_us: check("gather_us", self.gather_us, 0..=1_000_000, "")?,

@@ -48,7 +48,7 @@ const DEFAULTS: Tunables = Tunables {
 type Change = fn(&mut Tunables, u32);
 
 /// The parameter that `tunables` are refused for, and its range.
-fn refused(tunables: Tunables) -> Option<(&'static str, u32, u32)> {
+fn refused(tunables: Tunables) -> Option<(&'static str, i64, i64)> {
     let bad = tunables.config().err()?;
     Some((bad.name, *bad.range.start(), *bad.range.end()))
 }
@@ -107,14 +107,44 @@ mod cases {
             ("max_processes", 1, 512, |t, v| t.max_processes = v),
         ];
         for (name, first, last, change) in cases {
+            let outside = Some((name, i64::from(first), i64::from(last)));
             assert_eq!(with(change, first), None);
             assert_eq!(with(change, last), None);
-            assert_eq!(with(change, last + 1), Some((name, first, last)));
-            assert_eq!(with(change, u32::MAX), Some((name, first, last)));
+            assert_eq!(with(change, last + 1), outside);
+            assert_eq!(with(change, u32::MAX), outside);
             if let Some(below) = first.checked_sub(1) {
-                assert_eq!(with(change, below), Some((name, first, last)));
+                assert_eq!(with(change, below), outside);
             }
         }
+        Ok(())
+    }
+
+    #[test]
+    fn of_negative_numbers_of_processes_only_minus_one_means_something() -> Result {
+        let with = |hws_max_conc_proc| Tunables {
+            hws_max_conc_proc,
+            ..DEFAULTS
+        };
+        for (value, processes) in [
+            (-1, None),
+            (0, Some(0)),
+            (3, Some(3)),
+            (i32::MAX, Some(0x7fff_ffff)),
+        ] {
+            let config = with(value).config().map_err(|_| EINVAL)?;
+            assert_eq!(config.turn_processes, processes);
+        }
+        for value in [-2, -16, i32::MIN] {
+            assert_eq!(
+                refused(with(value)),
+                Some(("hws_max_conc_proc", -1, 0x7fff_ffff))
+            );
+        }
+        let bad = with(-2).config().err().ok_or(EINVAL)?;
+        assert_eq!(
+            CString::try_from_fmt(fmt!("{bad}"))?.to_bytes(),
+            b"hws_max_conc_proc=-2 is not within -1 to 2147483647 (-1: as many as there are VMIDs)"
+        );
         Ok(())
     }
 
