@@ -27,7 +27,8 @@ use crate::{
         drm_file::OnlyDriver,
         drm_ioctl::{
             self,
-            Ioctl, //
+            Ioctl,
+            Reply, //
         }, //
     },
 };
@@ -97,7 +98,7 @@ unsafe impl Ioctl for Info {
         dev: &drm::Device<RkfdDrm, drm::Registered>,
         arg: [u32; 8],
         _file: &drm::File<Client>,
-    ) -> Result {
+    ) -> Result<Reply> {
         info::query(&dev.gpu, arg)
     }
 }

@@ -8,11 +8,7 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc,
-    uaccess::{
-        UserPtr,
-        UserSlice, //
-    },
+    sync::Arc, //
 };
 
 use super::regs;
@@ -29,6 +25,7 @@ use crate::{
             lo32, //
         }, //
     },
+    kapi::drm_ioctl::Reply,
     vm::{
         pt::{
             HUGE,
@@ -108,16 +105,14 @@ impl Answer {
         &self.0
     }
 
-    /// Copies to user address `pointer`, at most `size` bytes.
-    fn copy_out(&self, pointer: u64, size: u32) -> Result {
+    /// As it goes to user address `pointer`, at most `size` bytes of it.
+    fn reply(&self, pointer: u64, size: u32) -> Result<Reply> {
         let mut bytes = KVec::with_capacity(4 * self.0.len(), GFP_KERNEL)?;
         for word in &self.0 {
             bytes.extend_from_slice(&word.to_ne_bytes(), GFP_KERNEL)?;
         }
-        let len = crate::hw::num::index(size).min(bytes.len());
-        let pointer = UserPtr::from_addr(usize::try_from(pointer).map_err(|_| EFAULT)?);
-        let bytes = bytes.get(..len).ok_or(EINVAL)?;
-        UserSlice::new(pointer, len).writer().write_slice(bytes)
+        bytes.truncate(crate::hw::num::index(size));
+        Ok(Reply::new(pointer, bytes))
     }
 }
 
@@ -126,16 +121,16 @@ impl Answer {
 /// # Errors
 ///
 /// - `EINVAL`: no buffer, an unknown query, or one about a block that is not there.
-/// - `EFAULT`: the buffer cannot be written, or a register may not be read.
+/// - `EFAULT`: a register may not be read.
 /// - `ENOENT`: a sensor.
 /// - `EIO`, `ENODEV`, `ENOMEM`.
-pub(super) fn query(gpu: &Arc<Gpu>, arg: [u32; 8]) -> Result {
+pub(super) fn query(gpu: &Arc<Gpu>, arg: [u32; 8]) -> Result<Reply> {
     let [pointer_lo, pointer_hi, size, query, args @ ..] = arg;
     let pointer = u64::from(pointer_hi) << 32 | u64::from(pointer_lo);
     if size == 0 || pointer == 0 {
         return Err(EINVAL);
     }
-    answer(gpu, query, args)?.copy_out(pointer, size)
+    answer(gpu, query, args)?.reply(pointer, size)
 }
 
 fn answer(gpu: &Arc<Gpu>, query: u32, args: [u32; 4]) -> Result<Answer> {

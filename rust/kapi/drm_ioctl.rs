@@ -15,7 +15,11 @@ use kernel::{
         ioctl::DrmIoctlDescriptor, //
     },
     prelude::*,
-    transmute::FromBytes, //
+    transmute::FromBytes,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
 };
 
 /// First number of driver commands.
@@ -38,6 +42,9 @@ pub(crate) unsafe trait Ioctl {
 
     /// Runs the command for `file`, while the device is registered.
     ///
+    /// Unbinding waits for it, of this device and of all others; so it leaves user memory alone, whose
+    /// faults may be served late or never, and returns what is to be written there.
+    ///
     /// # Errors
     ///
     /// Becomes the error of the system call.
@@ -45,7 +52,27 @@ pub(crate) unsafe trait Ioctl {
         dev: &drm::Device<Self::Driver, drm::Registered>,
         arg: Self::Arg,
         file: &drm::File<<Self::Driver as drm::Driver>::File>,
-    ) -> Result;
+    ) -> Result<Reply>;
+}
+
+/// What a command writes to user memory when nobody waits for it any more.
+pub(crate) struct Reply {
+    address: u64,
+    bytes: KVec<u8>,
+}
+
+impl Reply {
+    /// `bytes` for user address `address`.
+    pub(crate) fn new(address: u64, bytes: KVec<u8>) -> Self {
+        Self { address, bytes }
+    }
+
+    fn copy_out(&self) -> Result {
+        let address = usize::try_from(self.address).map_err(|_| EFAULT)?;
+        UserSlice::new(UserPtr::from_addr(address), self.bytes.len())
+            .writer()
+            .write_slice(&self.bytes)
+    }
 }
 
 /// A number without command.
@@ -88,7 +115,10 @@ unsafe extern "C" fn dispatch<I: Ioctl>(
     let arg = unsafe { data.cast::<I::Arg>().read_unaligned() };
     // SAFETY: The file is open and of the device's driver.
     let file = unsafe { drm::File::from_raw(file) };
-    match I::run(&guard, arg, file) {
+    let reply = I::run(&guard, arg, file);
+    // The DRM core's unplugging waits for the guards of all devices.
+    drop(guard);
+    match reply.and_then(|reply| reply.copy_out()) {
         Ok(()) => 0,
         Err(e) => e.to_errno(),
     }

@@ -7,7 +7,10 @@
 #include "kfd.h"
 
 #include <dirent.h>
+#include <drm/amdgpu_drm.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -15,7 +18,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define COMPUTE KFD_IOC_QUEUE_TYPE_COMPUTE
@@ -218,6 +223,82 @@ CASE_LIMIT(unbound_asleep, "unbound while a thread sleeps on an event: it ends, 
 	unbind();
 	CHECK_EQ(pthread_join(t, NULL), 0);
 	bind_again();
+	CHECK_EQ(in_child(works, NULL), 0);
+}
+
+/* A query whose answer goes where no memory is yet. */
+struct query {
+	int drm;
+	struct drm_amdgpu_info info;
+	int err;
+};
+
+static void *ask(void *arg)
+{
+	struct query *q = arg;
+
+	q->err = ioctl(q->drm, DRM_IOCTL_AMDGPU_INFO, &q->info) ? errno : 0;
+	return NULL;
+}
+
+static void *unbind_from_thread(void *done)
+{
+	unbind();
+	__atomic_store_n((volatile int *)done, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+CASE_LIMIT(unbound_in_fault, "unbound while a query of the render node waits for the memory that its answer goes to", 120)
+{
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_zeropage zero = { .range.len = PAGE };
+	struct uffdio_api api = { .api = UFFD_API };
+	pthread_t asker, unbinder;
+	struct query q = { 0 };
+	volatile uint32_t *at;
+	struct uffd_msg msg;
+	struct pollfd fault;
+	volatile int done = 0;
+	bool in_time;
+	struct gpu gpu;
+	uint64_t end;
+
+	need_vm(&gpu, 0);
+	find_device(&gpu);
+	fault = (struct pollfd){ .fd = syscall(SYS_userfaultfd, O_CLOEXEC), .events = POLLIN };
+	if (fault.fd < 0)
+		SKIP("no userfaultfd: %s", strerror(errno));
+	CHECK_EQ(ioctl(fault.fd, UFFDIO_API, &api), 0);
+	at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED);
+	reg.range.start = zero.range.start = (uintptr_t)at;
+	reg.range.len = PAGE;
+	CHECK_EQ(ioctl(fault.fd, UFFDIO_REGISTER, &reg), 0);
+
+	q.drm = gpu.drm;
+	q.info.return_pointer = (uintptr_t)at;
+	q.info.return_size = sizeof(*at);
+	q.info.query = AMDGPU_INFO_ACCEL_WORKING;
+	CHECK_EQ(pthread_create(&asker, NULL, ask, &q), 0);
+	CHECK_EQ(poll(&fault, 1, WAIT_MS), 1);
+	CHECK_EQ(read(fault.fd, &msg, sizeof(msg)), sizeof(msg));
+	CHECK_EQ(msg.event, UFFD_EVENT_PAGEFAULT);
+
+	CHECK_EQ(pthread_create(&unbinder, NULL, unbind_from_thread, (void *)&done), 0);
+	end = now_ms() + WAIT_MS;
+	while (!__atomic_load_n(&done, __ATOMIC_ACQUIRE) && now_ms() < end)
+		usleep(1000);
+	in_time = __atomic_load_n(&done, __ATOMIC_ACQUIRE);
+	/* Whatever came of it, nothing may hang when the case ends. */
+	CHECK_EQ(ioctl(fault.fd, UFFDIO_ZEROPAGE, &zero), 0);
+	CHECK_EQ(pthread_join(asker, NULL), 0);
+	CHECK_EQ(pthread_join(unbinder, NULL), 0);
+	bind_again();
+	if (!in_time)
+		FAIL("unbinding waited %u ms for the query", WAIT_MS);
+	/* The answer is that of the time when it was asked. */
+	CHECK_ERR(q.err, 0);
+	CHECK_EQ(*at, 1);
 	CHECK_EQ(in_child(works, NULL), 0);
 }
 
