@@ -228,11 +228,11 @@ impl Events {
             pin_init!(WaitPoint {
                 woken <- new_condvar!("rkfd_wait"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
         .map_err(WaitError::Other)?;
         // Room for every result before anything is consumed.
-        let mut results = KVVec::with_capacity(items.len(), GFP_KERNEL)
+        let mut results = KVVec::with_capacity(items.len(), GFP_KERNEL_ACCOUNT)
             .map_err(|e| WaitError::Other(e.into()))?;
 
         let room = Room::new(items.len()).map_err(WaitError::Other)?;

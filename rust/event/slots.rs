@@ -4,7 +4,7 @@
 
 use kernel::prelude::*;
 
-/// Memory for a table, allocated where that is allowed.
+/// Memory for a table, allocated where that is allowed and charged to the caller.
 pub(crate) struct Spare<T>(KVVec<Option<T>>);
 
 impl<T> Spare<T> {
@@ -14,7 +14,7 @@ impl<T> Spare<T> {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(count: usize) -> Result<Self> {
-        Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
+        Ok(Self(KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?))
     }
 }
 

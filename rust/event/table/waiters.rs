@@ -58,7 +58,7 @@ pub(super) struct Entry {
     twin: Option<usize>,
 }
 
-/// Memory for the entries of a waiter, allocated where that is allowed.
+/// Memory for the entries of a waiter, allocated where that is allowed and charged to the caller.
 pub(crate) struct Room(KVVec<Entry>);
 
 impl Room {
@@ -68,7 +68,7 @@ impl Room {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(count: usize) -> Result<Self> {
-        Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
+        Ok(Self(KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?))
     }
 
     /// For how many entries it is.
