@@ -109,9 +109,16 @@ impl ThreadGroup {
 }
 
 /// Names an address space without keeping it: two of them are equal if they are the same while one of
-/// them is [watched](MmWatch).
+/// them is [watched](MmWatch) or referenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MmKey(usize);
+
+impl MmKey {
+    /// Whether the caller runs in this address space.
+    pub(crate) fn is_current(self) -> bool {
+        current!().mm().is_some_and(|mm| key_of(mm) == self)
+    }
+}
 
 /// The address space of the caller and its key; `None` for a kernel thread.
 pub(crate) fn current_mm() -> Option<(ARef<MmWithUser>, MmKey)> {

@@ -35,7 +35,10 @@ use kernel::{
 
 use super::{
     pages::Pages,
-    task::current_mm, //
+    task::{
+        current_mm,
+        MmKey, //
+    },
 };
 
 /// How often pages are looked for that change at the same time.
@@ -43,6 +46,10 @@ const MAX_ATTEMPTS: usize = 16;
 
 /// Is told before pages that are in use change.
 pub(crate) trait Watcher: Send + Sync {
+    /// The address space whose end the watcher is told of by other means, before its pages are freed, as by
+    /// [`MmWatch`](super::task::MmWatch). It watches no pages of others.
+    fn address_space(&self) -> MmKey;
+
     /// A thread of the process itself is about to change pages that are in use, and they still are what
     /// they were; returning late holds the change back. Runs where [`Self::invalidated`] runs, once for
     /// each range of one change, so all delays together must be bounded.
@@ -148,7 +155,7 @@ impl Inner {
         drop(state);
         // Outside the lock.
         drop(pages);
-        // The end of the address space is told to those who watch it.
+        // The end is told by other means: this is the watcher's address space, as `new` has checked.
         if in_use && !is_end {
             this.watcher.invalidated();
         }
@@ -186,7 +193,7 @@ impl UserPages {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: none, not page-aligned, or the caller has no address space.
+    /// - `EINVAL`: none, not page-aligned, or the caller's address space is not that of `watcher`.
     /// - `EFAULT`: the range leaves the address space.
     /// - `ENOMEM`, `EINTR`.
     pub(crate) fn new(
@@ -200,7 +207,10 @@ impl UserPages {
         }
         let len = count.checked_mul(PAGE_SIZE).ok_or(EFAULT)?;
         start.checked_add(len).ok_or(EFAULT)?;
-        let (user, _) = current_mm().ok_or(EINVAL)?;
+        let (user, key) = current_mm().ok_or(EINVAL)?;
+        if key != watcher.address_space() {
+            return Err(EINVAL);
+        }
         let mm = ARef::<Mm>::from(&**user);
         let inner = KBox::pin_init(
             pin_init!(Inner {

@@ -3,8 +3,9 @@
 //! Processes: one object per address space, shared by all opens of `/dev/kfd` in it.
 //!
 //! A process object begins with the first open and ends when its address space does (exit, kill, exec):
-//! closing the file does not stop queues, as user space may close and open again. A descriptor that
-//! outlives the address space, or that another thread group holds, answers `EBADF`.
+//! closing the file does not stop queues, as user space may close and open again. A descriptor answers
+//! `EBADF` to other thread groups, to its own after exec, and once the address space is gone: what a call
+//! does to memory it does in the address space whose end is watched.
 //!
 //! The end runs in [`Process::mm_released`], before the pages of the address space are freed: queues
 //! first, so that the GPU stops touching them, then events, then memory.
@@ -89,6 +90,7 @@ const WORK_ITEMS: u16 = 2;
 #[pin_data]
 pub(crate) struct Process {
     key: MmKey,
+    /// Also keeps `key` from naming another address space.
     mm: ARef<Mm>,
     group: ThreadGroup,
     table: Arc<ProcessTable>,
@@ -164,9 +166,11 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// `EBADF`: another thread group, or the address space that opened it is gone.
+    /// `EBADF`: another thread group or address space, or the address space that opened it is gone.
     pub(crate) fn check_caller(&self) -> Result {
-        if !self.group.is_current() || self.ended.load(Relaxed) {
+        // After exec the group is the same, and the old address space may live on with somebody who shared
+        // it (vfork, CLONE_VM).
+        if !self.group.is_current() || !self.key.is_current() || self.ended.load(Relaxed) {
             return Err(EBADF);
         }
         Ok(())

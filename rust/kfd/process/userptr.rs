@@ -30,6 +30,7 @@ use super::{
 use crate::{
     kapi::{
         log::dev_limited,
+        task::MmKey,
         userpages::Watcher, //
     },
     sched::{
@@ -134,6 +135,11 @@ impl Watch {
 }
 
 impl Watcher for Watch {
+    fn address_space(&self) -> MmKey {
+        // The process references it, and watches its end.
+        self.0.key
+    }
+
     fn before_change(&self) {
         let eviction = &self.0.eviction;
         // Where the caller holds the mmap lock, nobody finds pages meanwhile: hence the bound.

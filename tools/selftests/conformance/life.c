@@ -7,10 +7,15 @@
 #include "survivor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -160,6 +165,79 @@ CASE_LIMIT(exec_busy, "exec with a queue that waits in a packet: queue and memor
 	/* While the new program is still there. */
 	survivor_end(&s);
 	kill_child(pid);
+}
+
+/* What the program is run with after exec: descriptor, GPU, and who keeps the old address space. */
+static const char after_exec[] = "--after-exec";
+
+static void check_foreign(const struct gpu *gpu)
+{
+	struct kfd_ioctl_get_version_args version = { 0, 0 };
+	struct kfd_ioctl_alloc_memory_of_gpu_args memory = {
+		.size = PAGE,
+		.gpu_id = gpu->id,
+		.flags = FLAGS_USERPTR,
+	};
+	void *at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(at != MAP_FAILED);
+	memory.va_addr = memory.mmap_offset = (uintptr_t)at;
+	CHECK_ERR(kfd_call(gpu->fd, AMDKFD_IOC_GET_VERSION, &version), EBADF);
+	CHECK_ERR(kfd_call(gpu->fd, AMDKFD_IOC_ALLOC_MEMORY_OF_GPU, &memory), EBADF);
+	CHECK(mmap(NULL, DOORBELL_SLICE, PROT_READ | PROT_WRITE, MAP_SHARED, gpu->fd,
+		   (off_t)(3ull << 62 | (uint64_t)gpu->id << 46)) == MAP_FAILED);
+	CHECK_ERR(errno, EBADF);
+	munmap(at, PAGE);
+}
+
+static int go_on_after_exec(char **argv)
+{
+	struct gpu gpu = { .fd = atoi(argv[2]), .id = strtoul(argv[3], NULL, 10) }, own;
+	pid_t keeper = atoi(argv[4]);
+	int status;
+
+	check_foreign(&gpu);
+	need_vm(&own, 0);
+	check_foreign(&gpu);
+	CHECK_EQ(kill(keeper, SIGKILL), 0);
+	CHECK_EQ(waitpid(keeper, &status, 0), keeper);
+	CHECK(WIFSIGNALED(status));
+	/* The old address space is gone. */
+	check_foreign(&gpu);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return argc == 5 && !strcmp(argv[1], after_exec) ? go_on_after_exec(argv) : tap_main(argc, argv);
+}
+
+static int keep_memory(void *unused)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;)
+		pause();
+	return 0;
+}
+
+CASE(exec_kept, "exec while a CLONE_VM child keeps the old address space: an inherited descriptor is EBADF, a new one works")
+{
+	static char stack[16384] __attribute__((aligned(16)));
+	char fd[16], id[16], keeper[16];
+	struct gpu gpu;
+	struct queue q;
+	pid_t pid;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, COMPUTE);
+	CHECK_EQ(fcntl(gpu.fd, F_SETFD, 0), 0);
+	pid = clone(keep_memory, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL);
+	CHECK_OP(pid, >, 0);
+	snprintf(fd, sizeof(fd), "%d", gpu.fd);
+	snprintf(id, sizeof(id), "%u", gpu.id);
+	snprintf(keeper, sizeof(keeper), "%d", pid);
+	execl("/proc/self/exe", "life", after_exec, fd, id, keeper, (char *)NULL);
+	FAIL("exec: %s", strerror(errno));
 }
 
 static void exits_with_everything(void *unused)
