@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * Queues that hang for good: who learns of it, and what becomes of a process that is killed, ends or destroys
- * its queue while the hardware does not let go.
+ * its queue while the hardware does not let go; what the GPU still reaches of its memory then.
  *
  * Needs the device model, whose control port makes a queue hang.
  */
@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,11 +112,20 @@ struct side {
 	int tell, hear; /* Of a child: to and from its parent. */
 };
 
+/* A descriptor of the render node that somebody else keeps, too; -1 for one's own. */
+static int lent_render = -1;
+
 static void begin(struct side *s)
 {
 	struct event ev;
 
-	need_vm(&s->gpu, 0);
+	if (lent_render < 0) {
+		need_vm(&s->gpu, 0);
+	} else {
+		need_gpu(&s->gpu, 0);
+		s->gpu.drm = lent_render;
+		CHECK_OK(acquire_vm(&s->gpu, lent_render));
+	}
 	need_queue(&s->gpu, &s->q, COMPUTE);
 	need_bo(&s->gpu, &s->bo, FLAGS_GTT, PAGE);
 	CHECK_OK(event_create(&s->gpu, KFD_IOC_EVENT_HW_EXCEPTION, false, 0, &ev));
@@ -342,4 +352,62 @@ CASE_LIMIT(told, "a queue that refuses preemption is reset: its process hears wh
 	gone(&g, 0);
 	works(&innocent);
 	CHECK_EQ(wait_exception(&innocent, 0, &told), KFD_IOC_WAIT_RESULT_TIMEOUT);
+}
+
+/* How many mappings of memory of processes the GPU has, and in how many the page table names pages, says debugfs. */
+static void count_user_mappings(unsigned int *mapped, unsigned int *reached)
+{
+	static struct { uint64_t first, last; } user[256];
+	char line[256];
+	glob_t found;
+	FILE *vms;
+
+	if (glob("/sys/kernel/debug/rkfd/*/vms", 0, NULL, &found))
+		SKIP("debugfs does not show the address spaces");
+	CHECK_EQ(found.gl_pathc, 1);
+	vms = fopen(found.gl_pathv[0], "re");
+	CHECK(vms);
+	*mapped = *reached = 0;
+	while (fgets(line, sizeof(line), vms)) {
+		unsigned long long first, last;
+
+		if (sscanf(line, "%llx-%llx", &first, &last) != 2)
+			continue;
+		if (strstr(line, " Userptr")) {
+			CHECK_OP(*mapped, <, 256);
+			user[*mapped].first = first;
+			user[(*mapped)++].last = last;
+		} else if (strstr(line, " -> ")) {
+			for (unsigned int i = 0; i < *mapped; i++)
+				*reached += first <= user[i].last && last >= user[i].first;
+		}
+	}
+	fclose(vms);
+	globfree(&found);
+}
+
+/* Breaks the GPU, so that it only runs where the module has been told not to mend it. */
+CASE_LIMIT(memory_withdrawn, "kill -9 where the queue never stops: the GPU loses the process's memory, whoever keeps the address space", 240)
+{
+	unsigned int mapped, reached;
+	struct gpu gpu;
+	struct guilty g;
+	int status;
+
+	if (!getenv("HUNG_NO_RECOVERY"))
+		SKIP("needs a module with gpu_recovery=0");
+	need_control();
+	need_gpu(&gpu, 0);
+	lent_render = need_render(&gpu);
+	hang(&g, "ignore-reset", NULL);
+	count_user_mappings(&mapped, &reached);
+	CHECK_OP(mapped, >=, 2);
+	CHECK_OP(reached, >=, mapped);
+	CHECK_EQ(kill(g.pid, SIGKILL), 0);
+	CHECK_EQ(waitpid(g.pid, &status, 0), g.pid);
+	CHECK_EQ(status, SIGKILL);
+	count_user_mappings(&mapped, &reached);
+	/* What the queue uses stays listed, or there was nothing to see here. */
+	CHECK_OP(mapped, >=, 1);
+	CHECK_EQ(reached, 0);
 }

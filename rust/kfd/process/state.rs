@@ -156,7 +156,11 @@ impl State {
         })
     }
 
-    /// Destroys every queue, in one step per GPU.
+    /// Destroys every queue, in one step per GPU. When this returns no queue reaches memory of the process's
+    /// own, whose pages go next: where queues do not stop, its entries are taken away.
+    ///
+    /// Takes the locks of [`ProcessDevice`](crate::kfd::device::ProcessDevice)'s and the
+    /// [`Vm`]'s under that of the process.
     pub(super) fn stop_queues(&mut self, process: &Process) {
         let mut failed = 0u64;
         for (index, device) in process.devices.iter().enumerate() {
@@ -174,6 +178,8 @@ impl State {
                         device.gpu_id(),
                         error
                     );
+                    // What the queues hold is not unmapped below, and nobody tells of the end of pages.
+                    device.withdraw_user(process.pid());
                     failed |= 1 << index.min(63);
                 }
             }
