@@ -169,6 +169,10 @@ impl Inner {
     }
 
     /// Faults the pages in.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`UserPages::find`].
     fn fault(&self, _mm: &MmWithUser) -> Result<(KVVec<c_ulong>, c_ulong)> {
         let mut frames = KVVec::from_elem(0, self.count, GFP_KERNEL)?;
         let mut seq = 0;
@@ -183,7 +187,9 @@ impl Inner {
                 frames.as_mut_ptr(),
                 &mut seq,
             )
-        })?;
+        })
+        // It found the pages changed each time until its patience was over.
+        .map_err(|e| if e == EBUSY { EAGAIN } else { e })?;
         Ok((frames, seq))
     }
 }

@@ -256,7 +256,7 @@ pub(super) fn map_memory(call: &Call<'_>, args: &mut MapMemory) -> Result {
     match bo.find_pages() {
         // Memory that is not there (any more) is mapped as such: an access faults. Pages that do not stop
         // changing are found as after a change.
-        Err(e) if e != EFAULT && e != EPERM && e != ESRCH && e != EBUSY => return Err(e),
+        Err(e) if e != EFAULT && e != EPERM && e != ESRCH && e != EAGAIN => return Err(e),
         _ => {}
     }
     let state = call.process.state.lock();

@@ -484,6 +484,42 @@ CASE_LIMIT(thread, "another thread changes memory all the time: queues go on, an
 	check_shared(&f, 0, 0x99);
 }
 
+static void *drop_always(void *context)
+{
+	struct churn *c = context;
+
+	while (!c->stop)
+		if (madvise(c->at, c->size, MADV_DONTNEED))
+			return (void *)1;
+	return NULL;
+}
+
+CASE_LIMIT(alloc_changing, "ALLOC of memory that another thread changes all the time works, or is EAGAIN: never EBUSY", 120)
+{
+	struct churn c = { .size = 16 * MIB };
+	pthread_t thread;
+	void *failed;
+
+	begin(PAGE);
+	c.at = memory(c.size, PROT_READ | PROT_WRITE);
+	CHECK_EQ(pthread_create(&thread, NULL, drop_always, &c), 0);
+	for (int i = 0; i < 3; i++) {
+		struct bo changing;
+		int err = wrap(&f, &changing, c.at, c.size, FLAGS_USERPTR);
+
+		if (err)
+			CHECK_ERR(err, EAGAIN);
+		else
+			CHECK_OK(bo_free(&f.gpu, &changing));
+	}
+	c.stop = true;
+	CHECK_EQ(pthread_join(thread, &failed), 0);
+	CHECK(!failed);
+	CHECK_OK(wrap(&f, &f.user, c.at, c.size, FLAGS_USERPTR));
+	CHECK_OK(bo_map(&f.gpu, &f.user));
+	check_shared(&f, 0x40, 0x11);
+}
+
 static void rounds(struct fixture *x, uint32_t n)
 {
 	for (uint32_t i = 1; i <= n; i++) {
