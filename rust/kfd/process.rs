@@ -10,10 +10,12 @@
 //! The end runs in [`Process::mm_released`], before the pages of the address space are freed: queues
 //! first, so that the GPU stops touching them, then events, then memory.
 //!
-//! # Lock order
+//! # Locks
 //!
-//! 1. `ProcessTable::entries`
-//! 2. the mmap lock (watching an address space)
+//! `ProcessTable::entries` is taken for moments only, to look up, insert or remove: never around the mmap lock
+//! (watching an address space takes it), which whoever serves a fault may keep others waiting for as long as
+//! he wants, nor around an allocation, which may wait for a process to end. The opens and exits of all
+//! processes need `entries`.
 //!
 //! Whoever holds the mmap lock (mmap, fault handlers, [changes of pages](userptr)) must not take
 //! `Process::state`, under which memory is allocated; `entries` and `state` are never held together. Under
@@ -53,6 +55,10 @@ use kernel::{
     new_mutex,
     new_work,
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
     sync::{
         aref::ARef,
         atomic::{
@@ -308,16 +314,15 @@ impl SignalPage for SignalBuffer {
 }
 
 struct Entry {
-    key: MmKey,
     process: Arc<Process>,
-    watch: MmWatch,
+    _watch: MmWatch,
 }
 
 /// All processes of the module.
 #[pin_data]
 pub(crate) struct ProcessTable {
     #[pin]
-    entries: Mutex<KVec<Entry>>,
+    entries: Mutex<RBTree<MmKey, Entry>>,
 }
 
 impl ProcessTable {
@@ -329,7 +334,7 @@ impl ProcessTable {
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
-                entries <- new_mutex!(KVec::new(), "rkfd_processes"),
+                entries <- new_mutex!(RBTree::new(), "rkfd_processes"),
             }? Error),
             GFP_KERNEL,
         )
@@ -350,43 +355,66 @@ impl ProcessTable {
             return Err(EPERM);
         }
         let (mm, key) = current_mm().ok_or(EINVAL)?;
-        let mut entries = self.entries.lock();
-        if let Some(entry) = entries.iter().find(|e| e.key == key) {
-            return Ok(entry.process.clone());
+        if let Some(process) = self.find(key) {
+            return Ok(process);
         }
         let process = Process::new(&mm, key, self, &devices()?)?;
-        // Room first: an address space that is watched must be in the table.
-        entries.reserve(1, GFP_KERNEL)?;
+        // The end, of which this tells, does not come before the return: the caller runs in the address
+        // space. So it always finds the entry.
         let watch = MmWatch::new(&mm, process.clone())?;
-        entries
-            .push_within_capacity(Entry {
-                key,
-                process: process.clone(),
-                watch,
-            })
-            .map_err(|_| ENOMEM)?;
+        let entry = Entry {
+            process,
+            _watch: watch,
+        };
+        self.insert(key, entry)
+    }
+
+    /// The process of the address space `key`.
+    fn find(&self, key: MmKey) -> Option<Arc<Process>> {
+        let entries = self.entries.lock();
+        entries.get(&key).map(|entry| entry.process.clone())
+    }
+
+    /// Inserts `new` and returns its process, or that of the same address space which another thread has
+    /// inserted meanwhile; `new`, which nobody has seen, then goes again.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn insert(&self, key: MmKey, new: Entry) -> Result<Arc<Process>> {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let mut entries = self.entries.lock();
+        if let Some(entry) = entries.get(&key) {
+            let first = entry.process.clone();
+            drop(entries);
+            // Outside the lock; its watch ends untold.
+            drop(new);
+            return Ok(first);
+        }
+        let process = new.process.clone();
+        entries.insert(node.into_node(key, new));
         Ok(process)
     }
 
     fn remove(&self, key: MmKey) -> Option<Entry> {
-        let mut entries = self.entries.lock();
-        let at = entries.iter().position(|e| e.key == key)?;
-        entries.remove(at).ok()
+        self.entries.lock().remove(&key)
     }
 
     /// Whether the thread group with this id of the initial namespace has opened the device.
     pub(crate) fn has_pid(&self, pid: i32) -> bool {
         let entries = self.entries.lock();
-        entries.iter().any(|entry| entry.process.pid() == pid)
+        let mut all = entries.values();
+        all.any(|entry| entry.process.pid() == pid)
     }
 
     /// Ends every process. For the end of the module, when no file is open.
     pub(crate) fn shutdown(&self) {
         let entries = core::mem::take(&mut *self.entries.lock());
-        for entry in entries {
+        for entry in entries.values() {
             entry.process.teardown();
-            drop(entry.watch);
         }
+        // The watches end.
+        drop(entries);
         crate::kapi::task::mm_watch_barrier();
     }
 }

@@ -4,6 +4,8 @@
  */
 #include "survivor.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -192,6 +194,64 @@ static void child_works(void *unused)
 	pm4_write(&p, bo.va, 0xc41d);
 	submit(&q, &p);
 	await32(bo32(&bo, 0), 0xc41d, "the child's work");
+}
+
+enum { OPENERS = 8 };
+
+struct opener {
+	pthread_barrier_t *start;
+	int fd;
+};
+
+static void *open_at_once(void *context)
+{
+	struct opener *o = context;
+
+	pthread_barrier_wait(o->start);
+	o->fd = open("/dev/kfd", O_RDWR | O_CLOEXEC);
+	return NULL;
+}
+
+static void opens_at_once(void *unused)
+{
+	struct opener o[OPENERS];
+	pthread_t threads[OPENERS];
+	pthread_barrier_t start;
+	struct event events[OPENERS];
+
+	CHECK_EQ(pthread_barrier_init(&start, NULL, OPENERS), 0);
+	for (int i = 0; i < OPENERS; i++) {
+		o[i].start = &start;
+		CHECK_EQ(pthread_create(&threads[i], NULL, open_at_once, &o[i]), 0);
+	}
+	for (int i = 0; i < OPENERS; i++) {
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+		CHECK_OP(o[i].fd, >=, 0);
+	}
+	/* Ids are those of one process, and each is known to every other descriptor. */
+	for (int i = 0; i < OPENERS; i++) {
+		struct gpu gpu = { .fd = o[i].fd };
+
+		CHECK_OK(event_create(&gpu, KFD_IOC_EVENT_HW_EXCEPTION, false, 0, &events[i]));
+		for (int j = 0; j < i; j++)
+			CHECK_NE(events[i].id, events[j].id);
+	}
+	for (int i = 0; i < OPENERS; i++) {
+		struct gpu gpu = { .fd = o[(i + 1) % OPENERS].fd };
+
+		CHECK_OK(event_destroy(&gpu, events[i].id));
+		close(o[i].fd);
+		o[i].fd = open("/dev/kfd", O_RDWR | O_CLOEXEC);
+	}
+}
+
+CASE_LIMIT(opened_at_once, "threads of one process open the device for the first time at once: they share one process", 120)
+{
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	for (int i = 0; i < 50; i++)
+		CHECK_EQ(in_child(opens_at_once, NULL), 0);
 }
 
 CASE(fork_leaves_queues, "a child of fork gets none of the queues; it makes its own, and the parent's works on")
