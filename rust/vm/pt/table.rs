@@ -31,18 +31,19 @@ pub(crate) struct Table<B> {
 }
 
 impl<B> Table<B> {
-    /// Allocates a table of invalid entries. The caller publishes.
+    /// Allocates a table of invalid entries. The caller publishes. System memory is charged to the caller's
+    /// control group, for user space decides how many tables there are.
     pub(super) fn new<S: Store<Block = B>>(
         store: &S,
         level: Level,
         flavour: Flavour,
     ) -> Result<KBox<Self>> {
-        let entries = KVec::from_elem(flavour.unmapped(level).raw(), ENTRIES, GFP_KERNEL)?;
+        let entries = KVec::from_elem(flavour.unmapped(level).raw(), ENTRIES, GFP_KERNEL_ACCOUNT)?;
         let mut children = KVec::new();
         if level != Level::Ptb {
-            children.reserve(ENTRIES, GFP_KERNEL)?;
+            children.reserve(ENTRIES, GFP_KERNEL_ACCOUNT)?;
             for _ in 0..ENTRIES {
-                children.push(None, GFP_KERNEL)?;
+                children.push(None, GFP_KERNEL_ACCOUNT)?;
             }
         }
         let block = store.alloc()?;
@@ -56,7 +57,7 @@ impl<B> Table<B> {
                 live: 0,
                 next: None,
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?)
     }
 
