@@ -386,16 +386,13 @@ static void count_user_mappings(unsigned int *mapped, unsigned int *reached)
 	globfree(&found);
 }
 
-/* Breaks the GPU, so that it only runs where the module has been told not to mend it. */
-CASE_LIMIT(memory_withdrawn, "kill -9 where the queue never stops: the GPU loses the process's memory, whoever keeps the address space", 240)
+static void memory_withdrawn(void)
 {
 	unsigned int mapped, reached;
 	struct gpu gpu;
 	struct guilty g;
 	int status;
 
-	if (!getenv("HUNG_NO_RECOVERY"))
-		SKIP("needs a module with gpu_recovery=0");
 	need_control();
 	need_gpu(&gpu, 0);
 	lent_render = need_render(&gpu);
@@ -410,4 +407,17 @@ CASE_LIMIT(memory_withdrawn, "kill -9 where the queue never stops: the GPU loses
 	/* What the queue uses stays listed, or there was nothing to see here. */
 	CHECK_OP(mapped, >=, 1);
 	CHECK_EQ(reached, 0);
+}
+
+int main(int argc, char **argv)
+{
+	static struct tap_case withdrawn = {
+		"kill -9 where the queue never stops: the GPU loses the process's memory, whoever keeps the address space",
+		memory_withdrawn, 240, NULL,
+	};
+
+	/* It breaks the GPU, and needs a module that does not mend it. */
+	if (getenv("HUNG_NO_RECOVERY"))
+		tap_register(&withdrawn);
+	return tap_main(argc, argv);
 }
