@@ -341,7 +341,8 @@ impl ProcessDevice {
         let vm = self.vm.lock();
         // The reference stays where it is: the last one to go would free memory in here.
         let Some(vm) = &*vm else { return };
-        if let Err(error) = vm.withdraw_user() {
+        // A device that is gone reaches no memory.
+        if let Some(error) = vm.withdraw_user().err().filter(|error| *error != ENODEV) {
             dev_limited!(
                 dev_err,
                 self.device.gpu.dev(),

@@ -8,8 +8,9 @@
 //! Where no memory is left, the entries stay invalid: a wave that goes there faults.
 //!
 //! Where the queues do not stop, because the scheduler is out of order, the entries of all such memory are
-//! taken away before the pages go, at the end of the process, too. While page tables cannot be written the queues stay off; where that
-//! lasts, the entries are taken away, and only a GPU that does not even confirm that stays without queues.
+//! taken away before the pages go, at the end of the process, too. While page tables cannot be written the
+//! queues stay off; where that lasts, the entries are taken away, and only a GPU that does not even confirm
+//! that stays without queues.
 //!
 //! A thread that changes memory without pause could keep the queues away for ever: each time their pages
 //! are found, they have changed again. Once that is seen, changes of the process by itself are held back a

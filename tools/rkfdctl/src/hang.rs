@@ -224,7 +224,8 @@ impl Actor {
             Says::Ready { rings } => self.rings = rings,
             Says::Progress { good, extra, error } => {
                 self.good = good;
-                self.extra = extra;
+                // It is gone once it was destroyed.
+                self.extra = self.extra.max(extra);
                 if self.story.wrong.is_none() {
                     self.story.wrong = error;
                 }
