@@ -3,12 +3,12 @@
  * Facts about the machine that only inline functions and macros tell.
  */
 
-#include <linux/cpufreq.h>
-#include <linux/cpumask.h>
-#include <linux/mmzone.h>
-#include <linux/device.h>
 #include <linux/cacheinfo.h>
 #include <linux/cpu.h>
+#include <linux/cpufreq.h>
+#include <linux/cpumask.h>
+#include <linux/device.h>
+#include <linux/mmzone.h>
 #include <linux/nodemask.h>
 #include <linux/pci.h>
 #include <linux/topology.h>

@@ -145,8 +145,8 @@ fn run(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) {
     dev_warn!(gpu.dev(), "resetting the engines\n");
     match in_place(gpu, sched, failure) {
         Ok(()) => return,
-        // Somebody takes the driver off the GPU.
-        Err(e) if e == ENODEV || gpu.is_gone() => return,
+        // Somebody takes the driver off the GPU, and wants it so.
+        Err(_) if sched.is_shut_down() || gpu.is_gone() => return,
         Err(e) => dev_err!(
             gpu.dev(),
             "the reset of the engines did not help: {:?}; resetting the chip, its memory and its processes are lost\n",

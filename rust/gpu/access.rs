@@ -455,16 +455,18 @@ impl Hw {
         self.write(gc::GRBM_GFX_CNTL, bank.raw());
         Selected {
             hw: self,
+            rest: (gc::GRBM_GFX_CNTL, gc::GrbmGfxCntl::new().raw()),
             _lock: lock,
         }
     }
 
     /// Selects a shader engine; see [`Hw::select`].
-    pub(super) fn select_engine(&self, engine: u32) -> SelectedEngine<'_> {
+    pub(super) fn select_engine(&self, engine: u32) -> Selected<'_> {
         let lock = self.locks.banks.lock();
         self.write(gc::GRBM_GFX_INDEX, gc::GrbmGfxIndex::engine(engine).raw());
-        SelectedEngine {
+        Selected {
             hw: self,
+            rest: (gc::GRBM_GFX_INDEX, gc::GrbmGfxIndex::BROADCAST.raw()),
             _lock: lock,
         }
     }
@@ -475,28 +477,17 @@ impl Hw {
     }
 }
 
-/// A bank of registers is selected; dropping restores bank 0.
+/// A bank of registers is selected; dropping selects what others expect: bank 0, all engines.
 pub(crate) struct Selected<'a> {
     hw: &'a Hw,
+    /// What selected it, and what that holds otherwise.
+    rest: (Reg, u32),
     _lock: Guard<'a, (), MutexBackend>,
 }
 
 impl Drop for Selected<'_> {
     fn drop(&mut self) {
-        self.hw
-            .write(gc::GRBM_GFX_CNTL, gc::GrbmGfxCntl::new().raw());
-    }
-}
-
-/// A shader engine is selected; dropping addresses all again.
-pub(super) struct SelectedEngine<'a> {
-    hw: &'a Hw,
-    _lock: Guard<'a, (), MutexBackend>,
-}
-
-impl Drop for SelectedEngine<'_> {
-    fn drop(&mut self) {
-        self.hw
-            .write(gc::GRBM_GFX_INDEX, gc::GrbmGfxIndex::BROADCAST.raw());
+        let (reg, value) = self.rest;
+        self.hw.write(reg, value);
     }
 }

@@ -384,6 +384,11 @@ impl Scheduler {
         process.machine.checkpoint(process.id, queue.id)
     }
 
+    /// Whether somebody has shut the scheduler down, or is about to.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.machine.state.lock().stopping
+    }
+
     /// Milliseconds that a queue may take to leave the hardware before it counts as one that refuses.
     pub(crate) fn unload_ms(&self) -> u32 {
         unmap_latency_ms(self.machine.config.timeout_ms)
