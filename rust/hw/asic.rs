@@ -129,6 +129,8 @@ pub(crate) struct AsicDesc {
     pub(crate) xnack_check_firmware: Option<u32>,
     /// MEC firmware from which queues can have global wave sync (`kfd_gws_init`).
     pub(crate) gws_firmware: u32,
+    /// MEC firmware from which trap handlers can tell exceptions (`kfd_topology_set_dbg_firmware_support`).
+    pub(crate) debug_firmware: u32,
     /// Message of the power controller that tells the highest frequency of a clock.
     pub(crate) smu_max_frequency: u32,
     /// The memory clock in messages to the power controller (`PPCLK_UCLK`).
@@ -218,6 +220,11 @@ impl AsicDesc {
             Some(first) => mec_firmware >= first,
             None => false,
         }
+    }
+
+    /// Whether the firmware has what second-generation trap handlers need.
+    pub(crate) const fn has_debug_firmware(&self, mec_firmware: u32) -> bool {
+        mec_firmware >= self.debug_firmware
     }
 
     /// Units of global wave sync that the scheduler may hand out, given its firmware version.
@@ -352,6 +359,7 @@ pub(crate) static GFX906: AsicDesc = AsicDesc {
     xnack_per_process: false,
     xnack_check_firmware: None,
     gws_firmware: 0x1b3,
+    debug_firmware: 459,
     smu_max_frequency: 0x2b,
     smu_memory_clock: 5,
     sets_que_sleep: false,
@@ -444,6 +452,7 @@ pub(crate) static GFX90A: AsicDesc = AsicDesc {
     xnack_per_process: true,
     xnack_check_firmware: Some(98),
     gws_firmware: 0x28,
+    debug_firmware: 51,
     smu_max_frequency: 0x1d,
     smu_memory_clock: 4,
     sets_que_sleep: true,

@@ -424,9 +424,36 @@ mod topology {
             ("gfx_target_version", 90006),
             ("cwsr_size", 0x13f_1000),
             ("ctl_stack_size", 0x5000),
-            ("capability", 0x2400_2000),
+            ("capability", 0x0400_2000),
         ] {
             assert_eq!(value(&node.properties, key), Some(want));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn trap_handlers_are_told_of_firmware_that_serves_them() -> Result {
+        const DEBUG_FIRMWARE: u64 = 1 << 29;
+        for (asic, first) in [(&GFX90A, 51), (&GFX906, 459)] {
+            for (mec_firmware, want) in [
+                (0, 0),
+                (first - 1, 0),
+                (first, DEBUG_FIRMWARE),
+                (first + 1, DEBUG_FIRMWARE),
+            ] {
+                let one = GpuFacts {
+                    asic,
+                    silicon: Silicon {
+                        mec_firmware,
+                        ..silicon(asic, 60)
+                    },
+                    ..gpu(5)
+                };
+                let nodes = nodes(&SYSTEM, &[cpu(0)], &[one])?;
+                let node = nodes.get(1).ok_or(EINVAL)?;
+                let bits = value(&node.properties, "capability").ok_or(EINVAL)?;
+                assert_eq!((mec_firmware, bits & DEBUG_FIRMWARE), (mec_firmware, want));
+            }
         }
         Ok(())
     }

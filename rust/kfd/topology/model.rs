@@ -55,7 +55,7 @@ mod capability {
     pub(super) const REVISION_MASK: u32 = 0xf;
     /// ECC of on-chip memory; `sramecc+` in ISA names.
     pub(super) const SRAM_EDC: u32 = 1 << 26;
-    /// RUNTIME_ENABLE is answered and the firmware has what second-generation trap handlers need.
+    /// The firmware has what second-generation trap handlers need.
     pub(super) const DEBUG_FIRMWARE: u32 = 1 << 29;
 }
 
@@ -403,8 +403,10 @@ fn gpu_node(
     file.property("local_mem_size", 0u32)?;
     file.property("fw_version", silicon.mec_firmware)?;
     let mut bits = capability::DOORBELL_TYPE_2
-        | (gpu.revision & capability::REVISION_MASK) << capability::REVISION_SHIFT
-        | capability::DEBUG_FIRMWARE;
+        | (gpu.revision & capability::REVISION_MASK) << capability::REVISION_SHIFT;
+    if asic.has_debug_firmware(silicon.mec_firmware) {
+        bits |= capability::DEBUG_FIRMWARE;
+    }
     if figures.sram_ecc {
         bits |= capability::SRAM_EDC;
     }
