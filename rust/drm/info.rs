@@ -243,8 +243,8 @@ impl Identity {
 }
 
 /// `struct drm_amdgpu_info_device`. What only graphics needs, and what nobody here knows (the
-/// link's speed and width, clocks that the power controller does not tell, cache sizes that newer chips
-/// report here), is 0.
+/// link's speed and width, the lowest clocks, what the power controller does not tell, cache sizes that newer
+/// chips report here), is 0.
 pub(crate) fn device(asic: &AsicDesc, identity: &Identity) -> Result<Answer> {
     let (shader, silicon) = (&asic.shader, &identity.silicon);
     let engine_khz = u64::from(silicon.engine_clock_mhz) * 1000;
@@ -310,8 +310,9 @@ pub(crate) fn device(asic: &AsicDesc, identity: &Identity) -> Result<Answer> {
         .u64(RESERVED_TOP.wrapping_neg())?
         // pa_sc_tile_steering_override, pad, tcc_disabled_mask.
         .zeros(4)?
-        .u64(engine_khz)?
-        .u64(memory_khz)?;
+        // min_engine_clock, min_memory_clock: the power controller is asked for the highest only.
+        .u64(0)?
+        .u64(0)?;
     let rest = DEV_INFO_WORDS.checked_sub(a.0.len()).ok_or(EINVAL)?;
     a.zeros(rest)?;
     Ok(answer)

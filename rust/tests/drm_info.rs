@@ -26,6 +26,7 @@ mod at {
     pub(super) const NUM_SHADER_ENGINES: usize = 5;
     pub(super) const GPU_COUNTER_FREQ: usize = 7;
     pub(super) const MAX_ENGINE_CLOCK: usize = 8;
+    pub(super) const MAX_MEMORY_CLOCK: usize = 10;
     pub(super) const CU_ACTIVE_NUMBER: usize = 12;
     pub(super) const CU_BITMAP: usize = 14;
     pub(super) const IDS_FLAGS: usize = 34;
@@ -41,6 +42,7 @@ mod at {
     pub(super) const HIGH_VA_OFFSET: usize = 84;
     pub(super) const HIGH_VA_MAX: usize = 86;
     pub(super) const MIN_ENGINE_CLOCK: usize = 92;
+    pub(super) const MIN_MEMORY_CLOCK: usize = 94;
     pub(super) const WORDS: usize = 110;
 }
 
@@ -91,7 +93,10 @@ mod cases {
         }
         for (at, want) in [
             (at::MAX_ENGINE_CLOCK, 1_700_000),
-            (at::MIN_ENGINE_CLOCK, 1_700_000),
+            (at::MAX_MEMORY_CLOCK, 1_600_000),
+            // Nobody asks for the lowest.
+            (at::MIN_ENGINE_CLOCK, 0),
+            (at::MIN_MEMORY_CLOCK, 0),
             (at::IDS_FLAGS, 0),
             (at::VIRTUAL_ADDRESS_OFFSET, 0x1_0000),
             (at::VIRTUAL_ADDRESS_MAX, 0x8000_0000_0000),
