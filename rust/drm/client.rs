@@ -6,8 +6,12 @@ use core::pin::Pin;
 
 use kernel::{
     drm,
+    fs::LocalFile,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        aref::ARef,
+        Arc, //
+    },
 };
 
 use super::{
@@ -63,13 +67,13 @@ pub(crate) struct RenderFile {
 }
 
 impl RenderFile {
-    /// Takes hold of the file behind a descriptor of the current process.
+    /// Takes hold of a file, of whatever kind it may be.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is none or it is not one of this driver's DRM nodes.
-    pub(crate) fn from_fd(fd: u32) -> Result<Self> {
-        let file = DrmFile::from_fd(fd)?;
+    /// `EINVAL` if it is not one of this driver's DRM nodes.
+    pub(crate) fn from_file(file: ARef<LocalFile>) -> Result<Self> {
+        let file = DrmFile::from_file(file)?;
         let this = Self { file };
         this.client().grants.set_file(this.file.tag());
         Ok(this)
@@ -89,9 +93,9 @@ impl RenderFile {
         self.vm().gpu()
     }
 
-    /// Whether both are the same open file, be it by way of different descriptors.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.file.tag() == other.file.tag()
+    /// Whether `file` is this open file, be it by way of another descriptor.
+    pub(crate) fn is(&self, file: &LocalFile) -> bool {
+        self.file.is(file)
     }
 }
 

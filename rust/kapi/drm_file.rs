@@ -14,7 +14,9 @@ use core::{
 use kernel::{
     bindings,
     drm,
-    prelude::*, //
+    fs::LocalFile,
+    prelude::*,
+    sync::aref::ARef, //
 };
 
 /// A reference to a DRM device.
@@ -101,18 +103,12 @@ unsafe impl<D: OnlyDriver> Send for DrmFile<D> where D::File: Send {}
 unsafe impl<D: OnlyDriver> Sync for DrmFile<D> where D::File: Sync {}
 
 impl<D: OnlyDriver> DrmFile<D> {
-    /// Takes a reference to the file behind descriptor `fd` of the current process.
+    /// Takes over a reference to a file of any kind.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no such descriptor or the file is not one of `D`.
-    pub(crate) fn from_fd(fd: u32) -> Result<Self> {
-        // SAFETY: Looks a number up in the table of the current process.
-        let file = NonNull::new(unsafe { bindings::fget(fd) }).ok_or(EINVAL)?;
-        let release = kernel::types::ScopeGuard::new(|| {
-            // SAFETY: The reference taken above.
-            unsafe { bindings::fput(file.as_ptr()) }
-        });
+    /// `EINVAL` if the file is not one of `D`.
+    pub(crate) fn from_file(file: ARef<LocalFile>) -> Result<Self> {
         // SAFETY: The file is valid, and every file has operations.
         let (owner, open) = unsafe {
             let ops = (*file.as_ptr()).f_op;
@@ -126,12 +122,17 @@ impl<D: OnlyDriver> DrmFile<D> {
         if owner != ours || !is_drm {
             return Err(EINVAL);
         }
-        release.dismiss();
-        // INVARIANT: Checked above; the reference moves into the value.
+        // INVARIANT: Checked above; the reference moves into the value. A `LocalFile` is a `struct file`;
+        // that it stays on its thread is for the file position, which is not touched here.
         Ok(Self {
-            file,
+            file: ARef::into_raw(file).cast(),
             _driver: PhantomData,
         })
+    }
+
+    /// Whether `file` is this open file, be it by way of another descriptor.
+    pub(crate) fn is(&self, file: &LocalFile) -> bool {
+        self.file.as_ptr() == file.as_ptr()
     }
 
     fn as_raw(&self) -> NonNull<bindings::drm_file> {

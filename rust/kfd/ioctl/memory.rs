@@ -34,6 +34,7 @@ use crate::{
     },
 };
 use kernel::{
+    fs::LocalFile,
     prelude::*,
     sync::Arc,
     uaccess::{
@@ -45,26 +46,28 @@ use kernel::{
 /// Entries of the GPU list of MAP and UNMAP. The interface names no limit; memory does.
 const MAX_LIST: u32 = 1 << 16;
 
-/// Takes the address space of a render node file for the process.
+/// Takes the address space of a render node file for the process. What kind of file it is counts only where the
+/// process has none yet.
 ///
 /// # Errors
 ///
-/// - `EINVAL`: not a file of this GPU's render node, an unknown GPU, or an address space that another
-///   process has taken.
+/// - `EINVAL`: no such file, or not one of this GPU's render node, an unknown GPU, or an address space that
+///   another process has taken.
 /// - `EBUSY`: the process has the address space of another file.
 /// - `ENODEV`: the GPU is gone.
 pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
-    let file = Arc::new(RenderFile::from_fd(args.drm_fd)?, GFP_KERNEL)?;
+    let file = LocalFile::fget(args.drm_fd).map_err(|_| EINVAL)?;
     let mut state = call.process.state.lock();
     let (index, device) = call.process.device(args.gpu_id)?;
     let own = state.device_mut(index)?;
     if let Some(present) = &own.render {
-        return if present.is_same(&file) {
+        return if present.is(&file) {
             Ok(())
         } else {
             Err(EBUSY)
         };
     }
+    let file = Arc::new(RenderFile::from_file(file)?, GFP_KERNEL)?;
     device.device().check()?;
     if !Arc::ptr_eq(file.gpu(), device.device().gpu()) {
         return Err(EINVAL);
