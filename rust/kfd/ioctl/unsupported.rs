@@ -18,7 +18,10 @@ use crate::kfd::{
         Svm, //
     },
 };
-use kernel::prelude::*;
+use kernel::{
+    fs::LocalFile,
+    prelude::*, //
+};
 
 /// The debugger calls before DBG_TRAP.
 ///
@@ -55,8 +58,13 @@ pub(super) fn svm(argument: &Argument, args: &Svm) -> Result {
 ///
 /// # Errors
 ///
-/// Always `EINVAL`.
-pub(super) fn get_dmabuf_info(_call: &Call<'_>, _args: &mut GetDmabufInfo) -> Result {
+/// - `EBADF`: no such file.
+/// - `EINVAL`: otherwise; without a GPU at once.
+pub(super) fn get_dmabuf_info(call: &Call<'_>, args: &mut GetDmabufInfo) -> Result {
+    if call.process.devices.is_empty() {
+        return Err(EINVAL);
+    }
+    LocalFile::fget(args.dmabuf_fd)?;
     Err(EINVAL)
 }
 
@@ -64,12 +72,14 @@ pub(super) fn get_dmabuf_info(_call: &Call<'_>, _args: &mut GetDmabufInfo) -> Re
 ///
 /// # Errors
 ///
+/// - `EBADF`: no such file.
 /// - `EINVAL`: unknown GPU, or otherwise.
 /// - `ENODEV`: no address space yet.
 pub(super) fn import_dmabuf(call: &Call<'_>, args: &mut ImportDmabuf) -> Result {
     let state = call.process.state.lock();
     let (index, _) = call.process.device(args.gpu_id)?;
     state.device(index)?.vm()?;
+    LocalFile::fget(args.dmabuf_fd)?;
     Err(EINVAL)
 }
 
@@ -117,15 +127,22 @@ pub(super) fn criu_op(_call: &Call<'_>, args: &mut CriuOp) -> Result {
 /// DBG_TRAP's operation that begins a session.
 const DBG_TRAP_ENABLE: u32 = 0;
 
+/// The value of `sched_policy` without scheduler firmware.
+const NO_HWS: u32 = 2;
+
 /// The debugger.
 ///
 /// # Errors
 ///
+/// - `EINVAL`: schedulers without firmware, whatever is asked for, or an operation outside a session; there never
+///   is one.
 /// - `ESRCH`: no such process, or one that has not opened `/dev/kfd`.
 /// - `EPERM`: a process of somebody else.
-/// - `EINVAL`: an operation outside a session; there never is one.
 /// - `ENODEV`: the begin of a session: no GPU can be debugged.
 pub(super) fn dbg_trap(call: &Call<'_>, args: &mut DbgTrap) -> Result {
+    if crate::module_parameters::sched_policy.value() == NO_HWS {
+        return Err(EINVAL);
+    }
     let pid = crate::kapi::task::tgid_of(args.pid).ok_or(ESRCH)?;
     if pid != crate::kapi::task::current_tgid() {
         return if call.facade.processes.has_pid(pid) {
