@@ -75,7 +75,7 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
     device.device().check()?;
     let asic = device.device().gpu().asic();
     if let Kind::Sdma(SdmaEngine::Number(number)) = properties.kind {
-        if number >= asic.sdma_general_engines {
+        if number >= asic.sdma_engines() {
             return Err(EINVAL);
         }
     }
