@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     hw::{
+        mqd::CONTROL_STACK_OFFSET,
         pte::{
             self,
             Mtype,
@@ -130,7 +131,7 @@ impl Gart {
         self.core.base
     }
 
-    /// Allocates zeroed coherent memory of at least `size` bytes and maps it.
+    /// Allocates zeroed coherent memory of at least `size` bytes and maps it uncached.
     ///
     /// # Errors
     ///
@@ -138,6 +139,19 @@ impl Gart {
     /// - `ENOMEM`, `ENOSPC`: no memory or no room in the window.
     /// - `EIO`, `ETIMEDOUT`: the device does not answer.
     pub(crate) fn alloc(&self, hw: &Hw, size: usize) -> Result<GartBuffer> {
+        self.alloc_as(hw, size, Usage::General)
+    }
+
+    /// As [`Self::alloc`], for the descriptor of a compute queue of one XCC and the control stack behind it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::alloc`].
+    pub(crate) fn alloc_mqd(&self, hw: &Hw, size: usize) -> Result<GartBuffer> {
+        self.alloc_as(hw, size, Usage::Mqd)
+    }
+
+    fn alloc_as(&self, hw: &Hw, size: usize, usage: Usage) -> Result<GartBuffer> {
         let memory = DmaBuffer::new(hw.dev(), size)?;
         // CAST: `usize` is at most 64 bits wide.
         let count = memory.size() as u64 / pte::PAGE;
@@ -148,8 +162,28 @@ impl Gart {
             pages,
             core: self.core.clone(),
         };
-        buffer.map(hw)?;
+        buffer.map(hw, usage)?;
         Ok(buffer)
+    }
+}
+
+/// What a buffer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Usage {
+    /// What the GPU must not cache.
+    General,
+    /// A compute queue's descriptor with its control stack.
+    Mqd,
+}
+
+impl Usage {
+    /// Memory type of page `index`. Control stacks behind an uncached descriptor must not be uncached
+    /// themselves (`amdgpu_gart_map_gfx9_mqd`).
+    fn mtype(self, index: u64) -> Mtype {
+        match self {
+            Self::Mqd if index * pte::PAGE >= CONTROL_STACK_OFFSET => Mtype::Nc,
+            _ => Mtype::Uc,
+        }
     }
 }
 
@@ -178,14 +212,14 @@ impl GartBuffer {
     }
 
     /// Table offset of the first entry, in VRAM.
-    fn entries(&self) -> u64 {
+    pub(crate) fn entries(&self) -> u64 {
         self.core.table.offset() + self.pages.start() * 8
     }
 
-    fn map(&self, hw: &Hw) -> Result {
+    fn map(&self, hw: &Hw, usage: Usage) -> Result {
         for i in 0..self.pages.size() {
             let bus = self.memory.bus_addr() + i * pte::PAGE;
-            let entry = pte::gart(bus, Mtype::Uc).map_err(|_| EINVAL)?;
+            let entry = pte::gart(bus, usage.mtype(i)).map_err(|_| EINVAL)?;
             hw.vram_write_u64s(self.entries() + i * 8, &[entry.raw()])?;
         }
         self.flush(hw)

@@ -202,8 +202,12 @@ impl Platform for GpuPlatform {
     fn alloc(&self, size: usize, place: Place) -> Result<Arc<dyn DeviceMem>> {
         let hw = self.gpu.enter()?;
         match place {
-            Place::Gart => {
-                let buffer = self.gpu.gart().alloc(&hw, size)?;
+            Place::Gart | Place::GartMqd => {
+                let gart = self.gpu.gart();
+                let buffer = match place {
+                    Place::GartMqd => gart.alloc_mqd(&hw, size)?,
+                    _ => gart.alloc(&hw, size)?,
+                };
                 let mem: Arc<dyn DeviceMem> = Arc::new(GartMem(buffer), GFP_KERNEL)?;
                 Ok(mem)
             }

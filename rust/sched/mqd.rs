@@ -107,7 +107,7 @@ impl MqdMem {
             SpecKind::Pm4 | SpecKind::Aql => {
                 let place = match asic.mqd_in_vram {
                     true => Place::Vram,
-                    false => Place::Gart,
+                    false => Place::GartMqd,
                 };
                 (platform.alloc(Self::block_bytes(asic, spec)?, place)?, 0)
             }

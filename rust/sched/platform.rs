@@ -29,6 +29,9 @@ use crate::{
 pub(crate) enum Place {
     /// System memory behind the GART: coherent, cheap for both sides.
     Gart,
+    /// As [`Place::Gart`], for the descriptor of a compute queue: what lies behind the first page is its
+    /// control stack and has a memory type of its own.
+    GartMqd,
     /// Video memory: written through the PCI aperture.
     Vram,
 }

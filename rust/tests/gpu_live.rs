@@ -13,6 +13,7 @@ use kernel::{
 use crate::{
     gpu::{
         registry,
+        GartBuffer,
         Gpu,
         Hw, //
     },
@@ -21,7 +22,14 @@ use crate::{
             WriteMem,
             WriteReg, //
         },
-        pte::PAGE,
+        pte::{
+            Entry,
+            Flavour,
+            Level,
+            Meaning,
+            Mtype,
+            PAGE, //
+        },
         regs::{
             gc,
             hqd::Slot, //
@@ -161,6 +169,37 @@ mod cases {
             assert_eq!(first.read64(0)?, pattern(3));
             assert_eq!(last.read64(4088)?, pattern(4));
             assert_eq!(first.read64(8)?, 0);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn only_control_stacks_may_be_cached() -> Result {
+        on_each(|gpu| {
+            let hw = gpu.enter()?;
+            let types = |buffer: &GartBuffer| -> Result<[Mtype; 3]> {
+                let mut found = [Mtype::Cc; 3];
+                for (place, found) in (buffer.entries()..).step_by(8).zip(&mut found) {
+                    let mut bytes = [0; 8];
+                    hw.vram_read(place, &mut bytes)?;
+                    let entry = Entry::from_raw(u64::from_le_bytes(bytes));
+                    let Meaning::Page { attrs, .. } = Flavour::Plain.decode(Level::Ptb, entry)
+                    else {
+                        return Err(EINVAL);
+                    };
+                    *found = attrs.mtype;
+                }
+                Ok(found)
+            };
+            let (plain, mqd) = (
+                gpu.gart().alloc(&hw, 3 * 4096)?,
+                gpu.gart().alloc_mqd(&hw, 3 * 4096)?,
+            );
+            assert_eq!(types(&plain)?, [Mtype::Uc, Mtype::Uc, Mtype::Uc]);
+            assert_eq!(types(&mqd)?, [Mtype::Uc, Mtype::Nc, Mtype::Nc]);
+            // Both can be reached all the same.
+            store(gpu, mqd.gpu_addr() + 2 * 4096 + 8, pattern(5))?;
+            assert_eq!(mqd.read64(2 * 4096 + 8)?, pattern(5));
             Ok(())
         })
     }
