@@ -173,11 +173,28 @@ mod tests {
             (8, 0),
             (16, 1),
             (4096, 9),
+            // Rounded up: the second page is mapped then.
+            (4096 + 8, 0xA),
             (8192, 0xA),
+            (0x3000, 0xA),
             (16384, 0xA),
             (1 << 20, 0xA),
         ] {
             assert_eq!(mqd::compute::eop_control(bytes).raw(), field);
+        }
+    }
+
+    #[test]
+    fn an_eop_buffer_need_not_be_a_power_of_two() {
+        for (bytes, control) in [(7, 0xBA_DBAD), (4096, 9), (0x3000, 0xA), (0x5008, 0xA)] {
+            let queue = QueueConfig {
+                eop: Some(Eop {
+                    base: 0x0000_7F03_0000_0000,
+                    bytes,
+                }),
+                ..config(QueueFormat::Pm4)
+            };
+            assert_eq!(word(queue, at::CP_HQD_EOP_CONTROL), control);
         }
     }
 
@@ -235,7 +252,10 @@ mod tests {
             // Enough for fewer units; what the device needs is checked where a queue is asked for.
             (0x9000, 0x3c9_0000, true),
             (0x9000, 0x9000, false),
-            (0x9000, 0x3c9_0800, false),
+            // What does not fill a page is not used: none is left for waves.
+            (0x9000, 0x9FFF, false),
+            (0x9000, 0x3c9_1200, true),
+            (0x9000, 0x7FF_FFFF, true),
             (0xA000, 0x3c9_1000, false),
             (0x8800, 0x3c9_1000, false),
             (0x9000, 0x800_0000, false),
@@ -249,6 +269,10 @@ mod tests {
                 ..good
             };
             assert_eq!(ComputeMqd::new(&GFX90A, queue).is_ok(), fits);
+            if fits {
+                let named = word(queue, at::CP_HQD_CTX_SAVE_SIZE);
+                assert_eq!((bytes, named), (bytes, bytes / 4096 * 4096));
+            }
         }
     }
 

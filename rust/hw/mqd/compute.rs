@@ -68,7 +68,7 @@ pub(crate) enum QueueFormat {
 pub(crate) struct Eop {
     /// Address, a multiple of 256.
     pub(crate) base: u64,
-    /// Length in bytes, a power of two of at least 8 (KFD always gives 4096).
+    /// Length in bytes, at least 8; hardware uses the next power of two, at most 8 KiB.
     pub(crate) bytes: u32,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Cwsr {
     pub(crate) base: u64,
     /// Bytes of the control stack.
     pub(crate) ctl_stack: u32,
-    /// Bytes of control stack and wave state.
+    /// Bytes of control stack and wave state; hardware uses whole pages of them.
     pub(crate) bytes: u32,
 }
 
@@ -172,7 +172,7 @@ impl ComputeMqd {
         check("wptr poll", config.wptr_poll, 8)?;
         if let Some(eop) = config.eop {
             check("eop", eop.base, 256)?;
-            if !eop.bytes.is_power_of_two() || eop.bytes < 8 {
+            if eop.bytes < 8 {
                 return Err(MqdError::Size {
                     field: "eop",
                     bytes: eop.bytes,
@@ -314,7 +314,7 @@ impl ComputeMqd {
             at::CP_HQD_CNTL_STACK_OFFSET
             | at::CP_HQD_CNTL_STACK_SIZE
             | at::CP_HQD_WG_STATE_OFFSET => self.cwsr().ctl_stack,
-            at::CP_HQD_CTX_SAVE_SIZE => self.cwsr().bytes,
+            at::CP_HQD_CTX_SAVE_SIZE => whole_pages(self.cwsr().bytes),
             at::CP_HQD_AQL_CONTROL => AqlControl::new()
                 .with_flag(AqlControl::CONTROL0, config.format == QueueFormat::Aql)
                 .raw(),
@@ -410,12 +410,15 @@ const UPDATED: [usize; 15] = [
     at::CP_HQD_EOP_CONTROL,
 ];
 
-/// CP_HQD_EOP_CONTROL of a buffer: EOP_SIZE = min(0xA, log2(bytes / 8)), 0 without a buffer.
+/// CP_HQD_EOP_CONTROL of a buffer: EOP_SIZE = min(0xA, log2(bytes / 8)), rounded up; 0 without a buffer.
+///
+/// Buffers are mapped in whole pages, so from a page on the next power of two is mapped as well, up to the 8 KiB
+/// that are the most.
 pub(crate) const fn eop_control(bytes: u32) -> EopControl {
     if bytes < 8 {
         return EopControl::new();
     }
-    let size = (bytes / 8).trailing_zeros();
+    let size = (bytes / 8).next_power_of_two().trailing_zeros();
     EopControl::new().with(
         EopControl::EOP_SIZE,
         if size > EOP_SIZE_MAX {
@@ -426,17 +429,25 @@ pub(crate) const fn eop_control(bytes: u32) -> EopControl {
     )
 }
 
+/// Page of the sizes that hardware takes.
+const PAGE: u32 = 4096;
+
+/// `bytes` without what does not fill a page, which the register does not name.
+const fn whole_pages(bytes: u32) -> u32 {
+    bytes & !(PAGE - 1)
+}
+
 /// Checks the sizes of a save area against the ASIC.
 fn check_cwsr(asic: &AsicDesc, cwsr: &Cwsr) -> Result<(), MqdError> {
-    if cwsr.ctl_stack == 0 || cwsr.ctl_stack % 4096 != 0 || cwsr.ctl_stack > asic.cwsr.ctl_stack {
+    if cwsr.ctl_stack == 0 || cwsr.ctl_stack % PAGE != 0 || cwsr.ctl_stack > asic.cwsr.ctl_stack {
         return Err(MqdError::Size {
             field: "control stack",
             bytes: cwsr.ctl_stack,
         });
     }
     // How much the device's own compute units need is for whoever accepts queues to know.
-    let fits = cwsr.bytes > cwsr.ctl_stack && cwsr.bytes <= asic.cwsr_max;
-    if !fits || cwsr.bytes % 4096 != 0 {
+    let bytes = whole_pages(cwsr.bytes);
+    if bytes <= cwsr.ctl_stack || bytes > asic.cwsr_max {
         return Err(MqdError::Size {
             field: "cwsr area",
             bytes: cwsr.bytes,
