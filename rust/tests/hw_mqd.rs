@@ -317,6 +317,34 @@ mod tests {
     }
 
     #[test]
+    fn an_update_tells_of_a_trap_handler() {
+        for (trap_handler, saved, stored) in [
+            (true, 0x1000_0090, 0x1000_00D0),
+            (true, 0xC0, 0xC0),
+            (false, 0x1000_00D0, 0x1000_0090),
+        ] {
+            let queue = QueueConfig {
+                trap_handler,
+                ..config(QueueFormat::Aql)
+            };
+            let (mut rsrc2, mut save_control) = (None, None);
+            if let Ok(mqd) = ComputeMqd::new(&GFX90A, queue) {
+                mqd.update(
+                    |_| saved,
+                    |dw, value| match dw {
+                        at::COMPUTE_PGM_RSRC2 => rsrc2 = Some(value),
+                        at::CP_HQD_CTX_SAVE_CONTROL => save_control = Some(value),
+                        _ => {}
+                    },
+                );
+            }
+            // Only TRAP_PRESENT changes; the rest is a shader's.
+            assert_eq!(rsrc2, Some(stored));
+            assert_eq!(save_control, Some(0));
+        }
+    }
+
+    #[test]
     fn saved_wave_state_must_lie_in_the_area() {
         let cwsr = Cwsr {
             base: 0x1000,

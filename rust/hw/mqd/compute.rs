@@ -234,6 +234,10 @@ impl ComputeMqd {
         let limits = ComputeResourceLimits::from_raw(read(at::COMPUTE_RESOURCE_LIMITS))
             .with_flag(ComputeResourceLimits::FORCE_SIMD_DIST, self.force_simd_dist);
         put(at::COMPUTE_RESOURCE_LIMITS, limits.raw());
+        // The other bits of this register are a shader's.
+        let rsrc2 = ComputePgmRsrc2::from_raw(read(at::COMPUTE_PGM_RSRC2))
+            .with_flag(ComputePgmRsrc2::TRAP_PRESENT, self.config.trap_handler);
+        put(at::COMPUTE_PGM_RSRC2, rsrc2.raw());
         for dw in UPDATED {
             put(dw, self.word(dw));
         }
@@ -391,8 +395,8 @@ const VOIDED: [RangeInclusive<usize>; 9] = [
     at::CP_HQD_PQ_WPTR_HI + 1..=COMPUTE_DWORDS - 1,
 ];
 
-/// Dwords that an update stores beside the two with hardware bits and the CU mask.
-const UPDATED: [usize; 15] = [
+/// Dwords that an update stores beside those with bits of others and the CU mask.
+const UPDATED: [usize; 16] = [
     at::COMPUTE_PERFCOUNT_ENABLE,
     at::CP_HQD_VMID,
     at::CP_HQD_PIPE_PRIORITY,
@@ -408,6 +412,7 @@ const UPDATED: [usize; 15] = [
     at::CP_HQD_EOP_BASE_ADDR_LO,
     at::CP_HQD_EOP_BASE_ADDR_HI,
     at::CP_HQD_EOP_CONTROL,
+    at::CP_HQD_CTX_SAVE_CONTROL,
 ];
 
 /// CP_HQD_EOP_CONTROL of a buffer: EOP_SIZE = min(0xA, log2(bytes / 8)), rounded up; 0 without a buffer.
