@@ -122,8 +122,12 @@ impl MqdMem {
             return Err(EINVAL);
         }
         let read = |dw: usize| image.words.get(dw).copied().unwrap_or(0);
-        if spec.kind.is_compute() && spec.cwsr.is_some() && saved_state(spec, read).is_none() {
-            return Err(EINVAL);
+        if let Some(cwsr) = spec.cwsr.filter(|_| spec.kind.is_compute()) {
+            // The next save goes where these words say: a stack of another size would be too small for it.
+            let stack = Readback::read(read).cntl_stack_size;
+            if saved_state(spec, read).is_none() || stack != cwsr.ctl_stack {
+                return Err(EINVAL);
+            }
         }
         // The addresses and flags of the new queue's own first image go over those of the old one.
         for (dw, word) in image.words.iter().enumerate() {

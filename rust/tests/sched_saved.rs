@@ -398,13 +398,24 @@ mod saved {
             short(image.ctl_stack())?,
         );
         refused(saving(&GFX90A, 3), &cut);
-        // With saved state outside the area.
-        let mut bad = short(words)?;
-        if let Some(word) = bad.get_mut(at::CP_HQD_CNTL_STACK_SIZE) {
-            *word = u32::MAX;
+        // With saved state outside the area, without a stack, and with one of another size.
+        let stack = GFX90A.cwsr.ctl_stack;
+        for (n, size, offset, end) in [
+            (4, u32::MAX, stack, stack),
+            (5, 0, 0, 0),
+            (6, stack - 4096, stack - 4096, stack - 4096),
+        ] {
+            let mut bad = short(words)?;
+            for (dw, value) in [
+                (at::CP_HQD_CNTL_STACK_SIZE, size),
+                (at::CP_HQD_CNTL_STACK_OFFSET, offset),
+                (at::CP_HQD_WG_STATE_OFFSET, end),
+            ] {
+                *bad.get_mut(dw).ok_or(EINVAL)? = value;
+            }
+            let bad = QueueImage::new(bad, short(image.ctl_stack())?);
+            refused(saving(&GFX90A, n), &bad);
         }
-        let bad = QueueImage::new(bad, short(image.ctl_stack())?);
-        refused(saving(&GFX90A, 4), &bad);
         assert_eq!(fake.blocks(), blocks);
         finish(&fake, machine)
     }
