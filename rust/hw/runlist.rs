@@ -50,8 +50,11 @@ pub(crate) struct Context {
     pub(crate) quantum: u32,
     /// Global wave sync slots that its GWS queue gets.
     pub(crate) num_gws: u32,
-    /// Debugger words; `Some` also makes its compute queues static.
-    pub(crate) debug: Option<Debug>,
+    /// The process has a debug interface queue: the scheduler is not told how many queues there are, and those for
+    /// compute are static.
+    pub(crate) diq: bool,
+    /// The words of a debugger that is attached.
+    pub(crate) debug: Debug,
 }
 
 impl Context {
@@ -388,7 +391,6 @@ impl Plan {
     ) -> Result<(), RunListError> {
         let queues = process.queues().count();
         let gws = process.queues().any(|queue| queue.gws);
-        let debugged = context.debug.is_some();
         let packet = MapProcess {
             pasid: context.pasid,
             page_table_base: context.page_table_base,
@@ -396,10 +398,11 @@ impl Plan {
             sh_mem_bases: context.sh_mem_bases,
             trap: context.trap,
             quantum: context.quantum,
-            num_queues: if debugged { 0 } else { num::len32(queues) },
+            num_queues: if context.diq { 0 } else { num::len32(queues) },
             num_gws: if gws { context.num_gws } else { 0 },
             cleaner_shader: self.limits.isolate,
-            debug: context.debug.unwrap_or_default(),
+            diq: context.diq,
+            debug: context.debug,
         };
         match self.limits.flavour {
             MapProcessFlavour::V9 => writer.put(&packet.encode_v9()?)?,
@@ -409,7 +412,7 @@ impl Plan {
             let packet = MapQueues {
                 target: MapTarget::Scheduled {
                     engine: queue.engine,
-                    kind: if debugged && queue.engine == Engine::Compute {
+                    kind: if context.diq && queue.engine == Engine::Compute {
                         QueueKind::Static
                     } else {
                         QueueKind::Normal

@@ -388,20 +388,20 @@ impl Machine {
         }
     }
 
-    /// Marks a process as debugged, and waits until that is in force.
+    /// Sets the words of a debugger and whether there is a debug interface queue, and waits until that is in force.
     ///
     /// # Errors
     ///
     /// `ENODEV`: no firmware schedules the device. `ESRCH`; else as [`Machine::wait`].
     #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for the debugger"))]
-    pub(super) fn set_debug(self: &Arc<Self>, proc: u64, debug: Option<Debug>) -> Result {
-        match self.begin_debug(proc, debug)? {
+    pub(super) fn set_debug(self: &Arc<Self>, proc: u64, debug: Debug, diq: bool) -> Result {
+        match self.begin_debug(proc, debug, diq)? {
             Pending::Done => Ok(()),
             Pending::Change(change) => self.wait(change, Sleep::Killable),
         }
     }
 
-    /// Marks a process as debugged. Returns the change to wait for.
+    /// Sets the words of a debugger and whether there is a debug interface queue. Returns the change to wait for.
     ///
     /// # Errors
     ///
@@ -409,7 +409,8 @@ impl Machine {
     pub(super) fn begin_debug(
         self: &Arc<Self>,
         proc: u64,
-        debug: Option<Debug>,
+        debug: Debug,
+        diq: bool,
     ) -> Result<Pending> {
         self.health().check()?;
         if self.config.policy == Policy::Direct {
@@ -419,6 +420,7 @@ impl Machine {
         let change = state.next_change();
         let rec = state.proc_mut(proc)?;
         rec.debug = debug;
+        rec.diq = diq;
         let mut wait = false;
         for queue in rec.queues.values_mut() {
             wait |= queue.require_off(change);

@@ -293,8 +293,10 @@ pub(super) struct ProcRec {
     /// Who attached it, for people.
     pub(super) pid: i32,
     evictions: [u32; EvictCause::COUNT],
-    /// A debugger's words for MAP_PROCESS; its compute queues are mapped as static ones.
-    pub(super) debug: Option<Debug>,
+    /// It has a debug interface queue; its compute queues are mapped as static ones.
+    pub(super) diq: bool,
+    /// The words of a debugger for MAP_PROCESS.
+    pub(super) debug: Debug,
     pub(super) queues: RBTree<u64, QueueRec>,
     /// Detached by its owner.
     pub(super) doomed: bool,
@@ -309,7 +311,8 @@ impl ProcRec {
             params,
             pid: super::trace::caller(),
             evictions: [0; EvictCause::COUNT],
-            debug: None,
+            diq: false,
+            debug: Debug::default(),
             queues: RBTree::new(),
             doomed: false,
             orphan: false,

@@ -178,6 +178,7 @@ impl Process for Runnable<'_> {
             }),
             quantum: timeouts::PROCESS_QUANTUM,
             num_gws: self.num_gws,
+            diq: self.rec.diq,
             debug: self.rec.debug,
         }
     }
@@ -304,10 +305,7 @@ impl State {
             processes: index(plan.processes()),
             queues: index(plan.queues()),
             written: len32(written),
-            fixed: self
-                .procs
-                .values()
-                .any(|proc| proc.debug.is_some() && proc.wants_any()),
+            fixed: self.procs.values().any(|proc| proc.diq && proc.wants_any()),
         };
         for proc in self.procs.values_mut() {
             let runs = proc.runs();

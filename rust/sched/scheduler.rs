@@ -419,16 +419,18 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Marks a process as debugged: MAP_PROCESS carries `debug`, and its compute queues are mapped
-    /// as static ones, which only an UNMAP_QUEUES of everything takes off. Waits until that is in
-    /// force.
+    /// Says what a debugger wants of a process, and waits until that is in force.
+    ///
+    /// `debug` are the words of one that is attached, for MAP_PROCESS; all zero without. With `diq` there is a debug
+    /// interface queue: MAP_PROCESS says so, and the compute queues of the process are mapped as static ones, which
+    /// only an UNMAP_QUEUES of everything takes off.
     ///
     /// # Errors
     ///
     /// `ENODEV`: no firmware schedules the device. `ESRCH`; else as [`Scheduler::update_queue`].
     #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for the debugger"))]
-    pub(crate) fn set_debug(&self, process: &SchedProcess, debug: Option<Debug>) -> Result {
-        process.machine.set_debug(process.id, debug)
+    pub(crate) fn set_debug(&self, process: &SchedProcess, debug: Debug, diq: bool) -> Result {
+        process.machine.set_debug(process.id, debug, diq)
     }
 
     /// Whether the queue sits in a hardware slot at this moment, by the registers.

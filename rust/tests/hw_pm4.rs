@@ -54,6 +54,7 @@ mod tests {
             num_queues: 2,
             num_gws: 0,
             cleaner_shader: false,
+            diq: false,
             debug: Debug::default(),
         }
     }
@@ -226,6 +227,19 @@ mod tests {
             Ok([8, 0x11, 0x22, 0x33, 0x44, 0])
         );
         assert_eq!(debugged.encode_v9().map(|dw| dw[1]), Ok(0x1400_8001));
+    }
+
+    #[test]
+    fn a_debug_queue_is_told_in_both_layouts() {
+        let beside = MapProcess {
+            diq: true,
+            ..process()
+        };
+        let (short, long) = (beside.encode_v9(), beside.encode_aldebaran());
+        assert_eq!(short.map(|dw| dw[1]), Ok(0x1500_8001));
+        assert_eq!(long.map(|dw| dw[1]), Ok(0x1500_8001));
+        assert_eq!(short.map(|dw| MapProcess::decode(&dw)), Ok(Some(beside)));
+        assert_eq!(long.map(|dw| MapProcess::decode(&dw)), Ok(Some(beside)));
     }
 
     #[test]

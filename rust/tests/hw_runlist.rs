@@ -7,6 +7,7 @@
 #[cfg_attr(MODULE, kernel::macros::kunit_tests(rkfd_hw_runlist))]
 mod tests {
     use crate::hw::doorbell::DoorbellOffset;
+    use crate::hw::pm4::process::Debug;
     use crate::hw::pm4::EncodeError;
     use crate::hw::pm4::Engine;
     use crate::hw::pm4::MapProcessFlavour;
@@ -38,7 +39,8 @@ mod tests {
             trap: None,
             quantum: 10,
             num_gws: 0,
-            debug: None,
+            diq: false,
+            debug: Debug::default(),
         }
     }
 
@@ -98,6 +100,41 @@ mod tests {
         assert_eq!(out[35], 0xC013_A100);
         assert_eq!(out[56], 0xC005_A200);
         assert_eq!(out[63], 0);
+    }
+
+    #[test]
+    fn a_debug_queue_makes_queues_static_and_a_debugger_does_not() {
+        let queues = [queue(Engine::Compute, 0x800), queue(Engine::Sdma(0), 0x900)];
+        let words = Debug {
+            single_memops: true,
+            spi_gdbg_per_vmid_cntl: 8,
+            tcp_watch_cntl: [1, 2, 3, 4],
+        };
+        // DIQ_ENABLE is bit 24 of dword 1, SINGLE_MEMOPS bit 16; queues are counted in bits 31:22 of dword 13.
+        for (diq, debug, dw1, dw13, compute) in [
+            (false, Debug::default(), 0x1400_0009, 0x80_0080, 0x2000_0010),
+            (true, Debug::default(), 0x1500_0009, 0x80, 0x2040_0010),
+            (false, words, 0x1401_0009, 0x80_0080, 0x2000_0010),
+            (true, words, 0x1501_0009, 0x80, 0x2040_0010),
+        ] {
+            let process = SliceProcess {
+                context: Context {
+                    diq,
+                    debug,
+                    ..context(9, false)
+                },
+                queues: &queues,
+            };
+            let plan = Plan::new(LIMITS, core::iter::once(&process));
+            let mut out = [0; 35];
+            let built = plan.and_then(|plan| plan.build(core::iter::once(&process), 0, &mut out));
+            assert_eq!(built, Ok(35));
+            assert_eq!([out[1], out[13], out[22]], [dw1, dw13, compute]);
+            // SDMA queues are never static.
+            assert_eq!(out[29], 0x2800_0010);
+            let watch = if debug == words { [1, 2, 3, 4] } else { [0; 4] };
+            assert_eq!(out[15..19], watch);
+        }
     }
 
     #[test]

@@ -207,7 +207,7 @@ impl Inner {
         let mut rest: &[u32] = &copy;
         let mut pasid = 0;
         let mut announced = 0;
-        let mut debugged = false;
+        let mut uncounted = false;
         let mut gws = 0;
         let mut processes = 0;
         let mut compute = 0;
@@ -224,8 +224,11 @@ impl Inner {
                     }
                     pasid = packet.pasid;
                     announced = packet.num_queues;
-                    // Queues of a debugged process are not counted.
-                    debugged = announced == 0;
+                    // Queues beside a debug queue are not counted.
+                    uncounted = packet.diq;
+                    if uncounted != (announced == 0) {
+                        self.breach(state, "queues counted beside a debug queue, or none");
+                    }
                     gws = packet.num_gws;
                     processes += 1;
                     self.note(
@@ -239,7 +242,7 @@ impl Inner {
                 Packet::MapQueues(packet) => {
                     let doorbell = number(packet.doorbell);
                     match announced {
-                        0 if debugged => {}
+                        0 if uncounted => {}
                         0 => self.breach(state, "more queues than announced"),
                         _ => announced -= 1,
                     }

@@ -312,12 +312,14 @@ mod cases {
             // A static queue is served and leaves when all leave.
             bench
                 .sched
-                .set_debug(&space.process, Some(Debug::default()))?;
+                .set_debug(&space.process, Debug::default(), true)?;
             space.submit(n, 2)?;
             space.expect(n, 2)?;
             bench.sched.evict(&space.process, EvictCause::Debugger)?;
             assert_eq!(space.slots(n)?, 0);
-            bench.sched.set_debug(&space.process, None)?;
+            bench
+                .sched
+                .set_debug(&space.process, Debug::default(), false)?;
             bench.sched.restore(&space.process, EvictCause::Debugger)?;
             space.submit(n, 3)?;
             space.expect(n, 3)?;

@@ -492,13 +492,36 @@ mod special {
         let queue = create(&machine, proc, 1)?;
         let refused = machine.begin_update(proc, queue, gws(true));
         assert_eq!(refused.err(), Some(ENODEV));
-        let debugged = machine.begin_debug(proc, Some(Debug::default()));
+        let debugged = machine.begin_debug(proc, Debug::default(), true);
         assert_eq!(debugged.err(), Some(ENODEV));
         finish(&fake, machine)
     }
 
     #[test]
-    fn queues_of_a_debugged_process_are_static() -> Result {
+    fn a_debugger_alone_changes_words_only() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        let _ = fake.log();
+        let words = Debug {
+            single_memops: true,
+            ..Debug::default()
+        };
+        let pending = machine.begin_debug(proc, words, false)?;
+        assert!(matches!(pending, Pending::Change(_)));
+        machine.converge();
+        // It is mapped anew, and counted as always.
+        assert!(fake.log().contains(&Event::Process {
+            pasid: 1,
+            queues: 1
+        }));
+        assert_eq!((fake.fixed(), fake.mapped()), (0, 1));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn queues_beside_a_debug_queue_are_static() -> Result {
         let (fake, machine) = setup()?;
         let proc = machine.attach(process(1))?;
         let other = machine.attach(process(2))?;
@@ -506,7 +529,7 @@ mod special {
         create(&machine, proc, 2)?;
         let plain = create(&machine, other, 3)?;
         machine.converge();
-        let _ = machine.begin_debug(proc, Some(Debug::default()))?;
+        let _ = machine.begin_debug(proc, Debug::default(), true)?;
         machine.converge();
         assert_eq!((fake.fixed(), fake.mapped()), (2, 3));
         let _ = fake.log();
@@ -520,7 +543,7 @@ mod special {
         let _ = machine.doom_queue(proc, queue, true);
         machine.converge();
         assert_eq!((fake.fixed(), fake.mapped()), (1, 1));
-        let _ = machine.begin_debug(proc, None)?;
+        let _ = machine.begin_debug(proc, Debug::default(), false)?;
         machine.converge();
         assert_eq!((fake.fixed(), fake.mapped()), (0, 1));
         // And nothing is left of it.
@@ -536,7 +559,7 @@ mod special {
         let (fake, machine) = setup()?;
         let proc = machine.attach(process(1))?;
         create(&machine, proc, 1)?;
-        let _ = machine.begin_debug(proc, Some(Debug::default()))?;
+        let _ = machine.begin_debug(proc, Debug::default(), true)?;
         machine.converge();
         assert_eq!(fake.fixed(), 1);
         finish(&fake, machine)

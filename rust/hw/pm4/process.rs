@@ -110,11 +110,13 @@ pub(crate) struct MapProcess {
     pub(crate) num_gws: u32,
     /// Clean LDS and registers between processes.
     pub(crate) cleaner_shader: bool,
+    /// The process has a debug interface queue.
+    pub(crate) diq: bool,
     /// Debugger words; only the Aldebaran layout carries them.
     pub(crate) debug: Debug,
 }
 
-/// What a debugger sets for a process.
+/// What a debugger that is attached to a process sets for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Debug {
     /// One memory operation at a time.
@@ -137,6 +139,7 @@ impl MapProcess {
         let dw1 = MapProcessDw1::new()
             .with(MapProcessDw1::PASID, u32::from(self.pasid))
             .with_flag(MapProcessDw1::EXEC_CLEANER_SHADER, self.cleaner_shader)
+            .with_flag(MapProcessDw1::DIQ_ENABLE, self.diq)
             .try_with(MapProcessDw1::PROCESS_QUANTUM, self.quantum)?;
         let dw13 = MapProcessDw13::new()
             .try_with(MapProcessDw13::NUM_GWS, self.num_gws)?
@@ -246,6 +249,7 @@ impl MapProcess {
             num_queues: dw13.get(MapProcessDw13::NUM_QUEUES),
             num_gws: dw13.get(MapProcessDw13::NUM_GWS),
             cleaner_shader: dw1.is_set(MapProcessDw1::EXEC_CLEANER_SHADER),
+            diq: dw1.is_set(MapProcessDw1::DIQ_ENABLE),
             debug: if v9 {
                 Debug::default()
             } else {
@@ -276,6 +280,9 @@ impl fmt::Display for MapProcess {
         }
         if self.num_gws != 0 {
             write!(f, " gws {}", self.num_gws)?;
+        }
+        if self.diq {
+            f.write_str(" diq")?;
         }
         if self.debug != Debug::default() {
             write!(f, " {:x?}", self.debug)?;

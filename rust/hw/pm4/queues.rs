@@ -88,7 +88,7 @@ impl Engine {
 pub(crate) enum QueueKind {
     /// Ordinary queue.
     Normal,
-    /// Survives an UNMAP_QUEUES of all non-static queues; compute queues of a debugged process.
+    /// Survives an UNMAP_QUEUES of all non-static queues; compute queues of a process with a debug interface queue.
     Static,
 }
 

@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn map_process(pasid: u16, root: u64, xnack: bool, trap in proptest::option::of((address(256), address(256))), quantum in 0u32..128, num_queues in 0u32..1024, num_gws in 0u32..128, cleaner_shader: bool, single_memops: bool, spi: u32, tcp_watch_cntl: [u32; 4]) {
+    fn map_process(pasid: u16, root: u64, xnack: bool, trap in proptest::option::of((address(256), address(256))), quantum in 0u32..128, num_queues in 0u32..1024, num_gws in 0u32..128, cleaner_shader: bool, diq: bool, single_memops: bool, spi: u32, tcp_watch_cntl: [u32; 4]) {
         // A trap handler at address 0 cannot be told from none.
         let trap = trap.filter(|(tba, tma)| tba | tma != 0).map(|(tba, tma)| Trap { tba, tma });
         let packet = MapProcess {
@@ -91,7 +91,7 @@ proptest! {
             page_table_base: root,
             sh_mem_config: ShMemConfig::for_xnack(xnack),
             sh_mem_bases: ShMemBases::KFD,
-            trap, quantum, num_queues, num_gws, cleaner_shader,
+            trap, quantum, num_queues, num_gws, cleaner_shader, diq,
             debug: Debug { single_memops, spi_gdbg_per_vmid_cntl: spi, tcp_watch_cntl },
         };
         let mut out = [0; 21];

@@ -24,7 +24,8 @@ fn context(pasid: u16, xnack: bool) -> Context {
         }),
         quantum: 10,
         num_gws: 64,
-        debug: None,
+        diq: false,
+        debug: Debug::default(),
     }
 }
 
@@ -162,7 +163,7 @@ const LIMITS: Limits = Limits {
 };
 
 #[test]
-fn a_debugged_process_has_static_compute_queues() {
+fn compute_queues_beside_a_debug_queue_are_static() {
     let queues = [Engine::Compute, Engine::Sdma(0)].map(|engine| Queue {
         engine,
         doorbell: DoorbellOffset::kernel(0x800),
@@ -172,7 +173,7 @@ fn a_debugged_process_has_static_compute_queues() {
     });
     let process = [SliceProcess {
         context: Context {
-            debug: Some(Debug::default()),
+            diq: true,
             ..context(1, true)
         },
         queues: &queues,
@@ -180,7 +181,8 @@ fn a_debugged_process_has_static_compute_queues() {
     let plan = Plan::new(LIMITS, process.iter()).expect("valid");
     let mut out = vec![0; plan.dwords()];
     plan.build(process.iter(), 0, &mut out).expect("fits");
-    // No queue count for the scheduler, and queue type 2 for the compute queue only.
+    // DIQ_ENABLE and no queue count for the scheduler, and queue type 2 for the compute queue only.
+    assert_eq!((out[1] >> 24) & 1, 1);
     assert_eq!(out[13] >> 22, 0);
     assert_eq!(out[22], 0x2040_0010);
     assert_eq!(out[29], 0x2800_0010);
