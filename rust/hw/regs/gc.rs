@@ -7,8 +7,35 @@
 //! *banked* show the instance selected by [`GRBM_GFX_CNTL`].
 
 use super::super::bits::fields;
-use super::super::num;
 use super::Reg;
+
+mod cp;
+mod shader;
+pub(crate) use cp::{
+    scheduler_code,
+    CpMecCntl,
+    CpcInt,
+    HpdStatus0,
+    IqWaitTime1,
+    IqWaitTime2,
+    MecDoorbellRange,
+    PqStatus,
+    PqWptrPollCntl,
+    RlcCpSchedulers,
+    UcodeAddr,
+    SCHEDULER_VALID, //
+};
+pub(crate) use shader::{
+    ComputePgmRsrc2,
+    ComputeResourceLimits,
+    ShMemBases,
+    ShMemConfig,
+    ShaderArrayConfig,
+    SpiGdbgPerVmid,
+    SqCmd,
+    SqConfig1,
+    TcpWatchCntl, //
+};
 
 /// Dword base of GC segment 0.
 pub(crate) const SEG0: u32 = 0x2000;
@@ -256,25 +283,6 @@ impl GrbmGfxIndex {
 }
 
 fields! {
-    /// CP_MEC_ME1_UCODE_ADDR and SDMA's UCODE_ADDR. The last step of a loader leaves the version of
-    /// what was loaded there (`gfx_v9_0_cp_compute_load_microcode`, `sdma_v4_0_load_microcode`).
-    pub(crate) struct UcodeAddr {
-        /// MEC: address, or version.
-        MEC [16:0];
-        /// SDMA: address, or version; bit 13 reads 0 before gfx90a.
-        SDMA [13:0];
-    }
-}
-
-fields! {
-    /// CC_GC_SHADER_ARRAY_CONFIG and GC_USER_SHADER_ARRAY_CONFIG.
-    pub(crate) struct ShaderArrayConfig {
-        /// One bit per physical compute unit of the array that does not work.
-        INACTIVE_CUS [31:16];
-    }
-}
-
-fields! {
     /// GRBM_SOFT_RESET.
     pub(crate) struct GrbmSoftReset {
         /// Command processor.
@@ -289,315 +297,6 @@ fields! {
         CPC [18:18];
         /// Graphics front end.
         CPG [19:19];
-    }
-}
-
-fields! {
-    /// CP_MEC_CNTL.
-    pub(crate) struct CpMecCntl {
-        /// Drop the instruction cache.
-        INVALIDATE_ICACHE [4:4];
-        /// Reset of the four pipes of MEC1, one bit each.
-        ME1_PIPE_RESET [19:16];
-        /// Reset of pipes 0 and 1 of MEC2.
-        ME2_PIPE_RESET [21:20];
-        /// Stop MEC2.
-        ME2_HALT [28:28];
-        /// Single step MEC2.
-        ME2_STEP [29:29];
-        /// Stop MEC1.
-        ME1_HALT [30:30];
-        /// Single step MEC1.
-        ME1_STEP [31:31];
-    }
-}
-
-impl CpMecCntl {
-    /// Both engines run.
-    pub(crate) const RUN: Self = Self::new();
-
-    /// Both engines stopped and reset: 0x503F0010.
-    pub(crate) const HALT: Self = Self::new()
-        .with(Self::INVALIDATE_ICACHE, 1)
-        .with(Self::ME1_PIPE_RESET, 0xf)
-        .with(Self::ME2_PIPE_RESET, 0x3)
-        .with(Self::ME2_HALT, 1)
-        .with(Self::ME1_HALT, 1);
-
-    /// Reset of the pipe of a slot, the fallback after a failed queue reset. MEC2 has bits for its
-    /// first two pipes only, which are those of the kernel's queues.
-    pub(crate) const fn reset_pipe(slot: super::hqd::Slot) -> Self {
-        match slot.me() {
-            1 => Self::new().with(Self::ME1_PIPE_RESET, 1 << (slot.pipe() & 3)),
-            _ => Self::new().with(Self::ME2_PIPE_RESET, 1 << (slot.pipe() & 1)),
-        }
-    }
-}
-
-fields! {
-    /// CP_PQ_WPTR_POLL_CNTL.
-    pub(crate) struct PqWptrPollCntl {
-        /// Poll period.
-        PERIOD [7:0];
-        /// No one-shot while a request is pending.
-        DISABLE_PEND_REQ_ONE_SHOT [29:29];
-        /// A poll runs.
-        POLL_ACTIVE [30:30];
-        /// Periodic polling.
-        EN [31:31];
-    }
-}
-
-fields! {
-    /// CP_IQ_WAIT_TIME1.
-    pub(crate) struct IqWaitTime1 {
-        /// Indirect buffer offload.
-        IB_OFFLOAD [7:0];
-        /// Atomic offload.
-        ATOMIC_OFFLOAD [15:8];
-        /// WAIT_REG_MEM offload.
-        WRM_OFFLOAD [23:16];
-        /// Global wave sync.
-        GWS [31:24];
-    }
-}
-
-fields! {
-    /// CP_IQ_WAIT_TIME2.
-    pub(crate) struct IqWaitTime2 {
-        /// Wait between dequeue retries; 0x40 after reset, 1 in KFD from GC 9.4.1 on.
-        QUE_SLEEP [7:0];
-        /// Grace period before waves are saved, in 1000 cycles.
-        SCH_WAVE [15:8];
-        /// Semaphore rearm.
-        SEM_REARM [23:16];
-        /// Dequeue retry.
-        DEQ_RETRY [31:24];
-    }
-}
-
-fields! {
-    /// CPC_INT_CNTL, CPC_INT_STATUS and CP_MEn_PIPEm_INT_CNTL share these positions.
-    pub(crate) struct CpcInt {
-        /// QUERY_STATUS completed.
-        CMP_QUERY_STATUS [12:12];
-        /// Dequeue request done.
-        DEQUEUE_REQUEST [13:13];
-        /// Error correction.
-        CP_ECC_ERROR [14:14];
-        /// Signal violation.
-        SUA_VIOLATION [15:15];
-        /// General page fault.
-        GPF [16:16];
-        /// WAIT_REG_MEM timed out.
-        WRM_POLL_TIMEOUT [17:17];
-        /// Privileged register touched.
-        PRIV_REG [23:23];
-        /// Bad opcode.
-        OPCODE_ERROR [24:24];
-        /// End of pipe.
-        TIME_STAMP [26:26];
-        /// Reserved bit set in a packet.
-        RESERVED_BIT_ERROR [27:27];
-        /// Generic interrupt 2, source 176.
-        GENERIC2 [29:29];
-        /// Generic interrupt 1.
-        GENERIC1 [30:30];
-        /// Generic interrupt 0.
-        GENERIC0 [31:31];
-    }
-}
-
-impl CpcInt {
-    /// What the driver enables on each pipe: end of pipe and bad opcode, 0x05000000.
-    pub(crate) const DRIVER: Self = Self::new()
-        .with(Self::TIME_STAMP, 1)
-        .with(Self::OPCODE_ERROR, 1);
-
-    /// What the KIQ writes into CPC_INT_STATUS to raise its fence interrupt: 0x20000000.
-    pub(crate) const KIQ_FENCE: Self = Self::new().with(Self::GENERIC2, 1);
-}
-
-fields! {
-    /// CP_PQ_STATUS.
-    pub(crate) struct PqStatus {
-        /// A doorbell arrived while the engine slept.
-        DOORBELL_UPDATED [0:0];
-        /// Doorbells wake the engine.
-        DOORBELL_ENABLE [1:1];
-    }
-}
-
-fields! {
-    /// CP_MEC_DOORBELL_RANGE_LOWER and UPPER.
-    pub(crate) struct MecDoorbellRange {
-        /// Dword index; the whole word is thus the byte offset in BAR2.
-        DOORBELL [27:2];
-    }
-}
-
-fields! {
-    /// RLC_CP_SCHEDULERS: slot codes of the schedulers, see [`scheduler_code`].
-    pub(crate) struct RlcCpSchedulers {
-        /// Slot of the KIQ.
-        SCHEDULER0 [7:0];
-        /// Slot of a directly loaded HIQ.
-        SCHEDULER1 [15:8];
-        /// Unused here.
-        SCHEDULER2 [23:16];
-        /// Unused here.
-        SCHEDULER3 [31:24];
-    }
-}
-
-/// Slot code without the valid bit: `me << 5 | pipe << 3 | queue`.
-///
-/// The KIQ sequence writes the code first without, then with [`SCHEDULER_VALID`].
-pub(crate) const fn scheduler_code(me: u32, pipe: u32, queue: u32) -> u32 {
-    ((me & 3) << 5) | ((pipe & 3) << 3) | (queue & 7)
-}
-
-/// Marks a slot code as valid.
-pub(crate) const SCHEDULER_VALID: u32 = 0x80;
-
-fields! {
-    /// SH_MEM_CONFIG.
-    pub(crate) struct ShMemConfig {
-        /// 0 = 64-bit addresses.
-        ADDRESS_MODE [0:0];
-        /// 3 = unaligned access allowed.
-        ALIGNMENT_MODE [4:3];
-        /// 8-bit float mode (gfx942).
-        F8_MODE [8:8];
-        /// Precision mode (gfx942).
-        PRECISION_MODE [9:9];
-        /// XNACK off: accesses without a valid translation fault instead of being retried.
-        RETRY_DISABLE [12:12];
-        /// Private memory is not volatile.
-        PRIVATE_NV [13:13];
-    }
-}
-
-impl ShMemConfig {
-    /// 64-bit addresses, unaligned access: 0x18.
-    pub(crate) const BASE: Self = Self::new().with(Self::ALIGNMENT_MODE, 3);
-
-    /// Value for a VM that retries faults (`xnack`) or not.
-    pub(crate) const fn for_xnack(xnack: bool) -> Self {
-        Self::BASE.with_flag(Self::RETRY_DISABLE, !xnack)
-    }
-}
-
-fields! {
-    /// SH_MEM_BASES: address bits 63 to 48 of the private and shared apertures.
-    pub(crate) struct ShMemBases {
-        /// Scratch aperture.
-        PRIVATE_BASE [15:0];
-        /// LDS aperture.
-        SHARED_BASE [31:16];
-    }
-}
-
-impl ShMemBases {
-    /// The apertures of KFD processes: LDS at 1 << 48, scratch at 2 << 48, hence 0x00010002.
-    pub(crate) const KFD: Self = Self::new()
-        .with(Self::SHARED_BASE, 1)
-        .with(Self::PRIVATE_BASE, 2);
-
-    /// What the kernel writes to KFD VMIDs before the scheduler owns them: 0x60006000.
-    pub(crate) const INITIAL: Self = Self::new()
-        .with(Self::SHARED_BASE, 0x6000)
-        .with(Self::PRIVATE_BASE, 0x6000);
-
-    /// First address of the LDS aperture.
-    pub(crate) const fn shared_aperture(self) -> u64 {
-        num::widen(self.get(Self::SHARED_BASE)) << 48
-    }
-
-    /// First address of the scratch aperture.
-    pub(crate) const fn private_aperture(self) -> u64 {
-        num::widen(self.get(Self::PRIVATE_BASE)) << 48
-    }
-}
-
-fields! {
-    /// SQ_CMD: acts on waves.
-    pub(crate) struct SqCmd {
-        /// See the `CMD_` constants.
-        CMD [2:0];
-        /// See the `MODE_` constants.
-        MODE [6:4];
-        /// Restrict to VM_ID.
-        CHECK_VMID [7:7];
-        /// Operand.
-        DATA [11:8];
-        /// Wave slot.
-        WAVE_ID [19:16];
-        /// SIMD.
-        SIMD_ID [21:20];
-        /// Queue.
-        QUEUE_ID [26:24];
-        /// VMID.
-        VM_ID [31:28];
-    }
-}
-
-impl SqCmd {
-    /// CMD: set halt.
-    pub(crate) const CMD_SETHALT: u32 = 1;
-    /// CMD: save context.
-    pub(crate) const CMD_SAVECTX: u32 = 2;
-    /// CMD: kill.
-    pub(crate) const CMD_KILL: u32 = 3;
-    /// CMD: enter debug mode.
-    pub(crate) const CMD_DEBUG: u32 = 4;
-    /// CMD: trap.
-    pub(crate) const CMD_TRAP: u32 = 5;
-    /// MODE: one wave.
-    pub(crate) const MODE_SINGLE: u32 = 0;
-    /// MODE: all waves.
-    pub(crate) const MODE_BROADCAST: u32 = 1;
-
-    /// Kills all waves of a VMID.
-    pub(crate) const fn kill_vmid(vmid: u32) -> Self {
-        Self::new()
-            .with(Self::CMD, Self::CMD_KILL)
-            .with(Self::MODE, Self::MODE_BROADCAST)
-            .with(Self::VM_ID, vmid & 0xf)
-    }
-}
-
-fields! {
-    /// CP_HPD_STATUS0: state of a pipe.
-    pub(crate) struct HpdStatus0 {
-        /// State machine.
-        QUEUE_STATE [4:0];
-        /// Slot being mapped.
-        MAPPED_QUEUE [7:5];
-        /// Free slots, one bit each.
-        QUEUE_AVAILABLE [15:8];
-        /// MQD fetch in progress.
-        FETCHING_MQD [16:16];
-    }
-}
-
-fields! {
-    /// SPI_GDBG_PER_VMID_CNTL of gfx90a and gfx942.
-    pub(crate) struct SpiGdbgPerVmid {
-        /// Stop launching waves.
-        STALL_VMID [0:0];
-        /// How waves start: 0 normal, 1 halted, 2 killed, 3 single step.
-        LAUNCH_MODE [2:1];
-        /// Trap handler enable.
-        TRAP_EN [3:3];
-        /// Exception enables.
-        EXCP_EN [12:4];
-        /// Replace the shader's exception enables instead of adding to them.
-        EXCP_REPLACE [13:13];
-        /// Trap when a wave starts.
-        TRAP_ON_START [14:14];
-        /// Trap when a wave ends.
-        TRAP_ON_END [15:15];
     }
 }
 
@@ -621,54 +320,10 @@ impl RlcSafeMode {
 }
 
 fields! {
-    /// SQ_CONFIG1 of gfx90a and gfx942.
-    pub(crate) struct SqConfig1 {
-        /// Leave the XNACK check to the scheduler, which then keeps modes apart.
-        DISABLE_XNACK_CHECK_IN_RETRY_DISABLE [12:12];
-    }
-}
-
-fields! {
     /// GRBM_CNTL.
     pub(crate) struct GrbmCntl {
         /// Cycles until a register read is given up; 0xFF in the driver.
         READ_TIMEOUT [7:0];
-    }
-}
-
-fields! {
-    /// TCP_WATCHn_CNTL.
-    pub(crate) struct TcpWatchCntl {
-        /// Address mask.
-        MASK [23:0];
-        /// Watched VMID.
-        VMID [27:24];
-        /// Match translated addresses.
-        ATC [28:28];
-        /// 0 reads, 1 non-reads, 2 atomics, 3 all.
-        MODE [30:29];
-        /// In use.
-        VALID [31:31];
-    }
-}
-
-fields! {
-    /// COMPUTE_PGM_RSRC2, as far as the MQD carries it.
-    pub(crate) struct ComputePgmRsrc2 {
-        /// Scratch in use.
-        SCRATCH_EN [0:0];
-        /// User SGPRs.
-        USER_SGPR [5:1];
-        /// A trap handler exists.
-        TRAP_PRESENT [6:6];
-    }
-}
-
-fields! {
-    /// COMPUTE_RESOURCE_LIMITS, as far as the MQD carries it.
-    pub(crate) struct ComputeResourceLimits {
-        /// Spread waves over SIMDs by force; GWS queues from GC 9.4.2 on.
-        FORCE_SIMD_DIST [23:23];
     }
 }
 
