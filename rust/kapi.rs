@@ -3,7 +3,15 @@
 //! Safe wrappers of C facilities that have no Rust abstraction yet.
 //!
 //! Each module is written as if for the kernel crate: the C names, `# Safety` on what must be
-//! promised, `// SAFETY:` on what is. Nothing else in this driver is `unsafe`.
+//! promised, `// SAFETY:` on what is. Beside this and [`bindings`](crate::bindings), `unsafe` stands only where
+//! somebody makes a promise that no wrapper can make for him:
+//!
+//! - `driver`, `gpu::registry`, `kfd`: the locks that the whole module shares are initialised once, before their
+//!   first use;
+//! - `gpu`: the DMA masks are set while nobody maps anything;
+//! - `gpu::access`: whoever has got hold of the hardware has a device that is bound;
+//! - `drm`: the registration is dropped before the device goes, the driver is the only one of the module, and its
+//!   table of ioctls says which argument each number has.
 
 pub(crate) mod abi;
 pub(crate) mod chrdev;

@@ -4,7 +4,8 @@
 //!
 //! The layers, each of which knows only those left of it: `hw` (facts), `gpu` (one PCI device),
 //! `vm` and `sched`, `queue` and `event`, `kfd` and `drm` (the two faces), [`driver`] (composes
-//! them per device). [`kapi`] lies beneath all: it is the only place that calls C.
+//! them per device). [`kapi`] lies beneath all: it is the only place that calls C, and but for the few promises that
+//! it lists the only one with `unsafe` code.
 
 mod bindings;
 mod driver;

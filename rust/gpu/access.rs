@@ -64,6 +64,7 @@ use crate::{
             BarMapping,
             Caching, //
         },
+        pci::assume_bound,
     },
 };
 
@@ -181,10 +182,8 @@ impl Hw {
 
     /// The bound PCI device.
     pub(crate) fn pdev(&self) -> &pci::Device<Bound> {
-        let pdev: &pci::Device = &self.pdev;
-        // SAFETY: `Hw` exists only between probe and the closing of the gate in unbind, while the
-        // device is bound; the context parameter does not change the representation.
-        unsafe { &*core::ptr::from_ref(pdev).cast() }
+        // SAFETY: `Hw` exists only between probe and the closing of the gate in unbind, while the device is bound.
+        unsafe { assume_bound(&self.pdev) }
     }
 
     /// The bound device.

@@ -34,6 +34,17 @@ pub(crate) fn as_raw<Ctx: DeviceContext>(pdev: &pci::Device<Ctx>) -> *mut bindin
     core::ptr::from_ref(pdev).cast_mut().cast()
 }
 
+/// `pdev`, known to be bound.
+///
+/// # Safety
+///
+/// The device stays bound to a driver as long as the result is used.
+pub(crate) unsafe fn assume_bound(pdev: &pci::Device) -> &pci::Device<Bound> {
+    // SAFETY: The context parameter does not change the representation; what it stands for is the function's
+    // contract.
+    unsafe { &*core::ptr::from_ref(pdev).cast() }
+}
+
 /// An enabled PCI function that masters the bus until dropped.
 pub(crate) struct Enabled {
     pdev: ARef<pci::Device>,
