@@ -54,14 +54,14 @@ void rkfd_sysfs_attr_init(struct attribute *attr)
 	sysfs_attr_init(attr);
 }
 
-/* Device memory: uncached, not inherited, not dumped, never grown. */
+/* Device memory: uncached, never encrypted, not inherited, not dumped, never grown. */
 void rkfd_vma_set_io(struct vm_area_struct *vma, bool never_write)
 {
 	vm_flags_set(vma, VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_NORESERVE |
 			  VM_DONTDUMP);
 	if (never_write)
 		vm_flags_clear(vma, VM_MAYWRITE);
-	vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
+	vma->vm_page_prot = pgprot_decrypted(pgprot_noncached(vma->vm_page_prot));
 }
 
 /* Memory: pages, DMA and user mappings. */
@@ -112,17 +112,10 @@ void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write)
 	if (never_write)
 		vm_flags_clear(vma, VM_MAYWRITE);
 	prot = vm_get_page_prot(vma->vm_flags);
-	switch (caching) {
-	case RKFD_CACHED:
-		break;
-	case RKFD_WRITE_COMBINED:
-		prot = pgprot_writecombine(prot);
-		break;
-	default:
-		prot = pgprot_noncached(prot);
-		break;
-	}
-	vma->vm_page_prot = pgprot_decrypted(prot);
+	/* Cached is RAM, which is encrypted where the machine does that; all else is the device's. */
+	if (caching == RKFD_WRITE_COMBINED)
+		prot = pgprot_decrypted(pgprot_writecombine(prot));
+	vma->vm_page_prot = prot;
 }
 
 u64 rkfd_total_ram(void)
