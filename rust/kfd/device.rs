@@ -341,8 +341,9 @@ impl ProcessDevice {
         let vm = self.vm.lock();
         // The reference stays where it is: the last one to go would free memory in here.
         let Some(vm) = &*vm else { return };
-        // A device that is gone reaches no memory.
-        if let Some(error) = vm.withdraw_user().err().filter(|error| *error != ENODEV) {
+        let Err(error) = vm.withdraw_user() else { return };
+        // A device that is gone or lost reaches no memory.
+        if error != ENODEV && !self.device.gpu.is_lost() {
             dev_limited!(
                 dev_err,
                 self.device.gpu.dev(),
