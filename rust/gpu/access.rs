@@ -6,8 +6,8 @@
 //! gets a [`HwGuard`], and unbind closes the gate before the BARs go away.
 //!
 //! A device that was pulled, or a model that died, answers all ones. The first such answer that
-//! the memory size register confirms marks the GPU *lost*. From then on reads return all ones
-//! without touching the bus, waits end at once with `EIO`, and nothing hangs.
+//! the memory size register confirms marks the GPU *lost*. The bus is taken from it; from then on reads return
+//! all ones without touching the bus, waits end at once with `EIO`, and nothing hangs.
 //!
 //! Lock order: [`Locks::tlb`] and [`Locks::banks`] are innermost, and neither is taken under the
 //! other.
@@ -64,7 +64,10 @@ use crate::{
             BarMapping,
             Caching, //
         },
-        pci::assume_bound,
+        pci::{
+            assume_bound,
+            clear_master, //
+        },
     },
 };
 
@@ -201,9 +204,11 @@ impl Hw {
         self.lost.load(Relaxed)
     }
 
-    /// Ends all use of a device that does not answer.
+    /// Ends all use of a device that does not answer. It may be that only its registers do not: what is lost
+    /// counts as out of reach of all memory, so the bus is taken from it.
     fn mark_lost(&self) {
         if !self.lost.xchg(true, Full) {
+            clear_master(self.pdev());
             dev_err!(
                 self.dev(),
                 "the GPU does not answer (registers read all ones); giving it up\n"

@@ -76,6 +76,13 @@ impl Drop for Enabled {
     }
 }
 
+/// Takes the bus from a function that must not use it any more; what enables it anew gives it back. May be
+/// called anywhere.
+pub(crate) fn clear_master(pdev: &pci::Device<Bound>) {
+    // SAFETY: A bound device; configuration space has a lock of its own.
+    unsafe { bindings::pci_clear_master(as_raw(pdev)) };
+}
+
 /// PCI domain (segment) of the function.
 pub(crate) fn domain(pdev: &pci::Device) -> u32 {
     // SAFETY: `pdev` is a valid device, whose bus outlives it.
