@@ -104,6 +104,23 @@ void rkfd_dma_unmap_resource(struct device *dev, dma_addr_t addr, size_t size)
 	dma_unmap_resource(dev, addr, size, DMA_BIDIRECTIONAL, 0);
 }
 
+/* Whether the device may be given a copy of memory instead of the memory. The test is that of mm/hmm.c. */
+bool rkfd_dma_bounces(struct device *dev)
+{
+#ifdef CONFIG_DMA_NEED_SYNC
+	if (!dev_dma_skip_sync(dev))
+		return true;
+#endif
+	return dma_addressing_limited(dev);
+}
+
+/* Without copying back what the device may have stored. */
+void rkfd_dma_unmap_unsynced(struct device *dev, struct sg_table *table,
+			      enum dma_data_direction direction)
+{
+	dma_unmap_sgtable(dev, table, direction, DMA_ATTR_SKIP_CPU_SYNC);
+}
+
 void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write)
 {
 	pgprot_t prot;

@@ -6,6 +6,7 @@
 #ifndef RKFD_HELPERS_H
 #define RKFD_HELPERS_H
 
+#include <linux/dma-direction.h>
 #include <linux/types.h>
 
 struct attribute;
@@ -17,6 +18,7 @@ struct mmu_interval_notifier;
 struct mmu_notifier_range;
 struct page;
 struct pci_dev;
+struct sg_table;
 struct vm_area_struct;
 
 int rkfd_pci_domain_nr(struct pci_dev *pdev);
@@ -77,6 +79,9 @@ void *rkfd_vmap(struct page **pages, unsigned int count);
 void rkfd_vunmap(void *addr);
 int rkfd_dma_map_resource(struct device *dev, phys_addr_t addr, size_t size, dma_addr_t *out);
 void rkfd_dma_unmap_resource(struct device *dev, dma_addr_t addr, size_t size);
+bool rkfd_dma_bounces(struct device *dev);
+void rkfd_dma_unmap_unsynced(struct device *dev, struct sg_table *table,
+			      enum dma_data_direction direction);
 void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write);
 u64 rkfd_total_ram(void);
 bool rkfd_fatal_signal_pending(void);

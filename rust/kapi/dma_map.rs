@@ -206,7 +206,10 @@ impl DmaMapper {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `dev` is another device, `ENOMEM`, and what the DMA layer reports.
+    /// - `EINVAL`: `dev` is another device.
+    /// - `EOPNOTSUPP`: the machine gives `dev` copies of memory (bounce buffers). Nobody says when the device and
+    ///   the CPU take turns here, and pages of a process may be somebody else's when a copy would come back.
+    /// - `ENOMEM`, and what the DMA layer reports.
     pub(crate) fn pages(
         &self,
         dev: &Device<Bound>,
@@ -215,6 +218,10 @@ impl DmaMapper {
     ) -> Result<DmaMap> {
         self.check(dev)?;
         let raw = as_raw(dev);
+        // SAFETY: `dev` is bound.
+        if unsafe { crate::bindings::rkfd_dma_bounces(raw) } {
+            return Err(EOPNOTSUPP);
+        }
         let dir = if writable {
             DataDirection::Bidirectional
         } else {
@@ -244,6 +251,16 @@ impl DmaMapper {
             // SAFETY: Made above and not mapped.
             unsafe { bindings::sg_free_table(sgt.get()) };
             return Err(e);
+        }
+        // Some machines begin only when they are asked.
+        // SAFETY: `dev` is bound.
+        if unsafe { crate::bindings::rkfd_dma_bounces(raw) } {
+            // SAFETY: Made and mapped above, in this direction.
+            unsafe {
+                crate::bindings::rkfd_dma_unmap_unsynced(raw, sgt.get(), dir);
+                bindings::sg_free_table(sgt.get());
+            }
+            return Err(EOPNOTSUPP);
         }
         // INVARIANT: Made and mapped above.
         let table = MappedTable {

@@ -243,6 +243,7 @@ fn for_each_gpu(
 /// - `EFAULT`: the list cannot be read.
 /// - `ENODEV`: a GPU without address space, or gone.
 /// - `ENOMEM`: unknown handle; no memory.
+/// - `EOPNOTSUPP`: the machine gives the GPU copies of system memory (bounce buffers).
 pub(super) fn map_memory(call: &Call<'_>, args: &mut MapMemory) -> Result {
     let ids = read_ids(args)?;
     let handle = Handle::decode(args.handle);
