@@ -14,9 +14,13 @@ use kernel::{
     sync::{
         atomic::{
             Acquire,
+            Atomic,
             AtomicFlag,
+            Full,
+            Relaxed,
             Release, //
         },
+        barrier,
         Mutex, //
     }, //
 };
@@ -57,7 +61,13 @@ pub(super) struct Power {
     stage: Mutex<Stage>,
     /// [`Stage::Suspended`], for those who cannot wait for the lock.
     asleep: AtomicFlag,
+    /// Resets of the engines that have begun.
+    resets: Atomic<i64>,
 }
+
+/// A moment in which no transition was under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment(i64);
 
 impl Power {
     /// Of a GPU that is being brought up.
@@ -65,6 +75,7 @@ impl Power {
         pin_init!(Self {
             stage <- new_mutex!(Stage::Up, "rkfd_power"),
             asleep: AtomicFlag::new(false),
+            resets: Atomic::new(0),
         })
     }
 }
@@ -73,16 +84,25 @@ impl Power {
 const WITNESS: [u8; 16] = *b"rkfd was here...";
 
 impl Gpu {
-    /// Waits until no transition is under way.
+    /// Waits until no transition is under way. One may begin at once; see [`Gpu::was_reset_since`].
     ///
     /// # Errors
     ///
     /// `ENODEV` if the GPU is down or suspended.
-    pub(crate) fn wait_up(&self) -> Result {
-        match *self.power.stage.lock() {
-            Stage::Up => Ok(()),
+    pub(crate) fn wait_up(&self) -> Result<Moment> {
+        let stage = self.power.stage.lock();
+        match *stage {
+            Stage::Up => Ok(Moment(self.power.resets.load(Relaxed))),
             Stage::Suspended | Stage::Down => Err(ENODEV),
         }
+    }
+
+    /// Whether a reset of the engines has begun since `then`. If not, whatever the caller did before this call is
+    /// seen by what the next reset calls when it begins.
+    pub(crate) fn was_reset_since(&self, then: Moment) -> bool {
+        // Pairs with the count in `reset_engines`: either that is seen here, or there what was done before.
+        barrier::smp_mb(Full);
+        self.power.resets.load(Relaxed) != then.0
     }
 
     /// Takes all blocks down for good; later calls do nothing.
@@ -102,7 +122,8 @@ impl Gpu {
     /// a second or so; bounded.
     ///
     /// Queues have `patience_ms` milliseconds to save themselves. `begin` is called when nobody gets past
-    /// [`Gpu::wait_up`] any more until the end of the reset; it must not wait for those who are there.
+    /// [`Gpu::wait_up`] any more until the end of the reset; it must not wait for those who are past it, who ask
+    /// [`Gpu::was_reset_since`].
     ///
     /// VRAM is looked at before and after: it must survive this kind of reset.
     ///
@@ -123,6 +144,7 @@ impl Gpu {
         if *stage != Stage::Up {
             return Err(ENODEV);
         }
+        self.power.resets.fetch_add(1, Full);
         begin();
         let hw = self.enter()?;
         self.leave_witness(&hw)?;

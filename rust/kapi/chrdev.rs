@@ -23,7 +23,10 @@ use kernel::{
         to_result, //
     },
     mm::virt::VmaNew,
-    page::PAGE_SHIFT,
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
     prelude::*,
     sync::Arc,
     types::{
@@ -302,11 +305,12 @@ impl MmapRequest<'_> {
 /// Device memory that can go away.
 pub(crate) trait IoMemory: Send + Sync + 'static {
     /// Calls `insert` with the bus address of page `page` of the file while that is valid. Whoever takes
-    /// the memory away first makes this fail and then unmaps.
+    /// the memory away first makes this fail and then unmaps. What was inserted before a failure is taken away
+    /// again.
     ///
     /// # Errors
     ///
-    /// Any error becomes a bus error of the accessing thread.
+    /// `EAGAIN` has the thread access it anew; any other error becomes a bus error of it.
     fn with_page(&self, page: u64, insert: &mut dyn FnMut(u64)) -> Result;
 }
 
@@ -359,9 +363,14 @@ impl<M: IoMemory> IoVmOps<M> {
             // to the device during this call.
             result = unsafe { bindings::vmf_insert_pfn(vma, address, pfn) };
         });
-        match inserted {
-            Ok(()) => result,
-            Err(_) => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+        let Err(error) = inserted else { return result };
+        // SAFETY: The VMA is valid and locked by the memory manager, and the function looks whether the page lies
+        // in it.
+        unsafe { bindings::zap_special_vma_range(vma, address, PAGE_SIZE) };
+        if error == EAGAIN {
+            bindings::vm_fault_reason_VM_FAULT_NOPAGE
+        } else {
+            bindings::vm_fault_reason_VM_FAULT_SIGBUS
         }
     }
 }

@@ -341,7 +341,9 @@ impl ProcessDevice {
         let vm = self.vm.lock();
         // The reference stays where it is: the last one to go would free memory in here.
         let Some(vm) = &*vm else { return };
-        let Err(error) = vm.withdraw_user() else { return };
+        let Err(error) = vm.withdraw_user() else {
+            return;
+        };
         // A device that is gone or lost reaches no memory.
         if error != ENODEV && !self.device.gpu.is_lost() {
             dev_limited!(
@@ -459,7 +461,7 @@ impl IoMemory for IoWindow {
             return Err(EINVAL);
         }
         // A reset takes mappings away before it begins, and they shall stay away until it is over.
-        self.device.gpu.wait_up()?;
+        let up = self.device.gpu.wait_up()?;
         // While the gate is held the removal of the GPU waits, and unmaps afterwards.
         let _open = self.device.enter_mappable()?;
         let hw = self.device.gpu.enter()?;
@@ -468,6 +470,11 @@ impl IoMemory for IoWindow {
             Window::MmioRemap => hw.mmio_remap_bus_addr().ok_or(ENODEV)?,
         };
         insert(base + index * PAGE);
+        // A reset that began in between may have taken mappings away before this one was there. To keep it from
+        // beginning would let it wait for memory, and memory may wait for it.
+        if self.device.gpu.was_reset_since(up) {
+            return Err(EAGAIN);
+        }
         Ok(())
     }
 }

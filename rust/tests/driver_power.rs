@@ -94,7 +94,12 @@ mod suite {
             gpu.enter()?.vram_write(block.offset(), &bytes)?;
             // The scheduler must not be in the middle of something.
             sched.suspend()?;
-            let saved = gpu.reset_engines(sched.unload_ms(), || {})?;
+            let (up, mut seen) = (gpu.wait_up()?, false);
+            assert!(!gpu.was_reset_since(up));
+            let saved = gpu.reset_engines(sched.unload_ms(), || seen = gpu.was_reset_since(up))?;
+            // From its begin on.
+            assert!(seen && gpu.was_reset_since(up));
+            assert!(!gpu.was_reset_since(gpu.wait_up()?));
             sched.resume()?;
             assert!(saved.iter().all(|queue| queue.outcome == Outcome::Saved));
             works(gpu, &sched)?;
