@@ -79,6 +79,10 @@ impl InPlaceModule for RkfdModule {
             // SAFETY: As above.
             _kfd: unsafe { crate::kfd::Registration::new() }?,
             _pci <- Registration::new(<Self as ModuleMetadata>::NAME, module),
+            // Last: a file that is open does not keep a module that fails to load.
+            _: {
+                facade()?.open()?;
+            },
         })
     }
 }

@@ -71,7 +71,8 @@ pub(crate) fn facade() -> Result<Arc<Facade>> {
 pub(crate) struct Facade {
     /// The processes.
     pub(crate) processes: Arc<ProcessTable>,
-    /// The parts that only one driver of the machine can have; `None` if that is another one.
+    /// The parts that only one driver of the machine can have; `None` if that is another one, and until
+    /// [`Facade::open`].
     #[pin]
     node: Mutex<Option<Node>>,
     /// The GPUs, in the order of the topology.
@@ -212,6 +213,30 @@ impl Facade {
         Some(device)
     }
 
+    /// Makes the device node and the topology. Where another driver has them, the module goes on without. The
+    /// last step of the load that may fail: once files can be opened, the module must stay.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the registration of the device reports.
+    pub(crate) fn open(self: &Arc<Self>) -> Result {
+        let node = match Node::new(self) {
+            Ok(node) => node,
+            Err(error) if error == EBUSY => {
+                pr_warn!(
+                    "/dev/kfd belongs to another driver (amdgpu?); only render nodes are served\n"
+                );
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        *self.node.lock() = Some(node);
+        // GPUs that are there already; those that come find the node.
+        self.update_topology()?;
+        let node = self.node.lock();
+        node.as_ref().map_or(Ok(()), |node| node.chrdev.add())
+    }
+
     fn update_topology(&self) -> Result {
         let node = self.node.lock();
         let Some(node) = &*node else { return Ok(()) };
@@ -223,7 +248,7 @@ impl Facade {
     }
 }
 
-/// The registered face, until dropped. GPUs must be gone by then.
+/// The face, until dropped. GPUs must be gone by then.
 pub(crate) struct Registration {
     facade: Arc<Facade>,
 }
@@ -251,11 +276,11 @@ impl Node {
 }
 
 impl Registration {
-    /// Registers the face. Where another driver has it, the module goes on without.
+    /// Makes the face, which takes GPUs into service from here on. [`Facade::open`] shows it to user space.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or what the registration of the device reports.
+    /// `ENOMEM`.
     ///
     /// # Safety
     ///
@@ -264,13 +289,6 @@ impl Registration {
         // SAFETY: By the function's contract this is the first and only use.
         unsafe { FACADE.init() };
         let facade = Facade::new()?;
-        match Node::new(&facade) {
-            Ok(node) => *facade.node.lock() = Some(node),
-            Err(error) if error == EBUSY => pr_warn!(
-                "/dev/kfd belongs to another driver (amdgpu?); only render nodes are served\n"
-            ),
-            Err(error) => return Err(error),
-        }
         *FACADE.lock() = Some(facade.clone());
         Ok(Self { facade })
     }

@@ -28,7 +28,14 @@ use kernel::{
         PAGE_SIZE, //
     },
     prelude::*,
-    sync::Arc,
+    sync::{
+        atomic::{
+            AtomicFlag,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
     types::{
         ForeignOwnable,
         Opaque, //
@@ -97,17 +104,19 @@ impl Drop for Region {
     }
 }
 
-/// A registered character device with minor 0.
+/// A character device with minor 0.
 ///
 /// The module cannot go while a file is open, so everything here outlives every file.
 ///
 /// # Invariants
 ///
-/// `cdev` was added.
+/// `cdev` is initialised, and was added if `added`.
 #[pin_data(PinnedDrop)]
 pub(crate) struct CharDevice<T: FileOps> {
     #[pin]
     cdev: Opaque<bindings::cdev>,
+    /// Files can be opened.
+    added: AtomicFlag,
     context: Arc<T::Context>,
     inode: SharedInode,
     region: Region,
@@ -121,21 +130,20 @@ unsafe impl<T: FileOps> Send for CharDevice<T> {}
 unsafe impl<T: FileOps> Sync for CharDevice<T> {}
 
 impl<T: FileOps> CharDevice<T> {
-    /// Registers a device under a free major number.
+    /// Reserves a free major number for a device. No file can be opened yet.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, or `EBUSY` if no major number is free.
     pub(crate) fn new(name: &'static CStr, context: Arc<T::Context>) -> Result<Pin<KBox<Self>>> {
         let region = Region::new(name)?;
-        let devt = region.0;
+        // INVARIANT: Initialised, and not added.
         KBox::try_pin_init(
             try_pin_init!(Self {
                 context,
                 inode: SharedInode::new()?,
                 region,
-                // Last: files can be opened from here on.
-                cdev <- Opaque::try_ffi_init(|slot: *mut bindings::cdev| {
+                cdev <- Opaque::ffi_init(|slot: *mut bindings::cdev| {
                     // SAFETY: `slot` is valid for writes and stays in place.
                     unsafe { bindings::cdev_init(slot, &FileVTable::<T>::OPS) };
                     // SAFETY: Initialised above.
@@ -143,14 +151,29 @@ impl<T: FileOps> CharDevice<T> {
                         (*slot).owner =
                             kernel::module::this_module::<crate::LocalModule>().as_ptr();
                     }
-                    // SAFETY: The number was reserved above.
-                    let ret = unsafe { bindings::cdev_add(slot, devt, 1) };
-                    to_result(ret)
                 }),
+                added: AtomicFlag::new(false),
                 _pin: PhantomPinned,
-            }),
+            }? Error),
             GFP_KERNEL,
         )
+    }
+
+    /// Lets files be opened from here on. The module must not fail to load after this, for an open file does not
+    /// keep it then.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if that was done already, `ENOMEM`.
+    pub(crate) fn add(&self) -> Result {
+        if self.added.xchg(true, Full) {
+            return Err(EBUSY);
+        }
+        // INVARIANT: Added, or not and `added` says so; nobody drops it meanwhile.
+        // SAFETY: By the type invariant `cdev` is initialised, and the exchange above says that it was not added.
+        // The number was reserved in `new`.
+        let ret = unsafe { bindings::cdev_add(self.cdev.get(), self.region.0, 1) };
+        to_result(ret).inspect_err(|_| self.added.store(false, Relaxed))
     }
 
     /// The device number.
@@ -172,8 +195,10 @@ impl<T: FileOps> CharDevice<T> {
 #[pinned_drop]
 impl<T: FileOps> PinnedDrop for CharDevice<T> {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: Added by the type invariant.
-        unsafe { bindings::cdev_del(self.cdev.get()) };
+        if self.added.load(Relaxed) {
+            // SAFETY: Added by the type invariant.
+            unsafe { bindings::cdev_del(self.cdev.get()) };
+        }
     }
 }
 
