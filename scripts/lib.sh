@@ -11,11 +11,14 @@ export TOP
 
 # Everything that a second checkout can reuse lives here, keyed by content.
 RKFD_CACHE=${RKFD_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rkfd}
-export RKFD_CACHE
-
 # What belongs to this checkout only (module, tools, logs).
 OUT=${RKFD_OUT:-$TOP/build}
-export OUT
+# The toolbox, make and the guest start elsewhere, so a path must mean the same everywhere.
+RKFD_CACHE=$(realpath -ms -- "$RKFD_CACHE")
+OUT=$(realpath -ms -- "$OUT")
+RKFD_OUT=$OUT
+[ -z "${KDIR:-}" ] || KDIR=$(realpath -ms -- "$KDIR")
+export RKFD_CACHE OUT RKFD_OUT KDIR
 
 if [ -t 2 ] && [ -z "${NO_COLOR:-}" ]; then
 	C_BOLD=$'\e[1m' C_DIM=$'\e[2m' C_RED=$'\e[31m' C_GREEN=$'\e[32m' C_OFF=$'\e[0m'
@@ -30,6 +33,26 @@ die() {
 	say "${C_RED}error:${C_OFF} $1"
 	[ $# -lt 2 ] || say "       $2"
 	exit 1
+}
+
+[ "$(uname -m)" = x86_64 ] || die "this is $(uname -m): the test kernel, the VM and the module are for x86-64"
+
+for path in "$TOP" "$RKFD_CACHE" "$OUT" "${KDIR:-}"; do
+	case $path in
+	*[[:space:]:\$\#%\;\"\'\\]*)
+		die "the path '$path' has a character at which make or the shell would split it" \
+			"none of these, please: blank : ; \$ # % \" ' \\   (checkout, RKFD_CACHE, RKFD_OUT, KDIR)"
+		;;
+	esac
+done
+unset path
+
+# bound_kernel: the directories, one per line, that a kernel tree of the user's (KDIR) has outside of what
+# the toolbox sees by itself. A build directory made with O= has its source elsewhere.
+bound_kernel() {
+	[ -n "${KDIR:-}" ] || return 0
+	printf '%s\n' "$KDIR"
+	[ ! -d "$KDIR/source" ] || realpath -- "$KDIR/source"
 }
 
 # key WORD_OR_FILE...: the content key of a recipe, 16 hexadecimal digits.

@@ -96,3 +96,73 @@ fn a_stopped_script_takes_its_step_along() {
         stat.is_empty() || stat.contains(") Z ")
     });
 }
+
+/// What the library, sourced with these variables, prints of `text`, its error text, and whether it went well.
+fn sourced(dir: &Path, variables: &[(&str, &str)], text: &str) -> (String, String, bool) {
+    let mut command = script(dir, text);
+    command.env_remove("KDIR").env_remove("RKFD_OUT");
+    let output = command
+        .envs(variables.iter().copied())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        text(output.stdout),
+        text(output.stderr),
+        output.status.success(),
+    )
+}
+
+#[test]
+fn relative_paths_become_absolute() {
+    let dir = tempfile::tempdir().unwrap();
+    let variables = [
+        ("RKFD_CACHE", "c/../cache"),
+        ("RKFD_OUT", "out"),
+        ("KDIR", "./k"),
+    ];
+    let text = "printf '%s\\n' \"$RKFD_CACHE\" \"$OUT\" \"$RKFD_OUT\" \"$KDIR\"";
+    let (out, err, good) = sourced(dir.path(), &variables, text);
+    let here = dir.path().display();
+    let wanted = format!("{here}/cache\n{here}/out\n{here}/out\n{here}/k\n");
+    assert_eq!((out, err, good), (wanted, String::new(), true));
+}
+
+#[test]
+fn a_path_that_would_be_split_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["RKFD_CACHE", "RKFD_OUT", "KDIR"] {
+        for path in ["/a b", "/a:b", "/a\tb", "/a$b", "/a'b"] {
+            let (out, err, good) = sourced(dir.path(), &[(name, path)], "echo on");
+            assert!(!good && out.is_empty(), "{name}={path}: {out}");
+            assert!(err.contains(&format!("the path '{path}' has")), "{err}");
+        }
+    }
+}
+
+#[test]
+fn another_machine_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    // The function goes before the program of that name.
+    let uname = [("BASH_FUNC_uname%%", "() { echo aarch64; }")];
+    let (out, err, good) = sourced(dir.path(), &uname, "echo on");
+    assert!(!good && out.is_empty(), "{out}");
+    assert!(err.contains("this is aarch64"), "{err}");
+}
+
+#[test]
+fn a_kernel_tree_is_seen_with_its_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = dir.path().canonicalize().unwrap();
+    for name in ["build", "plain", "elsewhere"] {
+        fs::create_dir(here.join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("../elsewhere", here.join("build/source")).unwrap();
+    let bound = |tree: &str| sourced(&here, &[("KDIR", tree)], "bound_kernel").0;
+    let at = here.display();
+    assert_eq!(bound("build"), format!("{at}/build\n{at}/elsewhere\n"));
+    assert_eq!(bound("plain"), format!("{at}/plain\n"));
+    assert_eq!(sourced(&here, &[], "bound_kernel").0, "");
+}
