@@ -27,6 +27,7 @@ help:
 #:   make module                rkfd.ko for the test kernel, into build/module
 #:   make tools                 GPU model, VM runner, rkfdctl, self-tests, into build/bin
 #:   make clean                 drop build/; what checkouts share stays in the cache
+#:   make prune                 drop toolboxes and kernels in the cache that this checkout does not use
 #:
 #:   make KDIR=/path            rkfd.ko against your own Rust-enabled kernel build tree
 #:   make KDIR=/path modules_install
@@ -34,6 +35,7 @@ help:
 #: Variables
 #:   TOOLBOX=none               use this machine's own tools; says which are missing
 #:   RKFD_CACHE=DIR             toolbox, kernels, crates [~/.cache/rkfd]
+#:   RKFD_OUT=DIR               what this checkout builds [build]
 #:
 #: One command in the VM: scripts/vm [--gpus 2] [--asic gfx906] -- COMMAND  (scripts/vm --help)
 
@@ -73,6 +75,10 @@ tools: toolbox
 .PHONY: clean
 clean:
 	rm -rf build
+
+.PHONY: prune
+prune:
+	@scripts/prune
 
 # The steps print their own progress, one at a time.
 .NOTPARALLEL:

@@ -166,3 +166,90 @@ fn a_kernel_tree_is_seen_with_its_source() {
     assert_eq!(bound("plain"), format!("{at}/plain\n"));
     assert_eq!(sourced(&here, &[], "bound_kernel").0, "");
 }
+
+/// A program that works in a folder until it is dropped.
+struct Sleeper(std::process::Child);
+
+impl Sleeper {
+    fn new(dir: &Path) -> Self {
+        let mut command = Command::new("sleep");
+        command.arg("1000").current_dir(dir).stdout(Stdio::null());
+        Self(command.stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        // Where this fails the test has failed already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn pruning_keeps_what_is_used_built_or_in_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path().canonicalize().unwrap();
+    let scripts = Path::new(LIB).parent().unwrap().canonicalize().unwrap();
+    let run = |name: &str, args: &[&str]| {
+        let output = Command::new(scripts.join(name))
+            .args(args)
+            .env("RKFD_CACHE", &cache)
+            .env_remove("TOOLBOX")
+            .env_remove("KDIR")
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap().trim().to_owned();
+        (
+            output.status.success(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    // Without a toolbox nothing tells which kernels are in force.
+    fs::create_dir(cache.join("kernel-base-old")).unwrap();
+    assert!(!run("prune", &[]).0);
+    assert!(cache.join("kernel-base-old").exists());
+
+    let packages = Path::new(&run("toolbox", &["path"]).1).join("var/lib/dpkg");
+    fs::create_dir_all(&packages).unwrap();
+    let status = "Package: linux-source-7.3\nVersion: 7.3.4-1\n\n";
+    fs::write(packages.join("status"), status).unwrap();
+    let mut kept = vec![run("toolbox", &["path"]).1, run("kernel", &["source"]).1];
+    kept.push(run("kernel", &["path"]).1);
+    kept.push(run("kernel", &["path", "debug"]).1);
+    for name in ["toolbox-used", "kernel-base-built", "cargo", "log"] {
+        kept.push(cache.join(name).display().to_string());
+    }
+    for path in &kept {
+        fs::create_dir_all(path).unwrap();
+    }
+    let old = ["toolbox-old", "toolbox-old.new", "kernel-debug-old"];
+    for name in old.iter().chain(&["linux-old/source"]) {
+        fs::create_dir_all(cache.join(name)).unwrap();
+    }
+    fs::write(cache.join("kernel-base-old/vmlinux"), vec![1; 3 << 20]).unwrap();
+
+    let user = Sleeper::new(&cache.join("toolbox-used"));
+    fs::create_dir_all(cache.join("lock")).unwrap();
+    let lock = fs::File::create(cache.join("lock/kernel-base-built")).unwrap();
+    let lock = nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusive)
+        .map_err(|(_, errno)| errno)
+        .unwrap();
+    let (good, out, err) = run("prune", &[]);
+    drop((user, lock));
+
+    assert!(good, "{err}");
+    assert_eq!(out, format!("freed 3 MiB of {}", cache.display()));
+    assert!(err.contains("toolbox-used: in use"), "{err}");
+    assert!(
+        err.contains("kernel-base-built: somebody is building"),
+        "{err}"
+    );
+    for path in &kept {
+        assert!(Path::new(path).exists(), "{path} is gone");
+    }
+    for name in old.iter().chain(&["linux-old", "kernel-base-old"]) {
+        assert!(!cache.join(name).exists(), "{name} is still there");
+    }
+}
