@@ -16,11 +16,11 @@ help:
 
 #: rkfd: an HSA compute driver for AMD gfx9 in Rust, and a GPU that anyone can have
 #:
-#:   make run                   build everything, boot the VM, load the module, run the demo
+#:   make run                   build everything, boot the VM, load the module, run the demo (DEBUG=1: the debug kernel)
 #:   make test                  all tests; the last line is the count
 #:   make test DEBUG=1          the same on the debug kernel (KASAN, lockdep, UBSAN, kmemleak)
 #:   make test FILTER=TEXT      only tests whose name contains TEXT
-#:   make shell                 a shell in the VM
+#:   make shell                 a shell in the VM (DEBUG=1 likewise)
 #:
 #:   make toolbox               the Debian 13 root that everything is built and run in
 #:   make kernel                the test kernel (DEBUG=1: the debug kernel)
@@ -41,7 +41,7 @@ help:
 
 .PHONY: run
 run: toolbox kernel module tools
-	@scripts/vm --no-build -- rkfdctl demo
+	@scripts/vm --no-build $(debug_option) -- rkfdctl demo
 
 .PHONY: test
 test:
@@ -49,7 +49,7 @@ test:
 
 .PHONY: shell
 shell: toolbox kernel module tools
-	@scripts/vm --no-build
+	@scripts/vm --no-build $(debug_option)
 
 .PHONY: toolbox
 toolbox:
