@@ -4,6 +4,8 @@
 use clap::Parser;
 use rkfd_vm::child::kill_groups;
 use rkfd_vm::cli::Places;
+use rkfd_vm::suite::filter::Filter;
+use rkfd_vm::suite::outside::Program;
 use rkfd_vm::suite::Runner;
 use rkfd_vm::term::Paint;
 use signal_hook::consts::SIGHUP;
@@ -22,13 +24,24 @@ struct Cli {
     /// Use the kernel with KASAN, lockdep, UBSAN, kmemleak and fault injection
     #[arg(long)]
     debug_kernel: bool,
-    /// Run only what has this in its name: host, host/clippy, kunit/gfx906, e2e/… (may be repeated)
+    /// Run only what has this in its name: host, host/clippy, kunit/gfx906, e2e/…; any name that the report
+    /// prints (may be repeated)
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
+    /// Run nothing; the exit status tells whether this would run
+    #[arg(long, value_name = "NAME", hide = true)]
+    wants: Option<String>,
+    /// A program of tests that ran outside of the toolbox, as NAME:STATUS:SECONDS:FILE
+    #[arg(long, hide = true)]
+    outside: Vec<Program>,
 }
 
 fn main() {
     let cli = Cli::parse();
+    let filter = Filter::new(cli.filter);
+    if let Some(name) = cli.wants {
+        exit(i32::from(cli.debug_kernel || !filter.wants(&name)));
+    }
     match Signals::new([SIGINT, SIGTERM, SIGHUP]) {
         // Children are in groups of their own, which neither Ctrl-C nor our death reaches.
         Ok(mut signals) => drop(thread::spawn(move || {
@@ -39,8 +52,8 @@ fn main() {
         })),
         Err(error) => eprintln!("{} {error}", Paint::for_stderr().bad("error:")),
     }
-    let result = Runner::new(cli.places, cli.debug_kernel, cli.filter);
-    match result.map(|runner| runner.run()) {
+    let result = Runner::new(cli.places, cli.debug_kernel, filter);
+    match result.map(|runner| runner.run(&cli.outside)) {
         Ok(true) => {}
         Ok(false) => exit(1),
         Err(error) => {

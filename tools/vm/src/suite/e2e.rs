@@ -5,6 +5,7 @@
 //! asked for complaints, so that each complaint fails the test that caused it. A test that loses the VM
 //! costs the others only a boot.
 
+use super::filter::UNLOAD;
 use super::header::Header;
 use super::report::case;
 use super::report::Suite;
@@ -87,9 +88,9 @@ impl Job {
 
 /// What a test printed.
 #[derive(Default)]
-struct Output {
-    out: Vec<u8>,
-    err: Vec<u8>,
+pub(super) struct Output {
+    pub(super) out: Vec<u8>,
+    pub(super) err: Vec<u8>,
 }
 
 impl Runner {
@@ -264,7 +265,7 @@ impl Runner {
             let failure = (!all.is_empty())
                 .then(|| format!("after {}:\n{}", names.join(", "), all.join("\n")));
             let first = names.first().map_or("", String::as_str);
-            let name = format!("e2e/unload after {}", first.trim_start_matches("e2e/"));
+            let name = format!("{UNLOAD}{}", first.trim_start_matches("e2e/"));
             self.add(&Suite::check(
                 &name,
                 start.elapsed(),
@@ -301,7 +302,7 @@ impl Runner {
 }
 
 /// The results of a test by what it printed and how it ended.
-fn judge(outcome: &Outcome, output: &Output, limit: Duration) -> Vec<Test> {
+pub(super) fn judge(outcome: &Outcome, output: &Output, limit: Duration) -> Vec<Test> {
     let text = String::from_utf8_lossy(&output.out);
     let document = ktap::parse(text.lines());
     let failures = document.counts().failed;

@@ -70,30 +70,53 @@ impl Runner {
                 self.add(&Suite::check(name, step.time, Some(step.log), failure));
             }
         }
-        if self.wants("host/cargo") {
+        let packages = self.packages(&tools)?;
+        if !packages.is_empty() {
             // The artifacts, one JSON object per line, tell of which package each program is.
-            let args = [
+            let mut args = vec![
                 "test",
-                "--workspace",
                 "--locked",
                 "--no-fail-fast",
                 "--message-format=json-render-diagnostics",
             ];
+            args.extend(packages.iter().flat_map(|package| ["-p", package]));
             let step = self.cargo(&tools, "host/cargo", &args)?;
             self.cargo_tests(&step);
         }
         Ok(())
     }
 
+    /// The packages of the tools whose tests are asked for.
+    ///
+    /// # Errors
+    /// Where a manifest cannot be read.
+    fn packages(&self, tools: &Path) -> anyhow::Result<Vec<String>> {
+        let all = self.wants("host/cargo");
+        let mut packages = Vec::new();
+        for entry in fs::read_dir(tools)? {
+            let manifest = entry?.path().join("Cargo.toml");
+            if !manifest.exists() {
+                continue;
+            }
+            let text = fs::read_to_string(&manifest)
+                .with_context(|| format!("reading {}", manifest.display()))?;
+            let name = package_name(&text)
+                .with_context(|| format!("{} names no package", manifest.display()))?;
+            if self.filter.wants_package(name) || all {
+                packages.push(name.to_owned());
+            }
+        }
+        packages.sort();
+        Ok(packages)
+    }
+
     /// Formatting and lints of the module's own sources, by the kernel's rules.
     ///
     /// A tree of the user's (`KDIR`) may want another compiler than ours, so these are for our kernel.
     fn module_checks(&self) -> anyhow::Result<()> {
-        if std::env::var_os("RKFD_BIND").is_some_and(|tree| !tree.is_empty()) {
-            return Ok(());
-        }
+        let theirs = std::env::var_os("RKFD_BIND").is_some_and(|tree| !tree.is_empty());
         let name = "host/rustfmt-module";
-        if self.wants(name) {
+        if self.wants(name) && !theirs {
             let mut command = Command::new("rustfmt");
             command
                 .args(["--check", "--edition", "2021", "--config-path"])
@@ -105,7 +128,7 @@ impl Runner {
             self.add(&Suite::check(name, step.time, Some(step.log), failure));
         }
         let name = "host/clippy-module";
-        if self.wants(name) {
+        if self.wants(name) && !theirs {
             let out = self.places.out.join("module-clippy");
             fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
             let mut command = Command::new("make");
@@ -191,6 +214,13 @@ impl Runner {
     }
 }
 
+/// The name in the part `[package]`, which comes first, of a manifest.
+fn package_name(manifest: &str) -> Option<&str> {
+    let mut lines = manifest.lines();
+    let value = lines.find_map(|line| line.strip_prefix("name = "))?;
+    Some(value.trim_matches('"'))
+}
+
 /// Whether a compiler warned: its messages stand at the start of a line, linker's and make's do not.
 fn has_warning(output: &str) -> bool {
     output
@@ -201,6 +231,13 @@ fn has_warning(output: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_package_is_named_by_its_manifest() {
+        let manifest = "[package]\nname = \"rkfd-c\"\nversion = \"1\"\n\n[lib]\nname = \"rkfd\"\n";
+        assert_eq!(package_name(manifest), Some("rkfd-c"));
+        assert_eq!(package_name("[workspace]\n"), None);
+    }
 
     #[test]
     fn a_lint_is_told_from_other_lines() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The module's KUnit suites, which run when it is loaded, once per ASIC.
 
+use super::filter::Filter;
 use super::report::case;
 use super::report::Suite;
 use super::Runner;
@@ -12,22 +13,78 @@ use crate::protocol::MARK_MODULE;
 use crate::session::Session;
 use crate::suite::header::Header;
 use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 use std::time::Instant;
 
-/// A VM in which the suites run: its name, its options, and whether all suites count. Those that need no
-/// GPU give the same result everywhere and count once.
-pub(super) type Vm = (&'static str, &'static [&'static str], bool);
+/// A VM in which the suites run.
+#[derive(Clone, Debug)]
+pub(super) struct Vm {
+    name: &'static str,
+    options: &'static [&'static str],
+    /// All suites count. Those that need no GPU give the same result everywhere and count once.
+    all: bool,
+    /// The suites that are asked for, if not all of them are.
+    only: Vec<String>,
+}
+
+impl Vm {
+    /// Its name in the report.
+    pub(super) fn unit(&self) -> String {
+        format!("kunit/{}", self.name)
+    }
+
+    /// The suites that the kernel runs, as `kunit.filter_glob` takes it: one pattern.
+    fn glob(&self) -> Option<String> {
+        match self.only.as_slice() {
+            [suite] => Some(suite.clone()),
+            _ => (!self.all).then(|| format!("*{LIVE}")),
+        }
+    }
+
+    /// Whether the result of this suite counts.
+    fn counts(&self, suite: &str) -> bool {
+        (self.all || suite.ends_with(LIVE))
+            && (self.only.is_empty() || self.only.iter().any(|only| only == suite))
+    }
+
+    /// The VM with what is asked for of its suites; none if nothing is.
+    fn wanted(mut self, filter: &Filter, suites: &[String]) -> Option<Self> {
+        let unit = self.unit();
+        if filter.wants_all_of(&unit) {
+            return Some(self);
+        }
+        let here = suites.iter().filter(|suite| self.counts(suite));
+        let only: Vec<String> = here
+            .filter(|suite| filter.wants(&format!("{unit}: {suite}")))
+            .cloned()
+            .collect();
+        // What names no suite is said of the VM as a whole, as of its end.
+        let wanted = !only.is_empty() || filter.wants(&unit);
+        self.only = only;
+        wanted.then_some(self)
+    }
+}
+
+const fn vm(name: &'static str, options: &'static [&'static str], all: bool) -> Vm {
+    Vm {
+        name,
+        options,
+        all,
+        only: Vec::new(),
+    }
+}
 
 const VMS: [Vm; 4] = [
-    ("gfx90a", &[], true),
-    ("gfx906", &["--asic", "gfx906"], false),
-    (
+    vm("gfx90a", &[], true),
+    vm("gfx906", &["--asic", "gfx906"], false),
+    vm(
         "gfx90a, no HWS",
         &["--module-args", "sched_policy=2"],
         false,
     ),
-    (
+    vm(
         "gfx906, no HWS",
         &["--asic", "gfx906", "--module-args", "sched_policy=2"],
         false,
@@ -40,25 +97,27 @@ const LIVE: &str = "_live";
 impl Runner {
     /// The VMs that are asked for.
     pub(super) fn kunit_vms(&self) -> Vec<Vm> {
-        let wanted = |vm: &Vm| self.wants(&format!("kunit/{}", vm.0));
-        VMS.into_iter().filter(wanted).collect()
+        let mut suites = Vec::new();
+        find_suites(&self.places.top.join("rust"), &mut suites);
+        let wanted = |vm: Vm| vm.wanted(&self.filter, &suites);
+        VMS.into_iter().filter_map(wanted).collect()
     }
 
     /// Boots one of them and reads the suites from the kernel log.
     ///
     /// # Errors
     /// Where the options do not fit this machine.
-    pub(super) fn kunit(&self, (vm, options, all): Vm) -> anyhow::Result<()> {
-        let name = format!("kunit/{vm}");
+    pub(super) fn kunit(&self, vm: Vm) -> anyhow::Result<()> {
+        let name = vm.unit();
         self.progress(&name);
         let header = Header {
-            vm: options.iter().map(|word| (*word).to_owned()).collect(),
+            vm: vm.options.iter().map(|word| (*word).to_owned()).collect(),
             ..Header::default()
         };
         let mut machine = header.machine(None, None, self.debug)?;
         machine.kernel_args = "kunit.enable=1".into();
-        if !all {
-            let _ = write!(machine.kernel_args, " kunit.filter_glob=*{LIVE}");
+        if let Some(glob) = vm.glob() {
+            let _ = write!(machine.kernel_args, " kunit.filter_glob={glob}");
         }
         let start = Instant::now();
         let config = machine.config(&self.places, true)?;
@@ -75,7 +134,10 @@ impl Runner {
         let verdict = session.finish(false);
         records.extend(verdict.kernel_log.iter().cloned());
         let mut suites = suites(&name, &records);
-        suites.retain(|suite| all || suite.name.ends_with(LIVE) || suite.counts().failed > 0);
+        suites.retain(|suite| {
+            let (_, short) = suite.name.rsplit_once(": ").unwrap_or_default();
+            vm.counts(short) || suite.counts().failed > 0
+        });
         // The message that follows a gap looks as any other.
         let lost = (verdict.lost_messages > 0)
             .then(|| format!("{} kernel messages were lost", verdict.lost_messages));
@@ -101,6 +163,27 @@ impl Runner {
         }
         Ok(())
     }
+}
+
+/// The names of the suites in the module's sources, below `dir`. Sources that cannot be read have none: that
+/// the module has suites at all is checked when they run.
+fn find_suites(dir: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            find_suites(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            found.extend(declared(&text).map(str::to_owned));
+        }
+    }
+}
+
+/// The suites that a source file declares by the attribute `kunit_tests(NAME)`.
+fn declared(source: &str) -> impl Iterator<Item = &str> {
+    let rest = source.split("kunit_tests(").skip(1);
+    rest.filter_map(|rest| rest.split_once(')'))
+        .map(|(name, _)| name)
 }
 
 fn total(suites: &[Suite]) -> Duration {
@@ -204,6 +287,60 @@ mod tests {
         assert_eq!(suites[0].name, "kunit/gfx90a: rkfd_pm4");
         assert_eq!(suites[0].counts().passed, 2);
         assert_eq!(suites[0].time, Duration::from_millis(4));
+    }
+
+    /// The VMs that a filter selects, with their suites.
+    fn selected(text: &str) -> Vec<(&'static str, Vec<String>)> {
+        let filter = Filter::new(vec![text.to_owned()]);
+        let names = ["rkfd_hw_pm4", "rkfd_gpu_live", "rkfd_vm_live"];
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let vms = VMS.into_iter();
+        vms.filter_map(|vm| vm.wanted(&filter, &names))
+            .map(|vm| (vm.name, vm.only))
+            .collect()
+    }
+
+    #[test]
+    fn suites_are_selected_by_their_names() {
+        let pm4 = vec!["rkfd_hw_pm4".to_owned()];
+        let live = vec!["rkfd_gpu_live".to_owned()];
+        assert_eq!(selected("rkfd_hw_pm4"), [("gfx90a", pm4.clone())]);
+        assert_eq!(selected("kunit/gfx90a: rkfd_hw_pm4"), [("gfx90a", pm4)]);
+        assert_eq!(
+            selected("gfx906, no HWS: rkfd_gpu_live: resets"),
+            [("gfx906, no HWS", live.clone())]
+        );
+        assert_eq!(selected("gpu_live").len(), 4);
+        assert_eq!(selected("gpu_live")[3], ("gfx906, no HWS", live));
+        assert_eq!(
+            selected("kunit/gfx906: log and unload"),
+            [("gfx906", vec![])]
+        );
+        assert_eq!(selected("kunit").len(), 4);
+        assert!(selected("kunit").iter().all(|(_, only)| only.is_empty()));
+        assert_eq!(selected("kunit/gfx906: rkfd_hw_pm4")[0].0, "gfx906");
+        assert!(selected("e2e/demo").is_empty());
+    }
+
+    #[test]
+    fn the_kernel_is_told_what_to_run() {
+        let vms = |text: &str| {
+            let filter = Filter::new(vec![text.to_owned()]);
+            let names = ["rkfd_hw_pm4".to_owned(), "rkfd_vm_live".to_owned()];
+            let vms = VMS.into_iter();
+            vms.filter_map(|vm| vm.wanted(&filter, &names)?.glob())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(vms("kunit"), ["*_live", "*_live", "*_live"]);
+        assert_eq!(vms("hw_pm4"), ["rkfd_hw_pm4"]);
+        assert_eq!(vms("gfx906: rkfd_vm_live"), ["rkfd_vm_live"]);
+    }
+
+    #[test]
+    fn suites_are_found_in_sources() {
+        let source = "#[kunit_tests(rkfd_a)]\nmod t {}\n#[cfg_attr(MODULE, kernel::macros::kunit_tests(rkfd_b_live))]\n";
+        let names: Vec<&str> = declared(source).collect();
+        assert_eq!(names, ["rkfd_a", "rkfd_b_live"]);
     }
 
     #[test]

@@ -2,16 +2,19 @@
 //! The test driver behind `make test`: checks on the host, KUnit suites and end-to-end tests in the VM.
 
 pub mod e2e;
+pub mod filter;
 pub mod header;
 pub mod host;
 pub mod kunit;
 pub mod libtest;
+pub mod outside;
 pub mod report;
 pub mod vm;
 
 use crate::cli::Places;
 use crate::term::Paint;
 use anyhow::Context;
+use filter::Filter;
 use header::Header;
 use report::Report;
 use report::Suite;
@@ -40,7 +43,7 @@ const KUNIT_WEIGHT: Duration = Duration::from_secs(200);
 pub struct Runner {
     places: Places,
     debug: bool,
-    filters: Vec<String>,
+    filter: Filter,
     logs: PathBuf,
     report: Mutex<Report>,
 }
@@ -54,7 +57,7 @@ enum Work {
 impl Work {
     fn name(&self) -> String {
         match self {
-            Self::Kunit(vm) => format!("kunit/{}", vm.0),
+            Self::Kunit(vm) => vm.unit(),
             Self::Group(jobs) => jobs
                 .first()
                 .map_or("e2e".into(), |job| job.name().to_owned()),
@@ -136,25 +139,28 @@ fn memory_of(table: &str) -> u64 {
 }
 
 impl Runner {
-    /// A driver for the tests whose name contains one of `filters`; none means all.
+    /// A driver for the tests that the filter wants.
     ///
     /// # Errors
     /// Where the folder for logs cannot be made.
-    pub fn new(places: Places, debug: bool, filters: Vec<String>) -> anyhow::Result<Self> {
+    pub fn new(places: Places, debug: bool, filter: Filter) -> anyhow::Result<Self> {
         let logs = places.out.join("logs/test");
         fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
         Ok(Self {
             places,
             debug,
-            filters,
+            filter,
             logs,
             report: Mutex::new(Report::new(Paint::for_stdout())),
         })
     }
 
     /// Runs everything; whether nothing failed. What keeps a part from being run is a failure of its own,
-    /// so that the others are run and counted all the same.
-    pub fn run(&self) -> bool {
+    /// so that the others are run and counted all the same. `outside` is what has been tried before.
+    pub fn run(&self, outside: &[outside::Program]) -> bool {
+        for program in outside {
+            self.part(program.name(), || self.outside(program));
+        }
         self.part("host", || self.host());
         self.part("vm/runner", || self.vm());
         let mut work: Vec<Work> = self.kunit_vms().into_iter().map(Work::Kunit).collect();
@@ -164,7 +170,7 @@ impl Runner {
         });
         self.side_by_side(work);
         self.progress("");
-        self.report().finish()
+        self.report().finish(&self.filter.unused())
     }
 
     /// Runs a part of the whole and counts its error, or its panic, as a failure.
@@ -232,8 +238,8 @@ impl Runner {
         self.report().add(suite);
     }
 
-    fn wants(&self, name: &str) -> bool {
-        self.filters.is_empty() || self.filters.iter().any(|filter| name.contains(filter))
+    fn wants(&self, unit: &str) -> bool {
+        self.filter.wants(unit)
     }
 
     /// Shows on a terminal what is being done; overwritten by the next line.

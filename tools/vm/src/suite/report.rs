@@ -124,17 +124,27 @@ impl Report {
         }
     }
 
-    /// Prints the total; whether nothing failed and something passed.
-    pub fn finish(&self) -> bool {
+    /// Prints the total; whether nothing failed, something passed, and each of the user's filters had an
+    /// effect: `unused` are those that no test has in its name.
+    pub fn finish(&self, unused: &[&str]) -> bool {
         if !self.failed.is_empty() {
             println!();
             for name in &self.failed {
                 println!("{} {name}", self.paint.bad("FAILED"));
             }
         }
+        for text in unused {
+            println!(
+                "{} no test has {text} in its name",
+                self.paint.bad("error:")
+            );
+        }
+        if unused.is_empty() && self.total == Counts::default() {
+            println!("nothing ran: what was asked for does not run on this kernel");
+        }
         println!();
         println!("{}", summary(self.total));
-        self.total.failed == 0 && self.total.passed > 0
+        self.total.failed == 0 && self.total.passed > 0 && unused.is_empty()
     }
 }
 
@@ -206,11 +216,12 @@ mod tests {
     #[test]
     fn the_total_needs_at_least_one_case() {
         let mut report = Report::new(Paint::default());
-        assert!(!report.finish());
+        assert!(!report.finish(&[]));
         report.add(&suite(None));
-        assert!(report.finish());
+        assert!(report.finish(&[]));
+        assert!(!report.finish(&["nonsense"]));
         report.add(&suite(Some("why")));
-        assert!(!report.finish());
+        assert!(!report.finish(&[]));
         assert_eq!(summary(report.total), "3 passed, 1 failed, 0 skipped");
     }
 }

@@ -53,7 +53,7 @@ impl Runner {
     /// Where files for them cannot be made.
     pub(super) fn vm(&self) -> anyhow::Result<()> {
         let name = "vm/runner";
-        if self.debug || !self.wants(name) {
+        if !self.wants(name) || self.debug {
             return Ok(());
         }
         self.progress(name);
