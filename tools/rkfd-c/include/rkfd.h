@@ -6,7 +6,7 @@
  * another thread gives the same handle back; otherwise every function may be called from any thread. A child of fork
  * must not use its parent's handles.
  *
- * Link with librkfd.so, or with librkfd.a and -lgcc_s -lpthread -ldl -lm.
+ * Link with librkfd.so, or with librkfd.a and -lgcc_s -ldl -lm (before glibc 2.34 -lpthread, too).
  *
  * Generated from the Rust sources by tools/rkfd-c/tests/header.rs; edit those.
  */

@@ -20,7 +20,7 @@ const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
  * another thread gives the same handle back; otherwise every function may be called from any thread. A child of fork
  * must not use its parent's handles.
  *
- * Link with librkfd.so, or with librkfd.a and -lgcc_s -lpthread -ldl -lm.
+ * Link with librkfd.so, or with librkfd.a and -lgcc_s -ldl -lm (before glibc 2.34 -lpthread, too).
  *
  * Generated from the Rust sources by tools/rkfd-c/tests/header.rs; edit those.
  */";
