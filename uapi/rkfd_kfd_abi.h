@@ -282,7 +282,10 @@
  */
 #define RKFD_KFD_DOORBELL_BYTES 8192
 
-/* mmap offsets of /dev/kfd: bits 63:62 kind, 61:46 GPU id, the rest is not looked at. */
+/*
+ * mmap offsets of /dev/kfd: bits 63:62 kind, 61:46 GPU id. The low bits choose nothing, and are best 0: a mapping
+ * that would reach from them into the range of the next GPU id is EINVAL.
+ */
 #define RKFD_KFD_MMAP_KIND_SHIFT 62
 #define RKFD_KFD_MMAP_GPU_SHIFT 46
 #define RKFD_KFD_MMAP_MMIO 0ull		/* 4096 bytes: the HDP flush registers */
