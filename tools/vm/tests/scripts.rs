@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `scripts/lib.sh`: a step that fails ends the script, and a script that is stopped leaves no step behind.
 
+// A test may panic, its helpers too; that is how it fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
