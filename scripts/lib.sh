@@ -48,10 +48,12 @@ done
 unset path
 
 # bound_kernel: the directories, one per line, that a kernel tree of the user's (KDIR) has outside of what
-# the toolbox sees by itself. A build directory made with O= has its source elsewhere.
+# the toolbox sees by itself. KDIR may be a link, as /lib/modules/VERSION/build is, and a build directory made
+# with O= has its source elsewhere.
 bound_kernel() {
 	[ -n "${KDIR:-}" ] || return 0
 	printf '%s\n' "$KDIR"
+	[ ! -L "$KDIR" ] || realpath -- "$KDIR"
 	[ ! -d "$KDIR/source" ] || realpath -- "$KDIR/source"
 }
 

@@ -167,6 +167,8 @@ fn a_kernel_tree_is_seen_with_its_source() {
     let at = here.display();
     assert_eq!(bound("build"), format!("{at}/build\n{at}/elsewhere\n"));
     assert_eq!(bound("plain"), format!("{at}/plain\n"));
+    std::os::unix::fs::symlink("plain", here.join("link")).unwrap();
+    assert_eq!(bound("link"), format!("{at}/link\n{at}/plain\n"));
     assert_eq!(sourced(&here, &[], "bound_kernel").0, "");
 }
 
