@@ -161,6 +161,10 @@ impl Runner {
         for program in outside {
             self.part(program.name(), || self.outside(program));
         }
+        if self.debug {
+            // It is there, though not on this kernel.
+            let _ = self.wants(outside::SHARE);
+        }
         self.part("host", || self.host());
         self.part("vm/runner", || self.vm());
         let mut work: Vec<Work> = self.kunit_vms().into_iter().map(Work::Kunit).collect();

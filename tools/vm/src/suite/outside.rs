@@ -14,6 +14,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// The one that there is; as `vm/runner`, not on the debug kernel.
+pub const SHARE: &str = "vm/share";
+
 /// A program that printed TAP, and how it ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
