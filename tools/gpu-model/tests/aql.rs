@@ -99,6 +99,51 @@ fn barrier_or_needs_one() {
 }
 
 #[test]
+fn producers_that_wait_for_room_do_not_stop_the_queue() {
+    let mut f = fixture();
+    f.preempt();
+    // The ring is full, and six more producers have taken an index and wait for room.
+    let ring = f.q.dwords / 16;
+    for i in 0..ring {
+        f.b.set_words(f.q.ring + i * 64, &barrier(3, &[], 0));
+    }
+    f.b.set64(f.q.ptrs + 64, ring + 6);
+    f.resume();
+    assert_eq!(read_index(&f), ring, "what lies in the ring has run");
+    // They find room and ring, not in order; the late one changes nothing.
+    for i in 0..6 {
+        f.b.set_words(f.q.ring + i * 64, &barrier(3, &[], 0));
+    }
+    f.b.bell(f.q.doorbell, ring + 5);
+    f.b.bell(f.q.doorbell, ring - 1);
+    f.b.run_for(5_000_000);
+    assert_eq!(read_index(&f), ring + 6);
+    f.b.run_for(5_000_000);
+    assert_eq!(read_index(&f), ring + 6, "and no packet runs twice");
+    f.b.no_errors();
+}
+
+#[test]
+fn an_index_that_went_back_is_no_work() {
+    let mut f = fixture();
+    f.preempt();
+    let obj = f.q.ptrs + 1024;
+    f.b.set64(obj + 128, 3);
+    f.b.set64(f.q.ptrs + 64, 2);
+    for i in 0..4 {
+        f.b.set_words(f.q.ring + i * 64, &barrier(3, &[], 0));
+    }
+    f.resume();
+    f.b.run_for(5_000_000);
+    assert_eq!(read_index(&f), 3);
+    assert_eq!(f.b.ram32(f.q.ring + 3 * 64) & 0xff, 3);
+    f.b.bell(f.q.doorbell, 3);
+    f.b.run_for(5_000_000);
+    assert_eq!(read_index(&f), 4);
+    f.b.no_errors();
+}
+
+#[test]
 fn an_invalid_header_holds_the_queue() {
     let mut f = fixture();
     signal(&mut f.b, f.bus, 1, 0, 0);

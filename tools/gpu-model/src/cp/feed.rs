@@ -43,7 +43,7 @@ impl Gpu {
             old & !0xFFFF_FFFF | value
         };
         let new = if run.aql { new.wrapping_add(1) } else { new };
-        if run.aql && new.wrapping_sub(old) > run.len {
+        if run.aql && new.wrapping_sub(old) > u64::MAX / 2 {
             // A late doorbell of another producer; the index never goes back.
             return true;
         }

@@ -118,15 +118,15 @@ impl Run {
     /// Units that are ready.
     pub fn pending(&self) -> u64 {
         let ahead = self.wptr.wrapping_sub(self.rptr);
-        if self.aql {
-            // An index that went back, or too far ahead, is no work.
-            if ahead > self.len {
-                0
-            } else {
-                ahead
-            }
+        if !self.aql {
+            return ahead & (self.len - 1);
+        }
+        // Producers take their index first and then wait for room: the write index may be more than a ring ahead, and
+        // what lies in the ring is work. An index that went back is none.
+        if ahead > u64::MAX / 2 {
+            0
         } else {
-            ahead & (self.len - 1)
+            ahead.min(self.len)
         }
     }
 
