@@ -5,6 +5,7 @@ mod common;
 
 use common::fixture::Fixture;
 use gpu_model::asic::{Asic, GFX906, GFX90A};
+use gpu_model::device::Step;
 
 fn fixture(asic: &'static Asic, engine: u32) -> Fixture {
     Fixture::with(asic, 0x41, 0x10000, |b, p, _| p.sdma_queue(b, engine, 0))
@@ -45,6 +46,68 @@ fn every_engine_copies_and_traps_with_its_client() {
         assert_eq!(f.b.ram64(f.q.ptrs), 13 * 4);
         f.b.no_errors();
     }
+}
+
+/// COPY_LINEAR_SUB_WIND of one column of bytes, `rows` rows, both sides with this pitch.
+fn column(src: u64, dst: u64, pitch: u32, rows: u32) -> [u32; 13] {
+    let zp = (pitch - 1) << 13;
+    [
+        1 | (4 << 8),
+        lo(src),
+        hi(src),
+        0,
+        zp,
+        pitch * rows - 1,
+        lo(dst),
+        hi(dst),
+        0,
+        zp,
+        pitch * rows - 1,
+        (rows - 1) << 16,
+        0,
+    ]
+}
+
+#[test]
+fn a_turn_of_narrow_rows_is_short() {
+    let mut f = fixture(&GFX90A, 0);
+    let (a, d) = (f.va, f.va + 0x8000);
+    let pattern: Vec<u8> = (0..0x4000u32).map(|i| (i * 7 % 251) as u8).collect();
+    f.b.ram_write(f.bus, &pattern);
+    f.q.push(&mut f.b, &column(a, d, 1, 0x4000));
+    f.q.ring_bell(&mut f.b);
+    let (mut busy, mut before) = (true, 0);
+    while busy {
+        busy = f.b.gpu.step() == Step::Busy;
+        let now = f.b.gpu.log.stats.sdma_bytes;
+        assert!(now - before <= 256, "{} rows in one turn", now - before);
+        before = now;
+    }
+    assert_eq!(before, 0x4000);
+    let mut got = vec![0; 0x4000];
+    f.b.ram_read(f.bus + 0x8000, &mut got);
+    assert!(got == pattern);
+    f.b.no_errors();
+}
+
+#[test]
+fn a_turn_ends_with_the_first_row_that_faults() {
+    let mut f = fixture(&GFX90A, 0);
+    // Sixteen rows in pages that nobody has mapped; the last of them is followed by a fence.
+    let away = 0x7700_0000_0000;
+    f.q.push(&mut f.b, &column(away, f.va, 4096, 16));
+    f.q.push(&mut f.b, &[5, lo(f.va + 0x8000), hi(f.va), 0x77]);
+    f.q.ring_bell(&mut f.b);
+    let (mut busy, mut before) = (true, 0);
+    while busy {
+        busy = f.b.gpu.step() == Step::Busy;
+        let now = f.b.gpu.log.stats.faults_no_retry;
+        assert!(now - before <= 1, "{} faults in one turn", now - before);
+        before = now;
+    }
+    assert_eq!(before, 16);
+    assert_eq!(f.b.ram32(f.bus + 0x8000), 0x77, "the queue goes on");
+    f.b.no_errors();
 }
 
 #[test]

@@ -15,6 +15,8 @@ use crate::vm::access::{VmError, VmResult};
 
 /// Bytes a copy or fill moves before other queues get a turn.
 const CHUNK: u64 = 128 * 1024;
+/// What a row of a sub-window costs at least: a short one takes two translations as well.
+const ROW_BYTES: u64 = 512;
 /// Dwords of WRITE in front of its data.
 const WRITE_HEAD: u64 = 4;
 /// Interrupt sources of SDMA clients (`irqsrcs_sdma0_4_0.h`).
@@ -333,17 +335,23 @@ impl Gpu {
         let cl = c.client();
         let mut buf = vec![0u8; (rx * element) as usize];
         let mut moved = 0;
-        while c.progress < rows && moved < CHUNK {
+        let mut faulted = false;
+        while c.progress < rows && moved < CHUNK && !faulted {
             let (y, z) = (c.progress % ry, c.progress / ry);
             let from = src.wrapping_add(((sz + z) * ss + (sy + y) * sp + sx) * element);
             let to = dst.wrapping_add(((dz + z) * ds + (dy + y) * dp + dx) * element);
-            if self.vm_read(cl, from, &mut buf) == Err(VmError::Retry)
-                || self.vm_write(cl, to, &buf) == Err(VmError::Retry)
-            {
+            let read = self.vm_read(cl, from, &mut buf);
+            if read == Err(VmError::Retry) {
                 return Outcome::Wait;
             }
+            let written = self.vm_write(cl, to, &buf);
+            if written == Err(VmError::Retry) {
+                return Outcome::Wait;
+            }
+            // A row that faults for good raises an interrupt; the next one waits for the next turn.
+            faulted = read.is_err() || written.is_err();
             self.log.stats.sdma_bytes += buf.len() as u64;
-            moved += buf.len() as u64;
+            moved += (buf.len() as u64).max(ROW_BYTES);
             c.progress += 1;
         }
         if c.progress >= rows {
