@@ -82,6 +82,11 @@ fn no_retry_fault_is_latched_reported_and_dropped() {
     assert_eq!(address(&ivs[0]), va);
     assert_eq!(ivs[0].data[1] & 0xf0, 0x20);
     assert_eq!(ivs[1].data[1] & 0xf0, 0x40);
+    assert_eq!(
+        [ivs[0].ring_id, ivs[1].ring_id],
+        [0x28, 0x18],
+        "not present"
+    );
     // STATUS: first fault, MORE_FAULTS, write, VMID 3; ADDR: page number.
     let status = f.b.rd(0xa12c);
     assert_eq!(status & 1, 1);
@@ -138,6 +143,10 @@ fn a_read_only_page_retries_writes() {
     f.q.send(&mut f.b, &write_data(va, 6));
     let ivs = f.b.irqs();
     assert_eq!(ivs[0].data[1] & 0xf0, 0xa0);
+    assert_eq!(
+        ivs[0].ring_id, 0x20,
+        "a page is there, it may not be written"
+    );
     f.p.set_pte(&mut f.b, va, page | 0x77);
     // Without a flush the cached read-only translation stays in force.
     f.b.release_cam(ivs[0].data[2] & 0x3ff);

@@ -117,7 +117,7 @@ impl Gpu {
             ) => false,
         };
         if may_retry {
-            self.retry_fault(c, va, access, text());
+            self.retry_fault(c, va, access, why, text());
             VmError::Retry
         } else {
             self.no_retry_fault(c, va, access, why, text());
@@ -125,7 +125,14 @@ impl Gpu {
         }
     }
 
-    fn fault_iv(&self, c: Client, va: u64, access: Access, retry: bool) -> Iv {
+    fn fault_iv(
+        &self,
+        c: Client,
+        va: u64,
+        access: Access,
+        why: Option<WalkFault>,
+        retry: bool,
+    ) -> Iv {
         let (read, write) = (access == Access::Read, access.writes());
         let mut flags = (va >> 44) as u32 & 0xF;
         flags |= (u32::from(access == Access::Execute) << 4)
@@ -139,14 +146,24 @@ impl Gpu {
                 client::VMC
             },
             source: 0,
-            ring_id: (1 << 3) | (u8::from(read) << 4) | (u8::from(write) << 5),
+            // Bit 3 says that there is no valid entry; a page that only lacks the permission has one.
+            ring_id: (u8::from(why.is_some()) << 3)
+                | (u8::from(read) << 4)
+                | (u8::from(write) << 5),
             vmid: c.vmid,
             mm: c.hub == HubId::Mm,
             data: [(va >> 12) as u32, flags, 0, 0],
         }
     }
 
-    fn retry_fault(&mut self, c: Client, va: u64, access: Access, text: String) {
+    fn retry_fault(
+        &mut self,
+        c: Client,
+        va: u64,
+        access: Access,
+        why: Option<WalkFault>,
+        text: String,
+    ) {
         self.log.stats.replays += 1;
         if !self.hub(c.hub).retry_interrupts() {
             return;
@@ -156,7 +173,7 @@ impl Gpu {
             vmid: c.vmid,
             page: va >> 12,
         };
-        let mut iv = self.fault_iv(c, va, access, true);
+        let mut iv = self.fault_iv(c, va, access, why, true);
         let cam = self.ih_cam_enabled();
         if cam {
             let Some(index) = self.cam.claim(key) else {
@@ -210,7 +227,7 @@ impl Gpu {
             .event(now, Ring::Vm, origin, "NO_RETRY_FAULT", text);
         let enable = self.latch_no_retry(c, va, access, why);
         if self.hub(c.hub).context(c.vmid).cntl & enable != 0 {
-            let iv = self.fault_iv(c, va, access, false);
+            let iv = self.fault_iv(c, va, access, why, false);
             self.ih_post(0, iv);
         }
     }
