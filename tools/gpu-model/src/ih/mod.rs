@@ -208,7 +208,10 @@ impl Gpu {
             if rb & cntl::OVERFLOW_ENABLE == 0 {
                 return;
             }
-            overflow = OVERFLOW;
+            // While the driver holds OVERFLOW_CLEAR, an overflow happens but is not latched.
+            if rb & cntl::OVERFLOW_CLEAR == 0 {
+                overflow = OVERFLOW;
+            }
             // The oldest entry is lost: what is left begins behind the new one, where the driver will restart.
             self.ih_set(ring, reg::RPTR, (next + IV_BYTES) & mask);
         }
@@ -277,7 +280,8 @@ impl Gpu {
     pub fn ih_write_cntl(&mut self, ring: usize, v: u32) {
         let was = self.ih_reg(ring, reg::CNTL);
         self.ih_set(ring, reg::CNTL, v);
-        if v & cntl::OVERFLOW_CLEAR != 0 {
+        // It takes the step from 0 to 1: a driver that leaves the bit at 1 clears once.
+        if v & !was & cntl::OVERFLOW_CLEAR != 0 {
             let w = self.ih_reg(ring, reg::WPTR) & !OVERFLOW;
             self.ih_set(ring, reg::WPTR, w);
         }
