@@ -233,6 +233,14 @@ fn wrong_orders_are_errors() {
             b.wr(0x8234, 1 << 30);
             b.hqd_load(S, q, 9);
         }),
+        ("its pipe in reset", &["hqd-load"], |b, _, q| {
+            b.wr(0x8234, 1 << 19);
+            b.hqd_load(S, q, 9);
+        }),
+        ("all in soft reset", &["hqd-load"], |b, _, q| {
+            b.wr(0x8020, 1 << 18);
+            b.hqd_load(S, q, 9);
+        }),
         ("user queue in VMID 0", &["hqd-privilege"], |b, _, q| {
             b.hqd_load(S, q, 0);
         }),

@@ -90,6 +90,22 @@ fn pipe_reset_takes_the_queues_of_its_pipe() {
     f.b.no_errors();
 }
 
+/// A reset bit acts until it is taken back.
+#[test]
+fn what_is_held_in_reset_runs_nothing() {
+    let mut f = fixture();
+    f.b.wr(0x8234, 1 << 16);
+    f.resume();
+    assert!(active(&mut f.b, FIRST));
+    f.q.send(&mut f.b, &write_data(f.va, 9));
+    f.b.run_for(5_000_000);
+    assert_eq!(f.b.ram32(f.bus), 0);
+    f.b.wr(0x8234, 0);
+    f.b.run();
+    assert_eq!(f.b.ram32(f.bus), 9);
+    f.b.no_errors();
+}
+
 #[test]
 fn slow_preemption_delays_the_fence_only() {
     let mut f = fixture();

@@ -7,6 +7,8 @@ use crate::device::Gpu;
 use crate::regs::gc;
 use crate::trace::Reason;
 
+/// GRBM_SOFT_RESET.CP, GFX and CPC: each takes all queues down.
+const SOFT_RESET_QUEUES: u32 = 1 | (1 << 16) | (1 << 18);
 /// Registers in the window (0x1245..=0x127F).
 pub const COUNT: usize = 0x3B;
 
@@ -221,8 +223,7 @@ impl Gpu {
             }
         }
         for pipe in 0..8usize {
-            // ME1 pipes 0..3 are bits 16..19, ME2 pipes 0..1 bits 20..21.
-            if pipe < 6 && (v >> (16 + pipe)) & 1 != 0 {
+            if Self::pipe_reset_bit(pipe).is_some_and(|bit| (v >> bit) & 1 != 0) {
                 self.hws.microcode_ended(|home| home.pipe_index() == pipe);
                 for q in 0..8 {
                     if let Some(slot) = SlotId::from_index(pipe * 8 + q) {
@@ -236,10 +237,17 @@ impl Gpu {
         self.kick();
     }
 
-    /// Whether the micro-engine of a slot is halted.
+    /// Whether the micro-engine of a slot is halted, or held in reset: a reset bit acts until it is taken back.
     pub fn mec_halted(&self, slot: SlotId) -> bool {
         let v = self.regs.plain(gc::CP_MEC_CNTL);
         (v >> Self::halt_bit(slot.me())) & 1 != 0
+            || Self::pipe_reset_bit(slot.pipe_index()).is_some_and(|bit| (v >> bit) & 1 != 0)
+            || self.regs.plain(gc::GRBM_SOFT_RESET) & SOFT_RESET_QUEUES != 0
+    }
+
+    /// MECn_PIPEm_RESET: the first engine's pipes are bits 16 to 19, two of the second's 20 and 21.
+    fn pipe_reset_bit(pipe: usize) -> Option<usize> {
+        (pipe < 6).then_some(16 + pipe)
     }
 
     /// MEC_ME1_HALT or MEC_ME2_HALT.
@@ -269,8 +277,7 @@ impl Gpu {
     /// GRBM_SOFT_RESET.
     pub fn soft_reset(&mut self, v: u32) {
         self.regs.set_plain(gc::GRBM_SOFT_RESET, v);
-        // CP (0), GFX (16) and CPC (18) take all queues down.
-        if v & (1 | (1 << 16) | (1 << 18)) != 0 {
+        if v & SOFT_RESET_QUEUES != 0 {
             for i in 0..super::slot::SLOTS {
                 if let Some(slot) = SlotId::from_index(i) {
                     self.reset_slot(slot, "soft reset");
@@ -286,6 +293,7 @@ impl Gpu {
                 .collect();
             self.inject.clear_hangs_except(&copying);
         }
+        self.kick();
     }
 
     /// Kills a queue without saving anything to memory.

@@ -134,7 +134,7 @@ impl Gpu {
         rule(
             self.mec_halted(slot),
             "hqd-load",
-            "CP_MEC_CNTL halts the engine",
+            "the engine is halted or in reset (CP_MEC_CNTL, GRBM_SOFT_RESET)",
         );
         rule(
             h.reg(r::DEQUEUE) & 7 != 0,
