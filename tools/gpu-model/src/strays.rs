@@ -5,6 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
+use crate::cp::mqd::MEC;
+use crate::cp::pm4::{length, op};
+use crate::device::Gpu;
+
 /// Stray doorbells remembered one by one; the counters go on beyond.
 const MAX: usize = 1024;
 
@@ -88,5 +92,37 @@ impl Strays {
     /// Stray doorbells by byte offset.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Stray)> {
         self.seen.iter().map(|(b, s)| (*b, s))
+    }
+}
+
+impl Gpu {
+    /// Notes which doorbells belong to queues of a run list (GPU address, dwords), connected or not.
+    pub fn learn_doorbells(&mut self, base: u64, size: u32) {
+        let connected: Vec<_> = self
+            .hws
+            .mapped
+            .iter()
+            .map(|m| (m.doorbell, m.pasid))
+            .collect();
+        self.strays.begin_list(connected.into_iter());
+        let mut words = vec![0; size as usize];
+        // What cannot be read is reported by the walk that follows, not here.
+        let end = base + words.len() as u64 * 4;
+        let mut pages = (base..end).step_by(4096).chain([end - 4]);
+        if pages.any(|at| self.peek_u32(MEC, at).is_none())
+            || self.vm_read_dwords(MEC, base, &mut words).is_err()
+        {
+            return;
+        }
+        let (mut pos, mut pasid) = (0usize, 0u16);
+        while let Some(&header) = words.get(pos) {
+            let dw = |i: usize| words.get(pos + i).copied().unwrap_or(0);
+            match (header >> 30, ((header >> 8) & 0xFF) as u8) {
+                (3, op::MAP_PROCESS) => pasid = dw(1) as u16,
+                (3, op::MAP_QUEUES) => self.strays.learn((dw(2) & 0x0FFF_FFFC) >> 2, pasid),
+                _ => {}
+            }
+            pos += length(header) as usize;
+        }
     }
 }

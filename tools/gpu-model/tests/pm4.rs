@@ -106,6 +106,34 @@ fn bad_user_packets_interrupt_and_stop_only_their_queue() {
 }
 
 #[test]
+fn packets_without_their_last_dword_are_bad() {
+    // RELEASE_MEM has 8 dwords, ATOMIC_MEM 9; the bad-opcode interrupt, exception 20.
+    let cases: [(&[u32], usize); 2] =
+        [(&[0xc005_4900, 0x514, 1 << 29], 7), (&[0xc006_1e00, 47], 8)];
+    for (start, len) in cases {
+        let mut f = fixture();
+        let mut words = start.to_vec();
+        if len == 8 {
+            words.extend([f.va as u32, (f.va >> 32) as u32, 1, 0]);
+        } else {
+            words.extend([f.va as u32, (f.va >> 32) as u32, 1]);
+        }
+        words.resize(len, 0);
+        f.q.send(&mut f.b, &words);
+        let ivs = f.b.irqs();
+        assert_eq!(
+            ivs.iter()
+                .map(|v| (v.source, v.data[0] >> 10))
+                .collect::<Vec<_>>(),
+            [(183, 20)],
+            "{len} dwords"
+        );
+        assert_eq!(f.b.ram32(f.bus), 0, "{len} dwords");
+        f.b.no_errors();
+    }
+}
+
+#[test]
 fn privileged_registers_are_out_of_reach_for_users() {
     let mut f = fixture();
     // CPC_INT_CNTL of the pipe is needed for the interrupt: enable PRIV_REG.

@@ -71,6 +71,42 @@ fn reserved_bits_are_decoded() {
 }
 
 #[test]
+fn reserved_bits_of_what_an_unmap_names() {
+    let (mut b, _, q) = with_queue();
+    let bell = q.doorbell as u32;
+    let unmap = |b: &mut Bench, words: [u32; 5]| {
+        let mut packet = vec![0xc004_a300];
+        packet.extend(words);
+        b.submit_hiq(&packet);
+        b.run();
+    };
+    // By doorbell, by PASID, all of them (with a PASID that nobody looks at).
+    unmap(&mut b, [2 << 29, bell, bell + 8, 0, 0]);
+    unmap(&mut b, [1 << 4, 0x81, 0, 0, 0]);
+    unmap(&mut b, [2 << 4, 0xdead_beef, 0, 0, 0]);
+    b.no_errors();
+    unmap(&mut b, [2 << 29, bell | 1, (bell + 8) | (1 << 28), 0, 0]);
+    b.expect_errors(&["reserved-bits", "reserved-bits"]);
+    unmap(&mut b, [1 << 4, 0x1_0081, 0, 0, 0]);
+    let text = b.errors().join("\n");
+    assert!(text.contains("dword 2 bits 0x00010000"), "{text}");
+    b.expect_errors(&["reserved-bits"]);
+}
+
+#[test]
+fn run_lists_are_made_of_packets_of_type_3() {
+    let (mut b, p, q) = with_queue();
+    let mut ib = p.map_process(&b, 1);
+    ib.push(0x8000_0000);
+    ib.extend(q.map_queues());
+    run_list(&mut b, &ib);
+    let text = b.errors().join("\n");
+    assert!(text.contains("0x80000000 at dword 21"), "{text}");
+    b.expect_errors(&["run-list"]);
+    assert_eq!(b.gpu.log.stats.queue_maps, 2, "KIQ and HIQ alone");
+}
+
+#[test]
 fn map_process_of_the_other_asic() {
     let (mut b, p, q) = with_queue();
     let mut ib = p.map_process(&b, 1);

@@ -120,7 +120,7 @@ impl Gpu {
     }
 
     pub(super) fn release_mem(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {
-        if let Some(out) = self.short(slot, run, p, 7) {
+        if let Some(out) = self.short(slot, run, p, 8) {
             return out;
         }
         let control = p.dw(2);
@@ -267,7 +267,7 @@ impl Gpu {
     }
 
     pub(super) fn atomic_mem(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {
-        if let Some(out) = self.short(slot, run, p, 8) {
+        if let Some(out) = self.short(slot, run, p, 9) {
             return out;
         }
         let control = p.dw(1);

@@ -17,6 +17,23 @@ use crate::vm::access::VmError;
 /// Unit of SET_RESOURCES.unmap_latency.
 const LATENCY_UNIT_NS: u64 = 100_000_000;
 
+/// Reserved bits of what an UNMAP_QUEUES names, which depends on queue_sel.
+fn reserved_of_unmap(words: &[u32]) -> Vec<(usize, u32)> {
+    let control = words.get(1).copied().unwrap_or(0);
+    // Action 3 has a write pointer in dword 3.
+    let last = if control & 3 == 3 { 2 } else { 5 };
+    let (last, reserved) = match (control >> 4) & 3 {
+        0 => (last, 0xF000_0003),
+        1 => (2, 0xFFFF_0000),
+        _ => return Vec::new(),
+    };
+    let found = |i: usize| words.get(i).map(|w| (i, w & reserved));
+    (2..=last)
+        .filter_map(found)
+        .filter(|(_, bits)| *bits != 0)
+        .collect()
+}
+
 impl Gpu {
     /// Whether a driver must take the scheduler for dead, and so may take its queues off by registers.
     pub fn hws_seems_dead(&self) -> bool {
@@ -30,7 +47,10 @@ impl Gpu {
         let Some(spec) = decode::pm4::spec(self.asic, opcode) else {
             return;
         };
-        let bits = spec.reserved(words);
+        let mut bits = spec.reserved(words);
+        if opcode == op::UNMAP_QUEUES {
+            bits.extend(reserved_of_unmap(words));
+        }
         let wrong_len = spec.len != 0 && spec.len != words.len();
         if bits.is_empty() && !wrong_len {
             return;

@@ -204,39 +204,9 @@ impl Gpu {
             let is_chain = header >> 30 == 3 && (header >> 8) & 0xFF == u32::from(op::RUN_LIST);
             list.over_subscribed = is_chain && (flags >> 20) & 1 != 0;
         }
-        self.learn_doorbells(&list);
+        self.learn_doorbells(list.base, list.size);
         self.hws.runlist = Some(list);
         true
-    }
-
-    /// Notes which doorbells belong to queues of the list, connected or not.
-    fn learn_doorbells(&mut self, list: &Runlist) {
-        let connected: Vec<_> = self
-            .hws
-            .mapped
-            .iter()
-            .map(|m| (m.doorbell, m.pasid))
-            .collect();
-        self.strays.begin_list(connected.into_iter());
-        let mut words = vec![0; list.size as usize];
-        // What cannot be read is reported by the walk that follows, not here.
-        let end = list.base + words.len() as u64 * 4;
-        let mut pages = (list.base..end).step_by(4096).chain([end - 4]);
-        if pages.any(|at| self.peek_u32(MEC, at).is_none())
-            || self.vm_read_dwords(MEC, list.base, &mut words).is_err()
-        {
-            return;
-        }
-        let (mut pos, mut pasid) = (0usize, 0u16);
-        while let Some(&header) = words.get(pos) {
-            let dw = |i: usize| words.get(pos + i).copied().unwrap_or(0);
-            match (header >> 30, ((header >> 8) & 0xFF) as u8) {
-                (3, op::MAP_PROCESS) => pasid = dw(1) as u16,
-                (3, op::MAP_QUEUES) => self.strays.learn((dw(2) & 0x0FFF_FFFC) >> 2, pasid),
-                _ => {}
-            }
-            pos += length(header) as usize;
-        }
     }
 
     fn runlist_packet(&mut self, list: &Runlist, pos: u32) -> Option<Packet> {
@@ -245,11 +215,15 @@ impl Gpu {
         self.vm_read_dwords(MEC, at, &mut header).ok()?;
         let [header] = header;
         let len = length(header);
-        if len > u64::from(list.size - pos) {
-            let text = format!(
-                "packet {header:#010x} at dword {pos} runs beyond the buffer of {}",
-                list.size
-            );
+        let wrong = if header >> 30 != 3 {
+            Some("is none of type 3".to_string())
+        } else if len > u64::from(list.size - pos) {
+            Some(format!("runs beyond the buffer of {}", list.size))
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            let text = format!("packet {header:#010x} at dword {pos} {wrong}");
             self.protocol_error("run-list", text);
             return None;
         }
