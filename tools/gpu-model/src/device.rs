@@ -136,6 +136,7 @@ impl Gpu {
             kicked: false,
             in_reset_until: None,
         };
+        gpu.mem.set_bus_bits(asic.bus_bits);
         gpu.power_on();
         Ok(gpu)
     }

@@ -394,3 +394,23 @@ fn an_invalidation_semaphore_is_released() {
         b.no_errors();
     }
 }
+
+/// A bus has as many address bits as the ASIC drives.
+#[test]
+fn memory_beyond_the_bus_is_out_of_reach() {
+    for (asic, bits) in [(&GFX90A, 48), (&GFX906, 44)] {
+        let mut b = Bench::new(asic);
+        let far = 1u64 << bits;
+        for at in [far - 4096, far] {
+            let ram = gpu_model::server::make_vram(4096).unwrap();
+            b.gpu.mem.dma_map(at, 4096, Some((ram, 0)), true).unwrap();
+        }
+        use gpu_model::mem::Phys;
+        assert!(
+            b.gpu.mem.exists(Phys::Bus(far - 4096), true),
+            "{}",
+            asic.name
+        );
+        assert!(!b.gpu.mem.exists(Phys::Bus(far), false), "{}", asic.name);
+    }
+}

@@ -46,6 +46,7 @@ pub struct Memory {
     vram_size: u64,
     dma: BTreeMap<u64, Mapping>,
     bus_master: bool,
+    bus_bits: u32,
 }
 
 /// Upper bound of simultaneous DMA mappings; a VMM uses a few dozen.
@@ -63,7 +64,13 @@ impl Memory {
             vram_size: size,
             dma: BTreeMap::new(),
             bus_master: true,
+            bus_bits: u64::BITS,
         })
+    }
+
+    /// Says how many address bits the device drives on the bus; nothing answers beyond.
+    pub fn set_bus_bits(&mut self, bits: u32) {
+        self.bus_bits = bits;
     }
 
     /// Lets the device reach the bus or not (PCI command register, bus master enable).
@@ -160,6 +167,9 @@ impl Memory {
             }
             Phys::Vram(_) => Err(NoMemory(at)),
             Phys::Bus(_) if !self.bus_master => Err(NoMemory(at)),
+            Phys::Bus(addr) if addr.checked_shr(self.bus_bits).unwrap_or(0) != 0 => {
+                Err(NoMemory(at))
+            }
             Phys::Bus(addr) => {
                 let (start, m) = self.dma.range(..=addr).next_back().ok_or(NoMemory(at))?;
                 let off = addr - start;
