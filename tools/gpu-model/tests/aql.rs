@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::fixture::Fixture;
+use common::direct::hqd;
+use common::fixture::{Fixture, FIRST};
 use common::queue::{indirect, write_data};
 use common::Bench;
 use gpu_model::asic::GFX90A;
@@ -120,6 +121,36 @@ fn producers_that_wait_for_room_do_not_stop_the_queue() {
     assert_eq!(read_index(&f), ring + 6);
     f.b.run_for(5_000_000);
     assert_eq!(read_index(&f), ring + 6, "and no packet runs twice");
+    f.b.no_errors();
+}
+
+/// CP_HQD_PQ_CONTROL.PQ_EMPTY (bit 15), as a watchdog asks for it.
+#[test]
+fn a_full_ring_is_not_empty() {
+    let mut f = fixture();
+    let empty = |f: &mut Fixture| {
+        f.b.wr(0x8088, FIRST);
+        let v = f.b.rd(hqd(145));
+        f.b.wr(0x8088, 0);
+        assert_eq!(v & !(1 << 15), f.b.ram32(f.q.mqd.bus + 145 * 4));
+        (v >> 15) & 1
+    };
+    assert_eq!(empty(&mut f), 1);
+    // The first packet waits for its signal.
+    signal(&mut f.b, f.bus, 1, 0, 0);
+    f.q.send_aql(&mut f.b, &barrier(3, &[f.va], 0));
+    assert_eq!(empty(&mut f), 0);
+    let ring = f.q.dwords / 16;
+    for _ in 1..ring {
+        f.q.send_aql(&mut f.b, &barrier(3, &[], 0));
+    }
+    f.b.wr(0x8088, FIRST);
+    let (wptr, rptr) = (f.b.rd(hqd(182)), f.b.rd(hqd(138)));
+    assert_eq!(u64::from(wptr - rptr), ring);
+    assert_eq!(empty(&mut f), 0, "all of the ring is work");
+    f.b.set64(f.bus + 8, 0);
+    f.b.run_for(5_000_000);
+    assert_eq!((read_index(&f), empty(&mut f)), (ring, 1));
     f.b.no_errors();
 }
 

@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::fixture::Fixture;
+use common::direct::hqd;
+use common::fixture::{Fixture, FIRST};
 use common::queue::{indirect, release_mem, wait_mem, write_data};
 use gpu_model::asic::GFX90A;
 
@@ -243,6 +244,28 @@ fn users_read_and_write_the_user_config_space() {
 }
 
 /// The read pointer wraps, so a ring without a free dword looks empty.
+/// CP_HQD_PQ_CONTROL.PQ_EMPTY is bit 15.
+#[test]
+fn the_registers_tell_whether_the_ring_is_empty() {
+    let mut f = fixture();
+    let empty = |f: &mut Fixture| {
+        f.b.wr(0x8088, FIRST);
+        let v = f.b.rd(hqd(145));
+        f.b.wr(0x8088, 0);
+        (v >> 15) & 1
+    };
+    assert_eq!(empty(&mut f), 1);
+    f.q.send(&mut f.b, &wait_mem(f.va, 5));
+    assert_eq!(empty(&mut f), 0);
+    f.b.set32(f.bus, 5);
+    f.b.run_for(5_000_000);
+    assert_eq!(empty(&mut f), 1);
+    // It is a state of the slot, not of the queue: what is saved knows nothing of it.
+    f.preempt();
+    assert_eq!((f.b.ram32(f.q.mqd.bus + 145 * 4) >> 15) & 1, 0);
+    f.b.no_errors();
+}
+
 #[test]
 fn a_ring_filled_to_the_last_dword_is_a_mistake() {
     const NOP: u32 = 0xffff_1000;

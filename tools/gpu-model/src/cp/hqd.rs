@@ -55,6 +55,7 @@ pub mod f {
     pub const DOORBELL_EN: u32 = 1 << 30;
     pub const DOORBELL_HIT: u32 = 1 << 31;
     pub const DOORBELL_OFFSET: u32 = 0x0FFF_FFFC;
+    pub const PQ_EMPTY: u32 = 1 << 15;
     pub const PRIV_STATE: u32 = 1 << 30;
     pub const KMD_QUEUE: u32 = 1 << 31;
     pub const QSWITCH_MODE: u32 = 1 << 30;
@@ -155,7 +156,19 @@ impl Gpu {
         self.sync_pointers(slot);
         match i as usize {
             r::IQ_TIMER => self.iq_timer(slot),
+            r::PQ_CONTROL => self.pq_control(slot),
             i => self.cp.hqd(slot).reg(i),
+        }
+    }
+
+    /// CP_HQD_PQ_CONTROL; the hardware keeps PQ_EMPTY of a connected queue up to date.
+    fn pq_control(&self, slot: SlotId) -> u32 {
+        let h = self.cp.hqd(slot);
+        let control = h.reg(r::PQ_CONTROL);
+        match &h.run {
+            Some(run) if run.ring_empty() => control | f::PQ_EMPTY,
+            Some(_) => control & !f::PQ_EMPTY,
+            None => control,
         }
     }
 

@@ -130,6 +130,16 @@ impl Run {
         }
     }
 
+    /// The read pointer has reached the write pointer.  A full AQL ring is not empty; the pointers of a PM4 ring wrap,
+    /// so a full one looks like an empty one.
+    pub fn ring_empty(&self) -> bool {
+        if self.aql {
+            self.rptr == self.wptr
+        } else {
+            self.pending() == 0
+        }
+    }
+
     /// There is something to do.
     pub fn has_work(&self) -> bool {
         self.halted.is_none()
