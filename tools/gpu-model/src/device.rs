@@ -405,6 +405,10 @@ impl Gpu {
             self.log
                 .event(now, Ring::Device, origin, "DOORBELL_UNMATCHED", text);
         }
+        // The doorbells in the ranges of other units never come to the CP.
+        if stray.kind == StrayKind::Foreign && self.doorbell_target(byte) == DoorbellTarget::Cp {
+            self.unattached_doorbell((byte / 4) as u32);
+        }
     }
 
     /// Which unit the low 12 bits of a doorbell's byte address select.

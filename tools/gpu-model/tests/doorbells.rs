@@ -109,3 +109,40 @@ fn stray_doorbells_are_harmless_and_told_apart() {
     assert_eq!(f.b.ram32(f.bus), 6);
     f.b.no_errors();
 }
+
+/// Source 200 of the CP, "unattached VM doorbell received", which bit 11 of CP_INT_CNTL_RING0 enables.
+#[test]
+fn a_doorbell_of_no_queue_interrupts_if_that_is_wanted() {
+    let mut f = fixture();
+    f.b.unmap(3, 0, 0);
+    let queues: Vec<UserQueue> = (0..30).map(|_| f.p.queue(&mut f.b)).collect();
+    let mut list = f.p.map_process(&f.b, 30);
+    for q in &queues {
+        list.extend(q.map_queues());
+    }
+    f.b.run_list(&list, true, 1);
+    f.b.run();
+    f.b.irqs();
+    f.b.bell(0x1f_0008, 1);
+    assert!(f.b.irqs().is_empty(), "it is off");
+    let cntl = 0xc1a8;
+    assert_eq!(f.b.rd(cntl), 0);
+    f.b.wr(cntl, 1 << 11);
+    f.b.bell(0x1f_0008, 1);
+    let seen = f.b.irqs();
+    assert_eq!(seen.len(), 1);
+    assert_eq!(
+        (seen[0].client, seen[0].source, seen[0].vmid, seen[0].pasid),
+        (0x14, 200, 0, 0)
+    );
+    assert_eq!(seen[0].data[0], 0x1f_0008 / 4);
+    // Neither a connected queue, nor one that waits for its turn, nor one of SDMA's doorbells, nor half a doorbell.
+    f.b.bell(queues[0].doorbell, 0);
+    f.b.bell(queues[29].doorbell, 0);
+    f.b.bell(0x1f_0800, 0);
+    f.b.gpu.doorbell_write(0x1f_0008, &[1, 2]);
+    assert!(f.b.irqs().is_empty());
+    let stats = &f.b.gpu.log.stats;
+    assert_eq!((stats.doorbells_foreign, stats.doorbells_unmapped), (3, 1));
+    f.b.no_errors();
+}

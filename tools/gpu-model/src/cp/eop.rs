@@ -5,6 +5,7 @@ use super::queue::{Outcome, Run};
 use super::slot::SlotId;
 use crate::device::Gpu;
 use crate::ih::{client, Iv};
+use crate::regs::gc;
 
 /// Interrupt sources of client GRBM_CP (`irqsrcs_gfx_9_0.h`).
 pub mod source {
@@ -16,6 +17,8 @@ pub mod source {
     pub const PRIV_REG: u8 = 184;
     /// Query status.
     pub const QUERY_STATUS: u8 = 199;
+    /// A doorbell that is attached to no queue.
+    pub const VM_DOORBELL: u8 = 200;
 }
 
 /// Exception codes in a bad-opcode interrupt (KFD exception numbers).
@@ -25,6 +28,9 @@ pub mod exception {
     /// Code object not acceptable.
     pub const CODE: u32 = 18;
 }
+
+/// CP_INT_CNTL_RING0.CP_VM_DOORBELL_WR_INT_ENABLE; the pipes of the compute engines have no enable for it.
+const VM_DOORBELL_ENABLE: u32 = 1 << 11;
 
 /// CPC_INT_CNTL enable of a source.
 fn enable_bit(source: u8) -> u32 {
@@ -49,6 +55,21 @@ impl Gpu {
             vmid,
             mm: false,
             data: [data, 0, 0, 0],
+        };
+        self.ih_post(0, iv);
+    }
+
+    /// Raises the interrupt for a doorbell (dword index) of no queue that is known.  It belongs to no queue, so to no
+    /// slot and no VMID; that the doorbell comes along is a choice.
+    pub fn unattached_doorbell(&mut self, doorbell: u32) {
+        if self.regs.plain(gc::CP_INT_CNTL_RING0) & VM_DOORBELL_ENABLE == 0 {
+            return;
+        }
+        let iv = Iv {
+            client: client::GRBM_CP,
+            source: source::VM_DOORBELL,
+            data: [doorbell, 0, 0, 0],
+            ..Iv::default()
         };
         self.ih_post(0, iv);
     }

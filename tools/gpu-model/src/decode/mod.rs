@@ -170,6 +170,7 @@ fn interrupt(raw: &[u32]) -> Decoded {
         (0x14, 178) => "IV_KIQ_FENCE",
         (0x14, 183) => "IV_BAD_OPCODE",
         (0x14, 184) => "IV_PRIV_REG",
+        (0x14, 200) => "IV_VM_DOORBELL",
         (0x12 | 0x1B, 0) => "IV_VM_FAULT",
         (0, 0) => "IV_IH_RING",
         (_, 224) => "IV_SDMA_TRAP",

@@ -29,6 +29,7 @@ pub mod gc {
     pub const GB_ADDR_CONFIG: u32 = 0x263E;
     pub const COMPUTE_FIRST: u32 = 0x2E00;
     pub const COMPUTE_LAST: u32 = 0x2E7F;
+    pub const CP_INT_CNTL_RING0: u32 = 0x306A;
     pub const CP_PQ_WPTR_POLL_CNTL: u32 = 0x3083;
     pub const CP_PQ_WPTR_POLL_CNTL1: u32 = 0x3084;
     pub const CP_ME1_PIPE0_INT_CNTL: u32 = 0x3085;
