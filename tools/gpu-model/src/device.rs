@@ -258,7 +258,7 @@ impl Gpu {
         );
     }
 
-    /// Mode-1 reset: the device is gone for a while and comes back posted.
+    /// Mode-1 reset: the device is gone for a while and comes back posted, its VRAM lost.
     pub fn mode1_reset(&mut self, by: &'static str) {
         let now = self.clock.now_ns();
         self.log.stats.resets += 1;
@@ -270,6 +270,9 @@ impl Gpu {
             format!("mode-1 reset through the {by}"),
         );
         self.power_on();
+        if let Err(e) = self.mem.lose_vram() {
+            self.log.note(&format!("VRAM keeps its content: {e:#}"));
+        }
         self.inject.clear_hangs();
         self.in_reset_until = Some(now + MODE1_NS);
     }

@@ -6,7 +6,7 @@ mod common;
 use common::direct::hqd;
 use common::fixture::{active, inject, unmap_doorbells, Fixture, FIRST};
 use common::queue::write_data;
-use common::Bench;
+use common::{Bench, MIB, VRAM};
 use gpu_model::asic::{GFX906, GFX90A};
 use gpu_model::inject::Kind;
 
@@ -198,6 +198,30 @@ fn psp_mode1_reset_too() {
     assert_eq!(b.rd(0x378c), 64);
     // Everything is to be set up again.
     assert_eq!(b.rd(0x3780), 0);
+    b.no_errors();
+}
+
+/// What was in VRAM is gone, and not everywhere zeros come in its place.
+#[test]
+fn mode1_loses_what_is_in_vram() {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    let ends = [0x1000, 8 * MIB + 8, VRAM - 8];
+    for at in ends {
+        b.vram_write(at, &[0xa5; 8]);
+    }
+    b.wr(0x58200, 0x0007_0000);
+    b.advance(50_000_000);
+    let found = ends.map(|at| {
+        let mut word = [0; 8];
+        b.vram_read(at, &mut word);
+        u64::from_le_bytes(word)
+    });
+    assert!(
+        found.iter().all(|v| *v != 0xa5a5_a5a5_a5a5_a5a5),
+        "{found:x?}"
+    );
+    assert_eq!(found.map(|v| v == 0), [false, true, false]);
     b.no_errors();
 }
 

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use nix::fcntl::FallocateFlags;
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 
 /// A physical place, after all translation.
@@ -49,6 +51,8 @@ pub struct Memory {
     bus_bits: u32,
 }
 
+/// Bytes at either end of VRAM that do not come back as zeros.
+const LOST_NOISE: u64 = 1 << 20;
 /// Upper bound of simultaneous DMA mappings; a VMM uses a few dozen.
 const MAX_MAPPINGS: usize = 65536;
 
@@ -76,6 +80,30 @@ impl Memory {
     /// Lets the device reach the bus or not (PCI command register, bus master enable).
     pub fn set_bus_master(&mut self, on: bool) {
         self.bus_master = on;
+    }
+
+    /// Forgets what is in VRAM: zeros, and in its first and last part, where drivers keep what they look for after a
+    /// reset, something else.
+    ///
+    /// # Errors
+    /// The kernel refuses to drop the pages.
+    pub fn lose_vram(&self) -> anyhow::Result<()> {
+        let file = self.vram.file_offset().map(FileOffset::file);
+        let file = file.ok_or_else(|| anyhow::anyhow!("VRAM is not a file"))?;
+        nix::fcntl::fallocate(
+            file.as_raw_fd(),
+            FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE,
+            0,
+            i64::try_from(self.vram_size)?,
+        )?;
+        let noise: Vec<u8> = (0..LOST_NOISE as u32 / 4)
+            .flat_map(|i| (i.wrapping_mul(0x9E37_79B9) | 1).to_le_bytes())
+            .collect();
+        for at in [0, self.vram_size.saturating_sub(LOST_NOISE)] {
+            // VRAM that is smaller keeps its zeros.
+            let _ = self.write(Phys::Vram(at), &noise);
+        }
+        Ok(())
     }
 
     /// Bytes of VRAM.
