@@ -96,6 +96,7 @@ pub struct Gpu {
     msi: Box<dyn MsiSink>,
     kicked: bool,
     in_reset_until: Option<u64>,
+    asleep: bool,
 }
 
 impl Gpu {
@@ -135,6 +136,7 @@ impl Gpu {
             msi,
             kicked: false,
             in_reset_until: None,
+            asleep: false,
         };
         gpu.mem.set_bus_bits(asic.bus_bits);
         gpu.power_on();
@@ -247,6 +249,7 @@ impl Gpu {
     pub fn device_reset(&mut self) {
         self.log.stats.resets += 1;
         self.in_reset_until = None;
+        self.asleep = false;
         self.inject.revive();
         self.power_on();
         self.log.event(
@@ -277,8 +280,31 @@ impl Gpu {
         self.in_reset_until = Some(now + MODE1_NS);
     }
 
+    /// PCI power state D3hot, or D0 again.  Asleep the device does nothing and answers to nothing but configuration
+    /// accesses.  It wakes with its registers as after power-on; VRAM stays.
+    pub fn set_asleep(&mut self, asleep: bool) {
+        if asleep == self.asleep {
+            return;
+        }
+        self.asleep = asleep;
+        let text = if asleep {
+            "D3hot"
+        } else {
+            self.power_on();
+            "D0, registers are reset"
+        };
+        let now = self.clock.now_ns();
+        self.log.event(
+            now,
+            Ring::Device,
+            Origin::default(),
+            "POWER",
+            text.to_string(),
+        );
+    }
+
     fn absent(&mut self) -> bool {
-        if self.inject.dead() {
+        if self.asleep || self.inject.dead() {
             return true;
         }
         match self.in_reset_until {

@@ -134,6 +134,9 @@ impl ServerBackend for Backend {
                 let mut gpu = self.shared.lock();
                 gpu.mem.set_bus_master(master);
                 gpu.bars = self.config.bars();
+                gpu.set_asleep(self.config.asleep());
+                drop(gpu);
+                self.shared.wake();
             }
             VFIO_PCI_BAR0_REGION_INDEX => self.shared.lock().vram_write(offset, data),
             VFIO_PCI_BAR2_REGION_INDEX => {

@@ -262,6 +262,25 @@ fn vram_is_the_shared_file_and_the_window_sees_it() {
     assert_eq!(model.finish().0, 0);
 }
 
+#[test]
+fn the_vmm_sends_it_to_sleep() {
+    let (model, mut c) = Model::start("gfx90a");
+    wr(&mut c, 0x30100, 77);
+    c.region_write(CONFIG, 0x4c, &[3, 0]).unwrap();
+    assert_eq!(rd(&mut c, 0x30100), 0xffff_ffff);
+    let mut id = [0; 4];
+    c.region_read(CONFIG, 0, &mut id).unwrap();
+    assert_eq!(id, [0x02, 0x10, 0x0f, 0x74], "it is still there");
+    c.region_write(CONFIG, 0x4c, &[0, 0]).unwrap();
+    assert_eq!((rd(&mut c, 0x30100), rd(&mut c, 0x378c)), (0, 64));
+    // A reset wakes it, too.
+    c.region_write(CONFIG, 0x4c, &[3, 0]).unwrap();
+    c.reset().unwrap();
+    assert_eq!(rd(&mut c, 0x378c), 64);
+    drop(c);
+    assert_eq!(model.finish(), (0, String::new()));
+}
+
 /// One interrupt through real DMA memory and a real eventfd: the IH writes a vector for a fault of VMID 0.
 #[test]
 fn interrupts_reach_the_eventfd_and_errors_the_exit_status() {

@@ -51,6 +51,10 @@ impl std::str::FromStr for Subsystem {
 }
 
 const PM_CAP: usize = 0x48;
+/// Power management control and status: PowerState in the low two bits.
+const PMCSR: usize = PM_CAP + 4;
+const D0: u8 = 0;
+const D3HOT: u8 = 3;
 const PCIE_CAP: usize = 0x50;
 const MSI_CAP: usize = 0xA0;
 
@@ -97,7 +101,8 @@ impl ConfigSpace {
         self.put(PM_CAP, 0x01);
         self.put(PM_CAP + 1, PCIE_CAP as u8);
         self.put16(PM_CAP + 2, 0x0003);
-        self.writable16(PM_CAP + 4, 0x0003);
+        // No_Soft_Reset (bit 3) is 0: the way back from D3hot is a reset.
+        self.writable16(PMCSR, 0x0003);
     }
 
     fn pci_express(&mut self) {
@@ -187,6 +192,17 @@ impl ConfigSpace {
 
     /// Writes the writable bits of bytes.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
+        let state = self.power_state();
+        self.write_bytes(offset, data);
+        // D1 and D2 are not supported: such a write changes nothing.
+        if !matches!(self.power_state(), D0 | D3HOT) {
+            if let Some(b) = self.bytes.get_mut(PMCSR) {
+                *b = *b & !3 | state;
+            }
+        }
+    }
+
+    fn write_bytes(&mut self, offset: u64, data: &[u8]) {
         for (i, &d) in data.iter().enumerate() {
             let Some(at) = usize::try_from(offset).ok().and_then(|o| o.checked_add(i)) else {
                 return;
@@ -208,6 +224,15 @@ impl ConfigSpace {
             doorbells: u64::from(dword(0x18) & !0xF) | (u64::from(dword(0x1C)) << 32),
             registers: u64::from(dword(0x24) & !0xF),
         }
+    }
+
+    fn power_state(&self) -> u8 {
+        self.bytes.get(PMCSR).map_or(D0, |b| b & 3)
+    }
+
+    /// The function is in D3hot.
+    pub fn asleep(&self) -> bool {
+        self.power_state() == D3HOT
     }
 
     /// Bus mastering is on.
