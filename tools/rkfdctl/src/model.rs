@@ -34,7 +34,7 @@ enum Request {
     ClearErrors,
     /// Switch a fault on
     Fault {
-        /// hang-queue, ignore-preempt, drop-interrupts, drop-msi, drop-fences, die, hang-hws, slow-preempt, deaf-smu
+        /// hang-queue, ignore-preempt, ignore-queue-reset, ignore-reset, slow-preempt, hang-hws, drop-fences, drop-interrupts, drop-msi, deaf-smu, die
         kind: String,
         /// The queue, by its doorbell
         #[arg(long)]
