@@ -433,7 +433,7 @@ fn show(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     anstream::println!(
-        "\n{}\n\nmin, median and max are packets of one queue in {:.1} s; {:.0} packets per second in all",
+        "\n{}\n\nmin, median and max are packets of one queue in {:.1} s; {:.0} packets per second in all\na wait is the longest time in which a queue that had work got none of it done",
         report::table(&outcome.types),
         outcome.seconds,
         outcome.packets_per_second

@@ -63,6 +63,9 @@ pub struct QueueResult {
     pub verified: u64,
     /// … when the time was up, before the queue was drained.
     pub in_time: u64,
+    /// Longest time between two batches that were found, and before the first and after the last, while there was work:
+    /// in milliseconds.
+    pub longest_wait_ms: u64,
     /// The first thing that was wrong.
     pub error: Option<String>,
 }

@@ -35,6 +35,12 @@ pub struct Row {
     /// Jain's index of the packets in time.
     #[tabled(rename = "fairness", display = "three_digits")]
     pub fairness: f64,
+    /// Longest wait of the middle queue, in milliseconds.
+    #[tabled(rename = "median wait", display = "milliseconds")]
+    pub median_wait_ms: u64,
+    /// … of the one that waited longest.
+    #[tabled(rename = "longest wait", display = "milliseconds")]
+    pub longest_wait_ms: u64,
 }
 
 fn title(kind: &KindName) -> String {
@@ -43,6 +49,10 @@ fn title(kind: &KindName) -> String {
 
 fn three_digits(value: &f64) -> String {
     format!("{value:.3}")
+}
+
+fn milliseconds(value: &u64) -> String {
+    format!("{value}ms")
 }
 
 /// Jain's fairness index: 1 where all have the same, 1/n where one has all.
@@ -67,6 +77,8 @@ pub fn rows(results: &[QueueResult]) -> Vec<Row> {
             let of_kind: Vec<&QueueResult> = results.iter().filter(|r| r.kind == kind).collect();
             let mut progress: Vec<u64> = of_kind.iter().map(|r| r.in_time).collect();
             progress.sort_unstable();
+            let mut waits: Vec<u64> = of_kind.iter().map(|r| r.longest_wait_ms).collect();
+            waits.sort_unstable();
             Some(Row {
                 kind,
                 queues: of_kind.len(),
@@ -80,6 +92,8 @@ pub fn rows(results: &[QueueResult]) -> Vec<Row> {
                 median: *progress.get(progress.len() / 2)?,
                 max: *progress.last()?,
                 fairness: jain(&progress),
+                median_wait_ms: *waits.get(waits.len() / 2)?,
+                longest_wait_ms: *waits.last()?,
             })
         })
         .collect()
@@ -109,6 +123,7 @@ mod tests {
             submitted,
             verified,
             in_time,
+            longest_wait_ms: 1000 - in_time,
             error: None,
         }
     }
@@ -137,6 +152,7 @@ mod tests {
             (KindName::Pm4, 3, 64, 4, 1)
         );
         assert_eq!((pm4.min, pm4.median, pm4.max), (0, 12, 20));
+        assert_eq!((pm4.median_wait_ms, pm4.longest_wait_ms), (988, 1000));
         assert_eq!((found[1].lost, found[1].fairness), (0, 1.0));
     }
 
@@ -148,12 +164,12 @@ mod tests {
             lines[0].split_whitespace().collect::<Vec<_>>(),
             [
                 "type", "queues", "packets", "lost", "no", "progress", "min", "median", "max",
-                "fairness"
+                "fairness", "median", "wait", "longest", "wait"
             ]
         );
         assert_eq!(
             lines[1].split_whitespace().collect::<Vec<_>>(),
-            ["SDMA", "1", "10", "0", "0", "5", "5", "5", "1.000"]
+            ["SDMA", "1", "10", "0", "0", "5", "5", "5", "1.000", "995ms", "995ms"]
         );
         assert_eq!(lines[0].len(), lines[1].len());
     }

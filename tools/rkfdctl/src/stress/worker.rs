@@ -91,11 +91,11 @@ fn work(options: &Options) -> anyhow::Result<()> {
         let _ = std::io::stdin().lock().read_line(&mut String::new());
         told.store(true, Ordering::Relaxed);
     });
-    keep_busy(&mut loads, &stop)?;
+    let waits = keep_busy(&mut loads, &stop)?;
     let in_time: Vec<u64> = loads.iter().map(Load::good).collect();
     drain(&mut loads, options.drain)?;
     let mut queues = Vec::new();
-    for (load, in_time) in loads.iter_mut().zip(in_time) {
+    for ((load, in_time), wait) in loads.iter_mut().zip(in_time).zip(waits) {
         load.check_counter()?;
         let packets = packets_per_batch(load.kind());
         queues.push(QueueResult {
@@ -103,6 +103,7 @@ fn work(options: &Options) -> anyhow::Result<()> {
             submitted: load.submitted() * packets,
             verified: load.good() * packets,
             in_time: in_time * packets,
+            longest_wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
             error: load.first_error().map(str::to_owned),
         });
     }
@@ -156,13 +157,45 @@ fn packets(loads: &[Load]) -> u64 {
         .sum()
 }
 
-fn keep_busy(loads: &mut [Load], stop: &AtomicBool) -> anyhow::Result<()> {
-    let mut report = Instant::now() + REPORT;
+/// The longest time without progress.
+struct Waiting {
+    since: Instant,
+    longest: Duration,
+}
+
+impl Waiting {
+    fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            longest: Duration::ZERO,
+        }
+    }
+
+    fn progressed(&mut self, now: Instant) {
+        self.longest = self.until(now);
+        self.since = now;
+    }
+
+    /// … if it ends now.
+    fn until(&self, now: Instant) -> Duration {
+        self.longest.max(now.saturating_duration_since(self.since))
+    }
+}
+
+/// Returns each queue's longest wait.
+fn keep_busy(loads: &mut [Load], stop: &AtomicBool) -> anyhow::Result<Vec<Duration>> {
+    let began = Instant::now();
+    let mut waits: Vec<Waiting> = loads.iter().map(|_| Waiting::new(began)).collect();
+    let mut report = began + REPORT;
     let mut rest = Duration::from_millis(1);
     loop {
         let mut moved = false;
-        for load in &mut *loads {
+        for (load, wait) in loads.iter_mut().zip(&mut waits) {
+            let good = load.good();
             moved |= load.collect()?;
+            if load.good() > good {
+                wait.progressed(Instant::now());
+            }
             moved |= load.fill()?;
         }
         let now = Instant::now();
@@ -174,7 +207,7 @@ fn keep_busy(loads: &mut [Load], stop: &AtomicBool) -> anyhow::Result<()> {
             })?;
         }
         if stop.load(Ordering::Relaxed) {
-            return Ok(());
+            return Ok(waits.iter().map(|wait| wait.until(now)).collect());
         }
         rest = if moved {
             REST / 4
@@ -195,5 +228,25 @@ fn drain(loads: &mut [Load], limit: Duration) -> anyhow::Result<()> {
             return Ok(());
         }
         std::thread::sleep(REST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_before_the_first_and_after_the_last_counts() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut wait = Waiting::new(start);
+        assert_eq!(wait.until(at(300)), Duration::from_millis(300));
+        for ms in [40, 50, 75] {
+            wait.progressed(at(ms));
+        }
+        assert_eq!(wait.until(at(80)), Duration::from_millis(40));
+        wait.progressed(at(130));
+        assert_eq!(wait.until(at(130)), Duration::from_millis(55));
+        assert_eq!(wait.until(at(230)), Duration::from_millis(100));
     }
 }
