@@ -5,6 +5,7 @@
 
 mod common;
 
+use common::fixture::Fixture;
 use common::proc::Proc;
 use common::queue::{wait_mem, write_data};
 use common::Bench;
@@ -159,6 +160,41 @@ fn time_slices_are_told_apart_from_first_connections() {
     b.no_errors();
 }
 
+/// A window whose queues have work lasts its quantum, 10 units of 10 ms, and says that this ended it.
+#[test]
+fn busy_queues_sit_for_their_quantum() {
+    let mut b = ready();
+    let mut list = Vec::new();
+    for i in 0..14u16 {
+        let mut p = Proc::new(&mut b, 0x200 + i, u64::from(i));
+        let (va, _) = p.page(&mut b, 4096);
+        let mut q = p.queue(&mut b);
+        q.push(&mut b, &wait_mem(va, 1));
+        list.extend(p.map_process(&b, 1));
+        list.extend(q.map_queues());
+    }
+    b.run_list(&list, true, 13);
+    b.run_for(450_000_000);
+    let reply = answer(&mut b.gpu, r#"{"cmd":"trace","max":100000}"#);
+    let mut seated = std::collections::BTreeMap::new();
+    let mut stays = Vec::new();
+    for r in reply["records"].as_array().unwrap() {
+        let (bell, at) = (r["doorbell"].as_u64().unwrap(), r["t_ns"].as_u64().unwrap());
+        if r["ring"] == "HQD" && r["pasid"] != 0 {
+            if r["packet"] == "CONNECT" {
+                seated.insert(bell, at);
+            } else {
+                assert_eq!(r["fields"]["reason"], "quantum");
+                stays.push((at - seated.remove(&bell).unwrap()) / 1_000_000);
+            }
+        }
+    }
+    // Thirteen queues, then one, and so on.
+    assert_eq!(stays.len(), 28);
+    assert!(stays.iter().all(|ms| (100..=101).contains(ms)), "{stays:?}");
+    b.no_errors();
+}
+
 #[test]
 fn resets_take_everybody_off() {
     let mut b = ready();
@@ -184,4 +220,47 @@ fn resets_take_everybody_off() {
     let maps = b.gpu.log.stats.queue_maps;
     assert_eq!(b.gpu.log.stats.queue_unmaps, maps);
     b.no_errors();
+}
+
+/// A queue that stays has no record: who asks for the trace can ask for the connected queues of the same moment.
+#[test]
+fn a_trace_says_what_it_covers_and_who_is_connected() {
+    let mut f = Fixture::new(&GFX90A, 0x84, 4096);
+    f.b.advance(60_000_000);
+    let now = f.b.gpu.clock.now_ns();
+    let mut ask = |request: &str| answer(&mut f.b.gpu, request);
+    let reply = ask(r#"{"cmd":"trace","last_ms":50,"queues":true}"#);
+    assert_eq!(reply["records"], serde_json::json!([]));
+    assert_eq!(
+        (&reply["t_ns"], &reply["since_ns"]),
+        (&now.into(), &(now - 50_000_000).into())
+    );
+    let compute = reply["queues"]["compute"].as_array().unwrap();
+    let roles: Vec<&str> = compute.iter().filter_map(|q| q["role"].as_str()).collect();
+    assert_eq!(roles, ["User", "Hiq", "Kiq"]);
+    assert_eq!(compute[0]["doorbell"], f.q.doorbell / 4);
+    assert_eq!(compute[0]["pasid"], 0x84);
+    // All there is: since the beginning. Some of it: since the oldest that is told.
+    assert!(ask(r#"{"cmd":"trace"}"#)["queues"].is_null());
+    assert_eq!(ask(r#"{"cmd":"trace"}"#)["since_ns"], 0);
+    let few = ask(r#"{"cmd":"trace","max":2}"#);
+    assert_eq!(few["records"].as_array().unwrap().len(), 2);
+    assert_eq!(few["since_ns"], few["records"][0]["t_ns"]);
+    assert_eq!(ask(r#"{"cmd":"trace","max":0}"#)["since_ns"], now);
+}
+
+#[test]
+fn a_trace_that_has_forgotten_its_beginning_says_so() {
+    let log = gpu_model::trace::Log::new(2, None, true);
+    let mut b = Bench::new(&GFX90A);
+    b.gpu.log = log;
+    b.bring_up();
+    let reply = answer(&mut b.gpu, r#"{"cmd":"trace","last_ms":1000}"#);
+    let records = reply["records"].as_array().unwrap();
+    assert_eq!(records.len(), 2);
+    assert_eq!(reply["since_ns"], records[0]["t_ns"]);
+    b.advance(5_000_000);
+    let now = b.gpu.clock.now_ns();
+    let reply = answer(&mut b.gpu, r#"{"cmd":"trace","last_ms":1}"#);
+    assert_eq!(reply["since_ns"], now - 1_000_000, "nothing of it is lost");
 }

@@ -32,6 +32,9 @@ pub enum Request {
         last_ms: Option<u64>,
         /// At most so many, the newest.
         max: Option<usize>,
+        /// The queues that are connected at this moment, too.
+        #[serde(default)]
+        queues: bool,
     },
     /// Table of hardware queue slots.
     Queues,
@@ -87,7 +90,17 @@ pub fn answer(gpu: &mut Gpu, line: &str) -> Value {
 fn execute(gpu: &mut Gpu, request: Request) -> Result<Value, String> {
     Ok(match request {
         Request::Stats => views::stats(gpu),
-        Request::Trace { last_ms, max } => views::trace(gpu, last_ms, max.unwrap_or(DEFAULT_TRACE)),
+        Request::Trace {
+            last_ms,
+            max,
+            queues,
+        } => {
+            let mut reply = views::trace(gpu, last_ms, max.unwrap_or(DEFAULT_TRACE));
+            if let (true, Some(map)) = (queues, reply.as_object_mut()) {
+                map.insert("queues".into(), views::queues(gpu));
+            }
+            reply
+        }
         Request::Queues => views::queues(gpu),
         Request::Doorbells => views::doorbells(gpu),
         Request::Vm { vmid, va } => views::vm(gpu, vmid, va)?,

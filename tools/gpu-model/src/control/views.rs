@@ -51,16 +51,26 @@ pub fn trace(gpu: &Gpu, last_ms: Option<u64>, max: usize) -> Value {
             .now_ns()
             .saturating_sub(ms.saturating_mul(1_000_000))
     });
-    let mut records: Vec<Value> = gpu
+    let in_time = |rec: &&Record| rec.t_ns >= from;
+    let found = gpu.log.records().rev().take_while(in_time).count();
+    let wanted: Vec<&Record> = gpu
         .log
         .records()
         .rev()
-        .take_while(|rec| rec.t_ns >= from)
+        .take_while(in_time)
         .take(max)
-        .map(|rec| record(gpu, rec))
         .collect();
-    records.reverse();
-    json!({"ok": true, "t_ns": gpu.clock.now_ns(), "records": records})
+    let now = gpu.clock.now_ns();
+    // Whether something of the time that was asked for is not among the records: left out, or forgotten.
+    let forgotten = found == gpu.log.records().count()
+        && gpu.log.records().next().is_some_and(|rec| rec.seq > 0);
+    let since = if wanted.len() < found || forgotten {
+        wanted.last().map_or(now, |rec| rec.t_ns)
+    } else {
+        from
+    };
+    let records: Vec<Value> = wanted.iter().rev().map(|rec| record(gpu, rec)).collect();
+    json!({"ok": true, "t_ns": now, "since_ns": since, "records": records})
 }
 
 /// Connected queues.
