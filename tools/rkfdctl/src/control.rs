@@ -70,6 +70,19 @@ pub struct Record {
     pub raw: Vec<u32>,
 }
 
+/// What happened in a stretch of time, and how it ended.
+#[derive(Debug)]
+pub struct Window {
+    /// Nanoseconds of the model's clock; nothing that is younger is missing.
+    pub start: u64,
+    /// The same: now.
+    pub end: u64,
+    /// The packets, oldest first.
+    pub records: Vec<Record>,
+    /// The answer to `queues` at the end.
+    pub queues: Value,
+}
+
 /// An open control port.
 #[derive(Debug)]
 pub struct Control {
@@ -263,6 +276,29 @@ impl Control {
         records(self.request(&request)?)
     }
 
+    /// The packets of the last `last_ms` milliseconds, at most `max`, together with the queues that are connected at that
+    /// moment.
+    ///
+    /// # Errors
+    /// As [`Control::request`].
+    pub fn window(&mut self, last_ms: u64, max: u64) -> anyhow::Result<Window> {
+        let request = serde_json::json!({
+            "cmd": "trace", "last_ms": last_ms, "max": max, "queues": true,
+        });
+        let mut answer = self.request(&request)?;
+        let number = |key: &str| answer.get(key).and_then(Value::as_u64);
+        let (start, end) = number("since_ns")
+            .zip(number("t_ns"))
+            .context("the model's trace does not say what it covers")?;
+        let queues = answer.get_mut("queues").map(Value::take);
+        Ok(Window {
+            start,
+            end,
+            queues: queues.context("the model's trace does not say who is connected")?,
+            records: records(answer)?,
+        })
+    }
+
     /// The number of the newest packet; 0 where there is none.
     ///
     /// # Errors
@@ -378,6 +414,23 @@ mod tests {
         let mut asked: Value = serde_json::from_str(&thread.join().unwrap()[0]).unwrap();
         assert!(asked.as_object_mut().unwrap().remove("id").is_some());
         assert_eq!(asked, serde_json::json!({ "cmd": "trace", "last_ms": 500 }));
+    }
+
+    #[test]
+    fn a_window_comes_with_the_queues_at_its_end() {
+        let (_dir, path, thread) = serve(&[
+            r#"{"ok":true,"since_ns":5,"t_ns":50,"queues":{"compute":[{"doorbell":8}],"sdma":[]},"records":[{"seq":1,"t_ns":6,"ring":"HQD","packet":"CONNECT"}]}"#,
+            r#"{"ok":true,"t_ns":50,"records":[]}"#,
+        ]);
+        let mut control = Control::open(&path).unwrap();
+        let window = control.window(45, 9).unwrap();
+        assert_eq!((window.start, window.end, window.records.len()), (5, 50, 1));
+        assert_eq!(window.queues["compute"][0]["doorbell"], 8);
+        assert!(control.window(45, 9).is_err());
+        let mut asked: Value = serde_json::from_str(&thread.join().unwrap()[0]).unwrap();
+        assert!(asked.as_object_mut().unwrap().remove("id").is_some());
+        let wanted = serde_json::json!({ "cmd": "trace", "last_ms": 45, "max": 9, "queues": true });
+        assert_eq!(asked, wanted);
     }
 
     #[test]

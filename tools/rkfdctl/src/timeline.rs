@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `rkfdctl trace --timeline`: which queue sat on which hardware slot when, from the model's records of ring `HQD`.
 //!
-//! Only changes are recorded: a queue that kept its slot throughout the window is not in the picture.
+//! Only changes are recorded: that a queue kept its slot throughout the window follows from its being connected at the
+//! end.
 
 mod svg;
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::control::Record;
+use crate::control::Window;
 
 pub use svg::draw;
 
@@ -52,6 +55,20 @@ pub struct Stay {
     pub reason: String,
 }
 
+impl Stay {
+    /// One that begins with this record and lasts.
+    fn from_record(record: &Record, end: u64) -> Self {
+        Self {
+            start: record.t_ns,
+            end,
+            pasid: record.pasid.unwrap_or(0),
+            doorbell: record.doorbell.unwrap_or(0),
+            vmid: record.vmid.unwrap_or(0),
+            reason: String::new(),
+        }
+    }
+}
+
 /// All that a picture shows.
 #[derive(Debug, Default, PartialEq)]
 pub struct Timeline {
@@ -76,33 +93,87 @@ struct Fields {
     reason: String,
 }
 
+/// A queue in the model's table of connected ones.
+#[derive(Deserialize)]
+struct Connected {
+    doorbell: u64,
+    #[serde(default)]
+    vmid: u32,
+    #[serde(default)]
+    pasid: u32,
+}
+
+/// Where it sits: the model names compute slots and contexts of SDMA engines differently.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Place {
+    Compute { me: u32, pipe: u32, queue: u32 },
+    Sdma { engine: u32, context: String },
+}
+
+impl Place {
+    /// The slot as the records call it; `None` for a context with another name.
+    fn slot(self) -> Option<Slot> {
+        match self {
+            Self::Compute { me, pipe, queue } => Some(Slot {
+                class: 0,
+                engine: "compute".to_owned(),
+                me,
+                pipe,
+                queue,
+            }),
+            Self::Sdma { engine, context } => Some(Slot {
+                class: 1,
+                engine: format!("sdma{engine}"),
+                me: 0,
+                pipe: 0,
+                // GFX and PAGE, which only a driver's own rings use, come behind the others.
+                queue: match context.as_str() {
+                    "gfx" => 8,
+                    "page" => 9,
+                    other => other.strip_prefix("rlc")?.parse().ok()?,
+                },
+            }),
+        }
+    }
+}
+
+/// The queues of the model's answer to `queues`, and where they sit.
+fn connected(queues: &Value) -> Vec<(Slot, Connected)> {
+    ["compute", "sdma"]
+        .iter()
+        .filter_map(|kind| queues.get(kind)?.as_array())
+        .flatten()
+        .filter_map(|queue| {
+            let place = Place::deserialize(queue).ok()?;
+            Some((place.slot()?, Connected::deserialize(queue).ok()?))
+        })
+        .collect()
+}
+
+fn slot_of(fields: &Fields) -> Slot {
+    Slot {
+        class: u32::from(fields.engine != "compute"),
+        engine: fields.engine.clone(),
+        me: fields.me,
+        pipe: fields.pipe,
+        queue: fields.queue,
+    }
+}
+
 impl Timeline {
     /// Pairs connections with disconnections. A queue that was there before the first record, or is there after the
-    /// last, stays from or to the edge.
-    pub fn new(records: &[Record]) -> Self {
-        let start = records.iter().map(|r| r.t_ns).min().unwrap_or(0);
-        let end = records.iter().map(|r| r.t_ns).max().unwrap_or(0);
+    /// last, stays from or to the edge; one that has no record and is connected at the end was there all the time.
+    pub fn new(window: &Window) -> Self {
+        let Window { start, end, .. } = *window;
         let mut rows: BTreeMap<Slot, Vec<Stay>> = BTreeMap::new();
         let mut open: BTreeMap<Slot, Stay> = BTreeMap::new();
-        for record in records.iter().filter(|r| r.ring == "HQD") {
+        for record in window.records.iter().filter(|r| r.ring == "HQD") {
             let Ok(fields) = serde_json::from_value::<Fields>(record.fields.clone()) else {
                 continue;
             };
-            let slot = Slot {
-                class: u32::from(fields.engine != "compute"),
-                engine: fields.engine,
-                me: fields.me,
-                pipe: fields.pipe,
-                queue: fields.queue,
-            };
-            let mut stay = Stay {
-                start: record.t_ns,
-                end,
-                pasid: record.pasid.unwrap_or(0),
-                doorbell: record.doorbell.unwrap_or(0),
-                vmid: record.vmid.unwrap_or(0),
-                reason: String::new(),
-            };
+            let slot = slot_of(&fields);
+            let mut stay = Stay::from_record(record, end);
             match record.packet.as_str() {
                 "CONNECT" => {
                     if let Some(earlier) = open.insert(slot.clone(), stay) {
@@ -126,6 +197,18 @@ impl Timeline {
                 }
                 _ => {}
             }
+        }
+        for (slot, queue) in connected(&window.queues) {
+            let since = rows.get(&slot).and_then(|stays| stays.last());
+            let start = since.map_or(start, |earlier| earlier.end);
+            open.entry(slot).or_insert_with(|| Stay {
+                start,
+                end,
+                pasid: queue.pasid,
+                doorbell: queue.doorbell,
+                vmid: queue.vmid,
+                reason: String::new(),
+            });
         }
         for (slot, stay) in open {
             rows.entry(slot).or_default().push(stay);
@@ -161,9 +244,20 @@ pub mod tests {
         serde_json::from_value(serde_json::json!({
             "seq": t_ms, "t_ns": t_ms * 1_000_000, "ring": "HQD", "vmid": 8, "pasid": pasid,
             "doorbell": 0x800 + pasid, "packet": packet,
-            "fields": { "engine": engine, "me": 1, "pipe": pipe, "queue": 2, "reason": reason },
+            "fields": { "engine": engine, "me": u32::from(engine == "compute"), "pipe": pipe, "queue": 2, "reason": reason },
         }))
         .unwrap()
+    }
+
+    /// What the records alone tell.
+    pub fn of(records: &[Record]) -> Timeline {
+        let times = || records.iter().map(|r| r.t_ns);
+        Timeline::new(&Window {
+            start: times().min().unwrap_or(0),
+            end: times().max().unwrap_or(0),
+            records: records.to_vec(),
+            queues: Value::Null,
+        })
     }
 
     fn stays(t: &Timeline, name: &str) -> Vec<(u64, u64, u32, String)> {
@@ -184,7 +278,7 @@ pub mod tests {
 
     #[test]
     fn stays_are_paired_by_slot() {
-        let t = Timeline::new(&[
+        let t = of(&[
             record(10, "CONNECT", "compute", 0, 1, "map"),
             record(11, "CONNECT", "compute", 1, 2, "map"),
             record(12, "CONNECT", "sdma0", 0, 1, "map"),
@@ -208,7 +302,7 @@ pub mod tests {
 
     #[test]
     fn a_trace_that_begins_in_the_middle_counts_from_its_edge() {
-        let t = Timeline::new(&[
+        let t = of(&[
             record(5, "CONNECT", "compute", 1, 9, "map"),
             record(8, "DISCONNECT", "compute", 0, 4, "quantum"),
             // Neither a second end nor another ring makes a stay.
@@ -218,15 +312,103 @@ pub mod tests {
             stays(&t, "me 1 pipe 0 queue 2"),
             [(5, 8, 4, "quantum".into())]
         );
-        assert_eq!(Timeline::new(&[]), Timeline::default());
+        assert_eq!(of(&[]), Timeline::default());
     }
 
     #[test]
     fn the_kernels_queues_come_last() {
-        let t = Timeline::new(&[
+        let t = of(&[
             record(1, "CONNECT", "compute", 3, 0, "static"),
             record(2, "CONNECT", "compute", 0, 7, "map"),
         ]);
         assert_eq!(t.processes(), [7, 0]);
+    }
+
+    /// A window from 100 to 200 ms, with queues on the slots 0, 1 and 2 of the first pipes and on two of an SDMA engine.
+    fn window(records: &[Record]) -> Window {
+        let compute = |pipe: u32| {
+            serde_json::json!({
+                "slot": pipe * 8 + 2, "me": 1, "pipe": pipe, "queue": 2, "role": "User",
+                "vmid": 8, "pasid": 10 + pipe, "doorbell": 0x900 + pipe, "halted": null,
+            })
+        };
+        let sdma = |context: &str| {
+            serde_json::json!({
+                "engine": 0, "context": context, "vmid": 9, "pasid": 20, "doorbell": 0xa00, "ring": 1,
+            })
+        };
+        Window {
+            start: 100_000_000,
+            end: 200_000_000,
+            records: records.to_vec(),
+            queues: serde_json::json!({
+                "ok": true,
+                "compute": [compute(0), compute(1), compute(2)],
+                "sdma": [sdma("rlc2"), sdma("page")],
+                "runlist": { "active": true },
+            }),
+        }
+    }
+
+    #[test]
+    fn who_stays_throughout_is_there_all_the_time() {
+        let t = Timeline::new(&window(&[]));
+        assert_eq!((t.start, t.end), (100_000_000, 200_000_000));
+        for (pipe, pasid) in [(0, 10), (1, 11), (2, 12)] {
+            assert_eq!(
+                stays(&t, &format!("me 1 pipe {pipe} queue 2")),
+                [(100, 200, pasid, String::new())]
+            );
+        }
+        assert_eq!(stays(&t, "sdma0 queue 9"), [(100, 200, 20, String::new())]);
+        let all: Vec<&Stay> = t.rows.values().flatten().collect();
+        assert_eq!((all.len(), all[1].doorbell, all[1].vmid), (5, 0x901, 8));
+        assert_eq!(t.processes(), [10, 11, 12, 20]);
+    }
+
+    #[test]
+    fn what_is_recorded_is_not_told_twice() {
+        let t = Timeline::new(&window(&[
+            // It was somebody else's before.
+            record(120, "DISCONNECT", "compute", 0, 4, "unmap"),
+            record(130, "CONNECT", "compute", 0, 10, "map"),
+            // Its connection has no record.
+            record(140, "DISCONNECT", "compute", 1, 5, "quantum"),
+            // It is not connected any more.
+            record(150, "CONNECT", "compute", 3, 6, "map"),
+            record(160, "DISCONNECT", "compute", 3, 6, "unmap"),
+            record(170, "CONNECT", "sdma0", 0, 20, "map"),
+        ]));
+        assert_eq!(
+            stays(&t, "me 1 pipe 0 queue 2"),
+            [(100, 120, 4, "unmap".into()), (130, 200, 10, String::new())]
+        );
+        assert_eq!(
+            stays(&t, "me 1 pipe 1 queue 2"),
+            [
+                (100, 140, 5, "quantum".into()),
+                (140, 200, 11, String::new())
+            ]
+        );
+        assert_eq!(
+            stays(&t, "me 1 pipe 2 queue 2"),
+            [(100, 200, 12, String::new())]
+        );
+        assert_eq!(
+            stays(&t, "me 1 pipe 3 queue 2"),
+            [(150, 160, 6, "unmap".into())]
+        );
+        // The record and the table name the same context.
+        assert_eq!(stays(&t, "sdma0 queue 2"), [(170, 200, 20, String::new())]);
+    }
+
+    #[test]
+    fn places_without_a_name_are_passed_over() {
+        let mut w = window(&[]);
+        w.queues["sdma"][0]["context"] = "rlcx".into();
+        w.queues["compute"][0]["pipe"] = "first".into();
+        assert_eq!(Timeline::new(&w).rows.len(), 3);
+        w.queues = Value::Null;
+        assert!(Timeline::new(&w).rows.is_empty());
     }
 }

@@ -106,8 +106,8 @@ fn timeline(
     last_ms: u64,
     path: &Path,
 ) -> anyhow::Result<ExitCode> {
-    let records = control.trace(Some(last_ms), options.max.or(Some(ALL)))?;
-    let timeline = Timeline::new(&records);
+    let window = control.window(last_ms, options.max.unwrap_or(ALL))?;
+    let timeline = Timeline::new(&window);
     let names = match &options.control {
         Some(_) => BTreeMap::new(),
         None => process_names(options.gpu),

@@ -268,12 +268,13 @@ fn face(stay: &Stay, look: &Look, from: f64, width: f64, y: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::of;
     use super::super::tests::record;
     use super::*;
 
     fn picture(records: &[crate::control::Record]) -> String {
         let names = BTreeMap::from([(1, "stress <1> (77)".to_owned())]);
-        draw(&Timeline::new(records), "Queues & slots", &names)
+        draw(&of(records), "Queues & slots", &names)
     }
 
     #[test]
@@ -312,7 +313,7 @@ mod tests {
         let records: Vec<_> = (1..=20)
             .map(|p| record(u64::from(p), "CONNECT", "compute", 0, p, "map"))
             .collect();
-        let (looks, definitions) = looks(&Timeline::new(&records), &BTreeMap::new());
+        let (looks, definitions) = looks(&of(&records), &BTreeMap::new());
         let mut fills: Vec<&str> = looks.values().map(|l| l.fill.as_str()).collect();
         fills.sort_unstable();
         fills.dedup();
