@@ -216,6 +216,26 @@ impl Timeline {
         Self { start, end, rows }
     }
 
+    /// How the stays ended, by reason: how often, and how long the middle one lasted (nanoseconds). One whose beginning is
+    /// older than the window counts, but its length is unknown; those that last have no reason.
+    pub fn reasons(&self) -> BTreeMap<&str, (usize, Option<u64>)> {
+        let mut lengths: BTreeMap<&str, (usize, Vec<u64>)> = BTreeMap::new();
+        for stay in self.rows.values().flatten() {
+            let (count, known) = lengths.entry(&stay.reason).or_default();
+            *count += 1;
+            if stay.start > self.start {
+                known.push(stay.end.saturating_sub(stay.start));
+            }
+        }
+        lengths
+            .into_iter()
+            .map(|(reason, (count, mut known))| {
+                known.sort_unstable();
+                (reason, (count, known.get(known.len() / 2).copied()))
+            })
+            .collect()
+    }
+
     /// Processes in the order of their first stay; those of the kernel (0) last.
     pub fn processes(&self) -> Vec<u32> {
         let mut first: BTreeMap<u32, u64> = BTreeMap::new();
@@ -400,6 +420,28 @@ pub mod tests {
         );
         // The record and the table name the same context.
         assert_eq!(stays(&t, "sdma0 queue 2"), [(170, 200, 20, String::new())]);
+    }
+
+    #[test]
+    fn stays_are_counted_by_how_they_ended() {
+        let mut records = vec![record(120, "DISCONNECT", "compute", 0, 4, "quantum")];
+        for (from, to) in [(121, 131), (140, 160), (161, 191)] {
+            records.push(record(from, "CONNECT", "compute", 0, 5, "quantum"));
+            records.push(record(to, "DISCONNECT", "compute", 0, 5, "quantum"));
+        }
+        records.push(record(193, "CONNECT", "compute", 0, 6, "quantum"));
+        records.push(record(194, "DISCONNECT", "compute", 0, 6, "unmap"));
+        let mut w = window(&records);
+        w.queues["compute"].as_array_mut().unwrap().truncate(2);
+        w.queues["sdma"] = Value::Null;
+        w.queues["compute"][0]["pipe"] = 7.into();
+        let t = Timeline::new(&w);
+        let wanted = [
+            ("", (2, None)),
+            ("quantum", (4, Some(20_000_000))),
+            ("unmap", (1, Some(1_000_000))),
+        ];
+        assert_eq!(t.reasons(), BTreeMap::from(wanted));
     }
 
     #[test]

@@ -124,7 +124,23 @@ fn timeline(
         timeline.processes().len(),
         timeline.rows.len()
     );
+    for (reason, (count, length)) in timeline.reasons() {
+        anstream::println!("  {}", ending(reason, count, length));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How many stays ended in this way, and after which time the middle one of those did.
+fn ending(reason: &str, count: usize, length: Option<u64>) -> String {
+    match (reason, length) {
+        ("", _) => format!("lasting: {count}"),
+        (_, None) => format!("ended by {reason}: {count}"),
+        // CAST: for a reader.
+        (_, Some(ns)) => format!(
+            "ended by {reason}: {count}, in the middle after {:.1} ms",
+            ns as f64 / 1e6
+        ),
+    }
 }
 
 /// What can be told of the processes that have queues now, by PASID. Without debugfs, nothing.
@@ -264,6 +280,16 @@ mod tests {
         assert_eq!(seqs(options(None, Some(5), Some(2))), [2, 5]);
         assert_eq!(seqs(options(Some("compute"), Some(5), Some(1))), [5]);
         assert_eq!(seqs(options(None, None, Some(0))), [0u64; 0]);
+    }
+
+    #[test]
+    fn endings_are_told_with_what_is_known() {
+        assert_eq!(ending("", 3, Some(1)), "lasting: 3");
+        assert_eq!(ending("unmap", 2, None), "ended by unmap: 2");
+        assert_eq!(
+            ending("quantum", 9, Some(100_250_000)),
+            "ended by quantum: 9, in the middle after 100.2 ms"
+        );
     }
 
     #[test]
