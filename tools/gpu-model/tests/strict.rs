@@ -414,3 +414,21 @@ fn memory_beyond_the_bus_is_out_of_reach() {
         assert!(!b.gpu.mem.exists(Phys::Bus(far), false), "{}", asic.name);
     }
 }
+
+#[test]
+fn an_invalidation_engine_needs_its_range() {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    for (vm, _) in b.hubs() {
+        // Engine 5: ADDR_RANGE at +0x21c, REQ at +0x18c.
+        b.wr(vm + 0x21c + 40, 0);
+        b.wr(vm + 0x220 + 40, 0);
+        b.wr(vm + 0x18c + 20, (1 << 3) | 0x7c_0000);
+        assert_eq!((b.rd(vm + 0x1d4 + 20) >> 3) & 1, 1, "it is answered");
+        b.expect_errors(&["invalidate-range"]);
+        b.wr(vm + 0x21c + 40, 0xffff_ffff);
+        b.wr(vm + 0x220 + 40, 0x1f);
+        b.wr(vm + 0x18c + 20, (1 << 3) | 0x7c_0000);
+        b.no_errors();
+    }
+}

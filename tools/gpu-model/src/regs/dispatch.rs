@@ -231,6 +231,11 @@ impl Gpu {
             self.hub_mut(id).write_mc(o, v);
             return;
         }
+        if let Some(engine) = self.hub(id).rangeless_engine(o) {
+            let text =
+                format!("{id:?} hub: VM_INVALIDATE_ENG{engine}_REQ = {v:#x}, its ADDR_RANGE is 0");
+            self.protocol_error("invalidate-range", text);
+        }
         if let HubEffect::Invalidated(vmids, levels) = self.hub_mut(id).write_vm(o, v) {
             self.note_invalidation(id, vmids, levels);
         }

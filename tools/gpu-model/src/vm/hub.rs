@@ -27,6 +27,8 @@ pub mod vm {
     pub const INV_REQ: u32 = 0x63;
     /// VM_INVALIDATE_ENG0_ACK.
     pub const INV_ACK: u32 = 0x75;
+    /// VM_INVALIDATE_ENG0_ADDR_RANGE_LO32; lo, hi per engine.
+    pub const INV_RANGE: u32 = 0x87;
     /// VM_CONTEXT0_PAGE_TABLE_BASE_ADDR_LO32; lo, hi per VMID.
     pub const PT_BASE: u32 = 0xAB;
     /// VM_CONTEXT0_PAGE_TABLE_START_ADDR_LO32.
@@ -206,6 +208,14 @@ impl Hub {
     pub fn forgotten_semaphore(&self, r: u32) -> Option<u32> {
         let engine = r.checked_sub(vm::INV_SEM)?;
         (self.sem_refusals.get(engine as usize) == Some(&SEM_PATIENCE)).then_some(engine)
+    }
+
+    /// The engine that a write of register `r` starts although nobody gave it a range of addresses.  The reset value
+    /// is no range; what a request without one invalidates is not specified.
+    pub fn rangeless_engine(&self, r: u32) -> Option<u32> {
+        let engine = r.checked_sub(vm::INV_REQ).filter(|&e| e < ENGINES)?;
+        let range = vm::INV_RANGE + 2 * engine;
+        (at(&self.vm, range) == 0 && at(&self.vm, range + 1) == 0).then_some(engine)
     }
 
     /// Reads a register of the MC part.
