@@ -260,7 +260,7 @@ CASE(mmio_page, "ALLOC: the register page is mapped through /dev/kfd")
 
 	need_vm(&gpu, 0);
 	err = bo_alloc(&gpu, &bo, FLAGS_MMIO, PAGE);
-	if (err == ENOMEM)
+	if (err == ENOMEM && !is_rkfd())
 		SKIP("this GPU has no remapped register page");
 	CHECK_OK(err);
 	CHECK_EQ(bo.mmap_offset, (uint64_t)gpu.id << 46);
@@ -512,4 +512,49 @@ CASE(foreign_handle, "another process's handle is unknown here: MAP and UNMAP EN
 	CHECK_EQ(in_child(child_tries_handle, &foreign), 0);
 	CHECK_EQ(*bo32(&foreign.bo, 0), 0x12345678);
 	drop_bo(&gpu, &foreign.bo);
+}
+
+CASE(map_unbound, "MAP: on a GPU of which the process has no address space is ENODEV, and tells how far it got")
+{
+	struct gpu first, second;
+	uint32_t ids[2];
+	struct kfd_ioctl_map_memory_to_gpu_args args = { .device_ids_array_ptr = (uintptr_t)ids, .n_devices = 2 };
+	struct bo bo;
+
+	need_vm(&first, 0);
+	need_gpu(&second, 1);
+	CHECK_OK(bo_alloc(&first, &bo, FLAGS_GTT, PAGE));
+	ids[0] = first.id;
+	ids[1] = second.id;
+	args.handle = bo.handle;
+	CHECK_ERR(kfd_call(first.fd, AMDKFD_IOC_MAP_MEMORY_TO_GPU, &args), ENODEV);
+	CHECK_EQ(args.n_success, 1);
+	drop_bo(&first, &bo);
+}
+
+CASE(map_vram_elsewhere, "MAP: VRAM of one GPU on another is EINVAL")
+{
+	struct gpu first, second;
+	struct bo bo;
+
+	if (!is_rkfd())
+		SKIP("other drivers may map it");
+	need_vm(&first, 0);
+	need_vm_of(&second, 1, first.fd);
+	CHECK_OK(bo_alloc(&first, &bo, FLAGS_VRAM, PAGE));
+	CHECK_ERR(bo_map(&second, &bo), EINVAL);
+	CHECK_OK(bo_map(&first, &bo));
+	drop_bo(&first, &bo);
+}
+
+CASE(alloc_doubled, "ALLOC: memory that is mapped twice in a row, as older hardware has it, is EINVAL")
+{
+	struct kfd_ioctl_alloc_memory_of_gpu_args args;
+	struct gpu gpu;
+
+	if (!is_rkfd())
+		SKIP("other drivers make it of half the size");
+	need_vm(&gpu, 0);
+	args = good(&gpu, FLAGS_GTT | KFD_IOC_ALLOC_MEM_FLAGS_AQL_QUEUE_MEM, 2 * PAGE);
+	CHECK_ERR(alloc_args(&gpu, &args), EINVAL);
 }

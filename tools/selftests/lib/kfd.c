@@ -26,6 +26,11 @@ int need_kfd(void)
 	return fd;
 }
 
+bool is_rkfd(void)
+{
+	return !access("/sys/module/rkfd", F_OK);
+}
+
 unsigned int gpu_ids(int fd, uint32_t *ids, unsigned int max)
 {
 	struct kfd_process_device_apertures list[MAX_GPUS];

@@ -86,6 +86,9 @@ int kfd_call(int fd, unsigned long command, void *args);
 /* Opens /dev/kfd, or ends the case. */
 int need_kfd(void);
 
+/* Whether rkfd answers, for the few cases in which it means to differ from amdkfd. */
+bool is_rkfd(void);
+
 /* GPU ids of this process, at most `max`; returns how many there are. */
 unsigned int gpu_ids(int fd, uint32_t *ids, unsigned int max);
 
