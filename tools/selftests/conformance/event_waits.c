@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define UNKNOWN 4095u
@@ -97,6 +98,30 @@ CASE(wait_bad_pointer, "WAIT: an unreadable list is EFAULT")
 	need_vm(&gpu, 0);
 	CHECK_ERR(event_wait_data(&gpu, (void *)8, 1, true, 0, &w), EFAULT);
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_FAIL);
+}
+
+CASE(wait_unwritable, "WAIT: a list that can be read but not written is EFAULT where an entry is to be filled")
+{
+	struct kfd_event_data *data;
+	struct waited w;
+	struct event ev;
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	need_event(&gpu, false, &ev);
+	CHECK_OK(event_set(&gpu, ev.id));
+	data = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(data != MAP_FAILED);
+	data->event_id = ev.id;
+	/* Whoever tells an age is told the new one. */
+	data->signal_event_data.last_event_age = 1;
+	CHECK_EQ(mprotect(data, PAGE, PROT_READ), 0);
+	CHECK_ERR(event_wait_data(&gpu, data, 1, true, 0, &w), EFAULT);
+	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_FAIL);
+	CHECK_EQ(mprotect(data, PAGE, PROT_READ | PROT_WRITE), 0);
+	CHECK_OK(event_wait_data(&gpu, data, 1, true, 0, &w));
+	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
+	CHECK_EQ(data->signal_event_data.last_event_age, 2);
 }
 
 CASE(wait_partly_unknown, "WAIT: one unknown event among known ones is EINVAL")

@@ -80,6 +80,46 @@ CASE(create_other_types, "CREATE_EVENT: memory and hardware events have ids abov
 	CHECK_EQ(event_poll(&gpu, hardware.id), KFD_IOC_WAIT_RESULT_TIMEOUT);
 }
 
+CASE(create_silent_types, "CREATE_EVENT: the types that nothing signals are taken, and SET of them is EINVAL")
+{
+	static const uint32_t types[] = {
+		KFD_IOC_EVENT_NODECHANGE, KFD_IOC_EVENT_DEVICESTATECHANGE, KFD_IOC_EVENT_SYSTEM_EVENT,
+		KFD_IOC_EVENT_PROFILE_EVENT, KFD_IOC_EVENT_QUEUE_EVENT,
+	};
+	struct event ev[5];
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	for (int i = 0; i < 5; i++) {
+		CHECK_OK(event_create(&gpu, types[i], true, 0, &ev[i]));
+		CHECK_OP(ev[i].id, >=, 0x40000000);
+		for (int k = 0; k < i; k++)
+			CHECK_NE(ev[i].id, ev[k].id);
+		CHECK_ERR(event_set(&gpu, ev[i].id), EINVAL);
+		CHECK_EQ(event_poll(&gpu, ev[i].id), KFD_IOC_WAIT_RESULT_TIMEOUT);
+	}
+	for (int i = 0; i < 5; i++)
+		CHECK_OK(event_destroy(&gpu, ev[i].id));
+}
+
+CASE(create_debug, "CREATE_EVENT: a debug event needs the page and has a slot, and SET and RESET of it are EINVAL")
+{
+	struct event signal, debug;
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_ERR(event_create(&gpu, KFD_IOC_EVENT_DEBUG_EVENT, false, 0, &debug), ENOMEM);
+	need_event(&gpu, false, &signal);
+	CHECK_OK(event_create(&gpu, KFD_IOC_EVENT_DEBUG_EVENT, false, 0, &debug));
+	CHECK_OP(debug.id, <, KFD_SIGNAL_EVENT_LIMIT);
+	CHECK_EQ(debug.slot, debug.id);
+	CHECK_NE(debug.slot, signal.slot);
+	CHECK_ERR(event_set(&gpu, debug.id), EINVAL);
+	CHECK_ERR(event_reset(&gpu, debug.id), EINVAL);
+	CHECK_EQ(event_poll(&gpu, debug.id), KFD_IOC_WAIT_RESULT_TIMEOUT);
+	CHECK_OK(event_destroy(&gpu, debug.id));
+}
+
 CASE(create_no_page, "CREATE_EVENT: a signal event before there is a page is ENOMEM")
 {
 	struct event ev;
@@ -120,6 +160,20 @@ CASE(page_wrong_kind, "CREATE_EVENT: a page in user memory is EINVAL")
 
 	need_vm(&gpu, 0);
 	need_bo(&gpu, &bo, FLAGS_USERPTR, EVENT_PAGE_BYTES);
+	CHECK_ERR(event_create(&gpu, KFD_IOC_EVENT_SIGNAL, false, bo.handle, &ev), EINVAL);
+	drop_bo(&gpu, &bo);
+}
+
+CASE(page_in_vram, "CREATE_EVENT: a page in VRAM is EINVAL")
+{
+	struct event ev;
+	struct gpu gpu;
+	struct bo bo;
+
+	if (!is_rkfd())
+		SKIP("other drivers move it");
+	need_vm(&gpu, 0);
+	need_bo(&gpu, &bo, FLAGS_VRAM, EVENT_PAGE_BYTES);
 	CHECK_ERR(event_create(&gpu, KFD_IOC_EVENT_SIGNAL, false, bo.handle, &ev), EINVAL);
 	drop_bo(&gpu, &bo);
 }
@@ -167,6 +221,26 @@ CASE_LIMIT(limit, "CREATE_EVENT: 4095 signal events and one more is ENOSPC; a de
 	CHECK_OK(event_destroy(&gpu, ev.id));
 	CHECK_OK(event_create(&gpu, KFD_IOC_EVENT_SIGNAL, false, 0, &last));
 	CHECK_EQ(last.id, ev.id);
+}
+
+CASE_LIMIT(limit_other, "CREATE_EVENT: 65536 events without a slot and one more is ENOSPC; a destroyed one makes room", 240)
+{
+	struct event first, last;
+	unsigned int n = 1;
+	struct gpu gpu;
+	int err = 0;
+
+	if (!is_rkfd())
+		SKIP("other drivers have room for a billion");
+	need_vm(&gpu, 0);
+	CHECK_OK(event_create(&gpu, KFD_IOC_EVENT_MEMORY, false, 0, &first));
+	while (n < 70000 && !(err = event_create(&gpu, KFD_IOC_EVENT_MEMORY, false, 0, &last)))
+		n++;
+	CHECK_EQ(n, 65536);
+	CHECK_ERR(err, ENOSPC);
+	CHECK_OK(event_destroy(&gpu, first.id));
+	CHECK_OK(event_create(&gpu, KFD_IOC_EVENT_MEMORY, false, 0, &last));
+	CHECK_EQ(last.id, first.id);
 }
 
 CASE(unknown_ids, "SET, RESET, DESTROY and WAIT of an unknown id are EINVAL")

@@ -32,19 +32,21 @@ static void need_smi(struct gpu *gpu, int *fd)
 	need_vm(gpu, 0);
 	err = smi(gpu, gpu->id, fd);
 	if (err) {
-		/* No file may be handed out with an error. */
 		CHECK_EQ(*fd, -1);
+		CHECK_ERR(err, EOPNOTSUPP);
 		SKIP("no SMI events here (%s)", tap_errno(err));
 	}
 }
 
-CASE(smi_bad_gpu, "SMI_EVENTS: an unknown GPU is refused")
+CASE(smi_bad_gpu, "SMI_EVENTS: an unknown GPU is EINVAL")
 {
 	struct gpu gpu;
 	int fd;
 
 	need_vm(&gpu, 0);
-	CHECK_NE(smi(&gpu, gpu.id ^ 0x5555, &fd), 0);
+	CHECK_ERR(smi(&gpu, gpu.id ^ 0x5555, &fd), EINVAL);
+	/* No file may be handed out with an error. */
+	CHECK_EQ(fd, -1);
 }
 
 CASE(smi_empty, "SMI_EVENTS: reading an empty file is EAGAIN, and it does not poll readable")
@@ -82,14 +84,14 @@ static int export_bo(const struct gpu *gpu, uint64_t handle, int *fd)
 	return err;
 }
 
-CASE(export_bad_handle, "EXPORT_DMABUF: an unknown handle, and one of an unknown GPU, are refused")
+CASE(export_bad_handle, "EXPORT_DMABUF: an unknown handle, and one of an unknown GPU, are EINVAL")
 {
 	struct gpu gpu;
 	int fd;
 
 	need_vm(&gpu, 0);
-	CHECK_NE(export_bo(&gpu, (uint64_t)gpu.id << 32 | 0x7fffffff, &fd), 0);
-	CHECK_NE(export_bo(&gpu, (uint64_t)(gpu.id ^ 0x5555) << 32 | 1, &fd), 0);
+	CHECK_ERR(export_bo(&gpu, (uint64_t)gpu.id << 32 | 0x7fffffff, &fd), EINVAL);
+	CHECK_ERR(export_bo(&gpu, (uint64_t)(gpu.id ^ 0x5555) << 32 | 1, &fd), EINVAL);
 }
 
 CASE(export_works, "EXPORT_DMABUF: what succeeds hands out a file of the buffer's size")
@@ -101,13 +103,15 @@ CASE(export_works, "EXPORT_DMABUF: what succeeds hands out a file of the buffer'
 	need_vm(&gpu, 0);
 	need_bo(&gpu, &bo, FLAGS_GTT, 4 * PAGE);
 	err = export_bo(&gpu, bo.handle, &fd);
-	if (err)
+	if (err) {
+		CHECK_ERR(err, EOPNOTSUPP);
 		SKIP("no dma-buf export here (%s)", tap_errno(err));
+	}
 	CHECK_OP(fd, >=, 0);
 	CHECK_EQ(lseek(fd, 0, SEEK_END), 4 * PAGE);
 }
 
-CASE(import_bad, "IMPORT_DMABUF: a number that is no file, a file that is no dma-buf, an unknown GPU are refused")
+CASE(import_bad, "IMPORT_DMABUF: a number that is no file is EBADF, then a file that is no dma-buf, an unknown GPU are EINVAL")
 {
 	struct kfd_ioctl_import_dmabuf_args args = { .dmabuf_fd = 1000 };
 	struct gpu gpu;
@@ -115,21 +119,25 @@ CASE(import_bad, "IMPORT_DMABUF: a number that is no file, a file that is no dma
 	need_vm(&gpu, 0);
 	args.gpu_id = gpu.id;
 	args.va_addr = need_address(PAGE, PAGE);
-	CHECK_NE(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), 0);
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), EBADF);
 	args.dmabuf_fd = gpu.fd;
-	CHECK_NE(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), 0);
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), EINVAL);
 	args.gpu_id ^= 0x5555;
-	CHECK_NE(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), 0);
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), EINVAL);
+	args.dmabuf_fd = 1000;
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), EBADF);
 }
 
-CASE(dmabuf_info_bad, "GET_DMABUF_INFO: a file that is no dma-buf of ours is refused")
+CASE(dmabuf_info_bad, "GET_DMABUF_INFO: a number that is no file is EBADF, a file that is no dma-buf EINVAL")
 {
 	struct kfd_ioctl_get_dmabuf_info_args args = { 0 };
 	struct gpu gpu;
 
 	need_vm(&gpu, 0);
 	args.dmabuf_fd = gpu.fd;
-	CHECK_NE(kfd_call(gpu.fd, AMDKFD_IOC_GET_DMABUF_INFO, &args), 0);
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_GET_DMABUF_INFO, &args), EINVAL);
+	args.dmabuf_fd = 1000;
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_GET_DMABUF_INFO, &args), EBADF);
 }
 
 /* SVM */
@@ -208,23 +216,37 @@ CASE(svm_capability, "SVM: the capability bit says whether the call works")
 	if (capability >> 27 & 1)
 		CHECK_OK(err);
 	else
-		CHECK_NE(err, 0);
+		CHECK_ERR(err, EPERM);
 }
 
 /* CRIU */
 
-CASE(criu_bad_op, "CRIU_OP: an unknown operation is refused")
+CASE(criu_bad_op, "CRIU_OP: an unknown operation is EINVAL")
 {
 	struct kfd_ioctl_criu_args args = { .op = 1000 };
 	struct gpu gpu;
 
 	need_vm(&gpu, 0);
-	CHECK_NE(kfd_call(gpu.fd, AMDKFD_IOC_CRIU_OP, &args), 0);
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_CRIU_OP, &args), EINVAL);
 }
 
-static void drop_root_and_try(void *unused)
+CASE(criu_known_ops, "CRIU_OP: every operation works or is EOPNOTSUPP")
 {
-	struct kfd_ioctl_criu_args args = { .op = KFD_CRIU_OP_PROCESS_INFO };
+	struct gpu gpu;
+
+	if (!is_rkfd())
+		SKIP("other drivers do what is asked");
+	need_vm(&gpu, 0);
+	for (uint32_t op = KFD_CRIU_OP_PROCESS_INFO; op <= KFD_CRIU_OP_RESUME; op++) {
+		struct kfd_ioctl_criu_args args = { .op = op };
+
+		CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_CRIU_OP, &args), EOPNOTSUPP);
+	}
+}
+
+/* Gives up root and goes on with a file of one's own; /dev/kfd is open to everybody until the case ends. */
+static int open_without_root(void)
+{
 	int own;
 
 	if (chmod("/dev/kfd", 0666) || setgid(65534) || setuid(65534))
@@ -232,10 +254,10 @@ static void drop_root_and_try(void *unused)
 	own = open("/dev/kfd", O_RDWR);
 	if (own < 0)
 		_exit(TAP_STATUS_SKIP);
-	CHECK_ERR(kfd_call(own, AMDKFD_IOC_CRIU_OP, &args), EACCES);
+	return own;
 }
 
-CASE(criu_unprivileged, "CRIU_OP: without the capability is EACCES")
+static void without_root(void (*act)(void *))
 {
 	struct stat before;
 	int status;
@@ -244,32 +266,77 @@ CASE(criu_unprivileged, "CRIU_OP: without the capability is EACCES")
 	if (geteuid())
 		SKIP("needs root to give it up");
 	CHECK_EQ(stat("/dev/kfd", &before), 0);
-	status = in_child(drop_root_and_try, NULL);
+	status = in_child(act, NULL);
 	CHECK_EQ(chmod("/dev/kfd", before.st_mode & 07777), 0);
 	if (status == TAP_STATUS_SKIP)
 		SKIP("cannot give up root here");
 	CHECK_EQ(status, 0);
 }
 
+static void try_criu(void *unused)
+{
+	struct kfd_ioctl_criu_args args = { .op = KFD_CRIU_OP_PROCESS_INFO };
+
+	CHECK_ERR(kfd_call(open_without_root(), AMDKFD_IOC_CRIU_OP, &args), EACCES);
+}
+
+CASE(criu_unprivileged, "CRIU_OP: without the capability is EACCES")
+{
+	without_root(try_criu);
+}
+
 /* Debugger and profiler */
 
-CASE(dbg_bad_pid, "DBG_TRAP: a process that does not exist is refused")
+/* What is answered where the driver schedules queues itself: nothing is looked at then. */
+static int dbg_answer(int err)
+{
+	return scheduled_by_driver() ? EINVAL : err;
+}
+
+CASE(dbg_bad_pid, "DBG_TRAP: a process that does not exist is ESRCH; EINVAL before that without firmware scheduling")
 {
 	struct kfd_ioctl_dbg_trap_args args = { .pid = 0x3fffffff, .op = KFD_IOC_DBG_TRAP_ENABLE };
 	struct gpu gpu;
 
 	need_vm(&gpu, 0);
-	CHECK_NE(kfd_call(gpu.fd, AMDKFD_IOC_DBG_TRAP, &args), 0);
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_DBG_TRAP, &args), dbg_answer(ESRCH));
+	args.op = KFD_IOC_DBG_TRAP_SET_FLAGS;
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_DBG_TRAP, &args), dbg_answer(ESRCH));
 }
 
-CASE(dbg_before_enable, "DBG_TRAP: an operation before enabling is refused")
+static void open_and_wait(int ready)
+{
+	need_kfd();
+	say_ready(ready);
+	for (;;)
+		pause();
+}
+
+CASE(dbg_foreign, "DBG_TRAP: a process that one does not trace is EPERM, one without the device ESRCH")
+{
+	struct kfd_ioctl_dbg_trap_args args = { .op = KFD_IOC_DBG_TRAP_ENABLE };
+	struct gpu gpu;
+	pid_t pid;
+
+	need_vm(&gpu, 0);
+	pid = start_child(open_and_wait);
+	args.pid = pid;
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_DBG_TRAP, &args), dbg_answer(EPERM));
+	args.op = KFD_IOC_DBG_TRAP_SET_FLAGS;
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_DBG_TRAP, &args), dbg_answer(EPERM));
+	kill_child(pid);
+	args.pid = getppid();
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_DBG_TRAP, &args), dbg_answer(ESRCH));
+}
+
+CASE(dbg_before_enable, "DBG_TRAP: an operation before enabling is EINVAL")
 {
 	struct kfd_ioctl_dbg_trap_args args = { .op = KFD_IOC_DBG_TRAP_SET_FLAGS };
 	struct gpu gpu;
 
 	need_vm(&gpu, 0);
 	args.pid = getpid();
-	CHECK_NE(kfd_call(gpu.fd, AMDKFD_IOC_DBG_TRAP, &args), 0);
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_DBG_TRAP, &args), EINVAL);
 }
 
 static void dbg_self(void *unused)
@@ -282,10 +349,10 @@ static void dbg_self(void *unused)
 	need_vm(&gpu, 0);
 	args.pid = getpid();
 	err = kfd_call(gpu.fd, AMDKFD_IOC_DBG_TRAP, &args);
-	if (access("/sys/module/rkfd", F_OK))
+	if (!is_rkfd())
 		CHECK_NE(err, ESRCH);
 	else
-		CHECK_ERR(err, ENODEV);
+		CHECK_ERR(err, dbg_answer(ENODEV));
 }
 
 static void dbg_self_in_namespace(void *unused)
@@ -310,12 +377,64 @@ CASE(dbg_namespace, "DBG_TRAP: the process is found by its number in the caller'
 }
 
 #ifdef AMDKFD_IOC_PROFILER
-CASE(profiler_bad_op, "PROFILER: an unknown operation is refused")
+CASE(profiler_version, "PROFILER: its version is 1")
+{
+	struct kfd_ioctl_profiler_args args = { .op = KFD_IOC_PROFILER_VERSION };
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	CHECK_OK(kfd_call(gpu.fd, AMDKFD_IOC_PROFILER, &args));
+	CHECK_EQ(args.version, 1);
+}
+
+static void try_counters(void *unused)
+{
+	struct kfd_ioctl_profiler_args args = { .op = KFD_IOC_PROFILER_PMC };
+
+	CHECK_ERR(kfd_call(open_without_root(), AMDKFD_IOC_PROFILER, &args), EPERM);
+}
+
+CASE(profiler_unprivileged, "PROFILER: counters without the capability are EPERM")
+{
+	without_root(try_counters);
+}
+
+CASE(profiler_absent, "PROFILER: what is not there is EOPNOTSUPP")
+{
+	static const uint32_t ops[] = { KFD_IOC_PROFILER_PMC, KFD_IOC_PROFILER_PTL_CONTROL };
+	struct gpu gpu;
+
+	if (!is_rkfd())
+		SKIP("other drivers have it");
+	need_vm(&gpu, 0);
+	for (int i = 0; i < 2; i++) {
+		struct kfd_ioctl_profiler_args args = { .op = ops[i] };
+
+		CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_PROFILER, &args), EOPNOTSUPP);
+	}
+}
+
+CASE(profiler_bad_op, "PROFILER: an unknown operation is EINVAL")
 {
 	struct kfd_ioctl_profiler_args args = { .op = 1000 };
 	struct gpu gpu;
 
 	need_vm(&gpu, 0);
-	CHECK_NE(kfd_call(gpu.fd, AMDKFD_IOC_PROFILER, &args), 0);
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_PROFILER, &args), EINVAL);
+}
+#endif
+
+#ifdef AMDKFD_IOC_CREATE_PROCESS
+CASE(create_process, "CREATE_PROCESS: a second process object is EOPNOTSUPP, and the first goes on")
+{
+	struct gpu gpu;
+	struct bo bo;
+
+	if (!is_rkfd())
+		SKIP("other drivers make one");
+	need_vm(&gpu, 0);
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_CREATE_PROCESS, NULL), EOPNOTSUPP);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	drop_bo(&gpu, &bo);
 }
 #endif
