@@ -268,6 +268,54 @@ CASE(ctx_mapping_larger, "CREATE_QUEUE: a save area inside a larger mapping is E
 	REFUSED(&f, ctx_save_restore_address, larger.va, EINVAL);
 }
 
+/* A packet of the queue has its effect. */
+static void runs(struct fixture *f)
+{
+	struct packets p = { .n = 0 };
+	struct bo out;
+
+	need_bo(&f->gpu, &out, FLAGS_GTT, PAGE);
+	pm4_write(&p, out.va, 0x51);
+	submit(&f->q, &p);
+	await32(bo32(&out, 0), 0x51, "the packet");
+	drop_bo(&f->gpu, &out);
+}
+
+CASE(eop_three_pages, "CREATE_QUEUE: an EOP buffer of three pages is accepted, and of two in a mapping of three refused")
+{
+	struct fixture f;
+	struct bo eop;
+
+	prepare(&f, COMPUTE);
+	need_bo(&f.gpu, &eop, FLAGS_VRAM_PRIVATE, 3 * PAGE);
+	f.q.args.eop_buffer_address = eop.va;
+	f.q.args.eop_buffer_size = 2 * PAGE;
+	CHECK_ERR(queue_create(&f.gpu, &f.q), EINVAL);
+	f.q.args.eop_buffer_size = 3 * PAGE;
+	CHECK_OK(queue_create(&f.gpu, &f.q));
+	runs(&f);
+	drop_queue(&f.gpu, &f.q);
+	drop_bo(&f.gpu, &eop);
+}
+
+CASE(ctx_odd_size, "CREATE_QUEUE: a save area of 512 bytes more than needed, in a mapping of whole pages, is accepted")
+{
+	struct fixture f;
+	struct bo area;
+
+	prepare(&f, COMPUTE);
+	need_bo(&f.gpu, &area, FLAGS_USERPTR, page_align(f.gpu.cwsr_size + 512 + f.gpu.debug_size));
+	*bo32(&area, 16) = f.gpu.cwsr_size + 512;
+	*bo32(&area, 20) = f.gpu.debug_size;
+	f.q.args.ctx_save_restore_address = area.va;
+	f.q.args.ctx_save_restore_size = f.gpu.cwsr_size + 512;
+	CHECK_OK(queue_create(&f.gpu, &f.q));
+	CHECK_ERR(bo_unmap(&f.gpu, &area), EBUSY);
+	runs(&f);
+	drop_queue(&f.gpu, &f.q);
+	drop_bo(&f.gpu, &area);
+}
+
 CASE(unbound, "CREATE_QUEUE: before ACQUIRE_VM is ESRCH")
 {
 	struct fixture f = { 0 };
@@ -279,7 +327,7 @@ CASE(unbound, "CREATE_QUEUE: before ACQUIRE_VM is ESRCH")
 	CHECK_ERR(kfd_call(f.gpu.fd, AMDKFD_IOC_CREATE_QUEUE, &f.q.args), ESRCH);
 }
 
-CASE(engine_beyond, "CREATE_QUEUE: an SDMA engine that does not exist is EINVAL")
+CASE(engine_beyond, "CREATE_QUEUE: an SDMA engine that does not exist is EINVAL, from the first on")
 {
 	struct fixture f;
 
@@ -287,6 +335,23 @@ CASE(engine_beyond, "CREATE_QUEUE: an SDMA engine that does not exist is EINVAL"
 	f.q.args.queue_type = KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID;
 	f.q.args.sdma_engine_id = 1000;
 	CHECK_ERR(queue_create(&f.gpu, &f.q), EINVAL);
+	if (!sdma_numbers(&f.gpu))
+		return;
+	f.q.args.sdma_engine_id = sdma_numbers(&f.gpu);
+	CHECK_ERR(queue_create(&f.gpu, &f.q), EINVAL);
+	f.q.args.sdma_engine_id--;
+	CHECK_OK(queue_create(&f.gpu, &f.q));
+	drop_queue(&f.gpu, &f.q);
+}
+
+CASE(wptr_unaligned, "CREATE_QUEUE: an SDMA queue's write pointer that does not lie on 8 bytes is EINVAL")
+{
+	struct fixture f;
+
+	if (!is_rkfd())
+		SKIP("other drivers leave it to the engine");
+	prepare(&f, SDMA);
+	REFUSED(&f, write_pointer_address, f.q.pointers.va + 4, EINVAL);
 }
 
 CASE(engine_each, "CREATE_QUEUE: by engine id, each engine's doorbell in a range of its own")
@@ -295,10 +360,10 @@ CASE(engine_each, "CREATE_QUEUE: by engine id, each engine's doorbell in a range
 	uint64_t seen[16];
 
 	prepare(&f, SDMA);
-	if (!f.gpu.sdma_engines)
+	if (!sdma_numbers(&f.gpu))
 		SKIP("the topology does not tell the number of SDMA engines");
 	f.q.args.queue_type = KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID;
-	for (uint32_t e = 0; e < f.gpu.sdma_engines && e < 16; e++) {
+	for (uint32_t e = 0; e < sdma_numbers(&f.gpu) && e < 16; e++) {
 		f.q.args.sdma_engine_id = e;
 		CHECK_OK(queue_create(&f.gpu, &f.q));
 		seen[e] = (f.q.args.doorbell_offset & (DOORBELL_SLICE - 1)) / 8 % 512;

@@ -163,22 +163,89 @@ CASE(destroy_waiting, "DESTROY_QUEUE of a queue that waits in WAIT_REG_MEM; anot
 	drop_queue(&f.gpu, &other);
 }
 
-CASE(recycled_doorbell, "a new queue on a recycled doorbell starts empty and does its own work")
+/* What is stored in a doorbell without a queue: more than the next queue will have written for a while. */
+#define STALE 0x3c0
+
+static volatile uint64_t *need_slice(const struct gpu *gpu)
 {
-	begin(FLAGS_GTT);
+	void *slice = mmap(NULL, DOORBELL_SLICE, PROT_READ | PROT_WRITE, MAP_SHARED, gpu->fd,
+			   (off_t)(3ull << 62 | (uint64_t)gpu->id << 46));
+
+	CHECK(slice != MAP_FAILED);
+	return slice;
+}
+
+/* A few packets of the queue have their effect, and the GPU reads not one dword more. */
+static void runs_only_its_own(struct queue *q, uint32_t value)
+{
+	struct packets p = { .n = 0 };
+
+	CHECK_EQ(*(volatile uint32_t *)q->rptr, 0);
+	for (uint32_t i = 1; i <= value; i++) {
+		if (q->args.queue_type == COMPUTE)
+			pm4_write(&p, f.out.va, value << 8 | i);
+		else
+			sdma_fence(&p, f.out.va, value << 8 | i);
+	}
+	submit(q, &p);
+	await32(bo32(&f.out, 0), value << 8 | value, "the queue's work");
+	await_drained(q);
+}
+
+static void recycled(uint32_t type)
+{
+	volatile uint64_t *slice;
+
+	need_vm(&f.gpu, 0);
+	need_bo(&f.gpu, &f.out, FLAGS_GTT, PAGE);
+	slice = need_slice(&f.gpu);
+	need_queue(&f.gpu, &f.q, type);
 	for (uint32_t i = 1; i <= 20; i++) {
 		uint64_t offset = f.q.args.doorbell_offset;
 
-		for (uint32_t k = 0; k < i; k++)
-			pm4_write(&f.p, f.out.va, i);
-		go();
-		await32(bo32(&f.out, 0), i, "the queue's work");
+		runs_only_its_own(&f.q, i);
 		drop_queue(&f.gpu, &f.q);
-		need_queue(&f.gpu, &f.q, COMPUTE);
+		slice[(offset & (DOORBELL_SLICE - 1)) / 8] = STALE;
+		need_queue(&f.gpu, &f.q, type);
 		CHECK_EQ(f.q.args.doorbell_offset, offset);
-		CHECK_EQ(*(volatile uint32_t *)f.q.rptr, 0);
 	}
-	end();
+	runs_only_its_own(&f.q, 21);
+	drop_queue(&f.gpu, &f.q);
+	drop_bo(&f.gpu, &f.out);
+}
+
+CASE(recycled_doorbell, "a doorbell that is stored to between two queues: the new one starts empty and does its own work")
+{
+	recycled(COMPUTE);
+}
+
+CASE(recycled_sdma_doorbell, "… that of an SDMA queue")
+{
+	recycled(KFD_IOC_QUEUE_TYPE_SDMA);
+}
+
+static void leaves_doorbells(void *unused)
+{
+	volatile uint64_t *slice;
+	uint64_t own;
+
+	need_vm(&f.gpu, 0);
+	need_bo(&f.gpu, &f.out, FLAGS_GTT, PAGE);
+	slice = need_slice(&f.gpu);
+	need_queue(&f.gpu, &f.q, COMPUTE);
+	own = (f.q.args.doorbell_offset & (DOORBELL_SLICE - 1)) / 8;
+	/* Whose slice this was left something in all of these; nothing of it is ours. */
+	runs_only_its_own(&f.q, 3);
+	drop_queue(&f.gpu, &f.q);
+	for (unsigned int i = 0; i < 0x100; i++)
+		slice[i] = STALE;
+	slice[own] = STALE;
+}
+
+CASE(inherited_slice, "processes that come one after the other, each leaving values in the doorbells for the next")
+{
+	for (int i = 0; i < 10; i++)
+		CHECK_EQ(in_child(leaves_doorbells, NULL), 0);
 }
 
 /* Doorbells that mean nothing */

@@ -247,9 +247,9 @@ CASE(event, "FENCE to the slot and TRAP wake the sleeper")
 CASE(each_engine, "a queue on each engine by its id does its work")
 {
 	begin(FLAGS_GTT, FLAGS_GTT, PAGE);
-	if (!f.gpu.sdma_engines)
+	if (!sdma_numbers(&f.gpu))
 		SKIP("the topology does not tell the number of SDMA engines");
-	for (uint32_t e = 0; e < f.gpu.sdma_engines; e++) {
+	for (uint32_t e = 0; e < sdma_numbers(&f.gpu); e++) {
 		struct packets p = { .n = 0 };
 		struct queue q;
 

@@ -119,6 +119,7 @@ static void save_sizes(struct gpu *gpu, uint64_t cus, uint64_t engines)
 		gpu->ctl_stack_size = ctl;
 		gpu->cwsr_size = ctl + page_align(cus * (vgpr + 0x4000 + 0x10000 + 0x1000));
 	}
+	gpu->debug_size = debug;
 	gpu->save_total = page_align(gpu->cwsr_size + debug);
 }
 

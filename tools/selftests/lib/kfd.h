@@ -56,6 +56,7 @@ struct gpu {
 	uint32_t render_minor;
 	uint32_t ctl_stack_size;
 	uint32_t cwsr_size;
+	uint64_t debug_size; /* Behind the waves in the save area. */
 	uint64_t save_total;
 	uint32_t sdma_engines;
 	uint32_t sdma_queues_per_engine;
@@ -156,6 +157,8 @@ bool takes_turns(void);
 /* Whether the driver loads queues itself (sched_policy 2): a change of a queue then leaves all others where they are. */
 bool scheduled_by_driver(void);
 void need_queue(const struct gpu *gpu, struct queue *q, uint32_t type);
+/* How many SDMA engines can be named by their number; 0 where nothing tells. */
+uint32_t sdma_numbers(const struct gpu *gpu);
 /* Where queues take no turns, waits until another process gives its place up. */
 void await_queue(const struct gpu *gpu, struct queue *q, uint32_t type);
 int queue_destroy(const struct gpu *gpu, uint32_t id);

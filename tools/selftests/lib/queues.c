@@ -68,6 +68,17 @@ bool scheduled_by_driver(void)
 	return policy && !strcmp(policy, "2");
 }
 
+uint32_t sdma_numbers(const struct gpu *gpu)
+{
+	uint64_t linked = 0;
+
+	/* Whether the topology counts those that serve links, too, is the driver's choice. */
+	if (gpu->gfx == 90010)
+		return 5;
+	topology_value(gpu->id, "properties", "num_sdma_xgmi_engines", &linked);
+	return gpu->sdma_engines ? gpu->sdma_engines + (uint32_t)linked : 0;
+}
+
 int queue_create(const struct gpu *gpu, struct queue *q)
 {
 	uint64_t offset;
