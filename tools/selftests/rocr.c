@@ -340,29 +340,78 @@ CASE_LIMIT(queue_barrier, "a queue: barrier packets complete signals, one waitin
 	HSA(hsa_shut_down());
 }
 
-CASE_LIMIT(hundred_times, "init, memory, signal between threads and shut-down, 100 times in one process", 300)
+/* What of an agent must not change between two starts of the runtime. */
+struct identity {
+	char name[64], product[64];
+	uint32_t node, chip, address;
+};
+
+static void identify(hsa_agent_t agent, struct identity *id)
 {
-	for (int round = 0; round < 100; round++) {
+	memset(id, 0, sizeof(*id));
+	HSA(hsa_agent_get_info(agent, HSA_AGENT_INFO_NAME, id->name));
+	HSA(hsa_agent_get_info(agent, (hsa_agent_info_t)HSA_AMD_AGENT_INFO_PRODUCT_NAME, id->product));
+	HSA(hsa_agent_get_info(agent, HSA_AGENT_INFO_NODE, &id->node));
+	HSA(hsa_agent_get_info(agent, (hsa_agent_info_t)HSA_AMD_AGENT_INFO_CHIP_ID, &id->chip));
+	HSA(hsa_agent_get_info(agent, (hsa_agent_info_t)HSA_AMD_AGENT_INFO_BDFID, &id->address));
+}
+
+/* A page through the GPU's memory and back, with what only this round writes. */
+static void copy_page(const struct machine *m, uint32_t seed)
+{
+	hsa_amd_memory_pool_t host = need_pool(m->cpu, HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED);
+	hsa_amd_memory_pool_t vram = need_pool(m->gpus[0], HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED);
+	volatile uint32_t *at[3];
+
+	for (int i = 0; i < 3; i++) {
+		HSA(hsa_amd_memory_pool_allocate(i == 1 ? vram : host, PAGE, 0, (void **)&at[i]));
+		HSA(hsa_amd_agents_allow_access(1, m->gpus, NULL, (void *)at[i]));
+	}
+	for (uint32_t i = 0; i < PAGE / 4; i++)
+		at[0][i] = (seed << 16) + i * 0x9e37;
+	for (int k = 0; k < 2; k++)
+		for (uint32_t i = 0; i < PAGE / 4; i++)
+			at[k + 1][i] = at[k][i];
+	for (uint32_t i = 0; i < PAGE / 4; i++)
+		CHECK_EQ(at[2][i], (uint32_t)((seed << 16) + i * 0x9e37));
+	for (int i = 0; i < 3; i++)
+		HSA(hsa_amd_memory_pool_free((void *)at[i]));
+}
+
+CASE_LIMIT(hundred_times, "init, memory, signals between threads and shut-down, 100 times in one process: the same agents each time", 300)
+{
+	enum { THREADS = 4 };
+	struct identity first[8], now;
+	unsigned int n = 0;
+
+	for (uint32_t round = 0; round < 100; round++) {
 		struct machine m;
 		struct team team;
-		pthread_t t;
-		void *p;
+		pthread_t t[THREADS];
 
 		start(&m);
-		HSA(hsa_amd_memory_pool_allocate(need_pool(m.cpu, HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED), PAGE, 0,
-						 &p));
-		HSA(hsa_amd_agents_allow_access(m.n, m.gpus, NULL, p));
-		*(volatile uint32_t *)p = round;
+		if (!round)
+			n = m.n;
+		CHECK_EQ(m.n, n);
+		for (unsigned int i = 0; i < n; i++) {
+			identify(m.gpus[i], round ? &now : &first[i]);
+			CHECK(!round || !memcmp(&now, &first[i], sizeof(now)));
+		}
+		copy_page(&m, round + 1);
 		HSA(hsa_signal_create(0, 0, NULL, &team.go));
-		HSA(hsa_signal_create(1, 0, NULL, &team.done));
-		CHECK_EQ(pthread_create(&t, NULL, member, &team), 0);
+		HSA(hsa_signal_create(THREADS, 0, NULL, &team.done));
+		for (int i = 0; i < THREADS; i++)
+			CHECK_EQ(pthread_create(&t[i], NULL, member, &team), 0);
 		hsa_signal_store_screlease(team.go, 1);
 		CHECK_EQ(hsa_signal_wait_scacquire(team.done, HSA_SIGNAL_CONDITION_EQ, 0, UINT64_MAX,
 						   HSA_WAIT_STATE_BLOCKED),
 			 0);
-		CHECK_EQ(pthread_join(t, NULL), 0);
-		CHECK_EQ(*(volatile uint32_t *)p, round);
-		HSA(hsa_amd_memory_pool_free(p));
+		for (int i = 0; i < THREADS; i++) {
+			void *failed;
+
+			CHECK_EQ(pthread_join(t[i], &failed), 0);
+			CHECK(!failed);
+		}
 		HSA(hsa_signal_destroy(team.go));
 		HSA(hsa_signal_destroy(team.done));
 		HSA(hsa_shut_down());

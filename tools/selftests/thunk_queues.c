@@ -175,9 +175,10 @@ CASE(aql_queue, "AQL queue: created with the runtime's pointers, a barrier packe
 	release(ring, PAGE);
 }
 
-CASE(queue_errors, "queues: bad ring sizes, percentages and ids are refused")
+CASE(queue_errors, "queues: bad ring sizes, percentages, nodes and queues are refused")
 {
 	HsaQueueResource r = { 0 };
+	HsaQueueInfo info;
 	void *ring;
 
 	need_gpu();
@@ -188,8 +189,19 @@ CASE(queue_errors, "queues: bad ring sizes, percentages and ids are refused")
 		 HSAKMT_STATUS_SUCCESS);
 	CHECK_NE(hsaKmtCreateQueue(node, HSA_QUEUE_COMPUTE, 100, HSA_QUEUE_PRIORITY_NORMAL, ring, PAGE, NULL, &r),
 		 HSAKMT_STATUS_SUCCESS);
+	CHECK_NE(hsaKmtCreateQueue(machine.NumNodes, HSA_QUEUE_COMPUTE, 100, HSA_QUEUE_PRIORITY_NORMAL, ring, 2 * PAGE,
+				   NULL, &r),
+		 HSAKMT_STATUS_SUCCESS);
+	/* To the library an id is an address of its own; this is the only one that it can tell to be none. */
+	CHECK_NE(hsaKmtUpdateQueue(0, 100, HSA_QUEUE_PRIORITY_NORMAL, ring, 2 * PAGE, NULL), HSAKMT_STATUS_SUCCESS);
+	CHECK_NE(hsaKmtGetQueueInfo(0, &info), HSAKMT_STATUS_SUCCESS);
+	CHECK_NE(hsaKmtDestroyQueue(0), HSAKMT_STATUS_SUCCESS);
 	/* A refusal leaves nothing behind that would keep the right one from working. */
 	HSA_OK(hsaKmtCreateQueue(node, HSA_QUEUE_COMPUTE, 100, HSA_QUEUE_PRIORITY_NORMAL, ring, 2 * PAGE, NULL, &r));
+	/* Nor do refused changes change it. */
+	CHECK_NE(hsaKmtUpdateQueue(r.QueueId, 101, HSA_QUEUE_PRIORITY_NORMAL, ring, 2 * PAGE, NULL),
+		 HSAKMT_STATUS_SUCCESS);
+	CHECK_NE(hsaKmtUpdateQueue(r.QueueId, 100, HSA_QUEUE_PRIORITY_NORMAL, ring, 0x1800, NULL), HSAKMT_STATUS_SUCCESS);
 	HSA_OK(hsaKmtDestroyQueue(r.QueueId));
 }
 
