@@ -20,6 +20,25 @@ no_complaint() {
 	! printf '%s\n' "$1" | grep -iE 'hsa api call failure|not loaded|error|assert|unable'
 }
 
+# cpu_looks_right TEXT: the agent is this machine's processor, with its memory in every kind of pool.
+cpu_looks_right() {
+	model=$(sed -n 's/^model name[ \t]*: *//p' /proc/cpuinfo | head -n 1 | sed 's/ *$//')
+	memory=$(sed -n 's/^MemTotal: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
+	check "CPU: name" same "$model" "$(value "$1" Name)"
+	check "CPU: marketing name" same "$model" "$(value "$1" 'Marketing Name')"
+	check "CPU: vendor" same CPU "$(value "$1" 'Vendor Name')"
+	check "CPU: profile" same FULL_PROFILE "$(value "$1" Profile)"
+	check "CPU: node" same 0 "$(value "$1" Node)"
+	check "CPU: cores" same "$(grep -c '^processor' /proc/cpuinfo)" "$(value "$1" 'Compute Unit')"
+	check "CPU: no queues" same '0(0x0)' "$(value "$1" 'Max Queue Number')"
+	check "CPU: pools" same "$(printf 'GLOBAL; FLAGS: %s\n' 'FINE GRAINED' 'KERNARG, FINE GRAINED' 'COARSE GRAINED')" \
+		"$(printf '%s\n' "$1" | sed -n 's/^ *Segment: *//p' | sed 's/ *$//')"
+	check "CPU: all of memory is in each" same "$(printf '%s\n' "$memory" "$memory" "$memory")" \
+		"$(printf '%s\n' "$1" | sed -n 's/^ *Size: *\([0-9]*\)(.*) KB *$/\1/p')"
+	check "CPU: every pool can be allocated from" same "$(printf 'TRUE\nTRUE\nTRUE')" \
+		"$(printf '%s\n' "$1" | sed -n 's/^ *Allocatable: *//p' | sed 's/ *$//')"
+}
+
 # looks_like TEXT gfx90a|gfx906: the agent is that part, with what it has.
 looks_like() {
 	case $2 in
