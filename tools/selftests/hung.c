@@ -276,6 +276,38 @@ static void killed(const char *fault)
 CASE_LIMIT(killed_stuck, "kill -9 of a process whose queue makes no progress", 120) { killed("hang-queue"); }
 CASE_LIMIT(killed_refusing, "kill -9 of a process whose queue refuses preemption", 120) { killed("ignore-preempt"); }
 
+static void exits(struct side *me)
+{
+	_exit(0);
+}
+
+static void execs(struct side *me)
+{
+	/* The old address space, queue and all, goes in the middle of this. */
+	execl("/bin/true", "true", (char *)NULL);
+	_exit(1);
+}
+
+static void ends(void (*how)(struct side *))
+{
+	struct kfd_hsa_hw_exception_data told;
+	struct side innocent;
+	struct guilty g;
+
+	need_control();
+	begin(&innocent);
+	works(&innocent);
+	hang(&g, "ignore-preempt", how);
+	gone(&g, 0);
+	works(&innocent);
+	CHECK_EQ(wait_exception(&innocent, 0, &told), KFD_IOC_WAIT_RESULT_TIMEOUT);
+	CHECK_EQ(in_child(fresh_process, NULL), 0);
+	works(&innocent);
+}
+
+CASE_LIMIT(exits_refusing, "exit of a process whose queue refuses preemption", 120) { ends(exits); }
+CASE_LIMIT(execs_refusing, "exec of a process whose queue refuses preemption", 120) { ends(execs); }
+
 static void destroys(struct side *me)
 {
 	int err = queue_destroy(&me->gpu, me->q.args.queue_id);
@@ -319,6 +351,12 @@ CASE_LIMIT(destroyed_refusing, "DESTROY_QUEUE of a queue that refuses preemption
 
 static void is_told(struct side *me)
 {
+	static const uint32_t units = 0xffffffff;
+	struct kfd_ioctl_set_cu_mask_args mask = {
+		.queue_id = me->q.args.queue_id,
+		.num_cu_mask = 32,
+		.cu_mask_ptr = (uintptr_t)&units,
+	};
 	struct kfd_hsa_hw_exception_data told;
 
 	/* Nobody else's doing takes it off the hardware then. */
@@ -335,6 +373,7 @@ static void is_told(struct side *me)
 	/* The queue takes no changes that would never come into force, and goes when it is told to. */
 	CHECK_ERR(queue_update(&me->gpu, &me->q, 100, 7), EACCES);
 	CHECK_ERR(queue_update(&me->gpu, &me->q, 0, 7), EACCES);
+	CHECK_ERR(kfd_call(me->gpu.fd, AMDKFD_IOC_SET_CU_MASK, &mask), EACCES);
 	CHECK_OK(queue_destroy(&me->gpu, me->q.args.queue_id));
 }
 
@@ -352,6 +391,66 @@ CASE_LIMIT(told, "a queue that refuses preemption is reset: its process hears wh
 	gone(&g, 0);
 	works(&innocent);
 	CHECK_EQ(wait_exception(&innocent, 0, &told), KFD_IOC_WAIT_RESULT_TIMEOUT);
+}
+
+static void works_for_ever(int ready)
+{
+	struct side me;
+
+	begin(&me);
+	works(&me);
+	say_ready(ready);
+	for (;;)
+		works(&me);
+}
+
+static void create_late(int ready)
+{
+	struct side me;
+
+	begin(&me);
+	say_ready(ready);
+	/* Waits until the scheduler is back: somebody has to find out that it is dead. */
+	disturb(&me);
+	_exit(0);
+}
+
+CASE_LIMIT(killed_in_reset, "kill -9 of six processes, one after the other, while a dead scheduler is found and the engines are reset", 240)
+{
+	struct kfd_hsa_hw_exception_data told;
+	struct side innocent;
+	pid_t pids[6], late;
+	uint64_t memory;
+	int status;
+
+	need_control();
+	if (scheduled_by_driver())
+		SKIP("no firmware schedules that could die");
+	begin(&innocent);
+	works(&innocent);
+	memory = available_settled(&innocent.gpu);
+	for (int i = 0; i < 6; i++)
+		pids[i] = start_child(works_for_ever);
+	late = start_child(create_late);
+	ask("{\"cmd\":\"fault\",\"kind\":\"hang-hws\"}");
+	/* One at once, the others until after the time that the scheduler is given; each ends when it can. */
+	for (int i = 0; i < 6; i++) {
+		CHECK_EQ(kill(pids[i], SIGKILL), 0);
+		usleep(i * 700000);
+	}
+	for (int i = 0; i < 6; i++) {
+		CHECK_EQ(waitpid(pids[i], &status, 0), pids[i]);
+		CHECK_EQ(status, SIGKILL);
+	}
+	CHECK_EQ(waitpid(late, &status, 0), late);
+	CHECK_EQ(status, 0);
+	works(&innocent);
+	CHECK_EQ(wait_exception(&innocent, 0, &told), KFD_IOC_WAIT_RESULT_TIMEOUT);
+	await_available(&innocent.gpu, memory);
+	disturb(&innocent);
+	CHECK_EQ(in_child(fresh_process, NULL), 0);
+	works(&innocent);
+	ask("{\"cmd\":\"clear-faults\"}");
 }
 
 /* How many mappings of memory of processes the GPU has, and in how many the page table names pages, says debugfs. */
