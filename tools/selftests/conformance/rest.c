@@ -111,7 +111,7 @@ CASE(export_works, "EXPORT_DMABUF: what succeeds hands out a file of the buffer'
 	CHECK_EQ(lseek(fd, 0, SEEK_END), 4 * PAGE);
 }
 
-CASE(import_bad, "IMPORT_DMABUF: a number that is no file is EBADF, then a file that is no dma-buf, an unknown GPU are EINVAL")
+CASE(import_bad, "IMPORT_DMABUF: an unknown GPU is EINVAL, then a number that is no file EBADF, then what is no dma-buf EINVAL")
 {
 	struct kfd_ioctl_import_dmabuf_args args = { .dmabuf_fd = 1000 };
 	struct gpu gpu;
@@ -125,7 +125,17 @@ CASE(import_bad, "IMPORT_DMABUF: a number that is no file is EBADF, then a file 
 	args.gpu_id ^= 0x5555;
 	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), EINVAL);
 	args.dmabuf_fd = 1000;
-	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), EBADF);
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), EINVAL);
+}
+
+CASE(import_unbound, "IMPORT_DMABUF: before ACQUIRE_VM is ENODEV")
+{
+	struct kfd_ioctl_import_dmabuf_args args = { .dmabuf_fd = 1000 };
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	args.gpu_id = gpu.id;
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), ENODEV);
 }
 
 CASE(dmabuf_info_bad, "GET_DMABUF_INFO: a number that is no file is EBADF, a file that is no dma-buf EINVAL")
