@@ -44,15 +44,16 @@
 //! collected, see [`Config::coalesce`], and for which a killed task does not wait):
 //!
 //! 1. `engine`: the HIQ and its fences. Held across waits for the device. Only the worker, start,
-//!    shutdown, sleep and reset take it. Whoever waits for a change waits for the worker, page
+//!    watchdog, shutdown, sleep and reset take it. Whoever waits for a change waits for the worker, page
 //!    reclaim among them, so nothing is done under it that may wait for memory or foreign locks:
 //!    freeing and telling of hung queues are work items of their own.
 //! 2. `state`: the desired state. Never held across a wait. Nothing is allocated or freed under it,
 //!    nor under `engine` once the scheduler runs, so that eviction works from MMU notifiers.
 //! 3. `SdmaPool::used`, a spinlock.
 //!
-//! `looks`, which the watchdog holds while it looks at the hardware, comes before `state`; `hook` comes
-//! after `engine`, and nothing is taken under it.
+//! `looks`, which the watchdog holds while it looks at the hardware, comes before `state`, and is not held while
+//! it asks the firmware for a sign of life, which takes `engine`; `hook` comes after `engine`, and nothing is
+//! taken under it.
 //!
 //! Sleepers wait on atomics, without a lock. Keep-alives are dropped without any of these locks.
 
@@ -76,6 +77,7 @@ mod runlist;
 mod saved;
 mod scheduler;
 mod sdma;
+mod seat;
 mod state;
 mod stats;
 mod ticket;

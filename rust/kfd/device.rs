@@ -374,13 +374,18 @@ impl ProcessDevice {
         if self.faulted.xchg(true, Full) {
             return;
         }
-        if let Err(error) = self.device.sched.evict(&process, EvictCause::Fault) {
-            dev_warn!(
+        // Called by the interrupt thread, which everybody's events need. Nor does anybody need the wait: no
+        // memory goes.
+        match self.device.sched.begin_evict(&process, EvictCause::Fault) {
+            Ok(()) => {}
+            // Nothing runs: it is being forgotten, or the GPU is gone.
+            Err(error) if error == ESRCH || error == ENODEV => {}
+            Err(error) => dev_warn!(
                 self.device.gpu.dev(),
                 "pid {}: queues do not stop after a fault: {:?}\n",
                 pid,
                 error
-            );
+            ),
         }
     }
 

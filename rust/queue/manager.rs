@@ -2,7 +2,9 @@
 
 //! The queues of one process: ids, limits, doorbells, and the memory that each keeps mapped.
 //!
-//! Not locked: the process lock protects a [`QueueManager`].
+//! The process lock protects a [`QueueManager`]: who has which id. A [`Queue`] is shared, so that a wait for
+//! the hardware keeps nobody from that lock. `Queue::changes` comes after the process lock and is held across
+//! such waits; it keeps other changes of the same queue waiting, and nothing else.
 
 use super::request::{
     effective_percent,
@@ -168,15 +170,143 @@ fn hold(vm: &Vm, need: &Need) -> Result<MappingHold> {
 }
 
 /// A queue.
-struct Queue {
+#[pin_data]
+pub(crate) struct Queue {
     device: usize,
     units: ComputeUnits,
     sched: Arc<Scheduler>,
     queue: Arc<SchedQueue>,
     memory: Arc<QueueMemory>,
-    properties: Properties,
+    kind: Kind,
+    /// Context save area; 0 for none.
+    ctx: u64,
+    /// What lies behind the ring, bytes.
+    metadata_size: u32,
     /// Id of its doorbell in the slice.
     doorbell: u32,
+    /// Held by who changes it, or looks at what must not change meanwhile.
+    #[pin]
+    changes: Mutex<()>,
+}
+
+impl Queue {
+    /// The GPU, as the process numbers them.
+    pub(crate) fn device(&self) -> usize {
+        self.device
+    }
+
+    /// Takes the queue off the hardware and waits for that. When this returns, the hardware does not use its
+    /// memory any more, unless the result says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// - `EIO`: the hardware does not let go; the scheduler keeps the memory.
+    /// - `EINTR`: the caller is being killed; the scheduler keeps the memory until it is free.
+    pub(crate) fn destroy(&self) -> Result {
+        match self.sched.destroy_queue(&self.queue) {
+            Ok(()) => {}
+            // Nothing runs on a GPU that is gone.
+            Err(error) if error == ENODEV => {}
+            Err(error) => return Err(error),
+        }
+        self.memory.release();
+        Ok(())
+    }
+
+    /// Changes ring, share and priority, and waits until that is in force.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT`: the queue was destroyed meanwhile, or the ring is not mapped as required.
+    /// - `EACCES`: the queue hung and was reset; it does not run again.
+    /// - `EIO`, `ENODEV`, `EINTR`, `ENOMEM`, `ENOSPC`: as the scheduler says.
+    pub(crate) fn update(&self, update: &Update, vm: &Vm) -> Result {
+        // Rings are exchanged one after the other: which is the newest must be clear.
+        let _changes = self.changes.lock();
+        let has_ring = update.ring_base != 0;
+        if has_ring {
+            let bytes = u64::from(update.ring_size) + u64::from(self.metadata_size);
+            let need = Need::pages(update.ring_base, bytes).map_err(|_| EFAULT)?;
+            self.memory.add_ring(hold(vm, &need).map_err(|_| EFAULT)?)?;
+        }
+        let result = self.sched.update_queue(
+            &self.queue,
+            QueueUpdate {
+                ring_base: has_ring.then_some(update.ring_base),
+                ring_size: has_ring.then_some(update.ring_size),
+                percent: Some(effective_percent(update.ring_base, update.percent)),
+                priority: Some(update.priority),
+                ..QueueUpdate::default()
+            },
+        );
+        match result {
+            Ok(()) if has_ring => self.memory.drop_old_rings(),
+            // The queue is as before.
+            Err(UpdateError::Refused(_)) if has_ring => self.memory.drop_new_ring(),
+            // Nobody knows which ring the hardware reads: keep both. That cannot happen again and
+            // again: the caller is being killed, or the GPU is not coming back.
+            _ => {}
+        }
+        result.map_err(gone)
+    }
+
+    /// Restricts the compute units to the first `count` bits of `mask`. An SDMA queue has none and is left
+    /// alone.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT`: the queue was destroyed meanwhile.
+    /// - As the scheduler says.
+    pub(crate) fn set_cu_mask(&self, mask: &[u32], count: u32) -> Result {
+        if !self.kind.is_compute() {
+            return Ok(());
+        }
+        let _changes = self.changes.lock();
+        let CuMask(engines) = mqd::spread(&self.units, mask, count);
+        self.sched
+            .update_queue(
+                &self.queue,
+                QueueUpdate {
+                    cu_mask: Some(engines),
+                    ..QueueUpdate::default()
+                },
+            )
+            .map_err(gone)
+    }
+
+    /// Gives the GPU's global wave sync to the queue, or takes it back.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::set_gws`]; `EINVAL`: the queue was destroyed meanwhile.
+    pub(crate) fn set_gws(&self, on: bool) -> Result {
+        let _changes = self.changes.lock();
+        self.sched
+            .set_gws(&self.queue, on)
+            .map_err(|error| if error == ENOENT { EINVAL } else { error })
+    }
+
+    /// The saved waves of a queue that does not run.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT`: the queue was destroyed meanwhile.
+    /// - As the scheduler says.
+    pub(crate) fn wave_state(&self) -> Result<WaveState> {
+        // Keeps others from starting it.
+        let _changes = self.changes.lock();
+        self.sched
+            .wave_state(&self.queue)
+            .map_err(|error| if error == ENOENT { EFAULT } else { error })
+    }
+}
+
+/// What a call on a queue answers that another thread has destroyed: what it would have, had it come later.
+fn gone(error: UpdateError) -> Error {
+    match Error::from(error) {
+        error if error == ENOENT => EFAULT,
+        error => error,
+    }
 }
 
 /// What a queue that is being made has already.
@@ -204,7 +334,7 @@ pub(crate) struct Created {
 
 /// The queues of one process.
 pub(crate) struct QueueManager {
-    queues: Slots<Queue>,
+    queues: Slots<Arc<Queue>>,
 }
 
 impl QueueManager {
@@ -304,129 +434,33 @@ impl QueueManager {
                 keep: Some(memory.clone()),
             },
         )?;
-        let id = self.queues.insert(
-            Queue {
+        let queue = Arc::pin_init(
+            pin_init!(Queue {
                 device: target.device,
                 units: target.units,
                 sched: target.sched.clone(),
                 queue,
                 memory,
-                properties: *properties,
+                kind: properties.kind,
+                ctx: properties.ctx,
+                metadata_size: properties.metadata_size,
                 doorbell: byte / BYTES,
-            },
-            MAX_QUEUES,
+                changes <- new_mutex!((), "rkfd_queue_changes"),
+            }),
+            GFP_KERNEL,
         )?;
+        let id = self.queues.insert(queue, MAX_QUEUES)?;
         Ok(Created { id, doorbell: byte })
     }
 
-    /// Destroys a queue. When this returns, the hardware does not use its memory any more, unless the
-    /// result says otherwise; the id is free in any case.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: no such queue.
-    /// - `EIO`: the hardware does not let go; the scheduler keeps the memory.
-    /// - `EINTR`: the caller is being killed; the scheduler keeps the memory until it is free.
-    pub(crate) fn destroy(&mut self, id: u32) -> Result {
-        let queue = self.queues.remove(id).ok_or(EINVAL)?;
-        match queue.sched.destroy_queue(&queue.queue) {
-            Ok(()) => {}
-            // Nothing runs on a GPU that is gone.
-            Err(error) if error == ENODEV => {}
-            Err(error) => return Err(error),
-        }
-        queue.memory.release();
-        Ok(())
+    /// The queue with an id.
+    pub(crate) fn find(&self, id: u32) -> Option<Arc<Queue>> {
+        self.queues.get(id).cloned()
     }
 
-    /// Changes ring, share and priority of a queue, and waits until that is in force.
-    ///
-    /// # Errors
-    ///
-    /// - `EFAULT`: no such queue, or the ring is not mapped as required.
-    /// - `EACCES`: the queue hung and was reset; it does not run again.
-    /// - `EIO`, `ENODEV`, `EINTR`, `ENOMEM`, `ENOSPC`: as the scheduler says.
-    pub(crate) fn update(&mut self, id: u32, update: &Update, vm: &Vm) -> Result {
-        let queue = self.queues.get_mut(id).ok_or(EFAULT)?;
-        let has_ring = update.ring_base != 0;
-        if has_ring {
-            let bytes = u64::from(update.ring_size) + u64::from(queue.properties.metadata_size);
-            let need = Need::pages(update.ring_base, bytes).map_err(|_| EFAULT)?;
-            queue
-                .memory
-                .add_ring(hold(vm, &need).map_err(|_| EFAULT)?)?;
-        }
-        let result = queue.sched.update_queue(
-            &queue.queue,
-            QueueUpdate {
-                ring_base: has_ring.then_some(update.ring_base),
-                ring_size: has_ring.then_some(update.ring_size),
-                percent: Some(effective_percent(update.ring_base, update.percent)),
-                priority: Some(update.priority),
-                ..QueueUpdate::default()
-            },
-        );
-        match result {
-            Ok(()) if has_ring => queue.memory.drop_old_rings(),
-            // The queue is as before.
-            Err(UpdateError::Refused(_)) if has_ring => queue.memory.drop_new_ring(),
-            // Nobody knows which ring the hardware reads: keep both. That cannot happen again and
-            // again: the caller is being killed, or the GPU refuses from now on.
-            _ => {}
-        }
-        result?;
-        queue.properties.percent = update.percent;
-        queue.properties.priority = update.priority;
-        queue.properties.ring_base = update.ring_base;
-        if has_ring {
-            queue.properties.ring_size = update.ring_size;
-        }
-        Ok(())
-    }
-
-    /// Restricts the compute units of a queue to the first `count` bits of `mask`. An SDMA queue has
-    /// none and is left alone.
-    ///
-    /// # Errors
-    ///
-    /// - `EFAULT`: no such queue.
-    /// - As the scheduler says.
-    pub(crate) fn set_cu_mask(&mut self, id: u32, mask: &[u32], count: u32) -> Result {
-        let queue = self.queues.get(id).ok_or(EFAULT)?;
-        if !queue.properties.kind.is_compute() {
-            return Ok(());
-        }
-        let CuMask(engines) = mqd::spread(&queue.units, mask, count);
-        queue.sched.update_queue(
-            &queue.queue,
-            QueueUpdate {
-                cu_mask: Some(engines),
-                ..QueueUpdate::default()
-            },
-        )?;
-        Ok(())
-    }
-
-    /// Gives the GPU's global wave sync to a queue, or takes it back.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: no such queue.
-    /// - As [`Scheduler::set_gws`].
-    pub(crate) fn set_gws(&mut self, id: u32, on: bool) -> Result {
-        let queue = self.queues.get(id).ok_or(EINVAL)?;
-        queue.sched.set_gws(&queue.queue, on)
-    }
-
-    /// The saved waves of a queue that does not run. Nothing may start it meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// - `EFAULT`: no such queue.
-    /// - As the scheduler says.
-    pub(crate) fn wave_state(&self, id: u32) -> Result<WaveState> {
-        let queue = self.queues.get(id).ok_or(EFAULT)?;
-        queue.sched.wave_state(&queue.queue)
+    /// Takes the queue with an id out, to be [destroyed](Queue::destroy) without the lock. The id is free.
+    pub(crate) fn take(&mut self, id: u32) -> Option<Arc<Queue>> {
+        self.queues.remove(id)
     }
 
     /// Address of the context save area of the compute queue with a doorbell; 0 if it has none.
@@ -435,12 +469,7 @@ impl QueueManager {
             .queues
             .iter()
             .find(|(_, queue)| queue.device == device && queue.doorbell == doorbell)?;
-        Some(queue.properties.ctx)
-    }
-
-    /// The GPU of a queue, as the process numbers them.
-    pub(crate) fn device_of(&self, id: u32) -> Option<usize> {
-        self.queues.get(id).map(|queue| queue.device)
+        Some(queue.ctx)
     }
 
     /// Forgets every queue, after the scheduler was told to take the whole process off the hardware of

@@ -114,14 +114,23 @@ impl Machine {
         // The identity of a process is not a parameter.
         rec.params.pasid = before.pasid;
         checked?;
+        let trap = rec.params.tba != 0;
         let mut stale = false;
         for queue in rec.queues.values_mut() {
+            // Descriptors tell the waves of a queue whether there is a handler.
+            queue.set_trap(trap);
             stale |= queue.require_off(change);
         }
-        if stale {
-            self.kick(&state, change, false);
-        }
-        Ok(())
+        let settled = match stale {
+            true => {
+                self.kick(&state, change, false);
+                Ok(())
+            }
+            false => state.settle().map(|_| ()),
+        };
+        drop(state);
+        self.hand_off();
+        settled
     }
 
     /// Dooms a process with all its queues.
@@ -447,7 +456,7 @@ impl Machine {
         let begun = self.begin_update(proc, queue, update);
         match begun.map_err(UpdateError::Refused)? {
             Pending::Done => Ok(()),
-            Pending::Change(change) => self.wait(change, Sleep::Killable),
+            Pending::Change(change) => self.wait_through_reset(change),
         }
         .and_then(|()| self.end_turn())
         .map_err(UpdateError::Unconfirmed)
@@ -478,7 +487,7 @@ impl Machine {
         let result = match self.doom_queue(proc, queue, false) {
             Pending::Done => Ok(()),
             Pending::Change(change) => self
-                .wait(change, Sleep::Killable)
+                .wait_through_reset(change)
                 .and_then(|()| self.end_turn()),
         };
         drop(turn);
@@ -565,8 +574,8 @@ impl Machine {
 
 /// Checks what no descriptor encoder checks.
 fn check_spec(spec: &QueueSpec) -> Result {
-    // MAP_QUEUES names the write pointer by dwords.
-    if spec.priority > MAX_PRIORITY || spec.percent > 100 || !is_aligned(spec.wptr, 4) {
+    // MAP_QUEUES names the write pointer by dwords, but it is one of 64 bits.
+    if spec.priority > MAX_PRIORITY || spec.percent > 100 || !is_aligned(spec.wptr, 8) {
         return Err(EINVAL);
     }
     Ok(())

@@ -18,8 +18,7 @@ use super::{
     state::{
         COMPUTE_SLOTS,
         QUEUE_MASK, //
-    },
-    watchdog::Seat, //
+    }, //
 };
 use crate::hw::{
     mqd::layout,
@@ -43,7 +42,7 @@ use crate::hw::{
 };
 
 /// Registers of a slot that the table shows.
-const COLUMNS: [Reg; 8] = [
+const COLUMNS: [Reg; 9] = [
     hqd::CP_HQD_ACTIVE,
     hqd::CP_HQD_VMID,
     hqd::CP_HQD_PQ_DOORBELL_CONTROL,
@@ -51,6 +50,7 @@ const COLUMNS: [Reg; 8] = [
     hqd::CP_HQD_PQ_BASE_HI,
     hqd::CP_HQD_PQ_RPTR,
     hqd::CP_HQD_PQ_WPTR_LO,
+    hqd::CP_HQD_PQ_WPTR_HI,
     hqd::CP_HQD_ERROR,
 ];
 
@@ -169,7 +169,7 @@ pub(super) fn hqds(machine: &Machine, f: &mut impl Write) -> fmt::Result {
         {
             return f.write_str("the device does not answer\n");
         }
-        let [active, vmid, doorbell, base, base_hi, rptr, wptr, error] = words;
+        let [active, vmid, doorbell, base, base_hi, rptr, wptr, wptr_hi, error] = words;
         if !HqdActive::from_raw(active).is_set(HqdActive::ACTIVE) {
             idle += 1;
             continue;
@@ -183,6 +183,7 @@ pub(super) fn hqds(machine: &Machine, f: &mut impl Write) -> fmt::Result {
             HqdVmid::from_raw(vmid).get(HqdVmid::VMID),
             DoorbellControl::from_raw(doorbell).get(DoorbellControl::OFFSET) * 4,
             join(base, base_hi) << 8,
+            wptr = join(wptr, wptr_hi),
         )?;
     }
     writeln!(f, "{idle} slots idle")?;
@@ -196,7 +197,10 @@ fn sdma(machine: &Machine, f: &mut impl Write) -> fmt::Result {
         let Some(engine) = asic.sdma.engine(number) else {
             continue;
         };
-        for block in (0..RLC_QUEUES).filter_map(|queue| engine.rlc(queue)) {
+        for queue in 0..RLC_QUEUES {
+            let Some(block) = engine.rlc(queue) else {
+                continue;
+            };
             let Ok(cntl) = read(block.rb_cntl()).map(RbCntl::from_raw) else {
                 return f.write_str("the device does not answer\n");
             };
@@ -207,12 +211,12 @@ fn sdma(machine: &Machine, f: &mut impl Write) -> fmt::Result {
             let status = ContextStatus::from_raw(word(block.context_status()));
             writeln!(
                 f,
-                "SDMA {number}         {:>4}  {:#8x}  {:#016x}  {:#8x}  {:#8x}{}",
+                "SDMA {number} q {queue}       {:>4}  {:#8x}  {:#016x}  {:#8x}  {:#8x}{}",
                 cntl.get(RbCntl::RB_VMID),
                 word(block.doorbell_offset()),
                 join(word(block.rb_base()), word(block.rb_base_hi())) << 8,
-                word(block.rb_rptr()),
-                word(block.rb_wptr()),
+                join(word(block.rb_rptr()), word(block.rb_rptr_hi())),
+                join(word(block.rb_wptr()), word(block.rb_wptr_hi())),
                 if status.is_set(ContextStatus::SELECTED) {
                     "  selected"
                 } else {
@@ -249,13 +253,22 @@ pub(super) fn stats(machine: &Machine, f: &mut impl Write) -> fmt::Result {
 const LINE: usize = 160;
 
 /// Passes what is written to it on, line by line; longer lines are cut.
-struct Lines<'a> {
+pub(super) struct Lines<'a> {
     put: &'a mut dyn FnMut(&str),
     line: [u8; LINE],
     len: usize,
 }
 
-impl Lines<'_> {
+impl<'a> Lines<'a> {
+    /// Passes lines on to `put`.
+    pub(super) fn to(put: &'a mut dyn FnMut(&str)) -> Self {
+        Self {
+            put,
+            line: [0; LINE],
+            len: 0,
+        }
+    }
+
     fn end(&mut self) {
         let line = self.line.get(..self.len).unwrap_or(&[]);
         // Only a cut in the middle of a character makes this fail, and all text here is ASCII.
@@ -284,7 +297,10 @@ impl Write for Lines<'_> {
 const WORDS: usize = 4;
 
 /// Writes named words that are not 0, some in a line.
-fn words<'a>(f: &mut impl Write, words: impl Iterator<Item = (&'a str, u32)>) -> fmt::Result {
+pub(super) fn words<'a>(
+    f: &mut impl Write,
+    words: impl Iterator<Item = (&'a str, u32)>,
+) -> fmt::Result {
     let mut in_line = 0;
     for (name, word) in words.filter(|(_, word)| *word != 0) {
         let separator = if in_line == 0 { "  " } else { " " };
@@ -301,59 +317,8 @@ fn words<'a>(f: &mut impl Write, words: impl Iterator<Item = (&'a str, u32)>) ->
     }
 }
 
-/// Gives `put` the registers of the queue in `seat`, some in a line; those that are 0 are left out.
-pub(super) fn seat(machine: &Machine, seat: Seat, put: &mut dyn FnMut(&str)) {
-    let mut lines = Lines {
-        put,
-        line: [0; LINE],
-        len: 0,
-    };
-    let platform = &*machine.platform;
-    // `Lines` never fails.
-    let _ = match seat {
-        Seat::Slot(slot) => words(
-            &mut lines,
-            hqd::WINDOW.iter().map(|entry| {
-                let mut word = [0];
-                // What cannot be read is left out.
-                let _ = platform.read_slot(slot, &[entry.reg], &mut word);
-                (entry.name, word[0])
-            }),
-        ),
-        Seat::Sdma(engine, queue) => {
-            let engine = platform.asic().sdma.engine(engine);
-            let block = engine.and_then(|engine| engine.rlc(queue));
-            words(
-                &mut lines,
-                block.iter().flat_map(|block| {
-                    [
-                        ("RB_CNTL", block.rb_cntl()),
-                        ("RB_BASE", block.rb_base()),
-                        ("RB_BASE_HI", block.rb_base_hi()),
-                        ("RB_RPTR", block.rb_rptr()),
-                        ("RB_RPTR_HI", block.rb_rptr_hi()),
-                        ("RB_WPTR", block.rb_wptr()),
-                        ("RB_WPTR_HI", block.rb_wptr_hi()),
-                        ("IB_CNTL", block.ib_cntl()),
-                        ("CONTEXT_STATUS", block.context_status()),
-                        ("DOORBELL", block.doorbell()),
-                        ("DOORBELL_OFFSET", block.doorbell_offset()),
-                        ("STATUS", block.status()),
-                    ]
-                    .map(|(name, reg)| (name, platform.read(reg).unwrap_or(0)))
-                }),
-            )
-        }
-    };
-}
-
 /// Gives `put` the lines that say what the hardware was doing, for an error report.
 pub(super) fn report(machine: &Machine, put: &mut dyn FnMut(&str)) {
-    let mut lines = Lines {
-        put,
-        line: [0; LINE],
-        len: 0,
-    };
     // `Lines` never fails.
-    let _ = hqds(machine, &mut lines);
+    let _ = hqds(machine, &mut Lines::to(put));
 }

@@ -72,6 +72,8 @@ pub(crate) enum Failure {
         /// Doorbell of a queue that refused, or 0.
         refused: u32,
     },
+    /// The firmware has a list and gives no sign of life.
+    Silent,
     /// The firmware gave up on a queue.
     Refused {
         /// Its doorbell, as the firmware wrote it.
@@ -100,6 +102,7 @@ impl fmt::Display for Failure {
                 f,
                 "no answer to a preemption in time, queue {refused:#x} refused it"
             ),
+            Self::Silent => f.write_str("the firmware gives no sign of life"),
             Self::Refused { doorbell } => {
                 write!(f, "queue {doorbell:#x} refused preemption")
             }
@@ -169,8 +172,14 @@ impl Machine {
         let hook = self.hook.lock().clone();
         match hook {
             Some(hook) => hook.wedged(failure),
-            None => self.recovering.store(false, Release),
+            None => self.stays_out(),
         }
+    }
+
+    /// Tells those who wait for the scheduler to be brought back that nobody brings it.
+    pub(super) fn stays_out(&self) {
+        self.recovering.store(false, Release);
+        self.events.wake_all();
     }
 
     /// Whether the firmware does not answer and nobody brought the scheduler back yet.
@@ -184,7 +193,7 @@ impl Machine {
         if self.health() == Health::Running {
             self.mark_failed(&Failure::Device(EIO));
         }
-        self.recovering.store(false, Release);
+        self.stays_out();
         drop(engine);
     }
 }

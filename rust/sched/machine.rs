@@ -44,6 +44,7 @@ use super::{
         State, //
     },
     stats::Counters,
+    trace,
     watchdog::Voice, //
 };
 use crate::{
@@ -92,6 +93,8 @@ pub(crate) struct Machine {
     urgent: Atomic<u64>,
     /// The watchdog's.
     pub(super) voice: Voice,
+    /// The hardware was seen to mark a ring as empty.
+    pub(super) marks_empty: Atomic<bool>,
     /// Held while the watchdog looks at the hardware; taken alone.
     #[pin]
     pub(super) looks: Mutex<()>,
@@ -192,6 +195,7 @@ impl Machine {
                 settled: Atomic::new(0),
                 urgent: Atomic::new(0),
                 voice: Voice::new(),
+                marks_empty: Atomic::new(false),
                 looks <- new_mutex!((), "rkfd_sched_looks"),
                 events <- new_waitqueue!("rkfd_sched_events"),
                 hook <- new_mutex!(None, "rkfd_sched_hook"),
@@ -390,11 +394,28 @@ impl Machine {
         msecs_to_jiffies(self.config.converge_ms()).max(1)
     }
 
+    /// As [`Machine::wait`], by a caller who may be killed, except that a scheduler which somebody is bringing
+    /// back is waited for: the queues of those who did no wrong come through a reset, and a change of one
+    /// comes into force by it.
+    pub(super) fn wait_through_reset(&self, change: u64) -> Result {
+        let reached = || self.applied.load(Acquire) >= change;
+        let out = || self.health() != Health::Running && !self.recovering.load(Acquire);
+        let woken = self
+            .events
+            .wait(Sleep::Killable, self.patience(), || reached() || out());
+        self.outcome(reached(), woken)
+    }
+
     fn wait_for(&self, reached: &Atomic<u64>, change: u64, sleep: Sleep) -> Result {
         let woken = self.events.wait(sleep, self.patience(), || {
             reached.load(Acquire) >= change || self.health() != Health::Running
         });
-        if reached.load(Acquire) >= change {
+        self.outcome(reached.load(Acquire) >= change, woken)
+    }
+
+    /// What a wait comes to.
+    fn outcome(&self, reached: bool, woken: Woken) -> Result {
+        if reached {
             return Ok(());
         }
         self.health().check()?;
@@ -432,6 +453,7 @@ impl Machine {
                 // Whatever went wrong was reported then.
                 Health::Wedged => {
                     self.set_reset_hook(None);
+                    self.stays_out();
                     return;
                 }
             }
@@ -495,6 +517,7 @@ impl Machine {
     pub(super) fn restart(self: &Arc<Self>, engine: &mut Engine) -> Result {
         engine.forget()?;
         engine.start(&*self.platform, &self.config)?;
+        trace::all_off(self);
         let mut state = self.state.lock();
         // Somebody has shut it down meanwhile, and will stop the hardware.
         if state.stopping {
@@ -502,8 +525,9 @@ impl Machine {
         }
         state.all_stopped();
         let applied = state.settle()?;
-        self.recovering.store(false, Release);
+        // In this order: it counts as out of service for nobody on the way.
         self.health.store(Health::Running.raw(), Release);
+        self.recovering.store(false, Release);
         self.publish(applied);
         let change = state.next_change();
         self.kick(&state, change, false);

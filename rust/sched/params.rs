@@ -296,7 +296,8 @@ impl Config {
     ///
     /// With the firmware, the worker may have begun a preemption when the change comes, and then
     /// submits a list (a wait for ring space, one for further additions); the preemption that follows
-    /// applies the change. Without it, queues leave in the order in which that was asked for: those
+    /// applies the change. Before it the watchdog may ask for a sign of life (a wait for ring space, one for
+    /// the fence). Without it, queues leave in the order in which that was asked for: those
     /// that take long share the time of a preemption, in the cycle that runs and in the one that
     /// the change belongs to; the last one of each may overrun it by an attempt and a reset; all
     /// others are fast.
@@ -304,7 +305,7 @@ impl Config {
         let us = 2 * self.cycle_us()
             + match self.policy {
                 Policy::Oversubscribe | Policy::Strict => {
-                    self.timeout_us() + u64::from(self.gather_us)
+                    3 * self.timeout_us() + u64::from(self.gather_us)
                 }
                 Policy::Direct => (4 + MAX_LOADED / SLOW_SHARE) * self.unload_us(),
             };

@@ -270,6 +270,16 @@ impl QueueRec {
             .map_or(&self.spec, |update| &update.spec)
     }
 
+    /// Says whether the process has a trap handler; in force when the queue is mapped next.
+    pub(super) fn set_trap(&mut self, trap: bool) {
+        let mut spec = *self.newest_spec();
+        if spec.kind.is_compute() && spec.trap != trap {
+            spec.trap = trap;
+            let keep = self.update.take().and_then(|update| update.keep);
+            self.update = Some(PendingUpdate { spec, keep });
+        }
+    }
+
     /// Whether the queue takes part when its process runs, now or after an eviction.
     pub(super) fn takes_part(&self) -> bool {
         !self.doomed && self.hang == Hang::Sound && self.newest_spec().is_active()

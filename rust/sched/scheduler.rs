@@ -232,7 +232,9 @@ impl Scheduler {
     /// `EIO` if the scheduler is or becomes wedged. What the process keeps alive stays then until the
     /// hardware is done with it.
     pub(crate) fn detach(&self, process: &SchedProcess) -> Result {
-        process.machine.detach(process.id)
+        trace::detached(&process.machine, process.id, || {
+            process.machine.detach(process.id)
+        })
     }
 
     /// Changes what is installed for the process at the next mapping, which is asked for if the
@@ -454,6 +456,18 @@ impl Scheduler {
     pub(crate) fn evict(&self, process: &SchedProcess, cause: EvictCause) -> Result {
         trace::evicted(&process.machine, process.id, cause, || {
             process.machine.evict(process.id, cause)
+        })
+    }
+
+    /// As [`Scheduler::evict`], without the wait for the hardware: for causes that take no memory away.
+    ///
+    /// # Errors
+    ///
+    /// As [`Scheduler::evict`], except that a failure of the hardware to follow is not seen.
+    pub(crate) fn begin_evict(&self, process: &SchedProcess, cause: EvictCause) -> Result {
+        trace::evicted(&process.machine, process.id, cause, || {
+            let machine = &process.machine;
+            machine.begin_evict(process.id, cause).map(|_| ())
         })
     }
 

@@ -258,6 +258,8 @@ impl State {
     pub(super) fn plan(&self, config: &Config, gathered: bool) -> Step {
         let mut add = false;
         let mut remove = false;
+        // Something of the list is left to be gentle with.
+        let mut running = false;
         // Removal that a narrow UNMAP_QUEUES can do: nothing else has to change.
         let mut narrow = config.targeted && config.coalesce;
         let mut doorbells = [0; UNMAP_DOORBELLS];
@@ -275,6 +277,7 @@ impl State {
                 }
                 if wanted && queue.need.is_none() {
                     staying += 1;
+                    running = true;
                     continue;
                 }
                 remove = true;
@@ -302,8 +305,7 @@ impl State {
             None if add => Step::Map,
             None => Step::Idle,
             Some(_) if !add && !remove => Step::Idle,
-            // Nothing of value runs, so there is nothing to be gentle with.
-            Some(_) if add && !remove && !gathered && config.coalesce => Step::Gather,
+            Some(_) if running && add && !remove && !gathered && config.coalesce => Step::Gather,
             Some(list) if remove && !add && narrow && !list.chained && !list.fixed => match pasid {
                 Some(pasid) if pasid != 0 => Step::Preempt(Scope::Pasid(pasid)),
                 _ if named <= UNMAP_DOORBELLS => Step::Preempt(Scope::Doorbells(doorbells, named)),

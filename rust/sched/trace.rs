@@ -9,6 +9,7 @@ use super::{
     params::EvictCause,
     record::{
         Phase,
+        QueueRec,
         SpecKind, //
     },
     state::{
@@ -144,6 +145,52 @@ pub(super) fn destroyed(
     result
 }
 
+/// Runs `detach`, which ends a process with all its queues, and tells of each of them.
+pub(super) fn detached(machine: &Machine, proc: u64, detach: impl FnOnce() -> Result) -> Result {
+    if !trace::queue_destroy_enabled() {
+        return detach();
+    }
+    let start = machine.platform.now();
+    let count = {
+        let state = machine.state.lock();
+        let rec = state.procs.get(&proc);
+        rec.map_or(0, |rec| rec.queues.values().count())
+    };
+    // Where memory is short, so are the records.
+    let mut gone = KVec::with_capacity(count, GFP_KERNEL).unwrap_or_default();
+    {
+        let state = machine.state.lock();
+        let found = state.procs.get(&proc);
+        let queues = found.iter().flat_map(|rec| {
+            let queues = rec.queues.iter().filter(|(_, queue)| !queue.doomed);
+            queues.map(move |(id, queue)| Who {
+                pid: rec.pid,
+                pasid: rec.params.pasid,
+                queue: *id,
+                doorbell: offset(queue.spec.doorbell),
+                start,
+            })
+        });
+        for who in queues {
+            // Nobody makes queues for a process that ends.
+            let _ = gone.push_within_capacity(who);
+        }
+    }
+    let result = detach();
+    for who in gone {
+        trace::queue_destroy(
+            machine.platform.gpu_id(),
+            who.pid,
+            who.pasid,
+            who.queue,
+            who.doorbell,
+            since(machine, who.start),
+            errno(&result),
+        );
+    }
+    result
+}
+
 /// Runs `evict`, which evicts a process, and tells of it.
 pub(super) fn evicted(
     machine: &Machine,
@@ -197,11 +244,11 @@ enum Move {
     Off,
 }
 
-fn moved(machine: &Machine, phase: Phase, how: Move) {
+fn moved(machine: &Machine, which: impl Fn(&QueueRec) -> bool, how: Move) {
     let state = machine.state.lock();
     let gpu_id = machine.platform.gpu_id();
     for proc in state.procs.values() {
-        for (id, queue) in proc.queues.iter().filter(|(_, queue)| queue.phase == phase) {
+        for (id, queue) in proc.queues.iter().filter(|(_, queue)| which(queue)) {
             let record = match how {
                 Move::On => trace::queue_map,
                 Move::Off => trace::queue_unmap,
@@ -231,15 +278,31 @@ pub(super) fn mapped(machine: &Machine, list: &ActiveList, result: &Result) {
             errno(result),
         );
     }
-    if trace::queue_map_enabled() {
-        moved(machine, Phase::Mapped, Move::On);
+    if result.is_ok() && trace::queue_map_enabled() {
+        moved(machine, |queue| queue.phase == Phase::Mapped, Move::On);
     }
 }
 
 /// Queues that were being preempted are off, as is about to be noted.
 pub(super) fn unmapped(machine: &Machine) {
     if trace::queue_unmap_enabled() {
-        moved(machine, Phase::Preempting, Move::Off);
+        moved(machine, |queue| queue.phase == Phase::Preempting, Move::Off);
+    }
+}
+
+/// The queue with a doorbell was reset alone and is off, as is about to be noted.
+pub(super) fn reset_off(machine: &Machine, doorbell: u32) {
+    if trace::queue_unmap_enabled() {
+        let named =
+            |queue: &QueueRec| queue.phase.on_hardware() && queue.spec.doorbell.dword() == doorbell;
+        moved(machine, named, Move::Off);
+    }
+}
+
+/// All queues are off, because the engines were reset, as is about to be noted.
+pub(super) fn all_off(machine: &Machine) {
+    if trace::queue_unmap_enabled() {
+        moved(machine, |queue| queue.phase.on_hardware(), Move::Off);
     }
 }
 

@@ -8,6 +8,9 @@
 //! watchdog looks at the hardware's slots now and then, and reports a queue once per standstill,
 //! with its registers. It resets nothing: to wait long is no crime.
 //!
+//! A list that the firmware never takes up shows in no register, nor do queues that wait for a turn which
+//! does not come. So each look also asks the firmware for a sign of life while it has a list.
+//!
 //! A queue is only judged while it sits in a slot. One that waits for its turn neither gets on nor
 //! stands still; its clock runs on only if it is found where it was, [`SIGHTINGS`] times.
 
@@ -21,13 +24,20 @@ use kernel::{
 };
 
 use super::{
-    dump,
-    health::Health,
+    health::{
+        Failure,
+        Health, //
+    },
     machine::Machine,
+    mqd::MqdMem,
     record::{
         Phase,
         QueueSpec,
         SpecKind, //
+    },
+    seat::{
+        self,
+        Seat, //
     },
     state::QUEUE_MASK, //
 };
@@ -42,6 +52,7 @@ use crate::{
                 self,
                 DoorbellControl,
                 HqdActive,
+                PqControl,
                 Slot, //
             },
             sdma::{
@@ -111,30 +122,6 @@ pub(super) struct Watch {
     told: bool,
 }
 
-/// Where a queue sits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seat {
-    /// In a compute slot.
-    Slot(Slot),
-    /// On an SDMA engine: engine and queue.
-    Sdma(u32, u32),
-}
-
-impl fmt::Display for Seat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Slot(slot) => write!(
-                f,
-                "me {} pipe {} queue {}",
-                slot.me(),
-                slot.pipe(),
-                slot.queue()
-            ),
-            Self::Sdma(engine, queue) => write!(f, "SDMA {engine} queue {queue}"),
-        }
-    }
-}
-
 /// A queue in a slot, as the registers show it.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -143,16 +130,18 @@ struct Sample {
     doorbell: u32,
     rptr: u64,
     wptr: u64,
+    /// The hardware says that the pointers are equal because there is work for all of the ring.
+    full: bool,
 }
 
 /// A queue that is stuck.
-#[derive(Clone, Copy)]
 struct Stuck {
     sample: Sample,
     queue: u64,
     pid: i32,
     pasid: u16,
-    kind: &'static str,
+    spec: QueueSpec,
+    mqd: MqdMem,
     for_ms: u64,
 }
 
@@ -160,7 +149,7 @@ struct Stuck {
 ///
 /// The write pointer counts on, the read pointer of a compute queue wraps at the ring's size. For
 /// AQL the one counts packets, and whether the other does depends on the microcode, so that only
-/// what is work either way counts.
+/// what is work either way counts. An AQL ring may be full, which pointers alone do not show.
 fn has_work(spec: &QueueSpec, sample: &Sample) -> bool {
     let dwords = widen(spec.ring_size / 4);
     let packets = widen(spec.ring_size / 64);
@@ -171,7 +160,10 @@ fn has_work(spec: &QueueSpec, sample: &Sample) -> bool {
     let (rptr, wptr) = (sample.rptr, sample.wptr);
     match spec.kind {
         SpecKind::Pm4 => differ(rptr, wptr, dwords),
-        SpecKind::Aql => differ(rptr, wptr, packets) && differ(rptr, wptr.wrapping_mul(16), dwords),
+        SpecKind::Aql => {
+            sample.full
+                || differ(rptr, wptr, packets) && differ(rptr, wptr.wrapping_mul(16), dwords)
+        }
         SpecKind::Sdma { .. } => rptr != wptr,
     }
 }
@@ -221,7 +213,7 @@ impl Machine {
         let Ok(samples) = samples else {
             return;
         };
-        let mut stuck = [None; REPORTS];
+        let mut stuck = [const { None }; REPORTS];
         let mut count = 0;
         {
             let now = self.platform.now();
@@ -255,7 +247,8 @@ impl Machine {
                         queue: *id,
                         pid,
                         pasid,
-                        kind: queue.spec.kind.name(),
+                        spec: queue.spec,
+                        mqd: queue.mqd.clone(),
                         for_ms: stood / 1000,
                     });
                     count += 1;
@@ -274,6 +267,31 @@ impl Machine {
                 self.report_stuck(stuck);
             }
         }
+    }
+
+    /// Asks the firmware for a sign of life, if it has a list.
+    pub(super) fn probe(&self) {
+        // Never without firmware.
+        if self.state.lock().active.is_none() {
+            return;
+        }
+        let failure = {
+            let mut engine = self.engine.lock();
+            if self.health() != Health::Running || self.is_parked() {
+                return;
+            }
+            let Err(error) = engine.handshake(&*self.platform, &self.config) else {
+                return;
+            };
+            let failure = match error == ETIMEDOUT {
+                true => Failure::Silent,
+                false => Failure::Device(error),
+            };
+            // Who gets the engine next must find it out of service.
+            self.mark_failed(&failure);
+            failure
+        };
+        self.report_failure(&failure);
     }
 
     /// Whether a queue sits in a slot, by the registers.
@@ -301,7 +319,7 @@ impl Machine {
         let sample = &stuck.sample;
         self.platform.warn(fmt!(
             "{} queue {} of pid {} (pasid {}, doorbell {:#x}, {}) has work and makes no progress for {} ms: read pointer {:#x}, write pointer {:#x}",
-            stuck.kind,
+            stuck.spec.kind.name(),
             stuck.queue,
             stuck.pid,
             stuck.pasid,
@@ -311,19 +329,20 @@ impl Machine {
             sample.rptr,
             sample.wptr
         ));
-        dump::seat(self, sample.seat, &mut |line| {
+        seat::describe(self, sample.seat, &stuck.spec, &stuck.mqd, &mut |line| {
             self.platform.warn(fmt!("{line}"))
         });
     }
 
     /// What sits in the slots.
     fn samples(&self) -> Result<KVec<Sample>> {
-        const REGS: [Reg; 5] = [
+        const REGS: [Reg; 6] = [
             hqd::CP_HQD_ACTIVE,
             hqd::CP_HQD_PQ_DOORBELL_CONTROL,
             hqd::CP_HQD_PQ_RPTR,
             hqd::CP_HQD_PQ_WPTR_LO,
             hqd::CP_HQD_PQ_WPTR_HI,
+            hqd::CP_HQD_PQ_CONTROL,
         ];
         let mut samples = KVec::new();
         for slot in (0..64)
@@ -332,19 +351,32 @@ impl Machine {
         {
             let mut words = [0; REGS.len()];
             self.platform.read_slot(slot, &REGS, &mut words)?;
-            let [active, doorbell, rptr, wptr, wptr_hi] = words;
+            let [active, doorbell, rptr, wptr, wptr_hi, control] = words;
             if HqdActive::from_raw(active).is_set(HqdActive::ACTIVE) {
                 let sample = Sample {
                     seat: Seat::Slot(slot),
                     doorbell: DoorbellControl::from_raw(doorbell).get(DoorbellControl::OFFSET),
                     rptr: widen(rptr),
                     wptr: join(wptr, wptr_hi),
+                    full: self.is_full(PqControl::from_raw(control)),
                 };
                 samples.push(sample, GFP_KERNEL)?;
             }
         }
         self.sdma_samples(&mut samples)?;
         Ok(samples)
+    }
+
+    /// Whether a ring is not empty by what the hardware says.
+    ///
+    /// A descriptor is loaded without the mark of an empty ring, and whether hardware keeps the mark up to
+    /// date no public document says: it is believed where it was seen set.
+    fn is_full(&self, control: PqControl) -> bool {
+        if control.is_set(PqControl::PQ_EMPTY) {
+            self.marks_empty.store(true, Relaxed);
+            return false;
+        }
+        self.marks_empty.load(Relaxed)
     }
 
     fn sdma_samples(&self, samples: &mut KVec<Sample>) -> Result {
@@ -373,6 +405,7 @@ impl Machine {
                         .get(crate::hw::regs::sdma::DoorbellOffset::OFFSET),
                     rptr: join(read(block.rb_rptr())?, read(block.rb_rptr_hi())?),
                     wptr: join(read(block.rb_wptr())?, read(block.rb_wptr_hi())?),
+                    full: false,
                 };
                 samples.push(sample, GFP_KERNEL)?;
             }
@@ -384,5 +417,6 @@ impl Machine {
 impl Tick for Machine {
     fn tick(&self) {
         self.watch();
+        self.probe();
     }
 }

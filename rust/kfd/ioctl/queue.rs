@@ -14,7 +14,10 @@ use crate::{
         UpdateQueue, //
     },
     queue::{
-        manager::Target,
+        manager::{
+            Queue,
+            Target, //
+        },
         request::{
             Kind,
             Request,
@@ -25,6 +28,7 @@ use crate::{
 };
 use kernel::{
     prelude::*,
+    sync::Arc,
     transmute::AsBytes,
     uaccess::{
         UserPtr,
@@ -99,6 +103,12 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
     Ok(())
 }
 
+/// The queue with an id. What is done with it is done without the process lock, which other calls need: it
+/// may take as long as the hardware does.
+fn find(call: &Call<'_>, id: u32) -> Option<Arc<Queue>> {
+    call.process.state.lock().queues.find(id)
+}
+
 /// Destroys a queue and waits until the hardware is done with its memory.
 ///
 /// # Errors
@@ -106,7 +116,11 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
 /// - `EINVAL`: no such queue.
 /// - `EIO`: the hardware does not let go.
 pub(super) fn destroy_queue(call: &Call<'_>, args: &mut DestroyQueue) -> Result {
-    call.process.state.lock().queues.destroy(args.queue_id)
+    let queue = {
+        let mut state = call.process.state.lock();
+        state.queues.take(args.queue_id).ok_or(EINVAL)?
+    };
+    queue.destroy()
 }
 
 /// Changes ring, share and priority. A queue without ring or share stops.
@@ -125,10 +139,13 @@ pub(super) fn update_queue(call: &Call<'_>, args: &mut UpdateQueue) -> Result {
         args.queue_priority,
         access_ok,
     )?;
-    let mut state = call.process.state.lock();
-    let index = state.queues.device_of(args.queue_id).ok_or(EFAULT)?;
-    let vm = state.device(index)?.vm()?.clone();
-    state.queues.update(args.queue_id, &update, &vm)
+    let (queue, vm) = {
+        let state = call.process.state.lock();
+        let queue = state.queues.find(args.queue_id).ok_or(EFAULT)?;
+        let vm = state.device(queue.device())?.vm()?.clone();
+        (queue, vm)
+    };
+    queue.update(&update, &vm)
 }
 
 /// Restricts a queue to some compute units.
@@ -151,11 +168,9 @@ pub(super) fn set_cu_mask(call: &Call<'_>, args: &mut SetCuMask) -> Result {
     for _ in 0..words {
         mask.push(reader.read()?, GFP_KERNEL)?;
     }
-    call.process
-        .state
-        .lock()
-        .queues
-        .set_cu_mask(args.queue_id, &mask, count)
+    find(call, args.queue_id)
+        .ok_or(EFAULT)?
+        .set_cu_mask(&mask, count)
 }
 
 /// Tells what waves a stopped compute queue has saved: fills the first four words of the header of the save
@@ -167,8 +182,8 @@ pub(super) fn set_cu_mask(call: &Call<'_>, args: &mut SetCuMask) -> Result {
 /// - `EINVAL`: the queue runs, or is no compute queue.
 /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn get_queue_wave_state(call: &Call<'_>, args: &mut GetQueueWaveState) -> Result {
-    let saved = call.process.state.lock().queues.wave_state(args.queue_id)?;
-    // Without the lock, which a thread that serves faults may want. A process that starts the queue
+    let saved = find(call, args.queue_id).ok_or(EFAULT)?.wave_state()?;
+    // Without a lock, which a thread that serves faults may want. A process that starts the queue
     // meanwhile gets what it was before.
     args.ctl_stack_used = saved.ctl_stack_used;
     args.save_area_used = saved.save_area_used;
@@ -197,11 +212,9 @@ fn write_user(address: u64, bytes: &[u8]) -> Result {
 /// - `EBUSY`: a queue of the process has it.
 /// - As the scheduler says.
 pub(super) fn alloc_queue_gws(call: &Call<'_>, args: &mut AllocQueueGws) -> Result {
-    call.process
-        .state
-        .lock()
-        .queues
-        .set_gws(args.queue_id, args.num_gws != 0)?;
+    find(call, args.queue_id)
+        .ok_or(EINVAL)?
+        .set_gws(args.num_gws != 0)?;
     args.first_gws = 0;
     Ok(())
 }

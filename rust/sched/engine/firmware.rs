@@ -217,6 +217,7 @@ impl Firmware {
         if self.unmap(machine, UnmapAction::Reset, &scope, end)? != 0 {
             return Err(Failure::Refused { doorbell });
         }
+        trace::reset_off(machine, doorbell);
         machine.state.lock().queue_was_reset(doorbell);
         machine.counters.queue_resets.inc();
         trace::queue_reset(machine, doorbell, start, &Ok(()));
