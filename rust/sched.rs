@@ -128,6 +128,9 @@ mod test_limits;
 #[path = "tests/sched_live.rs"]
 mod test_live;
 #[cfg(rkfd_kunit)]
+#[path = "tests/sched_revival.rs"]
+mod test_revival;
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_saved.rs"]
 mod test_saved;
 #[cfg(rkfd_kunit)]

@@ -17,9 +17,12 @@ use super::{
 use crate::{
     gpu::DoorbellSlice,
     hw::num::index,
-    kapi::chrdev::{
-        FileOps,
-        MmapRequest, //
+    kapi::{
+        chrdev::{
+            FileOps,
+            MmapRequest, //
+        },
+        task::ThreadGroup, //
     },
 };
 use kernel::{
@@ -35,6 +38,9 @@ use kernel::{
 pub(crate) struct KfdFile {
     facade: Arc<Facade>,
     process: Arc<Process>,
+    /// Who opened it. Not necessarily who opened the first file in this address space, which may have been
+    /// a child on its way to exec.
+    opener: ThreadGroup,
 }
 
 impl FileOps for KfdFile {
@@ -46,6 +52,7 @@ impl FileOps for KfdFile {
             Self {
                 facade: facade.clone(),
                 process,
+                opener: ThreadGroup::current(),
             },
             GFP_KERNEL,
         )?)
@@ -55,12 +62,13 @@ impl FileOps for KfdFile {
         let call = ioctl::Call {
             facade: &self.facade,
             process: &self.process,
+            opener: &self.opener,
         };
         ioctl::dispatch(&call, command, argument)
     }
 
     fn mmap(&self, request: MmapRequest<'_>) -> Result {
-        self.process.check_caller()?;
+        self.process.check_caller(&self.opener)?;
         let target = MmapTarget::decode(request.offset());
         // What reaches into the next window would stay when mappings of this GPU are taken away.
         let fits = MmapTarget::has_room(request.offset(), request.len());

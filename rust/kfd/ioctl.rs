@@ -24,7 +24,8 @@ use super::{
 };
 use crate::kapi::task::{
     capable,
-    Capability, //
+    Capability,
+    ThreadGroup, //
 };
 use kernel::{
     prelude::*,
@@ -41,6 +42,8 @@ pub(crate) struct Call<'a> {
     pub(crate) facade: &'a Arc<Facade>,
     /// The process that opened the file; the dispatcher checked that it is the caller's.
     pub(crate) process: &'a Arc<Process>,
+    /// Who opened the file.
+    pub(crate) opener: &'a ThreadGroup,
 }
 
 /// A call of the table.
@@ -229,7 +232,7 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
 pub(crate) fn dispatch(call: &Call<'_>, word: u32, argument: usize) -> Result<isize> {
     let number = command::number(word);
     command::check_number(number)?;
-    call.process.check_caller()?;
+    call.process.check_caller(call.opener)?;
     let entry = entry(number).ok_or(EINVAL)?;
     if entry.checkpoint_restore
         && !capable(Capability::CheckpointRestore)

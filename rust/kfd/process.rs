@@ -21,6 +21,11 @@
 //! `Process::state`, under which memory is allocated; `entries` and `state` are never held together. Under
 //! `state` no user memory is touched and no page of a process looked for: user space may serve such a fault
 //! (userfaultfd, FUSE) by a thread that waits for `state`, or never.
+//!
+//! `state` is not held either while queues leave the hardware, which may take as long as a time-out does, with
+//! three exceptions: the end of the process, when nobody else can call; the first queue on a GPU, which waits
+//! for an eviction that is under way; and CREATE_QUEUE where changes are not collected (`coalesce=0`), whose
+//! purpose is to wait.
 
 use super::device::{
     Device,
@@ -98,6 +103,7 @@ pub(crate) struct Process {
     key: MmKey,
     /// Also keeps `key` from naming another address space.
     mm: ARef<Mm>,
+    /// Who opened the device first, for people.
     group: ThreadGroup,
     table: Arc<ProcessTable>,
     /// Set once, when the address space ends.
@@ -168,15 +174,15 @@ impl Process {
         )
     }
 
-    /// Whether the caller may use descriptors of this process.
+    /// Whether the caller may use a descriptor of this process that `opener` opened.
     ///
     /// # Errors
     ///
     /// `EBADF`: another thread group or address space, or the address space that opened it is gone.
-    pub(crate) fn check_caller(&self) -> Result {
+    pub(crate) fn check_caller(&self, opener: &ThreadGroup) -> Result {
         // After exec the group is the same, and the old address space may live on with somebody who shared
         // it (vfork, CLONE_VM).
-        if !self.group.is_current() || !self.key.is_current() || self.ended.load(Relaxed) {
+        if !opener.is_current() || !self.key.is_current() || self.ended.load(Relaxed) {
             return Err(EBADF);
         }
         Ok(())

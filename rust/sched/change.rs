@@ -518,7 +518,8 @@ impl Machine {
         // Under the lock, as it changes: a scheduler that comes back maps queues again.
         let health = self.health();
         let change = state.next_change();
-        let rec = state.proc_mut(proc)?;
+        // One that is being detached may be on the hardware still; when it is not, the record is gone.
+        let rec = state.procs.get_mut(&proc).ok_or(ESRCH)?;
         let first = !rec.is_evicted();
         rec.evict(cause)?;
         if first {

@@ -170,6 +170,8 @@ pub(super) struct State {
     warnings: KVec<u8>,
     /// Doorbell number, read and write pointer of queues in slots, where they are not 0.
     pointers: KVec<(u32, u32, u32)>,
+    /// Doorbell numbers of queues in slots whose ring the hardware marks as empty.
+    empty: KVec<u32>,
     breaches: KVec<&'static str>,
 }
 
@@ -282,6 +284,7 @@ impl Fake {
                     doorbells: 0,
                     warnings: KVec::new(),
                     pointers: KVec::new(),
+                    empty: KVec::new(),
                     breaches: KVec::new(),
                 }),
             }? Error),
@@ -389,6 +392,16 @@ impl Fake {
         let mut state = self.inner.state.lock();
         state.pointers.retain(|(doorbell, _, _)| *doorbell != n);
         Ok(state.pointers.push((n, rptr, wptr), GFP_KERNEL)?)
+    }
+
+    /// Whether the hardware marks the ring of the queue with doorbell `n` as empty.
+    pub(super) fn mark_empty(&self, n: u32, empty: bool) -> Result {
+        let mut state = self.inner.state.lock();
+        state.empty.retain(|doorbell| *doorbell != n);
+        if empty {
+            state.empty.push(n, GFP_KERNEL)?;
+        }
+        Ok(())
     }
 
     /// Sets the write pointer of an SDMA queue that was loaded by registers.
@@ -535,6 +548,12 @@ impl Platform for Fake {
                 (Some(queue), hqd::CP_HQD_PQ_DOORBELL_CONTROL) => doorbell(queue.doorbell).field(),
                 (Some(queue), hqd::CP_HQD_PQ_RPTR) => state.pointers_of(queue.doorbell).0,
                 (Some(queue), hqd::CP_HQD_PQ_WPTR_LO) => state.pointers_of(queue.doorbell).1,
+                (Some(queue), hqd::CP_HQD_PQ_CONTROL) => hqd::PqControl::new()
+                    .with_flag(
+                        hqd::PqControl::PQ_EMPTY,
+                        state.empty.contains(&queue.doorbell),
+                    )
+                    .raw(),
                 _ => 0,
             };
         }

@@ -15,16 +15,26 @@ use super::{
         setup,
         Fake, //
     },
+    machine::Pending,
     params::{
         Config,
         EvictCause, //
     },
+    state::{
+        Scope,
+        Step, //
+    },
     steps::{
         destroy,
-        evict, //
+        evict,
+        percent,
+        update, //
     }, //
 };
-use crate::hw::asic::GFX90A;
+use crate::{
+    hw::asic::GFX90A,
+    kapi::waitqueue::Sleep, //
+};
 
 use super::fake::Event::{
     Fence,
@@ -254,6 +264,76 @@ mod scenes {
         let _ = fake.log();
         destroy(&machine, proc, queue)?;
         assert_eq!(fake.log().as_slice(), &[UnmapAll, Fence]);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn only_what_runs_is_treated_gently() -> Result {
+        let (fake, machine) = setup()?;
+        let (proc, other) = (machine.attach(process(1))?, machine.attach(process(2))?);
+        create(&machine, proc, 1)?;
+        let queue = create(&machine, other, 2)?;
+        machine.converge();
+        let plan = || machine.state.lock().plan(&machine.config, false);
+        // Another process is on the hardware meanwhile.
+        evict(&machine, proc, EvictCause::Userptr)?;
+        machine.restore(proc, EvictCause::Userptr)?;
+        assert_eq!(plan(), Step::Gather);
+        machine.converge();
+        // Nobody is, though the list has not ended.
+        destroy(&machine, other, queue)?;
+        evict(&machine, proc, EvictCause::Userptr)?;
+        machine.restore(proc, EvictCause::Userptr)?;
+        assert_eq!(plan(), Step::Preempt(Scope::Dynamic));
+        machine.converge();
+        assert_eq!(fake.mapped(), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn trap_handler_that_comes_later_reaches_the_descriptors() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        let queue = create(&machine, proc, 1)?;
+        let idle = create(&machine, proc, 2)?;
+        update(&machine, proc, idle, percent(0))?;
+        machine.converge();
+        let trap = |queue| Ok::<_, Error>(machine.state.lock().queue_mut(proc, queue)?.spec.trap);
+        assert!(!trap(queue)?);
+        machine.update_process(proc, |params| params.tba = 0x1000)?;
+        // The hardware has the descriptor until then.
+        assert!(!trap(queue)?);
+        machine.converge();
+        assert_eq!((trap(queue)?, trap(idle)?), (true, true));
+        machine.update_process(proc, |params| params.tba = 0)?;
+        machine.converge();
+        assert_eq!((trap(queue)?, trap(idle)?), (false, false));
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn process_that_is_ending_is_evicted_all_the_same() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        let ends = machine.doom_process(proc, false);
+        assert!(matches!(ends, Pending::Change(_)));
+        // Its pages change before the hardware has let go.
+        let Pending::Change(change) = machine.begin_evict(proc, EvictCause::Userptr)? else {
+            pr_err!("nothing to wait for\n");
+            return Err(EINVAL);
+        };
+        assert_eq!(fake.mapped(), 1);
+        machine.converge();
+        assert_eq!(fake.mapped(), 0);
+        machine.wait(change, Sleep::Uninterruptible)?;
+        // Nothing of it is left.
+        assert_eq!(
+            machine.begin_evict(proc, EvictCause::Userptr).err(),
+            Some(ESRCH)
+        );
+        machine.detach(proc)?;
         finish(&fake, machine)
     }
 

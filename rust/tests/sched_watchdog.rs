@@ -22,8 +22,11 @@ use super::{
         process,
         sdma,
         setup_with,
-        Fake, //
+        Event::Fence,
+        Fake,
+        Mode, //
     },
+    health::Health,
     machine::Machine,
     params::{
         Config,
@@ -132,6 +135,98 @@ mod cases {
         look(&fake, &machine, 5);
         assert_eq!(stuck(&machine), 1);
         assert_eq!(fake.warnings("aql queue"), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn full_ring_is_work() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        let mut aql = pm4(2);
+        aql.kind = SpecKind::Aql;
+        machine.create_queue(proc, aql, QueueHold::default())?;
+        machine.converge();
+        // 64 packets of 64, on hardware of which nobody knows whether it marks empty rings.
+        fake.set_pointers(2, 0x05, 0x45)?;
+        look(&fake, &machine, 20);
+        assert_eq!(stuck(&machine), 0);
+        // It does: another ring is marked, and this is not.
+        fake.mark_empty(1, true)?;
+        look(&fake, &machine, 6);
+        assert_eq!(stuck(&machine), 1);
+        assert_eq!(fake.warnings("aql queue"), 1);
+        // Gone through, and idle at the same place.
+        fake.mark_empty(2, true)?;
+        look(&fake, &machine, 20);
+        assert_eq!(stuck(&machine), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn report_decodes_registers_and_descriptor() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        fake.set_pointers(1, 0x10, 0x40)?;
+        look(&fake, &machine, 5);
+        assert_eq!(stuck(&machine), 1);
+        assert_eq!(
+            fake.warnings("in no indirect buffer, not asked to leave"),
+            1
+        );
+        assert_eq!(
+            fake.warnings("pm4 ring of 4096 bytes at 0x7f0000100000, priority 7, share 100 %"),
+            1
+        );
+        // A word that only the descriptor has: the fake device shows no such register.
+        assert_eq!(fake.warnings("CP_HQD_EOP_BASE_ADDR"), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn silent_firmware_is_noticed_without_a_change() -> Result {
+        let (fake, machine) = setup()?;
+        // Without a list it has nothing to be silent about.
+        fake.set_mode(Mode::Dead);
+        machine.tick();
+        assert_eq!(machine.health(), Health::Running);
+        fake.set_mode(Mode::Good);
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        let _ = fake.log();
+        machine.tick();
+        assert_eq!(fake.log().as_slice(), &[Fence]);
+        assert_eq!(machine.health(), Health::Running);
+        fake.set_mode(Mode::Dead);
+        machine.tick();
+        assert_eq!(machine.health(), Health::Wedged);
+        // Once.
+        let sent = fake.doorbells();
+        machine.tick();
+        assert_eq!(fake.doorbells(), sent);
+        fake.reset();
+        machine.after_reset()?;
+        machine.converge();
+        assert_eq!(fake.mapped(), 1);
+        finish(&fake, machine)
+    }
+
+    #[test]
+    fn sleeping_hardware_is_not_asked() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        machine.suspend()?;
+        let _ = fake.log();
+        machine.tick();
+        assert!(fake.log().is_empty());
+        assert_eq!(machine.health(), Health::Running);
+        machine.resume()?;
+        machine.converge();
         finish(&fake, machine)
     }
 
