@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "model.h"
+
+#include "kfd.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int control = -1;
+
+void need_model(void)
+{
+	char path[300], name[64];
+	struct dirent *entry;
+	DIR *dir = opendir("/sys/class/virtio-ports");
+
+	while (dir && (entry = readdir(dir))) {
+		ssize_t n;
+		int fd;
+
+		snprintf(path, sizeof(path), "/sys/class/virtio-ports/%s/name", entry->d_name);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			continue;
+		n = read(fd, name, sizeof(name) - 1);
+		close(fd);
+		name[n > 0 ? n : 0] = '\0';
+		if (strcmp(name, "rkfd.control.0\n"))
+			continue;
+		snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
+		control = open(path, O_RDWR | O_CLOEXEC);
+		break;
+	}
+	if (dir)
+		closedir(dir);
+	if (control < 0)
+		LACKING("no device model to ask");
+}
+
+void close_model(void)
+{
+	close(control);
+}
+
+const char *ask_model(const char *request)
+{
+	static char reply[1 << 20];
+	size_t have = 0;
+
+	if (write(control, request, strlen(request)) != (ssize_t)strlen(request) || write(control, "\n", 1) != 1)
+		FAIL("the model's control port: %s", strerror(errno));
+	while (!have || reply[have - 1] != '\n') {
+		ssize_t n = read(control, reply + have, sizeof(reply) - 1 - have);
+
+		if (n <= 0)
+			FAIL("the model's control port: %s", n ? strerror(errno) : "closed");
+		have += n;
+	}
+	reply[have] = '\0';
+	if (!strstr(reply, "\"ok\":true"))
+		FAIL("%s: %s", request, reply);
+	return reply;
+}
+
+/* Whether the model's table of queues has this doorbell. */
+static bool has_doorbell(const char *table, unsigned long doorbell)
+{
+	const char *key = "\"doorbell\":";
+
+	while ((table = strstr(table, key))) {
+		table += strlen(key);
+		if (strtoul(table, NULL, 10) == doorbell)
+			return true;
+	}
+	return false;
+}
+
+unsigned long new_doorbell(const char *before, const char *now)
+{
+	const char *key = "\"doorbell\":";
+
+	while ((now = strstr(now, key))) {
+		unsigned long doorbell;
+
+		now += strlen(key);
+		doorbell = strtoul(now, NULL, 10);
+		if (doorbell && !has_doorbell(before, doorbell))
+			return doorbell;
+	}
+	FAIL("the model knows no new queue");
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* The control port of the device model: faults, and what the model knows of its queues. */
+#ifndef MODEL_H
+#define MODEL_H
+
+/* Opens the control port of the first model, or ends the case as lacking. */
+void need_model(void);
+
+/* A child has no use for it. */
+void close_model(void);
+
+/* Sends a request and returns the reply, which stays until the next one. Ends the case if it is refused. */
+const char *ask_model(const char *request);
+
+/* The doorbell that the model's table of queues has `now` and had not `before`, or ends the case. */
+unsigned long new_doorbell(const char *before, const char *now);
+
+#endif
