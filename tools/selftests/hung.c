@@ -6,9 +6,8 @@
  * Needs the device model, whose control port makes a queue hang.
  */
 #include "kfd.h"
+#include "model.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,88 +19,6 @@
 #define COMPUTE KFD_IOC_QUEUE_TYPE_COMPUTE
 /* The scheduler waits nine seconds for a queue before it resets it. */
 #define PATIENCE_MS tap_ms(60000)
-
-static int control = -1;
-
-/* Opens the control port of the first model, or skips the case. */
-static void need_control(void)
-{
-	char path[300], name[64];
-	struct dirent *entry;
-	DIR *dir = opendir("/sys/class/virtio-ports");
-
-	while (dir && (entry = readdir(dir))) {
-		ssize_t n;
-		int fd;
-
-		snprintf(path, sizeof(path), "/sys/class/virtio-ports/%s/name", entry->d_name);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd < 0)
-			continue;
-		n = read(fd, name, sizeof(name) - 1);
-		close(fd);
-		name[n > 0 ? n : 0] = '\0';
-		if (strcmp(name, "rkfd.control.0\n"))
-			continue;
-		snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
-		control = open(path, O_RDWR | O_CLOEXEC);
-		break;
-	}
-	if (dir)
-		closedir(dir);
-	if (control < 0)
-		LACKING("no device model to ask");
-}
-
-/* Sends a request and returns the reply. */
-static const char *ask(const char *request)
-{
-	static char reply[1 << 20];
-	size_t have = 0;
-
-	if (write(control, request, strlen(request)) != (ssize_t)strlen(request) || write(control, "\n", 1) != 1)
-		FAIL("the model's control port: %s", strerror(errno));
-	while (!have || reply[have - 1] != '\n') {
-		ssize_t n = read(control, reply + have, sizeof(reply) - 1 - have);
-
-		if (n <= 0)
-			FAIL("the model's control port: %s", n ? strerror(errno) : "closed");
-		have += n;
-	}
-	reply[have] = '\0';
-	if (!strstr(reply, "\"ok\":true"))
-		FAIL("%s: %s", request, reply);
-	return reply;
-}
-
-/* Whether the model's table of queues has this doorbell. */
-static bool has_doorbell(const char *table, unsigned long doorbell)
-{
-	const char *key = "\"doorbell\":";
-
-	while ((table = strstr(table, key))) {
-		table += strlen(key);
-		if (strtoul(table, NULL, 10) == doorbell)
-			return true;
-	}
-	return false;
-}
-
-/* The doorbell that is in `now` and was not in `before`. */
-static unsigned long new_doorbell(const char *before, const char *now)
-{
-	const char *key = "\"doorbell\":";
-
-	while ((now = strstr(now, key))) {
-		unsigned long doorbell;
-
-		now += strlen(key);
-		doorbell = strtoul(now, NULL, 10);
-		if (doorbell && !has_doorbell(before, doorbell))
-			return doorbell;
-	}
-	FAIL("the model knows no new queue");
-}
 
 struct side {
 	struct gpu gpu;
@@ -199,14 +116,14 @@ static void hang(struct guilty *g, const char *fault, void (*then)(struct side *
 	char request[128];
 	int from[2], to[2];
 
-	snprintf(before, sizeof(before), "%s", ask("{\"cmd\":\"queues\"}"));
+	snprintf(before, sizeof(before), "%s", ask_model("{\"cmd\":\"queues\"}"));
 	CHECK_EQ(pipe(from), 0);
 	CHECK_EQ(pipe(to), 0);
 	g->pid = fork();
 	if (g->pid == 0) {
 		struct side me;
 
-		close(control);
+		close_model();
 		close(from[0]);
 		close(to[1]);
 		begin(&me);
@@ -231,8 +148,8 @@ static void hang(struct guilty *g, const char *fault, void (*then)(struct side *
 	if (!hear(g->from))
 		child_gave_up(g->pid);
 	snprintf(request, sizeof(request), "{\"cmd\":\"fault\",\"kind\":\"%s\",\"doorbell\":%lu}", fault,
-		 new_doorbell(before, ask("{\"cmd\":\"queues\"}")));
-	ask(request);
+		 new_doorbell(before, ask_model("{\"cmd\":\"queues\"}")));
+	ask_model(request);
 	tell(g->to);
 	if (!hear(g->from))
 		child_gave_up(g->pid);
@@ -244,7 +161,7 @@ static void gone(struct guilty *g, int expected)
 
 	CHECK_EQ(waitpid(g->pid, &status, 0), g->pid);
 	CHECK_EQ(status, expected);
-	ask("{\"cmd\":\"clear-faults\"}");
+	ask_model("{\"cmd\":\"clear-faults\"}");
 }
 
 static void fresh_process(void *unused)
@@ -261,7 +178,7 @@ static void killed(const char *fault)
 	struct side innocent;
 	struct guilty g;
 
-	need_control();
+	need_model();
 	begin(&innocent);
 	works(&innocent);
 	hang(&g, fault, NULL);
@@ -294,7 +211,7 @@ static void ends(void (*how)(struct side *))
 	struct side innocent;
 	struct guilty g;
 
-	need_control();
+	need_model();
 	begin(&innocent);
 	works(&innocent);
 	hang(&g, "ignore-preempt", how);
@@ -327,13 +244,13 @@ static void destroyed(const char *fault)
 	struct side innocent;
 	struct guilty g;
 
-	need_control();
+	need_model();
 	begin(&innocent);
 	works(&innocent);
 	hang(&g, fault, destroys);
 	if (!hear(g.from))
 		child_gave_up(g.pid);
-	ask("{\"cmd\":\"clear-faults\"}");
+	ask_model("{\"cmd\":\"clear-faults\"}");
 	tell(g.to);
 	gone(&g, 0);
 	works(&innocent);
@@ -383,7 +300,7 @@ CASE_LIMIT(told, "a queue that refuses preemption is reset: its process hears wh
 	struct side innocent;
 	struct guilty g;
 
-	need_control();
+	need_model();
 	begin(&innocent);
 	works(&innocent);
 	hang(&g, "ignore-preempt", is_told);
@@ -423,7 +340,7 @@ CASE_LIMIT(killed_in_reset, "kill -9 of six processes, one after the other, whil
 	uint64_t memory;
 	int status;
 
-	need_control();
+	need_model();
 	if (scheduled_by_driver())
 		SKIP("no firmware schedules that could die");
 	begin(&innocent);
@@ -432,7 +349,7 @@ CASE_LIMIT(killed_in_reset, "kill -9 of six processes, one after the other, whil
 	for (int i = 0; i < 6; i++)
 		pids[i] = start_child(works_for_ever);
 	late = start_child(create_late);
-	ask("{\"cmd\":\"fault\",\"kind\":\"hang-hws\"}");
+	ask_model("{\"cmd\":\"fault\",\"kind\":\"hang-hws\"}");
 	/* One at once, the others until after the time that the scheduler is given; each ends when it can. */
 	for (int i = 0; i < 6; i++) {
 		CHECK_EQ(kill(pids[i], SIGKILL), 0);
@@ -450,7 +367,7 @@ CASE_LIMIT(killed_in_reset, "kill -9 of six processes, one after the other, whil
 	disturb(&innocent);
 	CHECK_EQ(in_child(fresh_process, NULL), 0);
 	works(&innocent);
-	ask("{\"cmd\":\"clear-faults\"}");
+	ask_model("{\"cmd\":\"clear-faults\"}");
 }
 
 /* How many mappings of memory of processes the GPU has, and in how many the page table names pages, says debugfs. */
@@ -492,7 +409,7 @@ static void memory_withdrawn(void)
 	struct guilty g;
 	int status;
 
-	need_control();
+	need_model();
 	need_gpu(&gpu, 0);
 	lent_render = need_render(&gpu);
 	hang(&g, "ignore-reset", NULL);
