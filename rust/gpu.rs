@@ -238,6 +238,8 @@ impl Gpu {
             EIO
         })?;
 
+        // What is put into the GART is flushed.
+        hub::cover_all(&hw);
         // CPU access to VRAM comes first: the GART table lies there.
         nbio::init(&hw)?;
         nbio::hdp_init(&hw, info.fb.base);
@@ -325,6 +327,7 @@ impl Gpu {
         // Address translation.
         let retry = self.asic.xnack_per_process || self.config.xnack;
         hub::enable_fault_defaults(hw);
+        hub::cover_all(hw);
         hub::flush_vmid(hw, 0, FlushType::Legacy)?;
         hub::program(
             hw,

@@ -231,11 +231,15 @@ fn program_one(hw: &Hw, hub: &HubLayout, setup: &HubSetup) {
         write_page(hub.page_table_start(vmid), 0);
         write_page(hub.page_table_end(vmid), (MAX_PFN - 1) << 12);
     }
+}
 
-    // Invalidations cover everything.
-    for engine in 0..INVALIDATE_ENGINES {
-        hw.write(hub.invalidate_range(engine), RANGE_ALL[0]);
-        hw.write(hub.invalidate_range(engine).nth(1), RANGE_ALL[1]);
+/// Lets invalidations cover everything; before the first one. At power-on their range is empty.
+pub(super) fn cover_all(hw: &Hw) {
+    for hub in hw.asic().hubs() {
+        for engine in 0..INVALIDATE_ENGINES {
+            hw.write(hub.invalidate_range(engine), RANGE_ALL[0]);
+            hw.write(hub.invalidate_range(engine).nth(1), RANGE_ALL[1]);
+        }
     }
 }
 

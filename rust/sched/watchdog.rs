@@ -52,6 +52,7 @@ use crate::{
                 self,
                 DoorbellControl,
                 HqdActive,
+                IbControl,
                 PqControl,
                 Slot, //
             },
@@ -114,8 +115,8 @@ impl Voice {
 /// What the watchdog remembers of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Watch {
-    /// Read pointer at the last look, if the queue had work.
-    rptr: Option<u64>,
+    /// Read pointer, and the place in an indirect buffer, at the last look, if the queue had work.
+    place: Option<(u64, Option<u32>)>,
     /// When it was first seen there, in microseconds.
     since: u64,
     sightings: u32,
@@ -132,6 +133,8 @@ struct Sample {
     wptr: u64,
     /// The hardware says that the pointers are equal because there is work for all of the ring.
     full: bool,
+    /// Where it is in an indirect buffer, dwords: the read pointer is past the packet that called that.
+    in_buffer: Option<u32>,
 }
 
 /// A queue that is stuck.
@@ -158,6 +161,9 @@ fn has_work(spec: &QueueSpec, sample: &Sample) -> bool {
         size => a % size != b % size,
     };
     let (rptr, wptr) = (sample.rptr, sample.wptr);
+    if sample.in_buffer.is_some() {
+        return true;
+    }
     match spec.kind {
         SpecKind::Pm4 => differ(rptr, wptr, dwords),
         SpecKind::Aql => {
@@ -172,9 +178,10 @@ impl Watch {
     /// Notes what was seen at `now`. Returns for how many microseconds a queue has stood still that
     /// became stuck by this look.
     fn look(&mut self, now: u64, limit: u64, sample: &Sample, work: bool) -> Option<u64> {
-        if !work || self.rptr != Some(sample.rptr) {
+        let place = Some((sample.rptr, sample.in_buffer));
+        if !work || self.place != place {
             *self = Self {
-                rptr: work.then_some(sample.rptr),
+                place: place.filter(|_| work),
                 since: now,
                 sightings: 1,
                 told: false,
@@ -336,13 +343,15 @@ impl Machine {
 
     /// What sits in the slots.
     fn samples(&self) -> Result<KVec<Sample>> {
-        const REGS: [Reg; 6] = [
+        const REGS: [Reg; 8] = [
             hqd::CP_HQD_ACTIVE,
             hqd::CP_HQD_PQ_DOORBELL_CONTROL,
             hqd::CP_HQD_PQ_RPTR,
             hqd::CP_HQD_PQ_WPTR_LO,
             hqd::CP_HQD_PQ_WPTR_HI,
             hqd::CP_HQD_PQ_CONTROL,
+            hqd::CP_HQD_IB_CONTROL,
+            hqd::CP_HQD_IB_RPTR,
         ];
         let mut samples = KVec::new();
         for slot in (0..64)
@@ -351,7 +360,7 @@ impl Machine {
         {
             let mut words = [0; REGS.len()];
             self.platform.read_slot(slot, &REGS, &mut words)?;
-            let [active, doorbell, rptr, wptr, wptr_hi, control] = words;
+            let [active, doorbell, rptr, wptr, wptr_hi, control, ib, ib_rptr] = words;
             if HqdActive::from_raw(active).is_set(HqdActive::ACTIVE) {
                 let sample = Sample {
                     seat: Seat::Slot(slot),
@@ -359,6 +368,9 @@ impl Machine {
                     rptr: widen(rptr),
                     wptr: join(wptr, wptr_hi),
                     full: self.is_full(PqControl::from_raw(control)),
+                    in_buffer: IbControl::from_raw(ib)
+                        .is_set(IbControl::PROCESSING_IB)
+                        .then_some(ib_rptr),
                 };
                 samples.push(sample, GFP_KERNEL)?;
             }
@@ -406,6 +418,7 @@ impl Machine {
                     rptr: join(read(block.rb_rptr())?, read(block.rb_rptr_hi())?),
                     wptr: join(read(block.rb_wptr())?, read(block.rb_wptr_hi())?),
                     full: false,
+                    in_buffer: None,
                 };
                 samples.push(sample, GFP_KERNEL)?;
             }

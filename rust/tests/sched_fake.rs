@@ -172,6 +172,8 @@ pub(super) struct State {
     pointers: KVec<(u32, u32, u32)>,
     /// Doorbell numbers of queues in slots whose ring the hardware marks as empty.
     empty: KVec<u32>,
+    /// Doorbell numbers of queues in slots that are in an indirect buffer, and where.
+    buffers: KVec<(u32, u32)>,
     breaches: KVec<&'static str>,
 }
 
@@ -180,6 +182,11 @@ impl State {
         let mut pointers = self.pointers.iter();
         let found = pointers.find(|(of, _, _)| *of == doorbell);
         found.map_or((0, 0), |(_, rptr, wptr)| (*rptr, *wptr))
+    }
+
+    fn buffer_of(&self, doorbell: u32) -> Option<u32> {
+        let mut buffers = self.buffers.iter();
+        buffers.find(|(of, _)| *of == doorbell).map(|(_, at)| *at)
     }
 }
 
@@ -285,6 +292,7 @@ impl Fake {
                     warnings: KVec::new(),
                     pointers: KVec::new(),
                     empty: KVec::new(),
+                    buffers: KVec::new(),
                     breaches: KVec::new(),
                 }),
             }? Error),
@@ -402,6 +410,13 @@ impl Fake {
             state.empty.push(n, GFP_KERNEL)?;
         }
         Ok(())
+    }
+
+    /// Says that the queue with doorbell `n` is at dword `at` of an indirect buffer.
+    pub(super) fn enter_buffer(&self, n: u32, at: u32) -> Result {
+        let mut state = self.inner.state.lock();
+        state.buffers.retain(|(doorbell, _)| *doorbell != n);
+        Ok(state.buffers.push((n, at), GFP_KERNEL)?)
     }
 
     /// Sets the write pointer of an SDMA queue that was loaded by registers.
@@ -548,6 +563,13 @@ impl Platform for Fake {
                 (Some(queue), hqd::CP_HQD_PQ_DOORBELL_CONTROL) => doorbell(queue.doorbell).field(),
                 (Some(queue), hqd::CP_HQD_PQ_RPTR) => state.pointers_of(queue.doorbell).0,
                 (Some(queue), hqd::CP_HQD_PQ_WPTR_LO) => state.pointers_of(queue.doorbell).1,
+                (Some(queue), hqd::CP_HQD_IB_CONTROL) => hqd::IbControl::new()
+                    .with_flag(
+                        hqd::IbControl::PROCESSING_IB,
+                        state.buffer_of(queue.doorbell).is_some(),
+                    )
+                    .raw(),
+                (Some(queue), hqd::CP_HQD_IB_RPTR) => state.buffer_of(queue.doorbell).unwrap_or(0),
                 (Some(queue), hqd::CP_HQD_PQ_CONTROL) => hqd::PqControl::new()
                     .with_flag(
                         hqd::PqControl::PQ_EMPTY,

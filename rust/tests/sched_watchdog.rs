@@ -164,6 +164,28 @@ mod cases {
     }
 
     #[test]
+    fn queue_that_stands_in_an_indirect_buffer_is_named() -> Result {
+        let (fake, machine) = setup()?;
+        let proc = machine.attach(process(1))?;
+        create(&machine, proc, 1)?;
+        machine.converge();
+        // The packet that called the buffer was the last one.
+        fake.set_pointers(1, 0x40, 0x40)?;
+        for at in 0..10 {
+            fake.enter_buffer(1, at)?;
+            look(&fake, &machine, 4);
+        }
+        assert_eq!(stuck(&machine), 0);
+        look(&fake, &machine, 1);
+        assert_eq!(stuck(&machine), 1);
+        assert_eq!(
+            fake.warnings("in an indirect buffer of 0 dwords at 0x0, at dword 9"),
+            1
+        );
+        finish(&fake, machine)
+    }
+
+    #[test]
     fn report_decodes_registers_and_descriptor() -> Result {
         let (fake, machine) = setup()?;
         let proc = machine.attach(process(1))?;

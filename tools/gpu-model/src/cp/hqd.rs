@@ -115,6 +115,21 @@ impl Hqd {
         self.set(i + 1, (v >> 32) as u32);
     }
 
+    /// Shows the indirect buffer that the queue is in: base, size and position in dwords. Only the outer of two
+    /// has registers; the inner one goes to the MQD's private part when the queue leaves.
+    pub fn show_frame(&mut self, frame: Option<(u64, u32, u32)>) {
+        const PROCESSING_IB: u32 = 1 << 31;
+        let control = self.reg(r::IB_CONTROL) & 0x7FF0_0000;
+        match frame {
+            Some((base, size, pos)) => {
+                self.set_pair(r::IB_BASE, base);
+                self.set(r::IB_RPTR, pos);
+                self.set(r::IB_CONTROL, control | size & 0xF_FFFF | PROCESSING_IB);
+            }
+            None => self.set(r::IB_CONTROL, control),
+        }
+    }
+
     /// Doorbell dword index.
     pub fn doorbell(&self) -> u32 {
         (self.reg(r::DOORBELL) & f::DOORBELL_OFFSET) >> 2

@@ -300,8 +300,10 @@ impl Gpu {
             (run.rptr & (run.len - 1)) as u32
         };
         let wptr = run.wptr;
+        let frame = run.frames.first().map(|fr| (fr.base, fr.size, fr.pos));
         h.set(r::PQ_RPTR, rptr);
         h.set_pair(r::PQ_WPTR_LO, wptr);
+        h.show_frame(frame);
     }
 
     /// Writes the read pointer of a queue that is about to leave its slot.
@@ -323,16 +325,7 @@ impl Gpu {
         h.set(r::DEQUEUE, 0);
         h.dequeue_at = None;
         if let Some(run) = &run {
-            // Only one level is visible in registers; deeper nesting goes to the MQD's private part.
-            let control = h.reg(r::IB_CONTROL) & 0x7FF0_0000;
-            match run.frames.first() {
-                Some(fr) => {
-                    h.set_pair(r::IB_BASE, fr.base);
-                    h.set(r::IB_RPTR, fr.pos);
-                    h.set(r::IB_CONTROL, control | fr.size & 0xF_FFFF | (1 << 31));
-                }
-                None => h.set(r::IB_CONTROL, control),
-            }
+            h.show_frame(run.frames.first().map(|fr| (fr.base, fr.size, fr.pos)));
         }
         run
     }
