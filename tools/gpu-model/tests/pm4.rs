@@ -243,6 +243,34 @@ fn users_read_and_write_the_user_config_space() {
     f.b.no_errors();
 }
 
+/// CP_HQD_IB_CONTROL: the size, and in bit 31 that an indirect buffer runs; CP_HQD_IB_RPTR where it stands.
+#[test]
+fn the_registers_tell_where_an_indirect_buffer_stands() {
+    let mut f = fixture();
+    let shown = |f: &mut Fixture| {
+        f.b.wr(0x8088, FIRST);
+        let words = [146, 147, 149, 148].map(|dw| f.b.rd(hqd(dw)));
+        f.b.wr(0x8088, 0);
+        (words[0], words[1], words[2] & !0x7ff0_0000, words[3])
+    };
+    assert_eq!(shown(&mut f).2 >> 31, 0);
+    let mut ib = write_data(f.va, 7);
+    ib.extend(wait_mem(f.va + 8, 5));
+    f.b.set_words(f.bus + 0x1000, &ib);
+    let jump = indirect(f.va + 0x1000, ib.len() as u32, false);
+    f.q.send(&mut f.b, &jump);
+    assert_eq!(f.b.ram32(f.bus), 7);
+    let at = f.va + 0x1000;
+    let (lo, hi, control, pos) = shown(&mut f);
+    assert_eq!((lo, hi), (at as u32, (at >> 32) as u32));
+    // Behind the first packet, at the one that waits.
+    assert_eq!((control, pos), (1 << 31 | ib.len() as u32, 5));
+    f.b.set32(f.bus + 8, 5);
+    f.b.run_for(5_000_000);
+    assert_eq!(shown(&mut f).2 >> 31, 0);
+    f.b.no_errors();
+}
+
 /// The read pointer wraps, so a ring without a free dword looks empty.
 /// CP_HQD_PQ_CONTROL.PQ_EMPTY is bit 15.
 #[test]
