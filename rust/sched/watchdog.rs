@@ -15,7 +15,6 @@
 //! stands still; its clock runs on only if it is found where it was, [`SIGHTINGS`] times.
 
 use kernel::{
-    fmt,
     prelude::*,
     sync::atomic::{
         Atomic,

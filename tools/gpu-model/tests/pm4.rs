@@ -264,7 +264,7 @@ fn the_registers_tell_where_an_indirect_buffer_stands() {
     let (lo, hi, control, pos) = shown(&mut f);
     assert_eq!((lo, hi), (at as u32, (at >> 32) as u32));
     // Behind the first packet, at the one that waits.
-    assert_eq!((control, pos), (1 << 31 | ib.len() as u32, 5));
+    assert_eq!((control, pos), ((1 << 31) | ib.len() as u32, 5));
     f.b.set32(f.bus + 8, 5);
     f.b.run_for(5_000_000);
     assert_eq!(shown(&mut f).2 >> 31, 0);
