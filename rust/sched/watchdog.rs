@@ -31,6 +31,7 @@ use super::{
     mqd::MqdMem,
     record::{
         Phase,
+        ProcRec,
         QueueSpec,
         SpecKind, //
     },
@@ -275,10 +276,14 @@ impl Machine {
         }
     }
 
-    /// Asks the firmware for a sign of life, if it has a list.
+    /// Asks the firmware for a sign of life, if it has a list with queues.
     pub(super) fn probe(&self) {
-        // Never without firmware.
-        if self.state.lock().active.is_none() {
+        let has_work = {
+            let state = self.state.lock();
+            // Never without firmware. A list stays when its last queue was taken off alone.
+            state.active.is_some() && state.procs.values().any(ProcRec::on_hardware)
+        };
+        if !has_work {
             return;
         }
         let failure = {
@@ -290,7 +295,10 @@ impl Machine {
                 return;
             };
             let failure = match error == ETIMEDOUT {
-                true => Failure::Silent,
+                true => {
+                    self.counters.timeouts.inc();
+                    Failure::Silent
+                }
                 false => Failure::Device(error),
             };
             // Who gets the engine next must find it out of service.

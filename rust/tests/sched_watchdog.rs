@@ -22,7 +22,10 @@ use super::{
         process,
         sdma,
         setup_with,
-        Event::Fence,
+        Event::{
+            Fence,
+            UnmapProcess, //
+        },
         Fake,
         Mode, //
     },
@@ -36,7 +39,8 @@ use super::{
     record::{
         QueueHold,
         SpecKind, //
-    }, //
+    },
+    steps::destroy, //
 };
 use crate::kapi::ticker::{
     new_ticker,
@@ -216,12 +220,19 @@ mod cases {
         assert_eq!(machine.health(), Health::Running);
         fake.set_mode(Mode::Good);
         let proc = machine.attach(process(1))?;
-        create(&machine, proc, 1)?;
+        let queue = create(&machine, proc, 1)?;
         machine.converge();
         let _ = fake.log();
         machine.tick();
         assert_eq!(fake.log().as_slice(), &[Fence]);
         assert_eq!(machine.health(), Health::Running);
+        // A list of which nothing is left needs nobody.
+        destroy(&machine, proc, queue)?;
+        assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
+        machine.tick();
+        assert!(fake.log().is_empty());
+        create(&machine, proc, 1)?;
+        machine.converge();
         fake.set_mode(Mode::Dead);
         machine.tick();
         assert_eq!(machine.health(), Health::Wedged);
@@ -229,6 +240,7 @@ mod cases {
         let sent = fake.doorbells();
         machine.tick();
         assert_eq!(fake.doorbells(), sent);
+        assert_eq!(machine.counters.snapshot().timeouts, 1);
         fake.reset();
         machine.after_reset()?;
         machine.converge();
