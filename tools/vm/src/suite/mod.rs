@@ -189,14 +189,15 @@ impl Runner {
         self.add(&Suite::check(name, start.elapsed(), None, Some(why)));
     }
 
-    /// A VM under test waits more than it works, so as many as there are processors keep them busy, as long
-    /// as the machine has the memory for them.
+    /// Half as many again as there are processors, as long as the machine has the memory for them: many a VM under
+    /// test waits for a time-out most of the time.
     fn side_by_side(&self, mut work: Vec<Work>) {
         // A long one that begins last would run alone at the end.
         work.sort_by_key(|work| Reverse(self.weight(work)));
         let sized = work.into_iter().map(|work| (self.memory(&work), work));
         let line = Line::new(sized.collect(), available_memory());
-        let workers = thread::available_parallelism().map_or(1, NonZero::get);
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let workers = processors + processors.div_ceil(2);
         thread::scope(|scope| {
             for _ in 0..workers.min(MOST_VMS) {
                 scope.spawn(|| {
