@@ -63,6 +63,8 @@ pub struct Document {
     pub tests: Vec<Test>,
     /// Whether there was a version, a plan or a result at all.
     pub found: bool,
+    /// Whether the number of top-level results was announced.
+    pub planned: bool,
 }
 
 impl Document {
@@ -190,6 +192,7 @@ impl Parser {
             }
             Line::Plan { count, skip } => {
                 self.document.found = true;
+                self.document.planned |= indent == 0;
                 self.enter(indent);
                 let top = self.top();
                 // A second document may follow at the same level (two modules, say).

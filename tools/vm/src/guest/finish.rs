@@ -40,8 +40,12 @@ fn leaks() -> Vec<String> {
             return vec![format!("kmemleak cannot scan: {error}")];
         }
     }
-    let report = fs::read_to_string(KMEMLEAK).unwrap_or_default();
-    split_leaks(&report)
+    let report = match fs::read(KMEMLEAK) {
+        Ok(report) => report,
+        Err(error) => return vec![format!("kmemleak cannot report: {error}")],
+    };
+    // Names of programs are any bytes.
+    split_leaks(&String::from_utf8_lossy(&report))
         .into_iter()
         .map(|leak| format!("kmemleak: {leak}"))
         .collect()

@@ -14,6 +14,7 @@ use crate::protocol::Reply;
 use crate::protocol::Request;
 use crate::protocol::MARK_END;
 use std::fs;
+use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,6 +40,14 @@ pub struct Verdict {
     pub log_dir: PathBuf,
     /// The user interrupted the end, so that the rest is not known.
     pub interrupted: Option<i32>,
+}
+
+/// A panic that came after the end of the kernel log, of which nobody else tells.
+fn last_panic(log_dir: &Path) -> Option<String> {
+    let console = fs::read(log_dir.join("console.log")).unwrap_or_default();
+    let console = String::from_utf8_lossy(&console);
+    let line = console.lines().find(|line| line.contains("Kernel panic"))?;
+    Some(format!("at the end of the console: {}", line.trim()))
 }
 
 impl Session {
@@ -114,9 +123,14 @@ impl Session {
             drop(models);
         } else {
             match qemu.wait_for(POWER_OFF_DEADLINE) {
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => drop(qemu.kill()),
+                Ok(Some(status)) if status.success() => {}
+                Ok(Some(status)) => problems.push(format!("QEMU ended badly: {status}")),
+                Ok(None) | Err(_) => {
+                    problems.push("the guest did not power off".into());
+                    drop(qemu.kill());
+                }
             }
+            problems.extend(last_panic(&log_dir));
             for model in models {
                 problems.extend(model.finish());
             }

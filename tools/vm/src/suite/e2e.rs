@@ -319,6 +319,8 @@ pub(super) fn judge(outcome: &Outcome, output: &Output, limit: Duration) -> Vec<
     };
     let how = match how {
         None if !document.found || tests.is_empty() => Some("it printed no TAP".into()),
+        // Who leaves before he has said how many cases there are may have left some out.
+        None if !document.planned => Some("it ended without its plan".into()),
         how => how,
     };
     if let Some(how) = how {
@@ -447,7 +449,11 @@ mod tests {
 
     fn judged(outcome: &Outcome, out: &str) -> (usize, usize) {
         let tests = judge(outcome, &output(out, "stderr text"), Duration::from_secs(5));
-        let document = ktap::Document { tests, found: true };
+        let document = ktap::Document {
+            tests,
+            found: true,
+            planned: true,
+        };
         let counts = document.counts();
         (counts.passed, counts.failed)
     }
@@ -466,6 +472,15 @@ mod tests {
             (0, 1)
         );
         assert_eq!(judged(&GOOD, "1..1\nnot ok 1 a\n"), (0, 1));
+    }
+
+    #[test]
+    fn who_leaves_without_a_plan_has_failed() {
+        assert_eq!(judged(&GOOD, "ok 1 a\nok 2 b\n"), (2, 1));
+        // That of a subtest is none.
+        let nested = "    1..1\n    ok 1 a\nok 1 suite\n";
+        assert_eq!(judged(&GOOD, nested), (1, 1));
+        assert_eq!(judged(&GOOD, "ok 1 a\n1..1\n"), (1, 0));
     }
 
     #[test]

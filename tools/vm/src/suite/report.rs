@@ -49,6 +49,7 @@ impl Suite {
         let document = crate::ktap::Document {
             tests: self.tests.clone(),
             found: true,
+            planned: true,
         };
         document.counts()
     }
