@@ -13,6 +13,7 @@ use crate::hw::{
     regs::{
         gc::{
             self,
+            CpInt,
             CpMecCntl,
             CpcInt,
             GrbmGfxCntl,
@@ -82,6 +83,16 @@ pub(super) fn start(hw: &Hw, xnack: bool) {
         let _bank = hw.select(bank);
         hw.write(gc::CPC_INT_CNTL, CpcInt::DRIVER.raw());
     }
+    tell_of_stray_doorbells(hw, true);
+}
+
+/// Whether a doorbell without a queue raises an interrupt, to be counted.
+fn tell_of_stray_doorbells(hw: &Hw, on: bool) {
+    hw.modify(gc::CP_INT_CNTL_RING0, |raw| {
+        CpInt::from_raw(raw)
+            .with_flag(CpInt::CP_VM_DOORBELL_WR, on)
+            .raw()
+    });
 }
 
 /// Lets doorbells wake the micro engines, after a queue is there to be woken.
@@ -110,6 +121,7 @@ pub(super) fn halt(hw: &Hw) {
         let _bank = hw.select(bank);
         hw.write(gc::CPC_INT_CNTL, 0);
     }
+    tell_of_stray_doorbells(hw, false);
     hw.modify(gc::CP_PQ_STATUS, |raw| {
         PqStatus::from_raw(raw)
             .with(PqStatus::DOORBELL_ENABLE, 0)

@@ -13,6 +13,7 @@ mod cp;
 mod shader;
 pub(crate) use cp::{
     scheduler_code,
+    CpInt,
     CpMecCntl,
     CpcInt,
     HpdStatus0,
@@ -135,6 +136,8 @@ gc_regs! {
     CP_ME1_PIPE0_INT_CNTL = SEG0 + 0x1085;
     /// Interrupt enables of MEC2 pipe 0, see [`CpcInt`].
     CP_ME2_PIPE0_INT_CNTL = SEG0 + 0x1089;
+    /// Interrupt enables of the command processor as a whole, see [`CpInt`].
+    CP_INT_CNTL_RING0 = SEG0 + 0x106a;
     /// Offload waits, see [`IqWaitTime1`].
     CP_IQ_WAIT_TIME1 = SEG0 + 0x10af;
     /// Dequeue waits, see [`IqWaitTime2`].

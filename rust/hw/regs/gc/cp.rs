@@ -101,6 +101,14 @@ fields! {
 }
 
 fields! {
+    /// CP_INT_CNTL_RING0.
+    pub(crate) struct CpInt {
+        /// A doorbell that no connected queue has, source 200.
+        CP_VM_DOORBELL_WR [11:11];
+    }
+}
+
+fields! {
     /// CPC_INT_CNTL, CPC_INT_STATUS and CP_MEn_PIPEm_INT_CNTL share these positions.
     pub(crate) struct CpcInt {
         /// QUERY_STATUS completed.
