@@ -119,6 +119,19 @@ pub(super) fn created(machine: &Machine, proc: u64, queue: u64) {
     );
 }
 
+/// A queue came to its end.
+fn gone(machine: &Machine, who: &Who, result: &Result) {
+    trace::queue_destroy(
+        machine.platform.gpu_id(),
+        who.pid,
+        who.pasid,
+        who.queue,
+        who.doorbell,
+        since(machine, who.start),
+        errno(result),
+    );
+}
+
 /// Runs `destroy`, which destroys a queue, and tells of it.
 pub(super) fn destroyed(
     machine: &Machine,
@@ -132,15 +145,7 @@ pub(super) fn destroyed(
     let who = who(machine, proc, queue);
     let result = destroy();
     if let Some(who) = who {
-        trace::queue_destroy(
-            machine.platform.gpu_id(),
-            who.pid,
-            who.pasid,
-            who.queue,
-            who.doorbell,
-            since(machine, who.start),
-            errno(&result),
-        );
+        gone(machine, &who, &result);
     }
     result
 }
@@ -157,7 +162,7 @@ pub(super) fn detached(machine: &Machine, proc: u64, detach: impl FnOnce() -> Re
         rec.map_or(0, |rec| rec.queues.values().count())
     };
     // Where memory is short, so are the records.
-    let mut gone = KVec::with_capacity(count, GFP_KERNEL).unwrap_or_default();
+    let mut queues_gone = KVec::with_capacity(count, GFP_KERNEL).unwrap_or_default();
     {
         let state = machine.state.lock();
         let found = state.procs.get(&proc);
@@ -173,20 +178,12 @@ pub(super) fn detached(machine: &Machine, proc: u64, detach: impl FnOnce() -> Re
         });
         for who in queues {
             // Nobody makes queues for a process that ends.
-            let _ = gone.push_within_capacity(who);
+            let _ = queues_gone.push_within_capacity(who);
         }
     }
     let result = detach();
-    for who in gone {
-        trace::queue_destroy(
-            machine.platform.gpu_id(),
-            who.pid,
-            who.pasid,
-            who.queue,
-            who.doorbell,
-            since(machine, who.start),
-            errno(&result),
-        );
+    for who in queues_gone {
+        gone(machine, &who, &result);
     }
     result
 }

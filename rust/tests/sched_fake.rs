@@ -169,11 +169,11 @@ pub(super) struct State {
     /// What was warned of, in lines.
     warnings: KVec<u8>,
     /// Doorbell number, read and write pointer of queues in slots, where they are not 0.
-    pointers: KVec<(u32, u32, u32)>,
+    pub(super) pointers: KVec<(u32, u32, u32)>,
     /// Doorbell numbers of queues in slots whose ring the hardware marks as empty.
-    empty: KVec<u32>,
+    pub(super) empty: KVec<u32>,
     /// Doorbell numbers of queues in slots that are in an indirect buffer, and where.
-    buffers: KVec<(u32, u32)>,
+    pub(super) buffers: KVec<(u32, u32)>,
     breaches: KVec<&'static str>,
 }
 
@@ -209,7 +209,7 @@ pub(super) struct Inner {
     #[pin]
     pub(super) blocks: Mutex<KVec<Arc<Block>>>,
     #[pin]
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
 impl Inner {
@@ -266,7 +266,7 @@ pub(super) fn doorbell(n: u32) -> DoorbellOffset {
 
 /// The fake device.
 pub(super) struct Fake {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 impl Fake {
@@ -393,39 +393,6 @@ impl Fake {
     /// Lets time pass.
     pub(super) fn pass(&self, us: u64) {
         self.inner.clock.add(us, Relaxed);
-    }
-
-    /// Sets the pointers of the queue with doorbell `n`, as the registers show them.
-    pub(super) fn set_pointers(&self, n: u32, rptr: u32, wptr: u32) -> Result {
-        let mut state = self.inner.state.lock();
-        state.pointers.retain(|(doorbell, _, _)| *doorbell != n);
-        Ok(state.pointers.push((n, rptr, wptr), GFP_KERNEL)?)
-    }
-
-    /// Whether the hardware marks the ring of the queue with doorbell `n` as empty.
-    pub(super) fn mark_empty(&self, n: u32, empty: bool) -> Result {
-        let mut state = self.inner.state.lock();
-        state.empty.retain(|doorbell| *doorbell != n);
-        if empty {
-            state.empty.push(n, GFP_KERNEL)?;
-        }
-        Ok(())
-    }
-
-    /// Says that the queue with doorbell `n` is at dword `at` of an indirect buffer.
-    pub(super) fn enter_buffer(&self, n: u32, at: u32) -> Result {
-        let mut state = self.inner.state.lock();
-        state.buffers.retain(|(doorbell, _)| *doorbell != n);
-        Ok(state.buffers.push((n, at), GFP_KERNEL)?)
-    }
-
-    /// Sets the write pointer of an SDMA queue that was loaded by registers.
-    pub(super) fn set_sdma_wptr(&self, engine: u32, queue: u32, wptr: u32) -> Result {
-        let engine = self.inner.asic.sdma.engine(engine).ok_or(EINVAL)?;
-        let block = engine.rlc(queue).ok_or(EINVAL)?;
-        let mut state = self.inner.state.lock();
-        state.regs.set_plain(block.rb_wptr(), wptr);
-        Ok(())
     }
 
     /// Lines that were warned of and contain `part`.

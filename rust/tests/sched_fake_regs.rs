@@ -8,6 +8,7 @@ use kernel::prelude::*;
 use super::fake::{
     number,
     Event,
+    Fake,
     Inner,
     Mapped,
     Mode,
@@ -315,5 +316,41 @@ impl Inner {
             self.breach(state, "VMID given back while a queue uses it");
         }
         self.note(state, Event::Unbind(vmid));
+    }
+}
+
+/// What a test has the registers show.
+impl Fake {
+    /// Sets the pointers of the queue with doorbell `n`, as the registers show them.
+    pub(super) fn set_pointers(&self, n: u32, rptr: u32, wptr: u32) -> Result {
+        let mut state = self.inner.state.lock();
+        state.pointers.retain(|(doorbell, _, _)| *doorbell != n);
+        Ok(state.pointers.push((n, rptr, wptr), GFP_KERNEL)?)
+    }
+
+    /// Whether the hardware marks the ring of the queue with doorbell `n` as empty.
+    pub(super) fn mark_empty(&self, n: u32, empty: bool) -> Result {
+        let mut state = self.inner.state.lock();
+        state.empty.retain(|doorbell| *doorbell != n);
+        if empty {
+            state.empty.push(n, GFP_KERNEL)?;
+        }
+        Ok(())
+    }
+
+    /// Says that the queue with doorbell `n` is at dword `at` of an indirect buffer.
+    pub(super) fn enter_buffer(&self, n: u32, at: u32) -> Result {
+        let mut state = self.inner.state.lock();
+        state.buffers.retain(|(doorbell, _)| *doorbell != n);
+        Ok(state.buffers.push((n, at), GFP_KERNEL)?)
+    }
+
+    /// Sets the write pointer of an SDMA queue that was loaded by registers.
+    pub(super) fn set_sdma_wptr(&self, engine: u32, queue: u32, wptr: u32) -> Result {
+        let engine = self.inner.asic.sdma.engine(engine).ok_or(EINVAL)?;
+        let block = engine.rlc(queue).ok_or(EINVAL)?;
+        let mut state = self.inner.state.lock();
+        state.regs.set_plain(block.rb_wptr(), wptr);
+        Ok(())
     }
 }
