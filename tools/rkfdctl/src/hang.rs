@@ -143,6 +143,7 @@ struct Actor {
     created: Vec<Value>,
     touched: Vec<Value>,
     destroyed: Option<u64>,
+    reported: bool,
     story: Story,
 }
 
@@ -184,6 +185,7 @@ impl Actor {
             created: Vec::new(),
             touched: Vec::new(),
             destroyed: None,
+            reported: false,
             story: Story::default(),
         })
     }
@@ -240,6 +242,7 @@ impl Actor {
                 self.touched.push(json!({ "errno": errno, "ms": ms }));
             }
             Says::Destroyed { ms } => self.destroyed = Some(ms),
+            Says::Reported => self.reported = true,
             Says::Failed { why } => {
                 self.story.failed.get_or_insert(why);
             }
@@ -302,6 +305,19 @@ struct Scene {
 }
 
 impl Scene {
+    /// Waits until both processes have told everything that their queues finished up to now.
+    fn take_stock(&mut self) -> anyhow::Result<()> {
+        for actor in [&mut self.guilty, &mut self.innocent] {
+            actor.reported = false;
+            actor.tell("report");
+        }
+        let told = |a: &Actor| a.reported || a.story.failed.is_some();
+        if !self.until(|g, i| told(g) && told(i))? {
+            bail!("a process does not say what its queues have done");
+        }
+        Ok(())
+    }
+
     /// Waits until `done`. Returns whether it came true in time.
     fn until(&mut self, mut done: impl FnMut(&Actor, &Actor) -> bool) -> anyhow::Result<bool> {
         let end = Instant::now() + self.patience;
@@ -436,7 +452,9 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         counted = scene
             .until(|g, i| counter.grew() || g.story.failed.is_some() || i.story.failed.is_some())?;
     }
-    // From here on, whatever was lost has been noticed, or nothing was: everybody who can go on does.
+    // From here on, whatever was lost has been noticed, or nothing was: everybody who can go on does. What a queue
+    // finished before that, and its process only sees now, is no sign of life.
+    scene.take_stock()?;
     let then = (scene.guilty.good.clone(), scene.innocent.good.clone());
     scene.until(|_, i| i.all_alive_since(&then.1) || i.story.failed.is_some())?;
     if !counted {

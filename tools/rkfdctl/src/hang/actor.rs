@@ -2,7 +2,8 @@
 //! One process of a hang scenario: keeps queues busy, tells what it sees, does what it is told.
 //!
 //! It reads one command per line: `create` makes a further queue, `destroy` destroys it (which waits for a preemption),
-//! `touch` and a number changes one of its queues (which waits for that queue), `stop` ends the process. It prints one JSON object per line.
+//! `touch` and a number changes one of its queues (which waits for that queue), `report` asks for all that has finished
+//! up to now, `stop` ends the process. It prints one JSON object per line.
 
 use std::io::BufRead;
 use std::io::Write;
@@ -88,6 +89,8 @@ pub enum Says {
         /// How long the call took.
         ms: u64,
     },
+    /// All that had finished when `report` came is told.
+    Reported,
     /// It cannot go on.
     Failed {
         /// Why.
@@ -173,15 +176,7 @@ fn act(options: &Options) -> anyhow::Result<()> {
         }
         if Instant::now() >= report {
             report = Instant::now() + REPORT;
-            say(&Says::Progress {
-                good: loads.iter().map(Load::good).collect(),
-                extra: extra.iter().map(Load::good).sum(),
-                error: loads
-                    .iter()
-                    .chain(&extra)
-                    .find_map(Load::first_error)
-                    .map(str::to_owned),
-            })?;
+            say(&progress(&loads, &extra))?;
         }
         match commands.recv_timeout(REST) {
             Ok(line) if line == "destroy" => {
@@ -199,9 +194,29 @@ fn act(options: &Options) -> anyhow::Result<()> {
                 let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
                 say(&Says::Touched { errno, ms })?;
             }
+            Ok(line) if line == "report" => {
+                for load in loads.iter_mut().chain(&mut extra) {
+                    load.collect()?;
+                }
+                say(&progress(&loads, &extra))?;
+                say(&Says::Reported)?;
+            }
             Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
+    }
+}
+
+/// What was verified up to now.
+fn progress(loads: &[Load], extra: &[Load]) -> Says {
+    Says::Progress {
+        good: loads.iter().map(Load::good).collect(),
+        extra: extra.iter().map(Load::good).sum(),
+        error: loads
+            .iter()
+            .chain(extra)
+            .find_map(Load::first_error)
+            .map(str::to_owned),
     }
 }
 
