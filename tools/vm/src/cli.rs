@@ -209,9 +209,6 @@ impl MachineOptions {
                 path: shared_path(dir)?,
             });
         }
-        if self.no_module {
-            return Ok(setup);
-        }
         let dir = places.out.join("module");
         let flavour = if self.debug_kernel {
             Some("debug")
@@ -220,22 +217,24 @@ impl MachineOptions {
         } else {
             None
         };
-        if let Some(flavour) = flavour {
-            // Tests and users find the module at one path whatever its flavour.
-            let from = places.out.join(format!("module-{flavour}"));
-            anyhow::ensure!(
-                from.join("rkfd.ko").exists(),
-                "the module is not built ({}): scripts/build module {flavour}",
-                from.join("rkfd.ko").display()
-            );
-            setup.binds.push((text(&from)?, text(&dir)?));
-        } else {
-            anyhow::ensure!(
-                dir.join("rkfd.ko").exists(),
-                "the module is not built ({}): make module, or use --no-module",
-                dir.join("rkfd.ko").display()
-            );
+        let built = match flavour {
+            Some(flavour) => places.out.join(format!("module-{flavour}")),
+            None => dir.clone(),
+        };
+        let there = built.join("rkfd.ko").exists();
+        // Tests and users find the module at one path whatever its flavour, also where they load it themselves.
+        if flavour.is_some() && there {
+            setup.binds.push((text(&built)?, text(&dir)?));
         }
+        if self.no_module {
+            return Ok(setup);
+        }
+        anyhow::ensure!(
+            there,
+            "the module is not built ({}): scripts/build module {}, or use --no-module",
+            built.join("rkfd.ko").display(),
+            flavour.unwrap_or("base")
+        );
         let stub = dir.join("amdgpu.ko");
         if stub.exists() && !self.no_amdgpu_stub {
             setup.stub = Some(text(&stub)?);
