@@ -339,6 +339,52 @@ fn new_log_dir(out: &Path) -> anyhow::Result<PathBuf> {
 mod tests {
     use super::*;
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        machine: MachineOptions,
+    }
+
+    #[test]
+    fn every_kernel_finds_its_own_module_also_where_nobody_loads_it() {
+        use clap::Parser as _;
+        let out = tempfile::tempdir().unwrap();
+        let out = out.path();
+        let places = Places {
+            top: out.into(),
+            out: out.into(),
+            kernel: out.into(),
+        };
+        let setup = |words: &[&str]| {
+            let line = Line::try_parse_from([&["vm"], words].concat()).unwrap();
+            line.machine.setup(&places, &[])
+        };
+        let at = |name: &str| out.join(name).to_str().unwrap().to_owned();
+        for missing in [&["--debug-kernel"], &[][..]] {
+            let error = setup(missing).unwrap_err().to_string();
+            assert!(error.contains("the module is not built"), "{error}");
+        }
+        assert_eq!(
+            setup(&["--debug-kernel", "--no-module"]).unwrap(),
+            Setup::default()
+        );
+        for flavour in ["module", "module-debug"] {
+            fs::create_dir(out.join(flavour)).unwrap();
+            fs::write(out.join(flavour).join("rkfd.ko"), "").unwrap();
+        }
+        let bind = vec![(at("module-debug"), at("module"))];
+        let ko = Some(at("module/rkfd.ko"));
+        for (words, binds, module) in [
+            (&[][..], &vec![], &ko),
+            (&["--no-module"], &vec![], &None),
+            (&["--debug-kernel"], &bind, &ko),
+            (&["--debug-kernel", "--no-module"], &bind, &None),
+        ] {
+            let setup = setup(words).unwrap();
+            assert_eq!((&setup.binds, &setup.module), (binds, module), "{words:?}");
+        }
+    }
+
     #[test]
     fn sizes() {
         for good in ["512M", "2G"] {
