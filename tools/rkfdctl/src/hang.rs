@@ -453,7 +453,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
             .until(|g, i| counter.grew() || g.story.failed.is_some() || i.story.failed.is_some())?;
     }
     // From here on, whatever was lost has been noticed, or nothing was: everybody who can go on does. What a queue
-    // finished before that, and its process only sees now, is no sign of life.
+    // finished before that, and its process only tells now, is no sign of life.
     scene.take_stock()?;
     let then = (scene.guilty.good.clone(), scene.innocent.good.clone());
     scene.until(|_, i| i.all_alive_since(&then.1) || i.story.failed.is_some())?;
