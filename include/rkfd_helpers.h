@@ -90,6 +90,7 @@ bool rkfd_fatal_signal_pending(void);
 int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsigned long end,
 		    bool writable, unsigned long *frames, unsigned long *seq);
 struct page *rkfd_user_page(unsigned long frame);
+void rkfd_mark_dirty(struct page **pages, unsigned long count);
 void rkfd_interval_set_seq(struct mmu_interval_notifier *sub, unsigned long seq);
 bool rkfd_interval_changed(struct mmu_interval_notifier *sub, unsigned long seq);
 bool rkfd_interval_may_block(const struct mmu_notifier_range *range);

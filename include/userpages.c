@@ -5,6 +5,7 @@
 
 #include <linux/hmm.h>
 #include <linux/jiffies.h>
+#include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/sched.h>
 
@@ -34,6 +35,27 @@ int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsi
 struct page *rkfd_user_page(unsigned long frame)
 {
 	return hmm_pfn_to_page(frame);
+}
+
+/*
+ * Marks pages that the process has mapped as changed, once per folio. The caller holds back their invalidation, so
+ * that they are neither truncated nor freed meanwhile. Sleeps nowhere: memory whose pages can be clean and writable
+ * at once (anonymous, shmem, hugetlb) has only a flag to set, and what a file system wants to be told of was marked
+ * when the process got write permission.
+ */
+void rkfd_mark_dirty(struct page **pages, unsigned long count)
+{
+	struct folio *last = NULL;
+
+	for (unsigned long i = 0; i < count; i++) {
+		struct folio *folio = page_folio(pages[i]);
+
+		if (folio == last)
+			continue;
+		last = folio;
+		if (!folio_test_dirty(folio))
+			folio_mark_dirty(folio);
+	}
 }
 
 void rkfd_interval_set_seq(struct mmu_interval_notifier *sub, unsigned long seq)

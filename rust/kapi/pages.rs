@@ -121,6 +121,20 @@ impl Pages {
         })
     }
 
+    /// Notes that pages of a process may differ from what is on disk or in swap, because a device may write
+    /// them: reclaim discards what it takes for unchanged.
+    ///
+    /// # Safety
+    ///
+    /// The process has the pages mapped, and their invalidation is held back during the call.
+    pub(super) unsafe fn mark_dirty(&self) {
+        // CAST: `usize` is as wide as `unsigned long`.
+        let count = self.pages.len() as c_ulong;
+        // SAFETY: The array holds `count` pages, which the C function does not change. By the caller's promise
+        // they are in use by their process and stay so.
+        unsafe { crate::bindings::rkfd_mark_dirty(self.as_ptr(), count) };
+    }
+
     /// # Errors
     ///
     /// `EPERM` unless the pages are ours.

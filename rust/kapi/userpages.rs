@@ -293,7 +293,11 @@ impl UserPages {
         }
     }
 
-    /// Runs `f` if the pages have not changed since `version`; they do not change meanwhile.
+    /// Runs `f`, which lets a device access the pages, if they have not changed since `version`; they do not
+    /// change meanwhile. Pages that the device may write are marked dirty: its writes set no dirty bit in the
+    /// page tables of the process, and a page that is clean there (after MADV_FREE, shared memory or swapped-in
+    /// memory that was only read) would be discarded by reclaim with what the device wrote. Whoever cleans a page
+    /// invalidates it first, so one mark per commit is enough.
     ///
     /// `f` must not allocate.
     ///
@@ -301,9 +305,15 @@ impl UserPages {
     ///
     /// `EAGAIN` if they have, and those of `f`.
     pub(crate) fn commit<R>(&self, version: u64, f: impl FnOnce() -> Result<R>) -> Result<R> {
-        let state = self.inner.state.lock();
+        let inner = &*self.inner;
+        let state = inner.state.lock();
         if state.version != version {
             return Err(EAGAIN);
+        }
+        if let (true, Some(pages)) = (inner.writable, &state.pages) {
+            // SAFETY: These are the pages of `version`: `find` saw them mapped, and `invalidate`, which comes
+            // before any of them is unmapped, waits for the lock.
+            unsafe { pages.mark_dirty() };
         }
         let result = f();
         drop(state);

@@ -86,16 +86,10 @@ static void *served_memory(uint64_t size)
 
 static struct bo wrap(void *at, uint64_t size)
 {
-	struct kfd_ioctl_alloc_memory_of_gpu_args args = {
-		.va_addr = (uintptr_t)at,
-		.mmap_offset = (uintptr_t)at,
-		.size = size,
-		.gpu_id = gpu.id,
-		.flags = FLAGS_USERPTR,
-	};
+	struct bo bo;
 
-	CHECK_OK(kfd_call(gpu.fd, AMDKFD_IOC_ALLOC_MEMORY_OF_GPU, &args));
-	return (struct bo){ .handle = args.handle, .va = (uintptr_t)at, .size = size };
+	CHECK_OK(bo_wrap(&gpu, &bo, FLAGS_USERPTR, at, size));
+	return bo;
 }
 
 CASE(alloc, "ALLOC of memory that a thread brings in after a call of its own")

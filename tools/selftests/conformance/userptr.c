@@ -36,28 +36,12 @@ static void *memory(uint64_t size, int prot)
 	return p;
 }
 
-/* Makes a buffer of memory that is there already. */
-static int wrap(struct fixture *x, struct bo *bo, void *at, uint64_t size, uint32_t flags)
-{
-	struct kfd_ioctl_alloc_memory_of_gpu_args args = {
-		.va_addr = (uintptr_t)at,
-		.mmap_offset = (uintptr_t)at,
-		.size = size,
-		.gpu_id = x->gpu.id,
-		.flags = flags,
-	};
-	int err = kfd_call(x->gpu.fd, AMDKFD_IOC_ALLOC_MEMORY_OF_GPU, &args);
-
-	*bo = (struct bo){ .handle = args.handle, .va = (uintptr_t)at, .size = size, .flags = flags };
-	return err;
-}
-
 static void begin_in(struct fixture *x, uint64_t size)
 {
 	need_vm(&x->gpu, 0);
 	need_queue(&x->gpu, &x->q, COMPUTE);
 	need_bo(&x->gpu, &x->out, FLAGS_GTT, 2 * PAGE);
-	CHECK_OK(wrap(x, &x->user, memory(size, PROT_READ | PROT_WRITE), size, FLAGS_USERPTR));
+	CHECK_OK(bo_wrap(&x->gpu, &x->user, FLAGS_USERPTR, memory(size, PROT_READ | PROT_WRITE), size));
 	CHECK_OK(bo_map(&x->gpu, &x->user));
 	x->p.n = 0;
 	x->ticket = 0;
@@ -238,7 +222,7 @@ CASE(unmapped_again, "munmap, new memory in the same place and a new buffer of i
 	CHECK_OK(bo_unmap(&f.gpu, &f.user));
 	CHECK_OK(bo_free(&f.gpu, &f.user));
 	CHECK(mmap(at, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
-	CHECK_OK(wrap(&f, &again, at, 2 * PAGE, FLAGS_USERPTR));
+	CHECK_OK(bo_wrap(&f.gpu, &again, FLAGS_USERPTR, at, 2 * PAGE));
 	CHECK_OK(bo_map(&f.gpu, &again));
 	f.user = again;
 	check_shared(&f, PAGE, 0x22);
@@ -296,7 +280,7 @@ CASE(read_only, "ALLOC: memory that the process may not write, for a GPU that ma
 	struct bo refused;
 
 	begin(PAGE);
-	CHECK_ERR(wrap(&f, &refused, memory_read_only(), PAGE, FLAGS_USERPTR), EPERM);
+	CHECK_ERR(bo_wrap(&f.gpu, &refused, FLAGS_USERPTR, memory_read_only(), PAGE), EPERM);
 	check_shared(&f, 0, 0x11);
 }
 
@@ -308,7 +292,7 @@ CASE(read_only_both, "ALLOC: memory that the process may not write, for a GPU th
 		SKIP("other drivers want every buffer's memory writable");
 	begin(PAGE);
 	p = memory_read_only();
-	CHECK_OK(wrap(&f, &f.user, p, PAGE, FLAGS_USERPTR & ~WRITABLE));
+	CHECK_OK(bo_wrap(&f.gpu, &f.user, FLAGS_USERPTR & ~WRITABLE, p, PAGE));
 	CHECK_OK(bo_map(&f.gpu, &f.user));
 	CHECK_EQ(gpu_reads(&f, 12), 0x99);
 }
@@ -316,7 +300,7 @@ CASE(read_only_both, "ALLOC: memory that the process may not write, for a GPU th
 CASE(zero_page, "a buffer that the GPU only reads, of memory never touched: the GPU sees the first write of the CPU")
 {
 	begin(PAGE);
-	CHECK_OK(wrap(&f, &f.user, memory(PAGE, PROT_READ | PROT_WRITE), PAGE, FLAGS_USERPTR & ~WRITABLE));
+	CHECK_OK(bo_wrap(&f.gpu, &f.user, FLAGS_USERPTR & ~WRITABLE, memory(PAGE, PROT_READ | PROT_WRITE), PAGE));
 	CHECK_OK(bo_map(&f.gpu, &f.user));
 	CHECK_EQ(gpu_reads(&f, 0), 0);
 	*bo32(&f.user, 0) = 0x1234;
@@ -369,7 +353,7 @@ CASE(shared_file, "a shared file: the GPU sees what others write, and a fault wh
 	at = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	other = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	CHECK(at != MAP_FAILED && (void *)other != MAP_FAILED);
-	CHECK_OK(wrap(&f, &f.user, at, 2 * PAGE, FLAGS_USERPTR));
+	CHECK_OK(bo_wrap(&f.gpu, &f.user, FLAGS_USERPTR, at, 2 * PAGE));
 	CHECK_OK(bo_map(&f.gpu, &f.user));
 	other[1] = 0x777;
 	CHECK_EQ(gpu_reads(&f, 4), 0x777);
@@ -382,7 +366,7 @@ CASE(shared_file, "a shared file: the GPU sees what others write, and a fault wh
 CASE(before_map, "memory that changes between ALLOC and MAP")
 {
 	begin(PAGE);
-	CHECK_OK(wrap(&f, &f.user, memory(2 * PAGE, PROT_READ | PROT_WRITE), 2 * PAGE, FLAGS_USERPTR));
+	CHECK_OK(bo_wrap(&f.gpu, &f.user, FLAGS_USERPTR, memory(2 * PAGE, PROT_READ | PROT_WRITE), 2 * PAGE));
 	*bo32(&f.user, 0) = 1;
 	CHECK_EQ(madvise((void *)f.user.va, f.user.size, MADV_DONTNEED), 0);
 	*bo32(&f.user, 0) = 2;
@@ -486,7 +470,7 @@ CASE_LIMIT(thread, "another thread changes memory all the time: queues go on, an
 
 	begin(4 * PAGE);
 	c.at = memory(c.size, PROT_READ | PROT_WRITE);
-	CHECK_OK(wrap(&f, &churned, c.at, c.size, FLAGS_USERPTR));
+	CHECK_OK(bo_wrap(&f.gpu, &churned, FLAGS_USERPTR, c.at, c.size));
 	CHECK_OK(bo_map(&f.gpu, &churned));
 	CHECK_EQ(pthread_create(&thread, NULL, churn, &c), 0);
 	for (uint32_t i = 1; i <= 20; i++) {
@@ -522,7 +506,7 @@ CASE_LIMIT(alloc_changing, "ALLOC of memory that another thread changes all the 
 	CHECK_EQ(pthread_create(&thread, NULL, drop_always, &c), 0);
 	for (int i = 0; i < 3; i++) {
 		struct bo changing;
-		int err = wrap(&f, &changing, c.at, c.size, FLAGS_USERPTR);
+		int err = bo_wrap(&f.gpu, &changing, FLAGS_USERPTR, c.at, c.size);
 
 		if (err)
 			CHECK_ERR(err, EAGAIN);
@@ -532,7 +516,7 @@ CASE_LIMIT(alloc_changing, "ALLOC of memory that another thread changes all the 
 	c.stop = true;
 	CHECK_EQ(pthread_join(thread, &failed), 0);
 	CHECK(!failed);
-	CHECK_OK(wrap(&f, &f.user, c.at, c.size, FLAGS_USERPTR));
+	CHECK_OK(bo_wrap(&f.gpu, &f.user, FLAGS_USERPTR, c.at, c.size));
 	CHECK_OK(bo_map(&f.gpu, &f.user));
 	check_shared(&f, 0x40, 0x11);
 }

@@ -119,6 +119,8 @@ void await_available(const struct gpu *gpu, uint64_t bytes);
 
 /* Buffers. bo_alloc reserves an address, allocates and, except for PROT_NONE kinds, maps on the CPU. */
 int bo_alloc(const struct gpu *gpu, struct bo *bo, uint32_t flags, uint64_t size);
+/* A buffer of memory that is there already, at the same address. */
+int bo_wrap(const struct gpu *gpu, struct bo *bo, uint32_t flags, void *at, uint64_t size);
 int bo_map(const struct gpu *gpu, const struct bo *bo);
 int bo_unmap(const struct gpu *gpu, const struct bo *bo);
 int bo_free(const struct gpu *gpu, const struct bo *bo);

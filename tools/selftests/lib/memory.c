@@ -97,6 +97,21 @@ int bo_alloc(const struct gpu *gpu, struct bo *bo, uint32_t flags, uint64_t size
 	return 0;
 }
 
+int bo_wrap(const struct gpu *gpu, struct bo *bo, uint32_t flags, void *at, uint64_t size)
+{
+	struct kfd_ioctl_alloc_memory_of_gpu_args args = {
+		.va_addr = (uintptr_t)at,
+		.mmap_offset = (uintptr_t)at,
+		.size = size,
+		.gpu_id = gpu->id,
+		.flags = flags,
+	};
+	int err = kfd_call(gpu->fd, AMDKFD_IOC_ALLOC_MEMORY_OF_GPU, &args);
+
+	*bo = (struct bo){ .handle = args.handle, .va = (uintptr_t)at, .size = size, .flags = flags };
+	return err;
+}
+
 int bo_map(const struct gpu *gpu, const struct bo *bo)
 {
 	uint32_t id = gpu->id;
