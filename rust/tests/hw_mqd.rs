@@ -317,6 +317,30 @@ mod tests {
     }
 
     #[test]
+    fn an_update_leaves_a_queue_in_its_indirect_buffer() {
+        for format in [QueueFormat::Pm4, QueueFormat::Aql] {
+            let mut stored = 0;
+            if let Ok(mqd) = ComputeMqd::new(&GFX90A, config(format)) {
+                mqd.update(
+                    |_| 0x80B0_0040,
+                    |dw, _| {
+                        stored += 1;
+                        assert!(!matches!(
+                            dw,
+                            at::CP_MQD_CONNECT_END_IB_RPTR
+                                | at::CP_HQD_IB_BASE_ADDR_LO
+                                | at::CP_HQD_IB_BASE_ADDR_HI
+                                | at::CP_HQD_IB_RPTR
+                                | at::CP_HQD_IB_CONTROL
+                        ));
+                    },
+                );
+            }
+            assert_ne!(stored, 0);
+        }
+    }
+
+    #[test]
     fn an_update_tells_of_a_trap_handler() {
         for (trap_handler, saved, stored) in [
             (true, 0x1000_0090, 0x1000_00D0),

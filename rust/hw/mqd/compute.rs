@@ -215,7 +215,7 @@ impl ComputeMqd {
 
     /// Stores what a change of the description touches, keeping what hardware saved.
     ///
-    /// The queue must not be mapped. Pointers, wave state and carry bits stay as they are.
+    /// The queue must not be mapped. Pointers, the place in an indirect buffer, wave state and carry bits stay as they are.
     pub(crate) fn update(
         &self,
         mut read: impl FnMut(usize) -> u32,
@@ -396,7 +396,10 @@ const VOIDED: [RangeInclusive<usize>; 9] = [
 ];
 
 /// Dwords that an update stores beside those with bits of others and the CU mask.
-const UPDATED: [usize; 16] = [
+///
+/// CP_HQD_IB_CONTROL is not among them, unlike in amdkfd's `update_mqd`: it holds IB_SIZE and PROCESSING_IB of an indirect
+/// buffer that a preemption interrupted, and nothing that a description can change.
+const UPDATED: [usize; 15] = [
     at::COMPUTE_PERFCOUNT_ENABLE,
     at::CP_HQD_VMID,
     at::CP_HQD_PIPE_PRIORITY,
@@ -407,7 +410,6 @@ const UPDATED: [usize; 16] = [
     at::CP_HQD_PQ_WPTR_POLL_ADDR_LO,
     at::CP_HQD_PQ_WPTR_POLL_ADDR_HI,
     at::CP_HQD_PQ_DOORBELL_CONTROL,
-    at::CP_HQD_IB_CONTROL,
     at::CP_HQD_IQ_TIMER,
     at::CP_HQD_EOP_BASE_ADDR_LO,
     at::CP_HQD_EOP_BASE_ADDR_HI,

@@ -310,13 +310,13 @@ fields! {
 }
 
 fields! {
-    /// CP_HQD_IB_CONTROL.
+    /// CP_HQD_IB_CONTROL: configuration and, while an indirect buffer runs, part of its state.
     pub(crate) struct IbControl {
-        /// Size in dwords.
+        /// Size of the indirect buffer in dwords.
         IB_SIZE [19:0];
         /// Prefetch threshold.
         MIN_IB_AVAIL_SIZE [21:20];
-        /// Do not continue a saved indirect buffer.
+        /// Set in descriptors of all but kernel rings, as amdkfd does; the headers name it and no source says more.
         IB_EXE_DISABLE [23:23];
         /// Cache policy.
         IB_CACHE_POLICY [24:24];

@@ -164,6 +164,146 @@ CASE(cu_mask_bad_pointer, "SET_CU_MASK: an unreadable mask is EFAULT")
 	CHECK_ERR(cu_mask(&f, 0, 32, (void *)8), EFAULT);
 }
 
+/* Changes of a queue that stands inside an indirect buffer */
+
+/* Where the words are that such a case looks at; the buffer itself is in the second page. */
+enum {
+	ENTERED = 0, /* The queue is in the buffer. */
+	GATE = 4, /* It waits there until this is 1. */
+	COUNT = 8, /* 64 bits; what precedes the wait adds 1, what follows it 0x100, the ring behind it 0x10000. */
+	FIRST = 16, /* Stored right behind the wait, */
+	COPY = 20, /* copied by the next packet, */
+	LAST = 24, /* and the last store of the buffer, */
+	SEEN_LAST = 28, /* which the ring copies, */
+	SEEN_GATE = 32, /* as the gate. */
+	BEHIND = 36, /* The first store of the ring behind the buffer, */
+	FENCE = 40, /* and its fence. */
+};
+
+struct inside {
+	struct fixture f;
+	struct bo out;
+};
+
+/* Submits what waits inside an indirect buffer and is over with FENCE, and returns when the queue is in there. */
+static void go_inside(struct inside *in)
+{
+	struct packets ring = { .n = 0 }, ib = { .n = 0 };
+	uint64_t at;
+
+	need_vm(&in->f.gpu, 0);
+	need_queue(&in->f.gpu, &in->f.q, COMPUTE);
+	need_bo(&in->f.gpu, &in->out, FLAGS_GTT, 2 * PAGE);
+	at = in->out.va;
+	pm4_atomic(&ib, 47, at + COUNT, 1);
+	pm4_write(&ib, at + ENTERED, 1);
+	pm4_wait(&ib, EQUAL, at + GATE, 1, ~0u);
+	pm4_write(&ib, at + FIRST, 0x1b);
+	pm4_copy(&ib, 1, at + FIRST, at + COPY, false);
+	pm4_atomic(&ib, 47, at + COUNT, 0x100);
+	pm4_write(&ib, at + LAST, 0x2b);
+	for (unsigned int i = 0; i < ib.n; i++)
+		*bo32(&in->out, PAGE + 4 * i) = ib.dw[i];
+	pm4_ib(&ring, at + PAGE, ib.n);
+	pm4_copy(&ring, 1, at + LAST, at + SEEN_LAST, false);
+	pm4_copy(&ring, 1, at + GATE, at + SEEN_GATE, false);
+	pm4_atomic(&ring, 47, at + COUNT, 0x10000);
+	pm4_write(&ring, at + BEHIND, 0x3b);
+	pm4_release(&ring, at + FENCE, 1, 0x4b, 0, 0);
+	submit(&in->f.q, &ring);
+	await32(bo32(&in->out, ENTERED), 1, "the queue in its indirect buffer");
+}
+
+/* Opens the gate: everything behind it runs, once, in order. */
+static void go_on(struct inside *in)
+{
+	CHECK_EQ(*bo32(&in->out, FENCE), 0);
+	__atomic_store_n(bo32(&in->out, GATE), 1, __ATOMIC_RELEASE);
+	await32(bo32(&in->out, FENCE), 0x4b, "the fence behind the indirect buffer");
+	CHECK_EQ(*bo32(&in->out, SEEN_GATE), 1);
+	CHECK_EQ(*bo32(&in->out, FIRST), 0x1b);
+	CHECK_EQ(*bo32(&in->out, COPY), 0x1b);
+	CHECK_EQ(*bo32(&in->out, LAST), 0x2b);
+	CHECK_EQ(*bo32(&in->out, SEEN_LAST), 0x2b);
+	CHECK_EQ(*bo32(&in->out, BEHIND), 0x3b);
+	CHECK_EQ(*bo64(&in->out, COUNT), 0x10101);
+	await_drained(&in->f.q);
+	drop_queue(&in->f.gpu, &in->f.q);
+	drop_bo(&in->f.gpu, &in->out);
+}
+
+CASE(inside_percentage, "UPDATE_QUEUE: another percentage leaves a queue in its indirect buffer")
+{
+	struct inside in;
+
+	go_inside(&in);
+	CHECK_OK(queue_update(&in.f.gpu, &in.f.q, 50, 7));
+	CHECK_OK(queue_update(&in.f.gpu, &in.f.q, 100, 7));
+	go_on(&in);
+}
+
+CASE(inside_priority, "UPDATE_QUEUE: another priority leaves a queue in its indirect buffer")
+{
+	struct inside in;
+
+	go_inside(&in);
+	CHECK_OK(queue_update(&in.f.gpu, &in.f.q, 100, 15));
+	CHECK_OK(queue_update(&in.f.gpu, &in.f.q, 100, 0));
+	go_on(&in);
+}
+
+CASE(inside_stopped, "UPDATE_QUEUE: a queue that is disabled inside an indirect buffer goes on there when it is enabled")
+{
+	struct inside in;
+
+	go_inside(&in);
+	CHECK_OK(queue_update(&in.f.gpu, &in.f.q, 0, 7));
+	CHECK_OK(queue_update(&in.f.gpu, &in.f.q, 100, 7));
+	go_on(&in);
+}
+
+CASE(inside_cu_mask, "SET_CU_MASK: another mask leaves a queue in its indirect buffer")
+{
+	static const uint32_t mask[4] = { 0xff, 0xff, 0xff, 0xff };
+	struct inside in;
+
+	go_inside(&in);
+	CHECK_OK(cu_mask(&in.f, in.f.q.args.queue_id, 128, mask));
+	go_on(&in);
+}
+
+CASE(inside_gws, "ALLOC_QUEUE_GWS: a queue that gets it and gives it back stays in its indirect buffer")
+{
+	struct kfd_ioctl_alloc_queue_gws_args args = { .num_gws = 64 };
+	struct inside in;
+	uint64_t units;
+
+	go_inside(&in);
+	if (!topology_value(in.f.gpu.id, "properties", "num_gws", &units) || !units)
+		SKIP("this GPU has no GWS");
+	args.queue_id = in.f.q.args.queue_id;
+	CHECK_OK(kfd_call(in.f.gpu.fd, AMDKFD_IOC_ALLOC_QUEUE_GWS, &args));
+	args.num_gws = 0;
+	CHECK_OK(kfd_call(in.f.gpu.fd, AMDKFD_IOC_ALLOC_QUEUE_GWS, &args));
+	go_on(&in);
+}
+
+CASE(inside_moved, "UPDATE_QUEUE: a queue whose ring is moved inside an indirect buffer goes on there, then in the new ring")
+{
+	struct inside in;
+	struct bo other;
+
+	go_inside(&in);
+	need_bo(&in.f.gpu, &other, FLAGS_GTT, 0x1000);
+	for (uint64_t i = 0; i < 0x1000; i += 4)
+		*bo32(&other, i) = *bo32(&in.f.q.ring, i);
+	in.f.q.args.ring_base_address = other.va;
+	CHECK_OK(queue_update(&in.f.gpu, &in.f.q, 100, 7));
+	drop_bo(&in.f.gpu, &in.f.q.ring);
+	in.f.q.ring = other;
+	go_on(&in);
+}
+
 /* GET_QUEUE_WAVE_STATE */
 
 static int wave_state(const struct fixture *f, uint32_t id, struct kfd_ioctl_get_queue_wave_state_args *args)
