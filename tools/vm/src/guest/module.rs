@@ -35,7 +35,7 @@ impl Loaded {
             self.load_one(path, &setup.module_args)?;
         }
         if let Some(path) = &setup.stub {
-            self.load_one(path, "")?;
+            self.load_one(path, &stub_args(&setup.module_args))?;
         }
         Ok(())
     }
@@ -66,6 +66,21 @@ impl Loaded {
     }
 }
 
+/// What the stub is given so that it shows the parameters that the driver has, by amdgpu's names.
+fn stub_args(module_args: &str) -> String {
+    let given = module_args.split_whitespace().filter_map(|arg| {
+        let (name, value) = arg.split_once('=')?;
+        let name = match name {
+            "sched_policy" | "hws_max_conc_proc" | "gpu_recovery" => name,
+            "preempt_timeout_ms" => "queue_preemption_timeout_ms",
+            "max_queues" => "max_num_of_queues_per_device",
+            _ => return None,
+        };
+        Some(format!("{name}={value}"))
+    });
+    given.collect::<Vec<_>>().join(" ")
+}
+
 fn module_name(path: &str) -> anyhow::Result<String> {
     let stem = Path::new(path).file_stem().and_then(|stem| stem.to_str());
     let stem = stem.with_context(|| format!("{path} is no module"))?;
@@ -90,5 +105,20 @@ fn unload_one(name: &str) -> anyhow::Result<()> {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stub_gets_what_amdgpu_has_a_name_for() {
+        assert_eq!(stub_args(""), "");
+        assert_eq!(
+            stub_args("sched_policy=2 watchdog_ms=0  preempt_timeout_ms=500 coalesce=n gpu_recovery=n max_queues=8"),
+            "sched_policy=2 queue_preemption_timeout_ms=500 gpu_recovery=n max_num_of_queues_per_device=8"
+        );
+        assert_eq!(stub_args("gpu_recovery force_probe=*"), "");
     }
 }
