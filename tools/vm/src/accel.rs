@@ -2,10 +2,13 @@
 //! TCG, or KVM where it is proven to work.
 //!
 //! `/dev/kvm` can exist and yet hang every guest (nested virtualisation that is only pretended). So KVM
-//! is used only where the processor announces it and a short probe boot has come up; the answer is kept
-//! per boot of the host.
+//! is used only where the processor announces it and a short probe boot has come up. A clear answer is
+//! kept until the host boots again. A probe that takes too long is none: the host may have been busy, so
+//! that TCG does for now, and a later run asks again.
 
 use crate::child::Bound;
+use rustix::fs::flock;
+use rustix::fs::FlockOperation;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -14,6 +17,20 @@ use std::time::Duration;
 
 /// How long the probe may take; a working KVM needs a tenth of it.
 const PROBE_DEADLINE: Duration = Duration::from_secs(20);
+
+/// How long no other probe is made after one that took too long; each of them costs its deadline.
+const PROBE_PAUSE: Duration = Duration::from_secs(600);
+
+/// How a probe ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    /// The guest ran.
+    Works,
+    /// QEMU refused, or the guest broke.
+    Fails,
+    /// Nothing happened in time.
+    Slow,
+}
 
 /// How QEMU runs the guest's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +85,7 @@ impl Accel {
                         .open("/dev/kvm")
                         .is_ok()
                 {
-                    remembered(cache, || probe(kernel))
+                    remembered(cache, PROBE_PAUSE, || probe(kernel))
                 } else {
                     Accel::Tcg
                 }
@@ -87,30 +104,48 @@ fn announces_kvm(cpuinfo: &str) -> bool {
         })
 }
 
-/// The answer in `cache` if it was given since the host's last boot, else that of `probe`, kept.
-fn remembered(cache: &Path, probe: impl FnOnce() -> bool) -> Accel {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let answer = |works| if works { Accel::Kvm } else { Accel::Tcg };
-    let kept = fs::read_to_string(cache).unwrap_or_default();
-    if let Some((kept_boot, works)) = kept.split_once(' ') {
-        if kept_boot == boot.trim() {
-            return answer(works == "works");
-        }
+/// The answer in `cache` if it was given since the host's last boot, else that of `probe`, kept. One that was slow
+/// holds for `pause`.
+fn remembered(cache: &Path, pause: Duration, probe: impl FnOnce() -> Probe) -> Accel {
+    // Runs that start at the same time probe once, unless the lock cannot be made.
+    let guard = fs::File::create(cache.with_extension("lock"));
+    if let Ok(guard) = &guard {
+        let _ = flock(guard, FlockOperation::LockExclusive);
     }
-    let works = probe();
-    let word = if works { "works" } else { "fails" };
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot = boot.trim();
+    let kept = fs::read_to_string(cache).unwrap_or_default();
+    let answer = match kept.split_once(' ') {
+        Some((of, "works")) if of == boot => Some(Accel::Kvm),
+        Some((of, "fails")) if of == boot => Some(Accel::Tcg),
+        Some((of, "slow")) if of == boot => {
+            let written = fs::metadata(cache).and_then(|found| found.modified());
+            let age = written.ok().and_then(|written| written.elapsed().ok());
+            age.is_some_and(|age| age < pause).then_some(Accel::Tcg)
+        }
+        _ => None,
+    };
+    if let Some(answer) = answer {
+        return answer;
+    }
+    let (answer, word) = match probe() {
+        Probe::Works => (Accel::Kvm, "works"),
+        Probe::Fails => (Accel::Tcg, "fails"),
+        Probe::Slow => (Accel::Tcg, "slow"),
+    };
     // A probe too many is the only harm if this cannot be written.
-    let _ = fs::write(cache, format!("{} {word}", boot.trim()));
-    answer(works)
+    let _ = fs::write(cache, format!("{boot} {word}"));
+    answer
 }
 
 /// Boots the kernel without a root: it panics for want of one and, told so, resets, which ends QEMU.
-fn probe(kernel: &Path) -> bool {
+fn probe(kernel: &Path) -> Probe {
     let mut command = Command::new(crate::qemu::PROGRAM);
     command
         .args([
             "-accel", "kvm", "-cpu", "host", "-machine", "q35", "-m", "256M",
         ])
+        .args(crate::qemu::SANDBOX)
         .args([
             "-nodefaults",
             "-no-user-config",
@@ -125,10 +160,13 @@ fn probe(kernel: &Path) -> bool {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let Ok(mut qemu) = Bound::spawn(&mut command, &[]) else {
-        return false;
+        return Probe::Fails;
     };
-    let ended = qemu.wait_for(PROBE_DEADLINE);
-    ended.is_ok_and(|status| status.is_some_and(|status| status.success()))
+    match qemu.wait_for(PROBE_DEADLINE) {
+        Ok(Some(status)) if status.success() => Probe::Works,
+        Ok(None) => Probe::Slow,
+        Ok(Some(_)) | Err(_) => Probe::Fails,
+    }
 }
 
 #[cfg(test)]
@@ -145,13 +183,27 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_kept_for_this_boot_only() {
+    fn a_clear_answer_is_kept_for_this_boot_only() {
         let dir = tempfile::tempdir().unwrap();
         let cache = dir.path().join("kvm");
-        assert_eq!(remembered(&cache, || true), Accel::Kvm);
-        assert_eq!(remembered(&cache, || panic!("asked again")), Accel::Kvm);
+        let asked = |answer| remembered(&cache, Duration::ZERO, || answer);
+        let again = || remembered(&cache, Duration::ZERO, || panic!("asked again"));
+        assert_eq!(asked(Probe::Works), Accel::Kvm);
+        assert_eq!(again(), Accel::Kvm);
         fs::write(&cache, "another-boot works").unwrap();
-        assert_eq!(remembered(&cache, || false), Accel::Tcg);
-        assert_eq!(remembered(&cache, || panic!("asked again")), Accel::Tcg);
+        assert_eq!(asked(Probe::Fails), Accel::Tcg);
+        assert_eq!(again(), Accel::Tcg);
+    }
+
+    #[test]
+    fn a_slow_probe_is_no_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = dir.path().join("kvm");
+        let hour = Duration::from_secs(3600);
+        assert_eq!(remembered(&cache, hour, || Probe::Slow), Accel::Tcg);
+        let found = remembered(&cache, hour, || panic!("asked again at once"));
+        assert_eq!(found, Accel::Tcg);
+        let found = remembered(&cache, Duration::ZERO, || Probe::Works);
+        assert_eq!(found, Accel::Kvm);
     }
 }

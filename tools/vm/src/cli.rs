@@ -3,10 +3,13 @@
 
 use crate::accel::Accel;
 use crate::accel::Choice;
+use crate::budget::Budget;
 use crate::complaints::Policy;
+use crate::jail;
 use crate::passthrough;
 use crate::protocol::Setup;
 use crate::protocol::Share;
+use crate::qemu;
 use crate::session::Config;
 use anyhow::Context;
 use clap::Args;
@@ -122,15 +125,45 @@ fn memory_size(text: &str) -> Result<String, String> {
     }
 }
 
+/// A size as the options and the model take it, in MiB.
+fn mebibytes(text: &str) -> Option<u64> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+    match unit {
+        "" => Some(number >> 20),
+        "K" => Some(number >> 10),
+        "M" => Some(number),
+        "G" => number.checked_mul(1024),
+        _ => None,
+    }
+}
+
 impl MachineOptions {
-    /// The host's memory that it may come to use, in MiB: the guest's, and of each model what tests touch of
-    /// its VRAM.
+    /// The host's memory that it may come to use, in MiB: the guest's, and of each model its VRAM; where its
+    /// size is the model's own choice, what tests touch of that.
     pub fn footprint(&self) -> u64 {
-        const MODEL: u64 = 512;
-        let (number, unit) = self.mem.split_at(self.mem.len().saturating_sub(1));
-        let number = number.parse::<u64>().unwrap_or(0);
-        let guest = if unit == "G" { number * 1024 } else { number };
-        guest + MODEL * u64::from(self.gpus)
+        /// Of the model's usual VRAM.
+        const TOUCHED: u64 = 512;
+        let guest = mebibytes(&self.mem).unwrap_or(0);
+        let options = self.model_options().unwrap_or_default();
+        let mut words = options.iter().rev();
+        let mut vram = None;
+        let mut value = None;
+        // The last one holds, as for the model.
+        while let (Some(word), None) = (words.next(), vram) {
+            vram = match word.strip_prefix("--vram") {
+                Some("") => value.and_then(mebibytes),
+                Some(rest) => rest.strip_prefix('=').and_then(mebibytes),
+                None => None,
+            };
+            value = Some(word.as_str());
+        }
+        let models = if self.passthrough.is_empty() {
+            u64::from(self.gpus)
+        } else {
+            0
+        };
+        guest.saturating_add(vram.unwrap_or(TOUCHED).saturating_mul(models))
     }
 
     /// Which kernel messages count.
@@ -174,14 +207,28 @@ impl MachineOptions {
         let asics = (0..models)
             .filter_map(|index| self.asic.get(index).or(self.asic.last()).cloned())
             .collect();
+        let accel = Accel::choose(self.accel, &kernel, &places.kernel.join("rkfd-kvm-probe"));
+        let setup = self.setup(places, &cards)?;
+        let cache = std::env::var_os("RKFD_CACHE").map(PathBuf::from);
+        let jail = places.out.join("bin/rkfd-jail");
+        anyhow::ensure!(jail.exists(), "{} is not built: make tools", jail.display());
         Ok(Config {
-            accel: Accel::choose(self.accel, &kernel, &places.kernel.join("rkfd-kvm-probe")),
-            kernel,
+            accel,
+            jail,
+            reach: reach(
+                places,
+                cache.as_deref(),
+                kernel,
+                &setup,
+                accel,
+                !cards.is_empty(),
+            )?,
+            budget: cache.map(|cache| (Budget::new(&cache), self.footprint())),
             init: places.out.join("bin/rkfd-init"),
             model: program,
             asics,
             model_options: self.model_options()?,
-            setup: self.setup(places, &cards)?,
+            setup,
             cards: cards.into_iter().map(|card| card.address).collect(),
             memory: self.mem.clone(),
             cpus: self.smp,
@@ -258,6 +305,41 @@ impl MachineOptions {
         let fallback = if inside { current } else { places.top.clone() };
         shared.unwrap_or_else(|| fallback.to_string_lossy().into_owned())
     }
+}
+
+/// What QEMU can reach: for the guest the checkout and what is built from it; not what git knows of the user,
+/// which may be a password, nor the cache, in which cargo's settings are.
+fn reach(
+    places: &Places,
+    cache: Option<&Path>,
+    kernel: PathBuf,
+    setup: &Setup,
+    accel: Accel,
+    cards: bool,
+) -> anyhow::Result<jail::Spec> {
+    let mut devices = Vec::new();
+    if accel == Accel::Kvm {
+        devices.push("/dev/kvm".into());
+    }
+    if cards {
+        devices.push("/dev/vfio".into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut programs = std::env::split_paths(&path).map(|dir| dir.join(qemu::PROGRAM));
+    let program = programs
+        .find(|program| program.is_file())
+        .with_context(|| format!("there is no {}", qemu::PROGRAM))?;
+    let git = places.top.join(".git");
+    Ok(jail::Spec {
+        exports: vec![places.top.clone(), places.out.clone()],
+        hidden: cache.map(Path::to_owned).into_iter().chain([git]).collect(),
+        shares: setup.shares.clone(),
+        kernel,
+        devices,
+        cards,
+        program,
+        ..jail::Spec::default()
+    })
 }
 
 /// The environment of a command in the guest.
@@ -392,6 +474,26 @@ mod tests {
         }
         for bad in ["", "G", "2", "0G", "2GG", "-1G", "2K", "1.5G", "2G,x=y"] {
             assert!(memory_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_footprint_is_that_of_memory_and_vram() {
+        use clap::Parser as _;
+        for (words, mebibytes) in [
+            ("", 2048 + 512),
+            ("--gpus 0 --vram 8G", 2048),
+            ("--mem 8G --gpus 2", 8192 + 2 * 512),
+            ("--mem 512M --vram 2G --gpus 3", 512 + 3 * 2048),
+            ("--vram 268435456", 2048 + 256),
+            // The model takes the last one.
+            ("--vram 2G --model-args --vram=4G", 2048 + 2048),
+            ("--model-args --vram=4G", 2048 + 4096),
+            ("--passthrough 0000:03:00.0", 2048),
+        ] {
+            let args = ["vm"].into_iter().chain(words.split_whitespace());
+            let line = Line::try_parse_from(args).unwrap();
+            assert_eq!(line.machine.footprint(), mebibytes, "{words}");
         }
     }
 

@@ -110,6 +110,9 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Longest line of the stream in bytes: far more than the kernel makes of one message.
+const LINE_MAX: usize = 1 << 20;
+
 /// Cuts a stream of bytes into records.
 #[derive(Debug, Default)]
 pub struct Splitter {
@@ -121,6 +124,10 @@ impl Splitter {
     pub fn push(&mut self, data: &[u8]) -> Vec<Record> {
         self.partial.extend_from_slice(data);
         let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') else {
+            if self.partial.len() > LINE_MAX {
+                // No record of the kernel's. Its sequence number is missing, which counts as a loss.
+                self.partial.clear();
+            }
             return Vec::new();
         };
         let complete: Vec<u8> = self.partial.drain(..=end).collect();
@@ -171,6 +178,17 @@ mod tests {
         for line in [" SUBSYSTEM=pci", "", "hello", "6,1;x", "a,b,c,d;x"] {
             assert_eq!(Record::parse(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_more_memory() {
+        let mut splitter = Splitter::default();
+        for _ in 0..64 {
+            assert!(splitter.push(&[b'x'; 64 * 1024]).is_empty());
+            assert!(splitter.partial.len() <= LINE_MAX);
+        }
+        let records = splitter.push(b"rest\n6,1,1,-;good\n");
+        assert_eq!(records.len(), 1);
     }
 
     proptest! {

@@ -25,6 +25,8 @@ use rkfd_vm::session::Stream;
 use rkfd_vm::session::Verdict;
 use rkfd_vm::term;
 use rkfd_vm::term::Paint;
+use rkfd_vm::timings::Stamp;
+use rkfd_vm::timings::Timings;
 use signal_hook::consts::SIGHUP;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
@@ -76,6 +78,12 @@ struct Cli {
     /// Print the kernel log from the loading of the module on, at the end
     #[arg(long)]
     dmesg: bool,
+    /// Print where the time went, at the end
+    #[arg(long)]
+    timings: bool,
+    /// What scripts/vm did before, and when it was done
+    #[arg(long, value_name = "NAME=SECONDS", hide = true)]
+    stamp: Vec<Stamp>,
     /// What to run in the guest
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     command: Vec<String>,
@@ -114,6 +122,8 @@ fn limit(seconds: u64, shell: bool, tty: bool) -> Option<Duration> {
 
 fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
     let paint = Paint::for_stderr();
+    let mut timings = Timings::after(&cli.stamp);
+    timings.end("entering the toolbox");
     let config = cli.machine.config(&cli.places, gpus_given)?;
     let log_dir = config.log_dir.clone();
     let gpus = config.asics.len() + config.cards.len();
@@ -122,7 +132,8 @@ fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
     let channel = Channel::new();
     let events = channel.sender();
     thread::spawn(move || pass_signals(&mut signals, &events));
-    let mut session = Session::boot_on(&config, channel)
+    timings.end("options, accelerator");
+    let mut session = Session::boot_on(&config, channel, timings)
         .with_context(|| format!("no VM (logs: {})", log_dir.display()))?;
 
     let shell = cli.command.is_empty();
@@ -166,6 +177,9 @@ fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
     }
     let status = say_outcome(paint, &outcome, cli.timeout, &mut verdict);
     let status = report(paint, status, &verdict);
+    if cli.timings {
+        eprint!("{}", verdict.timings);
+    }
     Ok(verdict.interrupted.map_or(status, |signal| 128 + signal))
 }
 

@@ -2,9 +2,14 @@
 //! One device model process per GPU.
 
 use crate::child::Bound;
+use crate::log::Copier;
 use anyhow::Context;
+use nix::fcntl::OFlag;
+use nix::unistd::pipe2;
 use std::fs;
 use std::fs::File;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
@@ -36,7 +41,7 @@ pub struct Spec<'a> {
     /// Number of the GPU, from 0.
     pub index: usize,
     /// Directory of the sockets; its path is short, as socket paths are limited to 107 bytes.
-    pub run_dir: &'a Path,
+    pub sockets: &'a Path,
     /// Directory of the logs.
     pub log_dir: &'a Path,
 }
@@ -49,6 +54,7 @@ pub struct Model {
     socket: PathBuf,
     control: PathBuf,
     stderr: PathBuf,
+    stderr_log: Copier,
 }
 
 impl Model {
@@ -58,9 +64,12 @@ impl Model {
     /// Where it cannot be started or ends early; with the last lines that it wrote.
     pub fn start(spec: &Spec<'_>) -> anyhow::Result<Self> {
         let index = spec.index;
-        let socket = spec.run_dir.join(format!("gpu{index}"));
-        let control = spec.run_dir.join(format!("control{index}"));
+        let socket = spec.sockets.join(format!("gpu{index}"));
+        let control = spec.sockets.join(format!("control{index}"));
         let stderr = spec.log_dir.join(format!("model{index}.stderr"));
+        let making = || format!("making {}", stderr.display());
+        let (ours, theirs) = pipe2(OFlag::O_CLOEXEC).with_context(making)?;
+        let stderr_log = Copier::start(File::from(ours), &stderr).with_context(making)?;
         let mut command = Command::new(spec.program);
         command
             .arg("--asic")
@@ -74,17 +83,25 @@ impl Model {
             .args(spec.options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(File::create(&stderr).with_context(|| format!("making {}", stderr.display()))?);
+            .stderr(theirs);
         let process = Bound::spawn(&mut command, &[])
             .with_context(|| format!("starting the GPU model {}", spec.program.display()))?;
+        // It holds our copy of the writing end, without which the log ends with the model.
+        drop(command);
         let mut model = Self {
             process,
             index,
             socket,
             control,
             stderr,
+            stderr_log,
         };
         model.wait_until_listening()?;
+        // The directory is the runner's alone; who reaches the sockets in it, QEMU, is somebody else.
+        for socket in [&model.socket, &model.control] {
+            fs::set_permissions(socket, Permissions::from_mode(0o666))
+                .with_context(|| format!("opening {} to QEMU", socket.display()))?;
+        }
         Ok(model)
     }
 
@@ -96,6 +113,7 @@ impl Model {
                 return Ok(());
             }
             if let Some(status) = self.process.try_wait()? {
+                self.stderr_log.complete();
                 anyhow::bail!(
                     "the model of GPU {} ended at its start ({status}):\n{}",
                     self.index,
@@ -129,7 +147,10 @@ impl Model {
     pub fn finish(mut self) -> Vec<String> {
         let who = format!("model of GPU {}", self.index);
         match self.process.wait_for(END_DEADLINE) {
-            Ok(Some(status)) => judge(&who, status.code(), &status.to_string(), &self.stderr),
+            Ok(Some(status)) => {
+                self.stderr_log.complete();
+                judge(&who, status.code(), &status.to_string(), &self.stderr)
+            }
             Ok(None) => vec![format!(
                 "{who}: runs on {} s after QEMU has gone",
                 END_DEADLINE.as_secs()

@@ -137,7 +137,12 @@ impl Ending {
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum Reply {
     /// `rkfd-init` runs and listens.
-    Ready,
+    Ready {
+        /// When it began, in microseconds after the kernel did.
+        started: u64,
+        /// When it sent this, likewise.
+        now: u64,
+    },
     /// Preparation is over; `error` says what could not be done.
     SetUp {
         /// Why the guest is not as asked for.

@@ -2,26 +2,32 @@
 //! QEMU's command line.
 
 use crate::accel::Accel;
+use crate::jail;
 use crate::protocol;
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::Path;
-use std::path::PathBuf;
 
 /// Name of the program.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 /// 9p mount tag of the root.
 const ROOT_TAG: &str = "rkfd-root";
+/// Options by which QEMU forbids itself what no run needs: old system calls, more rights, other programs,
+/// priorities.
+pub const SANDBOX: [&str; 2] = [
+    "-sandbox",
+    "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+];
 
 /// A GPU in the VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gpu {
     /// A device model.
     Model {
-        /// vfio-user socket.
-        socket: PathBuf,
-        /// Control socket.
-        control: PathBuf,
+        /// Name of the vfio-user socket in [`jail::SOCKETS`].
+        socket: String,
+        /// Name of the control socket there.
+        control: String,
     },
     /// A real card.
     Card {
@@ -30,16 +36,12 @@ pub enum Gpu {
     },
 }
 
-/// All that shapes the VM.
+/// All that shapes the VM. Files are where [`jail`] shows them.
 #[derive(Clone, Debug)]
 pub struct Machine<'a> {
     /// TCG or KVM.
     pub accel: Accel,
-    /// Kernel image.
-    pub kernel: &'a Path,
-    /// Directory that is the guest's root.
-    pub root: &'a Path,
-    /// Process 1 of the guest, a path in that root.
+    /// Process 1 of the guest, a path in its root.
     pub init: &'a Path,
     /// Guest memory, as QEMU takes sizes.
     pub memory: &'a str,
@@ -51,8 +53,8 @@ pub struct Machine<'a> {
     pub shares: &'a [protocol::Share],
     /// Named ports with the descriptors of their sockets.
     pub ports: &'a [(&'a str, RawFd)],
-    /// File for the serial console.
-    pub console: &'a Path,
+    /// Descriptor of the socket for the serial console.
+    pub console: RawFd,
     /// More kernel parameters.
     pub kernel_args: &'a str,
 }
@@ -90,10 +92,12 @@ impl Machine<'_> {
         for bare in ["-nodefaults", "-no-user-config", "-no-reboot"] {
             args.0.push(bare.into());
         }
+        args.0.extend(SANDBOX.map(OsString::from));
         args.two("-display", "none");
         args.two("-monitor", "none");
-        args.two("-serial", format!("file:{}", escape(self.console)));
-        args.two("-kernel", self.kernel);
+        args.two("-chardev", format!("socket,id=console,fd={}", self.console));
+        args.two("-serial", "chardev:console");
+        args.two("-kernel", jail::KERNEL);
         args.two("-append", self.kernel_line());
         self.file_systems(&mut args);
         self.serial_ports(&mut args);
@@ -127,7 +131,7 @@ impl Machine<'_> {
             "-fsdev",
             format!(
                 "local,id=root,path={},security_model=none,readonly=on,multidevs=remap",
-                escape(self.root)
+                jail::EXPORT
             ),
         );
         args.two(
@@ -140,7 +144,7 @@ impl Machine<'_> {
                 "-fsdev",
                 format!(
                     "local,id={tag},path={},security_model=none,multidevs=remap",
-                    escape(Path::new(&share.path))
+                    escape(&jail::share(tag))
                 ),
             );
             args.two(
@@ -172,11 +176,12 @@ impl Machine<'_> {
         );
         match gpu {
             Gpu::Model { socket, control } => {
+                let at = |name: &String| Path::new(jail::SOCKETS).join(name);
                 let device = serde_json::json!({
                     "driver": "vfio-user-pci",
                     "id": format!("gpu{index}"),
                     "bus": format!("slot{index}"),
-                    "socket": { "type": "unix", "path": socket },
+                    "socket": { "type": "unix", "path": at(socket) },
                     // A loaded host may take its time; a dead model closes the socket anyway.
                     "x-msg-timeout": 60_000,
                 });
@@ -184,7 +189,7 @@ impl Machine<'_> {
                 let name = format!("{}{index}", protocol::PORT_CONTROL_PREFIX);
                 args.two(
                     "-chardev",
-                    format!("socket,id={name},path={}", escape(control)),
+                    format!("socket,id={name},path={}", escape(&at(control))),
                 );
                 args.two(
                     "-device",
@@ -217,15 +222,13 @@ mod tests {
     fn machine<'a>(gpus: &'a [Gpu], shares: &'a [protocol::Share]) -> Machine<'a> {
         Machine {
             accel: Accel::Tcg,
-            kernel: Path::new("/k/bzImage"),
-            root: Path::new("/"),
             init: Path::new("/a b/init"),
             memory: "2G",
             cpus: 2,
             gpus,
             shares,
             ports: &[("rkfd.status", 7)],
-            console: Path::new("/log,s/console"),
+            console: 9,
             kernel_args: "kunit.enable=1",
         }
     }
@@ -254,7 +257,9 @@ mod tests {
             value_after(&args, "-chardev", "status"),
             "socket,id=rkfd.status,fd=7"
         );
-        assert_eq!(value_after(&args, "-serial", ""), "file:/log,,s/console");
+        assert_eq!(value_after(&args, "-serial", ""), "chardev:console");
+        let console = value_after(&args, "-chardev", "id=console");
+        assert_eq!(console, "socket,id=console,fd=9");
         let line = value_after(&args, "-append", "");
         assert!(line.contains(" init=\"/a b/init\""));
         assert!(line.ends_with(" kunit.enable=1"));
@@ -264,8 +269,8 @@ mod tests {
     fn each_gpu_has_a_slot_a_device_and_a_control_port() {
         let gpus = [
             Gpu::Model {
-                socket: "/run/gpu0".into(),
-                control: "/run/control0".into(),
+                socket: "gpu0".into(),
+                control: "control0".into(),
             },
             Gpu::Card {
                 address: "0000:03:00.0".into(),
@@ -274,11 +279,11 @@ mod tests {
         let args = strings(&machine(&gpus, &[]));
         let device: serde_json::Value =
             serde_json::from_str(value_after(&args, "-device", "vfio-user-pci")).unwrap();
-        assert_eq!(device["socket"]["path"], "/run/gpu0");
+        assert_eq!(device["socket"]["path"], "/run/rkfd/gpu0");
         assert_eq!(device["bus"], "slot0");
         assert_eq!(
             value_after(&args, "-chardev", "control"),
-            "socket,id=rkfd.control.0,path=/run/control0"
+            "socket,id=rkfd.control.0,path=/run/rkfd/control0"
         );
         assert_eq!(
             value_after(&args, "-device", "vfio-pci"),
@@ -299,8 +304,11 @@ mod tests {
             path: "/home/a,b".into(),
         }];
         let args = strings(&machine(&[], &shares));
-        assert!(value_after(&args, "-fsdev", "id=root").contains("readonly=on"));
+        let root = value_after(&args, "-fsdev", "id=root");
+        assert!(root.contains("path=/export,") && root.contains("readonly=on"));
         let share = value_after(&args, "-fsdev", "id=share0");
-        assert!(share.contains("path=/home/a,,b,") && !share.contains("readonly"));
+        assert!(share.contains("path=/shares/share0,") && !share.contains("readonly"));
+        // Where it is on the host, QEMU need not know.
+        assert!(!args.iter().any(|arg| arg.contains("/home/")));
     }
 }

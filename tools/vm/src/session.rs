@@ -12,10 +12,16 @@ mod ports;
 pub use end::Verdict;
 pub use ports::pump_stdin;
 
+use crate::budget::Budget;
+use crate::budget::Claim;
 use crate::child::Bound;
 use crate::complaints::Judge;
 use crate::complaints::Policy;
+use crate::jail;
 use crate::kmsg::Record;
+use crate::log::Bounded;
+use crate::log::Copier;
+use crate::log::Records;
 use crate::model;
 use crate::model::Model;
 use crate::protocol::Ending;
@@ -32,7 +38,11 @@ use crate::protocol::PORT_STDOUT;
 use crate::qemu;
 use crate::qemu::Gpu;
 use crate::qemu::Machine;
+use crate::run_dir::RunDir;
+use crate::timings::Timings;
 use anyhow::Context;
+use nix::fcntl::OFlag;
+use nix::unistd::pipe2;
 use ports::read_data;
 use ports::read_kmsg;
 use ports::read_status;
@@ -40,7 +50,9 @@ use ports::Ports;
 use std::fs;
 use std::fs::File;
 use std::io;
+use std::io::IsTerminal;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
@@ -50,6 +62,7 @@ use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::SyncSender;
+use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -60,6 +73,10 @@ const BOOT_DEADLINE: Duration = Duration::from_secs(240);
 const SETUP_DEADLINE: Duration = Duration::from_secs(300);
 /// How long a killed command may take to be gone.
 const KILL_DEADLINE: Duration = Duration::from_secs(60);
+/// Pause between two looks at the memory that others leave.
+const CLAIM_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a run waits for memory before it says so, on a terminal and elsewhere.
+const CLAIM_HINT: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
 /// Letters for `/proc/sysrq-trigger` when something hangs: blocked tasks, backtraces of busy CPUs.
 const SYSRQ_ON_HANG: &str = "wl";
 
@@ -94,8 +111,12 @@ pub enum Event {
 pub struct Config {
     /// TCG or KVM.
     pub accel: crate::accel::Accel,
-    /// Kernel image.
-    pub kernel: PathBuf,
+    /// The program that starts QEMU with nothing else in reach.
+    pub jail: PathBuf,
+    /// What is in QEMU's reach.
+    pub reach: jail::Spec,
+    /// The memory that runs share, and how much of it this one may come to use, in MiB.
+    pub budget: Option<(Budget, u64)>,
     /// Process 1 of the guest.
     pub init: PathBuf,
     /// The device model's program.
@@ -186,14 +207,20 @@ pub struct Session {
     status: UnixStream,
     stdin: UnixStream,
     judge: Judge,
-    complaints: Vec<Record>,
-    kernel_log: Vec<Record>,
+    complaints: Records,
+    kernel_log: Records,
     last_mark: String,
+    /// Logs of QEMU and of the console.
+    copiers: [Copier; 2],
+    /// The log of the kernel, whose thread waits for one who takes its events.
+    kmsg: Copier,
+    timings: Timings,
     /// Ports that the guest may still say something on.
     open_ports: usize,
     log_dir: PathBuf,
-    // Last: its directory holds the sockets of everything above.
-    _run_dir: tempfile::TempDir,
+    // Last: these are in use by everything above.
+    _run_dir: RunDir,
+    _claim: Option<Claim>,
 }
 
 impl Session {
@@ -204,15 +231,25 @@ impl Session {
     /// # Errors
     /// What did not come up, with the last lines of the log that tells why.
     pub fn boot(config: &Config) -> anyhow::Result<Self> {
-        Self::boot_on(config, Channel::new())
+        Self::boot_on(config, Channel::new(), Timings::default())
     }
 
-    /// The same, heeding what arrives on `channel` from the start.
+    /// The same, heeding what arrives on `channel` from the start, and going on with `timings`.
     ///
     /// # Errors
     /// As [`Session::boot`]; [`Interrupted`] is in the chain where the user wanted to stop.
-    pub fn boot_on(config: &Config, channel: Channel) -> anyhow::Result<Self> {
-        let run_dir = tempfile::Builder::new().prefix("rkfd-vm.").tempdir()?;
+    pub fn boot_on(
+        config: &Config,
+        channel: Channel,
+        mut timings: Timings,
+    ) -> anyhow::Result<Self> {
+        let claim = claim(config, &channel)?;
+        timings.end("waiting for memory");
+        let run_dir = RunDir::new()?;
+        let [sockets, base] = ["sockets", "root"].map(|name| run_dir.path().join(name));
+        for dir in [&sockets, &base] {
+            fs::create_dir(dir).with_context(|| format!("making {}", dir.display()))?;
+        }
         let mut models = Vec::new();
         let mut gpus = Vec::new();
         for (index, asic) in config.asics.iter().enumerate() {
@@ -221,12 +258,16 @@ impl Session {
                 asic,
                 options: &config.model_options,
                 index,
-                run_dir: run_dir.path(),
+                sockets: &sockets,
                 log_dir: &config.log_dir,
             })?;
+            let name = |path: &Path| {
+                let name = path.file_name().unwrap_or_default();
+                name.to_string_lossy().into_owned()
+            };
             gpus.push(Gpu::Model {
-                socket: model.socket().to_owned(),
-                control: model.control().to_owned(),
+                socket: name(model.socket()),
+                control: name(model.control()),
             });
             models.push(model);
         }
@@ -234,39 +275,52 @@ impl Session {
             address: address.clone(),
         }));
 
-        let ports = Ports::new().context("making the ports")?;
-        let qemu_log = config.log_dir.join("qemu.log");
+        timings.end("GPU models");
+
+        let mut ports = Ports::new().context("making the ports")?;
+        let (console, console_end) = UnixStream::pair().context("making the console")?;
         let machine = Machine {
             accel: config.accel,
-            kernel: &config.kernel,
-            root: Path::new("/"),
             init: &config.init,
             memory: &config.memory,
             cpus: config.cpus,
             gpus: &gpus,
             shares: &config.setup.shares,
             ports: &ports.numbers(),
-            console: &config.log_dir.join("console.log"),
+            console: console_end.as_raw_fd(),
             kernel_args: &config.kernel_args,
         };
+        ports.theirs.push(console_end.into());
         let args = machine.args();
-        write_command_line(&config.log_dir, &args);
-        let log = File::create(&qemu_log).context("making QEMU's log")?;
-        let mut command = Command::new(qemu::PROGRAM);
+        let reach = jail::Spec {
+            base,
+            sockets,
+            ..config.reach.clone()
+        };
+        write_command_line(&config.log_dir, &args, &reach);
+        let (said, to_say) = pipe2(OFlag::O_CLOEXEC).context("making QEMU's log")?;
+        let log = |name: &str| config.log_dir.join(name);
+        let copiers = [
+            Copier::start(File::from(said), &log("qemu.log")).context("making QEMU's log")?,
+            Copier::start(console, &log("console.log")).context("making the console's log")?,
+        ];
+        let mut command = Command::new(&config.jail);
         command
-            .args(args)
+            .args(reach.args(args)?)
             .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
+            .stdout(to_say.try_clone()?)
+            .stderr(to_say);
         let qemu = Bound::spawn(&mut command, &ports.theirs)
-            .with_context(|| format!("starting {}", qemu::PROGRAM))?;
+            .with_context(|| format!("starting {}", config.jail.display()))?;
+        // It holds our copies of the end that QEMU writes to.
+        drop(command);
 
         let Channel(sender, events) = channel;
         read_status(ports.get(PORT_STATUS)?, sender.clone());
-        read_kmsg(
+        let kmsg = read_kmsg(
             ports.get(PORT_KMSG)?,
             sender.clone(),
-            File::create(config.log_dir.join("kernel.log"))?,
+            Bounded::new(File::create(config.log_dir.join("kernel.log"))?),
         );
         for (name, stream) in [(PORT_STDOUT, Stream::Out), (PORT_STDERR, Stream::Err)] {
             read_data(name, ports.get(name)?, stream, sender.clone());
@@ -283,12 +337,16 @@ impl Session {
             status,
             stdin,
             judge: Judge::new(config.policy.clone()),
-            complaints: Vec::new(),
-            kernel_log: Vec::new(),
+            complaints: Records::default(),
+            kernel_log: Records::default(),
             last_mark: String::new(),
+            copiers,
+            kmsg,
+            timings,
             open_ports: 4,
             log_dir: config.log_dir.clone(),
             _run_dir: run_dir,
+            _claim: claim,
         };
         session.prepare(&config.setup)?;
         Ok(session)
@@ -296,7 +354,14 @@ impl Session {
 
     fn prepare(&mut self, setup: &Setup) -> anyhow::Result<()> {
         match self.reply("booting", BOOT_DEADLINE) {
-            Ok(Reply::Ready) => {}
+            Ok(Reply::Ready { started, now }) => {
+                let micros = |micros| Duration::from_micros(micros);
+                self.timings
+                    .end_before("jail, QEMU, firmware, unpacking the kernel", micros(now));
+                let ago = micros(now.saturating_sub(started));
+                self.timings.end_before("kernel, to process 1", ago);
+                self.timings.end("file systems and ports of the guest");
+            }
             Ok(other) => anyhow::bail!("the guest began with {other:?}"),
             Err(Lost::Interrupted(signal)) => return Err(Interrupted(signal).into()),
             Err(lost) => {
@@ -306,7 +371,10 @@ impl Session {
         }
         self.send(&Request::Setup(setup.clone()))?;
         match self.reply("loading the module", SETUP_DEADLINE) {
-            Ok(Reply::SetUp { error: None }) => Ok(()),
+            Ok(Reply::SetUp { error: None }) => {
+                self.timings.end("shares and modules");
+                Ok(())
+            }
             Ok(Reply::SetUp { error: Some(error) }) => {
                 let log = self.kernel_tail();
                 anyhow::bail!("{error}\n  the kernel log ends:\n{log}")
@@ -336,12 +404,12 @@ impl Session {
 
     /// The complaints since the last call.
     pub fn take_complaints(&mut self) -> Vec<Record> {
-        std::mem::take(&mut self.complaints)
+        self.complaints.take()
     }
 
     /// The kernel messages since the last call.
     pub fn take_kernel_log(&mut self) -> Vec<Record> {
-        std::mem::take(&mut self.kernel_log)
+        self.kernel_log.take()
     }
 
     /// Which messages count from now on.
@@ -425,8 +493,41 @@ impl Deadline {
     }
 }
 
-fn write_command_line(log_dir: &Path, args: &[std::ffi::OsString]) {
-    let mut text = qemu::PROGRAM.to_owned();
+/// Waits for the memory that the VM may come to use.
+fn claim(config: &Config, channel: &Channel) -> anyhow::Result<Option<Claim>> {
+    let Some((budget, wanted)) = &config.budget else {
+        return Ok(None);
+    };
+    let [on_terminal, elsewhere] = CLAIM_HINT;
+    let hint = if io::stderr().is_terminal() {
+        on_terminal
+    } else {
+        elsewhere
+    };
+    let start = Instant::now();
+    let mut said = false;
+    loop {
+        match budget.claim(*wanted) {
+            Ok(Some(claim)) => return Ok(Some(claim)),
+            Ok(None) => {}
+            // A cache that cannot be written to is shared with nobody.
+            Err(_) => return Ok(None),
+        }
+        if !said && start.elapsed() > hint {
+            eprintln!("waiting for {wanted} MiB of memory, which other VMs have");
+            said = true;
+        }
+        match channel.1.recv_timeout(CLAIM_INTERVAL) {
+            Ok(Event::Interrupt(signal)) => return Err(Interrupted(signal).into()),
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            // The channel has a sender of its own.
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(CLAIM_INTERVAL),
+        }
+    }
+}
+
+fn write_command_line(log_dir: &Path, args: &[std::ffi::OsString], reach: &jail::Spec) {
+    let mut text = format!("{reach:#?}\n{}", qemu::PROGRAM);
     for arg in args {
         text.push_str(&format!(" '{}'", arg.to_string_lossy()));
     }

@@ -7,8 +7,14 @@
 top=$(cd "${0%/*}/../../.." && pwd)
 . "$top/tests/e2e/lib.sh"
 
+# Also where HOME is another.
+RKFD_CACHE=${RKFD_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rkfd}
+export RKFD_CACHE
+
 project=$(mktemp -d) || exit 1
-trap 'rm -rf "$project"' EXIT
+home=$(mktemp -d) || exit 1
+secret=$(od -An -N16 -tx8 /dev/urandom | tr -d ' ')
+trap 'rm -rf "$project" "$home"' EXIT
 echo 'from outside' >"$project/input"
 cat >"$project/run" <<'EOF'
 #!/bin/sh
@@ -39,4 +45,78 @@ bound=$(RKFD_BIND=$project "$top/scripts/toolbox" run -- sh -c 'pwd; cat input; 
 check "the toolbox works in a directory of RKFD_BIND" same "$project
 from outside" "$bound"
 check "… and leaves there what it made" same built "$(cat product)"
+
+# What belongs to the user and the machine must not be in the guest's reach. A file that says what no other file
+# says is where a credential would be; the guest looks for it, in its root beneath all that it mounts itself.
+mkdir "$home/.ssh" "$home/.cargo"
+for file in .ssh/id_rsa .netrc .pypirc .cargo/credentials.toml .gitconfig; do
+	echo "# $secret" >"$home/$file"
+done
+printf '#!/bin/sh\nsecret=%s\n' "$secret" >look
+cat >>look <<'EOF'
+project=$PWD
+# Not everything in it is to be listed: the programs, and what is built, are large and known.
+mkdir /tmp/root
+mount --bind / /tmp/root && cd /tmp/root || exit 1
+echo "top: $(ls -A | tr '\n' ' ')"
+for dir in dev media mnt proc srv sys; do [ -z "$(ls -A $dir)" ] || echo "in $dir: $(ls -A $dir)"; done
+find . \( -path ./usr -o -path ./opt -o -path ./etc -o -path ".$RKFD_TOP" -o -path ".$RKFD_OUT" \) -prune \
+	-o ! -type d ! -type l -printf 'file: %p\n'
+ls -d etc/*shadow* etc/apt etc/ssh etc/resolv.conf etc/ssl/private etc/sudoers* 2>/dev/null
+# Names of what the user and the machine have, beneath the guest's own mounts or not.
+for path in "$@"; do
+	[ ! -e "$path" ] && [ ! -e ".$path" ] || echo "there is $path"
+done
+[ -z "$(ls -A ".$RKFD_TOP/.git" 2>/dev/null)" ] || [ ! -s ".$RKFD_TOP/.git" ] || echo 'git knows something'
+grep -rls "$secret" etc /proc/[0-9]*/environ
+[ -x "$RKFD_TOP/scripts/vm" ] && [ -x "$RKFD_OUT/bin/rkfdctl" ] || echo 'the checkout or what is built is not there'
+touch "$RKFD_TOP/scratch" || echo 'the checkout has no scratch layer'
+# The host looks at QEMU meanwhile.
+cd "$project" && mkdir -m 750 made && echo made >made/file && chmod 604 made/file && chown 12:34 made/file
+: >ready
+until [ -e go ]; do sleep 0.1; done
+EOF
+chmod +x look
+CANARY=$secret HOME=$home CARGO_HOME=$home/.cargo "$top/scripts/vm" --no-build --gpus 0 --no-module --share "$project" -- \
+	./look "$home" "$RKFD_CACHE" "$top/.git/HEAD" >stdout 2>stderr </dev/null &
+run=$!
+
+# rights: of the QEMU that has the project in its reach.
+rights() {
+	for process in /proc/[0-9]*; do
+		# It may end this instant.
+		{ tr '\0' ' ' <"$process/cmdline"; } 2>/dev/null | grep -q '^[^ ]*qemu-system-x86_64 ' || continue
+		grep -qs "/${project##*/} /shares/share0 " "$process/mountinfo" || continue
+		grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' "$process/status"
+		ls "$process/root"
+		return
+	done
+	echo 'there is no such QEMU'
+	return 1
+}
+until [ -e ready ] || ! kill -0 $run 2>/dev/null; do sleep 0.1; done
+found=$(rights)
+: >go
+wait $run
+check "the guest's command went well" same 0 $?
+system=
+for dir in bin boot dev etc home lib lib32 lib64 libx32 media mnt opt proc root run sbin srv sys tmp usr var; do
+	case $dir in lib32 | libx32 | lib64 | opt) [ -e "$("$top/scripts/toolbox" path)/$dir" ] || continue ;; esac
+	system="$system$dir "
+done
+# Where the checkout and its products are may be a directory of its own.
+reached=$(sed 's/^top: //;t;d' stdout | tr ' ' '\n' | grep -vx -e "$(echo "$top" | cut -d/ -f2)" -e "$(echo "${RKFD_OUT:-$top}" | cut -d/ -f2)")
+wanted=$(echo "$system" | tr ' ' '\n' | grep -vx -e "$(echo "$top" | cut -d/ -f2)" -e "$(echo "${RKFD_OUT:-$top}" | cut -d/ -f2)")
+check "the guest's root has a system's directories and those of the checkout" same "$wanted" "$reached"
+check "no home, cache, credential, process or device of the host is in its reach" same "" "$(grep -v '^top: ' stdout)"
+check "it complained of nothing" same "" "$(cat stderr)"
+check "what it wrote into the checkout stays in the guest" [ ! -e "$top/scratch" ]
+check "what it made in the share has the modes and the owner that it gave" same "750 0:0 604 12:34" \
+	"$(stat -c '%a %u:%g' made made/file | tr '\n' ' ' | sed 's/ $//')"
+check "QEMU can gain no rights" holds "$found" '^NoNewPrivs:.1$'
+check "… filters its system calls" holds "$found" '^Seccomp:.2$'
+check "… has no capability but for files" same "0000000000001f 0000000000001f" \
+	"$(echo "$found" | sed -n 's/^Cap...:.*\(..............\)$/\1/p' | tr '\n' ' ' | sed 's/ $//')"
+check "… and sees nothing else of the host" same "boot dev empty etc export proc run shares" \
+	"$(echo "$found" | grep -v : | grep -vxE 'usr|s?bin|lib(32|64|x32)?|opt' | tr '\n' ' ' | sed 's/ $//')"
 done_testing

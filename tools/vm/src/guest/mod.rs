@@ -20,6 +20,8 @@ use crate::protocol::PORT_STATUS;
 use anyhow::Context;
 use nix::sys::reboot::reboot;
 use nix::sys::reboot::RebootMode;
+use nix::time::clock_gettime;
+use nix::time::ClockId;
 use ports::Port;
 use std::fs::File;
 use std::io::BufRead;
@@ -27,6 +29,7 @@ use std::io::BufReader;
 use std::io::Write;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 /// What process 1 waits for.
 pub(crate) enum Event {
@@ -72,7 +75,16 @@ pub fn main() {
     }
 }
 
+/// Microseconds since the kernel began.
+fn uptime() -> u64 {
+    // Where the clock fails only a figure is wrong.
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
+    let micros = now.unwrap_or_default().as_micros();
+    u64::try_from(micros).unwrap_or(u64::MAX)
+}
+
 fn run() -> anyhow::Result<()> {
+    let started = uptime();
     mounts::root()?;
     let port = Port::open(PORT_STATUS)?.into_file();
     let mut status = Status {
@@ -91,7 +103,8 @@ fn run() -> anyhow::Result<()> {
         }
         let _ = requests.send(Event::HostGone);
     });
-    status.send(&Reply::Ready)?;
+    let now = uptime();
+    status.send(&Reply::Ready { started, now })?;
 
     let mut runner = exec::Runner::new(sender)?;
     let mut loaded = module::Loaded::default();

@@ -33,6 +33,7 @@ impl Session {
             return Outcome::VmLost(error.to_string());
         }
         let outcome = self.run_to_end(limit, sink);
+        self.timings.end("command, to its end");
         if matches!(outcome, Outcome::VmLost(_)) {
             self.drain();
         } else if !matches!(outcome, Outcome::NotStarted { .. }) {
@@ -71,6 +72,9 @@ impl Session {
             }
             match self.next(&deadline) {
                 Ok(Event::Data(stream, data)) => {
+                    if out + err == 0 {
+                        self.timings.end("command, to its first output");
+                    }
                     // CAST: usize is 64 bits wide here.
                     match stream {
                         Stream::Out => out += data.len() as u64,

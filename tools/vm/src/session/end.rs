@@ -9,10 +9,12 @@ use super::KILL_DEADLINE;
 use super::SYSRQ_ON_HANG;
 use crate::complaints::console_line_is_report;
 use crate::kmsg::Record;
+use crate::log::Copier;
 use crate::model;
 use crate::protocol::Reply;
 use crate::protocol::Request;
 use crate::protocol::MARK_END;
+use crate::timings::Timings;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
@@ -40,6 +42,8 @@ pub struct Verdict {
     pub log_dir: PathBuf,
     /// The user interrupted the end, so that the rest is not known.
     pub interrupted: Option<i32>,
+    /// Where the time went.
+    pub timings: Timings,
 }
 
 /// A panic that came after the end of the kernel log, of which nobody else tells.
@@ -63,6 +67,7 @@ impl Session {
                 None => problems.push(format!("the VM could not be ended in order: {error:#}")),
             },
         }
+        self.timings.end("unloading, leak check");
         let mut verdict = self.close(problems, interrupted.is_some());
         verdict.interrupted = interrupted;
         verdict
@@ -112,8 +117,12 @@ impl Session {
         let Self {
             mut qemu,
             models,
-            complaints,
-            kernel_log,
+            mut complaints,
+            mut kernel_log,
+            mut copiers,
+            mut kmsg,
+            events,
+            mut timings,
             log_dir,
             judge,
             ..
@@ -130,18 +139,24 @@ impl Session {
                     drop(qemu.kill());
                 }
             }
+            timings.end("power-off");
+            drop(events);
+            kmsg.complete();
+            copiers.iter_mut().for_each(Copier::complete);
             problems.extend(last_panic(&log_dir));
             for model in models {
                 problems.extend(model.finish());
             }
+            timings.end("end of the models");
         }
         Verdict {
             problems,
             lost_messages: judge.lost(),
-            complaints,
-            kernel_log,
+            complaints: complaints.take(),
+            kernel_log: kernel_log.take(),
             log_dir,
             interrupted: None,
+            timings,
         }
     }
 
@@ -159,14 +174,17 @@ impl Session {
     }
 
     pub(super) fn kernel_tail(&self) -> String {
-        let from = self.kernel_log.len().saturating_sub(12);
-        let last = self.kernel_log.iter().skip(from);
+        let last = self.kernel_log.last(12).into_iter();
         let lines: Vec<String> = last.map(|record| format!("    | {record}")).collect();
         lines.join("\n")
     }
 
     /// What QEMU and the console said last, where a VM died; empty where there is nothing to say.
-    pub(super) fn last_words(&self) -> String {
+    pub(super) fn last_words(&mut self) -> String {
+        // Of one that is about to end the logs are to be whole; another one may go on writing them.
+        if let Ok(Some(_)) = self.qemu.wait_for(DRAIN_DEADLINE) {
+            self.copiers.iter_mut().for_each(Copier::complete);
+        }
         let mut words = String::new();
         let qemu = model::tail(&self.log_dir.join("qemu.log"));
         if !qemu.is_empty() {

@@ -4,6 +4,8 @@
 use super::Event;
 use super::Stream;
 use crate::kmsg::Splitter;
+use crate::log::Bounded;
+use crate::log::Copier;
 use crate::protocol;
 use crate::protocol::PORT_KMSG;
 use crate::protocol::PORT_STATUS;
@@ -22,6 +24,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::SyncSender;
 use std::thread;
+
+/// Longest line on the status port in bytes; the largest ones hold what kmemleak found.
+const LINE_MAX: u64 = 16 << 20;
 
 /// The ends of the ports, ours and QEMU's.
 pub(super) struct Ports {
@@ -64,9 +69,15 @@ impl Ports {
 /// Turns the guest's replies into events.
 pub(super) fn read_status(port: UnixStream, events: SyncSender<Event>) {
     thread::spawn(move || {
-        for line in BufReader::new(port).lines() {
-            let Ok(line) = line else { break };
-            if let Ok(reply) = serde_json::from_str(&line) {
+        let mut port = BufReader::new(port);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match port.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+            if let Ok(reply) = serde_json::from_slice(&line) {
                 if events.send(Event::Reply(reply)).is_err() {
                     return;
                 }
@@ -76,11 +87,16 @@ pub(super) fn read_status(port: UnixStream, events: SyncSender<Event>) {
     });
 }
 
-/// Turns kernel log records into events and lines of `log`.
-pub(super) fn read_kmsg(mut port: UnixStream, events: SyncSender<Event>, mut log: File) {
-    thread::spawn(move || {
+/// Turns kernel log records into events, as long as somebody takes them, and lines of `log`.
+pub(super) fn read_kmsg(
+    mut port: UnixStream,
+    events: SyncSender<Event>,
+    mut log: Bounded<File>,
+) -> Copier {
+    Copier::spawn(move || {
         let mut splitter = Splitter::default();
         let mut buffer = vec![0; 64 * 1024];
+        let mut wanted = true;
         while let Ok(length) = port.read(&mut buffer) {
             if length == 0 {
                 break;
@@ -88,13 +104,12 @@ pub(super) fn read_kmsg(mut port: UnixStream, events: SyncSender<Event>, mut log
             for record in splitter.push(buffer.get(..length).unwrap_or(&[])) {
                 // The log file is a convenience; the events are what counts.
                 let _ = writeln!(log, "{record}");
-                if events.send(Event::Kmsg(record)).is_err() {
-                    return;
-                }
+                wanted = wanted && events.send(Event::Kmsg(record)).is_ok();
             }
         }
+        drop(log);
         let _ = events.send(Event::Closed(PORT_KMSG));
-    });
+    })
 }
 
 /// Turns the bytes of an output stream into events.
