@@ -2,55 +2,54 @@
 
 //! Events of one process: what user space creates, waits for and hears of from the GPU.
 //!
-//! [`table`] is the state machine, [`payload`] what an event carries. This module adds the lock, sleeping
-//! and the signal page.
+//! [`table`] is the state machine, [`payload`] what an event carries, [`notices`] what was reported and not
+//! entered yet, [`wait`] the sleep of a caller. This module adds the locks and the signal page.
 //!
-//! # Lock order
+//! # Locks
 //!
-//! `Events::inner` is taken with the process lock held or without it, never the other way round. Under it
-//! nothing sleeps, nor is memory allocated: the interrupt worker takes it, and the scheduler when it reports,
-//! for which reclaim may wait.
+//! The interrupt thread serves all processes, so it does not wait for a lock that a thread of one of them may
+//! hold for long, be it because that thread was preempted. Reports ([`Events::interrupt`], [`Events::lost`],
+//! [`Events::raise`]) are noted under `Events::notices`, a spinlock that is held for a few instructions. Then
+//! whoever gets `Events::inner`, a mutex, without waiting enters them into the table. Where somebody else has
+//! it, that thread looks for notices once more after it has given the mutex back ([`Events::settle`]), and
+//! enters them. So none stays behind: a report that finds the mutex taken was noted before that look.
+//!
+//! `Events::inner` is taken with the process lock held or without it, never the other way round. Order:
+//! `inner`, then `notices` or a waiter's own lock. Under none of them is memory allocated, since the scheduler
+//! reports, too, and reclaim may wait for the scheduler.
 
+pub(crate) mod notices;
 pub(crate) mod payload;
-pub(crate) mod slots;
 pub(crate) mod table;
+pub(crate) mod wait;
 
+use crate::kapi::slots::Spare;
 use kernel::{
-    new_condvar, new_mutex,
+    new_mutex, new_spinlock,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
-        CondVar,
-        CondVarTimeoutResult,
-        Mutex, //
-    },
-    time::{
-        msecs_to_jiffies,
-        Jiffies, //
+        Mutex,
+        MutexGuard,
+        SpinLock, //
     },
 };
+use notices::Notices;
 use payload::Payload;
-use slots::Spare;
 use table::{
     Kind,
-    Room,
     SignalPage,
-    Status,
     Table,
-    WaitItem,
-    Wake,
     SIGNAL_LIMIT, //
 };
+use wait::WaitPoint;
 
-/// Most entries of one wait list.
-pub(crate) const WAIT_LIST_LIMIT: u32 = SIGNAL_LIMIT;
 /// Smallest signal page, in bytes.
 pub(crate) const SIGNAL_PAGE_SIZE: u64 = 8 * SIGNAL_LIMIT as u64;
-
-/// A time-out that returns at once.
-const IMMEDIATE: u32 = 0;
-/// A time-out that never comes.
-const INFINITE: u32 = u32::MAX;
 
 /// A signal page in kernel reach.
 pub(crate) type Page = Arc<dyn SignalPageBox>;
@@ -60,60 +59,101 @@ pub(crate) trait SignalPageBox: SignalPage + Send + Sync {}
 
 impl<T: SignalPage + Send + Sync> SignalPageBox for T {}
 
-/// Where the thread of a wait sleeps.
-#[pin_data]
-struct WaitPoint {
-    #[pin]
-    woken: CondVar,
-}
-
-impl Wake for Arc<WaitPoint> {
-    fn wake(&self) {
-        self.woken.notify_all();
-    }
-}
-
 struct Inner {
     table: Table<Arc<WaitPoint>>,
     page: Option<Page>,
+}
+
+impl Inner {
+    fn enter(&mut self, notices: &Notices) {
+        if let Some(page) = &self.page {
+            self.table
+                .interrupt(&**page, notices.ids.iter(), notices.scan);
+        }
+        for payload in notices.payloads() {
+            self.table.raise(payload);
+        }
+    }
 }
 
 /// The events of one process.
 #[pin_data]
 pub(crate) struct Events {
     #[pin]
+    notices: SpinLock<Notices>,
+    #[pin]
     inner: Mutex<Inner>,
+    /// Events that memory faults signal, for messages.
+    memory_events: Atomic<i32>,
 }
 
-/// How a wait ended.
-pub(crate) struct Waited {
-    /// `Complete` or `Pending` (timed out).
-    pub(crate) status: Status,
-    /// For `Complete`: position in the list and payload of activated entries that have one.
-    pub(crate) results: KVVec<(usize, Payload)>,
+/// The table, locked. Dropping it enters what was reported meanwhile.
+struct Locked<'a> {
+    // In this order: who enters takes the lock.
+    inner: MutexGuard<'a, Inner>,
+    _settle: Settle<'a>,
 }
 
-/// A wait that did not end.
-pub(crate) enum WaitError {
-    /// An event of the list was destroyed.
-    Destroyed,
-    /// A Unix signal is pending; the value is the time-out left, in ms, where it is finite.
-    Interrupted(Option<u32>),
-    /// As named.
-    Other(Error),
+struct Settle<'a>(&'a Events);
+
+impl Drop for Settle<'_> {
+    fn drop(&mut self) {
+        self.0.settle();
+    }
+}
+
+impl core::ops::Deref for Locked<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl core::ops::DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
 }
 
 impl Events {
     /// No event, no page.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
+            notices <- new_spinlock!(Notices::new(), "rkfd_event_notices"),
             inner <- new_mutex!(Inner { table: Table::new(), page: None }, "rkfd_events"),
+            memory_events: Atomic::new(0),
         })
+    }
+
+    fn lock(&self) -> Locked<'_> {
+        Locked {
+            inner: self.inner.lock(),
+            _settle: Settle(self),
+        }
+    }
+
+    /// Enters what was reported, unless a thread has the table, which does so then.
+    fn settle(&self) {
+        while !self.notices.lock().is_empty() {
+            let Some(mut inner) = self.inner.try_lock() else {
+                return;
+            };
+            let notices = self.notices.lock().take();
+            inner.enter(&notices);
+            drop(inner);
+            // Whoever reported while the lock was held has left it to this thread.
+        }
+    }
+
+    fn note(&self, add: impl FnOnce(&mut Notices)) {
+        add(&mut self.notices.lock());
+        self.settle();
     }
 
     /// Whether the signal page is set.
     pub(crate) fn has_page(&self) -> bool {
-        self.inner.lock().page.is_some()
+        self.lock().page.is_some()
     }
 
     /// Sets the signal page and makes every slot idle.
@@ -122,7 +162,7 @@ impl Events {
     ///
     /// `EBUSY`: there is one already.
     pub(crate) fn set_page(&self, page: Page) -> Result {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if inner.page.is_some() {
             return Err(EBUSY);
         }
@@ -140,19 +180,23 @@ impl Events {
     /// - `ENOMEM`: no signal page yet (events with a slot), or no memory.
     /// - `ENOSPC`: no id left.
     pub(crate) fn create(&self, kind: Kind, auto_reset: bool) -> Result<u32> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         while let Some(count) = inner.table.event_shortage(kind) {
             drop(inner);
             let spare = Spare::new(count)?;
-            inner = self.inner.lock();
+            inner = self.lock();
             let old = inner.table.grow_events(kind, spare);
             drop(inner);
             drop(old);
-            inner = self.inner.lock();
+            inner = self.lock();
         }
         let Inner { table, page } = &mut *inner;
         if !kind.has_slot() {
-            return table.create(kind, auto_reset);
+            let id = table.create(kind, auto_reset)?;
+            if kind == Kind::Memory {
+                self.memory_events.add(1, Relaxed);
+            }
+            return Ok(id);
         }
         let page = page.as_ref().ok_or(ENOMEM)?;
         let id = table.create(kind, auto_reset)?;
@@ -167,7 +211,11 @@ impl Events {
     ///
     /// `EINVAL`: no such event.
     pub(crate) fn destroy(&self, id: u32) -> Result {
-        self.inner.lock().table.destroy(id)
+        let mut inner = self.lock();
+        if inner.table.kind(id) == Some(Kind::Memory) {
+            self.memory_events.add(-1, Relaxed);
+        }
+        inner.table.destroy(id)
     }
 
     /// SET_EVENT.
@@ -176,7 +224,7 @@ impl Events {
     ///
     /// `EINVAL`: no such event, or none that the CPU signals.
     pub(crate) fn set(&self, id: u32) -> Result {
-        self.inner.lock().table.set(id)
+        self.lock().table.set(id)
     }
 
     /// RESET_EVENT.
@@ -185,126 +233,46 @@ impl Events {
     ///
     /// `EINVAL`: no such event, or none that the CPU signals.
     pub(crate) fn reset(&self, id: u32) -> Result {
-        self.inner.lock().table.reset(id)
+        self.lock().table.reset(id)
     }
 
-    /// An interrupt of this process with context id `id` arrived.
-    pub(crate) fn interrupt(&self, id: u32) -> usize {
-        let mut inner = self.inner.lock();
-        let Inner { table, page } = &mut *inner;
-        match page {
-            Some(page) => table.interrupt(&**page, id),
-            None => 0,
-        }
+    /// An interrupt of this process with context id `id` arrived. Does not wait for threads of the process.
+    pub(crate) fn interrupt(&self, id: u32) {
+        self.note(|notices| notices.interrupt(id));
     }
 
-    /// Signals all events of the payload's kind; returns how many.
-    pub(crate) fn raise(&self, payload: Payload) -> usize {
-        self.inner.lock().table.raise(payload)
+    /// Interrupts were lost, perhaps some of this process: signals every event whose slot was written. Does not
+    /// wait for threads of the process.
+    pub(crate) fn lost(&self) {
+        self.note(Notices::lost);
+    }
+
+    /// Signals all events of the payload's kind. Does not wait for threads of the process.
+    pub(crate) fn raise(&self, payload: Payload) {
+        self.note(|notices| notices.raise(payload));
+    }
+
+    /// Whether the process has an event that memory faults signal.
+    pub(crate) fn hears_of_faults(&self) -> bool {
+        self.memory_events.load(Relaxed) > 0
     }
 
     /// Destroys every event and forgets the page.
     pub(crate) fn shutdown(&self) {
         let page = {
-            let mut inner = self.inner.lock();
+            let mut inner = self.lock();
             inner.table.clear();
+            self.memory_events.store(0, Relaxed);
             inner.page.take()
         };
         drop(page);
     }
 
-    /// WAIT_EVENTS: sleeps until one of `items` (or `all`) is signalled, or `timeout_ms` has passed.
-    ///
-    /// # Errors
-    ///
-    /// See [`WaitError`]; `Other` is `EINVAL` for an unknown id or `ENOMEM`.
-    pub(crate) fn wait(
-        &self,
-        items: &[WaitItem],
-        all: bool,
-        timeout_ms: u32,
-    ) -> core::result::Result<Waited, WaitError> {
-        let point = Arc::pin_init(
-            pin_init!(WaitPoint {
-                woken <- new_condvar!("rkfd_wait"),
-            }),
-            GFP_KERNEL_ACCOUNT,
-        )
-        .map_err(WaitError::Other)?;
-        // Room for every result before anything is consumed.
-        let mut results = KVVec::with_capacity(items.len(), GFP_KERNEL_ACCOUNT)
-            .map_err(|e| WaitError::Other(e.into()))?;
-
-        let room = Room::new(items.len()).map_err(WaitError::Other)?;
-
-        let mut inner = self.inner.lock();
-        while let Some(count) = inner.table.waiter_shortage() {
-            drop(inner);
-            let spare = Spare::new(count).map_err(WaitError::Other)?;
-            inner = self.inner.lock();
-            let old = inner.table.grow_waiters(spare);
-            drop(inner);
-            drop(old);
-            inner = self.inner.lock();
-        }
-        let waiter = inner
-            .table
-            .register(items, room, point.clone())
-            .map_err(WaitError::Other)?;
-
-        let mut left = timeout_to_jiffies(timeout_ms);
-        let outcome = loop {
-            match inner.table.status(&waiter, all) {
-                Status::Failed => break Err(WaitError::Destroyed),
-                Status::Complete => break Ok(Status::Complete),
-                Status::Pending if left == 0 => break Ok(Status::Pending),
-                Status::Pending => {}
-            }
-            match point.woken.wait_interruptible_timeout(&mut inner, left) {
-                CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
-                CondVarTimeoutResult::Timeout => left = 0,
-                CondVarTimeoutResult::Signal { jiffies } => {
-                    // What was signalled while the signal came is still delivered.
-                    if inner.table.status(&waiter, all) == Status::Complete {
-                        break Ok(Status::Complete);
-                    }
-                    break Err(WaitError::Interrupted(remaining_ms(timeout_ms, jiffies)));
-                }
-            }
-        };
-
-        if matches!(outcome, Ok(Status::Complete)) {
-            for result in inner.table.results(&waiter) {
-                // The capacity is there.
-                let _ = results.push_within_capacity(result);
-            }
-        }
-        let give_back = matches!(outcome, Err(WaitError::Interrupted(_)));
-        let waiter = inner.table.unregister(waiter, give_back);
+    /// Runs `f` while the calling thread has the table.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn with_table_held(&self, f: impl FnOnce()) {
+        let inner = self.lock();
+        f();
         drop(inner);
-        drop(waiter);
-
-        outcome.map(|status| Waited { status, results })
     }
-}
-
-/// The time-out of the interface in jiffies. One is added so that at least the time asked for passes.
-pub(crate) fn timeout_to_jiffies(ms: u32) -> Jiffies {
-    match ms {
-        IMMEDIATE => 0,
-        // `CondVar` takes everything that is too large for `long` as "for ever".
-        INFINITE => Jiffies::MAX,
-        finite => msecs_to_jiffies(finite.min(0x7fff_ffff)).saturating_add(1),
-    }
-}
-
-/// What is left of `timeout_ms` when `jiffies` are left, for the caller that restarts the wait; `None`
-/// if the time-out does not change.
-pub(crate) fn remaining_ms(timeout_ms: u32, jiffies: Jiffies) -> Option<u32> {
-    if timeout_ms == IMMEDIATE || timeout_ms == INFINITE {
-        return None;
-    }
-    Some(crate::kapi::task::jiffies_to_msecs(
-        jiffies.saturating_sub(1),
-    ))
 }

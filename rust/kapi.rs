@@ -32,6 +32,7 @@ pub(crate) mod pages;
 pub(crate) mod parameters;
 pub(crate) mod pci;
 pub(crate) mod range;
+pub(crate) mod slots;
 pub(crate) mod sysinfo;
 pub(crate) mod task;
 pub(crate) mod ticker;

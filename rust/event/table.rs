@@ -10,12 +10,10 @@
 //!
 //! No lock and no clock in here: [`Events`](super::Events) owns the lock, and unit tests own a table.
 
-use super::{
-    payload::Payload,
-    slots::{
-        Slots,
-        Spare, //
-    }, //
+use super::payload::Payload;
+use crate::kapi::slots::{
+    Slots,
+    Spare, //
 };
 use kernel::prelude::*;
 
@@ -294,30 +292,42 @@ impl<W: Wake> Table<W> {
         Ok(())
     }
 
-    /// An interrupt with context id `id` arrived: signals what the slots say and returns how many
-    /// events that were.
+    /// Interrupts with context ids `ids` arrived: signals what the slots say and returns how many events that
+    /// were. With `scan` every event whose slot was written is signalled.
     ///
     /// The slot decides, not the interrupt: an id whose slot is idle was signalled by an earlier
-    /// interrupt, or is wrong. Then every event whose slot was written is signalled.
-    pub(crate) fn interrupt(&mut self, page: &(impl SignalPage + ?Sized), id: u32) -> usize {
-        if self.signals.get(id).is_some() && page.load(id) != IDLE_SLOT {
-            self.signal_from_slot(page, id);
-            return 1;
-        }
+    /// interrupt, or is wrong. Then all slots are looked at, too, once for all ids.
+    pub(crate) fn interrupt(
+        &mut self,
+        page: &(impl SignalPage + ?Sized),
+        ids: impl IntoIterator<Item = u32>,
+        scan: bool,
+    ) -> usize {
         let mut signalled = 0;
-        for slot in 1..self.signals.end() {
-            if self.signals.get(slot).is_some() && page.load(slot) != IDLE_SLOT {
-                self.signal_from_slot(page, slot);
-                signalled += 1;
+        let mut scan = scan;
+        for id in ids {
+            let written = self.signal_from_slot(page, id);
+            signalled += usize::from(written);
+            scan |= !written;
+        }
+        if scan {
+            for slot in 1..self.signals.end() {
+                signalled += usize::from(self.signal_from_slot(page, slot));
             }
         }
         signalled
     }
 
+    /// Signals event `id` if there is one and its slot was written; returns whether that is so.
+    ///
     /// The slot becomes idle first: a packet that writes it from now on raises its own interrupt.
-    fn signal_from_slot(&mut self, page: &(impl SignalPage + ?Sized), id: u32) {
+    fn signal_from_slot(&mut self, page: &(impl SignalPage + ?Sized), id: u32) -> bool {
+        if self.signals.get(id).is_none() || page.load(id) == IDLE_SLOT {
+            return false;
+        }
         page.set_idle(id);
         self.signal(id, Payload::None);
+        true
     }
 
     /// Signals every event of the kind that `payload` belongs to and returns how many there are.

@@ -98,6 +98,8 @@ pub(crate) trait IrqSink: Send + Sync {
     fn bad_opcode(&self, pasid: u16, ctx0: u32);
     /// An access of `pasid` was refused, or is being retried until this returns and beyond.
     fn vm_fault(&self, fault: &VmFault);
+    /// A ring overflowed: vectors of any address space may have been lost. Called after those that were not.
+    fn overflow(&self);
 }
 
 /// The rings, and whether the device writes to them.
@@ -272,6 +274,11 @@ impl Ih {
             let pass = cursor.drain(&mut port, |_, vector| {
                 self.deliver(hw, number, vector, sink.as_deref());
             });
+            if pass.is_ok_and(|pass| pass.overflows > 0) {
+                if let Some(sink) = &sink {
+                    sink.overflow();
+                }
+            }
             if number == 0 {
                 self.handled.store(cursor.position(), Relaxed);
                 if let (Ok(pass), false) = (&pass, announced) {

@@ -193,31 +193,25 @@ impl Device {
         self.processes.lock().get(&pasid).cloned()
     }
 
-    /// Calls `f` for each process with an address space on this GPU.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`: nobody was called.
-    pub(crate) fn for_each_process(&self, mut f: impl FnMut(&Arc<Process>)) -> Result {
-        let mut list = KVVec::new();
-        loop {
-            let mut missing = 0;
-            for process in self.processes.lock().values() {
-                if list.push_within_capacity(process.clone()).is_err() {
-                    missing += 1;
-                }
-            }
-            if missing == 0 {
-                break;
-            }
-            let len = list.len() + missing;
-            list.clear();
-            list.reserve(len, GFP_KERNEL)?;
+    /// Calls `f`, without the lock, for each process with an address space on this GPU, in the order of their
+    /// PASIDs. Allocates nothing. Those that come or go meanwhile may be left out.
+    pub(crate) fn for_each_process(&self, mut f: impl FnMut(&Arc<Process>)) {
+        let mut next = Some(0);
+        while let Some(pasid) = next {
+            let found = {
+                let processes = self.processes.lock();
+                let cursor = processes.cursor_lower_bound(&pasid);
+                cursor.map(|cursor| {
+                    let (pasid, process) = cursor.current();
+                    (*pasid, process.clone())
+                })
+            };
+            let Some((pasid, process)) = found else {
+                return;
+            };
+            f(&process);
+            next = pasid.checked_add(1);
         }
-        for process in &list {
-            f(process);
-        }
-        Ok(())
     }
 }
 

@@ -2,7 +2,8 @@
 
 //! From what a GPU reports to the events of a process.
 //!
-//! Runs in the interrupt thread, which may sleep. Reports of an address space that belongs to nobody are
+//! Runs in the interrupt thread, which serves all processes: it waits for no lock that a thread of one of them may
+//! hold for long, and allocates nothing that it has to wait for. Reports of an address space that belongs to nobody are
 //! dropped: its process has ended.
 
 use super::{
@@ -127,11 +128,12 @@ impl IrqSink for Sink {
         };
         process.stop_on_fault(&self.device);
         let data = memory_exception(&fault.fault, self.device.gpu_id());
-        let told = process.events.raise(Payload::Memory(data));
-        let unheard = match told {
-            0 => ", and has no event to hear of it",
-            _ => "",
+        let unheard = if process.events.hears_of_faults() {
+            ""
+        } else {
+            ", and has no event to hear of it"
         };
+        process.events.raise(Payload::Memory(data));
         dev_limited!(
             dev_info,
             self.device.gpu().dev(),
@@ -142,20 +144,18 @@ impl IrqSink for Sink {
             unheard
         );
     }
+
+    fn overflow(&self) {
+        // Whose vectors were lost nobody knows, but each has left its mark in a slot.
+        self.device
+            .for_each_process(|process| process.events.lost());
+    }
 }
 
 /// Tells every process with an address space on `device` that the GPU does not run its work any more.
 pub(crate) fn tell_lost(device: &Device) {
     let lost = Payload::HwException(gpu_lost(device.gpu_id()));
-    let told = device.for_each_process(|process| {
-        process.events.raise(lost);
-    });
-    if told.is_err() {
-        dev_err!(
-            device.gpu().dev(),
-            "no memory to tell processes that the GPU is lost\n"
-        );
-    }
+    device.for_each_process(|process| process.events.raise(lost));
 }
 
 /// What a waiter for memory faults learns.

@@ -15,7 +15,6 @@ use super::request::{
     Update, //
 };
 use crate::{
-    event::slots::Slots,
     gpu::{
         Doorbell,
         DoorbellSlice, //
@@ -32,6 +31,7 @@ use crate::{
         },
         shader::ComputeUnits, //
     },
+    kapi::slots::Slots,
     sched::{
         Cwsr,
         KeepAlive,

@@ -110,6 +110,11 @@ impl<'a> World<'a> {
         Ok(status == Status::Complete)
     }
 
+    /// One interrupt; how many events it signalled.
+    pub(super) fn interrupt(&mut self, page: &Page, id: u32) -> usize {
+        self.table.interrupt(page, [id], false)
+    }
+
     pub(super) fn ages(&self, waiter: &WaiterId) -> [Option<u64>; 2] {
         let mut ages = [None; 2];
         for (position, payload) in self.table.results(waiter) {

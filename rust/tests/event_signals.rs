@@ -105,7 +105,7 @@ mod interrupt {
         let page = Page::new();
         let (a, b) = (world.signal()?, world.signal()?);
         page.packet(b);
-        assert_eq!(world.table.interrupt(&page, b), 1);
+        assert_eq!(world.interrupt(&page, b), 1);
         assert!(page.idle());
         assert!(world.is_signalled(b)? && !world.is_signalled(a)?);
         Ok(())
@@ -117,7 +117,7 @@ mod interrupt {
         let mut world = World::new(&wakes);
         let page = Page::new();
         let id = world.signal()?;
-        assert_eq!(world.table.interrupt(&page, id), 0);
+        assert_eq!(world.interrupt(&page, id), 0);
         assert!(!world.is_signalled(id)?);
         Ok(())
     }
@@ -133,7 +133,7 @@ mod interrupt {
         page.packet(c);
         for wrong in [0, 4095, SIGNAL_LIMIT, 0x00ff_ffff, u32::MAX] {
             assert_eq!(
-                world.table.interrupt(&page, wrong),
+                world.interrupt(&page, wrong),
                 if wrong == 0 { 2 } else { 0 }
             );
         }
@@ -149,7 +149,7 @@ mod interrupt {
         let (a, b) = (world.signal()?, world.signal()?);
         page.packet(b);
         // The slot of `a` was consumed by an earlier interrupt.
-        assert_eq!(world.table.interrupt(&page, a), 1);
+        assert_eq!(world.interrupt(&page, a), 1);
         assert!(world.is_signalled(b)?);
         Ok(())
     }
@@ -170,9 +170,9 @@ mod interrupt {
             page.packet(a);
             page.packet(b);
             // No event has this id.
-            assert_eq!(world.table.interrupt(&page, 0), 2);
+            assert_eq!(world.interrupt(&page, 0), 2);
             page.packet(a);
-            assert_eq!(world.table.interrupt(&page, a), 1);
+            assert_eq!(world.interrupt(&page, a), 1);
             if round == 50 {
                 waiters.push(world.wait(&[never, b])?, GFP_KERNEL)?;
             }
@@ -202,7 +202,7 @@ mod interrupt {
         let id = world.signal()?;
         world.table.destroy(id)?;
         page.packet(id);
-        assert_eq!(world.table.interrupt(&page, id), 0);
+        assert_eq!(world.interrupt(&page, id), 0);
         assert!(!page.idle());
         Ok(())
     }
@@ -214,7 +214,7 @@ mod interrupt {
         let page = Page::new();
         let id = world.table.create(Kind::Debug, false)?;
         page.packet(id);
-        assert_eq!(world.table.interrupt(&page, id), 1);
+        assert_eq!(world.interrupt(&page, id), 1);
         assert!(world.is_signalled(id)?);
         Ok(())
     }

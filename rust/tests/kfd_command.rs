@@ -320,7 +320,7 @@ mod names {
 
     #[test]
     fn wait_timeouts_are_never_shorter_than_asked() {
-        use crate::event::{
+        use crate::event::wait::{
             remaining_ms,
             timeout_to_jiffies, //
         };

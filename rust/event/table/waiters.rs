@@ -8,10 +8,10 @@
 //! process itself put into its wait lists, however many signals there are: the interrupt thread, which makes
 //! them, serves other processes too.
 
-use super::{
+use super::Wake;
+use crate::kapi::slots::{
     Slots,
-    Spare,
-    Wake, //
+    Spare, //
 };
 use kernel::prelude::*;
 

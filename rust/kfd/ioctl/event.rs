@@ -11,8 +11,10 @@ use crate::{
             Status,
             WaitItem, //
         },
-        WaitError,
-        WAIT_LIST_LIMIT, //
+        wait::{
+            WaitError,
+            WAIT_LIST_LIMIT, //
+        },
     },
     kfd::uapi::{
         CreateEvent,

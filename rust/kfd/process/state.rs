@@ -5,11 +5,11 @@
 use super::Process;
 use crate::{
     drm::RenderFile,
-    event::slots::Slots,
     hw::regs::gc::{
         ShMemBases,
         ShMemConfig, //
     },
+    kapi::slots::Slots,
     queue::manager::QueueManager,
     sched::{
         KeepAlive,

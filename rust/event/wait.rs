@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! WAIT_EVENTS: the sleep of a caller until the table says that its wait is over.
+
+use kernel::{
+    new_condvar, new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        CondVar,
+        CondVarTimeoutResult,
+        SpinLock, //
+    },
+    time::{
+        msecs_to_jiffies,
+        Jiffies, //
+    },
+};
+
+use super::{
+    payload::Payload,
+    table::{
+        Room,
+        Status,
+        WaitItem,
+        Wake,
+        SIGNAL_LIMIT, //
+    },
+    Events, //
+};
+use crate::kapi::{
+    slots::Spare,
+    task::jiffies_to_msecs, //
+};
+
+/// Most entries of one wait list.
+pub(crate) const WAIT_LIST_LIMIT: u32 = SIGNAL_LIMIT;
+
+/// A time-out that returns at once.
+const IMMEDIATE: u32 = 0;
+/// A time-out that never comes.
+const INFINITE: u32 = u32::MAX;
+
+/// Where the thread of a wait sleeps.
+#[pin_data]
+pub(super) struct WaitPoint {
+    /// The table has news since the thread looked last. Innermost; not the lock of the table, whose release
+    /// enters notices, which a sleep on it would leave out.
+    #[pin]
+    news: SpinLock<bool>,
+    #[pin]
+    woken: CondVar,
+}
+
+impl WaitPoint {
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                news <- new_spinlock!(false, "rkfd_wait_news"),
+                woken <- new_condvar!("rkfd_wait"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Sleeps until there are news, at most `left`.
+    fn sleep(&self, left: Jiffies) -> CondVarTimeoutResult {
+        let mut news = self.news.lock();
+        let result = if *news {
+            CondVarTimeoutResult::Woken { jiffies: left }
+        } else {
+            self.woken.wait_interruptible_timeout(&mut news, left)
+        };
+        // The caller looks at the table now, whatever ended the sleep.
+        *news = false;
+        result
+    }
+}
+
+impl Wake for Arc<WaitPoint> {
+    fn wake(&self) {
+        *self.news.lock() = true;
+        self.woken.notify_all();
+    }
+}
+
+/// How a wait ended.
+pub(crate) struct Waited {
+    /// `Complete` or `Pending` (timed out).
+    pub(crate) status: Status,
+    /// For `Complete`: position in the list and payload of activated entries that have one.
+    pub(crate) results: KVVec<(usize, Payload)>,
+}
+
+/// A wait that did not end.
+pub(crate) enum WaitError {
+    /// An event of the list was destroyed.
+    Destroyed,
+    /// A Unix signal is pending; the value is the time-out left, in ms, where it is finite.
+    Interrupted(Option<u32>),
+    /// As named.
+    Other(Error),
+}
+
+impl From<Error> for WaitError {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl Events {
+    /// WAIT_EVENTS: sleeps until one of `items` (or `all`) is signalled, or `timeout_ms` has passed.
+    ///
+    /// # Errors
+    ///
+    /// See [`WaitError`]; `Other` is `EINVAL` for an unknown id or `ENOMEM`.
+    pub(crate) fn wait(
+        &self,
+        items: &[WaitItem],
+        all: bool,
+        timeout_ms: u32,
+    ) -> core::result::Result<Waited, WaitError> {
+        let point = WaitPoint::new()?;
+        // Room for every result before anything is consumed.
+        let mut results = KVVec::with_capacity(items.len(), GFP_KERNEL_ACCOUNT)
+            .map_err(|e| WaitError::Other(e.into()))?;
+        let room = Room::new(items.len())?;
+
+        let mut inner = self.lock();
+        while let Some(count) = inner.table.waiter_shortage() {
+            drop(inner);
+            let spare = Spare::new(count)?;
+            inner = self.lock();
+            let old = inner.table.grow_waiters(spare);
+            drop(inner);
+            drop(old);
+            inner = self.lock();
+        }
+        let waiter = inner.table.register(items, room, point.clone())?;
+
+        let mut left = timeout_to_jiffies(timeout_ms);
+        let mut interrupted = false;
+        let outcome = loop {
+            match inner.table.status(&waiter, all) {
+                Status::Failed => break Err(WaitError::Destroyed),
+                // What was signalled while a Unix signal came is still delivered.
+                Status::Complete => break Ok(Status::Complete),
+                Status::Pending if interrupted => {
+                    break Err(WaitError::Interrupted(remaining_ms(timeout_ms, left)))
+                }
+                Status::Pending if left == 0 => break Ok(Status::Pending),
+                Status::Pending => {}
+            }
+            drop(inner);
+            match point.sleep(left) {
+                CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
+                CondVarTimeoutResult::Timeout => left = 0,
+                CondVarTimeoutResult::Signal { jiffies } => {
+                    left = jiffies;
+                    interrupted = true;
+                }
+            }
+            inner = self.lock();
+        };
+
+        if matches!(outcome, Ok(Status::Complete)) {
+            for result in inner.table.results(&waiter) {
+                // The capacity is there.
+                let _ = results.push_within_capacity(result);
+            }
+        }
+        let give_back = matches!(outcome, Err(WaitError::Interrupted(_)));
+        let waiter = inner.table.unregister(waiter, give_back);
+        drop(inner);
+        drop(waiter);
+
+        outcome.map(|status| Waited { status, results })
+    }
+}
+
+/// The time-out of the interface in jiffies. One is added so that at least the time asked for passes.
+pub(crate) fn timeout_to_jiffies(ms: u32) -> Jiffies {
+    match ms {
+        IMMEDIATE => 0,
+        // `CondVar` takes everything that is too large for `long` as "for ever".
+        INFINITE => Jiffies::MAX,
+        finite => msecs_to_jiffies(finite.min(0x7fff_ffff)).saturating_add(1),
+    }
+}
+
+/// What is left of `timeout_ms` when `jiffies` are left, for the caller that restarts the wait; `None`
+/// if the time-out does not change.
+pub(crate) fn remaining_ms(timeout_ms: u32, jiffies: Jiffies) -> Option<u32> {
+    if timeout_ms == IMMEDIATE || timeout_ms == INFINITE {
+        return None;
+    }
+    Some(jiffies_to_msecs(jiffies.saturating_sub(1)))
+}
