@@ -79,7 +79,10 @@ pub(crate) use self::{
         Hw,
         HwGuard, //
     },
-    account::Budget,
+    account::{
+        Budget,
+        TableBudget, //
+    },
     doorbell::{
         Doorbell,
         DoorbellManager,
@@ -170,6 +173,7 @@ pub(crate) struct Gpu {
     access: Arc<access::Access>,
     vram: Arc<VramManager>,
     vram_budget: Arc<Budget>,
+    table_budget: Arc<TableBudget>,
     gart: Gart,
     doorbells: Arc<DoorbellManager>,
     pasids: Arc<PasidPool>,
@@ -254,6 +258,9 @@ impl Gpu {
         let name: &Device = pdev.as_ref();
         let debugfs = registry.debugfs().map(|dir| dir.subdir(name.name()));
         let lease = registry.reserve_id(Self::id_seed(&info))?;
+        // Counted before anything but the bring-up has taken VRAM.
+        let vram_budget = Budget::for_vram(info.vram_size, vram.available())?;
+        let reserve = account::table_reserve(info.vram_size);
         let gpu = Arc::pin_init(
             try_pin_init!(Self {
                 asic,
@@ -262,8 +269,8 @@ impl Gpu {
                 info,
                 pdev: (&**pdev).into(),
                 access,
-                // Counted before anything but the bring-up has taken VRAM.
-                vram_budget: Budget::for_vram(info.vram_size, vram.available())?,
+                table_budget: TableBudget::new(&vram_budget, reserve)?,
+                vram_budget,
                 vram,
                 gart,
                 kiq <- kiq,
@@ -477,6 +484,11 @@ impl Gpu {
     /// What of the video memory buffers may take, and have taken.
     pub(crate) fn vram_budget(&self) -> &Arc<Budget> {
         &self.vram_budget
+    }
+
+    /// What of the video memory page tables have taken.
+    pub(crate) fn table_budget(&self) -> &Arc<TableBudget> {
+        &self.table_budget
     }
 
     /// System memory for VMID 0.

@@ -28,6 +28,7 @@ mod kapi_slots;
 mod kfd_command;
 mod kfd_topology;
 mod queue_request;
+mod vm_account;
 mod vm_interval;
 mod vm_live;
 mod vm_live_bench;

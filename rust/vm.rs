@@ -19,16 +19,15 @@
 //! made after an unmapping never meets a translation from before it. Nothing is allocated under
 //! it: an operation finds out what it needs, lets go, allocates, and looks again. Order:
 //! [`Vm::state`], then that of a mapping's contents, then that of the pages of a process, then the GPU's
-//! locks (KIQ and below). [`Vm::withdraw_user`] takes it inside the memory manager, where not even tables
+//! locks (KIQ and below). [`Vm::zap_userptr`] takes it inside the memory manager, where not even tables
 //! are freed: the VRAM allocator allocates under its lock. [`Grants`] is innermost.
+
+use core::ops::Range;
 
 use kernel::{
     new_mutex,
     prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    },
+    rbtree::RBTree,
     sync::{
         Arc,
         Mutex, //
@@ -38,8 +37,7 @@ use kernel::{
 use crate::{
     gpu::{
         Gpu,
-        Pasid,
-        VramBlock, //
+        Pasid, //
     },
     hw::pte::{
         self,
@@ -48,9 +46,12 @@ use crate::{
     kapi::log::dev_limited,
 };
 
+pub(crate) mod account;
 pub(crate) mod bo;
+pub(crate) mod coverage;
 mod dump;
 pub(crate) mod interval;
+mod map;
 mod mapping;
 pub(crate) mod pt;
 pub(crate) mod stale;
@@ -58,13 +59,15 @@ mod store;
 pub(crate) mod va;
 
 pub(crate) use self::{
+    account::UserAccount,
     bo::{
         Bo,
         BoArgs,
         BoFlags,
         BoKind,
         BoVmap,
-        Grants, //
+        Grants,
+        UserMemory, //
     },
     mapping::{
         MappingHold,
@@ -74,20 +77,21 @@ pub(crate) use self::{
 };
 
 use self::{
-    bo::Placed,
-    interval::{
-        IntervalMap,
-        Slot, //
-    },
+    bo::Backing,
+    interval::IntervalMap,
     mapping::Mapping,
     pt::{
         Chain,
         Changed,
         Reserve,
+        Store,
         Tree, //
     },
     stale::Stale,
-    store::VramStore, //
+    store::{
+        TableBlock,
+        VramStore, //
+    },
 };
 
 /// How often an operation looks again after it found that it needs more tables than before.
@@ -96,14 +100,14 @@ const MAX_ATTEMPTS: usize = 16;
 
 /// What a [`Vm`] maps.
 struct State {
-    tree: Tree<VramBlock>,
+    tree: Tree<TableBlock>,
     ranges: IntervalMap<Arc<Mapping>>,
     /// Where each buffer is mapped, by [`Bo::id`].
-    places: RBTree<u64, u64>,
+    va_of_bo: RBTree<u64, u64>,
     /// A flush failed: entries were removed that the TLB may still hold.
     flush_owed: bool,
     /// Tables out of the tree that a failed flush left.
-    limbo: Chain<VramBlock>,
+    pending_free: Chain<TableBlock>,
     /// The file is closed; nothing can be mapped any more.
     closed: bool,
 }
@@ -111,9 +115,33 @@ struct State {
 impl State {
     /// Where `bo` is mapped.
     fn mapping_of(&self, bo: &Bo) -> Option<(u64, &Arc<Mapping>)> {
-        let va = *self.places.get(&bo.id())?;
+        let va = *self.va_of_bo.get(&bo.id())?;
         let (_, mapping) = self.ranges.containing(va)?;
         Some((va, mapping))
+    }
+
+    /// Where the entries of `bo` go: to its mapping, or to `wanted`, where none is yet. `None` if it is not
+    /// mapped and is not to be.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: it is mapped elsewhere, or `wanted` overlaps another mapping.
+    /// - `ENODEV`: nothing can be mapped any more.
+    fn target(
+        &self,
+        bo: &Bo,
+        wanted: Option<&Range<u64>>,
+    ) -> Result<Option<(u64, Option<Arc<Mapping>>)>> {
+        match (self.mapping_of(bo), wanted) {
+            (Some((va, _)), Some(range)) if va != range.start => Err(EINVAL),
+            (Some((va, mapping)), _) => Ok(Some((va, Some(mapping.clone())))),
+            (None, None) => Ok(None),
+            (None, Some(_)) if self.closed => Err(ENODEV),
+            (None, Some(range)) if self.ranges.first_overlap(range.clone()).is_some() => {
+                Err(EINVAL)
+            }
+            (None, Some(range)) => Ok(Some((range.start, None))),
+        }
     }
 
     /// Writes the entries of a whole mapping of `len` bytes at `va`; none where there is no memory.
@@ -124,18 +152,18 @@ impl State {
     fn write(
         &mut self,
         store: &VramStore<'_>,
-        reserve: &mut Reserve<VramBlock>,
+        reserve: &mut Reserve<TableBlock>,
         va: u64,
-        placed: &Placed,
+        backing: &Backing,
         len: u64,
-    ) -> Result<Changed<VramBlock>> {
-        if placed.runs.is_empty() {
+    ) -> Result<Changed<TableBlock>> {
+        if backing.runs.is_empty() {
             let changed = self.tree.unmap(store, reserve, va, len);
             store.finish();
             changed
         } else {
             self.tree
-                .map(store, reserve, va, &placed.runs, placed.attrs)
+                .map(store, reserve, va, &backing.runs, backing.attrs)
         }
     }
 }
@@ -161,13 +189,13 @@ impl Vm {
         let hw = gpu.enter()?;
         let tree = Tree::new(&VramStore::new(gpu, Some(&hw)), gpu.asic().pte)?;
         let page_table_base =
-            pte::page_table_base(tree.root().pa(), Place::Vram).map_err(|_| EINVAL)?;
+            pte::page_table_base(VramStore::pa(tree.root()), Place::Vram).map_err(|_| EINVAL)?;
         let state = State {
             tree,
             ranges: IntervalMap::new(),
-            places: RBTree::new(),
+            va_of_bo: RBTree::new(),
             flush_owed: false,
-            limbo: Chain::new(),
+            pending_free: Chain::new(),
             closed: false,
         };
         Arc::pin_init(
@@ -177,7 +205,7 @@ impl Vm {
                 state <- new_mutex!(state, "rkfd_vm"),
                 pasid: gpu.pasids().alloc()?,
             }? Error),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -196,200 +224,30 @@ impl Vm {
         self.page_table_base
     }
 
-    /// Maps the whole of `bo` at `va`. Mapping it again where it is mapped succeeds, and writes entries
-    /// that were taken away. When this returns, the GPU can use the mapping.
-    ///
-    /// Pages of a process should have been found, see [`Bo::find_pages`]. Where there are none, an access
-    /// faults, and the watcher is told, in case that they only changed meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: `va` is not a multiple of 4 KiB, the range leaves the user range or overlaps
-    ///   another mapping, `bo` is mapped elsewhere, or it is VRAM of another GPU.
-    /// - `ENOMEM`: no memory for page tables.
-    /// - `EAGAIN`: others change the neighbourhood all the time.
-    /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
-    pub(crate) fn map(&self, bo: &Arc<Bo>, va: u64) -> Result {
-        let range = va::check(va, bo.size())?;
-        if let Some(at) = self.place_of(bo) {
-            return self.map_again(bo, at, va);
-        }
-        let hw = self.gpu.enter()?;
-        let store = VramStore::new(&self.gpu, Some(&hw));
-        // In use first: from here on each change of the pages is told, so that none is missed.
-        let user = bo.begin_use();
-        let mapping = Mapping::new(user, va, bo.place(&self.gpu, &hw)?)?;
-        let slot = Slot::new()?;
-        let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let mut reserve = Reserve::new();
-
-        for _ in 0..MAX_ATTEMPTS {
-            let mut state = self.state.lock();
-            if state.closed {
-                return Err(ENODEV);
-            }
-            if let Some(at) = state.places.get(&bo.id()).copied() {
-                drop(state);
-                return self.map_again(bo, at, va);
-            }
-            if state.ranges.first_overlap(range.clone()).is_some() {
-                return Err(EINVAL);
-            }
-            let contents = mapping.contents.lock();
-            let placed = &contents.placed;
-            let need = state.tree.missing(va, &placed.runs);
-            if !reserve.covers(need) {
-                drop(contents);
-                drop(state);
-                reserve.fill(&store, self.gpu.asic().pte, need)?;
-                continue;
-            }
-            let owed = state.flush_owed;
-            let is_empty = placed.runs.is_empty();
-            let written = bo.commit(placed.version, || {
-                state.write(&store, &mut reserve, va, placed, bo.size())
-            });
-            drop(contents);
-            let changed = match written {
-                Err(e) if e == EAGAIN => {
-                    // The pages of the process have changed.
-                    drop(state);
-                    let now = bo.place(&self.gpu, &hw)?;
-                    let old = core::mem::replace(&mut mapping.contents.lock().placed, now);
-                    drop(old);
-                    continue;
-                }
-                written => written?,
-            };
-            hw.hdp_flush();
-            state.ranges.insert(slot, range, mapping)?;
-            state.places.insert(place.into_node(bo.id(), va));
-            // A range that was unmapped without a flush may still be cached.
-            if changed.stale || owed {
-                if let Err(e) = self.flush(&mut state, changed.retired) {
-                    // The TLB may hide the mapping, or know it already: take the entries back, but
-                    // keep the memory listed until a flush succeeds.
-                    if self.retract(&mut state, &store, va, bo.size()).is_ok() {
-                        let place = state.places.remove_node(&bo.id());
-                        let mapping = state.ranges.remove(va);
-                        drop(state);
-                        drop((place, mapping));
-                    }
-                    return Err(e);
-                }
-            }
-            drop(state);
-            if is_empty {
-                bo.tell_changed();
-            }
-            return Ok(());
-        }
-        Err(EAGAIN)
-    }
-
-    /// [`Self::map`] of a buffer that is mapped at `at`.
-    fn map_again(&self, bo: &Bo, at: u64, va: u64) -> Result {
-        if at != va {
-            return Err(EINVAL);
-        }
-        self.refresh(bo)
-    }
-
-    /// Brings the entries of `bo` up to date, if it is mapped and its pages changed, or its entries were
-    /// taken away.
-    ///
-    /// # Errors
-    ///
-    /// After each of them the entries may name what the buffer was.
-    ///
-    /// - `ENOMEM`: no memory for page tables.
-    /// - `EAGAIN`: others change the neighbourhood, or the pages, all the time.
-    /// - `EINVAL`, `EIO`: what the DMA layer says of the pages.
-    /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
-    pub(crate) fn refresh(&self, bo: &Bo) -> Result {
-        if self.is_up_to_date(bo) {
-            return Ok(());
-        }
-        let hw = self.gpu.enter()?;
-        let store = VramStore::new(&self.gpu, Some(&hw));
-        let mut placed = bo.place(&self.gpu, &hw)?;
-        let mut reserve = Reserve::new();
-
-        for _ in 0..MAX_ATTEMPTS {
-            let mut state = self.state.lock();
-            let Some((va, mapping)) = state.mapping_of(bo) else {
-                return Ok(());
-            };
-            let mapping = mapping.clone();
-            if mapping.contents.lock().is_of(placed.version) {
-                return Ok(());
-            }
-            let need = state.tree.missing(va, &placed.runs);
-            if !reserve.covers(need) {
-                drop(state);
-                reserve.fill(&store, self.gpu.asic().pte, need)?;
-                continue;
-            }
-            let written = bo.commit(placed.version, || {
-                state.write(&store, &mut reserve, va, &placed, bo.size())
-            });
-            let changed = match written {
-                Err(e) if e == EAGAIN => {
-                    drop(state);
-                    placed = bo.place(&self.gpu, &hw)?;
-                    continue;
-                }
-                written => written?,
-            };
-            hw.hdp_flush();
-            {
-                let mut contents = mapping.contents.lock();
-                core::mem::swap(&mut contents.placed, &mut placed);
-                contents.cleared = false;
-            }
-            let flushed = if changed.stale || state.flush_owed {
-                self.flush(&mut state, changed.retired)
-            } else {
-                Ok(())
-            };
-            if flushed.is_err() {
-                // What fails here was reported; nothing is lost, for all is kept.
-                let _ = self.retract(&mut state, &store, va, bo.size());
-            }
-            drop(state);
-            if flushed.is_err() {
-                // The device answers, but not to this: it may still use the old addresses.
-                stale::bury(&self.gpu, placed);
-            }
-            return flushed;
-        }
-        Err(EAGAIN)
-    }
-
     /// Takes the entries of `bo` away, if it is mapped: an access faults. The mapping stays, and
     /// [`Self::map`] or [`Self::refresh`] write its entries again.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` and others: the GPU did not confirm.
-    pub(crate) fn withdraw(&self, bo: &Bo) -> Result {
+    pub(crate) fn zap(&self, bo: &Bo) -> Result {
         let hw = self.gpu.enter().ok();
         let store = VramStore::new(&self.gpu, hw.as_deref());
         let mut state = self.state.lock();
         let Some((va, mapping)) = state.mapping_of(bo) else {
             return Ok(());
         };
-        mapping.contents.lock().cleared = true;
+        mapping.set_cleared();
         self.clear(&mut state, &store, va, bo.size())
     }
 
-    /// Takes the entries of all memory of processes away, as [`Self::withdraw`]. Neither allocates nor
+    /// Takes the entries of all memory of processes away, as [`Self::zap`]. Neither allocates nor
     /// frees, so that the memory manager may wait for it.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` and others: the GPU did not confirm.
-    pub(crate) fn withdraw_user(&self) -> Result {
+    pub(crate) fn zap_userptr(&self) -> Result {
         let hw = self.gpu.enter().ok();
         let store = VramStore::new(&self.gpu, hw.as_deref());
         let mut state = self.state.lock();
@@ -397,20 +255,20 @@ impl Vm {
             tree,
             ranges,
             flush_owed,
-            limbo,
+            pending_free,
             ..
         } = &mut *state;
         for (range, mapping) in ranges.iter() {
             if mapping.bo().kind() != BoKind::Userptr {
                 continue;
             }
-            mapping.contents.lock().cleared = true;
+            mapping.set_cleared();
             // Whole mappings cut no large page, so no table is needed.
             let len = range.end - range.start;
             let changed = tree.unmap(&store, &mut Reserve::new(), range.start, len)?;
             // Tables go with the next flush that may free them.
             *flush_owed |= changed.stale;
-            limbo.append(changed.retired);
+            pending_free.append(changed.retired);
         }
         store.finish();
         // If the firmware does not answer now, it is not asked again, but registers are written.
@@ -438,20 +296,20 @@ impl Vm {
             return Err(EBUSY);
         }
         // Should the flush fail, the mapping stays listed without them.
-        mapping.contents.lock().cleared = true;
+        mapping.set_cleared();
         self.clear(&mut state, &store, va, bo.size())?;
-        let place = state.places.remove_node(&bo.id());
+        let node = state.va_of_bo.remove_node(&bo.id());
         let mapping = state.ranges.remove(va);
         drop(state);
         // Outside the lock: this may be the last reference to the buffer.
-        drop((place, mapping));
+        drop((node, mapping));
         Ok(())
     }
 
     /// Takes the entries of the mapping at `va` away after a flush failed.
     fn retract(&self, state: &mut State, store: &VramStore<'_>, va: u64, len: u64) -> Result {
         if let Some((_, mapping)) = state.ranges.containing(va) {
-            mapping.contents.lock().cleared = true;
+            mapping.set_cleared();
         }
         self.clear(state, store, va, len)
     }
@@ -468,9 +326,9 @@ impl Vm {
     }
 
     /// Invalidates the TLB; then frees `retired` and what earlier failures left.
-    fn flush(&self, state: &mut State, retired: Chain<VramBlock>) -> Result {
-        let limbo = core::mem::replace(&mut state.limbo, Chain::new());
-        match Stale::new((retired, limbo)).flush(&self.gpu, self.pasid()) {
+    fn flush(&self, state: &mut State, retired: Chain<TableBlock>) -> Result {
+        let pending_free = core::mem::replace(&mut state.pending_free, Chain::new());
+        match Stale::new((retired, pending_free)).flush(&self.gpu, self.pasid()) {
             Ok(freed) => {
                 state.flush_owed = false;
                 drop(freed);
@@ -484,9 +342,9 @@ impl Vm {
                     self.pasid(),
                     e
                 );
-                let (retired, limbo) = stale.keep();
-                state.limbo.append(retired);
-                state.limbo.append(limbo);
+                let (retired, pending_free) = stale.keep();
+                state.pending_free.append(retired);
+                state.pending_free.append(pending_free);
                 state.flush_owed = true;
                 Err(e)
             }
@@ -495,20 +353,7 @@ impl Vm {
 
     /// Whether `bo` is mapped.
     pub(crate) fn is_mapped(&self, bo: &Bo) -> bool {
-        self.state.lock().places.get(&bo.id()).is_some()
-    }
-
-    fn place_of(&self, bo: &Bo) -> Option<u64> {
-        self.state.lock().places.get(&bo.id()).copied()
-    }
-
-    /// Whether nothing is to be done for the entries of `bo`: it is not mapped, or they are right.
-    fn is_up_to_date(&self, bo: &Bo) -> bool {
-        let version = bo.version();
-        self.state
-            .lock()
-            .mapping_of(bo)
-            .is_none_or(|(_, mapping)| mapping.contents.lock().is_of(version))
+        self.state.lock().va_of_bo.get(&bo.id()).is_some()
     }
 
     /// The mapping that contains `va`.
@@ -551,15 +396,15 @@ impl Vm {
             return;
         }
         let cleared = self.clear(&mut state, &store, 0, pt::VA_END);
-        let places = core::mem::replace(&mut state.places, RBTree::new());
+        let va_of_bo = core::mem::replace(&mut state.va_of_bo, RBTree::new());
         let ranges = core::mem::replace(&mut state.ranges, IntervalMap::new());
-        let limbo = core::mem::replace(&mut state.limbo, Chain::new());
+        let pending_free = core::mem::replace(&mut state.pending_free, Chain::new());
         drop(state);
-        drop(places);
+        drop(va_of_bo);
         match cleared {
-            Ok(()) => drop((ranges, limbo)),
+            Ok(()) => drop((ranges, pending_free)),
             // The device answers, but not to this: it may still use the memory.
-            Err(_) => stale::bury(&self.gpu, (ranges, limbo)),
+            Err(_) => stale::bury(&self.gpu, (ranges, pending_free)),
         }
     }
 }

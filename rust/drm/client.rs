@@ -48,7 +48,7 @@ impl drm::file::DriverFile for Client {
         };
         // From here on dropping `client` undoes everything.
         client.list.add(&client.vm)?;
-        Ok(KBox::new(client, GFP_KERNEL)?.into())
+        Ok(KBox::new(client, GFP_KERNEL_ACCOUNT)?.into())
     }
 }
 

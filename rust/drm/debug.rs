@@ -36,7 +36,7 @@ impl VmList {
     }
 
     pub(super) fn add(&self, vm: &Arc<Vm>) -> Result {
-        Ok(self.vms.lock().push(vm.clone(), GFP_KERNEL)?)
+        Ok(self.vms.lock().push(vm.clone(), GFP_KERNEL_ACCOUNT)?)
     }
 
     pub(super) fn remove(&self, vm: &Arc<Vm>) {

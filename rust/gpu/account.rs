@@ -3,11 +3,12 @@
 //! How much memory buffers may take: VRAM per GPU, system memory for all GPUs together.
 //!
 //! The limits are upstream's (`amdgpu_amdkfd_gpuvm.c`), for runtimes size their pools by them: what
-//! page tables may need is held back, and system memory leaves the machine enough to live on. Buffers
-//! count by their bytes; only what is *told* to be available counts each in whole units of 2 MiB, so
+//! page tables may need is held back, and system memory leaves the machine enough to live on. Page tables that
+//! need more than that count as buffers do. Buffers count by their bytes; only what is *told* to be available counts each in whole units of 2 MiB, so
 //! that a pool of that size can be had.
 
 use kernel::{
+    new_mutex,
     prelude::*,
     sizes::{
         SZ_2M,
@@ -18,9 +19,16 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     },
 };
+
+/// What is held back for page tables in a VRAM of `total` bytes, as upstream estimates it.
+pub(crate) fn table_reserve(total: u64) -> u64 {
+    // CAST: A constant.
+    (total >> 14).max(SZ_8M as u64)
+}
 
 /// System memory that is left alone: 1.5 GiB (`AMDGPU_RESERVE_MEM_LIMIT`).
 const SYSTEM_RESERVE: u64 = 3 << 29;
@@ -62,11 +70,8 @@ impl Budget {
     ///
     /// `ENOMEM`.
     pub(crate) fn for_vram(total: u64, free: u64) -> Result<Arc<Self>> {
-        // CAST: Constants.
-        let (unit, least) = (SZ_2M as u64, SZ_8M as u64);
-        // What page tables may take, as upstream estimates it.
-        let reserve = (total >> 14).max(least);
-        Self::new(free.saturating_sub(reserve), unit)
+        // CAST: A constant.
+        Self::new(free.saturating_sub(table_reserve(total)), SZ_2M as u64)
     }
 
     /// Takes `size` bytes.
@@ -154,18 +159,131 @@ pub(crate) struct Charge {
 
 impl Charge {
     /// Bytes taken.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn amount(&self) -> u64 {
         self.amount
+    }
+
+    fn budget(&self) -> &Budget {
+        match &self.budget {
+            Owner::Device(budget) => budget,
+            Owner::Module(budget) => budget,
+        }
+    }
+
+    /// Makes it a part of `amount` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is not so much left; less is never refused. Then it is as before.
+    pub(crate) fn resize(&mut self, amount: u64) -> Result {
+        let budget = self.budget();
+        budget.take(amount.saturating_sub(self.amount))?;
+        budget.give_back(self.amount.saturating_sub(amount));
+        // Where the units do not add up to those of the whole.
+        let parts = budget
+            .whole_units(amount.saturating_sub(self.amount))
+            .wrapping_sub(budget.whole_units(self.amount.saturating_sub(amount)));
+        let whole = budget
+            .whole_units(amount)
+            .wrapping_sub(budget.whole_units(self.amount));
+        budget
+            .used_units
+            .fetch_add(whole.wrapping_sub(parts), Relaxed);
+        self.amount = amount;
+        Ok(())
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        match &self.budget {
-            Owner::Device(budget) => budget.give_back(self.amount),
-            Owner::Module(budget) => budget.give_back(self.amount),
+        self.budget().give_back(self.amount);
+    }
+}
+
+/// What page tables take of the VRAM: first what is held back for them, beyond that the budget of buffers, in
+/// whole units, so that what is told to be available stays exact.
+#[pin_data]
+pub(crate) struct TableBudget {
+    reserve: u64,
+    /// Innermost.
+    #[pin]
+    state: Mutex<TableState>,
+}
+
+struct TableState {
+    used: u64,
+    /// Of the budget of buffers.
+    beyond: Charge,
+}
+
+impl TableBudget {
+    /// For tables in a VRAM where `reserve` bytes are held back for them and buffers have `buffers`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(buffers: &Arc<Budget>, reserve: u64) -> Result<Arc<Self>> {
+        let state = TableState {
+            used: 0,
+            beyond: buffers.charge(0)?,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                reserve,
+                state <- new_mutex!(state, "rkfd_table_budget"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn resize(&self, state: &mut TableState, used: u64) -> Result {
+        let beyond = used.saturating_sub(self.reserve);
+        let beyond = state.beyond.budget().whole_units(beyond);
+        if beyond != state.beyond.amount() {
+            state.beyond.resize(beyond)?;
         }
+        state.used = used;
+        Ok(())
+    }
+
+    /// Takes `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if neither the reserve nor the budget of buffers has so much left.
+    pub(crate) fn charge(self: &Arc<Self>, size: u64) -> Result<TableCharge> {
+        let mut state = self.state.lock();
+        let used = state.used.checked_add(size).ok_or(ENOMEM)?;
+        self.resize(&mut state, used)?;
+        Ok(TableCharge {
+            budget: self.clone(),
+            size,
+        })
+    }
+
+    /// Bytes taken.
+    pub(crate) fn used(&self) -> u64 {
+        self.state.lock().used
+    }
+
+    /// Bytes held back.
+    pub(crate) fn reserve(&self) -> u64 {
+        self.reserve
+    }
+}
+
+/// A part of a [`TableBudget`] that is taken; dropping gives it back.
+pub(crate) struct TableCharge {
+    budget: Arc<TableBudget>,
+    size: u64,
+}
+
+impl Drop for TableCharge {
+    fn drop(&mut self) {
+        let mut state = self.budget.state.lock();
+        let used = state.used.saturating_sub(self.size);
+        // Less is never refused.
+        let _ = self.budget.resize(&mut state, used);
     }
 }
 

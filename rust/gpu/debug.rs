@@ -121,6 +121,12 @@ fn memory(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         gpu.vram().used(),
         gpu.vram().total()
     )?;
+    writeln!(
+        f,
+        "page tables    {:<14} {}",
+        gpu.table_budget().used(),
+        gpu.table_budget().reserve()
+    )?;
     writeln!(f, "doorbell slice {:<14} {}", slices, all)?;
     writeln!(
         f,

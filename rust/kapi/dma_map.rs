@@ -197,9 +197,9 @@ impl DmaMapper {
     fn prepare() -> Result<(LiveNode, Arc<Live>)> {
         let live = Arc::pin_init(
             pin_init!(Live { held <- new_mutex!(None, "rkfd_dma_map") }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
-        Ok((RBTreeNodeReservation::new(GFP_KERNEL)?, live))
+        Ok((RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?, live))
     }
 
     /// Maps `pages` for `dev`, which may write them if `writable`.
@@ -231,7 +231,7 @@ impl DmaMapper {
         // SAFETY: `dev` is a valid device.
         let longest = unsafe { bindings::dma_max_mapping_size(raw) };
         let longest = longest.min(u32::MAX as usize) & !(PAGE_SIZE - 1);
-        let sgt = KBox::new(Opaque::zeroed(), GFP_KERNEL)?;
+        let sgt = KBox::new(Opaque::zeroed(), GFP_KERNEL_ACCOUNT)?;
         // SAFETY: `sgt` is memory for a table, and the array holds valid pages, which the C
         // function only reads. There is at least one.
         to_result(unsafe {
@@ -242,7 +242,7 @@ impl DmaMapper {
                 0,
                 pages.size(),
                 c_uint::try_from(longest)?,
-                bindings::GFP_KERNEL,
+                bindings::GFP_KERNEL_ACCOUNT,
             )
         })?;
         // SAFETY: `dev` is bound and the table was just made.
@@ -302,7 +302,7 @@ impl DmaMapper {
             };
             match runs.last_mut() {
                 Some(last) if last.addr + last.len == addr => last.len += len,
-                _ => runs.push(DmaRun { addr, len }, GFP_KERNEL)?,
+                _ => runs.push(DmaRun { addr, len }, GFP_KERNEL_ACCOUNT)?,
             }
             // SAFETY: As above; returns null after the last entry.
             sg = unsafe { bindings::sg_next(sg) };
@@ -331,7 +331,7 @@ impl DmaMapper {
         let mut runs = KVVec::new();
         // CAST: `usize` is at most 64 bits wide.
         let len = size as u64;
-        runs.push(DmaRun { addr: bus, len }, GFP_KERNEL)?;
+        runs.push(DmaRun { addr: bus, len }, GFP_KERNEL_ACCOUNT)?;
         let (node, live) = Self::prepare()?;
         *live.held.lock() = Some(Held::Resource(resource));
         self.keep(node, live, runs)

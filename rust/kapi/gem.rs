@@ -121,7 +121,7 @@ impl<T: Mappable> Object<T> {
                 obj: Opaque::zeroed(),
                 data,
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let inner = NonNull::from(KBox::leak(inner));
         // SAFETY: The object is not shared yet and stays where it is until `free`.

@@ -64,7 +64,7 @@ impl Pages {
             return Err(EINVAL);
         }
         let mut this = Self {
-            pages: KVVec::with_capacity(count, GFP_KERNEL)?,
+            pages: KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?,
             origin: Origin::Allocated,
         };
         let mut orders = [LARGE_ORDER, MEDIUM_ORDER, 0].into_iter();
@@ -73,7 +73,7 @@ impl Pages {
             let left = count - this.pages.len();
             let block = if left >> order != 0 {
                 // SAFETY: Allocation has no precondition but that sleeping is allowed, which it
-                // is in every caller (`GFP_KERNEL` above).
+                // is in every caller (`GFP_KERNEL_ACCOUNT` above).
                 NonNull::new(unsafe { crate::bindings::rkfd_alloc_pages(order) })
             } else {
                 None
@@ -86,7 +86,7 @@ impl Pages {
                         let page = first.as_ptr().wrapping_add(i);
                         // INVARIANT: The page is ours; capacity was reserved above, so that the
                         // push cannot fail and forget it.
-                        this.pages.push(page, GFP_KERNEL)?;
+                        this.pages.push(page, GFP_KERNEL_ACCOUNT)?;
                     }
                 }
                 None if order == 0 => return Err(ENOMEM),
@@ -108,11 +108,11 @@ impl Pages {
         if frames.is_empty() {
             return Err(EINVAL);
         }
-        let mut pages = KVVec::with_capacity(frames.len(), GFP_KERNEL)?;
+        let mut pages = KVVec::with_capacity(frames.len(), GFP_KERNEL_ACCOUNT)?;
         for frame in frames {
             // SAFETY: Arithmetic on the frame number, which was found to have a `struct page`.
             let page = unsafe { crate::bindings::rkfd_user_page(*frame) };
-            pages.push(page, GFP_KERNEL)?;
+            pages.push(page, GFP_KERNEL_ACCOUNT)?;
         }
         // INVARIANT: All of them are a `struct page`, and none is owned.
         Ok(Self {

@@ -93,7 +93,7 @@ impl<T> Slots<T> {
             return Err(ENOSPC);
         }
         while self.items.len() <= free {
-            self.items.push(None, GFP_KERNEL)?;
+            self.items.push(None, GFP_KERNEL_ACCOUNT)?;
         }
         *self.items.get_mut(free).ok_or(ENOMEM)? = Some(value);
         self.used += 1;

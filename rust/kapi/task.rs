@@ -226,7 +226,7 @@ impl MmWatch {
                 }),
                 target <- new_spinlock!(Some(target), "rkfd_mm_watch"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let registration = Arc::into_raw(watch.clone());
         // SAFETY: The notifier is initialised, its memory belongs to the registration from here on,

@@ -174,7 +174,7 @@ impl Inner {
     ///
     /// Those of [`UserPages::find`].
     fn fault(&self, _mm: &MmWithUser) -> Result<(KVVec<c_ulong>, c_ulong)> {
-        let mut frames = KVVec::from_elem(0, self.count, GFP_KERNEL)?;
+        let mut frames = KVVec::from_elem(0, self.count, GFP_KERNEL_ACCOUNT)?;
         let mut seq = 0;
         // SAFETY: The notifier is registered, `frames` has room for each page of the range, and
         // `_mm` keeps the address space.
@@ -231,7 +231,7 @@ impl UserPages {
                     "rkfd_user_pages"
                 ),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         // SAFETY: The notifier is pinned, lives until it is unregistered in `drop`, and `user`
         // keeps the address space; the operations are static.
@@ -269,7 +269,7 @@ impl UserPages {
         let mm = MmWithUser::into_mmput_async(mm);
         for _ in 0..MAX_ATTEMPTS {
             let (frames, seq) = inner.fault(&mm)?;
-            let pages = Arc::new(Pages::of_user(&frames)?, GFP_KERNEL)?;
+            let pages = Arc::new(Pages::of_user(&frames)?, GFP_KERNEL_ACCOUNT)?;
             let mut state = inner.state.lock();
             if inner.is_changed(&state, seq) {
                 drop(state);

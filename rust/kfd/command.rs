@@ -91,7 +91,7 @@ impl Argument {
     pub(crate) fn new(shape: &Shape, word: u32) -> Result<Self> {
         let user_size = size(word);
         Ok(Self {
-            bytes: KVec::from_elem(0, user_size.max(shape.size), GFP_KERNEL)?,
+            bytes: KVec::from_elem(0, user_size.max(shape.size), GFP_KERNEL_ACCOUNT)?,
             user_size,
         })
     }

@@ -173,7 +173,7 @@ impl Device {
     /// - `EINVAL`: it belongs to a process already.
     /// - `ENOMEM`: no memory.
     pub(crate) fn set_process(&self, pasid: u16, process: &Arc<Process>) -> Result {
-        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut processes = self.processes.lock();
         if processes.get(&pasid).is_some() {
             return Err(EINVAL);
@@ -275,7 +275,7 @@ impl ProcessDevice {
                 faulted: Atomic::new(false),
                 unstopped: Atomic::new(false),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -335,7 +335,7 @@ impl ProcessDevice {
         let vm = self.vm.lock();
         // The reference stays where it is: the last one to go would free memory in here.
         let Some(vm) = &*vm else { return };
-        let Err(error) = vm.withdraw_user() else {
+        let Err(error) = vm.zap_userptr() else {
             return;
         };
         // A device that is gone or lost reaches no memory.
@@ -431,7 +431,7 @@ impl IoWindow {
             first_page,
             len: u64::from(DoorbellSlice::SIZE) / PAGE,
         };
-        Ok(Arc::new(window, GFP_KERNEL)?)
+        Ok(Arc::new(window, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Shows the HDP flush page at page `first_page` of the file.
@@ -446,7 +446,7 @@ impl IoWindow {
             first_page,
             len: 1,
         };
-        Ok(Arc::new(window, GFP_KERNEL)?)
+        Ok(Arc::new(window, GFP_KERNEL_ACCOUNT)?)
     }
 }
 

@@ -54,7 +54,7 @@ impl FileOps for KfdFile {
                 process,
                 opener: ThreadGroup::current(),
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?)
     }
 

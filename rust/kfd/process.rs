@@ -52,7 +52,8 @@ use crate::{
     kapi::workqueue::OwnedQueue,
     vm::{
         Bo,
-        BoVmap, //
+        BoVmap,
+        UserAccount, //
     },
 };
 use kernel::{
@@ -111,6 +112,8 @@ pub(crate) struct Process {
     /// The events; a lock of their own, because interrupts reach them.
     #[pin]
     pub(crate) events: Events,
+    /// Pays for memory of the process that buffers are made of.
+    pub(crate) account: Arc<UserAccount>,
     /// The GPUs that existed when the process began, in the order of the topology.
     pub(crate) devices: KVec<Pin<KBox<ProcessDevice>>>,
     /// All else.
@@ -144,11 +147,11 @@ impl Process {
         table: &Arc<ProcessTable>,
         devices: &[Arc<Device>],
     ) -> Result<Arc<Self>> {
-        let mut list = KVec::with_capacity(devices.len(), GFP_KERNEL)?;
-        let mut states = KVec::with_capacity(devices.len(), GFP_KERNEL)?;
+        let mut list = KVec::with_capacity(devices.len(), GFP_KERNEL_ACCOUNT)?;
+        let mut states = KVec::with_capacity(devices.len(), GFP_KERNEL_ACCOUNT)?;
         for device in devices {
-            list.push(ProcessDevice::new(device.clone())?, GFP_KERNEL)?;
-            states.push(DeviceState::new(), GFP_KERNEL)?;
+            list.push(ProcessDevice::new(device.clone())?, GFP_KERNEL_ACCOUNT)?;
+            states.push(DeviceState::new(), GFP_KERNEL_ACCOUNT)?;
         }
         Arc::pin_init(
             try_pin_init!(Self {
@@ -158,6 +161,7 @@ impl Process {
                 table: table.clone(),
                 ended: Atomic::new(false),
                 events <- Events::new(),
+                account: UserAccount::new()?,
                 devices: list,
                 state <- new_mutex!(State::new(states), "rkfd_process"),
                 eviction <- new_mutex!(Eviction::new(), "rkfd_eviction"),
@@ -170,7 +174,7 @@ impl Process {
                     "rkfd_process_queue"
                 ),
             }? Error),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -234,7 +238,7 @@ impl Process {
             map: allocation.bo.vmap()?,
             _bo: allocation.bo.clone(),
         };
-        self.events.set_page(Arc::new(page, GFP_KERNEL)?)?;
+        self.events.set_page(Arc::new(page, GFP_KERNEL_ACCOUNT)?)?;
         state.signal_handle = handle;
         Ok(())
     }
@@ -388,7 +392,7 @@ impl ProcessTable {
     ///
     /// `ENOMEM`.
     fn insert(&self, key: MmKey, new: Entry) -> Result<Arc<Process>> {
-        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut entries = self.entries.lock();
         if let Some(entry) = entries.get(&key) {
             let first = entry.process.clone();

@@ -112,13 +112,13 @@ impl KeepAlive for QueueMemory {}
 
 impl QueueMemory {
     fn new(vm: &Vm, needs: &super::request::Needs) -> Result<Arc<Self>> {
-        let mut others = KVec::with_capacity(4, GFP_KERNEL)?;
-        others.push(hold(vm, &needs.wptr)?, GFP_KERNEL)?;
-        others.push(hold(vm, &needs.rptr)?, GFP_KERNEL)?;
-        let mut rings = KVec::with_capacity(1, GFP_KERNEL)?;
-        rings.push(hold(vm, &needs.ring)?, GFP_KERNEL)?;
+        let mut others = KVec::with_capacity(4, GFP_KERNEL_ACCOUNT)?;
+        others.push(hold(vm, &needs.wptr)?, GFP_KERNEL_ACCOUNT)?;
+        others.push(hold(vm, &needs.rptr)?, GFP_KERNEL_ACCOUNT)?;
+        let mut rings = KVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
+        rings.push(hold(vm, &needs.ring)?, GFP_KERNEL_ACCOUNT)?;
         for need in [&needs.eop, &needs.ctx].into_iter().flatten() {
-            others.push(hold(vm, need)?, GFP_KERNEL)?;
+            others.push(hold(vm, need)?, GFP_KERNEL_ACCOUNT)?;
         }
         let holds = Holds {
             rings,
@@ -126,14 +126,14 @@ impl QueueMemory {
         };
         Arc::pin_init(
             pin_init!(Self { holds <- new_mutex!(Some(holds), "rkfd_queue_memory") }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
     /// Adds a ring.
     fn add_ring(&self, ring: MappingHold) -> Result {
         if let Some(holds) = &mut *self.holds.lock() {
-            holds.rings.push(ring, GFP_KERNEL)?;
+            holds.rings.push(ring, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(())
     }
@@ -447,7 +447,7 @@ impl QueueManager {
                 doorbell: byte / BYTES,
                 changes <- new_mutex!((), "rkfd_queue_changes"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let id = self.queues.insert(queue, MAX_QUEUES)?;
         Ok(Created { id, doorbell: byte })

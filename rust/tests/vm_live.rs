@@ -239,7 +239,7 @@ mod cases {
     }
 
     #[test]
-    fn withdrawn_entries_come_back_with_the_next_mapping() -> Result {
+    fn zapped_entries_come_back_with_the_next_mapping() -> Result {
         on_each(|gpu| {
             let bench = Bench::new(gpu)?;
             let bo = bench.make(BoKind::System, 4 * PAGE, RWX)?;
@@ -247,17 +247,17 @@ mod cases {
             let before = bench.walk(VA + PAGE)?;
             assert!(before.is_some());
             // This is no memory of a process.
-            bench.vm.withdraw_user()?;
+            bench.vm.zap_userptr()?;
             assert_eq!(bench.walk(VA + PAGE)?, before);
-            bench.vm.withdraw(&bo)?;
+            bench.vm.zap(&bo)?;
             assert!(bench.walk(VA + PAGE)?.is_none());
             assert!(bench.vm.is_mapped(&bo));
             bench.vm.map(&bo, VA)?;
             assert!(bench.walk(VA + PAGE)?.is_some());
-            bench.vm.withdraw(&bo)?;
+            bench.vm.zap(&bo)?;
             bench.vm.refresh(&bo)?;
             assert!(bench.walk(VA + 3 * PAGE)?.is_some());
-            bench.vm.withdraw(&bo)?;
+            bench.vm.zap(&bo)?;
             bench.vm.unmap(&bo)?;
             assert!(!bench.vm.is_mapped(&bo));
             assert!(bench.walk(VA)?.is_none());

@@ -114,8 +114,7 @@ impl Bench {
             kind,
             size,
             flags,
-            userptr: 0,
-            watcher: None,
+            user: None,
             doorbells,
         };
         Bo::with_grants(&self.gpu, &self.device, &self.grants, args)

@@ -17,9 +17,12 @@ use kernel::{
     },
 };
 
-use super::pt::{
-    Run,
-    PAGE, //
+use super::{
+    account::UserAccount,
+    pt::{
+        Run,
+        PAGE, //
+    },
 };
 #[cfg(rkfd_kunit)]
 use crate::kapi::drm_file::FileTag;
@@ -54,7 +57,7 @@ mod memory;
 
 #[cfg(rkfd_kunit)]
 pub(crate) use self::memory::smaller;
-use self::memory::Backing;
+use self::memory::Storage;
 pub(crate) use self::{
     grants::Grants,
     memory::Memory, //
@@ -112,6 +115,16 @@ impl BoFlags {
     }
 }
 
+/// Memory of a process that a buffer is made of.
+pub(crate) struct UserMemory {
+    /// Address in the current process.
+    pub(crate) address: u64,
+    /// Notified before the pages there change.
+    pub(crate) watcher: Arc<dyn Watcher>,
+    /// Charged for the pages.
+    pub(crate) account: Arc<UserAccount>,
+}
+
 /// What to make.
 pub(crate) struct BoArgs {
     /// What of.
@@ -120,16 +133,14 @@ pub(crate) struct BoArgs {
     pub(crate) size: u64,
     /// What for.
     pub(crate) flags: BoFlags,
-    /// Address in the current process, for [`BoKind::Userptr`].
-    pub(crate) userptr: u64,
-    /// Who is told before the pages there change, for [`BoKind::Userptr`].
-    pub(crate) watcher: Option<Arc<dyn Watcher>>,
+    /// Memory of the current process, for [`BoKind::Userptr`].
+    pub(crate) user: Option<UserMemory>,
     /// The doorbells, for [`BoKind::Doorbell`].
     pub(crate) doorbells: Option<Arc<DoorbellSlice>>,
 }
 
 /// Where a buffer lies for one GPU; keeps it there.
-pub(super) struct Placed {
+pub(super) struct Backing {
     pub(super) runs: KVVec<Run>,
     pub(super) attrs: PageAttrs,
     /// Which pages of the process these are, for [`BoKind::Userptr`].
@@ -192,16 +203,14 @@ impl Bo {
         // The guard is not kept: finding pages may take as long as user space wants.
         drop(gpu.enter()?);
         // An unaligned user address lends its first page as a whole.
-        let head = match args.kind {
-            BoKind::Userptr => args.userptr % PAGE,
-            _ => 0,
-        };
+        let userptr = args.user.as_ref().map(|user| user.address);
+        let head = userptr.unwrap_or(0) % PAGE;
         let size = args
             .size
             .checked_add(head)
             .and_then(|size| size.checked_next_multiple_of(PAGE))
             .ok_or(ENOMEM)?;
-        let (kind, flags, userptr) = (args.kind, args.flags, args.userptr);
+        let (kind, flags) = (args.kind, args.flags);
         let memory = Memory::new(gpu, size, args)?;
         let object = Object::new(dev, usize::try_from(size).map_err(|_| ENOMEM)?, memory)?;
         grants.allow(&object)?;
@@ -211,11 +220,11 @@ impl Bo {
             kind,
             flags,
             size,
-            userptr: (kind == BoKind::Userptr).then_some(userptr),
+            userptr,
             object,
             grants: grants.clone(),
         };
-        Ok(Arc::new(bo, GFP_KERNEL)?)
+        Ok(Arc::new(bo, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Finds out where the buffer lies for `gpu`, which `hw` belongs to, and fixes it there. Pages of
@@ -225,24 +234,24 @@ impl Bo {
     ///
     /// `EINVAL` if `gpu` cannot reach it (VRAM, doorbells or registers of another); `ENOMEM`; what
     /// the DMA layer reports.
-    pub(super) fn place(&self, gpu: &Arc<Gpu>, hw: &Hw) -> Result<Placed> {
+    pub(super) fn backing(&self, gpu: &Arc<Gpu>, hw: &Hw) -> Result<Backing> {
         let local = Arc::ptr_eq(gpu, &self.object.gpu);
         let snooped = Place::System { snooped: true };
         let mut runs = KVVec::new();
         let mut version = 0;
         let mut len = self.size;
-        let (place, memory, dma) = match &self.object.backing {
-            Backing::Vram(blocks) if local => {
+        let (place, memory, dma) = match &self.object.storage {
+            Storage::Vram(blocks) if local => {
                 for block in blocks {
                     push_run(&mut runs, block.pa(), block.size())?;
                 }
                 (Place::Vram, Where::Local, None)
             }
-            Backing::Pages(pages) => {
+            Storage::Pages(pages) => {
                 let dma = hw.dma().pages(hw.dev(), pages, self.flags.writable)?;
                 (snooped, Where::System, Some(Dma::Own(dma)))
             }
-            Backing::User(user) => {
+            Storage::User(user) => {
                 let now = user.snapshot();
                 version = now.version;
                 let dma = match &now.pages {
@@ -258,14 +267,14 @@ impl Bo {
                 };
                 (snooped, Where::System, dma)
             }
-            Backing::Doorbell(slice) if local => {
+            Storage::Doorbell(slice) if local => {
                 let addr = hw.doorbell_bus_addr() + slice.bar_offset();
                 let dma = hw
                     .dma()
                     .resource(hw.dev(), addr, usize::try_from(self.size)?)?;
                 (snooped, Where::System, Some(Dma::Own(dma)))
             }
-            Backing::MmioRemap if local => {
+            Storage::MmioRemap if local => {
                 let dma = hw.mmio_remap().ok_or(ENODEV)?.clone();
                 (snooped, Where::System, Some(Dma::Shared(dma)))
             }
@@ -284,7 +293,7 @@ impl Bo {
             BoKind::Doorbell | BoKind::MmioRemap => Mtype::Uc,
             _ => gpu.asic().mtype.mtype(memory, self.flags.coherence()),
         };
-        Ok(Placed {
+        Ok(Backing {
             runs,
             attrs: PageAttrs {
                 place,
@@ -392,8 +401,8 @@ impl Bo {
     ///
     /// `EINVAL` unless it is [`BoKind::System`], `ENOMEM`.
     pub(crate) fn vmap(&self) -> Result<BoVmap> {
-        match &self.object.backing {
-            Backing::Pages(pages) => Ok(BoVmap(Vmap::new(pages.clone())?)),
+        match &self.object.storage {
+            Storage::Pages(pages) => Ok(BoVmap(Vmap::new(pages.clone())?)),
             _ => Err(EINVAL),
         }
     }
@@ -435,7 +444,7 @@ impl Drop for BoUse {
 fn push_run(runs: &mut KVVec<Run>, addr: u64, len: u64) -> Result {
     match runs.last_mut() {
         Some(last) if last.addr + last.len == addr => last.len += len,
-        _ => runs.push(Run { addr, len }, GFP_KERNEL)?,
+        _ => runs.push(Run { addr, len }, GFP_KERNEL_ACCOUNT)?,
     }
     Ok(())
 }

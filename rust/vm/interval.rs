@@ -38,7 +38,7 @@ impl<V> Slot<V> {
     ///
     /// `ENOMEM`.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL)?))
+        Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
     }
 }
 

@@ -16,24 +16,17 @@ use kernel::{
 };
 
 use super::bo::{
+    Backing,
     Bo,
-    BoUse,
-    Placed, //
+    BoUse, //
 };
 
 /// What the entries of a mapping say.
-pub(super) struct Contents {
-    /// Where the buffer lies. The memory stays there while this lives.
-    pub(super) placed: Placed,
+struct Contents {
+    /// Where the buffer lies; `None` until entries are written. The memory stays there while this lives.
+    backing: Option<Backing>,
     /// The entries were taken away; the TLB may still know them.
-    pub(super) cleared: bool,
-}
-
-impl Contents {
-    /// Whether the entries are there, and are those of moment `version` of the buffer.
-    pub(super) fn is_of(&self, version: u64) -> bool {
-        !self.cleared && self.placed.version == version
-    }
+    cleared: bool,
 }
 
 /// A buffer that is mapped, and what keeps its memory where the entries say it is.
@@ -44,16 +37,16 @@ pub(super) struct Mapping {
     bo: BoUse,
     /// What the entries say. Taken under the lock of the `Vm`; nothing is allocated under it.
     #[pin]
-    pub(super) contents: Mutex<Contents>,
+    contents: Mutex<Contents>,
     /// Queues that use it. Taken under the lock of the `Vm`, returned without.
     holds: Atomic<i32>,
 }
 
 impl Mapping {
-    /// A mapping of a buffer that was found to lie at `placed` while it was in use.
-    pub(super) fn new(bo: BoUse, va: u64, placed: Placed) -> Result<Arc<Self>> {
+    /// A mapping without entries.
+    pub(super) fn new(bo: BoUse, va: u64) -> Result<Arc<Self>> {
         let contents = Contents {
-            placed,
+            backing: None,
             cleared: false,
         };
         Arc::pin_init(
@@ -63,8 +56,27 @@ impl Mapping {
                 contents <- new_mutex!(contents, "rkfd_mapping"),
                 holds: Atomic::new(0),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
+    }
+
+    /// Whether the entries are there, and are those of moment `version` of the buffer.
+    pub(super) fn is_of(&self, version: u64) -> bool {
+        let contents = self.contents.lock();
+        let written = contents.backing.as_ref();
+        !contents.cleared && written.is_some_and(|backing| backing.version == version)
+    }
+
+    /// Notes that entries for `backing` were written. Returns what they said before, which the TLB may know.
+    pub(super) fn set_backing(&self, backing: Option<Backing>) -> Option<Backing> {
+        let mut contents = self.contents.lock();
+        contents.cleared = false;
+        core::mem::replace(&mut contents.backing, backing)
+    }
+
+    /// Notes that the entries were taken away.
+    pub(super) fn set_cleared(&self) {
+        self.contents.lock().cleared = true;
     }
 
     pub(super) fn bo(&self) -> &Bo {

@@ -12,6 +12,7 @@ use super::pt::{
 };
 use crate::{
     gpu::{
+        account::TableCharge,
         Gpu,
         Hw,
         VramBlock, //
@@ -44,19 +45,31 @@ impl<'a> VramStore<'a> {
     }
 }
 
-impl Store for VramStore<'_> {
-    type Block = VramBlock;
+/// VRAM of a page table, and what was charged for it.
+pub(super) struct TableBlock {
+    block: VramBlock,
+    // After `block`: what is given back must be free.
+    _charge: TableCharge,
+}
 
-    fn alloc(&self) -> Result<VramBlock> {
+impl Store for VramStore<'_> {
+    type Block = TableBlock;
+
+    fn alloc(&self) -> Result<TableBlock> {
         self.hw.ok_or(ENODEV)?;
-        self.gpu.vram().alloc(PAGE, PAGE).map_err(|_| ENOMEM)
+        let charge = self.gpu.table_budget().charge(PAGE)?;
+        let block = self.gpu.vram().alloc(PAGE, PAGE).map_err(|_| ENOMEM)?;
+        Ok(TableBlock {
+            block,
+            _charge: charge,
+        })
     }
 
-    fn write(&self, block: &VramBlock, first: usize, entries: &[u64]) {
+    fn write(&self, block: &TableBlock, first: usize, entries: &[u64]) {
         let Some(hw) = self.hw else { return };
         self.dirty.set(true);
         // CAST: An index below 512.
-        let offset = block.offset() + 8 * first as u64;
+        let offset = block.block.offset() + 8 * first as u64;
         match hw.vram_write_u64s(offset, entries) {
             // A lost device has no tables either.
             Ok(()) => {}
@@ -78,7 +91,7 @@ impl Store for VramStore<'_> {
         }
     }
 
-    fn pa(block: &VramBlock) -> u64 {
-        block.pa()
+    fn pa(block: &TableBlock) -> u64 {
+        block.block.pa()
     }
 }

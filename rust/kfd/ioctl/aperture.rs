@@ -53,7 +53,7 @@ pub(super) fn get_process_apertures_new(
 
     let mut bytes = KVVec::new();
     for device in devices.iter().take(count) {
-        bytes.extend_from_slice(apertures(device.gpu_id()).as_bytes(), GFP_KERNEL)?;
+        bytes.extend_from_slice(apertures(device.gpu_id()).as_bytes(), GFP_KERNEL_ACCOUNT)?;
     }
     let address = usize::try_from(args.apertures_ptr)?;
     UserSlice::new(UserPtr::from_addr(address), bytes.len())

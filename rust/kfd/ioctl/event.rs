@@ -132,7 +132,7 @@ fn wait(call: &Call<'_>, args: &mut WaitEvents) -> Result<u32> {
 }
 
 fn read_list(address: u64, count: usize) -> Result<KVVec<WaitItem>> {
-    let mut items = KVVec::with_capacity(count, GFP_KERNEL)?;
+    let mut items = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
     let address = usize::try_from(address)?;
     let len = count * core::mem::size_of::<EventData>();
     let mut reader = UserSlice::new(UserPtr::from_addr(address), len).reader();

@@ -12,7 +12,6 @@ use crate::{
             Allocation,
             Handle,
             Process,
-            State,
             Watch, //
         },
         uapi::{
@@ -30,7 +29,9 @@ use crate::{
         Bo,
         BoArgs,
         BoFlags,
-        BoKind, //
+        BoKind,
+        UserMemory,
+        Vm, //
     },
 };
 use kernel::{
@@ -67,7 +68,7 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
             Err(EBUSY)
         };
     }
-    let file = Arc::new(RenderFile::from_file(file)?, GFP_KERNEL)?;
+    let file = Arc::new(RenderFile::from_file(file)?, GFP_KERNEL_ACCOUNT)?;
     device.device().check()?;
     if !Arc::ptr_eq(file.gpu(), device.device().gpu()) {
         return Err(EINVAL);
@@ -154,9 +155,12 @@ pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
             kind,
             size: args.size,
             flags: flags_of(args.flags),
-            userptr: args.mmap_offset,
-            watcher: match kind {
-                BoKind::Userptr => Some(Watch::over(call.process)?),
+            user: match kind {
+                BoKind::Userptr => Some(UserMemory {
+                    address: args.mmap_offset,
+                    watcher: Watch::over(call.process)?,
+                    account: call.process.account.clone(),
+                }),
                 _ => None,
             },
             doorbells,
@@ -166,8 +170,8 @@ pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
         BoKind::MmioRemap => MMAP_TYPE_MMIO | u64::from(args.gpu_id) << MMAP_GPU_SHIFT,
         _ => bo.mmap_offset(),
     };
+    let allocation = Allocation::new(bo, args.va)?;
     state = call.process.state.lock();
-    let allocation = Allocation { bo, va: args.va };
     let handle = state.device_mut(index)?.insert(args.gpu_id, allocation)?;
     args.handle = handle.encode();
     args.mmap_offset = offset;
@@ -182,19 +186,28 @@ pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
 /// - `EINVAL`: unknown GPU or handle.
 /// - `EBUSY`: a GPU has it mapped.
 pub(super) fn free_memory(call: &Call<'_>, args: &mut FreeMemory) -> Result {
-    let mut state = call.process.state.lock();
-    if state.signal_handle != 0 && state.signal_handle == args.handle {
-        return Err(EPERM);
-    }
     let handle = Handle::decode(args.handle);
     let (index, _) = call.process.device(handle.gpu_id)?;
-    let allocation = state.allocation(index, handle.index).ok_or(EINVAL)?;
+    let allocation = {
+        let state = call.process.state.lock();
+        state.allocation(index, handle.index).ok_or(EINVAL)?.clone()
+    };
+    let mut freed = allocation.freed.lock();
+    let mut state = call.process.state.lock();
+    if *freed {
+        return Err(EINVAL);
+    }
+    if state.signal_handle == args.handle {
+        return Err(EPERM);
+    }
     if state.is_mapped(&allocation.bo) {
         return Err(EBUSY);
     }
-    let allocation = state.device_mut(index)?.allocations.remove(handle.index);
+    *freed = true;
+    let handle = state.device_mut(index)?.allocations.remove(handle.index);
     drop(state);
-    drop(allocation);
+    drop(freed);
+    drop(handle);
     Ok(())
 }
 
@@ -207,27 +220,36 @@ fn read_ids(args: &MapMemory) -> Result<KVVec<u32>> {
         return Err(ENOMEM);
     }
     let count = usize::try_from(args.num_devices)?;
-    let mut ids = KVVec::with_capacity(count, GFP_KERNEL)?;
+    let mut ids = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
     let address = usize::try_from(args.device_ids_ptr)?;
     let mut reader = UserSlice::new(UserPtr::from_addr(address), count * 4).reader();
     for _ in 0..count {
-        ids.push(reader.read()?, GFP_KERNEL)?;
+        ids.push(reader.read()?, GFP_KERNEL_ACCOUNT)?;
     }
     Ok(ids)
 }
 
-/// Runs `step` for each GPU that is not done yet and counts progress.
+/// Runs `step` in the address space of each GPU that is not done yet and counts progress. The caller does not hold
+/// the process lock: `step` waits for the hardware.
+///
+/// # Errors
+///
+/// - `EINVAL`: an unknown GPU.
+/// - `unbound`: one without address space.
+/// - Those of `step`.
 fn for_each_gpu(
     process: &Process,
-    state: &State,
     args: &mut MapMemory,
     ids: &[u32],
-    step: impl Fn(&State, usize, &ProcessDevice) -> Result,
+    unbound: Error,
+    step: impl Fn(&Vm, &ProcessDevice) -> Result,
 ) -> Result {
     let done = usize::try_from(args.num_success)?;
     for id in ids.iter().skip(done) {
         let (index, device) = process.device(*id)?;
-        step(state, index, device)?;
+        let vm = process.state.lock().device(index)?.vm().cloned();
+        let vm = vm.map_err(|_| unbound)?;
+        step(&vm, device)?;
         args.num_success += 1;
     }
     Ok(())
@@ -248,30 +270,25 @@ pub(super) fn map_memory(call: &Call<'_>, args: &mut MapMemory) -> Result {
     let ids = read_ids(args)?;
     let handle = Handle::decode(args.handle);
     let (owner, _) = call.process.device(handle.gpu_id)?;
-    let find = |state: &State| -> Result<(Arc<Bo>, u64)> {
+    let allocation = {
+        let state = call.process.state.lock();
         state.device(owner)?.vm()?;
-        let allocation = state.allocation(owner, handle.index).ok_or(ENOMEM)?;
-        Ok((allocation.bo.clone(), allocation.va))
+        state.allocation(owner, handle.index).ok_or(ENOMEM)?.clone()
     };
-    let (bo, _) = find(&call.process.state.lock())?;
-    // From here on changes are told, so what is found is what will be mapped, or it is looked for again.
-    let _used = bo.begin_use();
-    // Without the lock: a thread that wants it may serve the faults.
-    match bo.find_pages() {
+    // Without a lock: a thread that wants it may serve the faults.
+    match allocation.bo.find_pages() {
         // Memory that is not there (any more) is mapped as such: an access faults. Pages that do not stop
         // changing are found as after a change.
         Err(e) if e != EFAULT && e != EPERM && e != ESRCH && e != EAGAIN => return Err(e),
         _ => {}
     }
-    let state = call.process.state.lock();
-    let (now, va) = find(&state)?;
-    if !Arc::ptr_eq(&now, &bo) {
+    let freed = allocation.freed.lock();
+    if *freed {
         return Err(ENOMEM);
     }
-    for_each_gpu(call.process, &state, args, &ids, |state, index, device| {
-        let vm = state.device(index)?.vm()?;
+    for_each_gpu(call.process, args, &ids, ENODEV, |vm, device| {
         device.device().check()?;
-        vm.map(&bo, va)
+        vm.map(&allocation.bo, allocation.va)
     })
 }
 
@@ -286,11 +303,17 @@ pub(super) fn map_memory(call: &Call<'_>, args: &mut MapMemory) -> Result {
 pub(super) fn unmap_memory(call: &Call<'_>, args: &mut MapMemory) -> Result {
     let ids = read_ids(args)?;
     let handle = Handle::decode(args.handle);
-    let state = call.process.state.lock();
     let (owner, _) = call.process.device(handle.gpu_id)?;
-    let allocation = state.allocation(owner, handle.index).ok_or(ENOMEM)?;
-    for_each_gpu(call.process, &state, args, &ids, |state, index, _| {
-        let vm = state.device(index)?.vm().map_err(|_| EINVAL)?;
+    let allocation = {
+        let state = call.process.state.lock();
+        state.allocation(owner, handle.index).ok_or(ENOMEM)?.clone()
+    };
+    let freed = allocation.freed.lock();
+    if *freed {
+        return Err(ENOMEM);
+    }
+    // Without an address space nothing is mapped there.
+    for_each_gpu(call.process, args, &ids, EINVAL, |vm, _| {
         vm.unmap(&allocation.bo)
     })
 }

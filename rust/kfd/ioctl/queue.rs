@@ -164,9 +164,9 @@ pub(super) fn set_cu_mask(call: &Call<'_>, args: &mut SetCuMask) -> Result {
     let words = usize::try_from(count / 32)?;
     let address = usize::try_from(args.cu_mask_ptr)?;
     let mut reader = UserSlice::new(UserPtr::from_addr(address), words * 4).reader();
-    let mut mask = KVec::with_capacity(words, GFP_KERNEL)?;
+    let mut mask = KVec::with_capacity(words, GFP_KERNEL_ACCOUNT)?;
     for _ in 0..words {
-        mask.push(reader.read()?, GFP_KERNEL)?;
+        mask.push(reader.read()?, GFP_KERNEL_ACCOUNT)?;
     }
     find(call, args.queue_id)
         .ok_or(EFAULT)?

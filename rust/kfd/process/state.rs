@@ -22,8 +22,12 @@ use crate::{
     },
 };
 use kernel::{
+    new_mutex,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        Mutex, //
+    },
 };
 
 /// Handles carry 32 bits of index, and C calls them signed.
@@ -54,11 +58,30 @@ impl Handle {
 }
 
 /// A buffer and where it will be mapped.
+#[pin_data]
 pub(crate) struct Allocation {
     /// The buffer.
     pub(crate) bo: Arc<Bo>,
     /// GPU address.
     pub(crate) va: u64,
+    /// Held by who maps, unmaps or frees the buffer, across waits for the hardware; whether it was freed. Comes
+    /// before the process lock.
+    #[pin]
+    pub(crate) freed: Mutex<bool>,
+}
+
+impl Allocation {
+    /// A buffer that will be mapped at `va`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(bo: Arc<Bo>, va: u64) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self { bo, va, freed <- new_mutex!(false, "rkfd_allocation") }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
 }
 
 /// State of a process that the process lock protects.
@@ -116,7 +139,7 @@ impl State {
             sh_mem_bases: ShMemBases::KFD.raw(),
             tba: device.tba,
             tma: device.tma,
-            keep: Some(Arc::new(KeepVm(vm.clone()), GFP_KERNEL)?),
+            keep: Some(Arc::new(KeepVm(vm.clone()), GFP_KERNEL_ACCOUNT)?),
         })
     }
 
@@ -207,7 +230,7 @@ impl State {
     }
 
     /// The buffer with a handle.
-    pub(crate) fn allocation(&self, device: usize, index: u32) -> Option<&Allocation> {
+    pub(crate) fn allocation(&self, device: usize, index: u32) -> Option<&Arc<Allocation>> {
         self.devices.get(device)?.allocations.get(index)
     }
 
@@ -223,7 +246,7 @@ impl State {
 /// State of a process on one GPU.
 pub(crate) struct DeviceState {
     /// Buffers made on this GPU, by handle index.
-    pub(crate) allocations: Slots<Allocation>,
+    pub(crate) allocations: Slots<Arc<Allocation>>,
     /// The file whose address space the process uses.
     pub(crate) render: Option<Arc<RenderFile>>,
     /// Trap handler.
@@ -277,7 +300,7 @@ impl DeviceState {
     /// # Errors
     ///
     /// `ENOMEM`, `ENOSPC`.
-    pub(crate) fn insert(&mut self, gpu_id: u32, allocation: Allocation) -> Result<Handle> {
+    pub(crate) fn insert(&mut self, gpu_id: u32, allocation: Arc<Allocation>) -> Result<Handle> {
         let index = self.allocations.insert(allocation, HANDLE_LIMIT)?;
         Ok(Handle { gpu_id, index })
     }

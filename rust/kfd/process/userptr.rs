@@ -131,7 +131,7 @@ impl Watch {
     ///
     /// `ENOMEM`.
     pub(crate) fn over(process: &Arc<Process>) -> Result<Arc<dyn Watcher>> {
-        Ok(Arc::new(Self(process.clone()), GFP_KERNEL)?)
+        Ok(Arc::new(Self(process.clone()), GFP_KERNEL_ACCOUNT)?)
     }
 }
 
@@ -244,7 +244,7 @@ impl Process {
             let state = self.state.lock();
             for (_, allocation) in state.devices.iter().flat_map(|d| d.allocations.iter()) {
                 if allocation.bo.kind() == BoKind::Userptr && state.is_mapped(&allocation.bo) {
-                    buffers.push(allocation.bo.clone(), GFP_KERNEL)?;
+                    buffers.push(allocation.bo.clone(), GFP_KERNEL_ACCOUNT)?;
                 }
             }
         }
@@ -257,8 +257,15 @@ impl Process {
                 result => result?,
             }
         }
-        let state = self.state.lock();
-        for vm in state.devices.iter().filter_map(|device| device.vm().ok()) {
+        let mut vms = KVec::new();
+        {
+            let state = self.state.lock();
+            for vm in state.devices.iter().filter_map(|device| device.vm().ok()) {
+                vms.push(vm.clone(), GFP_KERNEL_ACCOUNT)?;
+            }
+        }
+        // Without the lock, too: this waits for the hardware. What is unmapped meanwhile is left alone.
+        for vm in &vms {
             for bo in &buffers {
                 match vm.refresh(bo) {
                     Ok(()) => {}
@@ -268,13 +275,10 @@ impl Process {
                     Err(error) if error == ENOMEM || error == EAGAIN || !give_up => {
                         return Err(error);
                     }
-                    Err(_) => vm.withdraw(bo)?,
+                    Err(_) => vm.zap(bo)?,
                 }
             }
         }
-        // Their last references, should they have been freed meanwhile.
-        drop(state);
-        drop(buffers);
         Ok(!self.has_ended())
     }
 }

@@ -54,7 +54,7 @@ impl Grants {
             try_pin_init!(Self {
                 state <- new_mutex!(state, "rkfd_grants"),
             }? Error),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -64,7 +64,7 @@ impl Grants {
     }
 
     pub(super) fn allow(&self, object: &Object<Memory>) -> Result {
-        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
         if state.closed {
             return Err(ENODEV);

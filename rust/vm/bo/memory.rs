@@ -33,9 +33,12 @@ use crate::{
             UserCaching, //
         },
     },
-    vm::pt::{
-        HUGE,
-        PAGE, //
+    vm::{
+        account::UserCharge,
+        pt::{
+            HUGE,
+            PAGE, //
+        },
     },
 };
 
@@ -43,7 +46,7 @@ use crate::{
 const ZERO_STEP: u64 = 16 << 20;
 
 /// What holds the bytes.
-pub(super) enum Backing {
+pub(super) enum Storage {
     Vram(KVec<VramBlock>),
     Pages(Arc<Pages>),
     User(UserPages),
@@ -54,9 +57,19 @@ pub(super) enum Backing {
 /// The bytes of a buffer, with what was charged for them.
 pub(crate) struct Memory {
     pub(super) gpu: Arc<Gpu>,
-    pub(super) backing: Backing,
-    // After `backing`: what is given back must be free.
-    _charges: [Option<Charge>; 2],
+    pub(super) storage: Storage,
+    // After `storage`: what is given back must be free.
+    _charges: Charges,
+}
+
+/// What was charged.
+enum Charges {
+    /// To the budget of the GPU or of the machine.
+    One(#[expect(dead_code, reason = "given back when dropped")] Charge),
+    /// To both budgets of system memory.
+    System(#[expect(dead_code, reason = "given back when dropped")] [Charge; 2]),
+    /// To the account of the process.
+    User(#[expect(dead_code, reason = "given back when dropped")] UserCharge),
 }
 
 impl Memory {
@@ -66,62 +79,64 @@ impl Memory {
     ///
     /// Those of [`Bo::with_grants`](super::Bo::with_grants).
     pub(super) fn new(gpu: &Arc<Gpu>, size: u64, args: BoArgs) -> Result<Self> {
-        let (backing, charges) = match args.kind {
+        let (storage, charges) = match args.kind {
             BoKind::Vram => {
                 let charge = gpu.vram_budget().charge(size)?;
                 let hw = gpu.enter()?;
                 let blocks = vram_blocks(gpu, &hw, size, args.flags.contiguous)?;
-                (Backing::Vram(blocks), [Some(charge), None])
+                (Storage::Vram(blocks), Charges::One(charge))
             }
             BoKind::System => {
                 let system = account::system();
                 let charges = [
-                    Some(system.all.charge_module(size)?),
-                    Some(system.allocated.charge_module(size)?),
+                    system.all.charge_module(size)?,
+                    system.allocated.charge_module(size)?,
                 ];
-                let pages = Arc::new(Pages::alloc(page_count(size)?)?, GFP_KERNEL)?;
-                (Backing::Pages(pages), charges)
+                let pages = Arc::new(Pages::alloc(page_count(size)?)?, GFP_KERNEL_ACCOUNT)?;
+                (Storage::Pages(pages), Charges::System(charges))
             }
             BoKind::Userptr => {
-                let watcher = args.watcher.ok_or(EINVAL)?;
-                if args.userptr == 0 {
+                let user = args.user.ok_or(EINVAL)?;
+                if user.address == 0 {
                     return Err(EINVAL);
                 }
-                let charge = account::system().all.charge_module(size)?;
-                let start = args.userptr & !(PAGE - 1);
-                let start = usize::try_from(start).map_err(|_| EFAULT)?;
-                let pages = UserPages::new(start, page_count(size)?, args.flags.writable, watcher)?;
+                let first = user.address & !(PAGE - 1);
+                let end = first.checked_add(size).ok_or(EFAULT)?;
+                let charge = user.account.charge(first..end)?;
+                let start = usize::try_from(first).map_err(|_| EFAULT)?;
+                let writable = args.flags.writable;
+                let pages = UserPages::new(start, page_count(size)?, writable, user.watcher)?;
                 // May take as long as user space wants: without access to the device, whose removal
                 // would wait.
                 pages.find()?;
-                (Backing::User(pages), [Some(charge), None])
+                (Storage::User(pages), Charges::User(charge))
             }
             BoKind::Doorbell => {
                 if args.size != u64::from(DoorbellSlice::SIZE) {
                     return Err(EINVAL);
                 }
                 let slice = args.doorbells.ok_or(EINVAL)?;
-                (Backing::Doorbell(slice), [handle_charge(size)?, None])
+                (Storage::Doorbell(slice), handle_charge(size)?)
             }
             BoKind::MmioRemap => {
                 if args.size != PAGE {
                     return Err(EINVAL);
                 }
                 gpu.enter()?.mmio_remap_bus_addr().ok_or(ENOMEM)?;
-                (Backing::MmioRemap, [handle_charge(size)?, None])
+                (Storage::MmioRemap, handle_charge(size)?)
             }
         };
         Ok(Self {
             gpu: gpu.clone(),
-            backing,
+            storage,
             _charges: charges,
         })
     }
 
     /// The pages of a process, if it is made of those.
     pub(super) fn user(&self) -> Option<&UserPages> {
-        match &self.backing {
-            Backing::User(pages) => Some(pages),
+        match &self.storage {
+            Storage::User(pages) => Some(pages),
             _ => None,
         }
     }
@@ -166,9 +181,9 @@ impl Memory {
 
 impl Mappable for Memory {
     fn may_mmap(&self) -> Result<UserCaching> {
-        match &self.backing {
-            Backing::Vram(_) => Ok(UserCaching::WriteCombined),
-            Backing::Pages(_) => Ok(UserCaching::Cached),
+        match &self.storage {
+            Storage::Vram(_) => Ok(UserCaching::WriteCombined),
+            Storage::Pages(_) => Ok(UserCaching::Cached),
             // User memory is mapped already; doorbells and registers are mapped by `/dev/kfd`,
             // which knows whose they are.
             _ => Err(EPERM),
@@ -176,8 +191,8 @@ impl Mappable for Memory {
     }
 
     fn pfn(&self, index: usize) -> Result<usize> {
-        match &self.backing {
-            Backing::Vram(blocks) => {
+        match &self.storage {
+            Storage::Vram(blocks) => {
                 let hw = self.gpu.enter()?;
                 // CAST: `usize` is at most 64 bits wide.
                 let (offset, _) = Self::vram_at(blocks, (index as u64) << PAGE_SHIFT)?;
@@ -185,23 +200,23 @@ impl Mappable for Memory {
                     (hw.vram_bus_addr() + offset) >> PAGE_SHIFT,
                 )?)
             }
-            Backing::Pages(pages) => pages.pfn(index),
+            Storage::Pages(pages) => pages.pfn(index),
             _ => Err(EPERM),
         }
     }
 
     fn transfer(&self, offset: usize, transfer: Transfer<'_>) -> Result {
-        match &self.backing {
-            Backing::Vram(blocks) => self.transfer_vram(blocks, offset, transfer),
-            Backing::Pages(pages) => pages.copy(offset, transfer),
+        match &self.storage {
+            Storage::Vram(blocks) => self.transfer_vram(blocks, offset, transfer),
+            Storage::Pages(pages) => pages.copy(offset, transfer),
             _ => Err(EPERM),
         }
     }
 }
 
 /// A charge for a buffer that needs no memory but for itself, so that nobody makes too many.
-fn handle_charge(size: u64) -> Result<Option<Charge>> {
-    Ok(Some(account::system().all.charge_module(size)?))
+fn handle_charge(size: u64) -> Result<Charges> {
+    Ok(Charges::One(account::system().all.charge_module(size)?))
 }
 
 /// Takes VRAM, in as few blocks as there are holes, and zeroes it.
@@ -214,7 +229,7 @@ fn vram_blocks(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<K
         match gpu.vram().alloc(step, PAGE) {
             Ok(block) => {
                 left = left.saturating_sub(block.size());
-                blocks.push(block, GFP_KERNEL)?;
+                blocks.push(block, GFP_KERNEL_ACCOUNT)?;
             }
             Err(e) if e == ENOSPC && !contiguous && step > PAGE => {
                 step = smaller(step);

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 
 #define MIB (1ull << 20)
 
@@ -106,6 +107,32 @@ CASE(available_small, "AVAILABLE_MEMORY: 600 buffers of a page do not use up the
 		CHECK_OK(bo_alloc(&gpu, &bo[i], FLAGS_VRAM_PRIVATE, PAGE));
 	for (int i = 0; i < 600; i++)
 		CHECK_OK(bo_free(&gpu, &bo[i]));
+}
+
+CASE(registered_often, "userptr: the same memory registered until it would be more than the machine has is charged once")
+{
+	const uint64_t size = 64 * MIB;
+	unsigned int count, n;
+	struct sysinfo info;
+	struct bo *bos;
+	struct gpu gpu;
+	void *at;
+
+	if (!is_rkfd())
+		SKIP("other drivers charge each registration");
+	need_vm(&gpu, 0);
+	CHECK_EQ(sysinfo(&info), 0);
+	count = (uint64_t)info.totalram * info.mem_unit / size + 2;
+	bos = calloc(count, sizeof(*bos));
+	CHECK(bos);
+	at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED);
+	for (n = 0; n < count; n++)
+		CHECK_OK(bo_wrap(&gpu, &bos[n], FLAGS_USERPTR, at, size));
+	CHECK_OK(bo_map(&gpu, &bos[0]));
+	CHECK_OK(bo_unmap(&gpu, &bos[0]));
+	while (n)
+		CHECK_OK(bo_free(&gpu, &bos[--n]));
 }
 
 CASE(available_bad_gpu, "AVAILABLE_MEMORY: an unknown GPU is EINVAL")

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Writing the entries of a buffer: when it is mapped, and when its pages have changed.
+
+use core::ops::Range;
+
+use kernel::{
+    prelude::*,
+    rbtree::RBTreeNodeReservation,
+    sync::Arc, //
+};
+
+use super::{
+    bo::{
+        Backing,
+        Bo, //
+    },
+    interval::Slot,
+    mapping::Mapping,
+    pt::Reserve,
+    stale,
+    store::VramStore,
+    va,
+    State,
+    Vm,
+    MAX_ATTEMPTS, //
+};
+
+/// A mapping that is not listed yet, and memory to list it.
+struct NewMapping {
+    mapping: Arc<Mapping>,
+    slot: Slot<Arc<Mapping>>,
+    node: RBTreeNodeReservation<u64, u64>,
+}
+
+impl NewMapping {
+    /// From here on `bo` is in use: each change of its pages is reported.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn new(bo: &Arc<Bo>, va: u64) -> Result<Self> {
+        Ok(Self {
+            mapping: Mapping::new(bo.begin_use(), va)?,
+            slot: Slot::new()?,
+            node: RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
+        })
+    }
+
+    /// Lists it. The range is free.
+    fn insert(self, state: &mut State, bo: &Bo, range: Range<u64>) -> Result<Arc<Mapping>> {
+        let va = range.start;
+        state
+            .ranges
+            .insert(self.slot, range, self.mapping.clone())?;
+        state.va_of_bo.insert(self.node.into_node(bo.id(), va));
+        Ok(self.mapping)
+    }
+}
+
+impl Vm {
+    /// Maps the whole of `bo` at `va`. Mapping it again where it is mapped succeeds, and writes entries
+    /// that were taken away. When this returns, the GPU can use the mapping.
+    ///
+    /// Pages of a process should have been found, see [`Bo::find_pages`]. Where there are none, an access
+    /// faults, and the watcher is notified, in case that they only changed meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: `va` is not a multiple of 4 KiB, the range leaves the user range or overlaps
+    ///   another mapping, `bo` is mapped elsewhere, or it is VRAM of another GPU.
+    /// - `ENOMEM`: no memory for page tables.
+    /// - `EAGAIN`: others change the neighbourhood all the time.
+    /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
+    pub(crate) fn map(&self, bo: &Arc<Bo>, va: u64) -> Result {
+        self.update(bo, Some(va::check(va, bo.size())?))
+    }
+
+    /// Brings the entries of `bo` up to date, if it is mapped and its pages changed, or its entries were
+    /// taken away.
+    ///
+    /// # Errors
+    ///
+    /// After each of them the entries may name what the buffer was.
+    ///
+    /// - `ENOMEM`: no memory for page tables.
+    /// - `EAGAIN`: others change the neighbourhood, or the pages, all the time.
+    /// - `EINVAL`, `EIO`: what the DMA layer says of the pages.
+    /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
+    pub(crate) fn refresh(&self, bo: &Arc<Bo>) -> Result {
+        self.update(bo, None)
+    }
+
+    /// Writes the entries of `bo` where they are not right; maps it at `wanted` first if it is not mapped.
+    fn update(&self, bo: &Arc<Bo>, wanted: Option<Range<u64>>) -> Result {
+        let hw = self.gpu.enter()?;
+        let store = VramStore::new(&self.gpu, Some(&hw));
+        let mut reserve = Reserve::new();
+        let mut new: Option<NewMapping> = None;
+        let mut backing: Option<Backing> = None;
+
+        // What turns out to be missing is made without the lock, and everything is looked at again.
+        for _ in 0..MAX_ATTEMPTS {
+            let mut state = self.state.lock();
+            let Some((va, known)) = state.target(bo, wanted.as_ref())? else {
+                return Ok(());
+            };
+            if known
+                .as_ref()
+                .is_some_and(|mapping| mapping.is_of(bo.version()))
+            {
+                return Ok(());
+            }
+            let has_mapping = known.is_some() || new.is_some();
+            let Some(current) = backing.as_ref().filter(|_| has_mapping) else {
+                drop(state);
+                if !has_mapping {
+                    // Before the backing is found, so that no change of it is missed.
+                    new = Some(NewMapping::new(bo, va)?);
+                }
+                backing = Some(bo.backing(&self.gpu, &hw)?);
+                continue;
+            };
+            let count = state.tree.missing(va, &current.runs);
+            if !reserve.covers(count) {
+                drop(state);
+                reserve.fill(&store, self.gpu.asic().pte, count)?;
+                continue;
+            }
+            let written = bo.commit(current.version, || {
+                state.write(&store, &mut reserve, va, current, bo.size())
+            });
+            let changed = match written {
+                // The pages of the process have changed.
+                Err(e) if e == EAGAIN => {
+                    drop(state);
+                    backing = None;
+                    continue;
+                }
+                written => written?,
+            };
+            hw.hdp_flush();
+            let is_empty = current.runs.is_empty();
+            let (mapping, is_new) = match (known, new.take(), &wanted) {
+                (None, Some(new), Some(range)) => {
+                    (new.insert(&mut state, bo, range.clone())?, true)
+                }
+                (Some(mapping), _, _) => (mapping, false),
+                // Excluded above.
+                _ => return Err(EINVAL),
+            };
+            let old = mapping.set_backing(backing.take());
+            // A range that was unmapped without a flush may still be cached.
+            let flushed = if changed.stale || state.flush_owed {
+                self.flush(&mut state, changed.retired)
+            } else {
+                Ok(())
+            };
+            let mut unlisted = None;
+            if flushed.is_err() {
+                // The TLB may hide the entries, or know them already: they go, but their memory stays listed
+                // until a flush succeeds.
+                let cleared = self.retract(&mut state, &store, va, bo.size());
+                if is_new && cleared.is_ok() {
+                    unlisted = Some((
+                        state.va_of_bo.remove_node(&bo.id()),
+                        state.ranges.remove(va),
+                    ));
+                }
+            }
+            drop(state);
+            drop(unlisted);
+            if let (Err(_), Some(old)) = (&flushed, old) {
+                // The device answers, but not to this: it may still use the old addresses.
+                stale::bury(&self.gpu, old);
+            }
+            if flushed.is_ok() && is_new && is_empty {
+                bo.tell_changed();
+            }
+            return flushed;
+        }
+        Err(EAGAIN)
+    }
+}
