@@ -9,6 +9,7 @@ mod bench;
 mod control;
 mod debugfs;
 mod demo;
+mod fuzz;
 mod hang;
 mod info;
 mod latency;
@@ -49,6 +50,8 @@ enum Command {
     Trace(trace::Options),
     /// Put a GPU under load and verify what it does
     Stress(stress::Options),
+    /// Make random calls and see whether an answer, memory or what is left is wrong
+    Fuzz(fuzz::Options),
     /// Measure what queues and doorbells cost
     Bench(bench::Options),
     /// Break something in the device model and see who is hurt
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Queues(options) => queues::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Stress(options) => stress::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Hang(options) => hang::run(&options),
         Command::Model(options) => model::run(&options),
