@@ -275,8 +275,9 @@ pub extern "C" fn rkfd_sdma_raise(queue: Option<&Queue>, event: Option<&Event>) 
     })
 }
 
-/// AQL: waits until all of `count` (0 to 5) signals are 0 or below and earlier packets are done, then decrements the
-/// signal at `completion`, unless that is 0. `index`, unless NULL, receives the packet's index.
+/// AQL: waits until all of `count` (0 to 5) signals are exactly 0 (one that is below 0 is waited for as well) and earlier
+/// packets are done, then decrements the signal at `completion`, unless that is 0. `index`, unless NULL, receives the
+/// packet's index.
 ///
 /// # Safety
 /// `dependencies` points to the addresses of `count` signals.
