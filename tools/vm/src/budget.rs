@@ -4,7 +4,8 @@
 //! Each run claims what its VM may come to use before it starts, and waits while the claims of those that
 //! run leave too little. A claim is a locked file in a directory of the cache; the lock goes with the
 //! process, so that a killed run claims nothing. How much there is to share is what was free when
-//! there was no claim; a VM that is larger than that runs alone.
+//! there was no claim; a VM that is larger than that runs alone. One run at a time has the turn to claim: others wait
+//! behind it, so that a large VM is not kept waiting by small ones that come later.
 
 use rustix::fs::flock;
 use rustix::fs::FlockOperation;
@@ -29,6 +30,12 @@ pub struct Budget {
     free: fn() -> u64,
 }
 
+/// The right to claim, until this value is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    _lock: File,
+}
+
 /// Memory that one run has for itself until this value is dropped.
 #[derive(Debug)]
 pub struct Claim {
@@ -45,14 +52,25 @@ impl Budget {
         }
     }
 
+    /// Takes the turn to claim; none where another run has it.
+    ///
+    /// # Errors
+    /// Where the file cannot be made.
+    pub fn turn(&self) -> io::Result<Option<Turn>> {
+        fs::create_dir_all(&self.dir)?;
+        let lock = File::create(self.dir.join("turn"))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Turn { _lock: lock })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Claims so many MiB; none where others have them.
     ///
     /// # Errors
     /// Where the files cannot be made.
-    pub fn claim(&self, wanted: u64) -> io::Result<Option<Claim>> {
-        fs::create_dir_all(&self.dir)?;
-        let guard = File::create(self.dir.join("lock"))?;
-        flock(&guard, FlockOperation::LockExclusive)?;
+    pub fn claim(&self, _turn: &Turn, wanted: u64) -> io::Result<Option<Claim>> {
         let (runs, claimed) = self.claimed()?;
         let amount = self.dir.join(AMOUNT);
         let all = if runs == 0 {
@@ -134,20 +152,41 @@ mod tests {
         }
     }
 
+    /// What a run gets that wants so much.
+    fn claim(budget: &Budget, wanted: u64) -> Option<Claim> {
+        let turn = budget.turn().unwrap().unwrap();
+        budget.claim(&turn, wanted).unwrap()
+    }
+
+    #[test]
+    fn one_run_at_a_time_has_the_turn() {
+        let dir = tempfile::tempdir().unwrap();
+        let (large, small) = (budget(dir.path()), budget(dir.path()));
+        let running = claim(&small, 2).unwrap();
+        let turn = large.turn().unwrap().unwrap();
+        assert!(large.claim(&turn, 8).unwrap().is_none());
+        // There would be room for one that comes later.
+        assert!(small.turn().unwrap().is_none());
+        drop(running);
+        assert!(large.claim(&turn, 8).unwrap().is_some());
+        drop(turn);
+        assert!(small.turn().unwrap().is_some());
+    }
+
     #[test]
     fn runs_share_and_a_large_one_runs_alone() {
         let dir = tempfile::tempdir().unwrap();
         let (one, other) = (budget(dir.path()), budget(dir.path()));
-        let large = one.claim(99).unwrap().unwrap();
-        assert!(other.claim(0).unwrap().is_none());
+        let large = claim(&one, 99).unwrap();
+        assert!(claim(&other, 0).is_none());
         drop(large);
-        let six = one.claim(6).unwrap().unwrap();
-        assert!(other.claim(3).unwrap().is_none());
-        let two = other.claim(2).unwrap().unwrap();
-        assert!(one.claim(1).unwrap().is_none());
+        let six = claim(&one, 6).unwrap();
+        assert!(claim(&other, 3).is_none());
+        let two = claim(&other, 2).unwrap();
+        assert!(claim(&one, 1).is_none());
         drop(six);
-        assert!(other.claim(7).unwrap().is_none());
-        assert!(one.claim(6).unwrap().is_some());
+        assert!(claim(&other, 7).is_none());
+        assert!(claim(&one, 6).is_some());
         drop(two);
     }
 
@@ -155,13 +194,13 @@ mod tests {
     fn what_a_dead_run_claimed_is_free() {
         let dir = tempfile::tempdir().unwrap();
         let budget = budget(dir.path());
-        let claim = budget.claim(8).unwrap().unwrap();
-        let path = claim._file.path().to_owned();
-        assert!(budget.claim(1).unwrap().is_none());
+        let dead = claim(&budget, 8).unwrap();
+        let path = dead._file.path().to_owned();
+        assert!(claim(&budget, 1).is_none());
         // A killed process loses its locks and leaves its files.
-        flock(claim._file.as_file(), FlockOperation::Unlock).unwrap();
+        flock(dead._file.as_file(), FlockOperation::Unlock).unwrap();
         assert!(path.exists());
-        let next = budget.claim(8).unwrap();
+        let next = claim(&budget, 8);
         assert!(next.is_some() && !path.exists());
     }
 

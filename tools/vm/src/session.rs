@@ -506,11 +506,19 @@ fn claim(config: &Config, channel: &Channel) -> anyhow::Result<Option<Claim>> {
     };
     let start = Instant::now();
     let mut said = false;
+    let mut turn = None;
     loop {
-        match budget.claim(*wanted) {
+        let mut claim = || {
+            if turn.is_none() {
+                turn = budget.turn()?;
+            }
+            let turn = turn.as_ref();
+            turn.map_or(Ok(None), |turn| budget.claim(turn, *wanted))
+        };
+        match claim() {
             Ok(Some(claim)) => return Ok(Some(claim)),
             Ok(None) => {}
-            // A cache that cannot be written to is shared with nobody.
+            // A cache that cannot be written to is not shared.
             Err(_) => return Ok(None),
         }
         if !said && start.elapsed() > hint {
