@@ -25,6 +25,8 @@ pub struct SdmaInstance {
     pub range_reg: u32,
     /// Interrupt client id.
     pub client: u8,
+    /// Client id in the fault status of the MMHUB (`mmhub_client_ids_*` in `gmc_v9_0.c`).
+    pub cid: u16,
 }
 
 /// Offsets inside an SDMA engine that moved between versions (dwords from the engine base).
@@ -71,6 +73,8 @@ pub struct Asic {
     pub mp: u32,
     /// SDMA engines.
     pub sdma: &'static [SdmaInstance],
+    /// Client id of the IH (OSS) in the fault status of the MMHUB.
+    pub ih_cid: u16,
     /// SDMA register layout.
     pub sdma_layout: SdmaLayout,
     /// IH_RETRY_INT_CAM_CNTL offset from the OSSSYS base.
@@ -110,30 +114,44 @@ const SDMA_90A: [SdmaInstance; 5] = [
         base: 0x1260,
         range_reg: NBIO2 + 0x1D0,
         client: 0x08,
+        cid: 256,
     },
     SdmaInstance {
         base: 0x1860,
         range_reg: NBIO2 + 0x1D1,
         client: 0x09,
+        cid: 257,
     },
     SdmaInstance {
         base: 0x1E000,
         range_reg: NBIO2 + 0x1D6,
         client: 0x01,
+        cid: 258,
     },
     SdmaInstance {
         base: 0x1E400,
         range_reg: NBIO2 + 0x1D7,
         client: 0x04,
+        cid: 259,
     },
     SdmaInstance {
         base: 0x1E800,
         range_reg: NBIO2 + 0x1D9,
         client: 0x05,
+        cid: 260,
     },
 ];
 
-const SDMA_906: [SdmaInstance; 2] = [SDMA_90A[0], SDMA_90A[1]];
+const SDMA_906: [SdmaInstance; 2] = [
+    SdmaInstance {
+        cid: 15,
+        ..SDMA_90A[0]
+    },
+    SdmaInstance {
+        cid: 32 + 14,
+        ..SDMA_90A[1]
+    },
+];
 
 const RANGES_COMMON: [(u32, u32); 15] = [
     (0x00000, 0x003FF),
@@ -179,6 +197,7 @@ pub const GFX90A: Asic = Asic {
     nbio2: NBIO2,
     mp: 0x16000,
     sdma: &SDMA_90A,
+    ih_cid: 384,
     sdma_layout: SdmaLayout {
         f32_cntl: 0x2A,
         cntl: 0x1C,
@@ -234,6 +253,7 @@ pub const GFX906: Asic = Asic {
     nbio2: NBIO2,
     mp: 0x16000,
     sdma: &SDMA_906,
+    ih_cid: 13,
     sdma_layout: SdmaLayout {
         f32_cntl: 0x2A,
         cntl: 0x1C,

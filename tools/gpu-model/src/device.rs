@@ -218,6 +218,11 @@ impl Gpu {
             );
             return;
         }
+        if !self.mem.bus_master() {
+            // A message is a write to memory.
+            self.log.stats.msi_blocked += 1;
+            return;
+        }
         self.log.stats.msi_raised += 1;
         self.msi.raise();
     }
@@ -488,6 +493,9 @@ impl Gpu {
         let force = self.take_kick();
         let now = self.clock.now_ns();
         let mut next = Wake::default();
+        if let Some(t) = self.settle_invalidations() {
+            next.at(t);
+        }
         self.hws_tick(now, &mut next);
         self.cp_run(now, force, &mut next);
         self.sdma_run(now, force, &mut next);

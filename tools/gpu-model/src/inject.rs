@@ -29,6 +29,8 @@ pub enum Kind {
     SlowPreempt,
     /// The power controller does not answer messages, nor does it reset the device.
     DeafSmu,
+    /// Invalidation requests are neither carried out nor acknowledged.
+    DeafTlb,
 }
 
 impl Kind {
@@ -46,6 +48,7 @@ impl Kind {
             "hang-hws" => Kind::HangHws,
             "slow-preempt" => Kind::SlowPreempt,
             "deaf-smu" => Kind::DeafSmu,
+            "deaf-tlb" => Kind::DeafTlb,
             _ => return None,
         })
     }
@@ -159,6 +162,16 @@ impl Injections {
     /// Consumes one message that the power controller does not answer.
     pub fn take_smu_message(&mut self) -> bool {
         self.take(Kind::DeafSmu, None)
+    }
+
+    /// Consumes one invalidation request that nobody answers.
+    pub fn take_invalidation(&mut self) -> bool {
+        self.take(Kind::DeafTlb, None)
+    }
+
+    /// Invalidation requests are not answered.
+    pub fn deaf_tlb(&self) -> bool {
+        self.has(Kind::DeafTlb, None)
     }
 
     /// Consumes one dropped fence of a queue.

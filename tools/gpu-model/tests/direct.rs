@@ -146,6 +146,7 @@ fn slow_and_refused_dequeues() {
     b.wr(0x8088, S.select());
     b.wr(0xc76c, 1);
     b.wr(0x8088, 0);
+    b.run_for(1_000_000);
     assert!(!b.hqd_active(S));
     q.push(&mut b, &write_data(va, 2));
     b.hqd_load(S, &q, 9);

@@ -120,6 +120,7 @@ fn sdma_faults_and_wrong_orders() {
     // MINOR_PTR_UPDATE is forgotten.
     b.sdma_load(c, &q, 9);
     b.rlc_write(c, 0, b.words(q.mqd.bus, 1)[0] | (9 << 24));
+    b.run_for(1_000_000);
     b.rlc_write(c, 0x35, 1);
     b.rlc_write(c, 0, b.words(q.mqd.bus, 1)[0] | (9 << 24) | 1);
     b.expect_errors(&["sdma-load"]);

@@ -32,6 +32,7 @@ fn a_queue_that_refuses_is_logged_and_can_be_reset() {
     let base = (u64::from(f.b.rd(hqd(136))) << 8) | (u64::from(f.b.rd(hqd(137))) << 40);
     assert_eq!(base, f.q.va);
     f.b.wr(0xc76c, 1);
+    f.b.run_for(1_000_000);
     assert_eq!(f.b.rd(hqd(130)) & 1, 0);
     f.b.wr(0x8088, 0);
     f.b.set32(hiq + 240 * 4, 0);
@@ -82,6 +83,7 @@ fn pipe_reset_takes_the_queues_of_its_pipe() {
     let mut f = fixture();
     f.b.wr(0x8234, 1 << 16);
     f.b.wr(0x8234, 0);
+    f.b.run_for(1_000_000);
     f.b.wr(0x8088, FIRST);
     assert_eq!(f.b.rd(hqd(130)) & 1, 0);
     f.b.wr(0x8088, 2 << 2);
@@ -95,6 +97,7 @@ fn pipe_reset_takes_the_queues_of_its_pipe() {
 fn what_is_held_in_reset_runs_nothing() {
     let mut f = fixture();
     f.b.wr(0x8234, 1 << 16);
+    f.b.run_for(1_000_000);
     f.resume();
     assert!(active(&mut f.b, FIRST));
     f.q.send(&mut f.b, &write_data(f.va, 9));
@@ -152,9 +155,11 @@ fn resets_that_do_not_help_lead_to_stronger_ones() {
         assert!(active(&mut f.b, FIRST));
         f.b.wr(0x8088, FIRST);
         f.b.wr(0xc76c, 1);
+        f.b.run_for(1_000_000);
         assert!(active(&mut f.b, FIRST));
         f.b.wr(0x8234, 1 << 16);
         f.b.wr(0x8234, 0);
+        f.b.run_for(1_000_000);
         assert_eq!(active(&mut f.b, FIRST), !by_pipe);
         // GRBM_SOFT_RESET of CP and CPC.
         f.b.wr(0x8020, 1 | (1 << 18));
@@ -206,7 +211,7 @@ fn psp_mode1_reset_too() {
 fn mode1_loses_what_is_in_vram() {
     let mut b = Bench::new(&GFX90A);
     b.bring_up();
-    let ends = [0x1000, 8 * MIB + 8, VRAM - 8];
+    let ends = [0x1000, 8 * MIB + MIB / 2, VRAM - 8];
     for at in ends {
         b.vram_write(at, &[0xa5; 8]);
     }

@@ -358,3 +358,22 @@ fn a_long_write_goes_on_where_it_was() {
     assert!(got.iter().zip(0..).all(|(w, i)| *w == i * 7 + 1));
     f.b.no_errors();
 }
+
+/// `mmhub_client_ids_*` of `gmc_v9_0.c`.
+#[test]
+fn a_fault_names_the_engine() {
+    for (asic, cids) in [
+        (&GFX90A, &[256u32, 257, 258, 259, 260][..]),
+        (&GFX906, &[15, 46][..]),
+    ] {
+        for (engine, &cid) in cids.iter().enumerate() {
+            let mut f = fixture(asic, engine as u32);
+            // FENCE to a page that is not there.
+            let va = f.va + 0x10_0000;
+            f.q.send(&mut f.b, &[5, lo(va), hi(va), 1]);
+            let status = f.b.hubs()[1].0 + 0x2c;
+            assert_eq!((f.b.rd(status) >> 9) & 0x1ff, cid, "{} SDMA{engine}", asic.name);
+            f.b.no_errors();
+        }
+    }
+}

@@ -56,6 +56,7 @@ fn huge_pages_of_both_flavours() {
             page | 0x71 | (1 << 54)
         };
         f.b.vram_write(slot, &leaf.to_le_bytes());
+        f.b.flush_vmid(f.b.first_vmid());
         f.q.send(&mut f.b, &write_data(va + 0x12_3450, 0xfeed));
         let mut got = [0; 4];
         f.b.vram_read(page + 0x12_3450, &mut got);
@@ -228,9 +229,11 @@ fn one_hub_does_not_flush_the_other() {
     // MMHUB only, by registers.
     let vmid = f.b.first_vmid();
     f.b.wr(0x6ae00 + 0x18c, (1 << vmid) | 0x7c_0000);
+    f.b.await_ack(0x6ae00, 0, 1 << vmid);
     f.q.send(&mut f.b, &write_data(va, 2));
     assert_eq!((f.b.ram32(one), f.b.ram32(two)), (2, 0));
     f.b.wr(0xa100 + 0x18c, (1 << vmid) | 0x7c_0000);
+    f.b.await_ack(0xa100, 0, 1 << vmid);
     f.q.send(&mut f.b, &write_data(va, 3));
     assert_eq!(f.b.ram32(two), 3);
     f.b.no_errors();
@@ -253,6 +256,7 @@ fn entries_to_nowhere_and_malformed_entries_are_protocol_errors() {
         f.p.root + 8 * ((0x7500_0000_0000u64 >> 39) & 0x1ff),
         &(0x40_0000_0001u64).to_le_bytes(),
     );
+    f.b.hdp_flush();
     f.q.send(&mut f.b, &write_data(0x7500_0000_0000, 1));
     f.b.expect_errors(&["pte-to-nowhere"]);
     // A PDB1 entry without its block fragment size.
@@ -263,6 +267,7 @@ fn entries_to_nowhere_and_malformed_entries_are_protocol_errors() {
         f.p.root + 8 * ((0x7600_0000_0000u64 >> 39) & 0x1ff),
         &(pdb1 | 1).to_le_bytes(),
     );
+    f.b.hdp_flush();
     f.q.send(&mut f.b, &write_data(0x7600_0000_0000, 1));
     f.b.expect_errors(&["malformed-pte"]);
 }
@@ -310,6 +315,7 @@ fn an_invalidation_of_one_level_leaves_stale_translations() {
                 f.q.send(&mut f.b, &write_data(va, 2));
             } else {
                 f.b.wr(0xa100 + 0x18c + 68, (1 << vmid) | (2 << 16) | levels);
+                f.b.await_ack(0xa100, 17, 1 << vmid);
             }
         }
         f.q.send(&mut f.b, &write_data(va + 4, 3));

@@ -5,7 +5,7 @@ use crate::cp::eop::source;
 use crate::cp::queue::Run;
 use crate::cp::slot::SlotId;
 use crate::device::Gpu;
-use crate::vm::access::VmResult;
+use crate::vm::access::{VmError, VmResult};
 use crate::vm::Access;
 
 /// Byte offset of the value.
@@ -42,6 +42,11 @@ impl Gpu {
     /// Nothing was written.
     pub fn signal_complete(&mut self, slot: SlotId, run: &Run, signal: u64) -> VmResult<()> {
         let (mailbox, event) = self.signal_mailbox(run, signal)?;
+        // A buffer that is gone for good is reported by the access; the event goes on without its record.
+        if self.eop_record(slot, run, signal) == Err(VmError::Retry) {
+            return Err(VmError::Retry);
+        }
+        self.eop_done(slot);
         if self.inject.take_fence(run.doorbell) {
             return Ok(());
         }

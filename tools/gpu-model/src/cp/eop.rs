@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Interrupts of the command processor.
 
+use super::hqd::r;
 use super::queue::{Outcome, Run};
 use super::slot::SlotId;
 use crate::device::Gpu;
 use crate::ih::{client, Iv};
 use crate::regs::gc;
+use crate::vm::access::VmResult;
 
 /// Interrupt sources of client GRBM_CP (`irqsrcs_gfx_9_0.h`).
 pub mod source {
@@ -42,7 +44,58 @@ fn enable_bit(source: u8) -> u32 {
     }
 }
 
+/// Dwords of a record in an EOP buffer.  Its format is the microcode's own: what the model writes means nothing to
+/// anybody, but it is written.
+const EOP_RECORD: u32 = 8;
+/// "EOPR".
+const EOP_MAGIC: u32 = 0x5250_4F45;
+/// CP_HQD_EOP_RPTR.RPTR and CP_HQD_EOP_WPTR.WPTR.
+const EOP_PTR: u32 = 0x1FFF;
+
 impl Gpu {
+    /// Writes the record of an end-of-pipe event into the queue's EOP buffer, if it has one.  The event has not
+    /// happened before [`Gpu::eop_done`]: what is replayed until then writes the same place.
+    ///
+    /// # Errors
+    /// Nothing was written.
+    pub fn eop_record(&mut self, slot: SlotId, run: &Run, data: u64) -> VmResult<()> {
+        let h = self.cp.hqd(slot);
+        let base = (h.pair(r::EOP_BASE) & 0xFF_FFFF_FFFF) << 8;
+        let dwords = 2u32 << (h.reg(r::EOP_CONTROL) & 0x3F).min(12);
+        if base == 0 || dwords < EOP_RECORD {
+            return Ok(());
+        }
+        let at = h.reg(r::EOP_WPTR) & EOP_PTR & (dwords - 1) & !(EOP_RECORD - 1);
+        let (serial, ticks) = (h.reg(r::EOP_EVENTS), self.clock.ticks());
+        let words = [
+            EOP_MAGIC,
+            run.doorbell,
+            serial,
+            u32::from(run.vmid),
+            ticks as u32,
+            (ticks >> 32) as u32,
+            data as u32,
+            (data >> 32) as u32,
+        ];
+        self.vm_write_dwords(run.client(), base + u64::from(at) * 4, &words)
+    }
+
+    /// An end-of-pipe event is over: the pointers of the EOP buffer move on.
+    pub fn eop_done(&mut self, slot: SlotId) {
+        let h = self.cp.hqd_mut(slot);
+        let dwords = 2u32 << (h.reg(r::EOP_CONTROL) & 0x3F).min(12);
+        if h.pair(r::EOP_BASE) & 0xFF_FFFF_FFFF == 0 || dwords < EOP_RECORD {
+            return;
+        }
+        let next = (h.reg(r::EOP_WPTR) & EOP_PTR & (dwords - 1) & !(EOP_RECORD - 1)) + EOP_RECORD;
+        let next = next & (dwords - 1);
+        for i in [r::EOP_RPTR, r::EOP_WPTR] {
+            h.set(i, h.reg(i) & !EOP_PTR | next);
+        }
+        h.set(r::EOP_EVENTS, h.reg(r::EOP_EVENTS).wrapping_add(1));
+        self.log.stats.eop_records += 1;
+    }
+
     /// Raises an interrupt of a queue if its pipe has the source enabled.
     pub fn cp_interrupt(&mut self, slot: SlotId, vmid: u8, source: u8, data: u32) {
         if (self.regs.int_cntl(slot.pipe_index()) >> enable_bit(source)) & 1 == 0 {

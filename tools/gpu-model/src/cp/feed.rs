@@ -111,6 +111,10 @@ impl Gpu {
                     wake.at(t);
                 }
             }
+            if let Some(t) = self.settle_reset(slot) {
+                wake.at(t);
+                continue;
+            }
             let Some(run) = &mut self.cp.hqd_mut(slot).run else {
                 continue;
             };

@@ -9,6 +9,8 @@ use crate::trace::Reason;
 
 /// GRBM_SOFT_RESET.CP, GFX and CPC: each takes all queues down.
 const SOFT_RESET_QUEUES: u32 = 1 | (1 << 16) | (1 << 18);
+/// How long a reset of a queue or of a pipe takes; ACTIVE has to be polled.
+const RESET_NS: u64 = 100_000;
 /// Registers in the window (0x1245..=0x127F).
 pub const COUNT: usize = 0x3B;
 
@@ -38,6 +40,8 @@ pub mod r {
     pub const EOP_BASE: usize = 37;
     pub const EOP_CONTROL: usize = 39;
     pub const EOP_RPTR: usize = 40;
+    pub const EOP_WPTR: usize = 41;
+    pub const EOP_EVENTS: usize = 42;
     pub const CTX_SAVE_BASE: usize = 43;
     pub const CNTL_STACK_OFFSET: usize = 46;
     pub const CNTL_STACK_SIZE: usize = 47;
@@ -77,6 +81,8 @@ pub struct Hqd {
     pub poll_wptr: bool,
     /// When a pending dequeue request may be answered.
     pub dequeue_at: Option<u64>,
+    /// When a reset of the queue or its pipe has taken it down, and which.
+    pub reset_at: Option<(u64, &'static str)>,
 }
 
 impl Default for Hqd {
@@ -87,6 +93,7 @@ impl Default for Hqd {
             run: None,
             poll_wptr: false,
             dequeue_at: None,
+            reset_at: None,
         }
     }
 }
@@ -167,6 +174,7 @@ impl Gpu {
         let Some(slot) = self.bank("read of HQD register", i) else {
             return 0;
         };
+        self.settle_reset(slot);
         self.settle_dequeue(slot);
         self.sync_pointers(slot);
         match i as usize {
@@ -256,7 +264,7 @@ impl Gpu {
                 for q in 0..8 {
                     if let Some(slot) = SlotId::from_index(pipe * 8 + q) {
                         if !self.inject.refuses_pipe_reset(self.cp.hqd(slot).doorbell()) {
-                            self.reset_slot(slot, "pipe reset");
+                            self.begin_reset(slot, "pipe reset");
                         }
                     }
                 }
@@ -297,7 +305,7 @@ impl Gpu {
                 .inject
                 .refuses_queue_reset(self.cp.hqd(slot).doorbell())
             {
-                self.reset_slot(slot, "queue reset");
+                self.begin_reset(slot, "queue reset");
             }
         }
     }
@@ -324,8 +332,29 @@ impl Gpu {
         self.kick();
     }
 
+    /// A reset of a queue or its pipe has begun: the queue stops at once, ACTIVE clears when it is through.
+    fn begin_reset(&mut self, slot: SlotId, why: &'static str) {
+        let at = self.clock.now_ns().saturating_add(RESET_NS);
+        let h = self.cp.hqd_mut(slot);
+        if h.active() && h.reset_at.is_none() {
+            h.reset_at = Some((at, why));
+        }
+        self.kick();
+    }
+
+    /// Completes a reset whose time has come; returns when a pending one is through.
+    pub fn settle_reset(&mut self, slot: SlotId) -> Option<u64> {
+        let (at, why) = self.cp.hqd(slot).reset_at?;
+        if self.clock.now_ns() < at {
+            return Some(at);
+        }
+        self.reset_slot(slot, why);
+        None
+    }
+
     /// Kills a queue without saving anything to memory.
     fn reset_slot(&mut self, slot: SlotId, why: &'static str) {
+        self.cp.hqd_mut(slot).reset_at = None;
         if !self.cp.hqd(slot).active() {
             return;
         }

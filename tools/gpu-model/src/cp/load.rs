@@ -29,6 +29,8 @@ const LATCHED: [(usize, usize, &str); 9] = [
 
 /// CP_HQD_EOP_RPTR.INIT_FETCHER.
 const INIT_FETCHER: u32 = 1 << 31;
+/// How long a queue takes to answer a dequeue request; ACTIVE has to be polled.
+const DEQUEUE_NS: u64 = 100_000;
 /// CP_HQD_PERSISTENT_STATE.PRELOAD_REQ.
 const PRELOAD_REQ: u32 = 1 << 0;
 
@@ -298,7 +300,7 @@ impl Gpu {
             return;
         }
         let (doorbell, vmid) = (h.doorbell(), h.reg(r::VMID) & 0xF);
-        let delay = self.inject.preempt_delay_ns(doorbell);
+        let delay = self.inject.preempt_delay_ns(doorbell).max(DEQUEUE_NS);
         self.cp.hqd_mut(slot).dequeue_at = Some(now.saturating_add(delay));
         let list = self.regs.plain(gc::RLC_CP_SCHEDULERS).to_le_bytes();
         let [_, scheduler1, ..] = list;
@@ -328,6 +330,7 @@ impl Gpu {
         let Some(at) = h.dequeue_at else { return };
         let (doorbell, request) = (h.doorbell(), h.reg(r::DEQUEUE) & 7);
         let dead = self.mec_halted(slot)
+            || h.reset_at.is_some()
             || self.inject.refuses_preempt(doorbell)
             || self.inject.hws_hung() && self.hws.hiq.is_some_and(|(s, _)| s == slot);
         if dead || self.clock.now_ns() < at {

@@ -5,6 +5,7 @@ use super::hqd::{f, r, COUNT};
 use super::queue::{Frame, Role, Run};
 use super::slot::SlotId;
 use crate::device::Gpu;
+use crate::trace::Ring;
 use crate::vm::access::VmResult;
 use crate::vm::{Client, HubId, CID_CPC};
 
@@ -238,7 +239,7 @@ impl Gpu {
     pub fn save_private(&mut self, mqd: u64, run: &Run) {
         let mut words = [0u32; PRIVATE_DWORDS];
         let flags = u32::from(run.stalled) | (u32::from(run.in_vendor) << 1);
-        if run.frames.len() > 1 || run.progress != 0 || flags != 0 {
+        if !run.frames.is_empty() || run.progress != 0 || flags != 0 {
             let head = [
                 PRIVATE_MAGIC,
                 run.frames.len().min(MAX_FRAMES) as u32,
@@ -267,6 +268,14 @@ impl Gpu {
         }
         let [magic, depth, progress, flags, ..] = words;
         let in_ib = !run.frames.is_empty();
+        if magic == PRIVATE_MAGIC && depth > 0 && !in_ib {
+            // CP_HQD_IB_CONTROL was stored afresh: IB_SIZE and PROCESSING_IB are in no other place.
+            self.log.stats.ib_dropped += 1;
+            let origin = self.origin_of(run);
+            let text = format!("MQD {mqd:#x}: PROCESSING_IB is 0, the rest of the buffer is lost");
+            self.log
+                .event(self.clock.now_ns(), Ring::Sched, origin, "IB_DROPPED", text);
+        }
         if magic != PRIVATE_MAGIC || depth as usize > MAX_FRAMES || in_ib != (depth > 0) {
             return;
         }

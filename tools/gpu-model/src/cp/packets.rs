@@ -127,6 +127,9 @@ impl Gpu {
         let (int_sel, data_sel) = ((control >> 24) & 7, control >> 29);
         let addr = u64::from(p.dw(3) & !3) | (u64::from(p.dw(4)) << 32);
         let c = run.client();
+        if self.eop_record(slot, run, p.qw(5)) == Err(VmError::Retry) {
+            return Outcome::Wait;
+        }
         let dropped_fence = data_sel != 0 && self.inject.take_fence(run.doorbell);
         if !dropped_fence {
             let done = match data_sel {
@@ -142,6 +145,7 @@ impl Gpu {
                 return Outcome::Wait;
             }
         }
+        self.eop_done(slot);
         // 1 and 2 always interrupt; 4 sends the context id likewise; 5 and 6 compare first, which memory written
         // by this very packet satisfies.
         if matches!(int_sel, 1 | 2 | 4 | 5 | 6) {

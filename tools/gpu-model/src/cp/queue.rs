@@ -324,6 +324,7 @@ impl Gpu {
         h.set(r::ACTIVE, 0);
         h.set(r::DEQUEUE, 0);
         h.dequeue_at = None;
+        h.reset_at = None;
         if let Some(run) = &run {
             h.show_frame(run.frames.first().map(|fr| (fr.base, fr.size, fr.pos)));
         }

@@ -98,6 +98,8 @@ impl Gpu {
             (op::MAP_QUEUES, Role::Kiq) => self.kiq_map_queues(p),
             (op::UNMAP_QUEUES, _) => self.unmap_queues(run, p),
             (op::QUERY_STATUS, _) => self.query_status(slot, run, p),
+            // The answer is that the ring goes on.
+            (op::INVALIDATE_TLBS, _) if self.inject.deaf_tlb() => Outcome::Wait,
             (op::INVALIDATE_TLBS, _) => {
                 self.invalidate_pasid(((p.dw(1) >> 5) & 0xFFFF) as u16, (p.dw(1) >> 4) & 1 != 0);
                 Outcome::Done

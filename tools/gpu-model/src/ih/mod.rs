@@ -137,13 +137,17 @@ impl Gpu {
 
     /// Writes to a ring's memory, in the address space that MC_SPACE selects.
     fn ih_write(&mut self, ring: usize, addr: u64, bytes: &[u8]) {
+        if !self.mem.bus_master() {
+            self.log.stats.dma_blocked += 1;
+            return;
+        }
         let space = (self.ih_reg(ring, reg::CNTL) >> 28) & 7;
         let failed = match space {
             4 => {
                 let c = Client {
                     hub: HubId::Mm,
                     vmid: 0,
-                    cid: 0,
+                    cid: self.asic.ih_cid,
                 };
                 // A fault of its own must not post a vector: that one would fault as well.
                 match self.vm_write_unraised(c, addr, bytes) {

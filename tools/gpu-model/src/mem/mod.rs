@@ -210,6 +210,16 @@ impl Memory {
         }
     }
 
+    /// Whether the place is on the bus and bus mastering is off: the access waits, nobody is to blame.
+    pub fn blocked(&self, at: Phys) -> bool {
+        !self.bus_master && matches!(at, Phys::Bus(_))
+    }
+
+    /// Whether the device may reach the bus.
+    pub fn bus_master(&self) -> bool {
+        self.bus_master
+    }
+
     /// Whether a byte at this place can be accessed.
     pub fn exists(&self, at: Phys, write: bool) -> bool {
         self.locate(at, write).is_ok()

@@ -8,7 +8,7 @@ use crate::device::Gpu;
 use crate::ih::{client, reg as ihreg, Iv};
 use crate::mem::Phys;
 use crate::trace::{Origin, Ring};
-use crate::vm::hub::{mc, vm, HubEffect};
+use crate::vm::hub::{mc, vm, HubEffect, Request};
 use crate::vm::tlb::Levels;
 use crate::vm::HubId;
 
@@ -25,6 +25,11 @@ pub enum Writer {
 
 const IH_SPAN: u32 = 0x190;
 const CPC_GENERIC2: u32 = 1 << 29;
+/// How long an invalidation engine takes for a legacy or lightweight request: until then the old translations are
+/// in use.
+const INVALIDATE_LIGHT_NS: u64 = 100_000;
+/// The same for a heavyweight one, which also waits for accesses that are under way.
+const INVALIDATE_HEAVY_NS: u64 = 200_000;
 
 impl Gpu {
     /// Slot selected by GRBM_GFX_CNTL; `None` for the graphics micro-engine.
@@ -84,6 +89,7 @@ impl Gpu {
         }
         if let Some((hub, is_vm, o)) = self.hub_register(r) {
             return if is_vm {
+                self.settle_invalidations();
                 let v = self.hub_mut(hub).read_vm(o);
                 if let Some(engine) = self.hub(hub).forgotten_semaphore(o) {
                     let text = format!("{hub:?} hub: VM_INVALIDATE_ENG{engine}_SEM is asked for again and again, but was never released");
@@ -231,14 +237,61 @@ impl Gpu {
             self.hub_mut(id).write_mc(o, v);
             return;
         }
-        if let Some(engine) = self.hub(id).rangeless_engine(o) {
-            let text =
-                format!("{id:?} hub: VM_INVALIDATE_ENG{engine}_REQ = {v:#x}, its ADDR_RANGE is 0");
+        if let Some((engine, [low, high])) = self.hub(id).rangeless_engine(o) {
+            let text = format!(
+                "{id:?} hub: VM_INVALIDATE_ENG{engine}_REQ = {v:#x}, its ADDR_RANGE is {high:#x}:{low:08x}, not all"
+            );
             self.protocol_error("invalidate-range", text);
         }
-        if let HubEffect::Invalidated(vmids, levels) = self.hub_mut(id).write_vm(o, v) {
-            self.note_invalidation(id, vmids, levels);
+        self.settle_invalidations();
+        match self.hub_mut(id).write_vm(o, v) {
+            HubEffect::None => {}
+            HubEffect::Invalidated(vmids, levels) => self.note_invalidation(id, vmids, levels),
+            HubEffect::Requested {
+                engine,
+                request,
+                busy,
+            } => self.request_invalidation(id, engine, request, busy),
         }
+    }
+
+    /// VM_INVALIDATE_ENGn_REQ: the engine drops the translations and then acknowledges, both after a while.
+    fn request_invalidation(&mut self, id: HubId, engine: usize, mut request: Request, busy: bool) {
+        let name = format!("{id:?} hub: VM_INVALIDATE_ENG{engine}_REQ");
+        if busy {
+            let text = format!("{name} before the request before it was acknowledged");
+            self.protocol_error("invalidate-busy", text);
+        }
+        let takes = match request.kind {
+            0 | 1 => INVALIDATE_LIGHT_NS,
+            2 => INVALIDATE_HEAVY_NS,
+            kind => {
+                self.protocol_error("invalidate-type", format!("{name}: FLUSH_TYPE {kind}"));
+                INVALIDATE_HEAVY_NS
+            }
+        };
+        if self.inject.take_invalidation() {
+            let text = format!("{name} is not answered on request");
+            let now = self.clock.now_ns();
+            self.log
+                .event(now, Ring::Vm, Origin::default(), "DEAF_TLB", text);
+        } else {
+            request.due = Some(self.clock.now_ns().saturating_add(takes));
+        }
+        self.hub_mut(id).begin_request(engine, request);
+        self.kick();
+    }
+
+    /// Completes the invalidations whose time has come; returns when the next one is due.
+    pub fn settle_invalidations(&mut self) -> Option<u64> {
+        let now = self.clock.now_ns();
+        for id in [HubId::Gfx, HubId::Mm] {
+            while let Some(request) = self.hub_mut(id).end_request(now) {
+                self.note_invalidation(id, request.vmids, request.levels);
+            }
+        }
+        let next = [HubId::Gfx, HubId::Mm].map(|id| self.hub(id).next_request());
+        next.into_iter().flatten().min()
     }
 
     /// Counts an invalidation and lets stalled accesses replay.

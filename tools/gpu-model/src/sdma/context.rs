@@ -16,6 +16,8 @@ use crate::vm::{Client, HubId};
 pub struct Context {
     /// VMID.
     pub vmid: u8,
+    /// Client id of the engine.
+    pub cid: u16,
     /// Doorbell dword index.
     pub doorbell: u32,
     /// Privileged ring.
@@ -62,11 +64,10 @@ const MQD_DWORDS: usize = 42;
 impl Context {
     /// How accesses of the queue appear to the VM.
     pub fn client(&self) -> Client {
-        // MMHUB client ids of the SDMA engines are not documented for this model's purpose; 0 is used.
         Client {
             hub: HubId::Mm,
             vmid: self.vmid,
-            cid: 0,
+            cid: self.cid,
         }
     }
 
@@ -240,6 +241,7 @@ impl Gpu {
             pos: ib_pos,
         });
         let ctx = Context {
+            cid: self.asic.sdma.get(engine).map_or(0, |e| e.cid),
             vmid: ((rb >> 24) & 0xF) as u8,
             doorbell: (self.sdma_q(engine, block, q::DOORBELL_OFFSET) >> 2) & 0x3FF_FFFF,
             privileged: (rb >> 23) & 1 != 0 || block < FIRST_RLC,

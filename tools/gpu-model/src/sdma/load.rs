@@ -9,6 +9,9 @@ use crate::hws::Target;
 use crate::trace::{Reason, Seat};
 use crate::vm::HubId;
 
+/// How long a queue takes to stop once RB_ENABLE is cleared; CONTEXT_STATUS.IDLE has to be polled.
+const STOP_NS: u64 = 100_000;
+
 /// Name of a queue context.
 fn context_name(engine: usize, block: usize) -> String {
     match block {
@@ -208,7 +211,8 @@ impl Gpu {
         let Some(doorbell) = self.sdma_context(engine, block).map(|c| c.doorbell) else {
             return;
         };
-        let at = now.saturating_add(self.inject.preempt_delay_ns(doorbell));
+        let takes = self.inject.preempt_delay_ns(doorbell).max(STOP_NS);
+        let at = now.saturating_add(takes);
         if let Some(c) = self.sdma_context(engine, block) {
             c.stop_at = Some(at);
         }

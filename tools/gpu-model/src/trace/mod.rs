@@ -210,6 +210,10 @@ pub struct Stats {
     pub queue_unmaps: u64,
     /// Queues that found something else in their save area than they had left there.
     pub saves_changed: u64,
+    /// Queues that came back without the indirect buffer that they had left in.
+    pub ib_dropped: u64,
+    /// Records written into EOP buffers.
+    pub eop_records: u64,
     /// Most compute queues connected at a time.
     pub max_connected: u64,
     /// Interrupt vectors written.
@@ -218,6 +222,10 @@ pub struct Stats {
     pub msi_raised: u64,
     /// Messages lost on request (fault drop-msi).
     pub msi_dropped: u64,
+    /// Messages that were not sent because bus mastering was off.
+    pub msi_blocked: u64,
+    /// Accesses to the bus that did not happen because bus mastering was off.
+    pub dma_blocked: u64,
     /// Interrupt ring overflows.
     pub ih_overflows: u64,
     /// Retry faults posted.

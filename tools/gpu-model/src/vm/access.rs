@@ -122,6 +122,9 @@ impl Gpu {
             return Ok((Place::Nothing, left));
         };
         let at = base.offset(off);
+        if self.mem.blocked(at) {
+            return Err(Some(WalkFault::Blocked));
+        }
         if !self.mem.exists(at, access.writes()) {
             if let Some(own) = self.own_bar(at) {
                 return Ok((Place::Own(own), left));

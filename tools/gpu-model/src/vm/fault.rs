@@ -96,6 +96,10 @@ impl Gpu {
         access: Access,
         why: Option<WalkFault>,
     ) -> VmError {
+        if why == Some(WalkFault::Blocked) {
+            self.log.stats.dma_blocked += 1;
+            return VmError::Retry;
+        }
         let text = || match why {
             None => format!("vmid {} {access:?} at {va:#x}: permission", c.vmid),
             Some(w) => format!("vmid {} {access:?} at {va:#x}: {w:x?}", c.vmid),
@@ -113,6 +117,7 @@ impl Gpu {
                 | WalkFault::Range
                 | WalkFault::ForcedNoRetry(_)
                 | WalkFault::Nowhere { .. }
+                | WalkFault::Blocked
                 | WalkFault::Malformed { .. },
             ) => false,
         };

@@ -122,6 +122,23 @@ pub struct Hub {
     fault_latched: bool,
     /// How often each engine's semaphore was asked for since it was taken.
     sem_refusals: [u32; ENGINES as usize],
+    /// What each engine is working on.
+    requests: [Option<Request>; ENGINES as usize],
+}
+
+/// An invalidation that is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// Address spaces, a bit per VMID.
+    pub vmids: u16,
+    /// From which caches.
+    pub levels: Levels,
+    /// Clears the fault status as well.
+    pub clear_fault: bool,
+    /// FLUSH_TYPE: 0 legacy, 1 lightweight, 2 heavyweight.
+    pub kind: u32,
+    /// When it is done; `None` for one that is never answered.
+    pub due: Option<u64>,
 }
 
 fn at(regs: &[u32], i: u32) -> u32 {
@@ -141,6 +158,15 @@ pub enum HubEffect {
     None,
     /// Translations of these VMIDs were dropped from these caches.
     Invalidated(u16, Levels),
+    /// An invalidation engine has got a request.
+    Requested {
+        /// Which.
+        engine: usize,
+        /// What it is to do; the device sets when.
+        request: Request,
+        /// It had not acknowledged the request before.
+        busy: bool,
+    },
 }
 
 /// Reads in a row that find a semaphore taken before it counts as never released.  It is held for the time of one
@@ -156,6 +182,7 @@ impl Hub {
             tlb: Tlb::default(),
             fault_latched: false,
             sem_refusals: [0; ENGINES as usize],
+            requests: [None; ENGINES as usize],
         };
         hub.reset(fb_base, vram_size);
         hub
@@ -168,6 +195,7 @@ impl Hub {
         self.tlb.clear();
         self.fault_latched = false;
         self.sem_refusals = [0; ENGINES as usize];
+        self.requests = [None; ENGINES as usize];
         put(&mut self.vm, 0, 0x0008_0602);
         put(&mut self.vm, 2, 0x8010_0007);
         put(&mut self.vm, 0x17, 0xC1);
@@ -210,12 +238,39 @@ impl Hub {
         (self.sem_refusals.get(engine as usize) == Some(&SEM_PATIENCE)).then_some(engine)
     }
 
-    /// The engine that a write of register `r` starts although nobody gave it a range of addresses.  The reset value
-    /// is no range; what a request without one invalidates is not specified.
-    pub fn rangeless_engine(&self, r: u32) -> Option<u32> {
+    /// The engine that a write of register `r` starts with a range of addresses that does not cover everything, and
+    /// this range.  The reset value is no range; how a part of the address space is named no source tells.
+    pub fn rangeless_engine(&self, r: u32) -> Option<(u32, [u32; 2])> {
         let engine = r.checked_sub(vm::INV_REQ).filter(|&e| e < ENGINES)?;
-        let range = vm::INV_RANGE + 2 * engine;
-        (at(&self.vm, range) == 0 && at(&self.vm, range + 1) == 0).then_some(engine)
+        let first = vm::INV_RANGE + 2 * engine;
+        let range = [at(&self.vm, first), at(&self.vm, first + 1) & 0x1F];
+        (range != [u32::MAX, 0x1F]).then_some((engine, range))
+    }
+
+    /// Hands an engine a request.  It has not been acknowledged before its time.
+    pub fn begin_request(&mut self, engine: usize, request: Request) {
+        if let Some(slot) = self.requests.get_mut(engine) {
+            *slot = Some(request);
+        }
+    }
+
+    /// When the next engine has done its work.
+    pub fn next_request(&self) -> Option<u64> {
+        self.requests.iter().flatten().filter_map(|r| r.due).min()
+    }
+
+    /// Completes a request whose time has come: its translations are dropped, the engine acknowledges.
+    pub fn end_request(&mut self, now: u64) -> Option<Request> {
+        let due = |r: &Option<Request>| r.is_some_and(|r| r.due.is_some_and(|t| t <= now));
+        let engine = self.requests.iter().position(due)?;
+        let request = self.requests.get_mut(engine)?.take()?;
+        self.tlb.invalidate_levels(request.vmids, request.levels);
+        if request.clear_fault {
+            self.clear_fault();
+        }
+        let ack = vm::INV_ACK + engine as u32;
+        put(&mut self.vm, ack, u32::from(request.vmids));
+        Some(request)
     }
 
     /// Reads a register of the MC part.
@@ -264,13 +319,20 @@ impl Hub {
                     l1: v & (1 << 22) != 0,
                     l2: v & (1 << 18) != 0,
                 };
-                self.tlb.invalidate_levels(vmids, levels);
-                if v & (1 << 23) != 0 {
-                    self.clear_fault();
-                }
-                let ack = vm::INV_ACK + (r - vm::INV_REQ);
-                put(&mut self.vm, ack, u32::from(vmids));
-                return HubEffect::Invalidated(vmids, levels);
+                let engine = (r - vm::INV_REQ) as usize;
+                let before = self.requests.get(engine).copied().flatten();
+                put(&mut self.vm, vm::INV_ACK + (r - vm::INV_REQ), 0);
+                return HubEffect::Requested {
+                    engine,
+                    request: Request {
+                        vmids,
+                        levels,
+                        clear_fault: v & (1 << 23) != 0,
+                        kind: (v >> 16) & 3,
+                        due: None,
+                    },
+                    busy: before.is_some_and(|r| r.due.is_some()),
+                };
             }
             r if (vm::INV_ACK..vm::INV_ACK + ENGINES).contains(&r) => {}
             r => put(&mut self.vm, r, v),

@@ -94,6 +94,8 @@ pub enum WalkFault {
         /// Levels below the root.
         level: u32,
     },
+    /// A table lies on the bus, and bus mastering is off.
+    Blocked,
     /// An entry that the format forbids.
     Malformed {
         /// The entry.
@@ -152,11 +154,7 @@ pub fn walk(mem: &Memory, ctx: &Context, fb_offset: u64, va: u64) -> Result<Page
         };
         let table = target(entry, PDE_ADDR, fb_offset);
         let slot = table.offset(index * 8);
-        let next = mem.read_u64(slot).map_err(|_| WalkFault::Nowhere {
-            entry,
-            target: slot,
-            level,
-        })?;
+        let next = entry_at(mem, slot, entry, level)?;
         if below == 0 {
             return leaf(mem, next, fb_offset, va, pfn, level, ctx.block_size);
         }
@@ -188,6 +186,20 @@ pub fn walk(mem: &Memory, ctx: &Context, fb_offset: u64, va: u64) -> Result<Page
     }
 }
 
+/// Reads the entry in a slot of the table that `parent` points to.
+fn entry_at(mem: &Memory, slot: Phys, parent: u64, level: u32) -> Result<u64, WalkFault> {
+    mem.read_u64(slot).map_err(|_| {
+        if mem.blocked(slot) {
+            return WalkFault::Blocked;
+        }
+        WalkFault::Nowhere {
+            entry: parent,
+            target: slot,
+            level,
+        }
+    })
+}
+
 /// The leaf level: a page, or with F a table of 4 KiB pages.
 fn leaf(
     mem: &Memory,
@@ -207,11 +219,7 @@ fn leaf(
     }
     let table = target(entry, PDE_ADDR, fb_offset);
     let slot = table.offset((pfn & ((1 << block_size) - 1)) * 8);
-    let pte = mem.read_u64(slot).map_err(|_| WalkFault::Nowhere {
-        entry,
-        target: slot,
-        level: level + 1,
-    })?;
+    let pte = entry_at(mem, slot, entry, level + 1)?;
     finish(pte, fb_offset, 12, va, level + 1)
 }
 

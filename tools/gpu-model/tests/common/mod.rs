@@ -178,6 +178,11 @@ impl Bench {
         self.gpu.doorbell_write(byte, &v.to_le_bytes());
     }
 
+    /// Guest RAM as a VMM hands it over.
+    pub fn ram_file(&self) -> File {
+        self.ram.try_clone().unwrap()
+    }
+
     // Memory, through the files, as the guest sees it.
     pub fn vram_read(&self, off: u64, buf: &mut [u8]) {
         self.vram.read_exact_at(buf, off).unwrap();
@@ -284,12 +289,36 @@ impl Bench {
         [(0xa100, 0xa5ac), (self.mm_vm, self.mm_mc)]
     }
 
+    /// Flushes what the host wrote to VRAM.
+    pub fn hdp_flush(&mut self) {
+        self.wr(0x7f000, 0);
+        self.rd(0x7f000);
+    }
+
+    /// Flushes what the host wrote, then the translations of a VMID in both hubs.
     pub fn flush_vmid(&mut self, vmid: u32) {
+        self.hdp_flush();
+        self.flush_vmid_only(vmid);
+    }
+
+    pub fn flush_vmid_only(&mut self, vmid: u32) {
         for (vm, _) in self.hubs() {
             // Engine 17: REQ at +0x18c+17*4, ACK at +0x1d4+17*4.
             self.wr(vm + 0x18c + 68, (1 << vmid) | (2 << 16) | 0x7c_0000);
-            assert_eq!((self.rd(vm + 0x1d4 + 68) >> vmid) & 1, 1);
+            self.await_ack(vm, 17, 1 << vmid);
         }
+    }
+
+    /// Polls VM_INVALIDATE_ENGn_ACK of the hub whose VM registers begin at `vm`.
+    pub fn await_ack(&mut self, vm: u64, engine: u64, vmids: u32) {
+        let ack = vm + 0x1d4 + 4 * engine;
+        for _ in 0..1000 {
+            if self.rd(ack) & vmids == vmids {
+                return;
+            }
+            self.advance(1000);
+        }
+        panic!("VM_INVALIDATE_ENG{engine}_ACK at {ack:#x} never shows {vmids:#x}");
     }
 
     /// Section 10, steps 2 to 15.
@@ -319,6 +348,7 @@ impl Bench {
         self.wr(0x7f000, 0);
         self.rd(0x7f000);
         self.gart_table = self.alloc_vram(MIB);
+        self.vram_write(self.gart_table, &vec![0; MIB as usize]);
         let scratch = self.alloc_vram(4096);
         for (vm, mc) in self.hubs() {
             self.wr(vm + 0x1c, 0x1ffc);

@@ -40,6 +40,7 @@ impl Proc {
         let t = b.alloc_vram(4096);
         b.vram_write(t, &[0; 4096]);
         b.vram_write(at, &(t | 1 | flags).to_le_bytes());
+        b.hdp_flush();
         t
     }
 
@@ -57,6 +58,15 @@ impl Proc {
     pub fn set_pte(&self, b: &mut Bench, va: u64, pte: u64) {
         let at = self.pte_at(b, va);
         b.vram_write(at, &pte.to_le_bytes());
+        b.hdp_flush();
+    }
+
+    /// VRAM offset of the PDB0 entry of an address, building the tables above.
+    pub fn pde_at(&self, b: &mut Bench, va: u64) -> u64 {
+        let i = |s: u32| ((va >> s) & 0x1ff) * 8;
+        let bfs = if b.tf { 9 << 59 } else { 0 };
+        let pdb1 = Self::table(b, self.root + i(39), 0);
+        Self::table(b, pdb1 + i(30), bfs) + i(21)
     }
 
     /// Maps guest RAM at an address of its own.
