@@ -139,6 +139,7 @@ impl Gpu {
             asleep: false,
         };
         gpu.mem.set_bus_bits(asic.bus_bits);
+        gpu.mem.make_noise();
         gpu.power_on();
         Ok(gpu)
     }
@@ -171,6 +172,7 @@ impl Gpu {
         self.cp = Cp::default();
         self.hws = Hws::default();
         self.self_doorbells.clear();
+        self.mem.hdp_flush();
         self.strays = Strays::default();
         self.sdma = self
             .asic
@@ -481,7 +483,7 @@ impl Gpu {
     pub fn vram_write(&mut self, offset: u64, data: &[u8]) {
         if !self.absent() {
             // Beyond VRAM nothing answers, as on a bus.
-            let _ = self.mem.write(Phys::Vram(offset), data);
+            let _ = self.mem.write_hosted(offset, data);
         }
     }
 

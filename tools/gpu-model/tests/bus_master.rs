@@ -21,7 +21,10 @@ fn queues_wait_and_go_on() {
         assert_eq!(f.b.ram32(f.bus), 1);
         assert!(f.b.gpu.log.stats.dma_blocked > 0);
         let stats = &f.b.gpu.log.stats;
-        assert_eq!((stats.faults_retry, stats.faults_no_retry, stats.user_errors), (0, 0, 0));
+        assert_eq!(
+            (stats.faults_retry, stats.faults_no_retry, stats.user_errors),
+            (0, 0, 0)
+        );
         f.b.gpu.mem.set_bus_master(true);
         f.b.run_for(10_000_000);
         assert_eq!(f.b.ram32(f.bus), 2, "{}", asic.name);
@@ -41,7 +44,10 @@ fn vectors_and_messages_are_lost_and_counted() {
     f.b.bell(0x1f_0008, 1);
     f.b.run();
     let stats = &f.b.gpu.log.stats;
-    assert_eq!((stats.msi_blocked, f.b.msis.load(Ordering::Relaxed)), (1, msis));
+    assert_eq!(
+        (stats.msi_blocked, f.b.msis.load(Ordering::Relaxed)),
+        (1, msis)
+    );
     assert!(stats.dma_blocked >= 2, "the vector and the write pointer");
     f.b.gpu.mem.set_bus_master(true);
     f.q.send(&mut f.b, &release_mem(va, 3, 9));

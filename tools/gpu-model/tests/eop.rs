@@ -9,7 +9,8 @@ use gpu_model::asic::{GFX906, GFX90A};
 
 /// Address of the queue's EOP buffer, from its MQD.
 fn eop(f: &Fixture) -> u64 {
-    (u64::from(f.b.ram32(f.q.mqd.bus + 165 * 4)) | u64::from(f.b.ram32(f.q.mqd.bus + 166 * 4)) << 32)
+    (u64::from(f.b.ram32(f.q.mqd.bus + 165 * 4))
+        | u64::from(f.b.ram32(f.q.mqd.bus + 166 * 4)) << 32)
         << 8
 }
 
@@ -28,7 +29,10 @@ fn each_event_leaves_a_record() {
         }
         assert_eq!(f.b.gpu.log.stats.eop_records, 200);
         let words = f.b.words(page, 1024);
-        assert!(words.chunks(8).all(|r| r.iter().any(|w| *w != 0)), "the ring is full");
+        assert!(
+            words.chunks(8).all(|r| r.iter().any(|w| *w != 0)),
+            "the ring is full"
+        );
         f.b.no_errors();
     }
 }
@@ -43,7 +47,10 @@ fn a_buffer_that_was_freed_too_early_shows() {
     f.q.send(&mut f.b, &release_mem(va, 5, 0));
     let ivs = f.b.irqs();
     assert_eq!((ivs[0].client, ivs[0].source), (0x1b, 0));
-    assert_eq!(u64::from(ivs[0].data[0]) << 12 | u64::from(ivs[0].data[1] & 0xf) << 44, eop);
+    assert_eq!(
+        u64::from(ivs[0].data[0]) << 12 | u64::from(ivs[0].data[1] & 0xf) << 44,
+        eop
+    );
 }
 
 #[test]

@@ -59,7 +59,10 @@ fn a_heavyweight_request_takes_longer_and_a_reserved_one_is_none() {
         }
         took.push(us);
     }
-    assert!(took[0] > 0 && took[0] == took[1] && took[2] > took[1], "{took:?}");
+    assert!(
+        took[0] > 0 && took[0] == took[1] && took[2] > took[1],
+        "{took:?}"
+    );
     f.b.no_errors();
     f.b.wr(gfx + REQ, (1 << 3) | (3 << 16) | ALL);
     f.b.expect_errors(&["invalidate-type"]);

@@ -232,7 +232,7 @@ proptest! {
         };
         for (n, low) in probes {
             let va = region(n) | u64::from(low) & 0x1f_ffff;
-            let got = match walk(&mem, &ctx, 0, va) {
+            let got = match walk(&mem, &ctx, 0, va, &mut ()) {
                 Ok(p) => {
                     let off = va & ((1 << p.shift) - 1);
                     p.phys.map(|at| match at {

@@ -53,7 +53,11 @@ fn a_driver_that_stores_ib_control_afresh_drops_the_buffer() {
         f.b.set32(f.q.mqd.bus + 149 * 4, 0x00b0_0000);
         f.resume();
         f.b.run_for(10_000_000);
-        assert_eq!(f.b.words(f.bus, 2), [0, 8], "what follows runs, the rest does not");
+        assert_eq!(
+            f.b.words(f.bus, 2),
+            [0, 8],
+            "what follows runs, the rest does not"
+        );
         assert_eq!(f.b.gpu.log.stats.ib_dropped, 1);
     }
 }

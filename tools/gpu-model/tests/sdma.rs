@@ -372,7 +372,12 @@ fn a_fault_names_the_engine() {
             let va = f.va + 0x10_0000;
             f.q.send(&mut f.b, &[5, lo(va), hi(va), 1]);
             let status = f.b.hubs()[1].0 + 0x2c;
-            assert_eq!((f.b.rd(status) >> 9) & 0x1ff, cid, "{} SDMA{engine}", asic.name);
+            assert_eq!(
+                (f.b.rd(status) >> 9) & 0x1ff,
+                cid,
+                "{} SDMA{engine}",
+                asic.name
+            );
             f.b.no_errors();
         }
     }

@@ -190,7 +190,10 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
         if let (Some(va), Some(map)) = (va, v.as_object_mut()) {
             map.insert(
                 "walk".into(),
-                json!(format!("{:x?}", walk(&gpu.mem, &ctx, hub.fb_offset(), va))),
+                json!(format!(
+                    "{:x?}",
+                    walk(&gpu.mem, &ctx, hub.fb_offset(), va, &mut ())
+                )),
             );
             map.insert(
                 "cached".into(),

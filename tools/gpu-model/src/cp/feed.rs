@@ -125,7 +125,8 @@ impl Gpu {
                 run.not_before = 0;
             }
             let (not_before, doorbell, role) = (run.not_before, run.doorbell, run.role);
-            if self.mec_halted(slot) {
+            let in_dma = run.in_dma;
+            if self.mec_halted(slot) && !(in_dma && !self.mec_in_reset(slot)) {
                 continue;
             }
             if self.inject.queue_hung(doorbell) && role == Role::User {
@@ -140,6 +141,8 @@ impl Gpu {
                 continue;
             }
             let left = match turn {
+                // The packet under way is all that a halted engine ends.
+                _ if self.mec_halted(slot) => 1,
                 Some((s, left)) if s == slot => left,
                 _ => self.turn(slot),
             };
@@ -175,7 +178,9 @@ impl Gpu {
             if run.report_due {
                 self.report_rptr(&mut run, slot);
             }
+            let replays = self.log.stats.replays;
             outcome = self.run_one(slot, &mut run);
+            run.retrying = outcome == Outcome::Wait && self.log.stats.replays != replays;
             left -= 1;
             let enough = self.bytes_moved.wrapping_sub(moved) >= STRETCH_BYTES;
             if outcome != Outcome::Done || !run.has_work() || enough {

@@ -276,8 +276,13 @@ impl Gpu {
     /// Whether the micro-engine of a slot is halted, or held in reset: a reset bit acts until it is taken back.
     pub fn mec_halted(&self, slot: SlotId) -> bool {
         let v = self.regs.plain(gc::CP_MEC_CNTL);
-        (v >> Self::halt_bit(slot.me())) & 1 != 0
-            || Self::pipe_reset_bit(slot.pipe_index()).is_some_and(|bit| (v >> bit) & 1 != 0)
+        (v >> Self::halt_bit(slot.me())) & 1 != 0 || self.mec_in_reset(slot)
+    }
+
+    /// Whether the pipe of a slot is held in reset.
+    pub fn mec_in_reset(&self, slot: SlotId) -> bool {
+        let v = self.regs.plain(gc::CP_MEC_CNTL);
+        Self::pipe_reset_bit(slot.pipe_index()).is_some_and(|bit| (v >> bit) & 1 != 0)
             || self.regs.plain(gc::GRBM_SOFT_RESET) & SOFT_RESET_QUEUES != 0
     }
 

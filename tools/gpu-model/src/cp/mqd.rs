@@ -53,7 +53,8 @@ impl Gpu {
     /// The memory cannot be read.
     pub fn load_mqd(&mut self, slot: SlotId, e: &Expect) -> VmResult<()> {
         let mut m = vec![0u32; 256];
-        self.vm_read_dwords(MEC, e.mqd, &mut m)?;
+        let stale = self.vm_read_hosted(MEC, e.mqd, &mut m)?;
+        self.check_flushed(stale, e);
         let dw = |i: usize| m.get(i).copied().unwrap_or(0);
         let pair = |i: usize| u64::from(dw(i)) | (u64::from(dw(i + 1)) << 32);
         let hqd = |i: usize| dw(HQD_DW + i);
@@ -149,6 +150,17 @@ impl Gpu {
         }
         self.set_sh(slot, &m);
         Ok(())
+    }
+
+    /// Reports an MQD that was written through BAR0 and not flushed.
+    pub fn check_flushed(&mut self, stale: bool, e: &Expect) {
+        if stale {
+            let text = format!(
+                "MQD {:#x} (doorbell {:#x}) is mapped, but what the host wrote there was not flushed",
+                e.mqd, e.doorbell
+            );
+            self.protocol_error("hdp-flush", text);
+        }
     }
 
     fn set_sh(&mut self, slot: SlotId, m: &[u32]) {

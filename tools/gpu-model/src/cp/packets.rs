@@ -127,6 +127,13 @@ impl Gpu {
         let (int_sel, data_sel) = ((control >> 24) & 7, control >> 29);
         let addr = u64::from(p.dw(3) & !3) | (u64::from(p.dw(4)) << 32);
         let c = run.client();
+        // Without write confirmation the interrupt does not wait for the data: here it always comes first.
+        let overtakes = int_sel == 1 && data_sel != 0;
+        if overtakes && run.progress == 0 {
+            self.cp_interrupt(slot, run.vmid, source::EOP, p.dw(7));
+            run.progress = 1;
+            return Outcome::Wait;
+        }
         if self.eop_record(slot, run, p.qw(5)) == Err(VmError::Retry) {
             return Outcome::Wait;
         }
@@ -148,7 +155,7 @@ impl Gpu {
         self.eop_done(slot);
         // 1 and 2 always interrupt; 4 sends the context id likewise; 5 and 6 compare first, which memory written
         // by this very packet satisfies.
-        if matches!(int_sel, 1 | 2 | 4 | 5 | 6) {
+        if !overtakes && matches!(int_sel, 1 | 2 | 4 | 5 | 6) {
             self.cp_interrupt(slot, run.vmid, source::EOP, p.dw(7));
         }
         Outcome::Done
@@ -346,6 +353,7 @@ impl Gpu {
         }
         self.log.stats.cp_dma_bytes += n;
         run.progress += n;
+        run.in_dma = true;
         if run.progress >= total {
             Outcome::Done
         } else {

@@ -107,6 +107,7 @@ impl Gpu {
     pub fn advance(run: &mut Run, n: u64) {
         run.traced = false;
         run.progress = 0;
+        run.in_dma = false;
         match run.frames.last_mut() {
             Some(fr) => fr.pos = u64::from(fr.pos).saturating_add(n).min(u64::from(fr.size)) as u32,
             None => run.rptr = run.rptr.wrapping_add(n.min(run.pending())),

@@ -73,6 +73,10 @@ pub struct Run {
     pub traced: bool,
     /// Progress inside a long packet, in bytes.
     pub progress: u64,
+    /// A DMA_DATA is under way: a halt of the engine does not stop it.
+    pub in_dma: bool,
+    /// The queue waits for a page after a retry fault.
+    pub retrying: bool,
     /// Read pointers from memory before the first packet.
     pub poll_wptr: bool,
     /// AQL: the read index must be fetched.
@@ -250,6 +254,8 @@ impl Gpu {
             frames,
             traced: false,
             progress: 0,
+            in_dma: false,
+            retrying: false,
             poll_wptr: poll,
             fetch_rptr: aql,
             report_due: false,

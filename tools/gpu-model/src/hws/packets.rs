@@ -153,6 +153,9 @@ impl Gpu {
     }
 
     fn query_status(&mut self, slot: SlotId, run: &Run, p: &Packet) -> Outcome {
+        if let Some(list) = &mut self.hws.runlist {
+            list.release_buffer();
+        }
         let command = p.dw(1) >> 30;
         let (addr, data) = (p.qw(3), p.qw(5));
         let swallowed = command != 0 && self.inject.take_fence(run.doorbell);

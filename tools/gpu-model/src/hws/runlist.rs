@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Run lists: walking the buffer, time-slicing when it is over-subscribed.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use super::map::NotMapped;
-use super::Mapped;
+use super::{Mapped, Target};
 use crate::cp::mqd::MEC;
 use crate::cp::pm4::{length, op, Packet};
 use crate::cp::queue::{Outcome, Run};
@@ -10,6 +12,7 @@ use crate::decode;
 use crate::device::{Gpu, Wake};
 use crate::regs::RETRY_DISABLE;
 use crate::trace::{Origin, Reason, Ring};
+use crate::vm::Access;
 
 /// Unit of MAP_PROCESS.process_quantum.  The microcode's unit is not documented; KFD writes 10.
 const QUANTUM_UNIT_NS: u64 = 10_000_000;
@@ -17,6 +20,12 @@ const QUANTUM_UNIT_NS: u64 = 10_000_000;
 const IDLE_NS: u64 = 1_000_000;
 /// ... which doubles up to this one while no window finds work and no doorbell rings.
 const IDLE_MAX_NS: u64 = 64_000_000;
+/// How often the scheduler looks at the buffer and the MQDs of an active list.
+const LOOK_NS: u64 = 50_000_000;
+/// Dwords of the buffer that it compares.
+const DIGEST_DWORDS: u32 = 16384;
+/// SDMA*_RLC*_DOORBELL_OFFSET in an SDMA MQD.
+const SDMA_DOORBELL_DW: u64 = 22;
 /// Packets walked per turn.
 const WALK_BUDGET: usize = 64;
 
@@ -50,6 +59,12 @@ pub struct Runlist {
     idle_ns: u64,
     /// Packets that user queues had run when the last window ended.
     packets: u64,
+    /// Digest of the buffer, while it has to stay: until the first QUERY_STATUS behind the list.
+    digest: Option<u64>,
+    /// When the scheduler looks at the buffer and the MQDs again.
+    look_at: u64,
+    /// It has found them changed and reported it.
+    changed: bool,
 }
 
 /// What the scheduler is doing with a run list.
@@ -102,7 +117,15 @@ impl Runlist {
             window_start: now,
             idle_ns: IDLE_NS,
             packets: 0,
+            digest: None,
+            look_at: now.saturating_add(LOOK_NS),
+            changed: false,
         }
+    }
+
+    /// A QUERY_STATUS has followed: the buffer may go.
+    pub fn release_buffer(&mut self) {
+        self.digest = None;
     }
 }
 
@@ -205,8 +228,74 @@ impl Gpu {
             list.over_subscribed = is_chain && (flags >> 20) & 1 != 0;
         }
         self.learn_doorbells(list.base, list.size);
+        list.digest = self.runlist_digest(&list);
         self.hws.runlist = Some(list);
         true
+    }
+
+    /// A digest of the (first part of the) buffer of a list; `None` where it is not to be read.
+    fn runlist_digest(&mut self, list: &Runlist) -> Option<u64> {
+        let mut words = vec![0; list.size.min(DIGEST_DWORDS) as usize];
+        let bytes = words.len() * 4;
+        if list.over_subscribed || !self.vm_accessible(MEC, list.base, bytes, Access::Read) {
+            return None;
+        }
+        self.vm_read_dwords(MEC, list.base, &mut words).ok()?;
+        let mut hasher = DefaultHasher::new();
+        words.hash(&mut hasher);
+        Some(hasher.finish())
+    }
+
+    /// The scheduler may walk a list again as long as it is active, and read the MQDs that it names: a driver that has
+    /// freed one of them too early is found out.
+    pub fn look_again(&mut self) {
+        let now = self.clock.now_ns();
+        let Some(mut list) = self.hws.runlist.take() else {
+            return;
+        };
+        list.look_at = now.saturating_add(LOOK_NS);
+        // A scheduler that a driver must take for dead looks at nothing any more.
+        if !list.changed && !self.hws_seems_dead() {
+            if list.digest.is_some() && self.runlist_digest(&list) != list.digest {
+                list.changed = true;
+                let text = format!(
+                    "the buffer at {:#x} changed while its list is active",
+                    list.base
+                );
+                self.protocol_error("run-list", text);
+            }
+            let listed: Vec<Mapped> = self
+                .hws
+                .mapped
+                .iter()
+                .filter(|m| !m.by_kiq)
+                .copied()
+                .collect();
+            for m in listed {
+                if !self.is_still_mqd(&m) {
+                    list.changed = true;
+                    let text = format!(
+                        "MQD {:#x} (doorbell {:#x}) is none any more, but its queue is mapped",
+                        m.mqd, m.doorbell
+                    );
+                    self.protocol_error("mqd", text);
+                }
+            }
+        }
+        self.hws.runlist = Some(list);
+    }
+
+    fn is_still_mqd(&mut self, m: &Mapped) -> bool {
+        match m.target {
+            Target::Compute(_) => {
+                let own = self.peek_u32(MEC, m.mqd + 128 * 4);
+                self.has_mqd(m.mqd) && own.is_some_and(|low| low & !3 == m.mqd as u32)
+            }
+            Target::Sdma(..) => {
+                let doorbell = self.peek_u32(MEC, m.mqd + SDMA_DOORBELL_DW * 4);
+                doorbell.is_some_and(|v| (v >> 2) & 0x3FF_FFFF == m.doorbell)
+            }
+        }
     }
 
     fn runlist_packet(&mut self, list: &Runlist, pos: u32) -> Option<Packet> {
@@ -443,13 +532,24 @@ impl Gpu {
 
     fn is_busy(&self, m: &Mapped) -> bool {
         match m.target {
-            super::Target::Compute(s) => self.cp.hqd(s).run.as_ref().is_some_and(|r| r.has_work()),
-            super::Target::Sdma(e, q) => self.sdma_has_work(e, q),
+            Target::Compute(s) => self.cp.hqd(s).run.as_ref().is_some_and(|r| r.has_work()),
+            Target::Sdma(e, q) => self.sdma_has_work(e, q),
         }
     }
 
     /// Time-slicing of an over-subscribed list.
     pub fn hws_tick(&mut self, now: u64, wake: &mut Wake) {
+        let Some(list) = &self.hws.runlist else {
+            return;
+        };
+        if !self.inject.hws_hung() && list.phase == Phase::Running {
+            if now >= list.look_at {
+                self.look_again();
+            }
+            if let Some(list) = &self.hws.runlist {
+                wake.at(list.look_at);
+            }
+        }
         let Some(list) = &self.hws.runlist else {
             return;
         };

@@ -9,10 +9,14 @@ use crate::cp::queue::{Outcome, Role, Run};
 use crate::cp::slot::SlotId;
 use crate::decode;
 use crate::device::Gpu;
+use crate::sdma::regs::FIRST_RLC;
 use crate::trace::Reason;
 
 /// Preemption limit when SET_RESOURCES named none.
 const DEFAULT_LATENCY_NS: u64 = 1_000_000_000;
+
+/// How long a queue takes to leave that is in a retry fault.
+const RETRY_NS: u64 = 2_000_000;
 
 /// Doorbells (dword indices) of an UNMAP_QUEUES by doorbell; it has room for four.
 fn doorbells(p: &Packet) -> Vec<u32> {
@@ -32,8 +36,23 @@ impl Gpu {
         if reset {
             return (self.inject.refuses_queue_reset(m.doorbell), 0);
         }
-        let delay = self.inject.preempt_delay_ns(m.doorbell);
+        let least = if self.retrying(m.target) { RETRY_NS } else { 0 };
+        let delay = self.inject.preempt_delay_ns(m.doorbell).max(least);
         (dead || self.inject.refuses_preempt(m.doorbell), delay)
+    }
+
+    /// Whether a queue waits for a page: what is under way in the memory system has to come back first.
+    fn retrying(&self, target: Target) -> bool {
+        match target {
+            Target::Compute(slot) => self.cp.hqd(slot).run.as_ref().is_some_and(|r| r.retrying),
+            Target::Sdma(engine, rlc) => {
+                let context = self
+                    .sdma
+                    .get(engine)
+                    .and_then(|e| e.contexts.get(rlc + FIRST_RLC));
+                context.and_then(Option::as_ref).is_some_and(|c| c.retrying)
+            }
+        }
     }
 
     /// How long a queue may take to leave.
@@ -89,6 +108,9 @@ impl Gpu {
         if run.progress == 0 {
             run.progress = 1;
             self.check_unmap(run.role, p);
+            if run.role == Role::Hiq {
+                self.look_again();
+            }
             let limit = self.preempt_limit_ns();
             let mut refused = Vec::new();
             let mut wait = 0;

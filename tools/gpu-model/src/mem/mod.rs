@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Memory the device can reach: its VRAM and the guest RAM that the VMM has shared for DMA.
 
+mod host;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
@@ -9,6 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nix::fcntl::FallocateFlags;
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
+
+use host::HostPath;
 
 /// A physical place, after all translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,10 +53,15 @@ pub struct Memory {
     dma: BTreeMap<u64, Mapping>,
     bus_master: bool,
     bus_bits: u32,
+    host: HostPath,
 }
 
-/// Bytes at either end of VRAM that do not come back as zeros.
-const LOST_NOISE: u64 = 1 << 20;
+/// Bytes at either end of VRAM that are all noise when nobody has written them yet.
+const NOISE_ENDS: u64 = 4 << 20;
+/// Between the ends each block of this size ...
+const NOISE_BLOCK: u64 = 1 << 20;
+/// ... begins with so much noise; the rest is zeros.  All of it would cost the host as much memory as the board has.
+const NOISE_HEAD: u64 = 16 << 10;
 /// Upper bound of simultaneous DMA mappings; a VMM uses a few dozen.
 const MAX_MAPPINGS: usize = 65536;
 
@@ -69,6 +78,7 @@ impl Memory {
             dma: BTreeMap::new(),
             bus_master: true,
             bus_bits: u64::BITS,
+            host: HostPath::default(),
         })
     }
 
@@ -82,8 +92,60 @@ impl Memory {
         self.bus_master = on;
     }
 
-    /// Forgets what is in VRAM: zeros, and in its first and last part, where drivers keep what they look for after a
-    /// reset, something else.
+    /// What is in VRAM that nobody has written: noise where drivers allocate, zeros elsewhere.
+    pub fn make_noise(&self) {
+        let noise = |at: u64, bytes: u64| {
+            let data: Vec<u8> = (at / 8..(at + bytes) / 8)
+                .flat_map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1).to_le_bytes())
+                .collect();
+            // What lies beyond a small VRAM is not there to be written.
+            let _ = self.write(Phys::Vram(at), &data);
+        };
+        let ends = NOISE_ENDS.min(self.vram_size / 2);
+        noise(0, ends);
+        noise(self.vram_size - ends, ends);
+        for at in (ends..self.vram_size - ends).step_by(NOISE_BLOCK as usize) {
+            noise(at, NOISE_HEAD);
+        }
+        self.host.flush();
+    }
+
+    /// The host's writes through BAR0 reach memory.
+    pub fn hdp_flush(&self) {
+        self.host.flush();
+    }
+
+    /// Reads what the host writes and the device reads, as of the last HDP flush.
+    ///
+    /// # Errors
+    /// Some byte of the range does not exist.
+    pub fn read_hosted(&self, at: Phys, buf: &mut [u8]) -> Result<(), NoMemory> {
+        let Phys::Vram(mut offset) = at else {
+            return self.read(at, buf);
+        };
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let n = rest.len().min(4096 - (offset % 4096) as usize);
+            let (now, later) = rest.split_at_mut(n);
+            let load = |page: u64, copy: &mut [u8]| self.read(Phys::Vram(page), copy).is_ok();
+            if !self.host.read(offset, now, load) {
+                return Err(NoMemory(at));
+            }
+            rest = later;
+            offset += n as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes VRAM as the host does through BAR0.
+    ///
+    /// # Errors
+    /// See [`Memory::write`].
+    pub fn write_hosted(&self, offset: u64, buf: &[u8]) -> Result<(), NoMemory> {
+        self.store(Phys::Vram(offset), buf)
+    }
+
+    /// Forgets what is in VRAM.
     ///
     /// # Errors
     /// The kernel refuses to drop the pages.
@@ -96,13 +158,7 @@ impl Memory {
             0,
             i64::try_from(self.vram_size)?,
         )?;
-        let noise: Vec<u8> = (0..LOST_NOISE as u32 / 4)
-            .flat_map(|i| (i.wrapping_mul(0x9E37_79B9) | 1).to_le_bytes())
-            .collect();
-        for at in [0, self.vram_size.saturating_sub(LOST_NOISE)] {
-            // VRAM that is smaller keeps its zeros.
-            let _ = self.write(Phys::Vram(at), &noise);
-        }
+        self.make_noise();
         Ok(())
     }
 
@@ -248,7 +304,14 @@ impl Memory {
     ///
     /// # Errors
     /// Some byte of the range does not exist or is read-only; earlier bytes may have been written.
-    pub fn write(&self, mut at: Phys, mut buf: &[u8]) -> Result<(), NoMemory> {
+    pub fn write(&self, at: Phys, buf: &[u8]) -> Result<(), NoMemory> {
+        if let Phys::Vram(offset) = at {
+            self.host.written(offset, buf);
+        }
+        self.store(at, buf)
+    }
+
+    fn store(&self, mut at: Phys, mut buf: &[u8]) -> Result<(), NoMemory> {
         while !buf.is_empty() {
             let (region, off, left) = self.locate(at, true)?;
             let n = buf.len().min(left);
@@ -302,9 +365,13 @@ impl Memory {
         let (region, off, _) = self.locate(at, true)?;
         let slice = region.as_volatile_slice();
         let cell: &AtomicU32 = slice.get_atomic_ref(off).map_err(|_| NoMemory(at))?;
-        Ok(cell
+        let old = cell
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| Some(f(v)))
-            .unwrap_or_else(|v| v))
+            .unwrap_or_else(|v| v);
+        if let Phys::Vram(offset) = at {
+            self.host.written(offset, &f(old).to_le_bytes());
+        }
+        Ok(old)
     }
 
     /// Replaces a 64-bit word by `f` of it, atomically; returns the old value.
@@ -315,9 +382,13 @@ impl Memory {
         let (region, off, _) = self.locate(at, true)?;
         let slice = region.as_volatile_slice();
         let cell: &AtomicU64 = slice.get_atomic_ref(off).map_err(|_| NoMemory(at))?;
-        Ok(cell
+        let old = cell
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| Some(f(v)))
-            .unwrap_or_else(|v| v))
+            .unwrap_or_else(|v| v);
+        if let Phys::Vram(offset) = at {
+            self.host.written(offset, &f(old).to_le_bytes());
+        }
+        Ok(old)
     }
 }
 

@@ -222,6 +222,10 @@ impl Gpu {
             self.hdp_flush(r);
             return;
         }
+        let flushes = [nbio::HDP_MEM_COHERENCY_FLUSH, nbio::GPU_HDP_FLUSH_REQ];
+        if flushes.iter().any(|f| r == self.asic.nbio2 + f) {
+            self.mem.hdp_flush();
+        }
         if r == self.asic.nbio2 + nbio::CONFIG_MEMSIZE {
             self.protocol_error(
                 "read-only",
@@ -386,6 +390,8 @@ impl Gpu {
                 r * 4
             );
             self.protocol_error("hdp-remap", text);
+        } else if which == nbio::REMAP_HDP_MEM_FLUSH {
+            self.mem.hdp_flush();
         }
     }
 

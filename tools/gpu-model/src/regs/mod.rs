@@ -71,6 +71,7 @@ pub mod nbio {
     pub const SELFRING_HIGH: u32 = 0xF3;
     pub const SELFRING_LOW: u32 = 0xF4;
     pub const SELFRING_CNTL: u32 = 0xF5;
+    pub const HDP_MEM_COHERENCY_FLUSH: u32 = 0xF7;
     pub const BIF_FB_EN: u32 = 0xFF;
     pub const GPU_HDP_FLUSH_REQ: u32 = 0x106;
     pub const GPU_HDP_FLUSH_DONE: u32 = 0x107;

@@ -38,6 +38,8 @@ pub struct Context {
     pub traced: bool,
     /// Bytes of the current packet that are done.
     pub progress: u64,
+    /// The queue waits for a page after a retry fault.
+    pub retrying: bool,
     /// The write pointer must be read from memory first.
     pub poll_wptr: bool,
     /// The write-back has not succeeded yet.
@@ -172,9 +174,10 @@ impl Gpu {
             self.protocol_error("sdma-cntl", text);
         }
         let mut m = vec![0u32; 128];
-        if self.vm_read_dwords(MEC, mqd, &mut m).is_err() {
+        let Ok(stale) = self.vm_read_hosted(MEC, mqd, &mut m) else {
             return false;
-        }
+        };
+        self.check_flushed(stale, e);
         // The image has the order of the register block up to CONTEXT_STATUS and DOORBELL, then the registers from
         // STATUS (0x28) on.
         for (i, &v) in m.iter().enumerate().take(MQD_DWORDS) {
@@ -253,6 +256,7 @@ impl Gpu {
             ib,
             traced: false,
             progress: 0,
+            retrying: false,
             poll_wptr: poll,
             report_due: false,
             polls: 0,

@@ -64,15 +64,19 @@ impl Gpu {
     pub fn sdma_run(&mut self, now: u64, force: bool, wake: &mut Wake) {
         for engine in 0..self.sdma.len() {
             self.sdma_settle_stops(engine);
-            if self.sdma_halted(engine) {
-                continue;
-            }
+            let halted = self.sdma_halted(engine);
             let start = self.sdma.get_mut(engine).map_or(0, |e| {
                 e.next = (e.next + 1) % BLOCKS;
                 e.next
             });
             for i in 0..BLOCKS {
-                self.sdma_run_block(engine, (start + i) % BLOCKS, now, force, wake);
+                let block = (start + i) % BLOCKS;
+                // A halt stops the microcode, not the copy that it has started.
+                let copying = |c: &mut Context| c.progress != 0;
+                if halted && !self.sdma_context(engine, block).is_some_and(copying) {
+                    continue;
+                }
+                self.sdma_run_block(engine, block, now, force, wake);
             }
         }
     }
@@ -127,7 +131,12 @@ impl Gpu {
         let mut outcome = Outcome::Yield;
         let moved = self.bytes_moved;
         for _ in 0..BUDGET {
+            let replays = self.log.stats.replays;
             outcome = self.sdma_one(engine, &mut c);
+            c.retrying = outcome == Outcome::Wait && self.log.stats.replays != replays;
+            if self.sdma_halted(engine) && c.progress == 0 {
+                break;
+            }
             let drained = c.stop_at.is_some() && c.between_packets();
             let enough = self.bytes_moved.wrapping_sub(moved) >= STRETCH_BYTES;
             if outcome != Outcome::Done || !c.has_work() || drained || enough {

@@ -396,6 +396,7 @@ impl Gpu {
             let (done, request) = (p.dw(1) / 4, p.dw(2) / 4);
             let nb = self.asic.nbio2;
             if request == nb + nbio::GPU_HDP_FLUSH_REQ && done == nb + nbio::GPU_HDP_FLUSH_DONE {
+                self.mem.hdp_flush();
                 value
             } else {
                 return self.sdma_bad(engine, c, "HDP flush registers");

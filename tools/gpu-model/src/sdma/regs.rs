@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! SDMA registers (`sdma0_4_2_offset.h`, `sdma_4_4_0_offset.h`) and the writes that act.
 
+use super::context::Context;
 use super::SPAN;
 use crate::asic::SdmaLayout;
 use crate::board::ones;
@@ -40,6 +41,10 @@ pub const IB_REGISTERS: [u32; 5] = [
     q::IB_BASE + 1,
     q::IB_SIZE,
 ];
+/// STATUS_REG within an engine.
+pub const STATUS_REG: u32 = 0x25;
+/// STATUS_REG.IDLE.
+const STATUS_REG_IDLE: u32 = 1 << 0;
 /// UCODE_ADDR within an engine.
 pub const UCODE_ADDR: u32 = 0;
 /// CONTEXT_STATUS within a block.
@@ -95,7 +100,19 @@ impl Gpu {
             self.sdma_settle_stop(engine, block);
             self.sdma_sync(engine, block);
         }
-        self.sdma.get(engine).map_or(0, |e| e.reg(r))
+        let value = self.sdma.get(engine).map_or(0, |e| e.reg(r));
+        if r == STATUS_REG && self.sdma_moves(engine) {
+            return value & !STATUS_REG_IDLE;
+        }
+        value
+    }
+
+    /// Whether an engine is in the middle of a copy.
+    fn sdma_moves(&self, engine: usize) -> bool {
+        self.sdma.get(engine).is_some_and(|e| {
+            let moves = |c: &Context| c.progress != 0 && !c.retrying && c.halted.is_none();
+            e.contexts.iter().flatten().any(moves)
+        })
     }
 
     /// Writes an SDMA register.

@@ -71,8 +71,23 @@ impl Gpu {
         let ctx = hub.context(c.vmid);
         let fb_offset = hub.fb_offset();
         self.log.stats.tlb_misses += 1;
-        let page = walk(&self.mem, &ctx, fb_offset, va)?;
-        self.hub_mut(c.hub).tlb.insert(c.vmid, va, page);
+        let hub = match c.hub {
+            HubId::Gfx => &mut self.gfxhub,
+            HubId::Mm => &mut self.mmhub,
+        };
+        let page = walk(&self.mem, &ctx, fb_offset, va, hub.tlb.directories(c.vmid))?;
+        // All of a page has to be there, not only what is accessed now.
+        let last = page.phys.map(|p| p.offset((1u64 << page.shift) - 1));
+        if let Some(last) = last.filter(|_| page.shift > 12) {
+            if !self.mem.exists(last, false) && !self.mem.blocked(last) {
+                return Err(WalkFault::Nowhere {
+                    entry: page.perms,
+                    target: last,
+                    level: u32::MAX,
+                });
+            }
+        }
+        hub.tlb.insert(c.vmid, va, page);
         Ok(page)
     }
 
@@ -303,6 +318,30 @@ impl Gpu {
             *d = s.try_into().map(u32::from_le_bytes).unwrap_or(0);
         }
         Ok(())
+    }
+
+    /// Reads dwords that the driver has written, as of the last HDP flush; the flag tells that memory holds others.
+    ///
+    /// # Errors
+    /// See [`Gpu::vm_read`].
+    pub fn vm_read_hosted(&mut self, c: Client, va: u64, out: &mut [u32]) -> VmResult<bool> {
+        let mut stale = false;
+        let mut words = out;
+        for (at, n) in self.segments(c, va, words.len() * 4, Access::Read)? {
+            let (now, later) = words.split_at_mut(n / 4);
+            words = later;
+            let Place::Memory(at) = at else { continue };
+            let (mut seen, mut real) = (vec![0; n], vec![0; n]);
+            self.mem
+                .read_hosted(at, &mut seen)
+                .map_err(|_| VmError::Fault)?;
+            self.mem.read(at, &mut real).map_err(|_| VmError::Fault)?;
+            stale |= seen != real;
+            for (d, s) in now.iter_mut().zip(seen.chunks_exact(4)) {
+                *d = s.try_into().map(u32::from_le_bytes).unwrap_or(0);
+            }
+        }
+        Ok(stale)
     }
 
     /// Writes dwords.

@@ -292,6 +292,7 @@ impl Hub {
                     let levels = Levels {
                         l1: v & 1 != 0,
                         l2: v & 2 != 0,
+                        pdes: if v & 2 != 0 { 7 } else { 0 },
                     };
                     self.tlb.invalidate_levels(0xFFFF, levels);
                     return HubEffect::Invalidated(0xFFFF, levels);
@@ -313,11 +314,11 @@ impl Hub {
             r if (vm::INV_REQ..vm::INV_ACK).contains(&r) => {
                 put(&mut self.vm, r, v);
                 let vmids = v as u16;
-                // L2_PTES and L1_PTES select the caches that hold final translations.  Directory entries
-                // (L2_PDE0..2) are not cached here.
+                // L2_PTES and L1_PTES select the caches that hold final translations, L2_PDE0..2 directory entries.
                 let levels = Levels {
                     l1: v & (1 << 22) != 0,
                     l2: v & (1 << 18) != 0,
+                    pdes: (v >> 19) as u8 & 7,
                 };
                 let engine = (r - vm::INV_REQ) as usize;
                 let before = self.requests.get(engine).copied().flatten();

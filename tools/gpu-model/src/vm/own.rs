@@ -56,8 +56,16 @@ impl Gpu {
 
     /// A queue writes to one of the device's own BARs.
     pub(super) fn own_write(&mut self, to: OwnBar, bytes: &[u8]) {
-        // Flushing the host path cache has no visible effect.
-        let OwnBar::Doorbell(offset) = to else { return };
+        let offset = match to {
+            OwnBar::Doorbell(offset) => offset,
+            // The first dword of the page is the flush of memory, the second that of registers.
+            OwnBar::Flush(offset) => {
+                if offset < 4 {
+                    self.mem.hdp_flush();
+                }
+                return;
+            }
+        };
         if self.self_doorbells.len() < MAX_PENDING {
             self.self_doorbells.push((offset, bytes.to_vec()));
         }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::walk::Page;
+use super::walk::{Directories, Page};
 
 /// Entries per VMID; a full set is emptied, which hardware may do at any time.
 const MAX_ENTRIES: usize = 8192;
@@ -19,11 +19,17 @@ pub struct Levels {
     pub l1: bool,
     /// The hub's cache.
     pub l2: bool,
+    /// Directory entries, a bit per level: bit 0 those that lead to the last level of tables (PDE0).
+    pub pdes: u8,
 }
 
 impl Levels {
     /// Both.
-    pub const ALL: Levels = Levels { l1: true, l2: true };
+    pub const ALL: Levels = Levels {
+        l1: true,
+        l2: true,
+        pdes: 7,
+    };
 
     fn any(self) -> bool {
         self.l1 || self.l2
@@ -36,10 +42,38 @@ struct Entry {
     held: Levels,
 }
 
-/// Cached final translations of one hub.
+/// Directory entries of one VMID: by level from the root, and by the number of the part they cover.
+#[derive(Debug, Default)]
+pub struct PdeCache {
+    entries: HashMap<(u32, u64), u64>,
+}
+
+impl Directories for PdeCache {
+    fn get(&self, level: u32, pfn: u64, covers: u32) -> Option<u64> {
+        self.entries.get(&(level, pfn >> covers)).copied()
+    }
+
+    fn put(&mut self, level: u32, pfn: u64, covers: u32, entry: u64) {
+        if self.entries.len() >= MAX_ENTRIES {
+            self.entries.clear();
+        }
+        self.entries.insert((level, pfn >> covers), entry);
+    }
+}
+
+impl PdeCache {
+    /// Drops the entries of the levels whose bits are set; level 2 from the root holds PDE0.
+    fn drop_levels(&mut self, pdes: u8) {
+        self.entries
+            .retain(|&(level, _), _| (pdes >> 2u32.saturating_sub(level)) & 1 == 0);
+    }
+}
+
+/// Cached final translations and directory entries of one hub.
 #[derive(Debug, Default)]
 pub struct Tlb {
     sets: [HashMap<(u32, u64), Entry>; 16],
+    directories: [PdeCache; 16],
 }
 
 impl Tlb {
@@ -63,6 +97,12 @@ impl Tlb {
             .find_map(|&s| set.get(&(s, va >> s)).map(|e| e.page))
     }
 
+    /// The directory entries of a VMID.
+    pub fn directories(&mut self, vmid: u8) -> &mut PdeCache {
+        // A VMID has four bits.
+        &mut self.directories[usize::from(vmid & 0xF)]
+    }
+
     /// Remembers a valid translation.
     pub fn insert(&mut self, vmid: u8, va: u64, page: Page) {
         let Some(set) = self.sets.get_mut(usize::from(vmid)) else {
@@ -78,7 +118,10 @@ impl Tlb {
             12
         };
         let page = page.narrowed(va, shift);
-        let held = Levels::ALL;
+        let held = Levels {
+            pdes: 0,
+            ..Levels::ALL
+        };
         set.insert((shift, va >> shift), Entry { page, held });
     }
 
@@ -89,8 +132,10 @@ impl Tlb {
 
     /// Drops the entries of the VMIDs whose bits are set from some levels.
     pub fn invalidate_levels(&mut self, vmids: u16, from: Levels) {
-        for (v, set) in self.sets.iter_mut().enumerate() {
+        let both = self.sets.iter_mut().zip(&mut self.directories);
+        for (v, (set, directories)) in both.enumerate() {
             if (vmids >> v) & 1 != 0 {
+                directories.drop_levels(from.pdes);
                 set.retain(|_, e| {
                     e.held.l1 &= !from.l1;
                     e.held.l2 &= !from.l2;

@@ -110,6 +110,22 @@ pub enum WalkFault {
 /// Bits of a page number that are significant at 48 address bits.
 const VA_MASK: u64 = 0x0000_FFFF_FFFF_FFFF;
 
+/// Directory entries that a walk may use instead of those in memory, and where it leaves those it has read.
+pub trait Directories {
+    /// The cached entry of a level (counted from the root) that covers a page number.
+    fn get(&self, level: u32, pfn: u64, covers: u32) -> Option<u64>;
+    /// Keeps a valid entry that leads to a table.
+    fn put(&mut self, level: u32, pfn: u64, covers: u32, entry: u64);
+}
+
+/// No cache.
+impl Directories for () {
+    fn get(&self, _: u32, _: u64, _: u32) -> Option<u64> {
+        None
+    }
+    fn put(&mut self, _: u32, _: u64, _: u32, _: u64) {}
+}
+
 /// Walks the tables of `ctx` for `va`.
 ///
 /// `fb_offset` is subtracted from VRAM addresses in entries.  Permissions are not checked here, so that a cached
@@ -117,7 +133,13 @@ const VA_MASK: u64 = 0x0000_FFFF_FFFF_FFFF;
 ///
 /// # Errors
 /// See [`WalkFault`].
-pub fn walk(mem: &Memory, ctx: &Context, fb_offset: u64, va: u64) -> Result<Page, WalkFault> {
+pub fn walk(
+    mem: &Memory,
+    ctx: &Context,
+    fb_offset: u64,
+    va: u64,
+    dirs: &mut impl Directories,
+) -> Result<Page, WalkFault> {
     if !ctx.enabled {
         return Err(WalkFault::Disabled);
     }
@@ -154,9 +176,16 @@ pub fn walk(mem: &Memory, ctx: &Context, fb_offset: u64, va: u64) -> Result<Page
         };
         let table = target(entry, PDE_ADDR, fb_offset);
         let slot = table.offset(index * 8);
-        let next = entry_at(mem, slot, entry, level)?;
+        let cached = dirs.get(level, pfn, covers);
+        let next = match cached {
+            Some(cached) => cached,
+            None => entry_at(mem, slot, entry, level)?,
+        };
         if below == 0 {
-            return leaf(mem, next, fb_offset, va, pfn, level, ctx.block_size);
+            if ctx.block_size != 0 && next & (F | V) == F | V {
+                dirs.put(level, pfn, covers, next);
+            }
+            return leaf(mem, next, fb_offset, pfn, level, ctx.block_size);
         }
         if next & V == 0 {
             return if next & T != 0 && next & P != 0 {
@@ -181,6 +210,7 @@ pub fn walk(mem: &Memory, ctx: &Context, fb_offset: u64, va: u64) -> Result<Page
                 why,
             });
         }
+        dirs.put(level, pfn, covers, next);
         entry = next;
         level += 1;
     }
@@ -188,7 +218,9 @@ pub fn walk(mem: &Memory, ctx: &Context, fb_offset: u64, va: u64) -> Result<Page
 
 /// Reads the entry in a slot of the table that `parent` points to.
 fn entry_at(mem: &Memory, slot: Phys, parent: u64, level: u32) -> Result<u64, WalkFault> {
-    mem.read_u64(slot).map_err(|_| {
+    let mut bytes = [0; 8];
+    let read = mem.read_hosted(slot, &mut bytes);
+    read.map(|()| u64::from_le_bytes(bytes)).map_err(|_| {
         if mem.blocked(slot) {
             return WalkFault::Blocked;
         }
@@ -205,7 +237,6 @@ fn leaf(
     mem: &Memory,
     entry: u64,
     fb_offset: u64,
-    va: u64,
     pfn: u64,
     level: u32,
     block_size: u32,
@@ -215,15 +246,15 @@ fn leaf(
             let why = "P set in a translate-further leaf entry";
             return Err(WalkFault::Malformed { entry, level, why });
         }
-        return finish(entry, fb_offset, 12 + block_size, va, level);
+        return finish(entry, fb_offset, 12 + block_size, level);
     }
     let table = target(entry, PDE_ADDR, fb_offset);
     let slot = table.offset((pfn & ((1 << block_size) - 1)) * 8);
     let pte = entry_at(mem, slot, entry, level + 1)?;
-    finish(pte, fb_offset, 12, va, level + 1)
+    finish(pte, fb_offset, 12, level + 1)
 }
 
-fn finish(pte: u64, fb_offset: u64, shift: u32, _va: u64, level: u32) -> Result<Page, WalkFault> {
+fn finish(pte: u64, fb_offset: u64, shift: u32, level: u32) -> Result<Page, WalkFault> {
     if pte & V == 0 {
         return if pte & T != 0 {
             Ok(Page {

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the host writes to VRAM through BAR0 reaches the device at an HDP flush.
+
+mod common;
+
+use common::fixture::Fixture;
+use common::proc::Proc;
+use common::queue::{write_data, UserQueue};
+use common::{Bench, FB};
+use gpu_model::asic::{GFX906, GFX90A};
+
+#[test]
+fn a_pte_that_was_not_flushed_is_not_seen() {
+    for asic in [&GFX90A, &GFX906] {
+        let mut f = Fixture::new(asic, 0x45, 4096);
+        let (va, vmid) = (f.va, f.b.first_vmid());
+        f.q.send(&mut f.b, &write_data(va, 1));
+        let new = f.b.alloc_ram(4096);
+        let at = f.p.pte_at(&mut f.b, va);
+        f.b.vram_write(at, &(new | 0x77).to_le_bytes());
+        f.b.flush_vmid_only(vmid);
+        f.q.send(&mut f.b, &write_data(va, 2));
+        assert_eq!((f.b.ram32(f.bus), f.b.ram32(new)), (2, 0), "the old page");
+        f.b.hdp_flush();
+        f.b.flush_vmid_only(vmid);
+        f.q.send(&mut f.b, &write_data(va, 3));
+        assert_eq!((f.b.ram32(f.bus), f.b.ram32(new)), (2, 3), "{}", asic.name);
+        f.b.no_errors();
+    }
+}
+
+#[test]
+fn each_way_to_flush_works_and_no_other() {
+    // Remapped, BIF register, request of a client; the register flush is none of memory.
+    for (register, flushes) in [
+        (0x7f000u64, true),
+        (0x385c, true),
+        (0x3898, true),
+        (0x7f004, false),
+    ] {
+        let mut f = Fixture::new(&GFX90A, 0x45, 4096);
+        let (va, vmid) = (f.va, f.b.first_vmid());
+        f.q.send(&mut f.b, &write_data(va, 1));
+        let new = f.b.alloc_ram(4096);
+        let at = f.p.pte_at(&mut f.b, va);
+        f.b.vram_write(at, &(new | 0x77).to_le_bytes());
+        f.b.wr(register, 0);
+        f.b.flush_vmid_only(vmid);
+        f.q.send(&mut f.b, &write_data(va, 2));
+        assert_eq!(f.b.ram32(new) == 2, flushes, "{register:#x}");
+        f.b.no_errors();
+    }
+}
+
+/// A queue whose MQD lies in VRAM.
+fn in_vram(b: &mut Bench, p: &mut Proc) -> (UserQueue, u64) {
+    let mut q = p.queue(b);
+    let at = b.alloc_vram(8192);
+    let mut image = b.words(q.mqd.bus, 512);
+    q.mqd.gart = FB + at;
+    image[128] = q.mqd.gart as u32;
+    image[129] = (q.mqd.gart >> 32) as u32;
+    let bytes: Vec<u8> = image.iter().flat_map(|w| w.to_le_bytes()).collect();
+    b.vram_write(at, &bytes);
+    b.hdp_flush();
+    (q, at)
+}
+
+#[test]
+fn an_mqd_that_was_not_flushed() {
+    for flush in [true, false] {
+        let mut b = Bench::scheduled(&GFX90A);
+        let mut p = Proc::new(&mut b, 0x46, 0);
+        let (q, at) = in_vram(&mut b, &mut p);
+        let mut list = p.map_process(&b, 1);
+        list.extend(q.map_queues());
+        let ib = b.run_list(&list, false, 1);
+        b.run();
+        let fence = b.unmap(3, 0, 0);
+        b.run();
+        assert_eq!(b.ram64(fence.bus), 100);
+        b.no_errors();
+        // A new priority.
+        b.vram_write(at + 134 * 4, &9u32.to_le_bytes());
+        if flush {
+            b.hdp_flush();
+        }
+        b.submit_hiq(&[
+            0xc002_a500,
+            ib.gart as u32,
+            (ib.gart >> 32) as u32,
+            list.len() as u32 | (1 << 23) | (1 << 24),
+        ]);
+        b.run();
+        b.wr(0x8088, common::fixture::FIRST);
+        let seen = b.rd(common::direct::hqd(134));
+        b.wr(0x8088, 0);
+        if flush {
+            b.no_errors();
+            assert_eq!(seen, 9);
+        } else {
+            b.expect_errors(&["hdp-flush"]);
+            assert_eq!(seen, 0, "the queue runs with what was there before");
+        }
+    }
+}
+
+#[test]
+fn vram_is_noise_at_first_and_after_a_reset() {
+    let mut b = Bench::new(&GFX90A);
+    let noisy = |b: &Bench, at: u64| {
+        let mut page = [0u8; 4096];
+        b.vram_read(at, &mut page);
+        page.chunks(8).all(|w| w != [0; 8])
+    };
+    let places = [0, 4096, (64 << 20) - 4096, 5 << 20, 40 << 20];
+    assert!(places.iter().all(|&at| noisy(&b, at)));
+    b.vram_write(5 << 20, &[0; 8192]);
+    // Mode-1 reset through the PSP.
+    b.wr(0x58200, 0x0007_0000);
+    assert!(places.iter().all(|&at| noisy(&b, at)));
+}
