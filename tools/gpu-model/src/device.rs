@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::cp::Cp;
 use crate::hws::Hws;
 use crate::ih::Ih;
-use crate::inject::Injections;
+use crate::inject::{Injections, Rules};
 use crate::mem::{Memory, Phys};
 use crate::regs::array::GFX_INDEX_RESET;
 use crate::regs::dispatch::Writer;
@@ -85,6 +85,8 @@ pub struct Gpu {
     pub sdma: Vec<Engine>,
     /// Faults to inject.
     pub inject: Injections,
+    /// Rules that are on.
+    pub rules: Rules,
     /// Where the guest has put the BARs.
     pub bars: BarAddresses,
     /// Doorbells that nobody listened to.
@@ -129,6 +131,7 @@ impl Gpu {
             hws: Hws::default(),
             sdma: Vec::new(),
             inject: Injections::default(),
+            rules: Rules::default(),
             bars: BarAddresses::default(),
             strays: Strays::default(),
             bytes_moved: 0,

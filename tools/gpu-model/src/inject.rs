@@ -87,6 +87,27 @@ impl Kind {
     }
 }
 
+/// Rules that are right but not on unless asked for, since drivers are not up to them yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Invalidation engines take their time; without it they are done at the next look.
+    pub late_acks: bool,
+}
+
+impl Rules {
+    /// Switches a rule on by its name.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn switch_on(&mut self, name: &str) -> Result<(), String> {
+        match name {
+            "late-acks" => self.late_acks = true,
+            _ => return Err(format!("unknown rule {name}; known: late-acks")),
+        }
+        Ok(())
+    }
+}
+
 /// One switched-on fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Injection {

@@ -15,7 +15,7 @@ use gpu_model::asic::Asic;
 use gpu_model::board::Board;
 use gpu_model::clock::Clock;
 use gpu_model::device::{Gpu, NoMsi};
-use gpu_model::inject::{Injection, Kind};
+use gpu_model::inject::{Injection, Kind, Rules};
 use gpu_model::pci::Subsystem;
 use gpu_model::server::{make_vram, serve, Shared};
 use gpu_model::trace::{Log, DEFAULT_RECORDS};
@@ -51,6 +51,9 @@ struct Args {
     /// A fault that is on from the start, for all queues; may be given more than once.
     #[arg(long, value_name = "KIND", value_parser = Kind::from_the_start)]
     fault: Vec<Kind>,
+    /// A rule that is off unless asked for: late-acks; may be given more than once.
+    #[arg(long, value_name = "NAME", value_parser = rule)]
+    rule: Vec<String>,
     #[command(flatten)]
     board: BoardArgs,
 }
@@ -97,6 +100,10 @@ impl BoardArgs {
 
 fn asic(name: &str) -> Result<&'static Asic, String> {
     Asic::by_name(name).ok_or_else(|| format!("unknown ASIC {name}; known: gfx90a, gfx906"))
+}
+
+fn rule(name: &str) -> Result<String, String> {
+    Rules::default().switch_on(name).map(|()| name.to_string())
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -148,6 +155,9 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
         log,
         Box::new(NoMsi),
     )?;
+    for name in &args.rule {
+        gpu.rules.switch_on(name).map_err(anyhow::Error::msg)?;
+    }
     for &kind in &args.fault {
         let added = gpu.inject.add(Injection {
             kind,

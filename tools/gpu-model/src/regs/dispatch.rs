@@ -267,6 +267,7 @@ impl Gpu {
             self.protocol_error("invalidate-busy", text);
         }
         let takes = match request.kind {
+            0..=2 if !self.rules.late_acks => 0,
             0 | 1 => INVALIDATE_LIGHT_NS,
             2 => INVALIDATE_HEAVY_NS,
             kind => {

@@ -120,7 +120,7 @@ impl Bench {
         let ram = make_vram(RAM).unwrap();
         let now = Arc::new(AtomicU64::new(1_000_000));
         let msis = Arc::new(AtomicU64::new(0));
-        let gpu = Gpu::new(
+        let mut gpu = Gpu::new(
             asic,
             board,
             vram.try_clone().unwrap(),
@@ -130,6 +130,7 @@ impl Bench {
             Box::new(CountMsi(msis.clone())),
         )
         .unwrap();
+        gpu.rules.late_acks = true;
         let gfx906 = asic.name == "gfx906";
         let mut b = Self {
             gpu,
