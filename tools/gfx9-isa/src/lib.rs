@@ -4,8 +4,10 @@
 //! * [`tables`]: one row per opcode (mnemonic, encoding, ASICs, operands, modifiers).
 //! * [`decode`]: words to [`inst::Inst`], by the rows.
 //! * [`text`]: the text of an instruction, as LLVM's disassembler writes it.
+//! * [`wave`]: the state of a wave; [`env`]: the memory, LDS and messages that it reaches, as traits.
+//! * [`exec`]: what each instruction does to them; [`fp`]: floating point as the ISA has it.
 //!
-//! No device and no I/O is known here.
+//! No device and no I/O is known here.  `Documentation/isa.md` tells the scope and how it is proved.
 
 #![allow(
     clippy::precedence,
@@ -14,6 +16,10 @@
 )]
 
 pub mod decode;
+pub mod env;
+pub mod exec;
+pub mod fp;
 pub mod inst;
 pub mod tables;
 pub mod text;
+pub mod wave;

@@ -9,6 +9,8 @@
     reason = "a test may panic; that is how it fails"
 )]
 
+pub mod machine;
+
 use gfx9_isa::inst::Asic;
 use std::collections::HashSet;
 use std::fmt::Write as _;

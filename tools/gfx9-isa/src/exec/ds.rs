@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! LDS, exchange of lanes through it, and global wave sync.
+
+use super::illegal;
+use super::memory;
+use super::memory::Half;
+use super::Exception;
+use super::Flow;
+use crate::env::AtomicOp;
+use crate::env::Env;
+use crate::env::Gws;
+use crate::env::GwsOp;
+use crate::env::Lanes;
+use crate::inst::Ext;
+use crate::inst::Inst;
+use crate::inst::Mem;
+use crate::inst::Operand;
+use crate::tables::Row;
+use crate::wave::Wave;
+
+/// What an opcode does.
+#[derive(Clone, Copy)]
+pub(super) enum Action {
+    Read {
+        bytes: u32,
+        signed: bool,
+        half: Half,
+    },
+    Write {
+        bytes: u32,
+        high: bool,
+    },
+    /// Two accesses of `bytes`, whose offsets count in `stride`.
+    Read2 {
+        bytes: u32,
+        stride: u32,
+    },
+    Write2 {
+        bytes: u32,
+        stride: u32,
+    },
+    Exchange2 {
+        bytes: u32,
+        stride: u32,
+    },
+    Atomic {
+        op: AtomicOp,
+        wide: bool,
+    },
+    /// The address is M0 and the lane's number.
+    ReadByLane,
+    WriteByLane,
+    Swizzle,
+    Permute,
+    Bpermute,
+    Append,
+    Consume,
+    Gws(GwsOp),
+    Nothing,
+}
+
+fn gws(name: &str) -> Option<GwsOp> {
+    Some(match name {
+        "init" => GwsOp::Init,
+        "barrier" => GwsOp::Barrier,
+        "sema_v" => GwsOp::SemaV,
+        "sema_br" => GwsOp::SemaBr,
+        "sema_p" => GwsOp::SemaP,
+        "sema_release_all" => GwsOp::SemaReleaseAll,
+        _ => return None,
+    })
+}
+
+fn pair(name: &str) -> Option<(u32, u32)> {
+    Some(match name {
+        "2_b32" => (4, 4),
+        "2_b64" => (8, 8),
+        "2st64_b32" => (4, 256),
+        "2st64_b64" => (8, 512),
+        _ => return None,
+    })
+}
+
+fn atomic(name: &str) -> Option<Action> {
+    let (op, ty) = name.rsplit_once('_')?;
+    let wide = ty.ends_with("64");
+    let signed = ty.starts_with('i');
+    let float = ty.starts_with('f');
+    let op = match op {
+        "add" if float => AtomicOp::AddFloat,
+        "add" => AtomicOp::Add,
+        "sub" => AtomicOp::Sub,
+        "rsub" => AtomicOp::Rsub,
+        "inc" => AtomicOp::Inc,
+        "dec" => AtomicOp::Dec,
+        "min" if float => AtomicOp::MinFloat,
+        "max" if float => AtomicOp::MaxFloat,
+        "min" if signed => AtomicOp::SMin,
+        "max" if signed => AtomicOp::SMax,
+        "min" => AtomicOp::UMin,
+        "max" => AtomicOp::UMax,
+        "and" => AtomicOp::And,
+        "or" => AtomicOp::Or,
+        "xor" => AtomicOp::Xor,
+        "mskor" => AtomicOp::MskOr,
+        "cmpst" if float => AtomicOp::CmpSwapFloat,
+        "cmpst" => AtomicOp::CmpSwap,
+        "wrxchg" => AtomicOp::Swap,
+        "wrap" => AtomicOp::Wrap,
+        "condxchg32" => AtomicOp::CondXchg,
+        "pk_add" if ty == "f16" => AtomicOp::PkAddF16,
+        "pk_add" => AtomicOp::PkAddBf16,
+        _ => return None,
+    };
+    Some(Action::Atomic { op, wide })
+}
+
+/// The action of a row.
+pub(super) fn bind(row: &Row) -> Option<Action> {
+    let name = row.name.strip_prefix("ds_")?;
+    if let Some(op) = name.strip_prefix("gws_") {
+        return gws(op).map(Action::Gws);
+    }
+    if name.contains("_src2_") || name == "ordered_count" {
+        return None;
+    }
+    match name {
+        "nop" => return Some(Action::Nothing),
+        "swizzle_b32" => return Some(Action::Swizzle),
+        "permute_b32" => return Some(Action::Permute),
+        "bpermute_b32" => return Some(Action::Bpermute),
+        "append" => return Some(Action::Append),
+        "consume" => return Some(Action::Consume),
+        "read_addtid_b32" => return Some(Action::ReadByLane),
+        "write_addtid_b32" => return Some(Action::WriteByLane),
+        _ => {}
+    }
+    if let Some((bytes, stride)) = name.strip_prefix("read").and_then(pair) {
+        return Some(Action::Read2 { bytes, stride });
+    }
+    if let Some((bytes, stride)) = name.strip_prefix("write").and_then(pair) {
+        return Some(Action::Write2 { bytes, stride });
+    }
+    let exchange = name.strip_prefix("wrxchg");
+    let exchange = exchange.map(|rest| rest.replace("_rtn", ""));
+    if let Some((bytes, stride)) = exchange.as_deref().and_then(pair) {
+        return Some(Action::Exchange2 { bytes, stride });
+    }
+    let (plain, half) = if let Some(plain) = name.strip_suffix("_d16_hi") {
+        (plain, Half::High)
+    } else if let Some(plain) = name.strip_suffix("_d16") {
+        (plain, Half::Low)
+    } else {
+        (name, Half::Whole)
+    };
+    let access = |bytes, signed| Action::Read {
+        bytes,
+        signed,
+        half,
+    };
+    let store = |bytes| Action::Write {
+        bytes,
+        high: half == Half::High,
+    };
+    Some(match plain {
+        "read_u8" => access(1, false),
+        "read_i8" => access(1, true),
+        "read_u16" => access(2, false),
+        "read_i16" => access(2, true),
+        "read_b32" => access(4, false),
+        "read_b64" => access(8, false),
+        "read_b96" => access(12, false),
+        "read_b128" => access(16, false),
+        "write_b8" => store(1),
+        "write_b16" => store(2),
+        "write_b32" => store(4),
+        "write_b64" => store(8),
+        "write_b96" => store(12),
+        "write_b128" => store(16),
+        _ => return atomic(&name.replace("_rtn", "")),
+    })
+}
+
+/// Up to four bytes; those beyond the allocation are 0.
+pub(super) fn read(lds: &[u8], address: u64, bytes: u32) -> u32 {
+    let from = usize::try_from(address).unwrap_or(usize::MAX);
+    let end = from.saturating_add(bytes.min(4) as usize);
+    let Some(found) = lds.get(from..end) else {
+        return 0;
+    };
+    let mut word = [0; 4];
+    for (slot, byte) in word.iter_mut().zip(found) {
+        *slot = *byte;
+    }
+    u32::from_le_bytes(word)
+}
+
+/// Up to four bytes; what lies beyond the allocation is dropped.
+pub(super) fn write(lds: &mut [u8], address: u64, bytes: u32, value: u32) {
+    let from = usize::try_from(address).unwrap_or(usize::MAX);
+    let end = from.saturating_add(bytes.min(4) as usize);
+    if let Some(found) = lds.get_mut(from..end) {
+        for (slot, byte) in found.iter_mut().zip(value.to_le_bytes()) {
+            *slot = byte;
+        }
+    }
+}
+
+/// Applies an operation; beyond the allocation the old value is 0 and nothing is written.
+pub(super) fn modify(
+    lds: &mut [u8],
+    address: u64,
+    op: AtomicOp,
+    wide: bool,
+    data: [u64; 2],
+) -> u64 {
+    let size = if wide { 8 } else { 4 };
+    let inside = address
+        .checked_add(size)
+        .is_some_and(|end| end <= lds.len() as u64);
+    if !inside {
+        return 0;
+    }
+    let mut old = u64::from(read(lds, address, 4));
+    if wide {
+        old |= u64::from(read(lds, address + 4, 4)) << 32;
+    }
+    let new = op.apply(wide, old, data[0], data[1]);
+    write(lds, address, 4, new as u32);
+    if wide {
+        write(lds, address + 4, 4, (new >> 32) as u32);
+    }
+    old
+}
+
+fn register(operand: Operand) -> Option<(usize, bool)> {
+    match operand {
+        Operand::V(number) => Some((number.into(), false)),
+        Operand::A(number) => Some((number.into(), true)),
+        _ => None,
+    }
+}
+
+/// Register `at` of the tuple `operand`; 0 where there is none.
+fn value(wave: &Wave, operand: Operand, at: usize) -> Lanes {
+    match register(operand) {
+        Some((number, acc)) => *wave.vgpr(number + at, acc),
+        None => [0; 64],
+    }
+}
+
+fn put(wave: &mut Wave, inst: &Inst, at: usize, lanes: u64, data: &Lanes) {
+    if let Some((number, acc)) = register(inst.dst) {
+        wave.write_vgpr(number + at, acc, lanes, data);
+    }
+}
+
+fn each(lanes: u64) -> impl Iterator<Item = usize> {
+    (0..64).filter(move |lane| lanes >> lane & 1 != 0)
+}
+
+/// The lane that `lane` reads by the pattern of `ds_swizzle_b32`.
+fn swizzled(pattern: u32, lane: usize) -> usize {
+    if pattern & 0x8000 != 0 {
+        return (lane & !3) + (pattern >> (2 * (lane & 3)) & 3) as usize;
+    }
+    let (and, or, xor) = (pattern & 31, pattern >> 5 & 31, pattern >> 10 & 31);
+    let within = (lane as u32 & 31 & and | or) ^ xor;
+    (lane & 32) + within as usize
+}
+
+fn exchange_lanes(wave: &mut Wave, inst: &Inst, mem: &Mem, action: Action) {
+    let exec = wave.exec();
+    let address = value(wave, inst.src[0], 0);
+    let mut out = [0; 64];
+    let target = |lane: usize| ((address[lane].wrapping_add(mem.offset as u32) >> 2) & 63) as usize;
+    match action {
+        Action::Swizzle => {
+            for (lane, slot) in out.iter_mut().enumerate() {
+                let source = swizzled(mem.offset as u32, lane);
+                if exec >> source & 1 != 0 {
+                    *slot = address[source];
+                }
+            }
+        }
+        Action::Bpermute => {
+            let data = value(wave, inst.src[1], 0);
+            for (lane, slot) in out.iter_mut().enumerate() {
+                let source = target(lane);
+                if exec >> source & 1 != 0 {
+                    *slot = data[source];
+                }
+            }
+        }
+        _ => {
+            let data = value(wave, inst.src[1], 0);
+            for lane in each(exec) {
+                out[target(lane)] = data[lane];
+            }
+        }
+    }
+    put(wave, inst, 0, exec, &out);
+}
+
+/// Global wave sync: the value is that of the first active lane.
+fn sync(wave: &Wave, inst: &Inst, env: &mut Env<'_>, op: GwsOp, mem: &Mem) -> Flow {
+    let exec = wave.exec();
+    let data = value(wave, inst.src[0], 0);
+    let value = data[(exec.trailing_zeros() & 63) as usize];
+    let resource = ((wave.m0() >> 16 & 63) + (mem.offset as u32 & 63)) & 63;
+    match env.messages.gws(op, resource, value) {
+        Gws::Go => Flow::Next,
+        Gws::Wait => Flow::Wait,
+    }
+}
+
+/// Executes one of them.
+///
+/// # Errors
+/// Where the global data share, which does not exist, is meant, or an atomic is not aligned.
+pub(super) fn execute(
+    wave: &mut Wave,
+    inst: &Inst,
+    env: &mut Env<'_>,
+    action: Action,
+) -> Result<Flow, Exception> {
+    let Ext::Mem(mem) = inst.ext else {
+        return Err(illegal(inst, "no offset"));
+    };
+    if let Action::Gws(op) = action {
+        return Ok(sync(wave, inst, env, op, &mem));
+    }
+    if mem.gds {
+        return Err(illegal(inst, "there is no global data share"));
+    }
+    let exec = wave.exec();
+    let lds = &mut *env.lds;
+    let offset = mem.offset as u64 & 0xFFFF;
+    let base = value(wave, inst.src[0], 0);
+    let at = |lane: usize| u64::from(base[lane]) + offset;
+    let second = |stride: u32| {
+        [
+            (offset & 0xFF) * u64::from(stride),
+            (offset >> 8) * u64::from(stride),
+        ]
+    };
+    match action {
+        Action::Nothing | Action::Gws(_) => {}
+        Action::Swizzle | Action::Permute | Action::Bpermute => {
+            exchange_lanes(wave, inst, &mem, action);
+        }
+        Action::Read {
+            bytes,
+            signed,
+            half,
+        } => {
+            for dword in 0..bytes.div_ceil(4) {
+                let old = value(wave, inst.dst, dword as usize);
+                let mut out = [0; 64];
+                for lane in each(exec) {
+                    let address = at(lane) + 4 * u64::from(dword);
+                    let found = read(lds, address, bytes);
+                    let clears = wave.d16_clears;
+                    out[lane] = memory::loaded(found, old[lane], bytes, signed, half, clears);
+                }
+                put(wave, inst, dword as usize, exec, &out);
+            }
+        }
+        Action::Write { bytes, high } => {
+            for dword in 0..bytes.div_ceil(4) {
+                let data = value(wave, inst.src[1], dword as usize);
+                let shift = if high { 16 } else { 0 };
+                for lane in each(exec) {
+                    let address = at(lane) + 4 * u64::from(dword);
+                    write(lds, address, bytes, data[lane] >> shift);
+                }
+            }
+        }
+        Action::Read2 { bytes, stride } => {
+            let dwords = bytes / 4;
+            let mut out = [[0; 64]; 4];
+            for (place, offset) in second(stride).into_iter().enumerate() {
+                for dword in 0..dwords as usize {
+                    for lane in each(exec) {
+                        let address = u64::from(base[lane]) + offset + 4 * dword as u64;
+                        out[place * dwords as usize + dword][lane] = read(lds, address, 4);
+                    }
+                }
+            }
+            for (at, row) in out.iter().take(2 * dwords as usize).enumerate() {
+                put(wave, inst, at, exec, row);
+            }
+        }
+        Action::Write2 { bytes, stride } => {
+            for (place, offset) in second(stride).into_iter().enumerate() {
+                for dword in 0..bytes as usize / 4 {
+                    let data = value(wave, inst.src[1 + place], dword);
+                    for lane in each(exec) {
+                        let address = u64::from(base[lane]) + offset + 4 * dword as u64;
+                        write(lds, address, 4, data[lane]);
+                    }
+                }
+            }
+        }
+        Action::Exchange2 { bytes, stride } => {
+            let dwords = bytes as usize / 4;
+            let wide = dwords == 2;
+            let mut out = [[0; 64]; 4];
+            for lane in each(exec) {
+                for (place, offset) in second(stride).into_iter().enumerate() {
+                    let data = wide_value(wave, inst.src[1 + place], lane, wide);
+                    let address = u64::from(base[lane]) + offset;
+                    let old = modify(lds, address, AtomicOp::Swap, wide, [data, 0]);
+                    out[place * dwords][lane] = old as u32;
+                    if wide {
+                        out[place * dwords + 1][lane] = (old >> 32) as u32;
+                    }
+                }
+            }
+            for (at, row) in out.iter().take(2 * dwords).enumerate() {
+                put(wave, inst, at, exec, row);
+            }
+        }
+        Action::Atomic { op, wide } => {
+            let size = if wide { 8 } else { 4 };
+            if let Some(lane) = each(exec).find(|lane| at(*lane) % size != 0) {
+                return Err(Exception::Violation { address: at(lane) });
+            }
+            let mut out = [[0; 64]; 2];
+            // Compare and swap has the compared value first here, the other way round than in memory.
+            let swapped = matches!(op, AtomicOp::CmpSwap | AtomicOp::CmpSwapFloat);
+            for lane in each(exec) {
+                let mut data = [1, 2].map(|from| wide_value(wave, inst.src[from], lane, wide));
+                if swapped {
+                    data.reverse();
+                }
+                let old = modify(lds, at(lane), op, wide, data);
+                out[0][lane] = old as u32;
+                out[1][lane] = (old >> 32) as u32;
+            }
+            put(wave, inst, 0, exec, &out[0]);
+            if wide {
+                put(wave, inst, 1, exec, &out[1]);
+            }
+        }
+        Action::ReadByLane => {
+            let mut out = [0; 64];
+            let from = u64::from(wave.m0() & 0xFFFF) + offset;
+            for lane in each(exec) {
+                out[lane] = read(lds, from + 4 * lane as u64, 4);
+            }
+            put(wave, inst, 0, exec, &out);
+        }
+        Action::WriteByLane => {
+            let data = value(wave, inst.src[1], 0);
+            let to = u64::from(wave.m0() & 0xFFFF) + offset;
+            for lane in each(exec) {
+                write(lds, to + 4 * lane as u64, 4, data[lane]);
+            }
+        }
+        Action::Append | Action::Consume => {
+            let address = u64::from(wave.m0() & 0xFFFF) + offset;
+            let count = u64::from(exec.count_ones());
+            let op = if matches!(action, Action::Append) {
+                AtomicOp::Add
+            } else {
+                AtomicOp::Sub
+            };
+            if exec != 0 {
+                let old = modify(lds, address, op, false, [count, 0]);
+                put(wave, inst, 0, exec, &[old as u32; 64]);
+            }
+        }
+    }
+    Ok(Flow::Next)
+}
+
+fn wide_value(wave: &Wave, operand: Operand, lane: usize, wide: bool) -> u64 {
+    let Some((number, acc)) = register(operand) else {
+        return 0;
+    };
+    let low = u64::from(wave.vgpr(number, acc)[lane]);
+    if wide {
+        low | u64::from(wave.vgpr(number + 1, acc)[lane]) << 32
+    } else {
+        low
+    }
+}
