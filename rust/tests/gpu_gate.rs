@@ -13,13 +13,13 @@ use kernel::{
         Arc,
         Completion,
         Mutex, //
-    },
-    workqueue, //
+    }, //
 };
 
 use crate::kapi::{
     gate::Gate,
-    log::RateLimit, //
+    log::RateLimit,
+    workqueue::OwnedQueue, //
 };
 
 /// Counts how often it was dropped.
@@ -120,7 +120,9 @@ mod cases {
         let inside = gate.enter().ok_or(ENODEV)?;
 
         let (its_gate, its_meeting) = (gate.clone(), meeting.clone());
-        workqueue::system_unbound().try_spawn(GFP_KERNEL, move || {
+        // The kernel warns of its own unbound queue.
+        let queue = OwnedQueue::new(c"rkfd-test", 1)?;
+        queue.try_spawn(GFP_KERNEL, move || {
             its_meeting.closing.complete_all();
             drop(its_gate.close());
             its_meeting.returned.store(1, kernel::sync::atomic::Release);
