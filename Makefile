@@ -9,6 +9,7 @@ export KDIR TOOLBOX RKFD_CACHE RKFD_OUT V
 
 flavour := $(if $(filter 1 y,$(DEBUG)),debug,base)
 debug_option := $(if $(filter 1 y,$(DEBUG)),--debug-kernel)
+changed_option := $(if $(CHANGED),--changed$(if $(filter-out 1 y,$(CHANGED)),=$(CHANGED)))
 
 .PHONY: help
 help:
@@ -20,6 +21,9 @@ help:
 #:   make test                  all tests; the last line is the count
 #:   make test DEBUG=1          the same on the debug kernel (KASAN, lockdep, UBSAN, kmemleak)
 #:   make test FILTER=TEXT      only tests whose name contains TEXT
+#:   make test CHANGED=1        only what changed files can affect, since the branch left main (or CHANGED=COMMIT)
+#:   make test TIMINGS=1        prints at the end where the time went
+#:   make mutants               small wrong changes to the driver, each of which a test must notice (FILTER=TEXT)
 #:   make shell                 a shell in the VM (DEBUG=1 likewise)
 #:
 #:   make toolbox               the Debian 13 root that everything is built and run in
@@ -45,7 +49,11 @@ run: toolbox kernel module tools
 
 .PHONY: test
 test:
-	@scripts/test $(debug_option) $(if $(FILTER),--filter '$(FILTER)')
+	@scripts/test $(debug_option) $(if $(TIMINGS),--timings) $(changed_option) $(if $(FILTER),--filter '$(FILTER)')
+
+.PHONY: mutants
+mutants:
+	@scripts/mutants $(if $(FILTER),--filter '$(FILTER)')
 
 .PHONY: shell
 shell: toolbox kernel module tools

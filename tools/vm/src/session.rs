@@ -402,6 +402,11 @@ impl Session {
         paths.collect()
     }
 
+    /// Where the logs are.
+    pub fn log_dir(&self) -> &Path {
+        &self.log_dir
+    }
+
     /// The complaints since the last call.
     pub fn take_complaints(&mut self) -> Vec<Record> {
         self.complaints.take()

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `rkfd-test`: the test driver behind `make test`.
 
+use anyhow::Context;
 use clap::Parser;
-use rkfd_vm::child::kill_groups;
 use rkfd_vm::cli::Places;
+use rkfd_vm::suite::areas;
+use rkfd_vm::suite::end_on_signals;
 use rkfd_vm::suite::filter::Filter;
 use rkfd_vm::suite::outside::Program;
+use rkfd_vm::suite::Options;
 use rkfd_vm::suite::Runner;
 use rkfd_vm::term::Paint;
-use signal_hook::consts::SIGHUP;
-use signal_hook::consts::SIGINT;
-use signal_hook::consts::SIGTERM;
-use signal_hook::iterator::Signals;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
 use std::process::exit;
-use std::thread;
 
 /// Run all tests: format and lints, cargo test, KUnit in the VM, end-to-end tests in the VM
 #[derive(Parser, Debug)]
@@ -28,6 +29,12 @@ struct Cli {
     /// prints (may be repeated)
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
+    /// Print where the time went: per VM, and the slowest suites
+    #[arg(long)]
+    timings: bool,
+    /// Run what changes of the files can affect that this file lists, one path per line
+    #[arg(long, value_name = "FILE", conflicts_with = "filter", hide = true)]
+    changed: Option<PathBuf>,
     /// Run nothing; the exit status tells whether this would run
     #[arg(long, value_name = "NAME", hide = true)]
     wants: Option<String>,
@@ -38,27 +45,44 @@ struct Cli {
 
 fn main() {
     let cli = Cli::parse();
-    let filter = Filter::new(cli.filter);
+    let wanted = match &cli.changed {
+        None => Ok(cli.filter),
+        Some(list) => affected(&cli.places.top, list),
+    };
+    let wanted = wanted.unwrap_or_else(|error| fail(&error));
+    let unaffected = cli.changed.is_some() && wanted.is_empty();
+    let filter = Filter::new(wanted);
     if let Some(name) = cli.wants {
-        exit(i32::from(cli.debug_kernel || !filter.wants(&name)));
+        exit(i32::from(
+            cli.debug_kernel || unaffected || !filter.wants(&name),
+        ));
     }
-    match Signals::new([SIGINT, SIGTERM, SIGHUP]) {
-        // Children are in groups of their own, which neither Ctrl-C nor our death reaches.
-        Ok(mut signals) => drop(thread::spawn(move || {
-            if let Some(signal) = signals.forever().next() {
-                kill_groups();
-                exit(128 + signal);
-            }
-        })),
-        Err(error) => eprintln!("{} {error}", Paint::for_stderr().bad("error:")),
+    if unaffected {
+        println!("no suite is affected\n\n0 passed, 0 failed, 0 skipped");
+        return;
     }
-    let result = Runner::new(cli.places, cli.debug_kernel, filter);
+    end_on_signals();
+    let options = Options {
+        debug: cli.debug_kernel,
+        timings: cli.timings,
+        changed: cli.changed.is_some(),
+    };
+    let result = Runner::new(cli.places, options, filter);
     match result.map(|runner| runner.run(&cli.outside)) {
         Ok(true) => {}
         Ok(false) => exit(1),
-        Err(error) => {
-            eprintln!("{} {error:#}", Paint::for_stderr().bad("error:"));
-            exit(2);
-        }
+        Err(error) => fail(&error),
     }
+}
+
+fn fail(error: &anyhow::Error) -> ! {
+    eprintln!("{} {error:#}", Paint::for_stderr().bad("error:"));
+    exit(2);
+}
+
+/// The suites that changes of the listed files can affect.
+fn affected(top: &Path, list: &Path) -> anyhow::Result<Vec<String>> {
+    let files = fs::read_to_string(list).with_context(|| format!("reading {}", list.display()))?;
+    let suites = areas::affected(&areas::load(top)?, files.lines())?;
+    Ok(suites.into_iter().collect())
 }

@@ -8,7 +8,7 @@
 mod exec;
 mod finish;
 mod kmsg;
-mod module;
+pub(crate) mod module;
 mod mounts;
 mod ports;
 

@@ -67,7 +67,7 @@ impl Loaded {
 }
 
 /// What the stub is given so that it shows the parameters that the driver has, by amdgpu's names.
-fn stub_args(module_args: &str) -> String {
+pub(crate) fn stub_args(module_args: &str) -> String {
     let given = module_args.split_whitespace().filter_map(|arg| {
         let (name, value) = arg.split_once('=')?;
         let name = match name {

@@ -7,8 +7,14 @@
 
 use super::filter::UNLOAD;
 use super::header::Header;
+use super::header::Sharing;
+use super::pack::pack;
 use super::report::case;
 use super::report::Suite;
+use super::times::Times;
+use super::times::VmTime;
+use super::trial::says_failed;
+use super::trial::Guard;
 use super::Runner;
 use crate::cli;
 use crate::cli::MachineOptions;
@@ -18,27 +24,32 @@ use crate::ktap::Status;
 use crate::ktap::Test;
 use crate::protocol::Ending;
 use crate::protocol::Exec;
+use crate::session::Channel;
 use crate::session::Outcome;
 use crate::session::Session;
 use crate::session::Stream;
+use crate::timings::Timings;
 use anyhow::Context;
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Write;
+use std::iter::Peekable;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 use std::time::Instant;
+use std::vec::IntoIter;
 
 /// What a test's own time, and each wait in it, is multiplied by. These limits only matter when something
 /// is broken, and VMs share the processors with each other.
 const FACTOR: u32 = 2;
 /// The same for the debug kernel, which is several times slower under TCG.
 const DEBUG_FACTOR: u32 = 8;
+/// Kernel parameters for a VM whose module is the one with KUnit suites, which are not run: the last word counts.
+const ONE_BUILD: &str = " kunit.enable=1 kunit.enable=0";
 /// How long a model may take to answer on its control socket.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -58,11 +69,6 @@ impl Job {
         &self.name
     }
 
-    /// The time that its header gives it.
-    pub(super) fn limit(&self) -> Duration {
-        self.header.timeout
-    }
-
     /// The options of its VM.
     ///
     /// # Errors
@@ -72,17 +78,49 @@ impl Job {
             .machine(self.asic.as_deref(), self.sched_policy, debug)
     }
 
-    /// Jobs with equal keys can share a VM.
-    fn key(&self) -> String {
-        let own = if self.header.own_vm {
-            self.name.as_str()
-        } else {
-            ""
-        };
-        let asic = self.asic.as_deref().unwrap_or("");
-        // The module's default is a policy, too, but there may be no module.
-        let policy = self.sched_policy.map(|n| n.to_string()).unwrap_or_default();
-        format!("{own}|{asic}|{policy}|{}", self.header.vm.join(" "))
+    /// The memory that its VM takes, in MiB.
+    pub(super) fn memory(&self, debug: bool) -> u64 {
+        // One with wrong options never boots.
+        let machine = self.machine(debug);
+        machine.map_or(0, |machine| machine.footprint())
+    }
+
+    /// With whom it shares its VM.
+    pub(super) fn sharing(&self) -> Sharing {
+        self.header.sharing
+    }
+
+    /// It shares neither the loaded driver nor the state of the GPUs.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.sharing() != Sharing::Any
+    }
+
+    /// Which kernel messages count.
+    pub(super) fn policy(&self) -> &Policy {
+        &self.header.policy
+    }
+
+    /// Parameters of the module.
+    pub(super) fn args(&self, debug: bool) -> String {
+        let machine = self.machine(debug);
+        machine.map_or(String::new(), |machine| machine.module_args)
+    }
+
+    /// Jobs with equal keys can share a VM: all is equal but the module's parameters.
+    pub(super) fn key(&self, debug: bool) -> String {
+        match self.machine(debug) {
+            Ok(machine) => {
+                let module_args = String::new();
+                format!(
+                    "{:?}",
+                    MachineOptions {
+                        module_args,
+                        ..machine
+                    }
+                )
+            }
+            Err(_) => self.name.clone(),
+        }
     }
 }
 
@@ -98,14 +136,18 @@ impl Runner {
     ///
     /// # Errors
     /// Where the folder cannot be read.
-    pub(super) fn e2e_groups(&self) -> anyhow::Result<Vec<Vec<Job>>> {
+    pub(super) fn e2e_groups(&self, times: &Times) -> anyhow::Result<Vec<Vec<Job>>> {
         let dir = self.places.top.join("tests/e2e");
-        let mut groups: BTreeMap<String, Vec<Job>> = BTreeMap::new();
+        let mut wanted = Vec::new();
         for (name, found) in discover(&dir)? {
             match found {
                 Ok(jobs) => {
                     for job in jobs.into_iter().filter(|job| self.wants(&job.name)) {
-                        groups.entry(job.key()).or_default().push(job);
+                        match &job.header.not_on_debug {
+                            Some(reason) if self.debug => self.skip(&job, reason),
+                            _ if job.header.only_on_debug && !self.debug => {}
+                            _ => wanted.push(job),
+                        }
                     }
                 }
                 Err(error) if self.wants(&name) => {
@@ -115,7 +157,7 @@ impl Runner {
                 Err(_) => {}
             }
         }
-        Ok(groups.into_values().collect())
+        Ok(pack(wanted, times, super::workers(), self.debug))
     }
 
     /// Runs tests that share a VM, in as many boots as it takes.
@@ -123,55 +165,101 @@ impl Runner {
     /// # Errors
     /// Where the options do not fit this machine.
     pub(super) fn group(&self, jobs: Vec<Job>) -> anyhow::Result<()> {
-        let mut left = Vec::new();
-        for job in jobs {
-            match &job.header.not_on_debug {
-                Some(reason) if self.debug => self.skip(&job, reason),
-                _ if job.header.only_on_debug && !self.debug => {}
-                _ => left.push(job),
-            }
-        }
-        let mut left = left.into_iter().peekable();
+        let mut left = jobs.into_iter().peekable();
         // Each boot finishes at least one job, so this ends.
-        while let Some(first) = left.peek() {
-            let first = first.clone();
+        while let Some(first) = left.peek().cloned() {
             self.progress(&first.name);
-            let machine = first.machine(self.debug)?;
+            let mut time = VmTime {
+                name: first.name.clone(),
+                ..VmTime::default()
+            };
+            let mut machine = first.machine(self.debug)?;
+            if self.options.changed && !self.debug {
+                machine.kernel_args.push_str(ONE_BUILD);
+            }
             let config = machine.config(&self.places, true)?;
             let log_dir = config.log_dir.clone();
             let start = Instant::now();
-            let mut session = match Session::boot(&config) {
-                Ok(session) => session,
-                Err(error) => {
-                    let why = format!("no VM: {error:#}");
-                    for job in left {
-                        let failure = Some(why.clone());
-                        self.add(&Suite::check(
-                            &job.name,
-                            start.elapsed(),
-                            Some(log_dir.clone()),
-                            failure,
-                        ));
-                    }
-                    return Ok(());
+            let channel = Channel::new();
+            let guard = self
+                .trial
+                .map(|limits| Guard::new(limits, channel.sender(), log_dir.join("kernel.log")));
+            let session = Session::boot_on(&config, channel, Timings::default());
+            time.boot = start.elapsed();
+            match session {
+                Ok(session) => {
+                    let gpus = config.asics.len();
+                    self.in_vm(session, &mut left, gpus, guard.as_ref(), &mut time);
                 }
-            };
-            let mut names = Vec::new();
-            let mut lost = None;
-            let gpus = config.asics.len();
-            while lost.is_none() {
-                let Some(job) = left.next() else { break };
-                let (suite, gone) = self.job(&mut session, &job, gpus);
-                names.push(job.name.clone());
-                lost = gone.map(|why| (suite, why));
+                Err(error) => {
+                    let why = Some(format!("no VM: {error:#}"));
+                    for job in left.by_ref() {
+                        let log = Some(log_dir.clone());
+                        self.add(&Suite::check(&job.name, start.elapsed(), log, why.clone()));
+                    }
+                }
             }
-            if !first.header.own_vm {
-                // The end belongs to all of them, not to the last.
-                session.set_policy(Policy::default());
-            }
-            self.end(session, lost, &names, &log_dir);
+            self.add_vm_time(time);
         }
         Ok(())
+    }
+
+    /// Runs tests in a VM that has booted for the first of them, as far as it lasts.
+    fn in_vm(
+        &self,
+        mut session: Session,
+        left: &mut Peekable<IntoIter<Job>>,
+        gpus: usize,
+        guard: Option<&Guard>,
+        time: &mut VmTime,
+    ) {
+        let log_dir = session.log_dir().to_owned();
+        let mut names = Vec::new();
+        let mut before: Option<Job> = None;
+        for job in left.by_ref() {
+            let renewed = before.filter(|before| self.is_renewed(before, &job));
+            if let Some(before) = renewed {
+                let start = Instant::now();
+                let unloaded = self.unload(&mut session, &names, end_policy(&before));
+                names.clear();
+                let reset = before.is_fresh() || job.is_fresh();
+                let loaded = if unloaded {
+                    self.load(&mut session, &job, reset)
+                } else {
+                    Err("the driver was not unloaded".into())
+                };
+                time.reloads += start.elapsed();
+                if let Err(why) = loaded {
+                    let log = Some(log_dir);
+                    self.add(&Suite::check(&job.name, start.elapsed(), log, Some(why)));
+                    // The others get another VM.
+                    return;
+                }
+            }
+            let (suite, lost) = self.job(&mut session, &job, gpus, guard);
+            time.suites += suite.time;
+            time.count += 1;
+            names.push(job.name.clone());
+            let start = Instant::now();
+            if guard.is_some() && suite.counts().failed > 0 {
+                if lost.is_some() {
+                    self.add(&suite);
+                }
+                return;
+            }
+            if let Some(why) = lost {
+                self.abandon(session, suite, why);
+                time.end = start.elapsed();
+                return;
+            }
+            before = Some(job);
+        }
+        let start = Instant::now();
+        if let Some(before) = before {
+            session.set_policy(end_policy(&before));
+        }
+        self.end(session, &names, &log_dir);
+        time.end = start.elapsed();
     }
 
     fn skip(&self, job: &Job, reason: &str) {
@@ -186,7 +274,13 @@ impl Runner {
     }
 
     /// Runs one test. Its suite is reported, unless the VM was lost: then the caller adds how it ended.
-    fn job(&self, session: &mut Session, job: &Job, gpus: usize) -> (Suite, Option<String>) {
+    fn job(
+        &self,
+        session: &mut Session,
+        job: &Job,
+        gpus: usize,
+        guard: Option<&Guard>,
+    ) -> (Suite, Option<String>) {
         self.progress(&job.name);
         let start = Instant::now();
         session.set_policy(job.header.policy.clone());
@@ -212,7 +306,12 @@ impl Runner {
         let limit = job.header.timeout * factor;
         let mut output = Output::default();
         let outcome = session.exec(exec, Some(limit), &mut |stream, data| match stream {
-            Stream::Out => output.out.extend_from_slice(data),
+            Stream::Out => {
+                output.out.extend_from_slice(data);
+                if let Some(guard) = guard.filter(|_| says_failed(&output.out)) {
+                    guard.fail();
+                }
+            }
             Stream::Err => output.err.extend_from_slice(data),
         });
         let lost = match &outcome {
@@ -250,30 +349,21 @@ impl Runner {
     }
 
     /// Ends a VM and reports what its end shows.
-    fn end(
-        &self,
-        session: Session,
-        lost: Option<(Suite, String)>,
-        names: &[String],
-        log_dir: &Path,
-    ) {
+    fn end(&self, session: Session, names: &[String], log_dir: &Path) {
         let start = Instant::now();
-        let Some((mut suite, why)) = lost else {
-            let verdict = session.finish(false);
-            let complaints = verdict.complaints.iter().map(ToString::to_string);
-            let all: Vec<String> = complaints.chain(verdict.problems).collect();
-            let failure = (!all.is_empty())
-                .then(|| format!("after {}:\n{}", names.join(", "), all.join("\n")));
-            let first = names.first().map_or("", String::as_str);
-            let name = format!("{UNLOAD}{}", first.trim_start_matches("e2e/"));
-            self.add(&Suite::check(
-                &name,
-                start.elapsed(),
-                Some(log_dir.to_owned()),
-                failure,
-            ));
-            return;
-        };
+        let verdict = session.finish(false);
+        let complaints = verdict.complaints.iter().map(ToString::to_string);
+        let all: Vec<String> = complaints.chain(verdict.problems).collect();
+        let failure =
+            (!all.is_empty()).then(|| format!("after {}:\n{}", names.join(", "), all.join("\n")));
+        let first = names.first().map_or("", String::as_str);
+        let name = format!("{UNLOAD}{}", first.trim_start_matches("e2e/"));
+        let log = Some(log_dir.to_owned());
+        self.add(&Suite::check(&name, start.elapsed(), log, failure));
+    }
+
+    /// Ends a VM that a test has lost, and reports the test with what is known.
+    fn abandon(&self, session: Session, mut suite: Suite, why: String) {
         let verdict = session.abandon();
         let complaints = verdict.complaints.iter().map(ToString::to_string);
         let all: Vec<String> = std::iter::once(why)
@@ -298,6 +388,16 @@ impl Runner {
             text.extend_from_slice(format!("{record}\n").as_bytes());
         }
         fs::write(&path, text).ok().map(|()| path)
+    }
+}
+
+/// Which kernel messages count when the driver is unloaded after a test: what it expects may come late, if nobody shared
+/// the driver with it.
+fn end_policy(job: &Job) -> Policy {
+    if job.is_fresh() {
+        job.policy().clone()
+    } else {
+        Policy::default()
     }
 }
 
@@ -342,7 +442,7 @@ pub(super) fn judge(outcome: &Outcome, output: &Output, limit: Duration) -> Vec<
 }
 
 /// Asks a model for its protocol errors and clears them.
-fn model_errors(control: &Path, index: usize) -> Vec<String> {
+pub(super) fn model_errors(control: &Path, index: usize) -> Vec<String> {
     let who = format!("model of GPU {index}");
     match ask(control, "{\"cmd\":\"errors\"}") {
         Ok(reply) => {
@@ -369,7 +469,7 @@ fn error_text(error: &serde_json::Value) -> String {
     text.map_or_else(|| error.to_string(), str::to_owned)
 }
 
-fn ask(control: &Path, request: &str) -> anyhow::Result<serde_json::Value> {
+pub(super) fn ask(control: &Path, request: &str) -> anyhow::Result<serde_json::Value> {
     let mut stream = UnixStream::connect(control).context("connecting to the model")?;
     stream.set_read_timeout(Some(CONTROL_DEADLINE))?;
     stream.write_all(request.as_bytes())?;
@@ -377,6 +477,19 @@ fn ask(control: &Path, request: &str) -> anyhow::Result<serde_json::Value> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)
+}
+
+/// All tests of a checkout in all their variants; those with a wrong header are left out.
+///
+/// # Errors
+/// Where a file cannot be read.
+pub(super) fn all_jobs(top: &Path) -> anyhow::Result<Vec<Job>> {
+    let found = discover(&top.join("tests/e2e"))?;
+    Ok(found
+        .into_iter()
+        .filter_map(|(_, jobs)| jobs.ok())
+        .flatten()
+        .collect())
 }
 
 /// The executable files of the folder by name, with their jobs or what is wrong with their header.
@@ -402,7 +515,7 @@ fn discover(dir: &Path) -> anyhow::Result<Vec<(String, anyhow::Result<Vec<Job>>)
 }
 
 /// One job for each ASIC and scheduling policy that the header asks for.
-fn jobs(name: &str, path: &Path, header: &Header) -> Vec<Job> {
+pub(super) fn jobs(name: &str, path: &Path, header: &Header) -> Vec<Job> {
     let asics = each(&header.asics);
     let policies = each(&header.sched_policies);
     let mut jobs = Vec::new();
@@ -526,14 +639,15 @@ mod tests {
         assert_eq!(names, ["e2e/a", "e2e/b", "e2e/bad", "e2e/c"]);
         let jobs = found[1].1.as_ref().unwrap();
         assert_eq!(jobs[1].name, "e2e/b (gfx906)");
-        assert_ne!(jobs[0].key(), jobs[1].key());
+        assert_ne!(jobs[0].key(false), jobs[1].key(false));
         assert!(found[2].1.is_err());
         let jobs = found[3].1.as_ref().unwrap();
         let names: Vec<&str> = jobs.iter().map(Job::name).collect();
         assert_eq!(names, ["e2e/c (gfx906)", "e2e/c (gfx906, sched_policy=2)"]);
         let args = |job: &Job| job.machine(false).unwrap().module_args;
         assert_eq!([args(&jobs[0]), args(&jobs[1])], ["", "sched_policy=2"]);
-        assert_ne!(jobs[0].key(), jobs[1].key());
+        assert_eq!(jobs[0].key(false), jobs[1].key(false));
+        assert_ne!(jobs[0].args(false), jobs[1].args(false));
         assert!(discover(Path::new("/no/such/folder")).unwrap().is_empty());
     }
 

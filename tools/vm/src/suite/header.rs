@@ -7,6 +7,8 @@
 //! | `asic: NAME…` | run it once on each of these |
 //! | `sched-policy: N…` | … and with each of these values of the module's `sched_policy`, which `KFD_SCHED_POLICY` tells it |
 //! | `timeout: S` | its time in seconds |
+//! | `fresh: REASON` | the driver is loaded anew, and the GPUs are reset, before it and after it |
+//! | `last: REASON` | it is the last of its VM |
 //! | `own-vm: REASON` | it gets a VM for itself |
 //! | `expect-kmsg: REGEX` | kernel messages that match do not fail it |
 //! | `allow-warnings: REASON` | kernel messages of level warning or error do not fail it |
@@ -22,10 +24,25 @@ use clap::FromArgMatches;
 use regex::Regex;
 use std::time::Duration;
 
-/// Memory of a VM with the debug kernel where the test does not say.
-const DEBUG_MEMORY: &str = "3G";
+/// Memory of a VM where the test does not say. On the debug kernel, KASAN's shadow and kmemleak's records take their
+/// part of it; elsewhere it is as much so that those that need a little more can share a VM with the others.
+const MEMORY: &str = "3G";
 /// A test's time where it does not say, in seconds.
 const TIMEOUT: u64 = 120;
+
+/// With whom a test shares its VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// With any other that asks for the same machine.
+    #[default]
+    Any,
+    /// The same, though not the loaded driver and what the GPUs remember.
+    Fresh,
+    /// The same, if nobody comes after it.
+    Last,
+    /// With nobody.
+    Own,
+}
 
 /// The header of one test.
 #[derive(Clone, Debug)]
@@ -38,8 +55,8 @@ pub struct Header {
     pub sched_policies: Vec<u8>,
     /// Its time.
     pub timeout: Duration,
-    /// It gets a VM for itself.
-    pub own_vm: bool,
+    /// With whom it shares its VM.
+    pub sharing: Sharing,
     /// Which kernel messages count.
     pub policy: Policy,
     /// Why it does not run on the debug kernel.
@@ -55,7 +72,7 @@ impl Default for Header {
             asics: Vec::new(),
             sched_policies: Vec::new(),
             timeout: Duration::from_secs(TIMEOUT),
-            own_vm: false,
+            sharing: Sharing::Any,
             policy: Policy::default(),
             not_on_debug: None,
             only_on_debug: false,
@@ -91,7 +108,9 @@ impl Header {
                     let seconds = value.parse().with_context(|| format!("timeout: {value}"))?;
                     header.timeout = Duration::from_secs(seconds);
                 }
-                "own-vm" => header.own_vm = true,
+                "fresh" => header.sharing = Sharing::Fresh,
+                "last" => header.sharing = Sharing::Last,
+                "own-vm" => header.sharing = Sharing::Own,
                 "expect-kmsg" => {
                     let regex =
                         Regex::new(value).with_context(|| format!("expect-kmsg: {value}"))?;
@@ -131,9 +150,8 @@ impl Header {
             options.module_args = format!("{given} sched_policy={policy}").trim().to_owned();
         }
         options.debug_kernel |= debug;
-        // KASAN's shadow and kmemleak's records take their part of it.
-        if options.debug_kernel && matches.value_source("mem") == Some(ValueSource::DefaultValue) {
-            options.mem = DEBUG_MEMORY.into();
+        if matches.value_source("mem") == Some(ValueSource::DefaultValue) {
+            options.mem = MEMORY.into();
         }
         Ok(options)
     }
@@ -152,7 +170,7 @@ mod tests {
         let header = Header::parse(TEXT).unwrap();
         assert_eq!(header.asics, ["gfx90a", "gfx906"]);
         assert_eq!(header.timeout, Duration::from_secs(30));
-        assert!(header.own_vm && !header.policy.allow_warnings);
+        assert!(header.sharing == Sharing::Own && !header.policy.allow_warnings);
         assert!(header.policy.expected[0].is_match("queue 12 was reset"));
         assert_eq!(header.sched_policies, [0, 2]);
         let machine = header.machine(Some("gfx906"), Some(2), true).unwrap();
@@ -161,7 +179,9 @@ mod tests {
         assert_eq!(machine.asic, ["gfx906"]);
         assert!(machine.debug_kernel);
         assert_eq!(machine.mem, "3G");
-        assert_eq!(header.machine(None, None, false).unwrap().mem, "2G");
+        let shared = |text| Header::parse(text).unwrap().sharing;
+        assert_eq!(shared("# fresh: resets"), Sharing::Fresh);
+        assert_eq!(shared("# last: kills"), Sharing::Last);
     }
 
     #[test]

@@ -92,21 +92,8 @@ impl Runner {
     /// Where a manifest cannot be read.
     fn packages(&self, tools: &Path) -> anyhow::Result<Vec<String>> {
         let all = self.wants("host/cargo");
-        let mut packages = Vec::new();
-        for entry in fs::read_dir(tools)? {
-            let manifest = entry?.path().join("Cargo.toml");
-            if !manifest.exists() {
-                continue;
-            }
-            let text = fs::read_to_string(&manifest)
-                .with_context(|| format!("reading {}", manifest.display()))?;
-            let name = package_name(&text)
-                .with_context(|| format!("{} names no package", manifest.display()))?;
-            if self.filter.wants_package(name) || all {
-                packages.push(name.to_owned());
-            }
-        }
-        packages.sort();
+        let mut packages = packages(tools)?;
+        packages.retain(|name| self.filter.wants_package(name) || all);
         Ok(packages)
     }
 
@@ -212,6 +199,37 @@ impl Runner {
             log,
         })
     }
+}
+
+/// The names of the checks, and of the packages whose programs report under their names.
+///
+/// # Errors
+/// Where a manifest cannot be read.
+pub(super) fn names(top: &Path) -> anyhow::Result<Vec<String>> {
+    let checks = ["rustfmt", "clippy", "rustfmt-module", "clippy-module"].map(str::to_owned);
+    let all = checks.into_iter().chain(packages(&top.join("tools"))?);
+    Ok(all.map(|name| format!("host/{name}")).collect())
+}
+
+/// The packages of the tools.
+///
+/// # Errors
+/// Where a manifest cannot be read.
+fn packages(tools: &Path) -> anyhow::Result<Vec<String>> {
+    let mut packages = Vec::new();
+    for entry in fs::read_dir(tools)? {
+        let manifest = entry?.path().join("Cargo.toml");
+        if !manifest.exists() {
+            continue;
+        }
+        let text = fs::read_to_string(&manifest)
+            .with_context(|| format!("reading {}", manifest.display()))?;
+        let name = package_name(&text)
+            .with_context(|| format!("{} names no package", manifest.display()))?;
+        packages.push(name.to_owned());
+    }
+    packages.sort();
+    Ok(packages)
 }
 
 /// The name in the part `[package]`, which comes first, of a manifest.

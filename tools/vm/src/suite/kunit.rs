@@ -4,14 +4,19 @@
 use super::filter::Filter;
 use super::report::case;
 use super::report::Suite;
+use super::times::VmTime;
+use super::trial::failed_case;
+use super::trial::Guard;
 use super::Runner;
 use crate::kmsg::Record;
 use crate::ktap;
 use crate::ktap::Test;
 use crate::protocol::MARK;
 use crate::protocol::MARK_MODULE;
+use crate::session::Channel;
 use crate::session::Session;
 use crate::suite::header::Header;
+use crate::timings::Timings;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -39,7 +44,15 @@ impl Vm {
     fn glob(&self) -> Option<String> {
         match self.only.as_slice() {
             [suite] => Some(suite.clone()),
-            _ => (!self.all).then(|| format!("*{LIVE}")),
+            [] => (!self.all).then(|| format!("*{LIVE}")),
+            // The kernel takes one pattern: what some of them have in common; the others are not counted.
+            [first, others @ ..] => {
+                let common = others.iter().fold(first.len(), |length, other| {
+                    let same = first.bytes().zip(other.bytes()).take(length);
+                    same.take_while(|(a, b)| a == b).count()
+                });
+                Some(format!("{}*", first.get(..common).unwrap_or("")))
+            }
         }
     }
 
@@ -47,6 +60,21 @@ impl Vm {
     fn counts(&self, suite: &str) -> bool {
         (self.all || suite.ends_with(LIVE))
             && (self.only.is_empty() || self.only.iter().any(|only| only == suite))
+    }
+
+    /// The VM with the one suite of that name in the report, if there is such a suite.
+    pub(super) fn for_suite(name: &str, suites: &[String]) -> Option<Self> {
+        let (unit, suite) = name.split_once(": ")?;
+        let mut vm = VMS.into_iter().find(|vm| vm.unit() == unit)?;
+        let known = suites.iter().any(|known| known == suite);
+        vm.only = vec![suite.to_owned()];
+        (known && vm.counts(suite)).then_some(vm)
+    }
+
+    /// The memory that one takes, in MiB.
+    pub(super) fn memory(debug: bool) -> u64 {
+        let machine = Header::default().machine(None, None, debug);
+        machine.map_or(0, |machine| machine.footprint())
     }
 
     /// The VM with what is asked for of its suites; none if nothing is.
@@ -97,8 +125,7 @@ const LIVE: &str = "_live";
 impl Runner {
     /// The VMs that are asked for.
     pub(super) fn kunit_vms(&self) -> Vec<Vm> {
-        let mut suites = Vec::new();
-        find_suites(&self.places.top.join("rust"), &mut suites);
+        let suites = suites_in(&self.places.top);
         let wanted = |vm: Vm| vm.wanted(&self.filter, &suites);
         VMS.into_iter().filter_map(wanted).collect()
     }
@@ -122,16 +149,39 @@ impl Runner {
         let start = Instant::now();
         let config = machine.config(&self.places, true)?;
         let log_dir = config.log_dir.clone();
-        let mut session = match Session::boot(&config) {
+        let channel = Channel::new();
+        let _guard = self
+            .trial
+            .map(|limits| Guard::new(limits, channel.sender(), log_dir.join("kernel.log")));
+        let session = Session::boot_on(&config, channel, Timings::default());
+        let mut time = VmTime {
+            name: name.clone(),
+            boot: start.elapsed(),
+            ..VmTime::default()
+        };
+        let mut session = match session {
             Ok(session) => session,
             Err(error) => {
-                let why = Some(format!("{error:#}"));
+                let why = format!("{error:#}");
+                let case = self
+                    .trial
+                    .and_then(|_| failed_case(&log_dir.join("kernel.log")));
+                let why = Some(case.unwrap_or(why));
                 self.add(&Suite::check(&name, start.elapsed(), Some(log_dir), why));
                 return Ok(());
             }
         };
         let mut records = session.take_kernel_log();
+        if self.trial.is_some() {
+            let found = suites(&name, &records);
+            if found.iter().any(|suite| suite.counts().failed > 0) {
+                found.iter().for_each(|suite| self.add(suite));
+                return Ok(());
+            }
+        }
+        let end = Instant::now();
         let verdict = session.finish(false);
+        time.end = end.elapsed();
         records.extend(verdict.kernel_log.iter().cloned());
         let mut suites = suites(&name, &records);
         suites.retain(|suite| {
@@ -151,6 +201,10 @@ impl Runner {
             .chain(verdict.problems)
             .collect();
         let failure = (!complaints.is_empty()).then(|| complaints.join("\n"));
+        time.suites = total(&suites).min(time.boot);
+        time.boot = time.boot.saturating_sub(time.suites);
+        time.count = suites.len();
+        self.add_vm_time(time);
         suites.push(Suite::check(
             &format!("{name}: log and unload"),
             start.elapsed().saturating_sub(total(&suites)),
@@ -163,6 +217,27 @@ impl Runner {
         }
         Ok(())
     }
+}
+
+/// The names of all suites in all VMs, as the report prints them.
+pub(super) fn names(top: &Path) -> Vec<String> {
+    let suites = suites_in(top);
+    let of = |vm: &Vm| {
+        let here = suites.iter().filter(|suite| vm.counts(suite));
+        let names: Vec<String> = here
+            .map(|suite| format!("{}: {suite}", vm.unit()))
+            .collect();
+        names
+    };
+    VMS.iter().flat_map(of).collect()
+}
+
+/// The names of the suites of a checkout.
+pub(super) fn suites_in(top: &Path) -> Vec<String> {
+    let mut suites = Vec::new();
+    find_suites(&top.join("rust"), &mut suites);
+    suites.sort();
+    suites
 }
 
 /// The names of the suites in the module's sources, below `dir`. Sources that cannot be read have none: that
@@ -334,6 +409,7 @@ mod tests {
         assert_eq!(vms("kunit"), ["*_live", "*_live", "*_live"]);
         assert_eq!(vms("hw_pm4"), ["rkfd_hw_pm4"]);
         assert_eq!(vms("gfx906: rkfd_vm_live"), ["rkfd_vm_live"]);
+        assert_eq!(vms("kunit/gfx90a: rkfd_"), ["rkfd_*"]);
     }
 
     #[test]

@@ -1,23 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The test driver behind `make test`: checks on the host, KUnit suites and end-to-end tests in the VM.
 
+pub mod areas;
 pub mod e2e;
 pub mod filter;
 pub mod header;
 pub mod host;
 pub mod kunit;
 pub mod libtest;
+pub mod mutants;
 pub mod outside;
+mod pack;
+mod renew;
 pub mod report;
+mod times;
+pub mod trial;
 pub mod vm;
 
+use crate::child::kill_groups;
 use crate::cli::Places;
 use crate::term::Paint;
 use anyhow::Context;
 use filter::Filter;
-use header::Header;
 use report::Report;
 use report::Suite;
+use signal_hook::consts::SIGHUP;
+use signal_hook::consts::SIGINT;
+use signal_hook::consts::SIGTERM;
+use signal_hook::iterator::Signals;
 use std::cmp::Reverse;
 use std::fs;
 use std::io;
@@ -25,7 +35,9 @@ use std::io::IsTerminal;
 use std::num::NonZero;
 use std::panic::catch_unwind;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::path::PathBuf;
+use std::process::exit;
 use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -33,23 +45,46 @@ use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
+use times::Times;
+use times::VmTime;
 
 /// VMs at a time.
 const MOST_VMS: usize = 3;
-/// What a VM of KUnit suites counts for in the order of work.
-const KUNIT_WEIGHT: Duration = Duration::from_secs(200);
+
+/// What a run is like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// On the debug kernel.
+    pub debug: bool,
+    /// Tables tell where the time went.
+    pub timings: bool,
+    /// What changes can affect, as far as there is such a suite, and with one build of the module, that with the KUnit
+    /// suites.
+    pub changed: bool,
+}
 
 /// Runs suites and reports them.
 pub struct Runner {
     places: Places,
     debug: bool,
+    options: Options,
     filter: Filter,
     logs: PathBuf,
     report: Mutex<Report>,
+    /// What suites took, in this run and earlier.
+    times: Mutex<Times>,
+    /// Where the time of each VM went.
+    vms: Mutex<Vec<VmTime>>,
+    /// Ends runs early.
+    trial: Option<trial::Limits>,
 }
 
 /// What one worker does without a break: it boots VMs, which end with its thread.
 enum Work {
+    /// Checks on the host, which keep a processor busy.
+    Host,
+    /// The VM runner's own tests.
+    Vm,
     Kunit(kunit::Vm),
     Group(Vec<e2e::Job>),
 }
@@ -57,6 +92,8 @@ enum Work {
 impl Work {
     fn name(&self) -> String {
         match self {
+            Self::Host => "host".into(),
+            Self::Vm => vm::NAME.into(),
             Self::Kunit(vm) => vm.unit(),
             Self::Group(jobs) => jobs
                 .first()
@@ -138,20 +175,69 @@ fn memory_of(table: &str) -> u64 {
     kib.map_or(1 << 30, |kib| kib / 1024)
 }
 
+/// What a lock protects is whole after a panic, too.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many VMs run side by side: half as many again as there are processors, since many a VM under test waits for a
+/// time-out most of the time.
+fn workers() -> usize {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    (processors + processors.div_ceil(2)).min(MOST_VMS)
+}
+
+/// The folder of one file for each suite.
+fn logs_of(places: &Places) -> anyhow::Result<PathBuf> {
+    let logs = places.out.join("logs/test");
+    fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
+    Ok(logs)
+}
+
+/// The names of all suites of a checkout, as the report prints them.
+///
+/// # Errors
+/// A folder or a manifest that cannot be read.
+pub fn names(top: &Path) -> anyhow::Result<Vec<String>> {
+    let mut names: Vec<String> = [vm::NAME, outside::SHARE].map(str::to_owned).into();
+    names.extend(host::names(top)?);
+    names.extend(kunit::names(top));
+    names.extend(e2e::all_jobs(top)?.iter().map(|job| job.name().to_owned()));
+    Ok(names)
+}
+
+/// Ends the program with everything that it has started when it gets SIGINT, SIGTERM or SIGHUP.
+pub fn end_on_signals() {
+    match Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+        // Children are in groups of their own, which neither Ctrl-C nor our death reaches.
+        Ok(mut signals) => drop(thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                kill_groups();
+                exit(128 + signal);
+            }
+        })),
+        Err(error) => eprintln!("{} {error}", Paint::for_stderr().bad("error:")),
+    }
+}
+
 impl Runner {
     /// A driver for the tests that the filter wants.
     ///
     /// # Errors
     /// Where the folder for logs cannot be made.
-    pub fn new(places: Places, debug: bool, filter: Filter) -> anyhow::Result<Self> {
-        let logs = places.out.join("logs/test");
-        fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
+    pub fn new(places: Places, options: Options, filter: Filter) -> anyhow::Result<Self> {
+        let debug = options.debug;
+        let logs = logs_of(&places)?;
         Ok(Self {
+            times: Mutex::new(Times::load(&places.out, debug)),
+            vms: Mutex::default(),
+            options,
             places,
             debug,
             filter,
             logs,
             report: Mutex::new(Report::new(Paint::for_stdout())),
+            trial: None,
         })
     }
 
@@ -165,16 +251,23 @@ impl Runner {
             // It is there, though not on this kernel.
             let _ = self.wants(outside::SHARE);
         }
-        self.part("host", || self.host());
-        self.part("vm/runner", || self.vm());
-        let mut work: Vec<Work> = self.kunit_vms().into_iter().map(Work::Kunit).collect();
+        let mut work = vec![Work::Host, Work::Vm];
+        work.extend(self.kunit_vms().into_iter().map(Work::Kunit));
         self.part("e2e", || {
-            work.extend(self.e2e_groups()?.into_iter().map(Work::Group));
+            let groups = self.e2e_groups(&lock(&self.times))?;
+            work.extend(groups.into_iter().map(Work::Group));
             Ok(())
         });
         self.side_by_side(work);
         self.progress("");
-        self.report().finish(&self.filter.unused())
+        self.keep_times();
+        let unused = self.filter.unused();
+        let unused = if self.options.changed {
+            &[]
+        } else {
+            unused.as_slice()
+        };
+        self.report().finish(unused)
     }
 
     /// Runs a part of the whole and counts its error, or its panic, as a failure.
@@ -189,20 +282,19 @@ impl Runner {
         self.add(&Suite::check(name, start.elapsed(), None, Some(why)));
     }
 
-    /// Half as many again as there are processors, as long as the machine has the memory for them: many a VM under
-    /// test waits for a time-out most of the time.
+    /// As many at a time as [`workers`] says and the machine has the memory for.
     fn side_by_side(&self, mut work: Vec<Work>) {
         // A long one that begins last would run alone at the end.
         work.sort_by_key(|work| Reverse(self.weight(work)));
         let sized = work.into_iter().map(|work| (self.memory(&work), work));
         let line = Line::new(sized.collect(), available_memory());
-        let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        let workers = processors + processors.div_ceil(2);
         thread::scope(|scope| {
-            for _ in 0..workers.min(MOST_VMS) {
+            for _ in 0..workers() {
                 scope.spawn(|| {
                     while let Some((size, work)) = line.next() {
                         self.part(&work.name(), || match work {
+                            Work::Host => self.host(),
+                            Work::Vm => self.vm(),
                             Work::Kunit(vm) => self.kunit(vm),
                             Work::Group(jobs) => self.group(jobs),
                         });
@@ -213,29 +305,51 @@ impl Runner {
         });
     }
 
-    /// How long it may take, as far as that is known before.
+    /// How long it probably takes.
     fn weight(&self, work: &Work) -> Duration {
+        let times = lock(&self.times);
         match work {
-            Work::Kunit(_) => KUNIT_WEIGHT,
-            Work::Group(jobs) => jobs.iter().map(e2e::Job::limit).sum(),
+            // What fails there is known first.
+            Work::Host => Duration::MAX,
+            Work::Group(jobs) => jobs.iter().map(|job| times.of(job.name())).sum(),
+            Work::Vm | Work::Kunit(_) => times.of(&work.name()),
+        }
+    }
+
+    /// Notes where the time of a VM went.
+    fn add_vm_time(&self, time: VmTime) {
+        lock(&self.vms).push(time);
+    }
+
+    /// Keeps the times of all suites for the next run, and prints the tables if they are wanted.
+    fn keep_times(&self) {
+        let suites = self.report().take_times();
+        let vms = lock(&self.vms);
+        let mut times = lock(&self.times);
+        for (name, time) in &suites {
+            times.note(name, *time);
+        }
+        for vm in vms.iter().filter(|vm| vm.name.starts_with("kunit/")) {
+            times.note(&vm.name, vm.total());
+        }
+        times.save();
+        if self.options.timings {
+            print!("{}", times::table(&vms, &suites));
         }
     }
 
     /// The memory that it takes, in MiB.
     fn memory(&self, work: &Work) -> u64 {
-        let machine = match work {
-            Work::Kunit(_) => Header::default().machine(None, None, self.debug),
-            Work::Group(jobs) => match jobs.first() {
-                Some(job) => job.machine(self.debug),
-                None => return 0,
-            },
-        };
-        // One with wrong options never boots.
-        machine.map_or(0, |machine| machine.footprint())
+        match work {
+            Work::Host => 0,
+            Work::Vm => vm::memory(),
+            Work::Kunit(_) => kunit::Vm::memory(self.debug),
+            Work::Group(jobs) => jobs.first().map_or(0, |job| job.memory(self.debug)),
+        }
     }
 
     fn report(&self) -> MutexGuard<'_, Report> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.report)
     }
 
     /// Prints a suite's line and counts it.

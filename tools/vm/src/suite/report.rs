@@ -77,15 +77,38 @@ pub struct Report {
     paint: Paint,
     total: Counts,
     failed: Vec<String>,
+    times: Vec<(String, Duration)>,
+    /// The suites themselves, which are not printed then.
+    kept: Option<Vec<Suite>>,
 }
 
 impl Report {
+    /// One that prints nothing and keeps the suites.
+    pub fn collecting() -> Self {
+        Self {
+            kept: Some(Vec::new()),
+            ..Self::new(Paint::default())
+        }
+    }
+
+    /// The names of the suites with the times that they took.
+    pub fn take_times(&mut self) -> Vec<(String, Duration)> {
+        std::mem::take(&mut self.times)
+    }
+
+    /// The suites that were kept.
+    pub fn take(&mut self) -> Vec<Suite> {
+        self.kept.take().unwrap_or_default()
+    }
+
     /// An empty report.
     pub fn new(paint: Paint) -> Self {
         Self {
             paint,
             total: Counts::default(),
             failed: Vec::new(),
+            times: Vec::new(),
+            kept: None,
         }
     }
 
@@ -93,6 +116,11 @@ impl Report {
     pub fn add(&mut self, suite: &Suite) {
         let counts = suite.counts();
         self.total.add(counts);
+        self.times.push((suite.name.clone(), suite.time));
+        if let Some(kept) = &mut self.kept {
+            kept.push(suite.clone());
+            return;
+        }
         println!("{}", line(self.paint, suite, counts));
         let mut shown = 0;
         let mut failures = 0;

@@ -17,13 +17,22 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+/// Its name in the report.
+pub(super) const NAME: &str = "vm/runner";
 /// Bound of one run.
 const DEADLINE: Duration = Duration::from_secs(300);
+/// Memory of its VMs, in MiB, as `scripts/vm` has it.
+const MEMORY: u64 = 2048;
 /// Makes the kernel print an error and harms nothing: there is no such 9p share.
 const COMPLAIN: &str =
     "mkdir /tmp/m; mount -t 9p -o trans=virtio nosuch /tmp/m 2>/dev/null; echo done";
 /// What the kernel says to it.
 const COMPLAINT: &str = "no channels available for device nosuch";
+
+/// The memory that one of its VMs takes, in MiB.
+pub(super) fn memory() -> u64 {
+    MEMORY
+}
 
 /// What a run showed.
 struct Shown {
@@ -52,7 +61,7 @@ impl Runner {
     /// # Errors
     /// Where files for them cannot be made.
     pub(super) fn vm(&self) -> anyhow::Result<()> {
-        let name = "vm/runner";
+        let name = NAME;
         if !self.wants(name) || self.debug {
             return Ok(());
         }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What this checkout says of itself: the map from files to suites, and the mutants.
+
+// A test may panic, its helpers too; that is how it fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use rkfd_vm::suite;
+use rkfd_vm::suite::areas;
+use rkfd_vm::suite::filter::Filter;
+use rkfd_vm::suite::mutants;
+use rkfd_vm::suite::mutants::build::read_sources;
+use rkfd_vm::suite::mutants::data::apply_switched;
+use rkfd_vm::suite::mutants::data::Mutant;
+use rkfd_vm::suite::trial::Subjects;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// As many mutants as there are at least.
+const MUTANTS: usize = 60;
+/// Files at the top that builds, git and editors leave there.
+const NOT_OURS: [&str; 3] = ["build", "out", ".git"];
+
+fn top() -> PathBuf {
+    let top = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    fs::canonicalize(top).unwrap()
+}
+
+/// Every file below `dir`, as a path from `top`, but what is built.
+fn files(top: &Path, dir: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(top.join(dir)).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = dir.join(&name);
+        let is_top = dir.as_os_str().is_empty();
+        let built = name == "target"
+            || name == "__pycache__"
+            || [".o", ".ko", ".cmd", ".mod", ".mod.c"]
+                .iter()
+                .any(|end| name.ends_with(end));
+        if built || (is_top && NOT_OURS.contains(&name.as_str())) {
+            continue;
+        }
+        if entry.path().is_dir() {
+            files(top, &path, found);
+        } else {
+            found.push(path.to_string_lossy().into_owned());
+        }
+    }
+}
+
+#[test]
+fn every_file_has_an_area() {
+    let top = top();
+    let areas = areas::load(&top).unwrap();
+    let mut found = Vec::new();
+    files(&top, Path::new(""), &mut found);
+    assert!(found.len() > 300, "{} files", found.len());
+    for file in found {
+        areas::affected(&areas, [file.as_str()]).unwrap();
+    }
+}
+
+#[test]
+fn every_suite_has_an_area_and_every_area_has_suites() {
+    let top = top();
+    let areas = areas::load(&top).unwrap();
+    let mut found = Vec::new();
+    files(&top, Path::new(""), &mut found);
+    let texts = areas::affected(&areas, found.iter().map(String::as_str)).unwrap();
+    // Documentation within a folder of tests has no suite of its name.
+    let is_test = |text: &String| text != "e2e/README";
+    let filter = Filter::new(texts.into_iter().filter(is_test).collect());
+    // The same suites run on both ASICs, with and without firmware: one of them is enough for a quick answer.
+    let one_of = |name: &str| {
+        let first = name.split(" (").next().unwrap_or(name);
+        let suite = first.rsplit(": ").next().unwrap_or(first);
+        suite.to_owned()
+    };
+    let names = suite::names(&top).unwrap();
+    let wanted = |name: &String| match name.strip_prefix("host/") {
+        Some(package) => filter.wants_package(package) || filter.wants(name),
+        None => filter.wants(name),
+    };
+    let chosen: BTreeSet<String> = names
+        .iter()
+        .filter(|name| wanted(name))
+        .map(|name| one_of(name))
+        .collect();
+    let left: Vec<&String> = names
+        .iter()
+        // It builds the module once more, which takes too long.
+        .filter(|name| *name != "host/clippy-module")
+        .filter(|name| !chosen.contains(&one_of(name)))
+        .collect();
+    assert!(left.is_empty(), "in no area: {left:?}");
+    // A file may have another name than the test that uses it, but what is written out must be there.
+    let written = |text: &&str| {
+        let mut suites = areas.iter().flat_map(|area| &area.suites);
+        suites.any(|one| one == text)
+    };
+    let unused: Vec<&str> = filter.unused().into_iter().filter(written).collect();
+    assert!(unused.is_empty(), "suites that there are not: {unused:?}");
+}
+
+#[test]
+fn every_mutant_applies_to_this_tree() {
+    let top = top();
+    let all = mutants::list(&top, &[]).unwrap();
+    assert!(all.len() >= MUTANTS, "only {} mutants", all.len());
+    let sources = read_sources(&top).unwrap();
+    let mut wrong = Vec::new();
+    for mutant in &all {
+        match sources.get(&mutant.file) {
+            None => wrong.push(format!("{}: no {}", mutant.name, mutant.file.display())),
+            Some(source) => {
+                if let Err(error) = mutant.place(source) {
+                    wrong.push(format!("{}: {error:#}", mutant.name));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let numbered: Vec<(u32, &Mutant)> = (1..).zip(&all).filter(|(_, one)| !one.alone).collect();
+    apply_switched(&mut sources.clone(), &numbered).unwrap();
+}
+
+#[test]
+fn every_mutant_names_suites_that_there_are() {
+    let top = top();
+    let subjects = Subjects::find(&top).unwrap();
+    for mutant in mutants::list(&top, &[]).unwrap() {
+        for suite in &mutant.suites {
+            let found = subjects.get(suite);
+            assert!(found.is_ok(), "mutant {}: {suite}", mutant.name);
+        }
+    }
+}
