@@ -43,12 +43,9 @@ use self::debug::{
     VmList, //
 };
 
-pub(crate) use self::{
-    client::{
-        Client,
-        RenderFile, //
-    },
-    regs::gb_addr_config, //
+pub(crate) use self::client::{
+    take_file,
+    Client, //
 };
 
 /// The DRM driver.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events of one process: what user space creates, waits for and hears of from the GPU.
+//! Events of one process: what user space creates and waits for, and what the GPU signals.
 //!
 //! [`table`] is the state machine, [`payload`] what an event carries, [`notices`] what was reported and not
 //! entered yet, [`wait`] the sleep of a caller. This module adds the locks and the signal page.
@@ -22,6 +22,7 @@ pub(crate) mod notices;
 pub(crate) mod payload;
 pub(crate) mod table;
 pub(crate) mod wait;
+mod waitpoint;
 
 use crate::kapi::slots::Spare;
 use kernel::{
@@ -46,7 +47,7 @@ use table::{
     Table,
     SIGNAL_LIMIT, //
 };
-use wait::WaitPoint;
+use waitpoint::WaitPoint;
 
 /// Smallest signal page, in bytes.
 pub(crate) const SIGNAL_PAGE_SIZE: u64 = 8 * SIGNAL_LIMIT as u64;
@@ -253,11 +254,11 @@ impl Events {
     }
 
     /// Whether the process has an event that memory faults signal.
-    pub(crate) fn hears_of_faults(&self) -> bool {
+    pub(crate) fn has_memory_events(&self) -> bool {
         self.memory_events.load(Relaxed) > 0
     }
 
-    /// Destroys every event and forgets the page.
+    /// Destroys every event and drops the page.
     pub(crate) fn shutdown(&self) {
         let page = {
             let mut inner = self.lock();

@@ -520,6 +520,15 @@ impl Gpu {
         }
     }
 
+    /// How addresses of images are swizzled.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`, `ENODEV`: the device is lost or gone.
+    pub(crate) fn gb_addr_config(&self) -> Result<u32> {
+        gfx::gb_addr_config(&*self.enter()?)
+    }
+
     /// Sets or removes who is told of interrupts; the previous one is not called any more when
     /// this returns.
     pub(crate) fn set_sink(&self, sink: Option<Arc<dyn IrqSink>>) {

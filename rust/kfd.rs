@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The compute face: `/dev/kfd` and the topology in sysfs.
+//! The compute interface: `/dev/kfd` and the topology in sysfs.
 //!
 //! A thin layer: it composes per-device address spaces, schedulers and events into what the
 //! interface calls a process ([`process`]), checks what user space asks for ([`ioctl`]) and describes the
@@ -12,6 +12,7 @@ pub(crate) mod file;
 pub(crate) mod interrupt;
 pub(crate) mod ioctl;
 pub(crate) mod process;
+pub(crate) mod reasons;
 pub(crate) mod topology;
 pub(crate) mod uapi;
 
@@ -25,6 +26,7 @@ use crate::{
         },
     },
     sched::Scheduler,
+    vm::file::TakeFile,
 };
 use device::Device;
 use file::KfdFile;
@@ -54,7 +56,7 @@ kernel::sync::global_lock! {
     unsafe(uninit) static FACADE: Mutex<Option<Arc<Facade>>> = None;
 }
 
-/// The face of the loaded module.
+/// The interface of the loaded module.
 ///
 /// # Errors
 ///
@@ -71,6 +73,8 @@ pub(crate) fn facade() -> Result<Arc<Facade>> {
 pub(crate) struct Facade {
     /// The processes.
     pub(crate) processes: Arc<ProcessTable>,
+    /// Takes hold of a file of a render node.
+    pub(crate) take_file: TakeFile,
     /// The parts that only one driver of the machine can have; `None` if that is another one, and until
     /// [`Facade::open`].
     #[pin]
@@ -81,10 +85,11 @@ pub(crate) struct Facade {
 }
 
 impl Facade {
-    fn new() -> Result<Arc<Self>> {
+    fn new(take_file: TakeFile) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 processes: ProcessTable::new()?,
+                take_file,
                 node <- new_mutex!(None, "rkfd_node"),
                 devices <- new_mutex!(KVec::new(), "rkfd_devices"),
             }? Error),
@@ -157,7 +162,7 @@ impl Facade {
         }
     }
 
-    /// The compute face of `gpu`, while it is in service.
+    /// `gpu` as the interface shows it, while it is in service.
     fn device_of(&self, gpu: &Arc<Gpu>) -> Option<Arc<Device>> {
         let devices = self.devices.lock();
         let found = devices.iter().find(|device| Arc::ptr_eq(device.gpu(), gpu));
@@ -169,17 +174,17 @@ impl Facade {
         self.device_of(gpu).map(|device| device.sched().clone())
     }
 
-    /// Tells the process with address space `pasid` on `gpu` that a queue of it hung and was reset.
+    /// Signals to the process with address space `pasid` on `gpu` that a queue of it hung and was reset.
     pub(crate) fn queue_hung(&self, gpu: &Arc<Gpu>, pasid: u16) {
         if let Some(device) = self.device_of(gpu) {
             interrupt::queue_lost(&device, pasid);
         }
     }
 
-    /// Tells every process with an address space on `gpu` that the GPU is lost.
+    /// Signals to every process with an address space on `gpu` that the GPU is lost.
     pub(crate) fn gpu_lost(&self, gpu: &Arc<Gpu>) {
         if let Some(device) = self.device_of(gpu) {
-            interrupt::tell_lost(&device);
+            interrupt::signal_lost(&device);
         }
     }
 
@@ -195,7 +200,7 @@ impl Facade {
     }
 
     /// Takes a GPU out of service, before its scheduler and its hardware go: nobody finds it any more,
-    /// mappings of its registers are gone, and who waits for it is told. Returns it if it was in service.
+    /// mappings of its registers are gone, and waiters for its events are woken. Returns it if it was in service.
     pub(crate) fn remove(&self, gpu: &Arc<Gpu>) -> Option<Arc<Device>> {
         let device = {
             let mut devices = self.devices.lock();
@@ -209,7 +214,7 @@ impl Facade {
         if let Err(error) = self.update_topology() {
             pr_err!("topology is incomplete: {:?}\n", error);
         }
-        interrupt::tell_lost(&device);
+        interrupt::signal_lost(&device);
         Some(device)
     }
 
@@ -248,7 +253,7 @@ impl Facade {
     }
 }
 
-/// The face, until dropped. GPUs must be gone by then.
+/// The interface, until dropped. GPUs must be gone by then.
 pub(crate) struct Registration {
     facade: Arc<Facade>,
 }
@@ -276,7 +281,8 @@ impl Node {
 }
 
 impl Registration {
-    /// Makes the face, which takes GPUs into service from here on. [`Facade::open`] shows it to user space.
+    /// Makes the interface, which takes GPUs into service from here on. [`Facade::open`] shows it to user space.
+    /// `take_file` is that of the DRM driver, whose files bring the address spaces.
     ///
     /// # Errors
     ///
@@ -285,10 +291,10 @@ impl Registration {
     /// # Safety
     ///
     /// Must be called once, before anything that calls [`facade`].
-    pub(crate) unsafe fn new() -> Result<Self> {
+    pub(crate) unsafe fn new(take_file: TakeFile) -> Result<Self> {
         // SAFETY: By the function's contract this is the first and only use.
         unsafe { FACADE.init() };
-        let facade = Facade::new()?;
+        let facade = Facade::new(take_file)?;
         *FACADE.lock() = Some(facade.clone());
         Ok(Self { facade })
     }

@@ -170,3 +170,11 @@ pub(crate) use self::{
     },
     sdma::SdmaSlot, //
 };
+
+/// Value of `sched_policy` with which the driver schedules.
+const NO_HWS: u32 = 2;
+
+/// Whether GPUs of this module are scheduled by their firmware; otherwise the driver does it.
+pub(crate) fn has_firmware() -> bool {
+    crate::module_parameters::sched_policy.value() != NO_HWS
+}

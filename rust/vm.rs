@@ -17,7 +17,7 @@
 //!
 //! [`Vm::state`] is held during a whole operation, TLB flush included, so that a mapping that was
 //! made after an unmapping never meets a translation from before it. Nothing is allocated under
-//! it: an operation finds out what it needs, lets go, allocates, and looks again. Order:
+//! it: an operation finds out what it needs, releases the lock, allocates, and looks again. Order:
 //! [`Vm::state`], then that of a mapping's contents, then that of the pages of a process, then the GPU's
 //! locks (KIQ and below). [`Vm::zap_userptr`] takes it inside the memory manager, where not even tables
 //! are freed: the VRAM allocator allocates under its lock. [`Grants`] is innermost.
@@ -50,6 +50,7 @@ pub(crate) mod account;
 pub(crate) mod bo;
 pub(crate) mod coverage;
 mod dump;
+pub(crate) mod file;
 pub(crate) mod interval;
 mod map;
 mod mapping;
@@ -357,7 +358,7 @@ impl Vm {
     }
 
     /// The mapping that contains `va`.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn lookup(&self, va: u64) -> Option<MappingInfo> {
         let state = self.state.lock();
         let (_, mapping) = state.ranges.containing(va)?;
@@ -379,7 +380,7 @@ impl Vm {
     }
 
     /// Number of mappings, and of page tables.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn usage(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.ranges.len(), state.tree.total_tables())

@@ -19,9 +19,9 @@ use super::{
     RkfdDrm, //
 };
 use crate::{
-    gpu::Gpu,
     kapi::drm_file::DrmFile,
     vm::{
+        file::VmFile,
         Bo,
         BoArgs,
         Grants,
@@ -62,51 +62,39 @@ impl Drop for Client {
 }
 
 /// An open file of the render node that somebody else holds and keeps open.
-pub(crate) struct RenderFile {
+struct RenderFile {
     file: DrmFile<RkfdDrm>,
 }
 
-impl RenderFile {
-    /// Takes hold of a file, of whatever kind it may be.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if it is not one of this driver's DRM nodes.
-    pub(crate) fn from_file(file: ARef<LocalFile>) -> Result<Self> {
-        let file = DrmFile::from_file(file)?;
-        let this = Self { file };
-        this.client().grants.set_file(this.file.tag());
-        Ok(this)
-    }
+/// Takes hold of a file, of whatever kind it may be.
+///
+/// # Errors
+///
+/// `EINVAL` if it is not one of this driver's DRM nodes.
+pub(crate) fn take_file(file: ARef<LocalFile>) -> Result<Arc<dyn VmFile>> {
+    let file = DrmFile::from_file(file)?;
+    let this = RenderFile { file };
+    this.client().grants.set_file(this.file.tag());
+    Ok(Arc::new(this, GFP_KERNEL_ACCOUNT)?)
+}
 
+impl RenderFile {
     fn client(&self) -> Pin<&Client> {
         self.file.inner()
     }
+}
 
-    /// Its address space.
-    pub(crate) fn vm(&self) -> &Arc<Vm> {
+impl VmFile for RenderFile {
+    fn vm(&self) -> &Arc<Vm> {
         &self.client().get_ref().vm
     }
 
-    /// The GPU that it was opened on.
-    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
-        self.vm().gpu()
-    }
-
-    /// Whether `file` is this open file, be it by way of another descriptor.
-    pub(crate) fn is(&self, file: &LocalFile) -> bool {
+    fn is(&self, file: &LocalFile) -> bool {
         self.file.is(file)
     }
-}
 
-impl Bo {
-    /// Makes a buffer on the GPU of `file`, which may map it from then on.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Bo::with_grants`].
-    pub(crate) fn new(file: &RenderFile, args: BoArgs) -> Result<Arc<Self>> {
-        let device = file.file.device();
-        Self::with_grants(file.gpu(), &device, &file.client().grants, args)
+    fn make(&self, args: BoArgs) -> Result<Arc<Bo>> {
+        let device = self.file.device();
+        Bo::with_grants(self.vm().gpu(), &device, &self.client().grants, args)
     }
 }

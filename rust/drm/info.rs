@@ -100,7 +100,7 @@ impl Answer {
     }
 
     /// The words.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn words(&self) -> &[u32] {
         &self.0
     }

@@ -5,7 +5,10 @@
 use kernel::prelude::*;
 
 use crate::{
-    gpu::Hw,
+    gpu::{
+        gfx,
+        Hw, //
+    },
     hw::regs::{
         gc,
         Reg, //
@@ -43,21 +46,6 @@ const STATUS: [Reg; 16] = [
 /// Debug switches of the depth block, of which there is none.
 const DB_DEBUG2: Reg = Reg::new(GC, 0x060d);
 
-/// Bits of GB_ADDR_CONFIG that the driver sets, and to what, whatever the device was posted with
-/// (`gfx_v9_0_gpu_early_init`; the same for both ASICs).
-const GB_ADDR_CONFIG_MASK: u32 = 0xf3e7_77ff;
-const GB_ADDR_CONFIG_GOLDEN: u32 = 0x2201_4042;
-
-/// How addresses of images are swizzled: pipes, banks, shader engines.
-///
-/// # Errors
-///
-/// `EIO` if the device is lost.
-pub(crate) fn gb_addr_config(hw: &Hw) -> Result<u32> {
-    let posted = super::read(hw, gc::GB_ADDR_CONFIG)?;
-    Ok(posted & !GB_ADDR_CONFIG_MASK | GB_ADDR_CONFIG_GOLDEN)
-}
-
 /// Reads the register at absolute dword `offset`, if user space may.
 ///
 /// # Errors
@@ -65,7 +53,7 @@ pub(crate) fn gb_addr_config(hw: &Hw) -> Result<u32> {
 /// `EFAULT` if it may not (upstream's choice), `EIO` if the device is lost.
 pub(super) fn read_allowed(hw: &Hw, offset: u32) -> Result<u32> {
     if offset == gc::GB_ADDR_CONFIG.dword() {
-        return gb_addr_config(hw);
+        return gfx::gb_addr_config(hw);
     }
     if offset == DB_DEBUG2.dword() {
         return Ok(0);

@@ -143,13 +143,13 @@ impl<W: Wake> Table<W> {
     }
 
     /// Number of events with a slot.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn signal_count(&self) -> usize {
         self.signals.len()
     }
 
     /// Number of all events.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn len(&self) -> usize {
         self.signals.len() + self.others.len()
     }

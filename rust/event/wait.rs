@@ -3,14 +3,8 @@
 //! WAIT_EVENTS: the sleep of a caller until the table says that its wait is over.
 
 use kernel::{
-    new_condvar, new_spinlock,
     prelude::*,
-    sync::{
-        Arc,
-        CondVar,
-        CondVarTimeoutResult,
-        SpinLock, //
-    },
+    sync::CondVarTimeoutResult,
     time::{
         msecs_to_jiffies,
         Jiffies, //
@@ -23,9 +17,9 @@ use super::{
         Room,
         Status,
         WaitItem,
-        Wake,
         SIGNAL_LIMIT, //
     },
+    waitpoint::WaitPoint,
     Events, //
 };
 use crate::kapi::{
@@ -40,52 +34,6 @@ pub(crate) const WAIT_LIST_LIMIT: u32 = SIGNAL_LIMIT;
 const IMMEDIATE: u32 = 0;
 /// A time-out that never comes.
 const INFINITE: u32 = u32::MAX;
-
-/// Where the thread of a wait sleeps.
-#[pin_data]
-pub(super) struct WaitPoint {
-    /// The table has news since the thread looked last. Innermost; not the lock of the table, whose release
-    /// enters notices, which a sleep on it would leave out.
-    #[pin]
-    news: SpinLock<bool>,
-    #[pin]
-    woken: CondVar,
-}
-
-impl WaitPoint {
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    fn new() -> Result<Arc<Self>> {
-        Arc::pin_init(
-            pin_init!(Self {
-                news <- new_spinlock!(false, "rkfd_wait_news"),
-                woken <- new_condvar!("rkfd_wait"),
-            }),
-            GFP_KERNEL_ACCOUNT,
-        )
-    }
-
-    /// Sleeps until there are news, at most `left`.
-    fn sleep(&self, left: Jiffies) -> CondVarTimeoutResult {
-        let mut news = self.news.lock();
-        let result = if *news {
-            CondVarTimeoutResult::Woken { jiffies: left }
-        } else {
-            self.woken.wait_interruptible_timeout(&mut news, left)
-        };
-        // The caller looks at the table now, whatever ended the sleep.
-        *news = false;
-        result
-    }
-}
-
-impl Wake for Arc<WaitPoint> {
-    fn wake(&self) {
-        *self.news.lock() = true;
-        self.woken.notify_all();
-    }
-}
 
 /// How a wait ended.
 pub(crate) struct Waited {

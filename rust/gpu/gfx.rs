@@ -43,6 +43,24 @@ const RLC_SPM_VMID: u32 = 0xf;
 /// MEC1, the micro engine of user queues.
 const ME: u32 = 1;
 
+/// Bits of GB_ADDR_CONFIG that the driver sets, and to what, whatever the device was posted with
+/// (`gfx_v9_0_gpu_early_init`; the same for both ASICs).
+const GB_ADDR_CONFIG_MASK: u32 = 0xf3e7_77ff;
+const GB_ADDR_CONFIG_GOLDEN: u32 = 0x2201_4042;
+
+/// How addresses of images are swizzled: pipes, banks, shader engines.
+///
+/// # Errors
+///
+/// `EIO` if the device is lost.
+pub(crate) fn gb_addr_config(hw: &Hw) -> Result<u32> {
+    let posted = hw.read(gc::GB_ADDR_CONFIG);
+    if hw.is_lost() {
+        return Err(EIO);
+    }
+    Ok(posted & !GB_ADDR_CONFIG_MASK | GB_ADDR_CONFIG_GOLDEN)
+}
+
 /// Starts what compute needs: per-VMID defaults, RLC, micro engines and their interrupts.
 pub(super) fn start(hw: &Hw, xnack: bool) {
     let asic = hw.asic();

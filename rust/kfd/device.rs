@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! GPUs as the compute face sees them, and what each process has of them outside its lock.
+//! GPUs as `/dev/kfd` shows them, and what each process has of them outside its lock.
 //!
 //! Lock order: [`ProcessDevice::doorbells`] may be taken with the mmap lock held and is innermost but for
-//! memory allocation. [`Device::processes`] is innermost; the scheduler takes it when it reports, so nothing
-//! is allocated under it: reclaim may wait for the scheduler. [`ProcessDevice::vm`] comes before the locks of
-//! the address space.
+//! memory allocation. [`ProcessDevice::vm`] comes before the locks of the address space. [`Device::tenants`] and
+//! [`ProcessDevice::sched_process`] are innermost spinlocks, for the interrupt thread and the scheduler take them
+//! when they report, and do not wait for threads of a process.
 
 use super::{
-    process::Process,
-    topology::model::GpuFacts,
+    reasons::Reasons,
+    topology::facts::GpuFacts,
     uapi::{
         Apertures,
         MMAP_GPU_SHIFT,
@@ -17,6 +17,7 @@ use super::{
     },
 };
 use crate::{
+    event::Events,
     gpu::{
         DoorbellSlice,
         Gpu, //
@@ -42,7 +43,7 @@ use crate::{
     vm::Vm,
 };
 use kernel::{
-    new_mutex,
+    new_mutex, new_spinlock,
     prelude::*,
     rbtree::{
         RBTree,
@@ -55,7 +56,8 @@ use kernel::{
             Relaxed, //
         },
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     },
 };
 
@@ -84,6 +86,19 @@ pub(crate) fn apertures(gpu_id: u32) -> Apertures {
     }
 }
 
+/// Whose address space a PASID of a GPU is, for those who report what happened there. Processes know devices; this
+/// is how devices reach processes.
+pub(crate) trait Tenant: Send + Sync {
+    /// Process id in the initial namespace, for messages.
+    fn pid(&self) -> i32;
+    /// The events.
+    fn events(&self) -> &Events;
+    /// Takes the queues on the GPU off the hardware for good, because an access was refused.
+    fn stop_on_fault(&self);
+    /// Reports to a runtime that the queue with `doorbell` failed; returns whether there is one.
+    fn queue_failed(&self, doorbell: u32, reasons: Reasons) -> bool;
+}
+
 /// A GPU with its scheduler.
 ///
 /// May outlive both: then operations answer `ENODEV`.
@@ -97,7 +112,7 @@ pub(crate) struct Device {
     mappable: Gate<()>,
     /// Whose address space a PASID is.
     #[pin]
-    processes: Mutex<RBTree<u16, Arc<Process>>>,
+    tenants: SpinLock<RBTree<u16, Arc<dyn Tenant>>>,
 }
 
 impl Device {
@@ -113,7 +128,7 @@ impl Device {
                 sched: sched.clone(),
                 facts: facts(gpu, sched),
                 mappable <- Gate::new(()),
-                processes <- new_mutex!(RBTree::new(), "rkfd_device_processes"),
+                tenants <- new_spinlock!(RBTree::new(), "rkfd_device_tenants"),
             }? Error),
             GFP_KERNEL,
         )
@@ -166,50 +181,50 @@ impl Device {
         let _ = self.mappable.close();
     }
 
-    /// Notes that address space `pasid` belongs to `process`.
+    /// Notes whose address space `pasid` is.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: it belongs to a process already.
+    /// - `EINVAL`: somebody's already.
     /// - `ENOMEM`: no memory.
-    pub(crate) fn set_process(&self, pasid: u16, process: &Arc<Process>) -> Result {
+    pub(crate) fn set_tenant(&self, pasid: u16, tenant: Arc<dyn Tenant>) -> Result {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let mut processes = self.processes.lock();
-        if processes.get(&pasid).is_some() {
+        let mut tenants = self.tenants.lock();
+        if tenants.get(&pasid).is_some() {
+            // Dropped after the lock is released.
+            drop(tenants);
             return Err(EINVAL);
         }
-        processes.insert(node.into_node(pasid, process.clone()));
+        tenants.insert(node.into_node(pasid, tenant));
         Ok(())
     }
 
     /// Forgets whose address space `pasid` is.
-    pub(crate) fn clear_process(&self, pasid: u16) {
-        let process = self.processes.lock().remove(&pasid);
-        drop(process);
+    pub(crate) fn clear_tenant(&self, pasid: u16) {
+        let tenant = self.tenants.lock().remove(&pasid);
+        drop(tenant);
     }
 
-    /// The process with address space `pasid`.
-    pub(crate) fn process(&self, pasid: u16) -> Option<Arc<Process>> {
-        self.processes.lock().get(&pasid).cloned()
+    /// Whose address space `pasid` is.
+    pub(crate) fn tenant(&self, pasid: u16) -> Option<Arc<dyn Tenant>> {
+        self.tenants.lock().get(&pasid).cloned()
     }
 
     /// Calls `f`, without the lock, for each process with an address space on this GPU, in the order of their
     /// PASIDs. Allocates nothing. Those that come or go meanwhile may be left out.
-    pub(crate) fn for_each_process(&self, mut f: impl FnMut(&Arc<Process>)) {
+    pub(crate) fn for_each_tenant(&self, mut f: impl FnMut(&dyn Tenant)) {
         let mut next = Some(0);
         while let Some(pasid) = next {
             let found = {
-                let processes = self.processes.lock();
-                let cursor = processes.cursor_lower_bound(&pasid);
+                let tenants = self.tenants.lock();
+                let cursor = tenants.cursor_lower_bound(&pasid);
                 cursor.map(|cursor| {
-                    let (pasid, process) = cursor.current();
-                    (*pasid, process.clone())
+                    let (pasid, tenant) = cursor.current();
+                    (*pasid, tenant.clone())
                 })
             };
-            let Some((pasid, process)) = found else {
-                return;
-            };
-            f(&process);
+            let Some((pasid, tenant)) = found else { return };
+            f(&*tenant);
             next = pasid.checked_add(1);
         }
     }
@@ -248,7 +263,7 @@ pub(crate) struct ProcessDevice {
     doorbells: Mutex<Option<Arc<DoorbellSlice>>>,
     /// The process as the scheduler knows it, from the first queue on.
     #[pin]
-    sched_process: Mutex<Option<Arc<SchedProcess>>>,
+    sched_process: SpinLock<Option<Arc<SchedProcess>>>,
     /// The address space, from ACQUIRE_VM on. Taken inside the memory manager: nothing is allocated or
     /// freed under it.
     #[pin]
@@ -270,7 +285,7 @@ impl ProcessDevice {
             pin_init!(Self {
                 device,
                 doorbells <- new_mutex!(None, "rkfd_doorbells_of_process"),
-                sched_process <- new_mutex!(None, "rkfd_sched_process"),
+                sched_process <- new_spinlock!(None, "rkfd_sched_process"),
                 vm <- new_mutex!(None, "rkfd_vm_of_process"),
                 faulted: Atomic::new(false),
                 unstopped: Atomic::new(false),
@@ -331,7 +346,7 @@ impl ProcessDevice {
     }
 
     /// Takes the entries of memory of the process away, because the queues do not stop.
-    pub(crate) fn withdraw_user(&self, pid: i32) {
+    pub(crate) fn zap_userptr(&self, pid: i32) {
         let vm = self.vm.lock();
         // The reference stays where it is: the last one to go would free memory in here.
         let Some(vm) = &*vm else { return };

@@ -59,7 +59,7 @@ impl FileOps for KfdFile {
     }
 
     fn ioctl(&self, command: u32, argument: usize) -> Result<isize> {
-        let call = ioctl::Call {
+        let call = ioctl::call::Call {
             facade: &self.facade,
             process: &self.process,
             opener: &self.opener,

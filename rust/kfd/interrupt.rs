@@ -8,7 +8,7 @@
 
 use super::{
     device::Device,
-    process::Reasons, //
+    reasons::Reasons, //
 };
 use crate::{
     event::payload::{
@@ -58,18 +58,15 @@ impl Sink {
         )?)
     }
 
-    /// A queue failed. Returns whether that is told to a runtime.
+    /// A queue failed. Returns whether a runtime learns of it.
     fn fail(&self, pasid: u16, doorbell: u32, reasons: Reasons) -> bool {
-        let Some(process) = self.device.process(pasid) else {
-            return false;
-        };
-        process.queue_failed(&self.device, doorbell, reasons);
-        process.is_runtime_enabled()
+        let tenant = self.device.tenant(pasid);
+        tenant.is_some_and(|tenant| tenant.queue_failed(doorbell, reasons))
     }
 
     fn signal(&self, pasid: u16, id: u32) {
-        if let Some(process) = self.device.process(pasid) {
-            process.events.interrupt(id);
+        if let Some(tenant) = self.device.tenant(pasid) {
+            tenant.events().interrupt(id);
         }
     }
 }
@@ -92,9 +89,9 @@ impl IrqSink for Sink {
                 data,
                 privileged: true,
             } => {
-                let told = Reasons::of_trap(data & 0xff_ffff)
+                let reported = Reasons::of_trap(data & 0xff_ffff)
                     .is_some_and(|(doorbell, reasons)| self.fail(pasid, doorbell, reasons));
-                if !told {
+                if !reported {
                     self.signal(pasid, data & 0xff_ffff);
                 }
             }
@@ -123,39 +120,38 @@ impl IrqSink for Sink {
     }
 
     fn vm_fault(&self, fault: &VmFault) {
-        let Some(process) = self.device.process(fault.pasid) else {
+        let Some(tenant) = self.device.tenant(fault.pasid) else {
             return;
         };
-        process.stop_on_fault(&self.device);
+        tenant.stop_on_fault();
         let data = memory_exception(&fault.fault, self.device.gpu_id());
-        let unheard = if process.events.hears_of_faults() {
+        let note = if tenant.events().has_memory_events() {
             ""
         } else {
-            ", and has no event to hear of it"
+            ", and has no event that this signals"
         };
-        process.events.raise(Payload::Memory(data));
+        tenant.events().raise(Payload::Memory(data));
         dev_limited!(
             dev_info,
             self.device.gpu().dev(),
             "pid {} (PASID {}) faulted at {:#x}{}\n",
-            process.pid(),
+            tenant.pid(),
             fault.pasid,
             fault.fault.address,
-            unheard
+            note
         );
     }
 
     fn overflow(&self) {
         // Whose vectors were lost nobody knows, but each has left its mark in a slot.
-        self.device
-            .for_each_process(|process| process.events.lost());
+        self.device.for_each_tenant(|tenant| tenant.events().lost());
     }
 }
 
-/// Tells every process with an address space on `device` that the GPU does not run its work any more.
-pub(crate) fn tell_lost(device: &Device) {
+/// Signals to every process with an address space on `device` that the GPU does not run its work any more.
+pub(crate) fn signal_lost(device: &Device) {
     let lost = Payload::HwException(gpu_lost(device.gpu_id()));
-    device.for_each_process(|process| process.events.raise(lost));
+    device.for_each_tenant(|tenant| tenant.events().raise(lost));
 }
 
 /// What a waiter for memory faults learns.
@@ -173,10 +169,10 @@ pub(crate) fn memory_exception(fault: &Fault, gpu_id: u32) -> MemoryExceptionDat
     }
 }
 
-/// Tells the process with address space `pasid` that a queue of it hung and was reset.
+/// Signals to the process with address space `pasid` that a queue of it hung and was reset.
 pub(crate) fn queue_lost(device: &Device, pasid: u16) {
-    if let Some(process) = device.process(pasid) {
-        process.events.raise(Payload::HwException(HwExceptionData {
+    if let Some(tenant) = device.tenant(pasid) {
+        tenant.events().raise(Payload::HwException(HwExceptionData {
             // One engine was reset, because it hung; the memory is as it was.
             reset_type: 1,
             reset_cause: 0,

@@ -3,6 +3,7 @@
 //! The calls of `/dev/kfd`: the table and the way through it.
 
 mod aperture;
+pub(crate) mod call;
 mod clock;
 mod event;
 pub(crate) mod memory;
@@ -18,33 +19,20 @@ use super::{
         Direction,
         Shape, //
     },
-    process::Process,
-    uapi,
-    Facade, //
+    uapi, //
 };
 use crate::kapi::task::{
     capable,
-    Capability,
-    ThreadGroup, //
+    Capability, //
 };
+use call::Call;
 use kernel::{
     prelude::*,
-    sync::Arc,
     uaccess::{
         UserPtr,
         UserSlice, //
     },
 };
-
-/// Who calls.
-pub(crate) struct Call<'a> {
-    /// The face.
-    pub(crate) facade: &'a Arc<Facade>,
-    /// The process that opened the file; the dispatcher checked that it is the caller's.
-    pub(crate) process: &'a Arc<Process>,
-    /// Who opened the file.
-    pub(crate) opener: &'a ThreadGroup,
-}
 
 /// A call of the table.
 pub(crate) struct Entry {

@@ -8,21 +8,22 @@
 //! Lock order: [`Topology::tree`] is innermost.
 
 mod caches;
+pub(crate) mod facts;
 pub(crate) mod model;
 mod sysfs;
 pub(crate) mod text;
 
 use crate::kapi::sysinfo;
+use facts::{
+    CpuFacts,
+    GpuFacts,
+    SystemFacts, //
+};
 use kernel::{
     device::Device,
     new_mutex,
     prelude::*,
     sync::Mutex, //
-};
-use model::{
-    CpuFacts,
-    GpuFacts,
-    SystemFacts, //
 };
 use sysfs::Tree;
 

@@ -11,7 +11,7 @@ use crate::kapi::abi::abi_struct;
 pub(crate) const VERSION: (u32, u32) = (1, 23);
 
 /// Magic of all commands.
-#[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+#[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
 pub(crate) const IOC_TYPE: u32 = 0x4b;
 
 abi_struct! {

@@ -86,8 +86,6 @@ pub(crate) struct Target<'a> {
     pub(crate) sched: &'a Arc<Scheduler>,
     /// The process as the scheduler knows it.
     pub(crate) process: &'a Arc<SchedProcess>,
-    /// The address space of the process.
-    pub(crate) vm: &'a Arc<Vm>,
     /// The doorbells of the process.
     pub(crate) doorbells: &'a Arc<DoorbellSlice>,
 }
@@ -103,7 +101,7 @@ struct Holds {
 /// The memory of a queue. The scheduler keeps it as long as the hardware may use it; after an orderly
 /// end it is released at once.
 #[pin_data]
-struct QueueMemory {
+pub(crate) struct QueueMemory {
     #[pin]
     holds: Mutex<Option<Holds>>,
 }
@@ -111,6 +109,23 @@ struct QueueMemory {
 impl KeepAlive for QueueMemory {}
 
 impl QueueMemory {
+    /// Holds what a queue needs in `vm`, the address space of a GPU with these compute units. Waits while the GPU
+    /// drops translations.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: memory that is not mapped as required.
+    /// - `ENOMEM`: no memory.
+    pub(crate) fn hold(
+        vm: &Vm,
+        asic: &AsicDesc,
+        units: ComputeUnits,
+        properties: &Properties,
+    ) -> Result<Arc<Self>> {
+        let area = asic.shader.save_area(units.count(), asic.num_xcc);
+        Self::new(vm, &properties.needs(&area, asic.num_xcc)?)
+    }
+
     fn new(vm: &Vm, needs: &super::request::Needs) -> Result<Arc<Self>> {
         let mut others = KVec::with_capacity(4, GFP_KERNEL_ACCOUNT)?;
         others.push(hold(vm, &needs.wptr)?, GFP_KERNEL_ACCOUNT)?;
@@ -200,7 +215,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// - `EIO`: the hardware does not let go; the scheduler keeps the memory.
+    /// - `EIO`: the queue does not stop; the scheduler keeps the memory.
     /// - `EINTR`: the caller is being killed; the scheduler keeps the memory until it is free.
     pub(crate) fn destroy(&self) -> Result {
         match self.sched.destroy_queue(&self.queue) {
@@ -357,21 +372,20 @@ impl QueueManager {
             .count()
     }
 
-    /// Takes what a queue needs, without making it.
+    /// Takes what a queue needs besides `memory`, without making it.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no such SDMA engine; memory that is not mapped as required.
+    /// - `EINVAL`: no such SDMA engine.
     /// - `ENOSPC`: too many queues on this GPU.
     /// - `ENOMEM`: too many queues in the process; no free SDMA queue; no memory.
     /// - `EBUSY`: no free doorbell.
-    pub(crate) fn prepare(&self, target: &Target<'_>, properties: &Properties) -> Result<Prepared> {
-        let area = target
-            .asic
-            .shader
-            .save_area(target.units.count(), target.asic.num_xcc);
-        let needs = properties.needs(&area, target.asic.num_xcc)?;
-        let memory = QueueMemory::new(target.vm, &needs)?;
+    pub(crate) fn prepare(
+        &self,
+        target: &Target<'_>,
+        properties: &Properties,
+        memory: Arc<QueueMemory>,
+    ) -> Result<Prepared> {
         if self.count_on(target.device) >= max_per_device(target.asic) {
             return Err(ENOSPC);
         }
@@ -472,7 +486,7 @@ impl QueueManager {
         Some(queue.ctx)
     }
 
-    /// Forgets every queue, after the scheduler was told to take the whole process off the hardware of
+    /// Forgets every queue, after the scheduler took the whole process off the hardware of
     /// all GPUs; `done(device)` tells where that went well.
     pub(crate) fn clear(&mut self, done: impl Fn(usize) -> bool) {
         for id in 0..self.queues.end() {

@@ -26,10 +26,8 @@ use crate::{
             entry,
             memory::flags_of, //
         },
-        process::{
-            Handle,
-            Reasons, //
-        },
+        process::Handle,
+        reasons::Reasons,
         uapi, //
     },
 };

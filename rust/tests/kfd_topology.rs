@@ -16,13 +16,15 @@ use crate::{
     },
     kapi::sysinfo::CpuCache,
     kfd::topology::{
+        facts::{
+            CpuFacts,
+            GpuFacts,
+            SystemFacts, //
+        },
         model::{
             nodes,
             system_properties,
-            CpuFacts,
-            GpuFacts,
-            Node,
-            SystemFacts, //
+            Node, //
         },
         text::Lines, //
     },

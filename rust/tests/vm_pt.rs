@@ -19,9 +19,9 @@ use crate::{
         Level, //
     },
     vm::pt::{
-        Need,
         Reserve,
         Run,
+        TableCount,
         HUGE,
         PAGE,
         VA_END, //
@@ -281,7 +281,7 @@ mod cases {
             let need = bench
                 .tree
                 .missing_for_unmap(5 * HUGE - PAGE, HUGE + 2 * PAGE);
-            assert_eq!(need, Need([2, 0, 0]));
+            assert_eq!(need, TableCount([2, 0, 0]));
             bench.unmap(5 * HUGE - PAGE, HUGE + 2 * PAGE)?;
             assert_eq!(bench.tables(), [2, 1, 1, 1]);
             assert_eq!(bench.pa(5 * HUGE - 2 * PAGE)?, Some(HUGE - 2 * PAGE));
@@ -356,7 +356,7 @@ mod cases {
             bench.map(2 * HUGE, &run(8 * HUGE, HUGE), RX)?;
             assert_eq!(
                 bench.need(2 * HUGE + 7 * PAGE, &run(0x9000, PAGE)),
-                Need([1, 0, 0])
+                TableCount([1, 0, 0])
             );
             bench.map(2 * HUGE + 7 * PAGE, &run(0x9000, PAGE), RW)?;
             assert!(bench.stale);
@@ -432,9 +432,9 @@ mod cases {
             let mut bench = Bench::new(flavour)?;
             let runs = run(0x1000, 2 * PAGE);
             let va = (1 << 39) - PAGE;
-            assert_eq!(bench.need(va, &runs), Need([2, 2, 2]));
+            assert_eq!(bench.need(va, &runs), TableCount([2, 2, 2]));
             let mut reserve = Reserve::new();
-            reserve.fill(&bench.store, flavour, Need([2, 2, 1]))?;
+            reserve.fill(&bench.store, flavour, TableCount([2, 2, 1]))?;
             let written = bench.store.written();
             let result = bench.tree.map(&bench.store, &mut reserve, va, &runs, RW);
             assert_eq!(result.err(), Some(EAGAIN));
@@ -452,7 +452,7 @@ mod cases {
         let bench = Bench::new(Flavour::Plain)?;
         bench.store.set_budget(2);
         let mut reserve = Reserve::new();
-        let result = reserve.fill(&bench.store, Flavour::Plain, Need([1, 1, 1]));
+        let result = reserve.fill(&bench.store, Flavour::Plain, TableCount([1, 1, 1]));
         assert_eq!(result, Err(ENOMEM));
         assert_eq!(bench.store.live(), 3);
         drop(reserve);

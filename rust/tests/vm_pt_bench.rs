@@ -24,10 +24,10 @@ use crate::{
         Place, //
     },
     vm::pt::{
-        Need,
         Reserve,
         Run,
         Store,
+        TableCount,
         Tree,
         PAGE, //
     },
@@ -275,7 +275,7 @@ impl Bench {
         })
     }
 
-    pub(super) fn need(&self, va: u64, runs: &[Run]) -> Need {
+    pub(super) fn need(&self, va: u64, runs: &[Run]) -> TableCount {
         self.tree.missing(va, runs)
     }
 

@@ -328,7 +328,7 @@ impl Bo {
         }
     }
 
-    /// From now on, and as long as the result lives, who watches the pages is told of changes.
+    /// From now on, and as long as the result lives, the watcher of the pages is notified of changes.
     pub(crate) fn begin_use(self: &Arc<Self>) -> BoUse {
         if let Some(user) = self.object.user() {
             user.start_use();
@@ -341,7 +341,7 @@ impl Bo {
         self.object.user().map_or(0, |user| user.version())
     }
 
-    /// Tells who watches the pages that they have changed; nothing for other buffers.
+    /// Notifies the watcher of the pages that they have changed; nothing for other buffers.
     pub(super) fn tell_changed(&self) {
         if let Some(user) = self.object.user() {
             user.tell_changed();
@@ -472,7 +472,7 @@ impl BoVmap {
     }
 
     /// Bytes.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn size(&self) -> usize {
         self.0.size()
     }

@@ -57,7 +57,7 @@ impl<V> IntervalMap<V> {
     }
 
     /// Whether there is no range.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -131,7 +131,7 @@ impl<V> IntervalMap<V> {
     }
 
     /// Takes the lowest range out.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn pop_first(&mut self) -> Option<(Range<u64>, V)> {
         let start = *self.tree.cursor_front()?.current().0;
         self.remove(start)

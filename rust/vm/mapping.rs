@@ -32,7 +32,7 @@ struct Contents {
 /// A buffer that is mapped, and what keeps its memory where the entries say it is.
 #[pin_data]
 pub(super) struct Mapping {
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     va: u64,
     bo: BoUse,
     /// What the entries say. Taken under the lock of the `Vm`; nothing is allocated under it.
@@ -94,7 +94,7 @@ impl Mapping {
         }
     }
 
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(super) fn info(&self) -> MappingInfo {
         MappingInfo {
             va: self.va,
@@ -105,7 +105,7 @@ impl Mapping {
 }
 
 /// What [`Vm::lookup`](super::Vm::lookup) finds.
-#[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+#[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
 pub(crate) struct MappingInfo {
     /// First address.
     pub(crate) va: u64,
@@ -123,7 +123,7 @@ pub(crate) struct MappingHold {
 
 impl MappingHold {
     /// First address of the mapping.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn va(&self) -> u64 {
         self.mapping.va
     }

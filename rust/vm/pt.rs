@@ -43,9 +43,9 @@ pub(crate) use pte::{
 };
 pub(crate) use table::{
     Chain,
-    Need,
     Reserve,
     Table, //
+    TableCount,
 };
 pub(crate) use update::Changed;
 
@@ -146,7 +146,7 @@ impl<B> Tree<B> {
     }
 
     /// All tables in the tree.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn total_tables(&self) -> usize {
         self.tables.iter().sum()
     }

@@ -4,7 +4,7 @@
 //!
 //! A waiter that named an event twice is in the event's lists once, by the first of its entries that
 //! does; the others are its *twins*. What a signal does to a waiter it does once: the waiter then moves to
-//! the list of those that have heard, where no later signal looks. Hence the visits are bounded by what the
+//! the list of those that were signalled, where no later signal looks. Hence the visits are bounded by what the
 //! process itself put into its wait lists, however many signals there are: the interrupt thread, which makes
 //! them, serves other processes too.
 
@@ -24,7 +24,7 @@ struct Link {
 
 /// Who waits for an event. Both lists begin with the newest, and follow [`Entry::older`].
 pub(super) struct Lists {
-    /// Those that a signal has something to tell.
+    /// Those that no signal has reached yet.
     waiting: Option<Link>,
     /// Those that came before the latest signal.
     signalled: Option<Link>,
@@ -215,7 +215,7 @@ impl<W: Wake> Waiters<W> {
         }
     }
 
-    /// Activates the entries of all that wait and wakes them; they have heard then. Returns whether
+    /// Activates the entries of all that wait and wakes them; they count as signalled then. Returns whether
     /// there was an entry to activate.
     pub(super) fn signal(&mut self, lists: &mut Lists) -> bool {
         let newest = lists.waiting.take();
@@ -247,20 +247,20 @@ impl<W: Wake> Waiters<W> {
                 taken = true;
             }
         }
-        // They go before those that have heard already, as one piece: they are newer.
+        // They go before those that were signalled already, as one piece: they are newer.
         if let Some(oldest) = oldest {
-            let heard = core::mem::replace(&mut lists.signalled, newest);
+            let earlier = core::mem::replace(&mut lists.signalled, newest);
             if let Some(entry) = self.entry_mut(oldest) {
-                entry.older = heard;
+                entry.older = earlier;
             }
-            if let Some(entry) = heard.and_then(|link| self.entry_mut(link)) {
+            if let Some(entry) = earlier.and_then(|link| self.entry_mut(link)) {
                 entry.newer = Some(oldest);
             }
         }
         taken
     }
 
-    /// Fails all that wait for an event, whether or not they have heard of it, because it is gone.
+    /// Fails all that wait for an event, signalled or not, because it is gone.
     pub(super) fn fail(&mut self, lists: Lists) {
         for newest in [lists.waiting, lists.signalled] {
             let mut next = newest;

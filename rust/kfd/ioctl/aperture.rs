@@ -2,7 +2,7 @@
 
 //! GET_PROCESS_APERTURES and GET_PROCESS_APERTURES_NEW.
 
-use super::Call;
+use super::call::Call;
 use crate::kfd::{
     device::apertures,
     uapi::{

@@ -2,7 +2,7 @@
 
 //! GET_CLOCK_COUNTERS.
 
-use super::Call;
+use super::call::Call;
 use crate::kfd::uapi::GetClockCounters;
 use kernel::prelude::*;
 

@@ -2,7 +2,7 @@
 
 //! CREATE_EVENT, DESTROY_EVENT, SET_EVENT, RESET_EVENT, WAIT_EVENTS.
 
-use super::Call;
+use super::call::Call;
 use crate::{
     event::{
         payload::Payload,

@@ -3,9 +3,8 @@
 //! ACQUIRE_VM, ALLOC_MEMORY_OF_GPU, FREE_MEMORY_OF_GPU, MAP_MEMORY_TO_GPU, UNMAP_MEMORY_FROM_GPU and
 //! AVAILABLE_MEMORY.
 
-use super::Call;
+use super::call::Call;
 use crate::{
-    drm::RenderFile,
     kfd::{
         device::ProcessDevice,
         process::{
@@ -26,7 +25,6 @@ use crate::{
         },
     },
     vm::{
-        Bo,
         BoArgs,
         BoFlags,
         BoKind,
@@ -68,14 +66,14 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
             Err(EBUSY)
         };
     }
-    let file = Arc::new(RenderFile::from_file(file)?, GFP_KERNEL_ACCOUNT)?;
+    let file = (call.facade.take_file)(file)?;
     device.device().check()?;
-    if !Arc::ptr_eq(file.gpu(), device.device().gpu()) {
+    if !Arc::ptr_eq(file.vm().gpu(), device.device().gpu()) {
         return Err(EINVAL);
     }
     device
         .device()
-        .set_process(file.vm().pasid(), call.process)?;
+        .set_tenant(file.vm().pasid(), call.process.tenant(index)?)?;
     device.set_vm(file.vm());
     own.render = Some(file);
     Ok(())
@@ -149,23 +147,20 @@ pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
     drop(state);
     // Without the lock: pages of the process may be found by a thread that wants it, and much VRAM takes
     // its time. The file stays the process' one.
-    let bo = Bo::new(
-        &render,
-        BoArgs {
-            kind,
-            size: args.size,
-            flags: flags_of(args.flags),
-            user: match kind {
-                BoKind::Userptr => Some(UserMemory {
-                    address: args.mmap_offset,
-                    watcher: Watch::over(call.process)?,
-                    account: call.process.account.clone(),
-                }),
-                _ => None,
-            },
-            doorbells,
+    let bo = render.make(BoArgs {
+        kind,
+        size: args.size,
+        flags: flags_of(args.flags),
+        user: match kind {
+            BoKind::Userptr => Some(UserMemory {
+                address: args.mmap_offset,
+                watcher: Watch::over(call.process)?,
+                account: call.process.account.clone(),
+            }),
+            _ => None,
         },
-    )?;
+        doorbells,
+    })?;
     let offset = match kind {
         BoKind::MmioRemap => MMAP_TYPE_MMIO | u64::from(args.gpu_id) << MMAP_GPU_SHIFT,
         _ => bo.mmap_offset(),
@@ -192,15 +187,17 @@ pub(super) fn free_memory(call: &Call<'_>, args: &mut FreeMemory) -> Result {
         let state = call.process.state.lock();
         state.allocation(index, handle.index).ok_or(EINVAL)?.clone()
     };
+    // Whoever maps the buffer holds this.
     let mut freed = allocation.freed.lock();
-    let mut state = call.process.state.lock();
     if *freed {
         return Err(EINVAL);
     }
+    let is_mapped = call.process.is_mapped(&allocation.bo);
+    let mut state = call.process.state.lock();
     if state.signal_handle == args.handle {
         return Err(EPERM);
     }
-    if state.is_mapped(&allocation.bo) {
+    if is_mapped {
         return Err(EBUSY);
     }
     *freed = true;

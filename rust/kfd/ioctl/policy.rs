@@ -3,7 +3,7 @@
 //! How waves of a process run: SET_MEMORY_POLICY, SET_SCRATCH_BACKING_VA, SET_TRAP_HANDLER,
 //! SET_XNACK_MODE, RUNTIME_ENABLE and GET_TILE_CONFIG.
 
-use super::Call;
+use super::call::Call;
 use crate::kfd::uapi::{
     GetTileConfig,
     RuntimeEnable,
@@ -45,7 +45,7 @@ pub(super) fn set_memory_policy(call: &Call<'_>, args: &mut SetMemoryPolicy) -> 
     let state = call.process.state.lock();
     let (index, _) = call.process.device(args.gpu_id)?;
     state.device(index)?.vm().map_err(|_| ESRCH)?;
-    state.reinstall(call.process, index)
+    call.process.reinstall(&state, index)
 }
 
 /// Tells where scratch memory lies. Only a scheduler without firmware would install it; with firmware the
@@ -78,7 +78,7 @@ pub(super) fn set_trap_handler(call: &Call<'_>, args: &mut SetTrapHandler) -> Re
     device.vm().map_err(|_| ESRCH)?;
     device.tba = args.tba & !(TRAP_ALIGN - 1);
     device.tma = args.tma & !(TRAP_ALIGN - 1);
-    state.reinstall(call.process, index)
+    call.process.reinstall(&state, index)
 }
 
 /// Asks for (negative) or sets the mode in which page faults of waves are retried.
@@ -113,7 +113,7 @@ pub(super) fn set_xnack_mode(call: &Call<'_>, args: &mut SetXnackMode) -> Result
     }
     state.xnack = enable;
     for index in 0..call.process.devices.len() {
-        state.reinstall(call.process, index)?;
+        call.process.reinstall(&state, index)?;
     }
     Ok(())
 }
@@ -149,7 +149,7 @@ pub(super) fn runtime_enable(call: &Call<'_>, args: &mut RuntimeEnable) -> Resul
 /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn get_tile_config(call: &Call<'_>, args: &mut GetTileConfig) -> Result {
     let (_, device) = call.process.device(args.gpu_id)?;
-    args.gb_addr_config = crate::drm::gb_addr_config(&*device.device().gpu().enter()?)?;
+    args.gb_addr_config = device.device().gpu().gb_addr_config()?;
     args.num_banks = 0;
     args.num_ranks = 0;
     write_zeroes(args.tile_ptr, &mut args.num_tile, TILE_MODES)?;

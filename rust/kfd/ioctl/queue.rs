@@ -2,7 +2,7 @@
 
 //! CREATE_QUEUE, UPDATE_QUEUE, DESTROY_QUEUE and what else acts on queues.
 
-use super::Call;
+use super::call::Call;
 use crate::{
     kapi::task::access_ok,
     kfd::uapi::{
@@ -16,6 +16,7 @@ use crate::{
     queue::{
         manager::{
             Queue,
+            QueueMemory,
             Target, //
         },
         request::{
@@ -73,9 +74,11 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
     let properties = request.check(access_ok)?;
     args.ring_size = properties.ring_size;
 
-    let mut state = call.process.state.lock();
     let (index, device) = call.process.device(args.gpu_id)?;
-    let vm = state.device(index)?.vm().map_err(|_| ESRCH)?.clone();
+    let vm = {
+        let state = call.process.state.lock();
+        state.device(index)?.vm().map_err(|_| ESRCH)?.clone()
+    };
     device.device().check()?;
     let asic = device.device().gpu().asic();
     if let Kind::Sdma(SdmaEngine::Number(number)) = properties.kind {
@@ -83,20 +86,25 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
             return Err(EINVAL);
         }
     }
+    let units = device.device().gpu().info().silicon.units;
+    // Without the lock: this waits while another thread unmaps something.
+    let memory = QueueMemory::hold(&vm, asic, units, &properties)?;
+    let state = call.process.state.lock();
     let doorbells = device.doorbells()?;
-    let process = state.attach(call.process, index)?;
+    let process = call.process.attach(&state, index)?;
     let target = Target {
         device: index,
         asic,
-        units: device.device().gpu().info().silicon.units,
+        units,
         sched: device.device().sched(),
         process: &process,
-        vm: &vm,
         doorbells: &doorbells,
     };
-    let prepared = state.queues.prepare(&target, &properties)?;
-    call.process
-        .forget_failures(&state, device.device(), prepared.doorbell_id());
+    let prepared = state.queues.prepare(&target, &properties, memory)?;
+    drop(state);
+    // Without the lock, which other calls need: the interrupt rings may have to be read first.
+    call.process.forget_failures(index, prepared.doorbell_id());
+    let mut state = call.process.state.lock();
     let created = state.queues.create(&target, &properties, prepared)?;
     args.queue_id = created.id;
     args.doorbell_offset = device.doorbell_offset(created.doorbell);
@@ -114,7 +122,7 @@ fn find(call: &Call<'_>, id: u32) -> Option<Arc<Queue>> {
 /// # Errors
 ///
 /// - `EINVAL`: no such queue.
-/// - `EIO`: the hardware does not let go.
+/// - `EIO`: the queue does not stop.
 pub(super) fn destroy_queue(call: &Call<'_>, args: &mut DestroyQueue) -> Result {
     let queue = {
         let mut state = call.process.state.lock();

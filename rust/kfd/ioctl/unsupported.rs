@@ -3,7 +3,7 @@
 //! Calls that nothing stands behind, with the answers of upstream where the hardware or the kernel
 //! lacks the feature. What upstream checks first is checked first.
 
-use super::Call;
+use super::call::Call;
 use crate::kfd::{
     command::Argument,
     process::Handle,
@@ -127,9 +127,6 @@ pub(super) fn criu_op(_call: &Call<'_>, args: &mut CriuOp) -> Result {
 /// DBG_TRAP's operation that begins a session.
 const DBG_TRAP_ENABLE: u32 = 0;
 
-/// The value of `sched_policy` without scheduler firmware.
-const NO_HWS: u32 = 2;
-
 /// The debugger.
 ///
 /// # Errors
@@ -140,7 +137,7 @@ const NO_HWS: u32 = 2;
 /// - `EPERM`: a process of somebody else.
 /// - `ENODEV`: the begin of a session: no GPU can be debugged.
 pub(super) fn dbg_trap(call: &Call<'_>, args: &mut DbgTrap) -> Result {
-    if crate::module_parameters::sched_policy.value() == NO_HWS {
+    if !crate::sched::has_firmware() {
         return Err(EINVAL);
     }
     let pid = crate::kapi::task::tgid_of(args.pid).ok_or(ESRCH)?;

@@ -2,7 +2,7 @@
 
 //! GET_VERSION.
 
-use super::Call;
+use super::call::Call;
 use crate::kfd::uapi::{
     GetVersion,
     VERSION, //

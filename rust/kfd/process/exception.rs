@@ -11,15 +11,14 @@
 //! that is destroyed is not found and its save area may become something else; but only while it is present.
 //! What is absent is brought in without the lock, which the thread that serves the fault may want.
 //!
-//! `Process::failures` is taken with the process lock held or without it, and is innermost. The lock of the
-//! interrupt rings comes after the process lock.
+//! `Process::failures`, a spinlock for the sake of the interrupt thread, is taken with the process lock held or
+//! without it, and is innermost.
 
 use super::{
-    Process,
-    State, //
+    shared::Process,
+    state::State, //
 };
 use crate::{
-    hw::ih::PacketException,
     kapi::{
         abi::abi_struct,
         task::{
@@ -29,7 +28,7 @@ use crate::{
             write_present, //
         }, //
     },
-    kfd::device::Device,
+    kfd::reasons::Reasons,
 };
 use kernel::{
     impl_has_work,
@@ -58,58 +57,6 @@ abi_struct! {
     }
 }
 
-/// Reasons, one bit each: `KFD_EC_MASK` of `linux/kfd_ioctl.h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reasons(u64);
-
-/// First and last exception of packets.
-const PACKET_CODES: core::ops::RangeInclusive<u32> = 16..=23;
-/// First and last exception of waves.
-const WAVE_CODES: core::ops::RangeInclusive<u32> = 1..=6;
-/// Others of queues: preemption error, new.
-const QUEUE_CODES: core::ops::RangeInclusive<u32> = 30..=31;
-/// A message of the trap handler: doorbell id below, reasons from here on.
-const TRAP_SHIFT: u32 = 10;
-
-const fn mask(codes: &core::ops::RangeInclusive<u32>) -> u64 {
-    // CAST: Codes are below 64.
-    (u64::MAX >> (64 - *codes.end())) & (u64::MAX << (*codes.start() - 1))
-}
-
-impl Reasons {
-    /// The reason that a packet was refused for; `None` where the interface has no name for it.
-    pub(crate) fn of_packet(code: PacketException) -> Option<Self> {
-        let code = code.code();
-        PACKET_CODES.contains(&code).then(|| Self(1 << (code - 1)))
-    }
-
-    /// What a trap handler reports in its message, with the doorbell id of the queue; `None` if that is no
-    /// failure of a queue.
-    pub(crate) fn of_trap(message: u32) -> Option<(u32, Self)> {
-        let reasons = u64::from(message >> TRAP_SHIFT);
-        let known = mask(&PACKET_CODES) | mask(&WAVE_CODES) | mask(&QUEUE_CODES);
-        (reasons & known != 0).then_some((message & ((1 << TRAP_SHIFT) - 1), Self(reasons)))
-    }
-
-    /// The bits.
-    pub(crate) const fn bits(self) -> u64 {
-        self.0
-    }
-}
-
-/// A queue that failed.
-struct Failed {
-    gpu_id: u32,
-    /// Id in the slice.
-    doorbell: u32,
-    reasons: u64,
-    /// How often memory for the report was absent.
-    absent: u32,
-}
-
-/// So often memory for a report may be absent.
-const MAX_ABSENT: u32 = 8;
-
 /// User memory that cannot be touched without waiting.
 struct Absent {
     address: u64,
@@ -121,19 +68,10 @@ struct Absent {
 enum Step {
     /// There was none.
     Idle,
-    /// The report is done with; the event to signal, if somebody wants to know.
+    /// The report is done with; the event to signal, if there is one.
     Done(Option<u32>),
     /// To be repeated when the memory is there.
     Absent(Absent),
-}
-
-/// Failures that were not delivered yet, at most one entry per doorbell.
-pub(super) struct Failures(KVec<Failed>);
-
-impl Failures {
-    pub(super) const fn new() -> Self {
-        Self(KVec::new())
-    }
 }
 
 impl_has_work! {
@@ -155,51 +93,39 @@ impl WorkItem<1> for Process {
 }
 
 impl Process {
-    /// Tells the runtime of the process, if it wants to know, why the queue with `doorbell` failed.
-    pub(crate) fn queue_failed(self: &Arc<Self>, device: &Device, doorbell: u32, reasons: Reasons) {
+    /// Reports to the runtime of the process, if it has enabled that, why the queue with `doorbell` on GPU
+    /// `device` failed. Returns whether it has.
+    pub(super) fn queue_failed(
+        self: &Arc<Self>,
+        device: usize,
+        doorbell: u32,
+        reasons: Reasons,
+    ) -> bool {
         if !self.is_runtime_enabled() {
-            return;
+            return false;
         }
-        let gpu_id = device.gpu_id();
-        {
-            let list = &mut self.failures.lock().0;
-            let known = list
-                .iter_mut()
-                .find(|failed| failed.gpu_id == gpu_id && failed.doorbell == doorbell);
-            match known {
-                Some(failed) => failed.reasons |= reasons.bits(),
-                None => {
-                    let failed = Failed {
-                        gpu_id,
-                        doorbell,
-                        reasons: reasons.bits(),
-                        absent: 0,
-                    };
-                    // In the interrupt thread, which reclaim may have to wait for.
-                    if list.push(failed, GFP_NOWAIT).is_err() {
-                        pr_warn!("pid {}: no memory to report a failed queue\n", self.pid());
-                        return;
-                    }
-                }
-            }
+        let added = self.failures.lock().add(device, doorbell, reasons);
+        if added.is_err() {
+            pr_warn!("pid {}: no memory to report a failed queue\n", self.pid());
+        } else {
+            self.enqueue::<1>();
         }
-        self.enqueue::<1>();
+        true
     }
 
-    /// Forgets what failed of queues that had `doorbell` before the one that is being made, which must not
-    /// be on the hardware yet. `_state` keeps it from being found meanwhile.
+    /// Forgets what failed of queues that had `doorbell` on GPU `device` before the one that is being made,
+    /// which must have the doorbell and not be on the hardware, nor found by its doorbell, yet. Without the
+    /// process lock: it waits for the interrupt rings to be read.
     ///
     /// A vector names a queue by its doorbell and may be served late. A doorbell is free only when its queue is
     /// off the hardware, so what that queue raised is on the interrupt ring by now, and in the list after the
     /// ring was served. Here and not where the queue is destroyed, because a doorbell whose queue did not
-    /// let go comes back later, after a reset for one.
-    pub(crate) fn forget_failures(&self, _state: &State, device: &Device, doorbell: u32) {
-        device.gpu().catch_up();
-        let gpu_id = device.gpu_id();
-        self.failures
-            .lock()
-            .0
-            .retain(|failed| failed.gpu_id != gpu_id || failed.doorbell != doorbell);
+    /// stop comes back later, after a reset for one.
+    pub(crate) fn forget_failures(&self, device: usize, doorbell: u32) {
+        if let Some(own) = self.devices.get(device) {
+            own.device().gpu().catch_up();
+        }
+        self.failures.lock().forget(device, doorbell);
     }
 
     /// Delivers what there is, in a thread with the memory of the process.
@@ -223,23 +149,20 @@ impl Process {
     /// Delivers the oldest report.
     fn report_one(&self) -> Step {
         let state = self.state.lock();
-        let list = &mut self.failures.lock().0;
-        let Some(failed) = list.first_mut() else {
+        let Some(failed) = self.failures.lock().first() else {
             return Step::Idle;
         };
-        let area = match self.device(failed.gpu_id) {
-            Ok((index, _)) if self.is_runtime_enabled() => {
-                save_area(&state, index, failed.doorbell)
-            }
-            _ => None,
+        let area = if self.is_runtime_enabled() {
+            save_area(&state, failed.device, failed.doorbell)
+        } else {
+            None
         };
         let event = match area.map(|area| deliver(area, failed.reasons)) {
             Some(Ok(event)) => Some(event),
-            Some(Err(part)) if failed.absent < MAX_ABSENT => {
-                failed.absent += 1;
-                return Step::Absent(part);
-            }
             Some(Err(part)) => {
+                if self.failures.lock().is_worth_another_attempt(&failed) {
+                    return Step::Absent(part);
+                }
                 pr_debug!(
                     "pid {}: nothing at {:#x} to tell why a queue failed\n",
                     self.pid(),
@@ -249,7 +172,7 @@ impl Process {
             }
             None => None,
         };
-        let _ = list.remove(0);
+        self.failures.lock().done(&failed);
         Step::Done(event)
     }
 }

@@ -2,9 +2,7 @@
 
 //! What a process has, under its lock: address spaces, buffers and queues.
 
-use super::Process;
 use crate::{
-    drm::RenderFile,
     hw::regs::gc::{
         ShMemBases,
         ShMemConfig, //
@@ -13,10 +11,10 @@ use crate::{
     queue::manager::QueueManager,
     sched::{
         KeepAlive,
-        ProcessParams,
-        SchedProcess, //
+        ProcessParams, //
     },
     vm::{
+        file::VmFile,
         Bo,
         Vm, //
     },
@@ -86,7 +84,7 @@ impl Allocation {
 
 /// State of a process that the process lock protects.
 pub(crate) struct State {
-    /// By the index of [`Process::devices`].
+    /// By the number of the GPU among those of the process.
     pub(crate) devices: KVec<DeviceState>,
     /// The queues.
     pub(crate) queues: QueueManager,
@@ -129,7 +127,7 @@ impl State {
     /// # Errors
     ///
     /// `ENODEV`: no address space yet.
-    fn process_params(&self, index: usize) -> Result<ProcessParams> {
+    pub(super) fn process_params(&self, index: usize) -> Result<ProcessParams> {
         let device = self.device(index)?;
         let vm = device.vm()?;
         Ok(ProcessParams {
@@ -141,76 +139,6 @@ impl State {
             tma: device.tma,
             keep: Some(Arc::new(KeepVm(vm.clone()), GFP_KERNEL_ACCOUNT)?),
         })
-    }
-
-    /// The process as the scheduler of GPU `index` knows it; it is made known with the first queue.
-    ///
-    /// # Errors
-    ///
-    /// - `ENODEV`: no address space yet, or the GPU is gone.
-    /// - As the scheduler says.
-    pub(crate) fn attach(&mut self, process: &Process, index: usize) -> Result<Arc<SchedProcess>> {
-        let device = process.devices.get(index).ok_or(EINVAL)?;
-        if let Some(known) = device.sched_process() {
-            return Ok(known);
-        }
-        let params = self.process_params(index)?;
-        let known = device.device().sched().attach(params)?;
-        process.publish(index, &known);
-        Ok(known)
-    }
-
-    /// Tells the scheduler of GPU `index` what changed, if it knows the process.
-    ///
-    /// # Errors
-    ///
-    /// As the scheduler says.
-    pub(crate) fn reinstall(&self, process: &Process, index: usize) -> Result {
-        let device = process.devices.get(index).ok_or(EINVAL)?;
-        let Some(known) = device.sched_process() else {
-            return Ok(());
-        };
-        let new = self.process_params(index)?;
-        device.device().sched().update_process(&known, |params| {
-            params.sh_mem_config = new.sh_mem_config;
-            params.sh_mem_bases = new.sh_mem_bases;
-            params.tba = new.tba;
-            params.tma = new.tma;
-        })
-    }
-
-    /// Destroys every queue, in one step per GPU. When this returns no queue reaches memory of the process's
-    /// own, whose pages go next: where queues do not stop, its entries are taken away.
-    ///
-    /// Takes the locks of [`ProcessDevice`](crate::kfd::device::ProcessDevice)'s and the
-    /// [`Vm`]'s under that of the process.
-    pub(super) fn stop_queues(&mut self, process: &Process) {
-        let mut failed = 0u64;
-        for (index, device) in process.devices.iter().enumerate() {
-            let Some(known) = device.sched_process() else {
-                continue;
-            };
-            match device.device().sched().detach(&known) {
-                Ok(()) => {}
-                Err(error) if error == ENODEV => {}
-                Err(error) => {
-                    // The scheduler keeps the memory of what may still run.
-                    pr_warn!(
-                        "pid {}: queues on GPU {:#x} do not stop: {:?}\n",
-                        process.pid(),
-                        device.gpu_id(),
-                        error
-                    );
-                    // What the queues hold is not unmapped below, and nobody tells of the end of pages.
-                    device.withdraw_user(process.pid());
-                    failed |= 1 << index.min(63);
-                }
-            }
-        }
-        self.queues.clear(|index| failed & 1 << index.min(63) == 0);
-        for device in &process.devices {
-            device.set_sched_process(None);
-        }
     }
 
     /// Unmaps every buffer and takes all memory out, to be dropped without the lock.
@@ -233,14 +161,6 @@ impl State {
     pub(crate) fn allocation(&self, device: usize, index: u32) -> Option<&Arc<Allocation>> {
         self.devices.get(device)?.allocations.get(index)
     }
-
-    /// Whether any GPU of the process has `bo` mapped.
-    pub(crate) fn is_mapped(&self, bo: &Bo) -> bool {
-        self.devices
-            .iter()
-            .filter_map(|device| device.vm().ok())
-            .any(|vm| vm.is_mapped(bo))
-    }
 }
 
 /// State of a process on one GPU.
@@ -248,7 +168,7 @@ pub(crate) struct DeviceState {
     /// Buffers made on this GPU, by handle index.
     pub(crate) allocations: Slots<Arc<Allocation>>,
     /// The file whose address space the process uses.
-    pub(crate) render: Option<Arc<RenderFile>>,
+    pub(crate) render: Option<Arc<dyn VmFile>>,
     /// Trap handler.
     pub(crate) tba: u64,
     /// Memory of the trap handler.
@@ -273,7 +193,7 @@ impl DeviceState {
     /// # Errors
     ///
     /// `ENODEV`: none yet.
-    pub(crate) fn render(&self) -> Result<&RenderFile> {
+    pub(crate) fn render(&self) -> Result<&dyn VmFile> {
         self.render.as_deref().ok_or(ENODEV)
     }
 
@@ -282,7 +202,7 @@ impl DeviceState {
     /// # Errors
     ///
     /// `ENODEV`: none yet.
-    pub(crate) fn shared_render(&self) -> Result<Arc<RenderFile>> {
+    pub(crate) fn shared_render(&self) -> Result<Arc<dyn VmFile>> {
         self.render.clone().ok_or(ENODEV)
     }
 

@@ -14,26 +14,24 @@
 //!
 //! A thread that changes memory without pause could keep the queues away for ever: each time their pages
 //! are found, they have changed again. Once that is seen, changes of the process by itself are held back a
-//! little, until the queues have been restored and have run for [`LEAST_RUN`]. The time counts from when the
+//! little, until the queues have been restored and have run for a while (`LEAST_RUN`). The time counts from when the
 //! pages are looked for, and from when the queues were restored, so that a change of many ranges, as a fork
 //! is one, does not wait for each of them.
 //!
 //! # Locks
 //!
-//! [`Eviction`] is locked inside the memory manager, perhaps because memory is short. Nothing is allocated
-//! under it. Of other locks those of the scheduler are taken, and where queues do not stop that of
+//! [`Eviction`](super::eviction::Eviction) is locked inside the memory manager, perhaps because memory is short.
+//! Nothing is allocated under it. Of other locks those of the scheduler are taken, and where queues do not stop that of
 //! [`ProcessDevice`]'s address space, then those of [`Vm`](crate::vm::Vm).
 
-use super::{
-    Process,
-    ProcessDevice, //
-};
+use super::shared::Process;
 use crate::{
     kapi::{
         log::dev_limited,
         task::MmKey,
         userpages::Watcher, //
     },
+    kfd::device::ProcessDevice,
     sched::{
         EvictCause,
         SchedProcess, //
@@ -50,76 +48,15 @@ use kernel::{
     time::{
         delay::fsleep,
         Delta,
-        Instant,
-        Monotonic, //
+        Instant, //
     },
     workqueue::WorkItem, //
 };
 
-/// So long further changes are awaited before queues run again; twice as long after each failure.
-const SETTLE: Delta = Delta::from_millis(1);
-/// The pause does not grow any more after so many failures.
-const MAX_DOUBLINGS: u32 = 8;
 /// How often the pages are looked for in one go.
 const MAX_ATTEMPTS: usize = 8;
 /// After so many failures memory that cannot be mapped is done without.
 const GIVE_UP: u32 = 6;
-/// So long queues run between two evictions when changes are held back.
-const LEAST_RUN: Delta = Delta::from_millis(10);
-/// So long changes are held back at most each time that pages are looked for.
-const MOST_DELAY: Delta = Delta::from_millis(50);
-/// Queues that ran so long do not starve any more.
-const CALM: Delta = Delta::from_millis(1000);
-
-/// Whether the queues of a process wait for pages.
-pub(super) struct Eviction {
-    active: bool,
-    /// Counts changes of pages.
-    changes: u64,
-    /// Pages changed while they were being looked for, time and again.
-    starving: bool,
-    /// How often the queues could not be restored, one time after the other.
-    failures: u32,
-    /// When pages were last begun to be looked for.
-    looked: Option<Instant<Monotonic>>,
-    /// When the queues were last restored.
-    restored: Option<Instant<Monotonic>>,
-}
-
-impl Eviction {
-    pub(super) const fn new() -> Self {
-        Self {
-            active: false,
-            changes: 0,
-            starving: false,
-            failures: 0,
-            looked: None,
-            restored: None,
-        }
-    }
-
-    /// Whether changes are to wait until the pages were found.
-    fn holds_back(&self) -> bool {
-        self.active && self.starving && self.looked.is_some_and(|time| time.elapsed() < MOST_DELAY)
-    }
-
-    /// How long the queues that run are to be left alone; none where nothing starves.
-    fn left_to_run(&mut self) -> Option<Delta> {
-        let ran = self.restored?.elapsed();
-        if self.active || !self.starving {
-            return None;
-        }
-        if ran >= CALM {
-            self.starving = false;
-        }
-        (ran < LEAST_RUN).then(|| LEAST_RUN - ran)
-    }
-
-    /// How long to wait before the pages are looked for.
-    fn pause(&self) -> Delta {
-        SETTLE * (1i64 << self.failures.min(MAX_DOUBLINGS))
-    }
-}
 
 /// Watches the buffers of a process.
 pub(crate) struct Watch(Arc<Process>);
@@ -243,13 +180,16 @@ impl Process {
         {
             let state = self.state.lock();
             for (_, allocation) in state.devices.iter().flat_map(|d| d.allocations.iter()) {
-                if allocation.bo.kind() == BoKind::Userptr && state.is_mapped(&allocation.bo) {
+                if allocation.bo.kind() == BoKind::Userptr {
                     buffers.push(allocation.bo.clone(), GFP_KERNEL_ACCOUNT)?;
                 }
             }
         }
         // Without the lock: who serves the faults may be a thread of the process that wants it.
         for bo in &buffers {
+            if !self.is_mapped(bo) {
+                continue;
+            }
             match bo.find_pages() {
                 Err(error) if error == ESRCH => return Ok(false),
                 // There is no memory, or not for this use.
@@ -290,7 +230,7 @@ impl ProcessDevice {
             self.set_unstopped(!self.evict(pid));
         }
         if self.is_unstopped() {
-            self.withdraw_user(pid);
+            self.zap_userptr(pid);
         }
     }
 

@@ -3,11 +3,11 @@
 //! The files of caches. `sibling_map` must be their last key.
 
 use super::{
-    model::{
+    facts::GpuFacts,
+    text::{
         File,
-        GpuFacts, //
+        Lines, //
     },
-    text::Lines, //
 };
 use crate::{
     hw::asic::Cache,

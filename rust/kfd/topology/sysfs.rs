@@ -6,9 +6,9 @@
 //! then superfluous directories go, and the generation last. A reader who saw the same generation before
 //! and after has read one state.
 
-use super::model::{
-    File,
-    Node, //
+use super::{
+    model::Node,
+    text::File, //
 };
 use crate::kapi::kobject::{
     Directory,

@@ -8,6 +8,9 @@ use kernel::{
     prelude::*, //
 };
 
+/// A file.
+pub(crate) type File = KVVec<u8>;
+
 /// A file being written; at most one page.
 pub(crate) struct Lines {
     bytes: KVVec<u8>,

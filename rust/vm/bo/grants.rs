@@ -103,7 +103,7 @@ impl Grants {
     }
 
     /// Buffers that can be mapped.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn len(&self) -> usize {
         self.state.lock().objects.iter().count()
     }

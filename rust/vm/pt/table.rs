@@ -181,7 +181,7 @@ impl<B> Drop for Chain<B> {
 
 /// How many tables an update needs, by [`slot`]; the root is never among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Need(pub(crate) [usize; 3]);
+pub(crate) struct TableCount(pub(crate) [usize; 3]);
 
 /// Tables ready to enter a tree: allocated, filled with invalid entries, visible to the GPU.
 pub(crate) struct Reserve<B> {
@@ -207,7 +207,7 @@ impl<B> Reserve<B> {
         &mut self,
         store: &S,
         flavour: Flavour,
-        need: Need,
+        need: TableCount,
     ) -> Result {
         let mut written = false;
         for ((chain, level), want) in self.chains.iter_mut().zip(Self::LEVELS).zip(need.0) {
@@ -223,12 +223,12 @@ impl<B> Reserve<B> {
     }
 
     /// Whether it holds what `need` asks for.
-    pub(crate) fn covers(&self, need: Need) -> bool {
+    pub(crate) fn covers(&self, need: TableCount) -> bool {
         self.chains.iter().zip(need.0).all(|(c, n)| c.len() >= n)
     }
 
     /// Tables of `level` that are left.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn len(&self, level: Level) -> usize {
         self.chains.get(slot(level)).map_or(0, Chain::len)
     }

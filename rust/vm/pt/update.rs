@@ -9,11 +9,11 @@ use super::{
     slot,
     Chain,
     Leaf,
-    Need,
     Reserve,
     Run,
     Store,
     Table,
+    TableCount,
     Tree,
     ENTRIES,
     HUGE,
@@ -122,8 +122,8 @@ struct Update<'a, S: Store> {
 
 impl<B> Tree<B> {
     /// Counts the tables that [`Self::map`] of the same arguments would add.
-    pub(crate) fn missing(&self, va: u64, runs: &[Run]) -> Need {
-        let mut need = Need::default();
+    pub(crate) fn missing(&self, va: u64, runs: &[Run]) -> TableCount {
+        let mut need = TableCount::default();
         let mut seen = [u64::MAX; 3];
         for piece in pieces(va, runs) {
             let deepest = if piece.is_huge() {
@@ -149,8 +149,8 @@ impl<B> Tree<B> {
 
     /// Counts the tables that [`Self::unmap`] of the same range would add: one PTB for each 2 MiB
     /// page that the range cuts.
-    pub(crate) fn missing_for_unmap(&self, va: u64, len: u64) -> Need {
-        let mut need = Need::default();
+    pub(crate) fn missing_for_unmap(&self, va: u64, len: u64) -> TableCount {
+        let mut need = TableCount::default();
         let end = va.saturating_add(len);
         let cuts = |at: u64| {
             at % HUGE != 0

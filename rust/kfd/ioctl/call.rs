@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a call is made with.
+
+use crate::{
+    kapi::task::ThreadGroup,
+    kfd::{
+        process::Process,
+        Facade, //
+    },
+};
+use kernel::sync::Arc;
+
+/// Who calls.
+pub(crate) struct Call<'a> {
+    /// What all open files share.
+    pub(crate) facade: &'a Arc<Facade>,
+    /// The process that opened the file; the dispatcher checked that it is the caller's.
+    pub(crate) process: &'a Arc<Process>,
+    /// Who opened the file.
+    pub(crate) opener: &'a ThreadGroup,
+}

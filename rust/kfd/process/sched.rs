@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A process and the schedulers of its GPUs.
+
+use super::{
+    shared::Process,
+    state::State, //
+};
+use crate::sched::SchedProcess;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+impl Process {
+    /// The process as the scheduler of GPU `index` knows it; it is made known with the first queue.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV`: no address space yet, or the GPU is gone.
+    /// - As the scheduler says.
+    pub(crate) fn attach(&self, state: &State, index: usize) -> Result<Arc<SchedProcess>> {
+        let device = self.devices.get(index).ok_or(EINVAL)?;
+        if let Some(known) = device.sched_process() {
+            return Ok(known);
+        }
+        let params = state.process_params(index)?;
+        let known = device.device().sched().attach(params)?;
+        self.publish(index, &known);
+        Ok(known)
+    }
+
+    /// Tells the scheduler of GPU `index` what changed, if it knows the process.
+    ///
+    /// # Errors
+    ///
+    /// As the scheduler says.
+    pub(crate) fn reinstall(&self, state: &State, index: usize) -> Result {
+        let device = self.devices.get(index).ok_or(EINVAL)?;
+        let Some(known) = device.sched_process() else {
+            return Ok(());
+        };
+        let new = state.process_params(index)?;
+        device.device().sched().update_process(&known, |params| {
+            params.sh_mem_config = new.sh_mem_config;
+            params.sh_mem_bases = new.sh_mem_bases;
+            params.tba = new.tba;
+            params.tma = new.tma;
+        })
+    }
+
+    /// Destroys every queue, in one step per GPU. When this returns no queue reaches memory of the process's
+    /// own, whose pages go next: where queues do not stop, its entries are taken away.
+    ///
+    /// Takes the locks of [`ProcessDevice`](crate::kfd::device::ProcessDevice)'s and the
+    /// [`Vm`](crate::vm::Vm)'s under that of the process.
+    pub(super) fn stop_queues(&self, state: &mut State) {
+        let mut failed = 0u64;
+        for (index, device) in self.devices.iter().enumerate() {
+            let Some(known) = device.sched_process() else {
+                continue;
+            };
+            match device.device().sched().detach(&known) {
+                Ok(()) => {}
+                Err(error) if error == ENODEV => {}
+                Err(error) => {
+                    // The scheduler keeps the memory of what may still run.
+                    pr_warn!(
+                        "pid {}: queues on GPU {:#x} do not stop: {:?}\n",
+                        self.pid(),
+                        device.gpu_id(),
+                        error
+                    );
+                    // What the queues hold is not unmapped below, and no notifier reports the end of pages.
+                    device.zap_userptr(self.pid());
+                    failed |= 1 << index.min(63);
+                }
+            }
+        }
+        state.queues.clear(|index| failed & 1 << index.min(63) == 0);
+        for device in &self.devices {
+            device.set_sched_process(None);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A process as those see it who report what happened to an address space of a GPU.
+
+use super::shared::Process;
+use crate::{
+    event::Events,
+    kfd::{
+        device::Tenant,
+        reasons::Reasons, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// A process on one of its GPUs.
+struct OnDevice {
+    process: Arc<Process>,
+    /// The GPU, as the process numbers them.
+    index: usize,
+}
+
+impl Process {
+    /// What reports for the address space of this process on GPU `index` go to.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn tenant(self: &Arc<Self>, index: usize) -> Result<Arc<dyn Tenant>> {
+        let tenant = OnDevice {
+            process: self.clone(),
+            index,
+        };
+        Ok(Arc::new(tenant, GFP_KERNEL_ACCOUNT)?)
+    }
+}
+
+impl Tenant for OnDevice {
+    fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
+    fn events(&self) -> &Events {
+        &self.process.events
+    }
+
+    fn stop_on_fault(&self) {
+        if let Some(device) = self.process.devices.get(self.index) {
+            device.stop_on_fault(self.process.pid());
+        }
+    }
+
+    fn queue_failed(&self, doorbell: u32, reasons: Reasons) -> bool {
+        self.process.queue_failed(self.index, doorbell, reasons)
+    }
+}

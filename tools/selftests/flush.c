@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Calls that wait for the hardware to drop translations: other threads of the process go on meanwhile.
+ *
+ * Needs the device model, whose control port loses the answer to a flush: the driver waits for it as long as it
+ * waits for anything of the kind, and then flushes another way. That works once between two resets of the GPU.
+ */
+#include "kfd.h"
+#include "model.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct gpu gpu;
+static struct bo bo;
+
+static void *unmap(void *context)
+{
+	CHECK_OK(bo_unmap(&gpu, &bo));
+	return NULL;
+}
+
+/* Whether a thread is over, or will be in a moment. */
+static bool is_over(pthread_t thread)
+{
+	struct timespec end;
+
+	CHECK_EQ(clock_gettime(CLOCK_REALTIME, &end), 0);
+	end.tv_nsec += 200000000;
+	if (end.tv_nsec >= 1000000000) {
+		end.tv_nsec -= 1000000000;
+		end.tv_sec++;
+	}
+	return pthread_timedjoin_np(thread, NULL, &end) == 0;
+}
+
+CASE(unmap_waits, "UNMAP waits for the hardware: a call of another thread that needs the process's state does not")
+{
+	struct kfd_ioctl_free_memory_of_gpu_args none;
+	uint64_t end = now_ms() + WAIT_MS;
+	struct bo other;
+	pthread_t thread;
+
+	need_model();
+	need_vm(&gpu, 0);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	none.handle = (uint64_t)gpu.id << 32 | 0x7ffffff0;
+	ask_model("{\"cmd\":\"fault\",\"kind\":\"drop-fences\",\"count\":1}");
+	CHECK_EQ(pthread_create(&thread, NULL, unmap, NULL), 0);
+	/* The answer was lost, so the wait for it has begun. */
+	while (strstr(ask_model("{\"cmd\":\"faults\"}"), "drop-fences")) {
+		CHECK_OP(now_ms(), <, end);
+		usleep(1000);
+	}
+	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_FREE_MEMORY_OF_GPU, &none), EINVAL);
+	CHECK_OK(bo_alloc(&gpu, &other, FLAGS_GTT, PAGE));
+	CHECK(!is_over(thread));
+	/* A call on the same buffer waits. */
+	CHECK_OK(bo_free(&gpu, &bo));
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
