@@ -33,57 +33,63 @@
 //!
 //! Each wait for the device is bounded, and so is each preemption as a whole. A compute queue that the
 //! firmware names because it refused preemption is reset alone, does not run again, and its owner is
-//! told. If that does not help, or a fence does not come, the scheduler is *wedged*: sleepers wake
+//! notified. If that does not help, or a fence does not come, the scheduler is out of service: sleepers wake
 //! up, later changes fail with `EIO` at once, and what may still be on the hardware keeps its memory.
 //! A [`ResetHook`] may reset the device and bring the scheduler back. When the device is removed,
-//! changes fail with `ENODEV`.
+//! changes fail with `ENODEV`. The states and the ways between them: [`lifecycle`].
+//!
+//! # Files
+//!
+//! From bottom to top; each knows only what stands before it:
+//!
+//! - [`params`], [`config`], [`platform`], [`failure`], [`lifecycle`], [`counters`], [`sdma_ids`]: what callers
+//!   give, module parameters, the device, why and how the scheduler fails;
+//! - [`mqd`]: descriptors of queues, and what a queue off the hardware has left in its own;
+//! - [`desired`]: the desired state, and [`desired::plan`], which decides what follows from it;
+//! - [`core`](self::core): what all of the following share; how far changes are applied, and who waits;
+//! - [`diag`]: observers. Tracepoints, counters, debugfs and the log read the state and change nothing;
+//! - [`backend`]: moves queues, by runlists of the firmware ([`backend::hws`]) or by registers
+//!   ([`backend::direct`]);
+//! - [`worker`]: lets the back end converge; [`recovery`]: reset, sleep, shutdown; [`changes`]: what callers
+//!   ask for, one file per object; the watchdog ([`diag::watchdog`]);
+//! - [`scheduler`]: the handles that other layers hold.
 //!
 //! # Locks
 //!
-//! Outer to inner (before them all comes the turn, which serialises changes that are not to be
+//! Outer to inner (before them all comes the serialized change, for changes that are not to be
 //! collected, see [`Config::coalesce`], and for which a killed task does not wait):
 //!
-//! 1. `engine`: the HIQ and its fences. Held across waits for the device. Only the worker, start,
-//!    watchdog, shutdown, sleep and reset take it. Whoever waits for a change waits for the worker, page
-//!    reclaim among them, so nothing is done under it that may wait for memory or foreign locks:
-//!    freeing and telling of hung queues are work items of their own.
-//! 2. `state`: the desired state. Never held across a wait. Nothing is allocated or freed under it,
-//!    nor under `engine` once the scheduler runs, so that eviction works from MMU notifiers.
+//! 1. `Worker::backend`: the back end, that is the HIQ and its fences. Held across waits for the device. Only
+//!    the worker, start, watchdog, shutdown, sleep and reset take it. Whoever waits for a change waits for the
+//!    worker, page reclaim among them, so nothing is done under it that may wait for memory or foreign locks:
+//!    freeing and the report of hung queues are work items of their own.
+//! 2. `SchedCore::state`: the desired state, and the changes of the lifecycle. Never held across a wait. Nothing
+//!    is allocated or freed under it, nor under `backend` once the scheduler runs, so that eviction works from
+//!    MMU notifiers.
 //! 3. `SdmaPool::used`, a spinlock.
 //!
-//! `looks`, which the watchdog holds while it looks at the hardware, comes before `state`, and is not held while
-//! it asks the firmware for a sign of life, which takes `engine`; `hook` comes after `engine`, and nothing is
-//! taken under it.
+//! `SchedCore::watchdog_lock`, which the watchdog holds while it samples the hardware, comes before `state`, and
+//! is not held while it asks the firmware for an answer, which takes `backend`; `SchedCore::hook` comes after
+//! `backend`, and nothing is taken under it.
 //!
 //! Sleepers wait on atomics, without a lock. Keep-alives are dropped without any of these locks.
 
-mod admit;
-mod change;
-mod debugfs;
-mod device;
-mod dump;
-mod engine;
-mod fence;
-mod health;
-mod hiq;
-mod machine;
+mod backend;
+mod changes;
+mod config;
+mod core;
+mod counters;
+mod desired;
+mod diag;
+mod failure;
+mod lifecycle;
 mod mqd;
-mod packets;
 mod params;
 mod platform;
-mod record;
-mod recover;
-mod runlist;
-mod saved;
+mod recovery;
 mod scheduler;
-mod sdma;
-mod seat;
-mod state;
-mod stats;
-mod ticket;
-mod trace;
-mod tunables;
-mod watchdog;
+mod sdma_ids;
+mod worker;
 
 #[cfg(rkfd_kunit)]
 #[path = "tests/sched_bench.rs"]
@@ -113,6 +119,9 @@ mod test_backends;
 #[path = "tests/sched_changes.rs"]
 mod test_changes;
 #[cfg(rkfd_kunit)]
+#[path = "tests/sched_config.rs"]
+mod test_config;
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_direct.rs"]
 mod test_direct;
 #[cfg(rkfd_kunit)]
@@ -137,9 +146,6 @@ mod test_saved;
 #[path = "tests/sched_scenes.rs"]
 mod test_scenes;
 #[cfg(rkfd_kunit)]
-#[path = "tests/sched_tunables.rs"]
-mod test_tunables;
-#[cfg(rkfd_kunit)]
 #[path = "tests/sched_watchdog.rs"]
 mod test_watchdog;
 #[cfg(rkfd_kunit)]
@@ -147,28 +153,28 @@ mod test_watchdog;
 mod test_worker;
 
 pub(crate) use self::{
-    health::{
+    config::Config,
+    desired::queue::QueueHold,
+    failure::{
         Failure,
         ResetHook, //
     },
+    mqd::saved::WaveState,
     params::{
-        Config,
-        Cwsr,
         EvictCause,
         KeepAlive,
         ProcessParams,
         QueueKind,
-        QueueParams,
+        QueueSpec,
         QueueUpdate,
         UpdateError, //
     },
-    saved::WaveState,
     scheduler::{
         SchedProcess,
         SchedQueue,
         Scheduler, //
     },
-    sdma::SdmaSlot, //
+    sdma_ids::SdmaSlot, //
 };
 
 /// Value of `sched_policy` with which the driver schedules.

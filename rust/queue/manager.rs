@@ -33,10 +33,10 @@ use crate::{
     },
     kapi::slots::Slots,
     sched::{
-        Cwsr,
         KeepAlive,
+        QueueHold,
         QueueKind,
-        QueueParams,
+        QueueSpec,
         QueueUpdate,
         SchedProcess,
         SchedQueue,
@@ -329,6 +329,7 @@ pub(crate) struct Prepared {
     memory: Arc<QueueMemory>,
     kind: QueueKind,
     doorbell: Doorbell,
+    sdma: Option<SdmaSlot>,
 }
 
 impl Prepared {
@@ -392,19 +393,21 @@ impl QueueManager {
         if self.queues.len() >= crate::hw::num::index(MAX_QUEUES) {
             return Err(ENOMEM);
         }
-        let (kind, doorbell) = match properties.kind {
-            Kind::Pm4 => (QueueKind::Pm4, target.doorbells.alloc_cp()),
-            Kind::Aql => (QueueKind::Aql, target.doorbells.alloc_cp()),
+        let (kind, doorbell, sdma) = match properties.kind {
+            Kind::Pm4 => (QueueKind::Pm4, target.doorbells.alloc_cp(), None),
+            Kind::Aql => (QueueKind::Aql, target.doorbells.alloc_cp(), None),
             Kind::Sdma(engine) => {
                 let slot = sdma_slot(target, engine)?;
-                let doorbell = target.doorbells.alloc_sdma(slot.engine(), slot.queue());
-                (QueueKind::Sdma(slot), doorbell)
+                let (engine, queue) = (slot.engine(), slot.queue());
+                let doorbell = target.doorbells.alloc_sdma(engine, queue);
+                (QueueKind::Sdma { engine, queue }, doorbell, Some(slot))
             }
         };
         Ok(Prepared {
             memory,
             kind,
             doorbell: doorbell.map_err(|_| EBUSY)?,
+            sdma,
         })
     }
 
@@ -425,29 +428,37 @@ impl QueueManager {
             memory,
             kind,
             doorbell,
+            sdma,
         } = prepared;
         let byte = doorbell.byte_in_slice();
-        let queue = target.sched.create_queue(
-            target.process,
-            QueueParams {
-                kind,
-                ring_base: properties.ring_base,
-                ring_size: properties.ring_size,
-                rptr: properties.rptr,
-                wptr: properties.wptr,
-                eop: properties.eop,
-                eop_size: properties.eop_size,
-                cwsr: properties.kind.is_compute().then_some(Cwsr {
-                    base: properties.ctx,
-                    size: properties.ctx_size,
-                    ctl_stack: properties.ctl_stack_size,
-                }),
-                doorbell,
-                priority: properties.priority,
-                percent: properties.effective_percent(),
-                keep: Some(memory.clone()),
-            },
-        )?;
+        let spec = QueueSpec {
+            kind,
+            ring_base: properties.ring_base,
+            ring_size: properties.ring_size,
+            rptr: properties.rptr,
+            wptr: properties.wptr,
+            eop: (properties.eop != 0).then_some(mqd::Eop {
+                base: properties.eop,
+                bytes: properties.eop_size,
+            }),
+            cwsr: kind.is_compute().then_some(mqd::Cwsr {
+                base: properties.ctx,
+                bytes: properties.ctx_size,
+                ctl_stack: properties.ctl_stack_size,
+            }),
+            doorbell: doorbell.offset(),
+            priority: properties.priority,
+            percent: properties.effective_percent(),
+            cu_mask: None,
+            trap: false,
+            gws: false,
+        };
+        let hold = QueueHold {
+            doorbell: Some(doorbell),
+            sdma,
+            keep: Some(memory.clone()),
+        };
+        let queue = target.sched.create_queue(target.process, spec, hold)?;
         let queue = Arc::pin_init(
             pin_init!(Queue {
                 device: target.device,

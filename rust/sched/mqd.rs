@@ -11,31 +11,27 @@
 //! While a queue is on the hardware its descriptor belongs to the firmware: the driver writes it
 //! before the first mapping and between two mappings.
 
+pub(super) mod saved;
+
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 
 use super::{
-    hiq::{
-        Hiq,
-        EOP_BYTES,
-        RING_BYTES, //
+    params::{
+        QueueKind,
+        QueueSpec, //
     },
     platform::{
         DeviceMem,
-        Place,
+        Domain,
         Platform, //
     },
-    record::{
-        QueueSpec,
-        SpecKind, //
-    },
-    sdma::QUEUES_PER_ENGINE, //
+    sdma_ids::QUEUES_PER_ENGINE, //
 };
 use crate::hw::{
     asic::AsicDesc,
-    doorbell::DoorbellOffset,
     mqd::{
         buffer_bytes,
         layout::{
@@ -45,8 +41,6 @@ use crate::hw::{
         },
         ComputeMqd,
         CuMask,
-        Cwsr,
-        Eop,
         MqdError,
         QueueConfig,
         QueueFormat,
@@ -77,7 +71,7 @@ impl SdmaMqds {
     /// Of [`Platform::alloc`].
     pub(super) fn new(platform: &dyn Platform) -> Result<Arc<Self>> {
         let count = platform.asic().sdma_engines() * QUEUES_PER_ENGINE;
-        let mem = platform.alloc(index(count) * SDMA_STRIDE, Place::Gart)?;
+        let mem = platform.alloc(index(count) * SDMA_STRIDE, Domain::Gart)?;
         Ok(Arc::new(Self { mem }, GFP_KERNEL)?)
     }
 }
@@ -100,16 +94,16 @@ impl MqdMem {
         let asic = platform.asic();
         Self::check(asic, spec)?;
         let (mem, base) = match spec.kind {
-            SpecKind::Sdma { engine, queue } => {
-                let place = index(engine * QUEUES_PER_ENGINE + queue) * SDMA_STRIDE;
-                (pool.mem.clone(), place)
+            QueueKind::Sdma { engine, queue } => {
+                let base = index(engine * QUEUES_PER_ENGINE + queue) * SDMA_STRIDE;
+                (pool.mem.clone(), base)
             }
-            SpecKind::Pm4 | SpecKind::Aql => {
-                let place = match asic.mqd_in_vram {
-                    true => Place::Vram,
-                    false => Place::GartMqd,
+            QueueKind::Pm4 | QueueKind::Aql => {
+                let domain = match asic.mqd_in_vram {
+                    true => Domain::Vram,
+                    false => Domain::GartMqd,
                 };
-                (platform.alloc(Self::block_bytes(asic, spec)?, place)?, 0)
+                (platform.alloc(Self::block_bytes(asic, spec)?, domain)?, 0)
             }
         };
         let mqd = Self { mem, base, asic };
@@ -175,9 +169,9 @@ impl Image {
     /// `EINVAL`: the hardware has no encoding for a value.
     fn new(asic: &AsicDesc, spec: &QueueSpec, mqd: u64) -> Result<Self> {
         let described = match spec.kind {
-            SpecKind::Pm4 => Self::compute(asic, spec, mqd, QueueFormat::Pm4),
-            SpecKind::Aql => Self::compute(asic, spec, mqd, QueueFormat::Aql),
-            SpecKind::Sdma { engine, queue } => SdmaMqd::new(SdmaQueueConfig {
+            QueueKind::Pm4 => Self::compute(asic, spec, mqd, QueueFormat::Pm4),
+            QueueKind::Aql => Self::compute(asic, spec, mqd, QueueFormat::Aql),
+            QueueKind::Sdma { engine, queue } => SdmaMqd::new(SdmaQueueConfig {
                 ring: spec.ring_base,
                 ring_bytes: spec.ring_size,
                 rptr_report: spec.rptr,
@@ -205,15 +199,8 @@ impl Image {
         config.ring_bytes = spec.ring_size;
         config.rptr_report = spec.rptr;
         config.wptr_poll = spec.wptr;
-        config.eop = (spec.eop != 0).then_some(Eop {
-            base: spec.eop,
-            bytes: spec.eop_size,
-        });
-        config.cwsr = spec.cwsr.map(|cwsr| Cwsr {
-            base: cwsr.base,
-            ctl_stack: cwsr.ctl_stack,
-            bytes: cwsr.size,
-        });
+        config.eop = spec.eop;
+        config.cwsr = spec.cwsr;
         config.trap_handler = spec.trap;
         config.priority = spec.priority;
         config.gws = spec.gws;
@@ -319,33 +306,4 @@ impl MqdMem {
     fn image(&self, spec: &QueueSpec) -> Result<Image> {
         Image::new(self.asic, spec, self.gpu_addr())
     }
-}
-
-/// Writes the descriptor of the HIQ.
-///
-/// # Errors
-///
-/// `EINVAL`: an address has no encoding; a driver bug. `ENOMEM`; else of the memory.
-pub(super) fn write_hiq(hiq: &Hiq, asic: &AsicDesc, doorbell: DoorbellOffset) -> Result {
-    let addrs = hiq.addrs();
-    let mut config = QueueConfig::new(QueueFormat::Hiq, doorbell);
-    config.mqd = addrs.mqd;
-    config.ring = addrs.ring;
-    config.ring_bytes = RING_BYTES;
-    config.rptr_report = addrs.rptr;
-    config.wptr_poll = addrs.wptr;
-    config.eop = Some(Eop {
-        base: addrs.eop,
-        bytes: EOP_BYTES,
-    });
-    let mqd = ComputeMqd::new(asic, config).map_err(|error| {
-        pr_err!("scheduler: HIQ: {}\n", format_args!("{error}"));
-        EINVAL
-    })?;
-    let mut words = KVec::with_capacity(mqd.dwords(), GFP_KERNEL)?;
-    mqd.write(|_, word| {
-        // As in `MqdMem::init`.
-        let _ = words.push_within_capacity(word);
-    });
-    hiq.write_mqd(&words)
 }

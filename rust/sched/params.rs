@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What callers tell the scheduler.
+//! What callers give the scheduler.
 
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 
-use super::{
-    sdma::SdmaSlot,
-    tunables, //
-};
 use crate::{
-    gpu::{
-        vmid::VmidContext,
-        Doorbell, //
-    },
+    gpu::vmid::VmidContext,
     hw::{
-        num::widen,
-        timeouts::unmap_latency_ms, //
+        doorbell::DoorbellOffset,
+        mqd::{
+            Cwsr,
+            Eop, //
+        },
+        pm4::Engine, //
     }, //
 };
 
@@ -44,7 +41,7 @@ pub(crate) struct ProcessParams {
     /// Memory of the trap handler.
     pub(crate) tma: u64,
     /// Dropped after the last use of the address space.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "held, not read"))]
     pub(crate) keep: Option<Arc<dyn KeepAlive>>,
 }
 
@@ -96,29 +93,52 @@ impl ProcessParams {
 }
 
 /// Type of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueKind {
     /// Compute, PM4 packets.
     Pm4,
     /// Compute, AQL packets.
     Aql,
     /// SDMA.
-    Sdma(SdmaSlot),
+    Sdma {
+        /// Engine.
+        engine: u32,
+        /// Queue id on the engine.
+        queue: u32,
+    },
 }
 
-/// Wave save area of a compute queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cwsr {
-    /// GPU address in the process' address space.
-    pub(crate) base: u64,
-    /// Size in bytes of control stack and wave state.
-    pub(crate) size: u32,
-    /// Size in bytes of the control stack.
-    pub(crate) ctl_stack: u32,
+impl QueueKind {
+    /// Engine that runs the queue.
+    pub(crate) fn engine(self) -> Engine {
+        match self {
+            Self::Pm4 | Self::Aql => Engine::Compute,
+            // CAST: Engine numbers are below 16; they come from `SdmaPool`.
+            Self::Sdma { engine, .. } => Engine::Sdma(engine as u8),
+        }
+    }
+
+    /// Whether the queue takes a compute HQD.
+    pub(crate) fn is_compute(self) -> bool {
+        self.engine() == Engine::Compute
+    }
+
+    /// Name in dumps.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Pm4 => "pm4",
+            Self::Aql => "aql",
+            Self::Sdma { .. } => "sdma",
+        }
+    }
 }
 
-/// A user queue. Addresses are the process' GPU addresses; the caller has validated them and keeps
-/// them mapped with `keep`.
-pub(crate) struct QueueParams {
+/// A user queue: the values that its descriptor and MAP_QUEUES carry.
+///
+/// Addresses are the process' GPU addresses; the caller has validated them and keeps them mapped with what
+/// the queue holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueSpec {
     /// Type.
     pub(crate) kind: QueueKind,
     /// Ring.
@@ -130,19 +150,33 @@ pub(crate) struct QueueParams {
     /// Where user space stores the write pointer.
     pub(crate) wptr: u64,
     /// End-of-pipe buffer of a compute queue.
-    pub(crate) eop: u64,
-    /// Its bytes.
-    pub(crate) eop_size: u32,
+    pub(crate) eop: Option<Eop>,
     /// Wave save area of a compute queue.
     pub(crate) cwsr: Option<Cwsr>,
     /// Doorbell.
-    pub(crate) doorbell: Doorbell,
+    pub(crate) doorbell: DoorbellOffset,
     /// 0 (least) to 15.
     pub(crate) priority: u32,
     /// 0: the queue exists but does not run.
     pub(crate) percent: u32,
-    /// Dropped after the last use of the queue's memory.
-    pub(crate) keep: Option<Arc<dyn KeepAlive>>,
+    /// Compute units per shader engine.
+    pub(crate) cu_mask: Option<[u32; 8]>,
+    /// The process has a trap handler; the scheduler sets it.
+    pub(crate) trap: bool,
+    /// Has the device's global wave sync.
+    pub(crate) gws: bool,
+}
+
+impl QueueSpec {
+    /// Whether there is a ring; a queue without one stands still.
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring_size > 0 && self.ring_base != 0
+    }
+
+    /// Whether the queue would run if nothing kept it from running.
+    pub(crate) fn is_active(&self) -> bool {
+        self.has_ring() && self.percent > 0
+    }
 }
 
 /// A change of a queue; `None` leaves a property as it is.
@@ -228,114 +262,6 @@ impl EvictCause {
             Self::Suspend => "suspend",
             Self::Debugger => "debugger",
             Self::Fault => "fault",
-        }
-    }
-}
-
-/// Whether more may be mapped than the hardware has slots for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
-    /// The firmware takes turns.
-    Oversubscribe,
-    /// A queue or process too many is refused with `ENOSPC`.
-    Strict,
-    /// The same, and without the firmware: the driver loads queues into hardware slots itself.
-    Direct,
-}
-
-/// Tunables, fixed for the life of a scheduler.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Config {
-    /// How long a preemption may take before the firmware counts as hung, in milliseconds.
-    pub(crate) timeout_ms: u32,
-    /// How long an addition waits for further ones when it would preempt running work, in
-    /// microseconds.
-    pub(crate) gather_us: u32,
-    /// Off: each creation, update and destruction takes a preemption of everything and a runlist of
-    /// its own, one after the other, and its caller waits for both, as upstream does.
-    pub(crate) coalesce: bool,
-    /// Unmap single queues or one process where that is enough.
-    pub(crate) targeted: bool,
-    /// What to do when hardware slots run out.
-    pub(crate) policy: Policy,
-    /// Processes per turn, at most and by default as many as there are VMIDs.
-    pub(crate) turn_processes: Option<u32>,
-    /// How long a queue with work may make no progress before somebody is told, in milliseconds;
-    /// 0: for ever.
-    pub(crate) watchdog_ms: u32,
-    /// Queues on the device.
-    pub(crate) max_queues: u32,
-    /// Queues of one process on the device.
-    pub(crate) max_queues_per_process: u32,
-    /// Processes on the device.
-    pub(crate) max_processes: u32,
-    /// MEC firmware version, which decides about SET_RESOURCES flags and global wave sync; 0: not known.
-    pub(crate) mec_firmware: u32,
-}
-
-impl Config {
-    /// Microseconds of [`Config::timeout_ms`].
-    pub(super) fn timeout_us(&self) -> u64 {
-        u64::from(self.timeout_ms) * 1000
-    }
-
-    /// Microseconds that one preemption may take, with all resets of queues that refuse it, before
-    /// the hardware counts as hung. One refusal takes the firmware nine tenths of the time-out, and
-    /// the reset of the queue as long at worst.
-    pub(super) fn cycle_us(&self) -> u64 {
-        self.timeout_us() * CYCLE
-    }
-
-    /// Microseconds that a queue may take to leave its slot when the driver asks it by registers.
-    pub(super) fn unload_us(&self) -> u64 {
-        widen(unmap_latency_ms(self.timeout_ms)) * 1000
-    }
-
-    /// Waits for convergence are bounded by this many milliseconds: within them a change is in force
-    /// or the scheduler is wedged.
-    ///
-    /// With the firmware, the worker may have begun a preemption when the change comes, and then
-    /// submits a list (a wait for ring space, one for further additions); the preemption that follows
-    /// applies the change. Before it the watchdog may ask for a sign of life (a wait for ring space, one for
-    /// the fence). Without it, queues leave in the order in which that was asked for: those
-    /// that take long share the time of a preemption, in the cycle that runs and in the one that
-    /// the change belongs to; the last one of each may overrun it by an attempt and a reset; all
-    /// others are fast.
-    pub(super) fn converge_ms(&self) -> u32 {
-        let us = 2 * self.cycle_us()
-            + match self.policy {
-                Policy::Oversubscribe | Policy::Strict => {
-                    3 * self.timeout_us() + u64::from(self.gather_us)
-                }
-                Policy::Direct => (4 + MAX_LOADED / SLOW_SHARE) * self.unload_us(),
-            };
-        u32::try_from(us / 1000)
-            .unwrap_or(u32::MAX)
-            .saturating_add(1000)
-    }
-}
-
-/// Time-outs that one preemption may take.
-const CYCLE: u64 = 4;
-/// An unload by registers that takes more than this part of its time-out is slow.
-pub(super) const SLOW_SHARE: u64 = 8;
-/// Queues that may be loaded by registers, compute and SDMA together.
-const MAX_LOADED: u64 = 64;
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            timeout_ms: crate::hw::timeouts::HWS_PREEMPTION_MS,
-            gather_us: 2_000,
-            coalesce: true,
-            targeted: true,
-            policy: Policy::Oversubscribe,
-            turn_processes: None,
-            watchdog_ms: 0,
-            max_queues: tunables::DEFAULT_QUEUES,
-            max_queues_per_process: tunables::MAX_QUEUES_PER_PROCESS,
-            max_processes: tunables::MAX_PROCESSES,
-            mec_firmware: 0,
         }
     }
 }

@@ -4,7 +4,9 @@
 //!
 //! The scheduler is written against two small traits, so that it runs unchanged on a GPU and on the
 //! fake of the KUnit suites: [`DeviceMem`], memory that driver and device share, and [`Platform`],
-//! the device itself. [`gpu`](super::gpu) implements both for real GPUs.
+//! the device itself. [`gpu`] implements both for real GPUs.
+
+pub(super) mod gpu;
 
 use kernel::{
     fmt,
@@ -26,10 +28,10 @@ use crate::{
 
 /// Where shared memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Domain {
     /// System memory behind the GART: coherent, cheap for both sides.
     Gart,
-    /// As [`Place::Gart`], for the descriptor of a compute queue: what lies behind the first page is its
+    /// As [`Domain::Gart`], for the descriptor of a compute queue: what lies behind the first page is its
     /// control stack and has a memory type of its own.
     GartMqd,
     /// Video memory: written through the PCI aperture.
@@ -78,7 +80,7 @@ pub(crate) trait Platform: Send + Sync {
     /// # Errors
     ///
     /// `ENOMEM`, `ENOSPC` (no VRAM or GART space left), `ENODEV`.
-    fn alloc(&self, size: usize, place: Place) -> Result<Arc<dyn DeviceMem>>;
+    fn alloc(&self, size: usize, domain: Domain) -> Result<Arc<dyn DeviceMem>>;
 
     /// The HIQ's doorbell.
     fn hiq_doorbell(&self) -> DoorbellOffset;
@@ -165,7 +167,7 @@ pub(crate) trait Platform: Send + Sync {
     fn check(&self) -> Result;
 
     /// Logs an error of the device or the driver, with the device's name.
-    fn complain(&self, what: fmt::Arguments<'_>);
+    fn err(&self, what: fmt::Arguments<'_>);
 
     /// Logs a warning about what the device does, with its name.
     fn warn(&self, what: fmt::Arguments<'_>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The face of the scheduler: what the layers above hold and call.
+//! The handles that the layers above hold and call.
 
 use kernel::{
     new_mutex,
@@ -13,36 +13,35 @@ use kernel::{
 };
 
 use super::{
-    debugfs::Files,
-    device::GpuPlatform,
-    health::{
+    changes::pending::Pending,
+    config::Config,
+    desired::queue::QueueHold,
+    diag::{
+        debugfs::Files,
+        trace,
+        watchdog::{
+            Watchdog,
+            SAMPLES, //
+        }, //
+    },
+    failure::{
         Failure,
         ResetHook, //
     },
-    machine::Machine,
-    params::{
-        Config,
-        EvictCause,
-        ProcessParams,
-        QueueKind,
-        QueueParams,
-        QueueUpdate,
-        UpdateError, //
-    },
-    record::{
-        QueueHold,
-        QueueSpec,
-        SpecKind, //
-    },
-    saved::{
+    mqd::saved::{
         QueueImage,
         WaveState, //
     },
-    sdma::SdmaSlot,
-    state::Load,
-    stats::SchedStats,
-    trace,
-    watchdog, //
+    params::{
+        EvictCause,
+        ProcessParams,
+        QueueSpec,
+        QueueUpdate,
+        UpdateError, //
+    },
+    platform::gpu::GpuPlatform,
+    sdma_ids::SdmaSlot,
+    worker::Worker, //
 };
 use crate::{
     gpu::{
@@ -62,7 +61,7 @@ use crate::{
     }, //
 };
 
-/// Work items that may run at a time: the converging worker, the reaper, and who tells of hung queues.
+/// Work items that may run at a time: the converging worker, the reaper, and the report of hung queues.
 const WORKERS: u16 = 3;
 
 /// The scheduler of one GPU.
@@ -77,7 +76,7 @@ pub(crate) struct Scheduler {
     /// The watchdog, if there is one; taken at shutdown.
     #[pin]
     watchdog: Mutex<Option<Pin<KBox<Ticker>>>>,
-    pub(super) machine: Arc<Machine>,
+    pub(super) worker: Arc<Worker>,
 }
 
 impl Scheduler {
@@ -104,15 +103,15 @@ impl Scheduler {
     /// - `ENOMEM`, `ENOSPC`: no memory, GART space or doorbell.
     pub(crate) fn with_config(gpu: &Arc<Gpu>, config: Config) -> Result<Arc<Self>> {
         let queue = OwnedQueue::new(c"rkfd-sched", WORKERS)?;
-        let machine = Machine::new(GpuPlatform::new(gpu)?, config, Some(queue))?;
+        let worker = Worker::new(GpuPlatform::new(gpu)?, config, Some(queue))?;
         // A scheduler without its files is better than none.
         let dir = gpu.debugfs();
-        let files = dir.and_then(|dir| Files::new(&dir, &machine).ok());
+        let files = dir.and_then(|dir| Files::new(&dir, &worker.core).ok());
         let watchdog = match config.watchdog_ms {
             0 => None,
             limit => {
-                let period = msecs_to_jiffies(limit / watchdog::LOOKS);
-                let ticker = new_ticker!("rkfd_sched_watchdog", period, machine.clone());
+                let period = msecs_to_jiffies(limit / SAMPLES);
+                let ticker = new_ticker!("rkfd_sched_watchdog", period, Watchdog::new(&worker)?);
                 let ticker = KBox::pin_init(ticker, GFP_KERNEL)?;
                 ticker.start();
                 Some(ticker)
@@ -122,7 +121,7 @@ impl Scheduler {
             pin_init!(Self {
                 files <- new_mutex!(files, "rkfd_sched_files"),
                 watchdog <- new_mutex!(watchdog, "rkfd_sched_watchdog"),
-                machine,
+                worker,
             }),
             GFP_KERNEL,
         )
@@ -137,32 +136,32 @@ impl Scheduler {
         let files = self.files.lock().take();
         drop(files);
         let watchdog = self.watchdog.lock().take();
-        // Waits for a look that is under way.
+        // Waits for a sample that is being taken.
         drop(watchdog);
-        self.machine.shutdown();
+        self.worker.shutdown();
     }
 
     /// Frees what the hardware may have used. Called after the hardware was stopped, by which all
     /// address spaces and queues are forgotten.
     pub(crate) fn release(&self) {
-        self.machine.release();
+        self.worker.release();
     }
 
-    /// Whom to tell when the scheduler gives up on the firmware.
+    /// Whom to call when the hardware does not follow.
     pub(crate) fn set_reset_hook(&self, hook: Option<Arc<dyn ResetHook>>) {
-        self.machine.set_reset_hook(hook);
+        self.worker.core.set_reset_hook(hook);
     }
 
     /// Takes the scheduler into service again after the engines were reset because of `failure`.
-    /// `saved` is what the queues were doing; those that are to blame do not run again and their
-    /// owners are told, all others go on.
+    /// `saved` is what the queues were doing; those that are at fault do not run again and their
+    /// owners are notified, all others go on.
     ///
     /// # Errors
     ///
     /// As [`Scheduler::with_config`]; the scheduler stays wedged then. `ENODEV` if it was shut down,
     /// `EBUSY` if it is suspended.
     pub(crate) fn recover(&self, saved: &[SavedQueue], failure: &Failure) -> Result {
-        self.machine.recover(saved, failure)
+        self.worker.recover(saved, failure)
     }
 
     /// Takes everything off the hardware, disconnects from it, and touches it no more until
@@ -171,10 +170,10 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// `EIO`: the hardware does not let go; the scheduler is wedged then. `EBUSY`: it is wedged, and
-    /// the [`ResetHook`] has not finished with it.
+    /// `EIO`: the queues do not leave the hardware; the scheduler is out of service then. `EBUSY`: it is out of
+    /// service, and the [`ResetHook`] has not finished with it.
     pub(crate) fn suspend(&self) -> Result {
-        self.machine.suspend()
+        self.worker.suspend()
     }
 
     /// Connects to hardware that was brought up anew and goes on. Without [`Scheduler::suspend`]
@@ -184,28 +183,28 @@ impl Scheduler {
     ///
     /// As [`Scheduler::with_config`]; the scheduler is wedged then.
     pub(crate) fn resume(&self) -> Result {
-        self.machine.resume()
+        self.worker.resume()
     }
 
     /// Whether the hardware did not follow, and [`Scheduler::recover`] has not come yet.
     pub(crate) fn is_wedged(&self) -> bool {
-        self.machine.is_wedged()
+        self.worker.core.life().is_out_of_service()
     }
 
     /// Stays out of service: changes are refused with `EIO` for good. To be called where nobody
     /// will bring the scheduler back.
     pub(crate) fn abandon(&self) {
-        self.machine.abandon();
+        self.worker.abandon();
     }
 
-    /// Asks the firmware for a sign of life: QUERY_STATUS and its fence.
+    /// Asks the firmware for an answer: QUERY_STATUS and its fence.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT` if it does not answer; `EIO`, `ENODEV`.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn ping(&self) -> Result {
-        self.machine.ping()
+        self.worker.ping()
     }
 
     /// Adds a process.
@@ -215,10 +214,10 @@ impl Scheduler {
     /// `EINVAL`: PASID 0, or a trap handler that is not 256-byte aligned. `EBUSY`: the PASID is
     /// attached. `ENOSPC`: the limit of processes is reached. `ENOMEM`, `EIO`, `ENODEV`.
     pub(crate) fn attach(&self, params: ProcessParams) -> Result<Arc<SchedProcess>> {
-        let id = self.machine.attach(params)?;
+        let id = self.worker.attach(params)?;
         // Owns the registration, should the allocation fail.
         let process = SchedProcess {
-            machine: self.machine.clone(),
+            worker: self.worker.clone(),
             id,
         };
         Ok(Arc::new(process, GFP_KERNEL)?)
@@ -232,8 +231,8 @@ impl Scheduler {
     /// `EIO` if the scheduler is or becomes wedged. What the process keeps alive stays then until the
     /// hardware is done with it.
     pub(crate) fn detach(&self, process: &SchedProcess) -> Result {
-        trace::detached(&process.machine, process.id, || {
-            process.machine.detach(process.id)
+        trace::detached(&process.worker.core, process.id, || {
+            process.worker.detach(process.id)
         })
     }
 
@@ -248,7 +247,7 @@ impl Scheduler {
         process: &SchedProcess,
         f: impl FnOnce(&mut ProcessParams),
     ) -> Result {
-        process.machine.update_process(process.id, f)
+        process.worker.update_process(process.id, f)
     }
 
     /// Adds a queue. It runs soon, without the caller waiting for it.
@@ -262,9 +261,10 @@ impl Scheduler {
     pub(crate) fn create_queue(
         &self,
         process: &Arc<SchedProcess>,
-        params: QueueParams,
+        spec: QueueSpec,
+        hold: QueueHold,
     ) -> Result<Arc<SchedQueue>> {
-        self.add_queue(process, params, None)
+        self.add_queue(process, spec, hold, None)
     }
 
     /// Adds a queue that goes on where one was when it was checkpointed.
@@ -272,56 +272,29 @@ impl Scheduler {
     /// # Errors
     ///
     /// As [`Scheduler::create_queue`]; `EINVAL`: the image is not that of such a queue.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for checkpoints"))]
+    #[cfg_attr(
+        not(rkfd_kunit),
+        expect(dead_code, reason = "waits for the checkpoint ioctls")
+    )]
     pub(crate) fn restore_queue(
         &self,
         process: &Arc<SchedProcess>,
-        params: QueueParams,
+        spec: QueueSpec,
+        hold: QueueHold,
         image: &QueueImage,
     ) -> Result<Arc<SchedQueue>> {
-        self.add_queue(process, params, Some(image))
+        self.add_queue(process, spec, hold, Some(image))
     }
 
     fn add_queue(
         &self,
         process: &Arc<SchedProcess>,
-        params: QueueParams,
+        spec: QueueSpec,
+        hold: QueueHold,
         image: Option<&QueueImage>,
     ) -> Result<Arc<SchedQueue>> {
-        let (kind, slot) = match params.kind {
-            QueueKind::Pm4 => (SpecKind::Pm4, None),
-            QueueKind::Aql => (SpecKind::Aql, None),
-            QueueKind::Sdma(slot) => (
-                SpecKind::Sdma {
-                    engine: slot.engine(),
-                    queue: slot.queue(),
-                },
-                Some(slot),
-            ),
-        };
-        let spec = QueueSpec {
-            kind,
-            ring_base: params.ring_base,
-            ring_size: params.ring_size,
-            rptr: params.rptr,
-            wptr: params.wptr,
-            eop: params.eop,
-            eop_size: params.eop_size,
-            cwsr: params.cwsr,
-            doorbell: params.doorbell.offset(),
-            priority: params.priority,
-            percent: params.percent,
-            cu_mask: None,
-            trap: false,
-            gws: false,
-        };
-        let hold = QueueHold {
-            _doorbell: Some(params.doorbell),
-            _slot: slot,
-            keep: params.keep,
-        };
-        let id = process.machine.add_queue(process.id, spec, hold, image)?;
-        trace::created(&process.machine, process.id, id);
+        let id = process.worker.add_queue(process.id, spec, hold, image)?;
+        trace::created(&process.worker.core, process.id, id);
         // Owns the queue, should the allocation fail.
         let queue = SchedQueue {
             process: process.clone(),
@@ -348,7 +321,7 @@ impl Scheduler {
         update: QueueUpdate,
     ) -> Result<(), UpdateError> {
         let process = &queue.process;
-        process.machine.update_queue(process.id, queue.id, update)
+        process.worker.update_queue(process.id, queue.id, update)
     }
 
     /// Takes a queue off the hardware and forgets it. Again is no error.
@@ -358,8 +331,8 @@ impl Scheduler {
     /// As [`Scheduler::detach`]; `EINTR` if the caller is killed.
     pub(crate) fn destroy_queue(&self, queue: &SchedQueue) -> Result {
         let process = &queue.process;
-        trace::destroyed(&process.machine, process.id, queue.id, || {
-            process.machine.destroy_queue(process.id, queue.id)
+        trace::destroyed(&process.worker.core, process.id, queue.id, || {
+            process.worker.destroy_queue(process.id, queue.id)
         })
     }
 
@@ -372,7 +345,7 @@ impl Scheduler {
     /// hardware left nonsense. `ENOMEM`, `ENODEV`.
     pub(crate) fn wave_state(&self, queue: &SchedQueue) -> Result<WaveState> {
         let process = &queue.process;
-        process.machine.wave_state(process.id, queue.id)
+        process.worker.core.wave_state(process.id, queue.id)
     }
 
     /// Copies a queue that is off the hardware, for [`Scheduler::restore_queue`].
@@ -380,26 +353,29 @@ impl Scheduler {
     /// # Errors
     ///
     /// `EBUSY`: it is on the hardware; evict its process first. `ENOENT`, `ENOMEM`, `ENODEV`.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for checkpoints"))]
+    #[cfg_attr(
+        not(rkfd_kunit),
+        expect(dead_code, reason = "waits for the checkpoint ioctls")
+    )]
     pub(crate) fn checkpoint_queue(&self, queue: &SchedQueue) -> Result<QueueImage> {
         let process = &queue.process;
-        process.machine.checkpoint(process.id, queue.id)
+        process.worker.core.checkpoint(process.id, queue.id)
     }
 
     /// Whether somebody has shut the scheduler down, or is about to.
     pub(crate) fn is_shut_down(&self) -> bool {
-        self.machine.state.lock().stopping
+        self.worker.core.life().is_shut_down()
     }
 
     /// Milliseconds that a queue may take to leave the hardware before it counts as one that refuses.
     pub(crate) fn unload_ms(&self) -> u32 {
-        unmap_latency_ms(self.machine.config.timeout_ms)
+        unmap_latency_ms(self.worker.core.config.timeout_ms)
     }
 
     /// Units of global wave sync that a queue can have: all of the device's, or none where no firmware
     /// shares them out.
     pub(crate) fn num_gws(&self) -> u32 {
-        self.machine.num_gws()
+        self.worker.num_gws()
     }
 
     /// Gives the device's global wave sync to a queue, or takes it back, and waits until that is in
@@ -421,7 +397,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Says what a debugger wants of a process, and waits until that is in force.
+    /// Sets what a debugger wants of a process, and waits until that is in force.
     ///
     /// `debug` are the words of one that is attached, for MAP_PROCESS; all zero without. With `diq` there is a debug
     /// interface queue: MAP_PROCESS says so, and the compute queues of the process are mapped as static ones, which
@@ -430,9 +406,12 @@ impl Scheduler {
     /// # Errors
     ///
     /// `ENODEV`: no firmware schedules the device. `ESRCH`; else as [`Scheduler::update_queue`].
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "for the debugger"))]
+    #[cfg_attr(
+        not(rkfd_kunit),
+        expect(dead_code, reason = "waits for the debugger ioctls")
+    )]
     pub(crate) fn set_debug(&self, process: &SchedProcess, debug: Debug, diq: bool) -> Result {
-        process.machine.set_debug(process.id, debug, diq)
+        process.worker.set_debug(process.id, debug, diq)
     }
 
     /// Whether the queue sits in a hardware slot at this moment, by the registers.
@@ -440,10 +419,10 @@ impl Scheduler {
     /// # Errors
     ///
     /// `ENOENT`: destroyed. `EIO`, `ENODEV`.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn is_occupied(&self, queue: &SchedQueue) -> Result<bool> {
         let process = &queue.process;
-        process.machine.is_occupied(process.id, queue.id)
+        super::diag::sample::is_occupied(&process.worker.core, process.id, queue.id)
     }
 
     /// Takes the queues of a process off the hardware until as many [`Scheduler::restore`]s with the
@@ -454,8 +433,8 @@ impl Scheduler {
     /// `EIO`: the hardware does not follow and may still use the memory. `ESRCH`: detached.
     /// `ENODEV`: gone. Except for `ESRCH` the cause counts.
     pub(crate) fn evict(&self, process: &SchedProcess, cause: EvictCause) -> Result {
-        trace::evicted(&process.machine, process.id, cause, || {
-            process.machine.evict(process.id, cause)
+        trace::evicted(&process.worker.core, process.id, cause, || {
+            process.worker.evict(process.id, cause)
         })
     }
 
@@ -465,9 +444,9 @@ impl Scheduler {
     ///
     /// As [`Scheduler::evict`], except that a failure of the hardware to follow is not seen.
     pub(crate) fn begin_evict(&self, process: &SchedProcess, cause: EvictCause) -> Result {
-        trace::evicted(&process.machine, process.id, cause, || {
-            let machine = &process.machine;
-            machine.begin_evict(process.id, cause).map(|_| ())
+        trace::evicted(&process.worker.core, process.id, cause, || {
+            let worker = &process.worker;
+            worker.begin_evict(process.id, cause).map(|_| ())
         })
     }
 
@@ -476,10 +455,9 @@ impl Scheduler {
     /// # Errors
     ///
     /// `EINVAL`: not evicted for this cause. `ESRCH`, `EIO`, `ENODEV`.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
     pub(crate) fn restore(&self, process: &SchedProcess, cause: EvictCause) -> Result {
-        let result = process.machine.restore(process.id, cause);
-        trace::restored(&process.machine, process.id, cause, &result);
+        let result = process.worker.restore(process.id, cause);
+        trace::restored(&process.worker.core, process.id, cause, &result);
         result
     }
 
@@ -489,7 +467,7 @@ impl Scheduler {
     ///
     /// `ENOSPC`: none left.
     pub(crate) fn alloc_sdma_spread(&self, engines: u32) -> Result<SdmaSlot> {
-        self.machine.sdma.alloc_spread(engines)
+        self.worker.core.sdma.alloc_spread(engines)
     }
 
     /// Takes an SDMA queue id of `engine`, or of the engine that has most to give.
@@ -498,19 +476,19 @@ impl Scheduler {
     ///
     /// `EINVAL`: no such engine. `ENOSPC`: none left.
     pub(crate) fn alloc_sdma(&self, engine: Option<u32>) -> Result<SdmaSlot> {
-        self.machine.sdma.alloc(engine)
+        self.worker.core.sdma.alloc(engine)
     }
 
     /// Counters.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
-    pub(crate) fn stats(&self) -> SchedStats {
-        self.machine.counters.snapshot()
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn stats(&self) -> super::counters::SchedStats {
+        self.worker.core.counters.snapshot()
     }
 
     /// Figures of the desired state.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
-    pub(crate) fn load(&self) -> Load {
-        self.machine.load()
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn load(&self) -> super::desired::state::Load {
+        self.worker.core.load()
     }
 }
 
@@ -524,14 +502,14 @@ impl PinnedDrop for Scheduler {
 
 /// A process (one address space) that the scheduler knows. Dropping detaches it without waiting.
 pub(crate) struct SchedProcess {
-    machine: Arc<Machine>,
+    worker: Arc<Worker>,
     id: u64,
 }
 
 impl Drop for SchedProcess {
     fn drop(&mut self) {
         // Nobody waits: the records keep what the hardware needs until it is done.
-        let _ = self.machine.doom_process(self.id, true);
+        let _: Pending = self.worker.begin_detach(self.id, true);
     }
 }
 
@@ -543,10 +521,10 @@ pub(crate) struct SchedQueue {
 
 impl Drop for SchedQueue {
     fn drop(&mut self) {
-        let (machine, proc) = (&self.process.machine, self.process.id);
+        let (worker, proc) = (&self.process.worker, self.process.id);
         // As for processes.
-        let _ = trace::destroyed(machine, proc, self.id, || {
-            let _ = machine.doom_queue(proc, self.id, true);
+        let _ = trace::destroyed(&worker.core, proc, self.id, || {
+            let _: Pending = worker.begin_destroy(proc, self.id, true);
             Ok(())
         });
     }

@@ -15,13 +15,14 @@ use kernel::{
 };
 
 use super::{
+    config::Policy,
+    desired::queue::QueueHold,
     params::{
-        Cwsr,
-        Policy,
         ProcessParams,
         QueueKind,
-        QueueParams, //
+        QueueSpec, //
     },
+    sdma_ids::SdmaSlot,
     SchedProcess,
     SchedQueue,
     Scheduler, //
@@ -37,6 +38,7 @@ use crate::{
         VramBlock, //
     },
     hw::{
+        mqd::Eop,
         pm4::WriteMem,
         pte::{
             self,
@@ -211,31 +213,43 @@ impl<'a> Space<'a> {
         Ok((mem, va))
     }
 
-    /// A queue whose memory is at `va`.
-    pub(super) fn params(&self, kind: QueueKind, doorbell: Doorbell, va: u64) -> QueueParams {
-        let is_sdma = matches!(kind, QueueKind::Sdma(_));
-        QueueParams {
+    /// A queue of `kind` whose memory is at `va`.
+    pub(super) fn spec(&self, kind: QueueKind, doorbell: &Doorbell, va: u64) -> QueueSpec {
+        QueueSpec {
             kind,
             ring_base: va,
             ring_size: RING,
             rptr: va + layout::RPTR,
             wptr: va + layout::WPTR,
-            eop: if is_sdma { 0 } else { va + layout::EOP },
-            eop_size: if is_sdma { 0 } else { 4096 },
-            cwsr: None::<Cwsr>,
-            doorbell,
+            eop: kind.is_compute().then_some(Eop {
+                base: va + layout::EOP,
+                bytes: 4096,
+            }),
+            cwsr: None,
+            doorbell: doorbell.offset(),
             priority: 7,
             percent: 100,
-            keep: None,
+            cu_mask: None,
+            trap: false,
+            gws: false,
         }
     }
 
-    pub(super) fn add(&mut self, kind: QueueKind, doorbell: Doorbell) -> Result<usize> {
+    fn add(
+        &mut self,
+        kind: QueueKind,
+        doorbell: Doorbell,
+        sdma: Option<SdmaSlot>,
+    ) -> Result<usize> {
         let (mem, va) = self.memory()?;
-        let is_sdma = matches!(kind, QueueKind::Sdma(_));
         let byte = doorbell.offset().byte();
-        let params = self.params(kind, doorbell, va);
-        let queue = self.bench.sched.create_queue(&self.process, params)?;
+        let spec = self.spec(kind, &doorbell, va);
+        let hold = QueueHold {
+            doorbell: Some(doorbell),
+            sdma,
+            keep: None,
+        };
+        let queue = self.bench.sched.create_queue(&self.process, spec, hold)?;
         self.queues.push(
             Queue {
                 queue,
@@ -244,7 +258,7 @@ impl<'a> Space<'a> {
                 doorbell: byte,
                 wptr: 0,
                 ring: 0,
-                sdma: is_sdma,
+                sdma: !kind.is_compute(),
             },
             GFP_KERNEL,
         )?;
@@ -254,14 +268,18 @@ impl<'a> Space<'a> {
     /// Adds a PM4 queue.
     pub(super) fn pm4(&mut self) -> Result<usize> {
         let doorbell = self.slice.alloc_cp()?;
-        self.add(QueueKind::Pm4, doorbell)
+        self.add(QueueKind::Pm4, doorbell, None)
     }
 
     /// Adds an SDMA queue on `engine`.
     pub(super) fn sdma(&mut self, engine: u32) -> Result<usize> {
         let slot = self.bench.sched.alloc_sdma(Some(engine))?;
         let doorbell = self.slice.alloc_sdma(slot.engine(), slot.queue())?;
-        self.add(QueueKind::Sdma(slot), doorbell)
+        let kind = QueueKind::Sdma {
+            engine: slot.engine(),
+            queue: slot.queue(),
+        };
+        self.add(kind, doorbell, Some(slot))
     }
 
     /// Queue `n` shall store `value`.
@@ -298,7 +316,7 @@ impl<'a> Space<'a> {
 impl Bench<'_> {
     /// Whether more may be mapped than there are slots and VMIDs.
     pub(super) fn takes_turns(&self) -> bool {
-        self.sched.machine.config.policy == Policy::Oversubscribe
+        self.sched.worker.core.config.policy == Policy::Oversubscribe
     }
 
     /// Slots of the hardware with the doorbell at `byte`.
@@ -309,7 +327,8 @@ impl Bench<'_> {
             let mut words = [0; 2];
             let regs = [hqd::CP_HQD_ACTIVE, hqd::CP_HQD_PQ_DOORBELL_CONTROL];
             self.sched
-                .machine
+                .worker
+                .core
                 .platform
                 .read_slot(slot, &regs, &mut words)?;
             let [active, control] = words;

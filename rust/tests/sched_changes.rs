@@ -15,6 +15,8 @@ use kernel::{
 };
 
 use super::{
+    changes::pending::Pending,
+    desired::queue::QueueHold,
     fake::{
         create,
         doorbell,
@@ -25,11 +27,9 @@ use super::{
         setup,
         Token, //
     },
-    machine::Pending,
-    params::QueueUpdate,
-    record::{
-        QueueHold,
-        SpecKind, //
+    params::{
+        QueueKind,
+        QueueUpdate, //
     },
     steps::{
         destroy,
@@ -53,11 +53,11 @@ mod changes {
 
     #[test]
     fn update_writes_the_descriptor_between_two_mappings() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let queue = create(&machine, proc, 1)?;
-        machine.converge();
-        let mqd = mqd(&machine, proc, queue)?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let queue = create(&sched, proc, 1)?;
+        sched.converge();
+        let mqd = mqd(&sched, proc, queue)?;
         let base = mqd_word(&fake, mqd, at::CP_HQD_PQ_BASE_LO);
         // The hardware saves its read pointer.
         // CAST: A small index.
@@ -70,10 +70,10 @@ mod changes {
             ring_size: Some(0x10000),
             ..QueueUpdate::default()
         };
-        let change = machine.begin_update(proc, queue, update)?;
+        let change = sched.begin_update(proc, queue, update)?;
         assert!(matches!(change, Pending::Change(_)));
         assert_eq!(mqd_word(&fake, mqd, at::CP_HQD_PQ_BASE_LO), base);
-        machine.converge();
+        sched.converge();
         assert_eq!(
             fake.log().as_slice(),
             &[
@@ -95,28 +95,28 @@ mod changes {
         // log2(0x10000 / 4) - 1
         let control = mqd_word(&fake, mqd, at::CP_HQD_PQ_CONTROL).unwrap_or(0);
         assert_eq!(control & 0x3f, 13);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn percent_zero_stops_and_hundred_starts() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let queue = create(&machine, proc, 1)?;
-        create(&machine, proc, 2)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let queue = create(&sched, proc, 1)?;
+        create(&sched, proc, 2)?;
+        sched.converge();
         let _ = fake.log();
         let percent = |percent| QueueUpdate {
             percent: Some(percent),
             ..QueueUpdate::default()
         };
-        let _ = machine.begin_update(proc, queue, percent(0))?;
-        machine.converge();
+        let _ = sched.begin_update(proc, queue, percent(0))?;
+        sched.converge();
         assert_eq!(fake.mapped(), 1);
         let _ = fake.log();
-        let started = machine.begin_update(proc, queue, percent(100))?;
+        let started = sched.begin_update(proc, queue, percent(100))?;
         assert!(matches!(started, Pending::Done));
-        machine.converge();
+        sched.converge();
         assert_eq!(
             fake.log().as_slice(),
             &[
@@ -131,23 +131,23 @@ mod changes {
                 Queue(2),
             ]
         );
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn process_parameters_come_into_force_at_the_next_mapping() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        machine.update_process(proc, |params| params.tba = 0x10_0000)?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        sched.update_process(proc, |params| params.tba = 0x10_0000)?;
         assert!(fake.log().is_empty());
-        create(&machine, proc, 1)?;
-        machine.converge();
+        create(&sched, proc, 1)?;
+        sched.converge();
         let _ = fake.log();
-        machine.update_process(proc, |params| {
+        sched.update_process(proc, |params| {
             params.tba = 0x20_0000;
             params.pasid = 5;
         })?;
-        machine.converge();
+        sched.converge();
         // The PASID stays.
         assert_eq!(
             fake.log().as_slice(),
@@ -163,29 +163,27 @@ mod changes {
             ]
         );
         assert_eq!(
-            machine
-                .update_process(proc, |params| params.tba = 0x80)
-                .err(),
+            sched.update_process(proc, |params| params.tba = 0x80).err(),
             Some(EINVAL)
         );
-        let state = machine.state.lock();
+        let state = sched.core.state.lock();
         assert_eq!(
             state.procs.get(&proc).map(|p| p.params.tba),
             Some(0x20_0000)
         );
         drop(state);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn sdma_queue_leaves_with_the_whole_list() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        create(&machine, proc, 1)?;
-        let queue = machine.create_queue(proc, sdma(100, 0, 1), QueueHold::default())?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        create(&sched, proc, 1)?;
+        let queue = sched.create_queue(proc, sdma(100, 0, 1), QueueHold::default())?;
+        sched.converge();
         let _ = fake.log();
-        destroy(&machine, proc, queue)?;
+        destroy(&sched, proc, queue)?;
         assert_eq!(
             fake.log().as_slice(),
             &[
@@ -199,71 +197,71 @@ mod changes {
                 Queue(1),
             ]
         );
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn keep_alives_go_when_the_hardware_is_done() -> Result {
-        let (fake, machine) = setup()?;
+        let (fake, sched) = setup()?;
         let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         let mut params = process(1);
         params.keep = Some(Token::keep(&count)?);
-        let proc = machine.attach(params)?;
+        let proc = sched.attach(params)?;
         let hold = QueueHold {
             keep: Some(Token::keep(&count)?),
             ..QueueHold::default()
         };
-        machine.create_queue(proc, pm4(1), hold)?;
-        machine.converge();
-        let pending = machine.doom_process(proc, false);
+        sched.create_queue(proc, pm4(1), hold)?;
+        sched.converge();
+        let pending = sched.begin_detach(proc, false);
         assert!(matches!(pending, Pending::Change(_)));
         assert_eq!(count.load(Relaxed), 2);
-        machine.converge();
+        sched.converge();
         assert_eq!(fake.mapped(), 0);
         // Off the hardware, and now for whoever destroyed it to free.
         assert_eq!(count.load(Relaxed), 2);
-        let node = machine.state.lock().collect_proc(proc);
+        let node = sched.core.state.lock().collect_proc(proc);
         drop(node);
         assert_eq!(count.load(Relaxed), 0);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn replaced_keep_alive_goes_when_the_update_is_in_force() -> Result {
-        let (fake, machine) = setup()?;
+        let (fake, sched) = setup()?;
         let old = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         let new = Arc::new(Atomic::new(0), GFP_KERNEL)?;
-        let proc = machine.attach(process(1))?;
+        let proc = sched.attach(process(1))?;
         let hold = QueueHold {
             keep: Some(Token::keep(&old)?),
             ..QueueHold::default()
         };
-        let queue = machine.create_queue(proc, pm4(1), hold)?;
-        machine.converge();
+        let queue = sched.create_queue(proc, pm4(1), hold)?;
+        sched.converge();
         let update = QueueUpdate {
             ring_base: Some(0x7f55_0000_0000),
             keep: Some(Token::keep(&new)?),
             ..QueueUpdate::default()
         };
-        let _ = machine.begin_update(proc, queue, update)?;
+        let _ = sched.begin_update(proc, queue, update)?;
         assert_eq!((old.load(Relaxed), new.load(Relaxed)), (1, 1));
-        machine.converge();
-        drop(machine.state.lock().take_garbage());
+        sched.converge();
+        drop(sched.core.state.lock().take_garbage());
         assert_eq!((old.load(Relaxed), new.load(Relaxed)), (0, 1));
-        finish(&fake, machine)?;
+        finish(&fake, sched)?;
         assert_eq!(new.load(Relaxed), 0);
         Ok(())
     }
 
     #[test]
     fn every_queue_type_has_its_descriptor() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
         let mut aql = pm4(2);
-        aql.kind = SpecKind::Aql;
-        let aql = machine.create_queue(proc, aql, QueueHold::default())?;
-        let plain = create(&machine, proc, 1)?;
-        let (aql, plain) = (mqd(&machine, proc, aql)?, mqd(&machine, proc, plain)?);
+        aql.kind = QueueKind::Aql;
+        let aql = sched.create_queue(proc, aql, QueueHold::default())?;
+        let plain = create(&sched, proc, 1)?;
+        let (aql, plain) = (mqd(&sched, proc, aql)?, mqd(&sched, proc, plain)?);
         assert_eq!(aql % 4096, 0);
         assert_eq!(mqd_word(&fake, aql, at::CP_HQD_AQL_CONTROL), Some(1));
         assert_eq!(mqd_word(&fake, plain, at::CP_HQD_AQL_CONTROL), Some(0));
@@ -272,11 +270,11 @@ mod changes {
             Some(doorbell(1).field())
         );
         // SDMA descriptors lie 512 bytes apart, by engine and queue.
-        let a = machine.create_queue(proc, sdma(100, 0, 0), QueueHold::default())?;
-        let b = machine.create_queue(proc, sdma(101, 1, 2), QueueHold::default())?;
-        let (a, b) = (mqd(&machine, proc, a)?, mqd(&machine, proc, b)?);
+        let a = sched.create_queue(proc, sdma(100, 0, 0), QueueHold::default())?;
+        let b = sched.create_queue(proc, sdma(101, 1, 2), QueueHold::default())?;
+        let (a, b) = (mqd(&sched, proc, a)?, mqd(&sched, proc, b)?);
         assert_eq!(b - a, 10 * 512);
-        machine.converge();
-        finish(&fake, machine)
+        sched.converge();
+        finish(&fake, sched)
     }
 }

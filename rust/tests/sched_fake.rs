@@ -21,13 +21,13 @@ pub(super) use super::fixtures::{
     config,
     create,
     finish,
-    machine,
     pm4,
     process,
+    scheduler,
     sdma,
     setup,
     setup_with,
-    working_machine,
+    working_scheduler,
     Token, //
 };
 
@@ -39,7 +39,7 @@ use super::{
     fake_regs::Registers,
     platform::{
         DeviceMem,
-        Place,
+        Domain,
         Platform, //
     }, //
 };
@@ -423,7 +423,7 @@ impl Platform for Fake {
         self.inner.asic
     }
 
-    fn alloc(&self, size: usize, place: Place) -> Result<Arc<dyn DeviceMem>> {
+    fn alloc(&self, size: usize, place: Domain) -> Result<Arc<dyn DeviceMem>> {
         if self.inner.mode() == Mode::Gone {
             return Err(ENODEV);
         }
@@ -568,7 +568,7 @@ impl Platform for Fake {
         }
     }
 
-    fn complain(&self, what: fmt::Arguments<'_>) {
+    fn err(&self, what: fmt::Arguments<'_>) {
         // Errors that a test provokes are no errors of the run.
         pr_info!("scheduler under test: {what}\n");
     }

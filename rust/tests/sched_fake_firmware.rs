@@ -8,6 +8,8 @@ use kernel::{
 };
 
 use super::{
+    backend::hiq::RING_DWORDS,
+    desired::state::COMPUTE_SLOTS,
     fake::{
         doorbell,
         number,
@@ -17,9 +19,7 @@ use super::{
         Mode,
         State,
         MQD_HEADER, //
-    },
-    hiq::RING_DWORDS,
-    state::COMPUTE_SLOTS, //
+    }, //
 };
 use crate::hw::{
     mqd::compute::HUNG_DOORBELL,

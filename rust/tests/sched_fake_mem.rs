@@ -22,7 +22,7 @@ use super::{
     },
     platform::{
         DeviceMem,
-        Place, //
+        Domain, //
     }, //
 };
 use crate::hw::num::join;
@@ -32,7 +32,7 @@ use crate::hw::num::join;
 pub(super) struct Block {
     pub(super) addr: u64,
     pub(super) size: usize,
-    place: Place,
+    place: Domain,
     #[pin]
     pub(super) words: SpinLock<KVec<u32>>,
     /// Written and not flushed; what matters for VRAM alone.
@@ -41,7 +41,7 @@ pub(super) struct Block {
 
 impl Block {
     /// A zeroed block.
-    pub(super) fn new(addr: u64, size: usize, place: Place) -> Result<Arc<Self>> {
+    pub(super) fn new(addr: u64, size: usize, place: Domain) -> Result<Arc<Self>> {
         let words = KVec::from_elem(0, size / 4, GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
@@ -126,7 +126,7 @@ impl DeviceMem for Mem {
 
     fn write32(&self, offset: usize, value: u32) -> Result {
         self.alive()?;
-        if self.block.place == Place::Vram {
+        if self.block.place == Domain::Vram {
             self.block.dirty.store(true, Relaxed);
         }
         self.block.store(offset, value)

@@ -15,26 +15,25 @@ use kernel::{
 };
 
 use super::{
+    config::Config,
+    desired::queue::QueueHold,
     fake::{
         doorbell,
         Fake, //
     },
-    machine::Machine,
     params::{
-        Config,
         KeepAlive,
-        ProcessParams, //
+        ProcessParams,
+        QueueKind,
+        QueueSpec, //
     },
     platform::Platform,
-    record::{
-        QueueHold,
-        QueueSpec,
-        SpecKind, //
-    }, //
+    worker::Worker, //
 };
 use crate::{
     hw::{
         asic::GFX90A,
+        mqd::Eop,
         num::widen, //
     },
     kapi::workqueue::OwnedQueue, //
@@ -51,29 +50,29 @@ pub(super) fn config() -> Config {
 }
 
 /// A scheduler that its test drives.
-pub(super) fn machine(fake: &Arc<Fake>, config: Config) -> Result<Arc<Machine>> {
+pub(super) fn scheduler(fake: &Arc<Fake>, config: Config) -> Result<Arc<Worker>> {
     let platform: Arc<dyn Platform> = fake.clone();
-    Machine::new(platform, config, None)
+    Worker::new(platform, config, None)
 }
 
 /// A scheduler with its worker.
-pub(super) fn working_machine(fake: &Arc<Fake>, config: Config) -> Result<Arc<Machine>> {
+pub(super) fn working_scheduler(fake: &Arc<Fake>, config: Config) -> Result<Arc<Worker>> {
     let platform: Arc<dyn Platform> = fake.clone();
     let queue = OwnedQueue::new(c"rkfd-sched-test", 3)?;
-    Machine::new(platform, config, Some(queue))
+    Worker::new(platform, config, Some(queue))
 }
 
 /// A well-behaved gfx90a and a driven scheduler on it, with the log of the bring-up taken.
-pub(super) fn setup() -> Result<(Arc<Fake>, Arc<Machine>)> {
+pub(super) fn setup() -> Result<(Arc<Fake>, Arc<Worker>)> {
     setup_with(config())
 }
 
 /// As [`setup`], with other settings.
-pub(super) fn setup_with(config: Config) -> Result<(Arc<Fake>, Arc<Machine>)> {
+pub(super) fn setup_with(config: Config) -> Result<(Arc<Fake>, Arc<Worker>)> {
     let fake = Fake::new(&GFX90A)?;
-    let machine = machine(&fake, config)?;
+    let sched = scheduler(&fake, config)?;
     let _ = fake.log();
-    Ok((fake, machine))
+    Ok((fake, sched))
 }
 
 /// A process.
@@ -92,13 +91,15 @@ pub(super) fn process(pasid: u16) -> ProcessParams {
 /// A compute queue with doorbell `n`.
 pub(super) fn pm4(n: u32) -> QueueSpec {
     QueueSpec {
-        kind: SpecKind::Pm4,
+        kind: QueueKind::Pm4,
         ring_base: 0x7f00_0000_0000 + widen(n) * 0x10_0000,
         ring_size: 0x1000,
         rptr: 0x7e00_0000_0000 + widen(n) * 0x1000,
         wptr: 0x7e00_0000_0080 + widen(n) * 0x1000,
-        eop: 0x7d00_0000_0000 + widen(n) * 0x1000,
-        eop_size: 4096,
+        eop: Some(Eop {
+            base: 0x7d00_0000_0000 + widen(n) * 0x1000,
+            bytes: 4096,
+        }),
         cwsr: None,
         doorbell: doorbell(n),
         priority: 7,
@@ -112,16 +113,15 @@ pub(super) fn pm4(n: u32) -> QueueSpec {
 /// An SDMA queue with doorbell `n`.
 pub(super) fn sdma(n: u32, engine: u32, queue: u32) -> QueueSpec {
     QueueSpec {
-        kind: SpecKind::Sdma { engine, queue },
-        eop: 0,
-        eop_size: 0,
+        kind: QueueKind::Sdma { engine, queue },
+        eop: None,
         ..pm4(n)
     }
 }
 
 /// Creates a compute queue with doorbell `n`.
-pub(super) fn create(machine: &Arc<Machine>, proc: u64, n: u32) -> Result<u64> {
-    machine.create_queue(proc, pm4(n), QueueHold::default())
+pub(super) fn create(sched: &Arc<Worker>, proc: u64, n: u32) -> Result<u64> {
+    sched.create_queue(proc, pm4(n), QueueHold::default())
 }
 
 /// Counts how many of it live.
@@ -152,11 +152,11 @@ impl Drop for Token {
 }
 
 /// Shuts a scheduler down and checks that nothing is left and no rule was broken.
-pub(super) fn finish(fake: &Arc<Fake>, machine: Arc<Machine>) -> Result {
-    machine.shutdown();
-    machine.release();
+pub(super) fn finish(fake: &Arc<Fake>, sched: Arc<Worker>) -> Result {
+    sched.shutdown();
+    sched.release();
     let mapped = fake.mapped();
-    drop(machine);
+    drop(sched);
     let (blocks, breaches) = (fake.blocks(), fake.breaches());
     if mapped != 0 || blocks != 0 || breaches != 0 {
         pr_err!("left behind: {mapped} queues mapped, {blocks} blocks, {breaches} breaches\n");

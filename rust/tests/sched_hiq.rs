@@ -8,22 +8,24 @@ use kernel::{
 };
 
 use super::{
+    backend::{
+        fence::{
+            FencePool,
+            POOL_BYTES,
+            SLOTS, //
+        },
+        hiq::{
+            Hiq,
+            HIQ_BYTES,
+            RING_DWORDS, //
+        }, //
+    },
     fake::{
         Fake,
         Mode, //
     },
-    fence::{
-        FencePool,
-        POOL_BYTES,
-        SLOTS, //
-    },
-    hiq::{
-        Hiq,
-        HIQ_BYTES,
-        RING_DWORDS, //
-    },
     platform::{
-        Place,
+        Domain,
         Platform, //
     }, //
 };
@@ -46,7 +48,7 @@ impl Bench {
     fn new() -> Result<Self> {
         let fake = Fake::new(&GFX90A)?;
         fake.set_mode(Mode::Dead);
-        let hiq = Hiq::new(fake.alloc(HIQ_BYTES, Place::Gart)?)?;
+        let hiq = Hiq::new(fake.alloc(HIQ_BYTES, Domain::Gart)?)?;
         Ok(Self { fake, hiq })
     }
 
@@ -321,7 +323,10 @@ mod ring {
     #[test]
     fn small_memory_is_refused() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        assert_eq!(Hiq::new(fake.alloc(4096, Place::Gart)?).err(), Some(EINVAL));
+        assert_eq!(
+            Hiq::new(fake.alloc(4096, Domain::Gart)?).err(),
+            Some(EINVAL)
+        );
         Ok(())
     }
 }
@@ -329,7 +334,7 @@ mod ring {
 /// A pool on memory of its own.
 fn pool() -> Result<(Arc<Fake>, FencePool)> {
     let fake = Fake::new(&GFX90A)?;
-    let pool = FencePool::new(fake.alloc(POOL_BYTES, Place::Gart)?)?;
+    let pool = FencePool::new(fake.alloc(POOL_BYTES, Domain::Gart)?)?;
     Ok((fake, pool))
 }
 

@@ -21,9 +21,10 @@ use super::{
         Space,
         PATIENCE, //
     },
+    config::Policy,
+    desired::queue::QueueHold,
     params::{
         EvictCause,
-        Policy,
         QueueKind,
         QueueUpdate, //
     }, //
@@ -272,8 +273,14 @@ mod cases {
             // The same memory, another doorbell.
             let doorbell = space.slice.alloc_cp()?;
             let byte = doorbell.offset().byte();
-            let params = space.params(QueueKind::Pm4, doorbell, old.va);
-            let queue = bench.sched.restore_queue(&space.process, params, &image)?;
+            let spec = space.spec(QueueKind::Pm4, &doorbell, old.va);
+            let hold = QueueHold {
+                doorbell: Some(doorbell),
+                ..QueueHold::default()
+            };
+            let queue = bench
+                .sched
+                .restore_queue(&space.process, spec, hold, &image)?;
             space.queues.push(
                 Queue {
                     queue,
@@ -297,7 +304,7 @@ mod cases {
         on_each(|bench| {
             let mut space = Space::new(bench)?;
             let n = space.pm4()?;
-            let refused = bench.sched.machine.config.policy == Policy::Direct;
+            let refused = bench.sched.worker.core.config.policy == Policy::Direct;
             let queue = space.queues.first().ok_or(EINVAL)?;
             let given = bench.sched.set_gws(&queue.queue, true);
             if refused {
@@ -345,7 +352,7 @@ mod cases {
             let end = bench.sched.stats();
             // The detach takes one preemption, however many queues there are; where there is no
             // firmware each queue is told.
-            let config = &bench.sched.machine.config;
+            let config = &bench.sched.worker.core.config;
             let preemptions = if config.policy == Policy::Direct {
                 12
             } else {

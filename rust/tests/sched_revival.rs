@@ -12,37 +12,37 @@ use kernel::{
 };
 
 use super::{
+    failure::{
+        Failure,
+        ResetHook, //
+    },
     fake::{
         config,
         create,
         finish,
         process,
-        working_machine,
+        working_scheduler,
         Fake,
         Mode, //
     },
-    health::{
-        Failure,
-        Health,
-        ResetHook, //
-    },
-    machine::Machine,
-    params::QueueUpdate, //
+    lifecycle::Lifecycle,
+    params::QueueUpdate,
+    worker::Worker, //
 };
 use crate::hw::asic::GFX90A;
 
 /// Resets the device when the scheduler gives up, after a while.
 struct Revives {
     fake: Arc<Fake>,
-    machine: Arc<Machine>,
+    sched: Arc<Worker>,
 }
 
 impl Revives {
     /// To be taken away at the end: it keeps the scheduler.
-    fn new(fake: &Arc<Fake>, machine: &Arc<Machine>) -> Result<Arc<Self>> {
+    fn new(fake: &Arc<Fake>, sched: &Arc<Worker>) -> Result<Arc<Self>> {
         let hook = Self {
             fake: fake.clone(),
-            machine: machine.clone(),
+            sched: sched.clone(),
         };
         Ok(Arc::new(hook, GFP_KERNEL)?)
     }
@@ -53,16 +53,16 @@ impl ResetHook for Revives {
         // Long enough for whoever would not wait to be gone.
         fsleep(Delta::from_millis(30));
         self.fake.reset();
-        if let Err(error) = self.machine.after_reset() {
+        if let Err(error) = self.sched.after_reset() {
             pr_err!("no reset: {:?}\n", error);
         }
     }
 }
 
 /// Waits until everything is as the newest change wants it.
-fn settled(machine: &Machine) -> Result {
-    let newest = machine.state.lock().newest_change();
-    machine.wait_settled(newest)
+fn settled(sched: &Worker) -> Result {
+    let newest = sched.core.state.lock().newest_change();
+    sched.core.wait_settled(newest)
 }
 
 #[kunit_tests(rkfd_sched_revival)]
@@ -72,36 +72,38 @@ mod revival {
     #[test]
     fn who_did_no_wrong_waits_through_a_reset() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(&fake, config())?;
-        let proc = machine.attach(process(1))?;
-        let (gone, kept) = (create(&machine, proc, 1)?, create(&machine, proc, 2)?);
-        settled(&machine)?;
-        machine.set_reset_hook(Some(Revives::new(&fake, &machine)?));
+        let sched = working_scheduler(&fake, config())?;
+        let proc = sched.attach(process(1))?;
+        let (gone, kept) = (create(&sched, proc, 1)?, create(&sched, proc, 2)?);
+        settled(&sched)?;
+        sched
+            .core
+            .set_reset_hook(Some(Revives::new(&fake, &sched)?));
         fake.set_mode(Mode::KeepsFences);
-        assert_eq!(machine.destroy_queue(proc, gone), Ok(()));
+        assert_eq!(sched.destroy_queue(proc, gone), Ok(()));
         assert_eq!(
-            (machine.health(), machine.load().queues),
-            (Health::Running, 1)
+            (sched.core.life(), sched.core.load().queues),
+            (Lifecycle::Running, 1)
         );
-        settled(&machine)?;
+        settled(&sched)?;
         fake.set_mode(Mode::KeepsFences);
         let update = QueueUpdate {
             percent: Some(50),
             ..QueueUpdate::default()
         };
-        machine
+        sched
             .update_queue(proc, kept, update)
             .map_err(Error::from)?;
-        let percent = machine.state.lock().queue_mut(proc, kept)?.spec.percent;
-        assert_eq!((machine.health(), percent), (Health::Running, 50));
-        settled(&machine)?;
+        let percent = sched.core.state.lock().queue_mut(proc, kept)?.spec.percent;
+        assert_eq!((sched.core.life(), percent), (Lifecycle::Running, 50));
+        settled(&sched)?;
         // Where nobody brings the scheduler back there is nothing to wait for.
-        machine.set_reset_hook(None);
+        sched.core.set_reset_hook(None);
         fake.set_mode(Mode::KeepsFences);
-        assert_eq!(machine.destroy_queue(proc, kept), Err(EIO));
-        assert_eq!(machine.health(), Health::Wedged);
+        assert_eq!(sched.destroy_queue(proc, kept), Err(EIO));
+        assert_eq!(sched.core.life(), Lifecycle::Wedged);
         fake.reset();
-        machine.after_reset()?;
-        finish(&fake, machine)
+        sched.after_reset()?;
+        finish(&fake, sched)
     }
 }

@@ -8,42 +8,40 @@ use kernel::{
 };
 
 use super::{
+    changes::pending::Pending,
+    config::{
+        Config,
+        Policy, //
+    },
+    desired::queue::QueueHold,
+    diag::sample::is_occupied,
+    failure::Failure,
     fake::{
         config,
         create,
         doorbell,
         finish,
-        machine as driven,
         pm4,
         process,
+        scheduler as driven,
         sdma,
         setup,
         setup_with,
         Event,
         Fake, //
     },
-    health::Failure,
-    machine::{
-        Machine,
-        Pending, //
-    },
+    mqd::saved::QueueImage,
     params::{
-        Config,
-        Cwsr,
         EvictCause,
-        Policy,
+        QueueSpec,
         QueueUpdate, //
     },
-    record::{
-        QueueHold,
-        QueueSpec, //
-    },
-    saved::QueueImage,
     steps::{
         evict,
         mqd,
         update, //
-    }, //
+    },
+    worker::Worker, //
 };
 use crate::{
     gpu::salvage::{
@@ -56,9 +54,12 @@ use crate::{
             GFX906,
             GFX90A, //
         },
-        mqd::layout::{
-            compute as at,
-            sdma as sdma_at, //
+        mqd::{
+            layout::{
+                compute as at,
+                sdma as sdma_at, //
+            },
+            Cwsr, //
         },
         num::widen,
         pm4::process::Debug, //
@@ -70,15 +71,15 @@ fn saving(asic: &AsicDesc, n: u32) -> QueueSpec {
     QueueSpec {
         cwsr: Some(Cwsr {
             base: 0x7c00_0000_0000,
-            size: asic.cwsr.cwsr,
+            bytes: asic.cwsr.cwsr,
             ctl_stack: asic.cwsr.ctl_stack,
         }),
         ..pm4(n)
     }
 }
 
-fn add(machine: &Arc<Machine>, proc: u64, spec: QueueSpec) -> Result<u64> {
-    machine.create_queue(proc, spec, QueueHold::default())
+fn add(sched: &Arc<Worker>, proc: u64, spec: QueueSpec) -> Result<u64> {
+    sched.create_queue(proc, spec, QueueHold::default())
 }
 
 /// Stores what the microcode leaves: `used` bytes of control stack and of wave state, with words
@@ -112,59 +113,59 @@ mod saved {
     fn waves_of_a_queue_at_rest_can_be_read() -> Result {
         for asic in [&GFX90A, &GFX906] {
             let fake = Fake::new(asic)?;
-            let machine = driven(&fake, config())?;
-            let proc = machine.attach(process(1))?;
-            let queue = add(&machine, proc, saving(asic, 1))?;
-            machine.converge();
+            let sched = driven(&fake, config())?;
+            let proc = sched.attach(process(1))?;
+            let queue = add(&sched, proc, saving(asic, 1))?;
+            sched.converge();
             // It runs.
-            assert_eq!(machine.wave_state(proc, queue).err(), Some(EINVAL));
-            evict(&machine, proc, EvictCause::Debugger)?;
+            assert_eq!(sched.core.wave_state(proc, queue).err(), Some(EINVAL));
+            evict(&sched, proc, EvictCause::Debugger)?;
             let stack = asic.cwsr.ctl_stack;
             // It never ran a wave.
-            let state = machine.wave_state(proc, queue)?;
+            let state = sched.core.wave_state(proc, queue)?;
             assert_eq!(state.header, [stack, 0, stack, 0]);
             assert_eq!((state.ctl_stack.len(), state.save_area_used), (0, 0));
 
-            save(&fake, mqd(&machine, proc, queue)?, asic, 40, 0x3000);
-            let state = machine.wave_state(proc, queue)?;
+            save(&fake, mqd(&sched, proc, queue)?, asic, 40, 0x3000);
+            let state = sched.core.wave_state(proc, queue)?;
             assert_eq!(state.header, [stack - 40, 40, stack + 0x3000, 0x3000]);
             assert_eq!((state.ctl_stack_used, state.save_area_used), (40, 0x3000));
             assert_eq!(state.ctl_stack.len(), 10);
             for (word, offset) in state.ctl_stack.iter().zip((stack - 40..stack).step_by(4)) {
                 assert_eq!(*word, 0xc000_0000 | offset);
             }
-            finish(&fake, machine)?;
+            finish(&fake, sched)?;
         }
         Ok(())
     }
 
     #[test]
     fn stopped_queue_is_at_rest_too() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
         let mut spec = saving(&GFX90A, 1);
         spec.percent = 0;
-        let queue = add(&machine, proc, spec)?;
-        assert!(machine.wave_state(proc, queue).is_ok());
+        let queue = add(&sched, proc, spec)?;
+        assert!(sched.core.wave_state(proc, queue).is_ok());
         let percent = QueueUpdate {
             percent: Some(100),
             ..QueueUpdate::default()
         };
-        update(&machine, proc, queue, percent)?;
-        assert_eq!(machine.wave_state(proc, queue).err(), Some(EINVAL));
-        finish(&fake, machine)
+        update(&sched, proc, queue, percent)?;
+        assert_eq!(sched.core.wave_state(proc, queue).err(), Some(EINVAL));
+        finish(&fake, sched)
     }
 
     #[test]
     fn queue_that_was_reset_does_not_begin_with_old_waves() -> Result {
         for asic in [&GFX90A, &GFX906] {
             let fake = Fake::new(asic)?;
-            let machine = driven(&fake, config())?;
-            let proc = machine.attach(process(1))?;
-            let queue = add(&machine, proc, saving(asic, 1))?;
-            machine.converge();
+            let sched = driven(&fake, config())?;
+            let proc = sched.attach(process(1))?;
+            let queue = add(&sched, proc, saving(asic, 1))?;
+            sched.converge();
             // An earlier save, which the queue went on from.
-            let mqd = mqd(&machine, proc, queue)?;
+            let mqd = mqd(&sched, proc, queue)?;
             save(&fake, mqd, asic, 0x40, 0x200);
             fake.reset();
             let found = SavedQueue {
@@ -173,7 +174,7 @@ mod saved {
                 wptr: 0x1_0000_0040,
                 outcome: Outcome::Refused,
             };
-            machine.recover(&[found], &Failure::RingFull)?;
+            sched.recover(&[found], &Failure::RingFull)?;
             let word = |dw: usize| fake.load(mqd + dw as u64 * 4); // CAST: A small index.
             let empty = Some(asic.cwsr.ctl_stack);
             assert_eq!(word(at::CP_HQD_CNTL_STACK_OFFSET), empty);
@@ -181,9 +182,9 @@ mod saved {
             assert_eq!(word(at::CP_HQD_PQ_RPTR), Some(0x30));
             assert_eq!(word(at::CP_HQD_PQ_WPTR_HI), Some(1));
             // It goes on.
-            machine.converge();
+            sched.converge();
             assert_eq!(fake.mapped(), 1);
-            finish(&fake, machine)?;
+            finish(&fake, sched)?;
         }
         Ok(())
     }
@@ -192,13 +193,13 @@ mod saved {
     fn what_was_under_way_before_a_reset_is_forgotten() -> Result {
         for asic in [&GFX90A, &GFX906] {
             let fake = Fake::new(asic)?;
-            let machine = driven(&fake, config())?;
-            let proc = machine.attach(process(1))?;
-            let runner = add(&machine, proc, saving(asic, 1))?;
-            let copier = add(&machine, proc, sdma(100, 0, 0))?;
-            machine.converge();
-            let runner = mqd(&machine, proc, runner)?;
-            let copier = mqd(&machine, proc, copier)?;
+            let sched = driven(&fake, config())?;
+            let proc = sched.attach(process(1))?;
+            let runner = add(&sched, proc, saving(asic, 1))?;
+            let copier = add(&sched, proc, sdma(100, 0, 0))?;
+            sched.converge();
+            let runner = mqd(&sched, proc, runner)?;
+            let copier = mqd(&sched, proc, copier)?;
             let place = |base: u64, dw: usize| base + dw as u64 * 4; // CAST: A small index.
                                                                      // An earlier preemption came in the middle of a dispatch, and of a copy in an indirect buffer.
             let dispatch = [
@@ -228,7 +229,7 @@ mod saved {
                 found(doorbell(1).dword(), Outcome::Refused),
                 found(doorbell(100).dword(), Outcome::Stopped),
             ];
-            machine.recover(&saved, &Failure::RingFull)?;
+            sched.recover(&saved, &Failure::RingFull)?;
             for (base, dws) in [(runner, &dispatch[..]), (copier, &copy[..])] {
                 for dw in dws {
                     assert_eq!((*dw, fake.load(place(base, *dw))), (*dw, Some(0)));
@@ -242,21 +243,21 @@ mod saved {
             );
             assert_eq!(fake.load(place(copier, sdma_at::RB_RPTR)), Some(0x30));
             assert_eq!(fake.load(place(copier, sdma_at::RB_WPTR_HI)), Some(1));
-            machine.converge();
+            sched.converge();
             assert_eq!(fake.mapped(), 2);
-            finish(&fake, machine)?;
+            finish(&fake, sched)?;
         }
         Ok(())
     }
 
     #[test]
     fn nonsense_of_the_hardware_is_not_passed_on() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let queue = add(&machine, proc, saving(&GFX90A, 1))?;
-        machine.converge();
-        evict(&machine, proc, EvictCause::Debugger)?;
-        let base = mqd(&machine, proc, queue)?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let queue = add(&sched, proc, saving(&GFX90A, 1))?;
+        sched.converge();
+        evict(&sched, proc, EvictCause::Debugger)?;
+        let base = mqd(&sched, proc, queue)?;
         let stack = GFX90A.cwsr.ctl_stack;
         for (dw, word) in [
             (at::CP_HQD_CNTL_STACK_SIZE, stack + 4),
@@ -266,37 +267,37 @@ mod saved {
             (at::CP_HQD_WG_STATE_OFFSET, GFX90A.cwsr.cwsr + 4),
         ] {
             save(&fake, base, &GFX90A, 16, 16);
-            assert!(machine.wave_state(proc, queue).is_ok());
+            assert!(sched.core.wave_state(proc, queue).is_ok());
             assert!(fake.store(base + dw as u64 * 4, word)); // CAST: A small index.
-            assert_eq!(machine.wave_state(proc, queue).err(), Some(EIO));
+            assert_eq!(sched.core.wave_state(proc, queue).err(), Some(EIO));
         }
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn queues_without_waves_have_no_state() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let plain = create(&machine, proc, 1)?;
-        let copier = add(&machine, proc, sdma(100, 0, 0))?;
-        evict(&machine, proc, EvictCause::Debugger)?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let plain = create(&sched, proc, 1)?;
+        let copier = add(&sched, proc, sdma(100, 0, 0))?;
+        evict(&sched, proc, EvictCause::Debugger)?;
         for queue in [plain, copier] {
-            assert_eq!(machine.wave_state(proc, queue).err(), Some(EINVAL));
+            assert_eq!(sched.core.wave_state(proc, queue).err(), Some(EINVAL));
         }
-        assert_eq!(machine.wave_state(proc, 999).err(), Some(ENOENT));
-        assert_eq!(machine.wave_state(999, plain).err(), Some(ENOENT));
-        finish(&fake, machine)
+        assert_eq!(sched.core.wave_state(proc, 999).err(), Some(ENOENT));
+        assert_eq!(sched.core.wave_state(999, plain).err(), Some(ENOENT));
+        finish(&fake, sched)
     }
 
     #[test]
     fn compute_queue_goes_on_from_its_image() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let queue = add(&machine, proc, saving(&GFX90A, 1))?;
-        machine.converge();
-        assert_eq!(machine.checkpoint(proc, queue).err(), Some(EBUSY));
-        evict(&machine, proc, EvictCause::Debugger)?;
-        let base = mqd(&machine, proc, queue)?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let queue = add(&sched, proc, saving(&GFX90A, 1))?;
+        sched.converge();
+        assert_eq!(sched.core.checkpoint(proc, queue).err(), Some(EBUSY));
+        evict(&sched, proc, EvictCause::Debugger)?;
+        let base = mqd(&sched, proc, queue)?;
         save(&fake, base, &GFX90A, 40, 0x3000);
         let word = |base: u64, dw: usize| fake.load(base + dw as u64 * 4); // CAST: A small index.
         for (dw, value) in [
@@ -307,13 +308,13 @@ mod saved {
         ] {
             assert!(fake.store(base + dw as u64 * 4, value)); // CAST: As above.
         }
-        let image = machine.checkpoint(proc, queue)?;
+        let image = sched.core.checkpoint(proc, queue)?;
         assert_eq!(image.words().len(), 512);
 
-        let other = machine.attach(process(2))?;
+        let other = sched.attach(process(2))?;
         let copy = saving(&GFX90A, 7);
-        let restored = machine.add_queue(other, copy, QueueHold::default(), Some(&image))?;
-        let new = mqd(&machine, other, restored)?;
+        let restored = sched.add_queue(other, copy, QueueHold::default(), Some(&image))?;
+        let new = mqd(&sched, other, restored)?;
         assert!(new != base);
         // State comes from the image.
         assert_eq!(word(new, at::CP_HQD_PQ_RPTR), Some(0x123));
@@ -338,26 +339,26 @@ mod saved {
             word(new, at::CP_HQD_PQ_DOORBELL_CONTROL),
             Some(copy.doorbell.field())
         );
-        machine.converge();
+        sched.converge();
         assert_eq!(fake.mapped_of(2), 1);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn sdma_queue_goes_on_from_its_image() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let queue = add(&machine, proc, sdma(100, 0, 0))?;
-        machine.converge();
-        evict(&machine, proc, EvictCause::Debugger)?;
-        let base = mqd(&machine, proc, queue)?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let queue = add(&sched, proc, sdma(100, 0, 0))?;
+        sched.converge();
+        evict(&sched, proc, EvictCause::Debugger)?;
+        let base = mqd(&sched, proc, queue)?;
         assert!(fake.store(base + sdma_at::RB_RPTR as u64 * 4, 0x440)); // CAST: A small index.
-        let image = machine.checkpoint(proc, queue)?;
+        let image = sched.core.checkpoint(proc, queue)?;
         assert_eq!((image.words().len(), image.ctl_stack().len()), (128, 0));
-        let other = machine.attach(process(2))?;
+        let other = sched.attach(process(2))?;
         let spec = sdma(101, 1, 3);
-        let restored = machine.add_queue(other, spec, QueueHold::default(), Some(&image))?;
-        let new = mqd(&machine, other, restored)?;
+        let restored = sched.add_queue(other, spec, QueueHold::default(), Some(&image))?;
+        let new = mqd(&sched, other, restored)?;
         let word = |dw: usize| fake.load(new + dw as u64 * 4); // CAST: As above.
         assert_eq!(word(sdma_at::RB_RPTR), Some(0x440));
         assert_eq!(word(sdma_at::SDMA_ENGINE_ID), Some(1));
@@ -366,21 +367,21 @@ mod saved {
             word(sdma_at::DOORBELL_OFFSET),
             Some(spec.doorbell.dword() << 2)
         );
-        machine.converge();
+        sched.converge();
         assert_eq!(fake.mapped_of(2), 1);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn foreign_images_are_refused() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let queue = add(&machine, proc, saving(&GFX90A, 1))?;
-        evict(&machine, proc, EvictCause::Debugger)?;
-        let image = machine.checkpoint(proc, queue)?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let queue = add(&sched, proc, saving(&GFX90A, 1))?;
+        evict(&sched, proc, EvictCause::Debugger)?;
+        let image = sched.core.checkpoint(proc, queue)?;
         let blocks = fake.blocks();
         let refused = |spec, image: &QueueImage| {
-            let made = machine.add_queue(proc, spec, QueueHold::default(), Some(image));
+            let made = sched.add_queue(proc, spec, QueueHold::default(), Some(image));
             assert_eq!(made.err(), Some(EINVAL));
         };
         // Of another type, or without its control stack.
@@ -417,7 +418,7 @@ mod saved {
             refused(saving(&GFX90A, n), &bad);
         }
         assert_eq!(fake.blocks(), blocks);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 }
 
@@ -427,15 +428,15 @@ mod special {
 
     #[test]
     fn one_queue_of_a_process_has_global_wave_sync() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let first = create(&machine, proc, 1)?;
-        let second = create(&machine, proc, 2)?;
-        machine.converge();
-        let nobody = machine.begin_update(proc, first, gws(false));
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let first = create(&sched, proc, 1)?;
+        let second = create(&sched, proc, 2)?;
+        sched.converge();
+        let nobody = sched.begin_update(proc, first, gws(false));
         assert_eq!(nobody.err(), Some(EINVAL));
         let _ = fake.log();
-        update(&machine, proc, first, gws(true))?;
+        update(&sched, proc, first, gws(true))?;
         let given = Event::Gws {
             pasid: 1,
             slots: 64,
@@ -444,7 +445,7 @@ mod special {
         assert_eq!(log.iter().filter(|event| **event == given).count(), 1);
         assert!(!log.contains(&Event::Chain));
         for queue in [first, second] {
-            let again = machine.begin_update(proc, queue, gws(true));
+            let again = sched.begin_update(proc, queue, gws(true));
             assert_eq!(again.err(), Some(EBUSY));
         }
         // A later change does not take it away.
@@ -452,132 +453,132 @@ mod special {
             priority: Some(1),
             ..QueueUpdate::default()
         };
-        update(&machine, proc, first, change)?;
+        update(&sched, proc, first, change)?;
         assert!(fake.log().contains(&given));
-        update(&machine, proc, first, gws(false))?;
+        update(&sched, proc, first, gws(false))?;
         assert!(!fake.log().contains(&given));
-        update(&machine, proc, second, gws(true))?;
+        update(&sched, proc, second, gws(true))?;
         assert!(fake.log().contains(&given));
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn queues_with_global_wave_sync_take_turns() -> Result {
-        let (fake, machine) = setup()?;
+        let (fake, sched) = setup()?;
         for pasid in 1..=2 {
-            let proc = machine.attach(process(pasid))?;
-            let queue = create(&machine, proc, pasid.into())?;
-            update(&machine, proc, queue, gws(true))?;
+            let proc = sched.attach(process(pasid))?;
+            let queue = create(&sched, proc, pasid.into())?;
+            update(&sched, proc, queue, gws(true))?;
         }
         let log = fake.log();
         assert_eq!(log.last().copied(), Some(Event::Chain));
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn who_cannot_have_global_wave_sync_is_told() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let copier = add(&machine, proc, sdma(100, 0, 0))?;
-        let refused = machine.begin_update(proc, copier, gws(true));
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let copier = add(&sched, proc, sdma(100, 0, 0))?;
+        let refused = sched.begin_update(proc, copier, gws(true));
         assert_eq!(refused.err(), Some(EINVAL));
-        let absent = machine.begin_update(proc, 999, gws(true));
+        let absent = sched.begin_update(proc, 999, gws(true));
         assert_eq!(absent.err(), Some(ENOENT));
-        finish(&fake, machine)?;
-        let (fake, machine) = setup_with(Config {
+        finish(&fake, sched)?;
+        let (fake, sched) = setup_with(Config {
             policy: Policy::Direct,
             ..config()
         })?;
-        let proc = machine.attach(process(1))?;
-        let queue = create(&machine, proc, 1)?;
-        let refused = machine.begin_update(proc, queue, gws(true));
+        let proc = sched.attach(process(1))?;
+        let queue = create(&sched, proc, 1)?;
+        let refused = sched.begin_update(proc, queue, gws(true));
         assert_eq!(refused.err(), Some(ENODEV));
-        let debugged = machine.begin_debug(proc, Debug::default(), true);
+        let debugged = sched.begin_debug(proc, Debug::default(), true);
         assert_eq!(debugged.err(), Some(ENODEV));
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn a_debugger_alone_changes_words_only() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        create(&machine, proc, 1)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        create(&sched, proc, 1)?;
+        sched.converge();
         let _ = fake.log();
         let words = Debug {
             single_memops: true,
             ..Debug::default()
         };
-        let pending = machine.begin_debug(proc, words, false)?;
+        let pending = sched.begin_debug(proc, words, false)?;
         assert!(matches!(pending, Pending::Change(_)));
-        machine.converge();
+        sched.converge();
         // It is mapped anew, and counted as always.
         assert!(fake.log().contains(&Event::Process {
             pasid: 1,
             queues: 1
         }));
         assert_eq!((fake.fixed(), fake.mapped()), (0, 1));
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn queues_beside_a_debug_queue_are_static() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let other = machine.attach(process(2))?;
-        let queue = create(&machine, proc, 1)?;
-        create(&machine, proc, 2)?;
-        let plain = create(&machine, other, 3)?;
-        machine.converge();
-        let _ = machine.begin_debug(proc, Debug::default(), true)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let other = sched.attach(process(2))?;
+        let queue = create(&sched, proc, 1)?;
+        create(&sched, proc, 2)?;
+        let plain = create(&sched, other, 3)?;
+        sched.converge();
+        let _ = sched.begin_debug(proc, Debug::default(), true)?;
+        sched.converge();
         assert_eq!((fake.fixed(), fake.mapped()), (2, 3));
         let _ = fake.log();
         // Whatever goes, all goes: nothing less takes static queues off.
-        let pending = machine.doom_queue(other, plain, true);
+        let pending = sched.begin_destroy(other, plain, true);
         assert!(matches!(pending, Pending::Change(_)));
-        machine.converge();
+        sched.converge();
         let first = fake.log().first().copied();
         assert_eq!(first, Some(Event::UnmapStatic));
         assert_eq!((fake.fixed(), fake.mapped()), (2, 2));
-        let _ = machine.doom_queue(proc, queue, true);
-        machine.converge();
+        let _ = sched.begin_destroy(proc, queue, true);
+        sched.converge();
         assert_eq!((fake.fixed(), fake.mapped()), (1, 1));
-        let _ = machine.begin_debug(proc, Debug::default(), false)?;
-        machine.converge();
+        let _ = sched.begin_debug(proc, Debug::default(), false)?;
+        sched.converge();
         assert_eq!((fake.fixed(), fake.mapped()), (0, 1));
         // And nothing is left of it.
         let _ = fake.log();
-        evict(&machine, proc, EvictCause::Debugger)?;
+        evict(&sched, proc, EvictCause::Debugger)?;
         let first = fake.log().first().copied();
         assert_eq!(first, Some(Event::UnmapProcess(1)));
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn shutdown_takes_static_queues_off() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        create(&machine, proc, 1)?;
-        let _ = machine.begin_debug(proc, Debug::default(), true)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        create(&sched, proc, 1)?;
+        let _ = sched.begin_debug(proc, Debug::default(), true)?;
+        sched.converge();
         assert_eq!(fake.fixed(), 1);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn registers_tell_whether_a_queue_is_there() -> Result {
         for policy in [Policy::Oversubscribe, Policy::Direct] {
-            let (fake, machine) = setup_with(Config { policy, ..config() })?;
-            let proc = machine.attach(process(1))?;
-            let queue = create(&machine, proc, 1)?;
-            assert!(!machine.is_occupied(proc, queue)?);
-            machine.converge();
-            assert!(machine.is_occupied(proc, queue)?);
-            evict(&machine, proc, EvictCause::Debugger)?;
-            assert!(!machine.is_occupied(proc, queue)?);
-            assert_eq!(machine.is_occupied(proc, 999).err(), Some(ENOENT));
-            finish(&fake, machine)?;
+            let (fake, sched) = setup_with(Config { policy, ..config() })?;
+            let proc = sched.attach(process(1))?;
+            let queue = create(&sched, proc, 1)?;
+            assert!(!is_occupied(&sched.core, proc, queue)?);
+            sched.converge();
+            assert!(is_occupied(&sched.core, proc, queue)?);
+            evict(&sched, proc, EvictCause::Debugger)?;
+            assert!(!is_occupied(&sched.core, proc, queue)?);
+            assert_eq!(is_occupied(&sched.core, proc, 999).err(), Some(ENOENT));
+            finish(&fake, sched)?;
         }
         Ok(())
     }

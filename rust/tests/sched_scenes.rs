@@ -6,24 +6,22 @@
 use kernel::prelude::*;
 
 use super::{
+    changes::pending::Pending,
+    config::Config,
+    desired::plan::{
+        Scope,
+        Step, //
+    },
     fake::{
         config,
         create,
         finish,
-        machine,
         process,
+        scheduler,
         setup,
         Fake, //
     },
-    machine::Pending,
-    params::{
-        Config,
-        EvictCause, //
-    },
-    state::{
-        Scope,
-        Step, //
-    },
+    params::EvictCause,
     steps::{
         destroy,
         evict,
@@ -52,12 +50,12 @@ mod scenes {
 
     #[test]
     fn first_queue_takes_one_list_and_no_preemption() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(9))?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(9))?;
+        sched.converge();
         assert!(fake.log().is_empty());
-        create(&machine, proc, 1)?;
-        machine.converge();
+        create(&sched, proc, 1)?;
+        sched.converge();
         assert_eq!(
             fake.log().as_slice(),
             &[
@@ -69,20 +67,20 @@ mod scenes {
                 Queue(1)
             ]
         );
-        machine.converge();
+        sched.converge();
         assert!(fake.log().is_empty());
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn burst_of_creates_makes_one_list() -> Result {
-        let (fake, machine) = setup()?;
-        let a = machine.attach(process(1))?;
-        let b = machine.attach(process(2))?;
-        create(&machine, b, 20)?;
-        create(&machine, a, 10)?;
-        create(&machine, a, 11)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let a = sched.attach(process(1))?;
+        let b = sched.attach(process(2))?;
+        create(&sched, b, 20)?;
+        create(&sched, a, 10)?;
+        create(&sched, a, 11)?;
+        sched.converge();
         assert_eq!(
             fake.log().as_slice(),
             &[
@@ -100,19 +98,19 @@ mod scenes {
                 Queue(20),
             ]
         );
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn further_queue_preempts_once() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        create(&machine, proc, 1)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        create(&sched, proc, 1)?;
+        sched.converge();
         let _ = fake.log();
-        create(&machine, proc, 2)?;
-        create(&machine, proc, 3)?;
-        machine.converge();
+        create(&sched, proc, 2)?;
+        create(&sched, proc, 3)?;
+        sched.converge();
         assert_eq!(
             fake.log().as_slice(),
             &[
@@ -128,24 +126,24 @@ mod scenes {
                 Queue(3),
             ]
         );
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn destroy_unmaps_only_its_queue() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let first = create(&machine, proc, 1)?;
-        create(&machine, proc, 2)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let first = create(&sched, proc, 1)?;
+        create(&sched, proc, 2)?;
+        sched.converge();
         let _ = fake.log();
-        destroy(&machine, proc, first)?;
+        destroy(&sched, proc, first)?;
         assert_eq!(fake.log().as_slice(), &[UnmapQueues(1, 1), Fence]);
         assert_eq!(fake.mapped(), 1);
-        assert_eq!(machine.load().queues, 1);
+        assert_eq!(sched.core.load().queues, 1);
         // A new list needs the old one gone as a whole.
-        create(&machine, proc, 3)?;
-        machine.converge();
+        create(&sched, proc, 3)?;
+        sched.converge();
         assert_eq!(
             fake.log().as_slice(),
             &[
@@ -160,46 +158,46 @@ mod scenes {
                 Queue(3),
             ]
         );
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn destroy_of_all_queues_of_a_process_names_the_process() -> Result {
-        let (fake, machine) = setup()?;
-        let a = machine.attach(process(1))?;
-        let b = machine.attach(process(2))?;
-        create(&machine, a, 1)?;
-        create(&machine, a, 2)?;
-        create(&machine, b, 3)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let a = sched.attach(process(1))?;
+        let b = sched.attach(process(2))?;
+        create(&sched, a, 1)?;
+        create(&sched, a, 2)?;
+        create(&sched, b, 3)?;
+        sched.converge();
         let _ = fake.log();
-        let _ = machine.doom_process(a, true);
-        machine.converge();
+        let _ = sched.begin_detach(a, true);
+        sched.converge();
         assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
         assert_eq!(fake.mapped(), 1);
-        assert_eq!(machine.load().processes, 1);
-        finish(&fake, machine)
+        assert_eq!(sched.core.load().processes, 1);
+        finish(&fake, sched)
     }
 
     #[test]
     fn up_to_four_queues_are_named_five_are_not() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
         let mut queues = KVec::new();
         for n in 1..=10 {
-            queues.push(create(&machine, proc, n)?, GFP_KERNEL)?;
+            queues.push(create(&sched, proc, n)?, GFP_KERNEL)?;
         }
-        machine.converge();
+        sched.converge();
         let _ = fake.log();
         for queue in queues.iter().take(4) {
-            let _ = machine.doom_queue(proc, *queue, true);
+            let _ = sched.begin_destroy(proc, *queue, true);
         }
-        machine.converge();
+        sched.converge();
         assert_eq!(fake.log().as_slice(), &[UnmapQueues(4, 1), Fence]);
         for queue in queues.iter().skip(4).take(5) {
-            let _ = machine.doom_queue(proc, *queue, true);
+            let _ = sched.begin_destroy(proc, *queue, true);
         }
-        machine.converge();
+        sched.converge();
         assert_eq!(
             fake.log().as_slice(),
             &[
@@ -213,25 +211,25 @@ mod scenes {
                 Queue(10),
             ]
         );
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn targeting_can_be_switched_off() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = machine(
+        let sched = scheduler(
             &fake,
             Config {
                 targeted: false,
                 ..config()
             },
         )?;
-        let proc = machine.attach(process(1))?;
-        let first = create(&machine, proc, 1)?;
-        create(&machine, proc, 2)?;
-        machine.converge();
+        let proc = sched.attach(process(1))?;
+        let first = create(&sched, proc, 1)?;
+        create(&sched, proc, 2)?;
+        sched.converge();
         let _ = fake.log();
-        destroy(&machine, proc, first)?;
+        destroy(&sched, proc, first)?;
         assert_eq!(
             fake.log().as_slice(),
             &[
@@ -245,121 +243,122 @@ mod scenes {
                 Queue(2),
             ]
         );
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn last_queue_gone_leaves_no_list() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = machine(
+        let sched = scheduler(
             &fake,
             Config {
                 targeted: false,
                 ..config()
             },
         )?;
-        let proc = machine.attach(process(1))?;
-        let queue = create(&machine, proc, 1)?;
-        machine.converge();
+        let proc = sched.attach(process(1))?;
+        let queue = create(&sched, proc, 1)?;
+        sched.converge();
         let _ = fake.log();
-        destroy(&machine, proc, queue)?;
+        destroy(&sched, proc, queue)?;
         assert_eq!(fake.log().as_slice(), &[UnmapAll, Fence]);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn only_what_runs_is_treated_gently() -> Result {
-        let (fake, machine) = setup()?;
-        let (proc, other) = (machine.attach(process(1))?, machine.attach(process(2))?);
-        create(&machine, proc, 1)?;
-        let queue = create(&machine, other, 2)?;
-        machine.converge();
-        let plan = || machine.state.lock().plan(&machine.config, false);
+        let (fake, sched) = setup()?;
+        let (proc, other) = (sched.attach(process(1))?, sched.attach(process(2))?);
+        create(&sched, proc, 1)?;
+        let queue = create(&sched, other, 2)?;
+        sched.converge();
+        let plan = || sched.core.state.lock().plan(&sched.core.config, false);
         // Another process is on the hardware meanwhile.
-        evict(&machine, proc, EvictCause::Userptr)?;
-        machine.restore(proc, EvictCause::Userptr)?;
+        evict(&sched, proc, EvictCause::Userptr)?;
+        sched.restore(proc, EvictCause::Userptr)?;
         assert_eq!(plan(), Step::Gather);
-        machine.converge();
+        sched.converge();
         // Nobody is, though the list has not ended.
-        destroy(&machine, other, queue)?;
-        evict(&machine, proc, EvictCause::Userptr)?;
-        machine.restore(proc, EvictCause::Userptr)?;
+        destroy(&sched, other, queue)?;
+        evict(&sched, proc, EvictCause::Userptr)?;
+        sched.restore(proc, EvictCause::Userptr)?;
         assert_eq!(plan(), Step::Preempt(Scope::Dynamic));
-        machine.converge();
+        sched.converge();
         assert_eq!(fake.mapped(), 1);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn trap_handler_that_comes_later_reaches_the_descriptors() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let queue = create(&machine, proc, 1)?;
-        let idle = create(&machine, proc, 2)?;
-        update(&machine, proc, idle, percent(0))?;
-        machine.converge();
-        let trap = |queue| Ok::<_, Error>(machine.state.lock().queue_mut(proc, queue)?.spec.trap);
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let queue = create(&sched, proc, 1)?;
+        let idle = create(&sched, proc, 2)?;
+        update(&sched, proc, idle, percent(0))?;
+        sched.converge();
+        let trap =
+            |queue| Ok::<_, Error>(sched.core.state.lock().queue_mut(proc, queue)?.spec.trap);
         assert!(!trap(queue)?);
-        machine.update_process(proc, |params| params.tba = 0x1000)?;
+        sched.update_process(proc, |params| params.tba = 0x1000)?;
         // The hardware has the descriptor until then.
         assert!(!trap(queue)?);
-        machine.converge();
+        sched.converge();
         assert_eq!((trap(queue)?, trap(idle)?), (true, true));
-        machine.update_process(proc, |params| params.tba = 0)?;
-        machine.converge();
+        sched.update_process(proc, |params| params.tba = 0)?;
+        sched.converge();
         assert_eq!((trap(queue)?, trap(idle)?), (false, false));
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn process_that_is_ending_is_evicted_all_the_same() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        create(&machine, proc, 1)?;
-        machine.converge();
-        let ends = machine.doom_process(proc, false);
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        create(&sched, proc, 1)?;
+        sched.converge();
+        let ends = sched.begin_detach(proc, false);
         assert!(matches!(ends, Pending::Change(_)));
         // Its pages change before the hardware has let go.
-        let Pending::Change(change) = machine.begin_evict(proc, EvictCause::Userptr)? else {
+        let Pending::Change(change) = sched.begin_evict(proc, EvictCause::Userptr)? else {
             pr_err!("nothing to wait for\n");
             return Err(EINVAL);
         };
         assert_eq!(fake.mapped(), 1);
-        machine.converge();
+        sched.converge();
         assert_eq!(fake.mapped(), 0);
-        machine.wait(change, Sleep::Uninterruptible)?;
+        sched.core.wait(change, Sleep::Uninterruptible)?;
         // Nothing of it is left.
         assert_eq!(
-            machine.begin_evict(proc, EvictCause::Userptr).err(),
+            sched.begin_evict(proc, EvictCause::Userptr).err(),
             Some(ESRCH)
         );
-        machine.detach(proc)?;
-        finish(&fake, machine)
+        sched.detach(proc)?;
+        finish(&fake, sched)
     }
 
     #[test]
     fn destroy_before_the_first_mapping_sends_nothing() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let queue = create(&machine, proc, 1)?;
-        destroy(&machine, proc, queue)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let queue = create(&sched, proc, 1)?;
+        destroy(&sched, proc, queue)?;
+        sched.converge();
         assert!(fake.log().is_empty());
-        assert_eq!(machine.load().queues, 0);
-        finish(&fake, machine)
+        assert_eq!(sched.core.load().queues, 0);
+        finish(&fake, sched)
     }
 
     #[test]
     fn create_and_destroy_in_one_burst_share_the_preemption() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        let first = create(&machine, proc, 1)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let first = create(&sched, proc, 1)?;
+        sched.converge();
         let _ = fake.log();
-        create(&machine, proc, 2)?;
-        let _ = machine.doom_queue(proc, first, true);
-        create(&machine, proc, 3)?;
-        machine.converge();
+        create(&sched, proc, 2)?;
+        let _ = sched.begin_destroy(proc, first, true);
+        create(&sched, proc, 3)?;
+        sched.converge();
         assert_eq!(
             fake.log().as_slice(),
             &[
@@ -374,34 +373,31 @@ mod scenes {
                 Queue(3),
             ]
         );
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn eviction_counts_per_cause() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        create(&machine, proc, 1)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        create(&sched, proc, 1)?;
+        sched.converge();
         let _ = fake.log();
-        evict(&machine, proc, EvictCause::Userptr)?;
+        evict(&sched, proc, EvictCause::Userptr)?;
         assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
-        evict(&machine, proc, EvictCause::Userptr)?;
-        evict(&machine, proc, EvictCause::Memory)?;
+        evict(&sched, proc, EvictCause::Userptr)?;
+        evict(&sched, proc, EvictCause::Memory)?;
         assert!(fake.log().is_empty());
 
-        machine.restore(proc, EvictCause::Userptr)?;
-        machine.restore(proc, EvictCause::Userptr)?;
-        assert_eq!(
-            machine.restore(proc, EvictCause::Userptr).err(),
-            Some(EINVAL)
-        );
-        assert_eq!(machine.restore(proc, EvictCause::Svm).err(), Some(EINVAL));
-        machine.converge();
+        sched.restore(proc, EvictCause::Userptr)?;
+        sched.restore(proc, EvictCause::Userptr)?;
+        assert_eq!(sched.restore(proc, EvictCause::Userptr).err(), Some(EINVAL));
+        assert_eq!(sched.restore(proc, EvictCause::Svm).err(), Some(EINVAL));
+        sched.converge();
         assert_eq!(fake.mapped(), 0);
 
-        machine.restore(proc, EvictCause::Memory)?;
-        machine.converge();
+        sched.restore(proc, EvictCause::Memory)?;
+        sched.converge();
         // The empty list is still active as far as the firmware is concerned.
         assert_eq!(
             fake.log().as_slice(),
@@ -416,22 +412,22 @@ mod scenes {
                 Queue(1),
             ]
         );
-        assert_eq!(machine.counters.snapshot().evictions, 1);
-        assert_eq!(machine.counters.snapshot().restores, 1);
-        finish(&fake, machine)
+        assert_eq!(sched.core.counters.snapshot().evictions, 1);
+        assert_eq!(sched.core.counters.snapshot().restores, 1);
+        finish(&fake, sched)
     }
 
     #[test]
     fn queue_created_while_evicted_waits_for_the_restore() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(1))?;
-        evict(&machine, proc, EvictCause::Svm)?;
-        create(&machine, proc, 1)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        evict(&sched, proc, EvictCause::Svm)?;
+        create(&sched, proc, 1)?;
+        sched.converge();
         assert!(fake.log().is_empty());
-        assert_eq!(machine.load().active_compute, 0);
-        machine.restore(proc, EvictCause::Svm)?;
-        machine.converge();
+        assert_eq!(sched.core.load().active_compute, 0);
+        sched.restore(proc, EvictCause::Svm)?;
+        sched.converge();
         assert_eq!(
             fake.log().as_slice(),
             &[
@@ -443,21 +439,21 @@ mod scenes {
                 Queue(1)
             ]
         );
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn eviction_of_one_process_leaves_others_alone() -> Result {
-        let (fake, machine) = setup()?;
-        let a = machine.attach(process(1))?;
-        let b = machine.attach(process(2))?;
-        create(&machine, a, 1)?;
-        create(&machine, b, 2)?;
-        machine.converge();
+        let (fake, sched) = setup()?;
+        let a = sched.attach(process(1))?;
+        let b = sched.attach(process(2))?;
+        create(&sched, a, 1)?;
+        create(&sched, b, 2)?;
+        sched.converge();
         let _ = fake.log();
-        evict(&machine, b, EvictCause::Memory)?;
+        evict(&sched, b, EvictCause::Memory)?;
         assert_eq!(fake.log().as_slice(), &[UnmapProcess(2), Fence]);
         assert_eq!(fake.mapped(), 1);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 }

@@ -9,27 +9,25 @@ use kernel::{
 };
 
 use super::{
+    changes::pending::Pending,
     fake::Fake,
-    machine::{
-        Machine,
-        Pending, //
-    },
     params::{
         EvictCause,
         QueueUpdate, //
-    }, //
+    },
+    worker::Worker, //
 };
 use crate::kapi::waitqueue::Sleep;
 
 /// Dooms a queue, lets the scheduler converge and collects the record, as `destroy_queue` does
 /// with a worker.
-pub(super) fn destroy(machine: &Arc<Machine>, proc: u64, queue: u64) -> Result {
-    let pending = machine.doom_queue(proc, queue, false);
-    machine.converge();
+pub(super) fn destroy(sched: &Arc<Worker>, proc: u64, queue: u64) -> Result {
+    let pending = sched.begin_destroy(proc, queue, false);
+    sched.converge();
     if let Pending::Change(change) = pending {
-        machine.wait(change, Sleep::Uninterruptible)?;
+        sched.core.wait(change, Sleep::Uninterruptible)?;
     }
-    let node = machine.state.lock().collect_queue(queue);
+    let node = sched.core.state.lock().collect_queue(queue);
     match node {
         Some(_) => Ok(()),
         None => {
@@ -40,23 +38,23 @@ pub(super) fn destroy(machine: &Arc<Machine>, proc: u64, queue: u64) -> Result {
 }
 
 /// Evicts and converges.
-pub(super) fn evict(machine: &Arc<Machine>, proc: u64, cause: EvictCause) -> Result {
-    let _ = machine.begin_evict(proc, cause)?;
-    machine.converge();
+pub(super) fn evict(sched: &Arc<Worker>, proc: u64, cause: EvictCause) -> Result {
+    let _ = sched.begin_evict(proc, cause)?;
+    sched.converge();
     Ok(())
 }
 
 /// Restores and converges.
-pub(super) fn restore(machine: &Arc<Machine>, proc: u64, cause: EvictCause) -> Result {
-    machine.restore(proc, cause)?;
-    machine.converge();
+pub(super) fn restore(sched: &Arc<Worker>, proc: u64, cause: EvictCause) -> Result {
+    sched.restore(proc, cause)?;
+    sched.converge();
     Ok(())
 }
 
 /// Updates and converges.
-pub(super) fn update(machine: &Arc<Machine>, proc: u64, queue: u64, update: QueueUpdate) -> Result {
-    let _ = machine.begin_update(proc, queue, update)?;
-    machine.converge();
+pub(super) fn update(sched: &Arc<Worker>, proc: u64, queue: u64, update: QueueUpdate) -> Result {
+    let _ = sched.begin_update(proc, queue, update)?;
+    sched.converge();
     Ok(())
 }
 
@@ -69,8 +67,14 @@ pub(super) fn percent(percent: u32) -> QueueUpdate {
 }
 
 /// GPU address of a queue's descriptor.
-pub(super) fn mqd(machine: &Machine, proc: u64, queue: u64) -> Result<u64> {
-    Ok(machine.state.lock().queue_mut(proc, queue)?.mqd.gpu_addr())
+pub(super) fn mqd(sched: &Worker, proc: u64, queue: u64) -> Result<u64> {
+    Ok(sched
+        .core
+        .state
+        .lock()
+        .queue_mut(proc, queue)?
+        .mqd
+        .gpu_addr())
 }
 
 /// Dword of the descriptor at `mqd` as the device sees it.

@@ -19,7 +19,13 @@ use kernel::{
 };
 
 use super::{
-    dump,
+    config::Config,
+    desired::queue::QueueHold,
+    diag::dump,
+    failure::{
+        Failure,
+        ResetHook, //
+    },
     fake::{
         config,
         create,
@@ -28,28 +34,22 @@ use super::{
         pm4,
         process,
         setup,
-        working_machine,
+        working_scheduler,
         Event,
         Fake,
         Mode,
         Token, //
     },
-    health::{
-        Failure,
-        Health,
-        ResetHook, //
-    },
-    machine::Machine,
+    lifecycle::Lifecycle,
     params::{
-        Config,
         EvictCause,
         QueueUpdate, //
     },
-    record::QueueHold,
-    sdma::{
+    sdma_ids::{
         SdmaPool,
         QUEUES_PER_ENGINE, //
-    }, //
+    },
+    worker::Worker, //
 };
 use crate::{
     hw::asic::GFX90A,
@@ -63,33 +63,33 @@ mod worker {
     #[test]
     fn destroy_returns_when_the_queue_is_off() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(&fake, config())?;
-        let proc = machine.attach(process(1))?;
+        let sched = working_scheduler(&fake, config())?;
+        let proc = sched.attach(process(1))?;
         for n in 0..20 {
-            let queue = create(&machine, proc, n)?;
-            machine.destroy_queue(proc, queue)?;
+            let queue = create(&sched, proc, n)?;
+            sched.destroy_queue(proc, queue)?;
             assert_eq!(fake.mapped(), 0);
             // Again is no error.
-            machine.destroy_queue(proc, queue)?;
+            sched.destroy_queue(proc, queue)?;
         }
-        assert_eq!(machine.load().queues, 0);
-        finish(&fake, machine)
+        assert_eq!(sched.core.load().queues, 0);
+        finish(&fake, sched)
     }
 
     #[test]
     fn create_without_coalescing_returns_when_the_queue_runs() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(
+        let sched = working_scheduler(
             &fake,
             Config {
                 coalesce: false,
                 ..config()
             },
         )?;
-        let proc = machine.attach(process(1))?;
+        let proc = sched.attach(process(1))?;
         let _ = fake.log();
         for n in 1..=3 {
-            create(&machine, proc, n)?;
+            create(&sched, proc, n)?;
             // CAST: A small number.
             assert_eq!(fake.mapped(), n as usize);
         }
@@ -99,105 +99,105 @@ mod worker {
             .filter(|event| matches!(event, Event::List { .. }))
             .count();
         assert_eq!(lists, 3);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn detach_takes_one_preemption() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(
+        let sched = working_scheduler(
             &fake,
             Config {
                 coalesce: false,
                 ..config()
             },
         )?;
-        let proc = machine.attach(process(1))?;
+        let proc = sched.attach(process(1))?;
         for n in 0..10 {
-            create(&machine, proc, n)?;
+            create(&sched, proc, n)?;
         }
-        let before = machine.counters.snapshot().preemptions;
-        machine.detach(proc)?;
-        assert_eq!(machine.counters.snapshot().preemptions, before + 1);
+        let before = sched.core.counters.snapshot().preemptions;
+        sched.detach(proc)?;
+        assert_eq!(sched.core.counters.snapshot().preemptions, before + 1);
         assert_eq!(fake.mapped(), 0);
-        assert_eq!(machine.load().processes, 0);
-        machine.detach(proc)?;
-        finish(&fake, machine)
+        assert_eq!(sched.core.load().processes, 0);
+        sched.detach(proc)?;
+        finish(&fake, sched)
     }
 
     #[test]
     fn evict_and_restore_wait_as_documented() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(
+        let sched = working_scheduler(
             &fake,
             Config {
                 coalesce: false,
                 ..config()
             },
         )?;
-        let proc = machine.attach(process(1))?;
-        create(&machine, proc, 1)?;
+        let proc = sched.attach(process(1))?;
+        create(&sched, proc, 1)?;
         for _ in 0..10 {
-            machine.evict(proc, EvictCause::Userptr)?;
+            sched.evict(proc, EvictCause::Userptr)?;
             assert_eq!(fake.mapped(), 0);
-            machine.restore(proc, EvictCause::Userptr)?;
+            sched.restore(proc, EvictCause::Userptr)?;
         }
         assert_eq!(
-            machine.evict(proc + 1, EvictCause::Userptr).err(),
+            sched.evict(proc + 1, EvictCause::Userptr).err(),
             Some(ESRCH)
         );
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn update_returns_when_in_force() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(
+        let sched = working_scheduler(
             &fake,
             Config {
                 coalesce: false,
                 ..config()
             },
         )?;
-        let proc = machine.attach(process(1))?;
-        let queue = create(&machine, proc, 1)?;
+        let proc = sched.attach(process(1))?;
+        let queue = create(&sched, proc, 1)?;
         let update = QueueUpdate {
             percent: Some(0),
             ..QueueUpdate::default()
         };
-        machine.update_queue(proc, queue, update)?;
+        sched.update_queue(proc, queue, update)?;
         assert_eq!(fake.mapped(), 0);
-        machine.destroy_queue(proc, queue)?;
-        finish(&fake, machine)
+        sched.destroy_queue(proc, queue)?;
+        finish(&fake, sched)
     }
 
     #[test]
     fn orphans_are_reaped() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(&fake, config())?;
+        let sched = working_scheduler(&fake, config())?;
         let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
         for pasid in 1..=5 {
             let mut params = process(pasid);
             params.keep = Some(Token::keep(&count)?);
-            let proc = machine.attach(params)?;
+            let proc = sched.attach(params)?;
             let hold = QueueHold {
                 keep: Some(Token::keep(&count)?),
                 ..QueueHold::default()
             };
-            machine.create_queue(proc, pm4(pasid.into()), hold)?;
+            sched.create_queue(proc, pm4(pasid.into()), hold)?;
             // As dropping the handle does.
-            let _ = machine.doom_process(proc, true);
+            let _ = sched.begin_detach(proc, true);
         }
         // Shutting down finishes the worker and the reaper.
-        machine.shutdown();
+        sched.shutdown();
         assert_eq!(count.load(Relaxed), 0);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn sleeper_gets_eio_when_the_firmware_hangs() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(
+        let sched = working_scheduler(
             &fake,
             Config {
                 coalesce: false,
@@ -205,53 +205,53 @@ mod worker {
             },
         )?;
         let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
-        let proc = machine.attach(process(1))?;
+        let proc = sched.attach(process(1))?;
         let hold = QueueHold {
             keep: Some(Token::keep(&count)?),
             ..QueueHold::default()
         };
-        let queue = machine.create_queue(proc, pm4(1), hold)?;
+        let queue = sched.create_queue(proc, pm4(1), hold)?;
         fake.set_mode(Mode::KeepsFences);
-        assert_eq!(machine.destroy_queue(proc, queue).err(), Some(EIO));
-        assert_eq!(machine.health(), Health::Wedged);
+        assert_eq!(sched.destroy_queue(proc, queue).err(), Some(EIO));
+        assert_eq!(sched.core.life(), Lifecycle::Wedged);
         // The hardware may still use it.
         assert_eq!(count.load(Relaxed), 1);
         fake.reset();
-        machine.after_reset()?;
-        let change = machine.state.lock().newest_change();
-        machine.wait(change, Sleep::Uninterruptible)?;
-        machine.shutdown();
+        sched.after_reset()?;
+        let change = sched.core.state.lock().newest_change();
+        sched.core.wait(change, Sleep::Uninterruptible)?;
+        sched.shutdown();
         assert_eq!(count.load(Relaxed), 0);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn queue_whose_creator_gave_up_does_not_stay() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(
+        let sched = working_scheduler(
             &fake,
             Config {
                 coalesce: false,
                 ..config()
             },
         )?;
-        let proc = machine.attach(process(1))?;
-        create(&machine, proc, 1)?;
+        let proc = sched.attach(process(1))?;
+        create(&sched, proc, 1)?;
         fake.set_mode(Mode::KeepsFences);
-        assert_eq!(create(&machine, proc, 2).err(), Some(EIO));
-        assert_eq!(machine.load().queues, 1);
+        assert_eq!(create(&sched, proc, 2).err(), Some(EIO));
+        assert_eq!(sched.core.load().queues, 1);
         // Nobody has the turn.
         fake.reset();
-        machine.after_reset()?;
-        create(&machine, proc, 3)?;
-        assert_eq!(machine.load().queues, 2);
-        finish(&fake, machine)
+        sched.after_reset()?;
+        create(&sched, proc, 3)?;
+        assert_eq!(sched.core.load().queues, 2);
+        finish(&fake, sched)
     }
 
     /// Hears of a queue that hung and waits for the scheduler, as somebody does for whom memory is
     /// being reclaimed.
     struct Waits {
-        machine: Arc<Machine>,
+        sched: Arc<Worker>,
         proc: u64,
         heard: Atomic<u32>,
         failed: Atomic<u32>,
@@ -261,7 +261,7 @@ mod worker {
         fn wedged(&self, _failure: &Failure) {}
 
         fn queue_hung(&self, _pasid: u16, _doorbell: u32) {
-            let evicted = self.machine.evict(self.proc, EvictCause::Userptr);
+            let evicted = self.sched.evict(self.proc, EvictCause::Userptr);
             self.failed.add(u32::from(evicted.is_err()), Relaxed);
             self.heard.add(1, Relaxed);
         }
@@ -270,31 +270,31 @@ mod worker {
     #[test]
     fn who_hears_of_a_hang_may_wait_for_the_scheduler() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(
+        let sched = working_scheduler(
             &fake,
             Config {
                 timeout_ms: 100,
                 ..config()
             },
         )?;
-        let guilty = machine.attach(process(1))?;
-        let innocent = machine.attach(process(2))?;
+        let guilty = sched.attach(process(1))?;
+        let innocent = sched.attach(process(2))?;
         let hook = Arc::new(
             Waits {
-                machine: machine.clone(),
+                sched: sched.clone(),
                 proc: innocent,
                 heard: Atomic::new(0),
                 failed: Atomic::new(0),
             },
             GFP_KERNEL,
         )?;
-        machine.set_reset_hook(Some(hook.clone()));
-        create(&machine, guilty, 1)?;
-        create(&machine, innocent, 2)?;
-        let change = machine.state.lock().newest_change();
-        machine.wait_settled(change)?;
+        sched.core.set_reset_hook(Some(hook.clone()));
+        create(&sched, guilty, 1)?;
+        create(&sched, innocent, 2)?;
+        let change = sched.core.state.lock().newest_change();
+        sched.core.wait_settled(change)?;
         fake.set_mode(Mode::Refuses(doorbell(1).dword()));
-        machine.evict(guilty, EvictCause::Userptr)?;
+        sched.evict(guilty, EvictCause::Userptr)?;
         for _ in 0..1000 {
             if hook.heard.load(Relaxed) > 0 {
                 break;
@@ -305,13 +305,13 @@ mod worker {
         assert_eq!(hook.failed.load(Relaxed), 0);
         drop(hook);
         // Takes back the hook, which has the scheduler.
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn a_turn_does_not_wait_for_a_change_that_nobody_applies() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(
+        let sched = working_scheduler(
             &fake,
             Config {
                 coalesce: false,
@@ -319,60 +319,60 @@ mod worker {
                 ..config()
             },
         )?;
-        let proc = machine.attach(process(1))?;
-        let idle = machine.attach(process(2))?;
-        create(&machine, proc, 0)?;
+        let proc = sched.attach(process(1))?;
+        let idle = sched.attach(process(2))?;
+        create(&sched, proc, 0)?;
         // It has no queue that would have to stop, so nobody calls the worker for it.
-        machine.evict(idle, EvictCause::Userptr)?;
-        machine.end_turn()?;
-        machine.restore(idle, EvictCause::Userptr)?;
-        machine.end_turn()?;
-        finish(&fake, machine)
+        sched.evict(idle, EvictCause::Userptr)?;
+        sched.end_serialized()?;
+        sched.restore(idle, EvictCause::Userptr)?;
+        sched.end_serialized()?;
+        finish(&fake, sched)
     }
 
     #[test]
     fn shutdown_ends_the_gathering() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(
+        let sched = working_scheduler(
             &fake,
             Config {
                 gather_us: 1_000_000_000,
                 ..config()
             },
         )?;
-        let proc = machine.attach(process(1))?;
-        create(&machine, proc, 0)?;
-        create(&machine, proc, 1)?;
-        finish(&fake, machine)
+        let proc = sched.attach(process(1))?;
+        create(&sched, proc, 0)?;
+        create(&sched, proc, 1)?;
+        finish(&fake, sched)
     }
 
     #[test]
     fn burst_shares_one_preemption_and_urgency_ends_it() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let machine = working_machine(
+        let sched = working_scheduler(
             &fake,
             Config {
                 gather_us: 10_000_000,
                 ..config()
             },
         )?;
-        let proc = machine.attach(process(1))?;
-        let first = create(&machine, proc, 0)?;
+        let proc = sched.attach(process(1))?;
+        let first = create(&sched, proc, 0)?;
         let settle = || {
-            let change = machine.state.lock().newest_change();
-            machine.wait_settled(change)
+            let change = sched.core.state.lock().newest_change();
+            sched.core.wait_settled(change)
         };
         settle()?;
         for n in 1..64 {
-            create(&machine, proc, n)?;
+            create(&sched, proc, n)?;
         }
         // The additions would wait for long; the removal is urgent and takes them along.
-        machine.destroy_queue(proc, first)?;
+        sched.destroy_queue(proc, first)?;
         settle()?;
-        let stats = machine.counters.snapshot();
+        let stats = sched.core.counters.snapshot();
         assert_eq!((stats.runlists, stats.preemptions), (2, 1));
         assert_eq!(fake.mapped(), 63);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 }
 
@@ -416,69 +416,69 @@ mod dumps {
 
     #[test]
     fn runlist_shows_each_packet_once() -> Result {
-        let (fake, machine) = setup()?;
-        let empty = Text::of(|f| dump::runlist(&machine, f))?;
+        let (fake, sched) = setup()?;
+        let empty = Text::of(|f| dump::runlist(&sched.core, f))?;
         assert_eq!(empty.count(&["no runlist is active"]), 1);
-        let proc = machine.attach(process(0x77))?;
+        let proc = sched.attach(process(0x77))?;
         for n in 1..=25 {
-            create(&machine, proc, n)?;
+            create(&sched, proc, n)?;
         }
-        machine.converge();
-        let text = Text::of(|f| dump::runlist(&machine, f))?;
+        sched.converge();
+        let text = Text::of(|f| dump::runlist(&sched.core, f))?;
         assert_eq!(text.count(&["MAP_PROCESS", "pasid 119", "queues 25"]), 1);
         assert_eq!(text.count(&["MAP_QUEUES"]), 25);
         // Doorbell 25 is byte 200.
         assert_eq!(text.count(&["MAP_QUEUES", "doorbell 0xc8 "]), 1);
         assert_eq!(text.count(&["RUN_LIST", "chain"]), 1);
         assert_eq!(text.count(&["1 processes, 25 queues, takes turns"]), 1);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn descriptors_show_state_and_words() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(3))?;
-        create(&machine, proc, 1)?;
-        machine.converge();
-        create(&machine, proc, 2)?;
-        let text = Text::of(|f| dump::mqds(&machine, f))?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(3))?;
+        create(&sched, proc, 1)?;
+        sched.converge();
+        create(&sched, proc, 2)?;
+        let text = Text::of(|f| dump::mqds(&sched.core, f))?;
         assert_eq!(text.count(&["queue", "pm4 mapped", "doorbell 0x8 "]), 1);
         assert_eq!(text.count(&["queue", "pm4 created", "doorbell 0x10 "]), 1);
         assert_eq!(text.count(&["HEADER", "0xc0310800"]), 2);
-        let _ = machine.begin_evict(proc, EvictCause::Memory)?;
-        let text = Text::of(|f| dump::mqds(&machine, f))?;
+        let _ = sched.begin_evict(proc, EvictCause::Memory)?;
+        let text = Text::of(|f| dump::mqds(&sched.core, f))?;
         assert_eq!(text.count(&["pasid 3", "evicted: memory x1"]), 1);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn slots_show_what_the_hardware_says() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(3))?;
-        create(&machine, proc, 1)?;
-        create(&machine, proc, 2)?;
-        machine.converge();
-        let text = Text::of(|f| dump::hqds(&machine, f))?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(3))?;
+        create(&sched, proc, 1)?;
+        create(&sched, proc, 2)?;
+        sched.converge();
+        let text = Text::of(|f| dump::hqds(&sched.core, f))?;
         assert_eq!(text.count(&["me 1 pipe 0 q 2", "0x8 "]), 1);
         assert_eq!(text.count(&["me 1 pipe 0 q 3", "0x10 "]), 1);
         assert_eq!(text.count(&["24 slots idle"]), 1);
         fake.set_mode(Mode::Lost);
-        let text = Text::of(|f| dump::hqds(&machine, f))?;
+        let text = Text::of(|f| dump::hqds(&sched.core, f))?;
         assert_eq!(text.count(&["does not answer"]), 1);
         fake.set_mode(Mode::Good);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn report_comes_line_by_line() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(3))?;
-        create(&machine, proc, 1)?;
-        machine.converge();
-        let whole = Text::of(|f| dump::hqds(&machine, f))?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(3))?;
+        create(&sched, proc, 1)?;
+        sched.converge();
+        let whole = Text::of(|f| dump::hqds(&sched.core, f))?;
         let mut lines = Text(KVec::new());
         let mut count = 0;
-        dump::report(&machine, &mut |line| {
+        dump::report(&sched.core, &mut |line| {
             use fmt::Write;
             count += 1;
             let _ = lines.write_str(line);
@@ -487,16 +487,16 @@ mod dumps {
         assert_eq!(lines.0.as_slice(), whole.0.as_slice());
         // Heading, one queue, the idle ones.
         assert_eq!(count, 3);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 
     #[test]
     fn statistics_are_complete() -> Result {
-        let (fake, machine) = setup()?;
-        let proc = machine.attach(process(3))?;
-        create(&machine, proc, 1)?;
-        machine.converge();
-        let text = Text::of(|f| dump::stats(&machine, f))?;
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(3))?;
+        create(&sched, proc, 1)?;
+        sched.converge();
+        let text = Text::of(|f| dump::stats(&sched.core, f))?;
         assert_eq!(text.count(&["health running"]), 1);
         // 21 dwords of MAP_PROCESS, 7 of MAP_QUEUES.
         assert_eq!(text.count(&["runlist_dwords 28"]), 1);
@@ -519,7 +519,7 @@ mod dumps {
         }
         // Each line is a name and a value, for programs to read.
         assert_eq!(text.count(&["  "]), 0);
-        finish(&fake, machine)
+        finish(&fake, sched)
     }
 }
 

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What every part of a scheduler works on: the device, the desired state, how far its changes are applied,
+//! and who waits for them.
+//!
+//! The back ends, the changes and the observers all take a [`SchedCore`]; it knows none of them.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Mutex, //
+    },
+    time::{
+        msecs_to_jiffies,
+        Jiffies, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
+};
+
+use super::{
+    config::Config,
+    counters::Counters,
+    desired::{
+        ib::ListBuffer,
+        state::{
+            Load,
+            State, //
+        }, //
+    },
+    failure::{
+        Failure,
+        ResetHook, //
+    },
+    lifecycle::{
+        Event,
+        Lifecycle, //
+    },
+    mqd::SdmaMqds,
+    platform::Platform,
+    sdma_ids::SdmaPool, //
+};
+use crate::kapi::{
+    waitqueue::{
+        new_waitqueue,
+        Sleep,
+        WaitQueue,
+        Woken, //
+    },
+    workqueue::OwnedQueue, //
+};
+
+/// What the parts of a scheduler share.
+#[pin_data]
+pub(crate) struct SchedCore {
+    pub(super) platform: Arc<dyn Platform>,
+    pub(super) config: Config,
+    pub(super) counters: Counters,
+    pub(super) sdma: Arc<SdmaPool>,
+    pub(super) sdma_mqds: Arc<SdmaMqds>,
+    /// Source of ids of processes and queues.
+    next_id: Atomic<u64>,
+    /// A [`Lifecycle`]; changes under `state`.
+    life: Atomic<u32>,
+    /// Changes up to this one are applied.
+    applied: Atomic<u64>,
+    /// Hardware and desired state agreed after this change.
+    settled: Atomic<u64>,
+    /// Newest change that somebody waits for.
+    urgent: Atomic<u64>,
+    /// Held while the watchdog reads the hardware's slots.
+    #[pin]
+    pub(super) watchdog_lock: Mutex<()>,
+    /// Wakes up on changes of `applied`, `settled`, `life`, `urgent` and `change_in_progress`.
+    #[pin]
+    events: WaitQueue,
+    #[pin]
+    hook: Mutex<Option<Arc<dyn ResetHook>>>,
+    /// Somebody has the [`SerializedChange`].
+    change_in_progress: Atomic<bool>,
+    #[pin]
+    pub(super) state: Mutex<State>,
+    #[pin]
+    reap: Work<SchedCore, 1>,
+    #[pin]
+    report: Work<SchedCore, 2>,
+}
+
+impl_has_work! {
+    impl HasWork<Self, 1> for SchedCore { self.reap }
+    impl HasWork<Self, 2> for SchedCore { self.report }
+}
+
+impl WorkItem<1> for SchedCore {
+    type Pointer = Arc<SchedCore>;
+
+    fn run(this: Arc<SchedCore>) {
+        let garbage = this.state.lock().take_garbage();
+        // Frees without any lock of the scheduler.
+        drop(garbage);
+    }
+}
+
+impl WorkItem<2> for SchedCore {
+    type Pointer = Arc<SchedCore>;
+
+    fn run(this: Arc<SchedCore>) {
+        this.report_hangs();
+    }
+}
+
+/// The right to make a change, if changes are not collected: one at a time.
+///
+/// Not a mutex, because who waits for it may be killed.
+pub(super) struct SerializedChange<'a>(&'a SchedCore);
+
+impl Drop for SerializedChange<'_> {
+    fn drop(&mut self) {
+        self.0.change_in_progress.store(false, Release);
+        self.0.events.wake_all();
+    }
+}
+
+impl SchedCore {
+    /// The core of a scheduler without processes. Its worker runs on `queue`; without one its owner drives it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENOSPC`, `ENODEV`.
+    pub(super) fn new(
+        platform: Arc<dyn Platform>,
+        config: Config,
+        queue: Option<OwnedQueue>,
+    ) -> Result<Arc<Self>> {
+        let sdma = SdmaPool::new(platform.asic().sdma_engines())?;
+        let sdma_mqds = SdmaMqds::new(&*platform)?;
+        let ib = ListBuffer::new(&*platform, ListBuffer::FIRST_DWORDS)?;
+        let state = State::new(ib, queue);
+        Arc::pin_init(
+            try_pin_init!(Self {
+                platform,
+                config,
+                counters: Counters::new(),
+                sdma,
+                sdma_mqds,
+                next_id: Atomic::new(1),
+                life: Atomic::new(Lifecycle::Running.raw()),
+                applied: Atomic::new(0),
+                settled: Atomic::new(0),
+                urgent: Atomic::new(0),
+                watchdog_lock <- new_mutex!((), "rkfd_sched_watchdog"),
+                events <- new_waitqueue!("rkfd_sched_events"),
+                hook <- new_mutex!(None, "rkfd_sched_hook"),
+                change_in_progress: Atomic::new(false),
+                state <- new_mutex!(state, "rkfd_sched_state"),
+                reap <- new_work!("rkfd_sched_reap"),
+                report <- new_work!("rkfd_sched_report"),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Figures of the desired state.
+    pub(crate) fn load(&self) -> Load {
+        self.state.lock().load()
+    }
+
+    /// An id that no process and no queue had before.
+    pub(super) fn new_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Relaxed)
+    }
+
+    /// Where the scheduler stands.
+    pub(crate) fn life(&self) -> Lifecycle {
+        Lifecycle::from_raw(self.life.load(Acquire))
+    }
+
+    /// Takes the life on by `event`, and returns where the scheduler stood before; `None` if the event must
+    /// not happen now. Whoever depends on the life looks again.
+    pub(super) fn advance(&self, _state: &mut State, event: Event) -> Option<Lifecycle> {
+        // The borrow shows that the state lock is held, so that nobody else changes it meanwhile.
+        let before = self.life();
+        self.life.store(before.after(event)?.raw(), Release);
+        self.events.wake_all();
+        Some(before)
+    }
+
+    /// Whether changes are taken.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`: the hardware does not follow. `ENODEV`: it is gone.
+    pub(super) fn check(&self) -> Result {
+        match self.life() {
+            life if life.takes_changes() => Ok(()),
+            life if life.is_out_of_service() => Err(EIO),
+            _ => Err(ENODEV),
+        }
+    }
+
+    /// Whom to call when the hardware does not follow.
+    pub(crate) fn set_reset_hook(&self, hook: Option<Arc<dyn ResetHook>>) {
+        let old = core::mem::replace(&mut *self.hook.lock(), hook);
+        drop(old);
+    }
+
+    /// Whom to call when the hardware does not follow.
+    pub(super) fn reset_hook(&self) -> Option<Arc<dyn ResetHook>> {
+        self.hook.lock().clone()
+    }
+
+    /// Stops using hardware that does not follow: sleepers wake up, changes are refused. Called by who has
+    /// the back end; the report comes after it, without.
+    pub(super) fn mark_failed(&self, failure: &Failure) {
+        let reset = self.hook.lock().is_some();
+        let mut state = self.state.lock();
+        match failure.is_gone() {
+            // Nothing runs on a device that is not there.
+            true => {
+                state.all_stopped();
+                // No descriptor can be written any more; nobody needs them.
+                let _ = state.settle();
+                self.advance(&mut state, Event::Released);
+            }
+            false => {
+                state.mark_lost();
+                self.advance(&mut state, Event::Failed { reset });
+            }
+        }
+    }
+
+    /// Wakes those who wait for the scheduler to be brought back: nobody brings it.
+    pub(super) fn give_up(&self) {
+        self.advance(&mut self.state.lock(), Event::Abandoned);
+    }
+
+    /// Waits until no other change is under way, if changes are not collected. Never called by evictions,
+    /// which memory reclaim waits for.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: the caller was killed. `EIO`, `ENODEV`: nobody makes changes any more.
+    pub(super) fn begin_serialized(&self) -> Result<Option<SerializedChange<'_>>> {
+        if self.config.coalesce {
+            return Ok(None);
+        }
+        let mut mine = false;
+        loop {
+            let woken = self.events.wait(Sleep::Killable, self.timeout(), || {
+                mine = !self.change_in_progress.xchg(true, Full);
+                mine || !self.life().takes_changes()
+            });
+            if mine {
+                return Ok(Some(SerializedChange(self)));
+            }
+            self.check()?;
+            if woken == Woken::Killed {
+                return Err(EINTR);
+            }
+            // Others make theirs, each of which is bounded.
+        }
+    }
+
+    /// Marks `change` as one that somebody waits for.
+    pub(super) fn mark_urgent(&self, change: u64) {
+        self.urgent.store(change, Release);
+        self.events.wake_all();
+    }
+
+    /// Calls the hook for queues that hung, without a lock.
+    ///
+    /// Not for the worker that applies changes: who listens takes locks under which others allocate
+    /// memory, and so may wait for an eviction, which waits for that worker.
+    pub(super) fn report_hangs(&self) {
+        let next = || self.state.lock().next_hang();
+        while let Some((pasid, doorbell)) = next() {
+            if let Some(hook) = self.reset_hook() {
+                hook.queue_hung(pasid, doorbell);
+            }
+        }
+    }
+
+    /// Leaves to other work items what the worker that applies changes must not do: to free what
+    /// nobody needs any more, and to report queues that hung. Both call foreign code.
+    pub(super) fn hand_off(self: &Arc<Self>) {
+        let state = self.state.lock();
+        let (garbage, hangs) = (state.has_garbage(), state.has_pending_hang());
+        if let Some(queue) = &state.queue {
+            // Already queued is fine: it takes what is there when it runs.
+            if garbage {
+                let _ = queue.enqueue::<Arc<Self>, 1>(self.clone());
+            }
+            if hangs {
+                let _ = queue.enqueue::<Arc<Self>, 2>(self.clone());
+            }
+            return;
+        }
+        // Nobody but the owner drives it, and nobody else waits.
+        let driven = !self.life().is_shut_down();
+        drop(state);
+        if driven && hangs {
+            self.report_hangs();
+        }
+    }
+
+    /// Wakes those who wait for changes up to `applied`.
+    pub(super) fn publish(&self, applied: u64) {
+        if applied > self.applied.load(Relaxed) {
+            self.applied.store(applied, Release);
+            self.events.wake_all();
+        }
+    }
+
+    /// Notes that hardware and desired state agree after `change`.
+    pub(super) fn publish_settled(&self, change: u64) {
+        self.settled.store(change, Release);
+        self.events.wake_all();
+    }
+
+    /// Whether hardware and desired state agreed after `change`.
+    pub(super) fn is_settled(&self, change: u64) -> bool {
+        self.settled.load(Acquire) >= change
+    }
+
+    /// Waits a moment for further additions, or until somebody is in a hurry.
+    pub(super) fn gather(&self) {
+        let applied = self.applied.load(Relaxed);
+        let _ = self.events.wait_us(self.config.gather_us.into(), || {
+            self.urgent.load(Acquire) > applied || !self.life().takes_changes()
+        });
+    }
+
+    /// Waits until the hardware is as `change` and all earlier ones want it.
+    ///
+    /// # Errors
+    ///
+    /// As [`SchedCore::wait`].
+    pub(super) fn wait_settled(&self, change: u64) -> Result {
+        self.wait_for(&self.settled, change, Sleep::Killable)
+    }
+
+    /// Waits until `change` is applied.
+    ///
+    /// # Errors
+    ///
+    /// - `EIO`: the hardware does not follow. `ENODEV`: it is gone.
+    /// - `EINTR`: the caller was killed (only with [`Sleep::Killable`]).
+    /// - `ETIMEDOUT`: the worker does not come round; should not happen, it is bounded itself, see
+    ///   [`Config::converge_ms`].
+    pub(super) fn wait(&self, change: u64, sleep: Sleep) -> Result {
+        self.wait_for(&self.applied, change, sleep)
+    }
+
+    /// Jiffies within which the worker has applied a change or given up.
+    fn timeout(&self) -> Jiffies {
+        msecs_to_jiffies(self.config.converge_ms()).max(1)
+    }
+
+    /// As [`SchedCore::wait`], by a caller who may be killed, except that a scheduler which somebody is bringing
+    /// back is waited for: queues that are not at fault come through a reset, and a change of one
+    /// comes into force by it.
+    pub(super) fn wait_through_reset(&self, change: u64) -> Result {
+        let reached = || self.applied.load(Acquire) >= change;
+        let out = || {
+            let life = self.life();
+            !life.takes_changes() && life != Lifecycle::Recovering
+        };
+        let woken = self
+            .events
+            .wait(Sleep::Killable, self.timeout(), || reached() || out());
+        self.outcome(reached(), woken)
+    }
+
+    fn wait_for(&self, reached: &Atomic<u64>, change: u64, sleep: Sleep) -> Result {
+        let woken = self.events.wait(sleep, self.timeout(), || {
+            reached.load(Acquire) >= change || !self.life().takes_changes()
+        });
+        self.outcome(reached.load(Acquire) >= change, woken)
+    }
+
+    /// What a wait comes to.
+    fn outcome(&self, reached: bool, woken: Woken) -> Result {
+        if reached {
+            return Ok(());
+        }
+        self.check()?;
+        match woken {
+            Woken::Killed => Err(EINTR),
+            Woken::TimedOut | Woken::Met => Err(ETIMEDOUT),
+        }
+    }
+}
