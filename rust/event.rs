@@ -10,7 +10,7 @@
 //! The interrupt thread serves all processes, so it does not wait for a lock that a thread of one of them may
 //! hold for long, be it because that thread was preempted. Reports ([`Events::interrupt`], [`Events::lost`],
 //! [`Events::raise`]) are noted under `Events::notices`, a spinlock that is held for a few instructions. Then
-//! whoever gets `Events::inner`, a mutex, without waiting enters them into the table. Where somebody else has
+//! whoever gets `Events::inner`, a mutex, without waiting enters them into the table. Where another thread has
 //! it, that thread looks for notices once more after it has given the mutex back ([`Events::settle`]), and
 //! enters them. So none stays behind: a report that finds the mutex taken was noted before that look.
 //!
@@ -90,7 +90,7 @@ pub(crate) struct Events {
 
 /// The table, locked. Dropping it enters what was reported meanwhile.
 struct Locked<'a> {
-    // In this order: who enters takes the lock.
+    // In this order: `settle` takes the lock.
     inner: MutexGuard<'a, Inner>,
     _settle: Settle<'a>,
 }

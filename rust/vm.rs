@@ -8,7 +8,7 @@
 //!
 //! # When memory may be freed
 //!
-//! The GPU caches translations. Memory that was mapped may be given to somebody else only when
+//! The GPU caches translations. Memory that was mapped may be given to another owner only when
 //! the entries are gone *and* the TLB was invalidated. Code cannot forget the second half:
 //! unmapping yields [`Stale`], which does not give its content back before the flush went well.
 //! If a flush fails although the device answers, the memory is kept until the device is unbound.

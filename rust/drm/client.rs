@@ -61,7 +61,7 @@ impl Drop for Client {
     }
 }
 
-/// An open file of the render node that somebody else holds and keeps open.
+/// An open file of the render node that is kept open by another holder.
 struct RenderFile {
     file: DrmFile<RkfdDrm>,
 }

@@ -137,7 +137,7 @@ fn answer(gpu: &Arc<Gpu>, query: u32, args: [u32; 4]) -> Result<Answer> {
     let mut answer = Answer::new();
     match query {
         query::ACCEL_WORKING => {
-            // Whoever asks wants to submit work; a device that is gone does none.
+            // A caller means to submit work, which a device that is gone does not take.
             gpu.enter()?;
             answer.u32(1)?;
         }
@@ -226,7 +226,7 @@ pub(crate) struct Identity {
     pub(crate) revision: u32,
     /// PCI revision.
     pub(crate) pci_revision: u32,
-    /// What the device tells of itself.
+    /// What the device reports of itself.
     pub(crate) silicon: Silicon,
 }
 

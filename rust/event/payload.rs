@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an event tells its waiter beyond having happened (`kfd_event_data` of `linux/kfd_ioctl.h`).
+//! What an event carries for its waiter (`kfd_event_data` of `linux/kfd_ioctl.h`).
 
 use crate::kapi::abi::abi_struct;
 

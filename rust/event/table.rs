@@ -6,7 +6,7 @@
 //! the CPU (SET_EVENT) or by the driver (faults, resets). A *waiter* is one WAIT_EVENTS call; it
 //! has one *entry* per event of its list. Signalling an event *activates* the entries that wait for it.
 //! An auto-reset event is consumed by the waiters that it activates. The *age* of an event counts its
-//! signals, so that a caller who missed one notices.
+//! signals, so that a caller that missed one notices.
 //!
 //! No lock and no clock in here: [`Events`](super::Events) owns the lock, and unit tests own a table.
 
@@ -260,7 +260,7 @@ impl<W: Wake> Table<W> {
             event.payload = payload;
         }
         event.age = next_age(event.age);
-        // An auto-reset event that found somebody waiting was consumed.
+        // An auto-reset event that found a waiter was consumed.
         let taken = waiters.signal(&mut event.lists);
         event.signalled = !(event.auto_reset && taken);
     }
@@ -292,7 +292,7 @@ impl<W: Wake> Table<W> {
         Ok(())
     }
 
-    /// Interrupts with context ids `ids` arrived: signals what the slots say and returns how many events that
+    /// Interrupts with context ids `ids` arrived: signals the events whose slots were written and returns how many events that
     /// were. With `scan` every event whose slot was written is signalled.
     ///
     /// The slot decides, not the interrupt: an id whose slot is idle was signalled by an earlier

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! WAIT_EVENTS: the sleep of a caller until the table says that its wait is over.
+//! WAIT_EVENTS: the sleep of a caller until its wait is over.
 
 use kernel::{
     prelude::*,

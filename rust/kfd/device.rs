@@ -86,7 +86,7 @@ pub(crate) fn apertures(gpu_id: u32) -> Apertures {
     }
 }
 
-/// Whose address space a PASID of a GPU is, for those who report what happened there. Processes know devices; this
+/// Whose address space a PASID of a GPU is, as the target of reports about it. Processes know devices; this
 /// is how devices reach processes.
 pub(crate) trait Tenant: Send + Sync {
     /// Process id in the initial namespace, for messages.
@@ -149,7 +149,7 @@ impl Device {
         &self.sched
     }
 
-    /// What the topology says of it.
+    /// What the topology shows of it.
     pub(crate) fn facts(&self) -> &GpuFacts {
         &self.facts
     }
@@ -176,7 +176,7 @@ impl Device {
         self.mappable.enter().ok_or(ENODEV)
     }
 
-    /// The GPU goes: from now on nobody maps its registers. Returns when nobody is about to.
+    /// The GPU goes: its registers are not mapped any more from now on. Returns when no mapping is under way.
     pub(crate) fn close(&self) {
         let _ = self.mappable.close();
     }
@@ -185,7 +185,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: somebody's already.
+    /// - `EINVAL`: it is noted already.
     /// - `ENOMEM`: no memory.
     pub(crate) fn set_tenant(&self, pasid: u16, tenant: Arc<dyn Tenant>) -> Result {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
@@ -333,7 +333,7 @@ impl ProcessDevice {
         self.sched_process.lock().clone()
     }
 
-    /// Sets or forgets the process as the scheduler knows it.
+    /// Sets or drops the process as the scheduler knows it.
     pub(crate) fn set_sched_process(&self, process: Option<Arc<SchedProcess>>) {
         let old = core::mem::replace(&mut *self.sched_process.lock(), process);
         drop(old);

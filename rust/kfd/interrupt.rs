@@ -3,7 +3,7 @@
 //! From what a GPU reports to the events of a process.
 //!
 //! Runs in the interrupt thread, which serves all processes: it waits for no lock that a thread of one of them may
-//! hold for long, and allocates nothing that it has to wait for. Reports of an address space that belongs to nobody are
+//! hold for long, and allocates nothing that it has to wait for. Reports of an address space that belongs to no process are
 //! dropped: its process has ended.
 
 use super::{
@@ -143,7 +143,7 @@ impl IrqSink for Sink {
     }
 
     fn overflow(&self) {
-        // Whose vectors were lost nobody knows, but each has left its mark in a slot.
+        // Whose vectors were lost is unknown, but the slot of each was written.
         self.device.for_each_tenant(|tenant| tenant.events().lost());
     }
 }

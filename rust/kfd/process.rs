@@ -14,7 +14,7 @@
 //!
 //! `ProcessTable::entries` is taken for moments only, to look up, insert or remove: never around the mmap lock
 //! (watching an address space takes it), which whoever serves a fault may keep others waiting for as long as
-//! he wants, nor around an allocation, which may wait for a process to end. The opens and exits of all
+//! it wants, nor around an allocation, which may wait for a process to end. The opens and exits of all
 //! processes need `entries`.
 //!
 //! Whoever holds the mmap lock (mmap, fault handlers, [changes of pages](userptr)) must not take
@@ -26,7 +26,7 @@
 //! translations, and comes before `state`.
 //!
 //! `state` is not held either while queues leave the hardware, which may take as long as a time-out does, with
-//! three exceptions: the end of the process, when nobody else can call; the first queue on a GPU, which waits
+//! three exceptions: the end of the process, when no other thread can call; the first queue on a GPU, which waits
 //! for an eviction that is under way; and CREATE_QUEUE where changes are not collected (`coalesce=0`), whose
 //! purpose is to wait.
 

@@ -55,7 +55,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Makes the topology say that `gpus` are the GPUs.
+    /// Makes `gpus` the GPUs of the topology.
     ///
     /// # Errors
     ///

@@ -2,8 +2,8 @@
 
 //! The queues of one process: ids, limits, doorbells, and the memory that each keeps mapped.
 //!
-//! The process lock protects a [`QueueManager`]: who has which id. A [`Queue`] is shared, so that a wait for
-//! the hardware keeps nobody from that lock. `Queue::changes` comes after the process lock and is held across
+//! The process lock protects a [`QueueManager`]: who has which id. A [`Queue`] is shared, so that the lock
+//! is not held across a wait for the hardware. `Queue::changes` comes after the process lock and is held across
 //! such waits; it keeps other changes of the same queue waiting, and nothing else.
 
 use super::request::{
@@ -199,7 +199,7 @@ pub(crate) struct Queue {
     metadata_size: u32,
     /// Id of its doorbell in the slice.
     doorbell: u32,
-    /// Held by who changes it, or looks at what must not change meanwhile.
+    /// Held while it is changed, or while what must not change is read.
     #[pin]
     changes: Mutex<()>,
 }
@@ -234,7 +234,7 @@ impl Queue {
     ///
     /// - `EFAULT`: the queue was destroyed meanwhile, or the ring is not mapped as required.
     /// - `EACCES`: the queue hung and was reset; it does not run again.
-    /// - `EIO`, `ENODEV`, `EINTR`, `ENOMEM`, `ENOSPC`: as the scheduler says.
+    /// - `EIO`, `ENODEV`, `EINTR`, `ENOMEM`, `ENOSPC`: those of the scheduler.
     pub(crate) fn update(&self, update: &Update, vm: &Vm) -> Result {
         // Rings are exchanged one after the other: which is the newest must be clear.
         let _changes = self.changes.lock();
@@ -271,7 +271,7 @@ impl Queue {
     /// # Errors
     ///
     /// - `EFAULT`: the queue was destroyed meanwhile.
-    /// - As the scheduler says.
+    /// - Those of the scheduler.
     pub(crate) fn set_cu_mask(&self, mask: &[u32], count: u32) -> Result {
         if !self.kind.is_compute() {
             return Ok(());
@@ -306,7 +306,7 @@ impl Queue {
     /// # Errors
     ///
     /// - `EFAULT`: the queue was destroyed meanwhile.
-    /// - As the scheduler says.
+    /// - Those of the scheduler.
     pub(crate) fn wave_state(&self) -> Result<WaveState> {
         // Keeps others from starting it.
         let _changes = self.changes.lock();

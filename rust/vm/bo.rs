@@ -4,7 +4,7 @@
 //!
 //! A [`Bo`] is a handle to [`Memory`], which lies in a GEM object so that files of the render node
 //! can map it. User mappings hold the `Memory`, not the `Bo`: dropping the `Bo` frees the memory once
-//! nobody has it mapped.
+//! no mapping of it is left.
 
 use kernel::{
     prelude::*,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Open files that an address space belongs to, for those who hold one without opening it.
+//! Open files that an address space belongs to, for holders other than the file descriptor.
 
 use kernel::{
     fs::LocalFile,

@@ -85,7 +85,7 @@ impl Vm {
     ///
     /// - `ENOMEM`: no memory for page tables.
     /// - `EAGAIN`: others change the neighbourhood, or the pages, all the time.
-    /// - `EINVAL`, `EIO`: what the DMA layer says of the pages.
+    /// - `EINVAL`, `EIO`: what the DMA layer reports for the pages.
     /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
     pub(crate) fn refresh(&self, bo: &Arc<Bo>) -> Result {
         self.update(bo, None)

@@ -21,7 +21,7 @@ use super::bo::{
     BoUse, //
 };
 
-/// What the entries of a mapping say.
+/// The content of the entries of a mapping.
 struct Contents {
     /// Where the buffer lies; `None` until entries are written. The memory stays there while this lives.
     backing: Option<Backing>,
@@ -29,13 +29,13 @@ struct Contents {
     cleared: bool,
 }
 
-/// A buffer that is mapped, and what keeps its memory where the entries say it is.
+/// A buffer that is mapped, and what keeps its memory where the entries point.
 #[pin_data]
 pub(super) struct Mapping {
     #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     va: u64,
     bo: BoUse,
-    /// What the entries say. Taken under the lock of the `Vm`; nothing is allocated under it.
+    /// The content of the entries. Taken under the lock of the `Vm`; nothing is allocated under it.
     #[pin]
     contents: Mutex<Contents>,
     /// Queues that use it. Taken under the lock of the `Vm`, returned without.
@@ -67,7 +67,7 @@ impl Mapping {
         !contents.cleared && written.is_some_and(|backing| backing.version == version)
     }
 
-    /// Notes that entries for `backing` were written. Returns what they said before, which the TLB may know.
+    /// Notes that entries for `backing` were written. Returns what they named before, which the TLB may hold.
     pub(super) fn set_backing(&self, backing: Option<Backing>) -> Option<Backing> {
         let mut contents = self.contents.lock();
         contents.cleared = false;

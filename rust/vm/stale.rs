@@ -36,8 +36,8 @@ impl<T> Stale<T> {
     }
 
     /// Gives the value back if `flushed`, the result of a TLB flush, allows. A device that is gone,
-    /// or has fallen off the bus, reaches no memory: that is as good as a flush. Whether it is one
-    /// says `unreachable`; the error does not tell, for a GPU that merely fails has the same.
+    /// or has fallen off the bus, reaches no memory: that is as good as a flush. `unreachable` decides
+    /// whether it is one; the error does not, since a GPU that merely fails has the same.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl<T> Stale<T> {
         }
     }
 
-    /// Gives the value back to a caller who keeps it until a flush went well.
+    /// Gives the value back to a caller that keeps it until a flush went well.
     pub(crate) fn keep(self) -> T {
         ManuallyDrop::into_inner(self.0)
     }

@@ -95,7 +95,7 @@ fn kind_of(flags: u32) -> Result<BoKind> {
         .ok_or(EINVAL)
 }
 
-/// What flags say about use.
+/// The use that flags ask for.
 pub(crate) fn flags_of(flags: u32) -> BoFlags {
     let has = |flag: u32| flags & flag != 0;
     BoFlags {

@@ -218,7 +218,7 @@ fn write_user(address: u64, bytes: &[u8]) -> Result {
 /// - `EINVAL`: no such queue, not a compute queue, or no queue of the process has it to give back.
 /// - `ENODEV`: the GPU has none, or no firmware schedules it (`num_gws` of the topology is 0).
 /// - `EBUSY`: a queue of the process has it.
-/// - As the scheduler says.
+/// - Those of the scheduler.
 pub(super) fn alloc_queue_gws(call: &Call<'_>, args: &mut AllocQueueGws) -> Result {
     find(call, args.queue_id)
         .ok_or(EINVAL)?

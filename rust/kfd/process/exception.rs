@@ -50,7 +50,7 @@ abi_struct! {
         debug_size: u32,
         /// Where reasons are reported, 0: nowhere.
         err_payload_addr: u64,
-        /// Event that tells of reasons.
+        /// Event that is signalled with reasons.
         err_event_id: u32,
         /// Unused.
         reserved: u32,

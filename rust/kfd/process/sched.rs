@@ -18,7 +18,7 @@ impl Process {
     /// # Errors
     ///
     /// - `ENODEV`: no address space yet, or the GPU is gone.
-    /// - As the scheduler says.
+    /// - Those of the scheduler.
     pub(crate) fn attach(&self, state: &State, index: usize) -> Result<Arc<SchedProcess>> {
         let device = self.devices.get(index).ok_or(EINVAL)?;
         if let Some(known) = device.sched_process() {
@@ -34,7 +34,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// As the scheduler says.
+    /// Those of the scheduler.
     pub(crate) fn reinstall(&self, state: &State, index: usize) -> Result {
         let device = self.devices.get(index).ok_or(EINVAL)?;
         let Some(known) = device.sched_process() else {

@@ -141,7 +141,7 @@ impl Process {
     ///
     /// `EBADF`: another thread group or address space, or the address space that opened it is gone.
     pub(crate) fn check_caller(&self, opener: &ThreadGroup) -> Result {
-        // After exec the group is the same, and the old address space may live on with somebody who shared
+        // After exec the group is the same, and the old address space may live on with another process that shared
         // it (vfork, CLONE_VM).
         if !opener.is_current() || !self.key.is_current() || self.ended.load(Relaxed) {
             return Err(EBADF);
@@ -242,7 +242,7 @@ impl Process {
     /// Ends all that the process has: queues, events, memory. May be called more than once.
     ///
     /// Not called by work of the process, which it waits for: that work gives the address space back to
-    /// be ended by somebody else.
+    /// be ended by another thread.
     pub(super) fn teardown(&self) {
         if self.ended.xchg(true, Full) {
             return;

@@ -62,7 +62,7 @@ pub(crate) struct Allocation {
     pub(crate) bo: Arc<Bo>,
     /// GPU address.
     pub(crate) va: u64,
-    /// Held by who maps, unmaps or frees the buffer, across waits for the hardware; whether it was freed. Comes
+    /// Held while the buffer is mapped, unmapped or freed, across waits for the hardware; whether it was freed. Comes
     /// before the process lock.
     #[pin]
     pub(crate) freed: Mutex<bool>,

@@ -85,7 +85,7 @@ impl ProcessTable {
             return Ok(process);
         }
         let process = Process::new(&mm, key, &devices()?)?;
-        // The end, of which this tells, does not come before the return: the caller runs in the address
+        // The end, which this reports, does not come before the return: the caller runs in the address
         // space. So it always finds the entry.
         let release = Release {
             process: process.clone(),
@@ -106,7 +106,7 @@ impl ProcessTable {
     }
 
     /// Inserts `new` and returns its process, or that of the same address space which another thread has
-    /// inserted meanwhile; `new`, which nobody has seen, then goes again.
+    /// inserted meanwhile; `new`, which is not visible yet, is then dropped.
     ///
     /// # Errors
     ///

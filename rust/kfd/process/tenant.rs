@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A process as those see it who report what happened to an address space of a GPU.
+//! A process as the target of reports about an address space of a GPU.
 
 use super::shared::Process;
 use crate::{

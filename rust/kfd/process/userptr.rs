@@ -80,7 +80,7 @@ impl Watcher for Watch {
 
     fn before_change(&self) {
         let eviction = &self.0.eviction;
-        // Where the caller holds the mmap lock, nobody finds pages meanwhile: hence the bound.
+        // Where the caller holds the mmap lock, no pages can be found meanwhile: hence the bound.
         while eviction.lock().holds_back() {
             fsleep(Delta::from_millis(1));
         }
@@ -211,7 +211,7 @@ impl Process {
                     Ok(()) => {}
                     // A GPU that does not answer runs no queues either.
                     Err(_) if vm.gpu().enter().is_err() => {}
-                    // The entries name pages that may be somebody else's by now: no queue may run.
+                    // The entries name pages that may have another owner by now: no queue may run.
                     Err(error) if error == ENOMEM || error == EAGAIN || !give_up => {
                         return Err(error);
                     }
@@ -260,7 +260,7 @@ impl ProcessDevice {
     fn restore(&self) {
         self.set_unstopped(false);
         if let Some(process) = self.sched_process() {
-            // What fails here has failed before, and was said then.
+            // What fails here has failed and was reported before.
             let _ = self.device().sched().restore(&process, EvictCause::Userptr);
         }
     }

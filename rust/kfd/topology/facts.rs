@@ -29,7 +29,7 @@ pub(crate) struct CpuFacts {
 /// What all nodes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SystemFacts {
-    /// CPU clock in MHz, 0 if nobody knows.
+    /// CPU clock in MHz, 0 if unknown.
     pub(crate) cpu_clock_mhz: u32,
     /// The CPUs are AMD's.
     pub(crate) amd_cpu: bool,

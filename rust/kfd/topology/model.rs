@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the topology says, from plain facts to text. No kernel state in here.
+//! The content of the topology, from plain facts to text. No kernel state in here.
 //!
 //! Keys, their order and their meaning are those of upstream's `kfd_topology.c`; the thunk reads them
 //! by name, but `sibling_map` must be the last key of a cache. Nodes are numbered without holes: CPUs

@@ -178,7 +178,7 @@ impl Tree {
         })
     }
 
-    /// Makes the tree say `nodes`.
+    /// Makes `nodes` the content of the tree.
     ///
     /// # Errors
     ///

@@ -214,7 +214,7 @@ impl Mappable for Memory {
     }
 }
 
-/// A charge for a buffer that needs no memory but for itself, so that nobody makes too many.
+/// A charge for a buffer that needs no memory but for itself, so that their number is bounded.
 fn handle_charge(size: u64) -> Result<Charges> {
     Ok(Charges::One(account::system().all.charge_module(size)?))
 }

@@ -320,7 +320,7 @@ impl<S: Store> Update<'_, S> {
             for index in first..end {
                 table.set_entry(flavour, index, flavour.unmapped(level));
             }
-            // An empty table is unlinked by the caller, who thereby saves writing it.
+            // An empty table is unlinked by the caller, which saves writing it.
             if !table.is_empty() {
                 table.store(self.store, low, high);
             }
