@@ -292,8 +292,8 @@ impl<W: Wake> Table<W> {
         Ok(())
     }
 
-    /// Interrupts with context ids `ids` arrived: signals the events whose slots were written and returns how many events that
-    /// were. With `scan` every event whose slot was written is signalled.
+    /// Interrupts with context ids `ids` arrived: signals those events whose slots were written, with `scan` all
+    /// events whose slots were written, and returns their number.
     ///
     /// The slot decides, not the interrupt: an id whose slot is idle was signalled by an earlier
     /// interrupt, or is wrong. Then all slots are looked at, too, once for all ids.

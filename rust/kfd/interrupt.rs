@@ -3,8 +3,8 @@
 //! From what a GPU reports to the events of a process.
 //!
 //! Runs in the interrupt thread, which serves all processes: it waits for no lock that a thread of one of them may
-//! hold for long, and allocates nothing that it has to wait for. Reports of an address space that belongs to no process are
-//! dropped: its process has ended.
+//! hold for long, and allocates nothing that it has to wait for. Reports of an address space that belongs to no
+//! process are dropped: its process has ended.
 
 use super::{
     device::Device,
