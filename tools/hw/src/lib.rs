@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Host build of the driver's hardware layer (`rust/hw`).
+//! Host build of the driver's hardware layer (`rust/hw`) and of the pure parts of its scheduler.
 //!
 //! The layer is part of a kernel module but needs nothing of the kernel. This crate compiles the
 //! very same files, so that unit tests, property tests and Miri reach them in seconds. The module's
@@ -23,6 +23,16 @@ mod kunit {
     mod hw_pte;
     mod hw_runlist;
     mod hw_sdma;
+}
+
+/// The scheduler's decisions, which use nothing of the kernel.
+#[cfg(test)]
+#[path = "../../../rust/sched"]
+#[allow(dead_code, reason = "what only the module prints and counts")]
+mod sched {
+    pub(crate) mod lifecycle;
+    #[path = "desired/plan.rs"]
+    pub(crate) mod plan;
 }
 
 use driver::hw;
