@@ -136,3 +136,16 @@ fn every_mutant_names_suites_that_there_are() {
         }
     }
 }
+
+#[test]
+fn every_folder_of_the_driver_has_mutants() {
+    let top = top();
+    let all = mutants::list(&top, &[]).unwrap();
+    let folders: BTreeSet<&str> = all.iter().map(Mutant::folder).collect();
+    for entry in fs::read_dir(top.join("rust")).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.path().is_dir() && name != "tests" {
+            assert!(folders.contains(name.as_str()), "no mutant in rust/{name}");
+        }
+    }
+}
