@@ -95,6 +95,8 @@ pub struct Asic {
     pub engines: u32,
     /// Compute units of an engine on the die, at most 16.
     pub units_per_engine: u32,
+    /// Register of the data fabric that tells how memory is interleaved (dword index), and its value: IntLvNumChan.
+    pub df_interleave: (u32, u32),
     /// Messages of the power controller.
     pub smu: smu::Interface,
     /// The board unless told otherwise.
@@ -153,7 +155,7 @@ const SDMA_906: [SdmaInstance; 2] = [
     },
 ];
 
-const RANGES_COMMON: [(u32, u32); 15] = [
+const RANGES_COMMON: [(u32, u32); 16] = [
     (0x00000, 0x003FF),
     (0x03080, 0x031FF),
     (0x03480, 0x03BFF),
@@ -162,6 +164,8 @@ const RANGES_COMMON: [(u32, u32); 15] = [
     (0x04980, 0x05FFF),
     (0x06180, 0x07FFF),
     (0x08000, 0x0CFFF),
+    // Data fabric: FabricConfigAccessControl, DramBaseAddress0 and their neighbours.
+    (0x1C000, 0x1DFFF),
     (0x28000, 0x3FFFF),
     (0x58000, 0x58FFF),
     (0x59800, 0x59FFF),
@@ -171,10 +175,10 @@ const RANGES_COMMON: [(u32, u32); 15] = [
     (0x7F000, 0x7FFFF),
 ];
 
-const RANGES_90A: [(u32, u32); 15] = {
+const RANGES_90A: [(u32, u32); 16] = {
     let mut r = RANGES_COMMON;
     // SDMA2, SDMA3 and SDMA4 replace the duplicate of the last entry.
-    r[14] = (0x78000, 0x7AFFF);
+    r[15] = (0x78000, 0x7AFFF);
     r
 };
 
@@ -215,6 +219,8 @@ pub const GFX90A: Asic = Asic {
     bus_bits: 48,
     hdp_remap: 0x7F000,
     engines: 8,
+    // DF_GCM_AON0_DramMegaBaseAddress0, 32 channels.
+    df_interleave: (0x7064, 8 << 2),
     units_per_engine: 14,
     smu: smu::Interface {
         version: 0x0044_3C00,
@@ -271,6 +277,8 @@ pub const GFX906: Asic = Asic {
     bus_bits: 44,
     hdp_remap: 0x7F000,
     engines: 4,
+    // DF_CS_UMC_AON0_DramBaseAddress0, 32 channels.
+    df_interleave: (0x7044, 8 << 2),
     units_per_engine: 16,
     smu: smu::Interface {
         version: 0x0028_2F00,

@@ -200,6 +200,7 @@ impl Gpu {
             (mpb + mp::MP0_C2PMSG_64, 0x8000_0000),
             (mpb + mp::MP0_C2PMSG_81, 0x0000_0001),
             (mpb + mp::MP1_C2PMSG_90, 1),
+            self.asic.df_interleave,
         ] {
             self.regs.set_plain(r, v);
         }

@@ -123,7 +123,22 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A panic of any thread ends the process at once: what is left of the device would only mislead the driver.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |why| {
+        report(why);
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("?");
+        eprintln!(
+            "gpu-model: thread {name} panicked, the model ends; this is a defect of the model"
+        );
+        std::process::abort();
+    }));
+}
+
 fn main() -> ExitCode {
+    abort_on_panic();
     let args = Args::parse();
     let board = args.board.board(args.asic).unwrap_or_else(|e| e.exit());
     match run(&args, board) {

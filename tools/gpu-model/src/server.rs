@@ -187,7 +187,11 @@ impl ServerBackend for Backend {
         if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
             gpu.mem.dma_unmap_all();
         } else {
-            gpu.mem.dma_unmap(address, size);
+            // What could not be kept is gone; the driver sees the hole if it uses it.
+            if let Err(e) = gpu.mem.dma_unmap(address, size) {
+                gpu.log
+                    .note(&format!("DMA unmap {address:#x}+{size:#x}: {e:#}"));
+            }
         }
         Ok(())
     }

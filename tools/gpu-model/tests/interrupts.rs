@@ -4,7 +4,7 @@
 mod common;
 
 use common::fixture::Fixture;
-use common::queue::{release_mem, UserQueue};
+use common::queue::{release_mem, write_data, UserQueue};
 use common::Bench;
 use gpu_model::asic::GFX90A;
 use gpu_model::inject::{Injection, Kind};
@@ -203,4 +203,21 @@ fn a_ring_without_translation_is_reported_and_survived() {
     q.send(&mut b, &release_mem(va, 7, 2));
     b.no_errors();
     assert_eq!(b.irqs().last().map(|iv| iv.data[0]), Some(2));
+}
+
+#[test]
+fn a_cam_entry_that_a_reset_took_may_be_released_once() {
+    let mut f = Fixture::with(&GFX90A, 0x51, 4096, |b, p, _| {
+        p.retry = true;
+        p.queue(b)
+    });
+    let va = f.va + 0x10_0000;
+    f.b.irqs();
+    f.q.send(&mut f.b, &write_data(va, 1));
+    let cam = f.b.irqs()[0].data[2] & 0x3ff;
+    f.b.gpu.ih_reset();
+    f.b.gpu.ih_release_cam(cam);
+    f.b.no_errors();
+    f.b.gpu.ih_release_cam(cam);
+    f.b.expect_errors(&["cam-release"]);
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::fixture::{inject, Fixture};
+use common::fixture::{inject, unmap_doorbells, Fixture};
 use common::queue::{write_data, UserQueue};
 use common::Bench;
 use gpu_model::asic::GFX90A;
@@ -131,4 +131,20 @@ fn an_unmap_in_the_middle_of_a_walk_takes_nothing_from_the_next_process() {
     f.q.send(&mut f.b, &write_data(f.va, 1));
     assert_eq!(f.b.ram32(f.bus), 1);
     f.b.no_errors();
+}
+
+/// Whoever feeds the HIQ the same packet for ever does not make the device grow.
+#[test]
+fn queues_taken_away_by_name_are_remembered_once() {
+    let mut f = Fixture::new(&GFX90A, 0x52, 4096);
+    f.preempt();
+    let list = f.list.clone();
+    f.b.run_list(&list, true, 1);
+    f.b.run_for(1_000_000);
+    for _ in 0..20 {
+        let bell = f.q.doorbell;
+        unmap_doorbells(&mut f.b, 0, &[bell, bell + 8]);
+    }
+    let remembered = f.b.gpu.hws.runlist.as_ref().map(|l| l.retired());
+    assert_eq!(remembered, Some(2));
 }

@@ -422,3 +422,21 @@ fn an_invalidation_engine_needs_its_range() {
         b.no_errors();
     }
 }
+
+/// `df_v3_6.c` reads how memory is interleaved; without the register a right driver would be blamed.
+#[test]
+fn the_data_fabric_tells_its_channels() {
+    for (asic, register, mask) in [(&GFX90A, 0x7064u64, 0x7c), (&GFX906, 0x7044, 0x3c)] {
+        let mut b = Bench::new(asic);
+        let at = (b.rd(register * 4) & mask) >> 2;
+        assert_eq!(
+            at, 8,
+            "{}: index of 32 in df_v3_6_channel_number",
+            asic.name
+        );
+        // FabricConfigAccessControl.
+        let v = b.rd(0x7410 * 4);
+        b.wr(0x7410 * 4, v | 1);
+        b.no_errors();
+    }
+}

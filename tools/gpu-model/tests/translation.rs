@@ -275,7 +275,7 @@ fn entries_to_nowhere_and_malformed_entries_are_protocol_errors() {
 #[test]
 fn guest_memory_may_go_away_under_a_mapping() {
     let mut f = fixture(&GFX90A, false);
-    f.b.gpu.mem.dma_unmap(common::RAM_BUS, common::RAM);
+    f.b.gpu.mem.dma_unmap(common::RAM_BUS, common::RAM).unwrap();
     f.q.ring_bell(&mut f.b);
     f.q.send(&mut f.b, &write_data(f.va, 1));
     let rules: Vec<_> = f.b.gpu.log.errors().map(|e| e.rule).collect();
@@ -323,4 +323,37 @@ fn an_invalidation_of_one_level_leaves_stale_translations() {
         assert_eq!(f.b.ram32(at + 4), 3, "{steps:x?}");
         f.b.no_errors();
     }
+}
+
+#[test]
+fn a_part_of_guest_memory_may_go_away() {
+    use gpu_model::mem::Phys;
+    let mut f = fixture(&GFX90A, false);
+    let mem = &mut f.b.gpu.mem;
+    let hole = common::RAM_BUS + 0x10_0000;
+    mem.write(Phys::Bus(hole - 4), &[1; 4]).unwrap();
+    mem.write(Phys::Bus(hole + 0x2000), &[2; 4]).unwrap();
+    assert_eq!(mem.dma_unmap(hole, 0x2000).unwrap(), 1);
+    let ranges: Vec<_> = mem.dma_ranges().collect();
+    assert_eq!(
+        ranges,
+        [
+            common::RAM_BUS..hole,
+            hole + 0x2000..common::RAM_BUS + common::RAM
+        ]
+    );
+    let mut word = [0; 4];
+    for (at, what) in [(hole - 4, 1), (hole + 0x2000, 2)] {
+        mem.read(Phys::Bus(at), &mut word).unwrap();
+        assert_eq!(word, [what; 4], "the same memory as before");
+    }
+    for at in [hole, hole + 0x1fff] {
+        assert!(!mem.exists(Phys::Bus(at), false));
+    }
+    // The hole is there to be mapped again.
+    let ram = f.b.ram_file();
+    f.b.gpu
+        .mem
+        .dma_map(hole, 0x2000, Some((ram, 0)), true)
+        .unwrap();
 }

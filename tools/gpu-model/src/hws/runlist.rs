@@ -26,6 +26,8 @@ const LOOK_NS: u64 = 50_000_000;
 const DIGEST_DWORDS: u32 = 16384;
 /// SDMA*_RLC*_DOORBELL_OFFSET in an SDMA MQD.
 const SDMA_DOORBELL_DW: u64 = 22;
+/// Most queues and most processes that a run list remembers as taken away; further ones come back with its windows.
+const MAX_RETIRED: usize = 4096;
 /// Packets walked per turn.
 const WALK_BUDGET: usize = 64;
 
@@ -134,14 +136,27 @@ impl Runlist {
     pub fn retire(&mut self, doorbells: &[u32], pasid: Option<u16>) {
         // Without time slicing nothing is connected again.
         if self.over_subscribed {
-            self.retired.0.extend(doorbells);
-            self.retired.1.extend(pasid);
+            // A queue buffer that chains to itself may name the same ones for ever.
+            for doorbell in doorbells {
+                if !self.retired.0.contains(doorbell) && self.retired.0.len() < MAX_RETIRED {
+                    self.retired.0.push(*doorbell);
+                }
+            }
+            let new = pasid.filter(|p| !self.retired.1.contains(p));
+            self.retired
+                .1
+                .extend(new.filter(|_| self.retired.1.len() < MAX_RETIRED));
         }
     }
 
     /// The VMID of a process whose queues are still to be connected.
     pub fn entered_vmid(&self) -> Option<u8> {
         self.current.map(|c| c.vmid)
+    }
+
+    /// Queues and processes that are remembered as taken away.
+    pub fn retired(&self) -> usize {
+        self.retired.0.len() + self.retired.1.len()
     }
 
     fn is_retired(&self, doorbell: u32, pasid: u16) -> bool {

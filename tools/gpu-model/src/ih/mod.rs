@@ -370,6 +370,6 @@ impl Gpu {
             last_tick,
             ..Ih::default()
         };
-        self.cam = Default::default();
+        self.cam.reset();
     }
 }

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
 
 use nix::fcntl::FallocateFlags;
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
@@ -194,17 +195,11 @@ impl Memory {
             anyhow::bail!("DMA mapping {address:#x}..{end:#x} overlaps another");
         }
         let region = match file {
-            Some((file, offset)) => {
-                let prot = libc_prot(writable);
-                let flags = MAP_SHARED_NORESERVE;
-                let len = usize::try_from(size)?;
-                Some(MmapRegion::build(
-                    Some(FileOffset::new(file, offset)),
-                    len,
-                    prot,
-                    flags,
-                )?)
-            }
+            Some((file, offset)) => Some(Self::map_file(
+                FileOffset::new(file, offset),
+                size,
+                writable,
+            )?),
             None => None,
         };
         self.dma.insert(
@@ -218,19 +213,66 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes away every mapping that lies inside the range; returns how many there were.
-    pub fn dma_unmap(&mut self, address: u64, size: u64) -> usize {
+    /// Takes a range away, also from the middle of mappings; returns how many it touched.
+    ///
+    /// # Errors
+    /// What is left of a mapping that was cut cannot be mapped again; it is gone as well.
+    pub fn dma_unmap(&mut self, address: u64, size: u64) -> anyhow::Result<usize> {
         let end = address.saturating_add(size);
-        let gone: Vec<u64> = self
+        let touched: Vec<u64> = self
             .dma
-            .range(address..end)
-            .filter(|(&a, m)| a + m.size <= end)
+            .range(..end)
+            .rev()
+            .take_while(|(&a, m)| a + m.size > address)
             .map(|(&a, _)| a)
             .collect();
-        for a in &gone {
-            self.dma.remove(a);
+        let mut lost = None;
+        for start in &touched {
+            let Some(old) = self.dma.remove(start) else {
+                continue;
+            };
+            let (start, stop) = (*start, *start + old.size);
+            for left in [start..address.max(start), end.min(stop)..stop] {
+                if left.is_empty() {
+                    continue;
+                }
+                let file = old.region.as_ref().and_then(|r| r.file_offset());
+                let part = match (file, &old.region) {
+                    (Some(file), _) => {
+                        let at = file.start() + (left.start - start);
+                        Self::map_file(
+                            FileOffset::from_arc(Arc::clone(file.arc()), at),
+                            left.end - left.start,
+                            old.writable,
+                        )
+                        .map(Some)
+                    }
+                    (None, _) => Ok(None),
+                };
+                match part {
+                    Ok(region) => {
+                        let mapping = Mapping {
+                            size: left.end - left.start,
+                            writable: old.writable,
+                            region,
+                        };
+                        self.dma.insert(left.start, mapping);
+                    }
+                    Err(e) => lost = Some(e),
+                }
+            }
         }
-        gone.len()
+        lost.map_or(Ok(touched.len()), Err)
+    }
+
+    fn map_file(file: FileOffset, size: u64, writable: bool) -> anyhow::Result<MmapRegion<()>> {
+        let len = usize::try_from(size)?;
+        Ok(MmapRegion::build(
+            Some(file),
+            len,
+            libc_prot(writable),
+            MAP_SHARED_NORESERVE,
+        )?)
     }
 
     /// Takes away all DMA mappings.

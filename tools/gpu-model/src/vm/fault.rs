@@ -30,6 +30,8 @@ pub struct CamKey {
 #[derive(Debug)]
 pub struct RetryCam {
     entries: [Option<CamKey>; CAM_ENTRIES],
+    /// Entries that a reset took while the driver was still to release them.
+    forgotten: [bool; CAM_ENTRIES],
     /// Pages seen while the CAM is off, with the time of the last post.
     unfiltered: Vec<(CamKey, u64)>,
 }
@@ -38,6 +40,7 @@ impl Default for RetryCam {
     fn default() -> Self {
         Self {
             entries: [None; CAM_ENTRIES],
+            forgotten: [false; CAM_ENTRIES],
             unfiltered: Vec::new(),
         }
     }
@@ -51,14 +54,24 @@ impl RetryCam {
         }
         let i = self.entries.iter().position(Option::is_none)?;
         *self.entries.get_mut(i)? = Some(key);
+        *self.forgotten.get_mut(i)? = false;
         u32::try_from(i).ok()
     }
 
-    /// Releases an entry; false if it was not in use.
+    /// Releases an entry; false if it was not in use.  Once after a reset that is no mistake: the driver may not have
+    /// seen yet that the entry is gone.
     pub fn release(&mut self, index: u32) -> bool {
-        self.entries
-            .get_mut(index as usize)
-            .is_some_and(|e| e.take().is_some())
+        let i = index as usize;
+        let used = self.entries.get_mut(i).is_some_and(|e| e.take().is_some());
+        used || self.forgotten.get_mut(i).is_some_and(std::mem::take)
+    }
+
+    /// The block is reset.
+    pub fn reset(&mut self) {
+        for (entry, forgotten) in self.entries.iter_mut().zip(&mut self.forgotten) {
+            *forgotten |= entry.take().is_some();
+        }
+        self.unfiltered.clear();
     }
 
     /// Entries in use.
