@@ -118,7 +118,7 @@ bool rkfd_dma_bounces(struct device *dev)
 void rkfd_dma_unmap_unsynced(struct device *dev, struct sg_table *table,
 			      enum dma_data_direction direction)
 {
-	dma_unmap_sgtable(dev, table, direction, DMA_ATTR_SKIP_CPU_SYNC);
+	dma_unmap_sgtable(dev, table, direction, DMA_ATTR_SKIP_CPU_SYNC | DMA_ATTR_REQUIRE_COHERENT);
 }
 
 void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write)

@@ -117,8 +117,10 @@ struct Locks {
 /// The hardware of one bound GPU.
 pub(crate) struct Hw {
     /// The page of registers that programs may map, for the device itself. Every process maps it, so
-    /// there is one for all.
+    /// there is one mapping for all.
     remap: Option<Arc<DmaMap>>,
+    /// The doorbells, likewise.
+    doorbell_map: Arc<DmaMap>,
     dma: DmaMapper,
     mmio: BarMapping,
     doorbell: BarMapping,
@@ -137,17 +139,22 @@ impl Hw {
     /// `ENODEV` if one is absent or too small, `EBUSY` if another driver holds it, `ENOMEM`.
     pub(super) fn new(pdev: &pci::Device<Bound>, asic: &'static AsicDesc) -> Result<Self> {
         let mmio_len = crate::hw::num::index(crate::hw::regs::MMIO_SIZE);
+        let mmio = BarMapping::new(pdev, BAR_MMIO, c"rkfd-mmio", Caching::Uncached, mmio_len)?;
+        let doorbell = BarMapping::new(
+            pdev,
+            BAR_DOORBELL,
+            c"rkfd-doorbell",
+            Caching::Uncached,
+            MIN_DOORBELL,
+        )?;
+        let dma = DmaMapper::new(pdev.as_ref())?;
+        let doorbell_map = dma.resource(pdev.as_ref(), doorbell.bus_addr(), doorbell.len())?;
         let mut hw = Self {
             remap: None,
-            dma: DmaMapper::new(pdev.as_ref())?,
-            mmio: BarMapping::new(pdev, BAR_MMIO, c"rkfd-mmio", Caching::Uncached, mmio_len)?,
-            doorbell: BarMapping::new(
-                pdev,
-                BAR_DOORBELL,
-                c"rkfd-doorbell",
-                Caching::Uncached,
-                MIN_DOORBELL,
-            )?,
+            doorbell_map: Arc::new(doorbell_map, GFP_KERNEL)?,
+            dma,
+            mmio,
+            doorbell,
             vram: BarMapping::new(
                 pdev,
                 BAR_VRAM,
@@ -176,6 +183,11 @@ impl Hw {
     /// Where the device reaches the page of [`Hw::mmio_remap_bus_addr`], if there is one.
     pub(crate) fn mmio_remap(&self) -> Option<&Arc<DmaMap>> {
         self.remap.as_ref()
+    }
+
+    /// Where the device reaches its own doorbells.
+    pub(crate) fn doorbell_map(&self) -> &Arc<DmaMap> {
+        &self.doorbell_map
     }
 
     /// The ASIC.

@@ -49,11 +49,16 @@ fn as_raw(dev: &Device) -> *mut bindings::device {
     core::ptr::from_ref(dev).cast_mut().cast()
 }
 
+/// How pages are mapped: where device and CPU see the same memory at any time, or not at all. A page may have any
+/// number of such mappings, for no cache has to be written back or dropped between accesses.
+// CAST: A single bit, below 32.
+const COHERENT: c_ulong = bindings::DMA_ATTR_REQUIRE_COHERENT as c_ulong;
+
 /// [`Pages`] mapped for one device.
 ///
 /// # Invariants
 ///
-/// `sgt` was made from `pages` and is mapped for `dev` in direction `dir`.
+/// `sgt` was made from `pages` and is mapped for `dev` in direction `dir`, [`COHERENT`].
 struct MappedTable {
     sgt: KBox<Opaque<bindings::sg_table>>,
     dev: ARef<Device>,
@@ -71,7 +76,7 @@ impl Drop for MappedTable {
         // SAFETY: By the type invariant the table is mapped for `dev`, which is still bound or
         // being unbound: the object lives in a `DmaMapper`, or was being made for a bound device.
         unsafe {
-            bindings::dma_unmap_sgtable(as_raw(&self.dev), self.sgt.get(), self.dir, 0);
+            bindings::dma_unmap_sgtable(as_raw(&self.dev), self.sgt.get(), self.dir, COHERENT);
         }
         // SAFETY: Made in `DmaMap::pages` and unmapped above.
         unsafe { bindings::sg_free_table(self.sgt.get()) };
@@ -246,7 +251,7 @@ impl DmaMapper {
             )
         })?;
         // SAFETY: `dev` is bound and the table was just made.
-        let mapped = to_result(unsafe { bindings::dma_map_sgtable(raw, sgt.get(), dir, 0) });
+        let mapped = to_result(unsafe { bindings::dma_map_sgtable(raw, sgt.get(), dir, COHERENT) });
         if let Err(e) = mapped {
             // SAFETY: Made above and not mapped.
             unsafe { bindings::sg_free_table(sgt.get()) };
@@ -357,6 +362,25 @@ impl Drop for DmaMap {
 }
 
 impl DmaMap {
+    /// Where the device finds `len` bytes from byte `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for none, if the range leaves the mapping, or if it is not in one piece for the device.
+    pub(crate) fn part(&self, offset: u64, len: u64) -> Result<DmaRun> {
+        let [run] = self.runs.as_slice() else {
+            return Err(EINVAL);
+        };
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if len == 0 || end > run.len {
+            return Err(EINVAL);
+        }
+        Ok(DmaRun {
+            addr: run.addr + offset,
+            len,
+        })
+    }
+
     /// Where the memory is for the device, in the order of the buffer.
     pub(crate) fn runs(&self) -> &[DmaRun] {
         &self.runs

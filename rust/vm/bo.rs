@@ -152,15 +152,18 @@ pub(super) struct Backing {
 enum Dma {
     /// Of this buffer.
     Own(DmaMap),
-    /// Of all buffers of the same registers.
-    Shared(Arc<DmaMap>),
+    /// Part of a mapping that serves all buffers of registers or doorbells.
+    Part(
+        #[expect(dead_code, reason = "kept, not used")] Arc<DmaMap>,
+        [DmaRun; 1],
+    ),
 }
 
 impl Dma {
     fn runs(&self) -> &[DmaRun] {
         match self {
             Self::Own(map) => map.runs(),
-            Self::Shared(map) => map.runs(),
+            Self::Part(_, run) => run,
         }
     }
 }
@@ -268,15 +271,14 @@ impl Bo {
                 (snooped, Where::System, dma)
             }
             Storage::Doorbell(slice) if local => {
-                let addr = hw.doorbell_bus_addr() + slice.bar_offset();
-                let dma = hw
-                    .dma()
-                    .resource(hw.dev(), addr, usize::try_from(self.size)?)?;
-                (snooped, Where::System, Some(Dma::Own(dma)))
+                let map = hw.doorbell_map();
+                let run = map.part(slice.bar_offset(), self.size)?;
+                (snooped, Where::System, Some(Dma::Part(map.clone(), [run])))
             }
             Storage::MmioRemap if local => {
-                let dma = hw.mmio_remap().ok_or(ENODEV)?.clone();
-                (snooped, Where::System, Some(Dma::Shared(dma)))
+                let map = hw.mmio_remap().ok_or(ENODEV)?;
+                let run = map.part(0, self.size)?;
+                (snooped, Where::System, Some(Dma::Part(map.clone(), [run])))
             }
             _ => return Err(EINVAL),
         };

@@ -317,3 +317,43 @@ CASE(gpu_rings, "one queue rings another's doorbell through the GPU's mapping of
 	end();
 	drop_bo(&f.gpu, &slice);
 }
+
+/* More than the kernel's checker of DMA mappings takes for one place, if each had a mapping of its own. */
+#define SLICES 12
+
+CASE(gpu_rings_many, "12 buffers of one doorbell slice: through each of them a queue rings another's doorbell")
+{
+	struct bo slices[SLICES];
+	struct queue other;
+	uint64_t offset;
+
+	begin(FLAGS_GTT);
+	need_queue(&f.gpu, &other, COMPUTE);
+	offset = other.args.doorbell_offset & (DOORBELL_SLICE - 1);
+	for (unsigned int i = 0; i < SLICES; i++) {
+		CHECK_OK(bo_alloc(&f.gpu, &slices[i], FLAGS_DOORBELL, DOORBELL_SLICE));
+		CHECK_OK(bo_map(&f.gpu, &slices[i]));
+	}
+	for (unsigned int i = 0; i < SLICES; i++) {
+		struct packets p = { .n = 0 };
+
+		pm4_write(&p, f.out.va, 0x100 + i);
+		for (unsigned int k = 0; k < p.n; k++)
+			*bo32(&other.ring, 4 * (other.written + k)) = p.dw[k];
+		other.written += p.n;
+		__atomic_store_n(other.wptr, other.written, __ATOMIC_RELEASE);
+		pm4_release(&f.p, slices[i].va + offset, 2, other.written, 0, 0);
+		go();
+		await32(bo32(&f.out, 0), 0x100 + i, "the packet behind the doorbell");
+	}
+	/* The last buffer works as long as it is there. */
+	for (unsigned int i = 0; i + 1 < SLICES; i++)
+		drop_bo(&f.gpu, &slices[i]);
+	pm4_release(&f.p, slices[SLICES - 1].va + offset, 2, other.written, 0, 0);
+	pm4_write(&f.p, f.out.va, 0x200);
+	go();
+	await32(bo32(&f.out, 0), 0x200, "the packet after the doorbell");
+	drop_queue(&f.gpu, &other);
+	end();
+	drop_bo(&f.gpu, &slices[SLICES - 1]);
+}
