@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tracepoints of the driver: what becomes of queues. Times are in microseconds, doorbells are byte
+ * Tracepoints of the driver: what becomes of queues and devices. Times are in microseconds, doorbells are byte
  * offsets in the doorbell BAR, results are 0 or negative errnos.
  */
 
@@ -215,6 +215,24 @@ TRACE_EVENT(reset,
 	TP_printk("gpu_id=%u kind=%s doorbell=0x%x queues=%u us=%llu result=%d",
 		  __entry->gpu_id, rkfd_show_reset(__entry->kind), __entry->doorbell,
 		  __entry->queues, __entry->us, __entry->result)
+);
+
+/* A PCI function lost bus mastering: from now on it reaches no memory. */
+TRACE_EVENT(bus_master_off,
+	TP_PROTO(u32 domain, u32 bus, u32 devfn),
+	TP_ARGS(domain, bus, devfn),
+	TP_STRUCT__entry(
+		__field(u32, domain)
+		__field(u32, bus)
+		__field(u32, devfn)
+	),
+	TP_fast_assign(
+		__entry->domain = domain;
+		__entry->bus = bus;
+		__entry->devfn = devfn;
+	),
+	TP_printk("%04x:%02x:%02x.%x", __entry->domain, __entry->bus, __entry->devfn >> 3,
+		  __entry->devfn & 7)
 );
 
 /* The hardware got a new list of what to work on; chained: it takes turns. */

@@ -122,7 +122,7 @@ pub(crate) struct BoundGpu<'bound> {
     sched: Arc<Scheduler>,
     gpu: Arc<Gpu>,
     registry: Arc<Registry>,
-    // Last: the GPU must be down before it loses the bus.
+    // Last: registers answer until then.
     _enabled: Enabled,
 }
 
@@ -224,7 +224,7 @@ impl Drop for BoundGpu<'_> {
         self.sched.set_reset_hook(None);
         self.sched.shutdown();
         self.gpu.shutdown();
-        // What a hung scheduler could not let go of before.
+        // The rest of a scheduler that was hung: from here on the GPU reaches no memory.
         self.sched.release();
     }
 }

@@ -60,6 +60,7 @@ pub(crate) mod doorbell;
 pub(crate) mod gart;
 pub(crate) mod gfx;
 pub(crate) mod hub;
+mod identity;
 pub(crate) mod ih;
 pub(crate) mod kiq;
 mod nbio;
@@ -93,6 +94,11 @@ pub(crate) use self::{
         Gart,
         GartBuffer, //
     },
+    identity::{
+        GpuInfo,
+        MIN_VRAM,
+        MODEL_SUBSYSTEM, //
+    },
     ih::{
         IrqSink,
         VmFault, //
@@ -111,44 +117,6 @@ pub(crate) use self::{
         VramManager, //
     },
 };
-
-/// Subsystem ids of the device model.
-pub(crate) const MODEL_SUBSYSTEM: (u16, u16) = (0x1af4, 0x6b66);
-
-/// VRAM without which no driver can work: tables, descriptors and something to share out.
-pub(crate) const MIN_VRAM: u64 = 16 << 20;
-
-/// What identifies a GPU and its memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GpuInfo {
-    /// VRAM in bytes, as the device reports it.
-    pub(crate) vram_size: u64,
-    /// Bytes of it that the CPU sees through BAR0.
-    pub(crate) vram_visible: u64,
-    /// First and last GPU address of VRAM.
-    pub(crate) fb: hub::FbLocation,
-    /// PCI domain.
-    pub(crate) domain: u32,
-    /// Bus number << 8 | device and function.
-    pub(crate) location_id: u32,
-    /// PCI device id.
-    pub(crate) device_id: u16,
-    /// PCI revision.
-    pub(crate) pci_revision: u8,
-    /// Silicon revision.
-    pub(crate) revision: u32,
-    /// PCI subsystem vendor and device.
-    pub(crate) subsystem: (u16, u16),
-    /// What differs between devices of the ASIC.
-    pub(crate) silicon: silicon::Silicon,
-}
-
-impl GpuInfo {
-    /// Whether this is the device model and not a card.
-    pub(crate) fn is_model(&self) -> bool {
-        self.subsystem == MODEL_SUBSYSTEM
-    }
-}
 
 /// Choices made when the module was loaded.
 #[derive(Clone, Copy, Debug, Default)]
@@ -224,14 +192,28 @@ impl Gpu {
         unsafe { pdev.dma_set_max_seg_size(u32::MAX) };
 
         let access = Arc::pin_init(access::Access::new(Hw::new(pdev, asic)?), GFP_KERNEL)?;
-        let gate = access.clone();
-        let hw = gate.enter().ok_or(ENODEV)?;
+        Self::bring_up(pdev, asic, registry, config, &access).inspect_err(|_| {
+            // What a failure has left for the end of the binding finds the gate closed.
+            drop(access::shut(&access));
+        })
+    }
 
-        let mut info = Self::identify(pdev, &hw)?;
+    fn bring_up(
+        pdev: &pci::Device<Core<'_>>,
+        asic: &'static AsicDesc,
+        registry: &Arc<Registry>,
+        config: Config,
+        access: &Arc<access::Access>,
+    ) -> Result<Arc<Self>> {
+        let hw = access.enter().ok_or(ENODEV)?;
+        let mut info = GpuInfo::identify(pdev, &hw)?;
         // Before anything that they might touch is set up.
-        if Self::clear_away(pdev, &hw)? {
-            info = Self::identify(pdev, &hw)?;
+        if Self::clear_away(&hw)? {
+            info = GpuInfo::identify(pdev, &hw)?;
         }
+        ih::disable(&hw)?;
+        // Nothing of an earlier driver is left that could use memory which is somebody else's by now.
+        pdev.set_master();
         let vram = VramManager::new(
             info.vram_size.min(info.vram_visible),
             info.fb.base,
@@ -247,17 +229,17 @@ impl Gpu {
         // CPU access to VRAM comes first: the GART table lies there.
         nbio::init(&hw)?;
         nbio::hdp_init(&hw, info.fb.base);
-        let gart = Gart::new(&access, &hw, &vram, gart_start)?;
+        let gart = Gart::new(access, &hw, &vram, gart_start)?;
         let dummy = DmaBuffer::new(hw.dev(), dma::PAGE)?;
         let scratch = vram.alloc(crate::hw::pte::PAGE, 0)?;
         hw.vram_fill(scratch.offset(), scratch.size(), 0)?;
-        let ih = ih::Ih::new(&access, &hw)?;
+        let ih = ih::Ih::new(access, &hw)?;
         let doorbells = DoorbellManager::new(&asic.doorbell, hw.doorbell_len())?;
         let kiq = kiq::Kiq::new(&hw, &gart, &asic.doorbell)?;
 
         let name: &Device = pdev.as_ref();
         let debugfs = registry.debugfs().map(|dir| dir.subdir(name.name()));
-        let lease = registry.reserve_id(Self::id_seed(&info))?;
+        let lease = registry.reserve_id(info.id_seed())?;
         // Counted before anything but the bring-up has taken VRAM.
         let vram_budget = Budget::for_vram(info.vram_size, vram.available())?;
         let reserve = account::table_reserve(info.vram_size);
@@ -268,7 +250,7 @@ impl Gpu {
                 lease <- new_mutex!(Some(lease), "rkfd_gpu_id"),
                 info,
                 pdev: (&**pdev).into(),
-                access,
+                access: access.clone(),
                 table_budget: TableBudget::new(&vram_budget, reserve)?,
                 vram_budget,
                 vram,
@@ -302,7 +284,7 @@ impl Gpu {
     /// # Errors
     ///
     /// `EIO` if the device does not answer or does not stop, `ETIMEDOUT` if it does not come back.
-    fn clear_away(pdev: &pci::Device<Core<'_>>, hw: &Hw) -> Result<bool> {
+    fn clear_away(hw: &Hw) -> Result<bool> {
         if salvage::evict_strangers(hw)? {
             return Ok(false);
         }
@@ -312,21 +294,19 @@ impl Gpu {
         );
         let at_rest = reset::mode1(hw).and_then(|()| salvage::evict_strangers(hw));
         match at_rest {
-            // The reset leaves a device that nobody drives.
-            Ok(true) => pdev.set_master(),
+            Ok(true) => Ok(true),
             Ok(false) => {
                 dev_err!(
                     hw.dev(),
                     "an SDMA engine goes on with a packet after a reset of the chip\n"
                 );
-                return Err(EIO);
+                Err(EIO)
             }
             Err(e) => {
                 dev_err!(hw.dev(), "the GPU could not be reset: {:?}\n", e);
-                return Err(e);
+                Err(e)
             }
         }
-        Ok(true)
     }
 
     /// Starts all blocks.
@@ -360,9 +340,11 @@ impl Gpu {
         self.start_engines(hw)
     }
 
-    /// Stops all blocks for good.
+    /// Stops all blocks for good. An engine that does not stop reaches no memory after this.
     fn halt(&self, hw: &Hw) {
         self.stop_blocks(hw);
+        // Before anything is freed.
+        hw.end_dma();
         self.kiq.release();
     }
 
@@ -377,49 +359,6 @@ impl Gpu {
         self.ih.stop(hw);
         nbio::shutdown(hw);
         hub::quiesce(hw);
-    }
-
-    fn identify(pdev: &pci::Device<Bound>, hw: &Hw) -> Result<GpuInfo> {
-        let vram_size = nbio::vram_size(hw)?;
-        if vram_size < MIN_VRAM {
-            dev_err!(
-                pdev,
-                "{:#x} bytes of VRAM are too few; need {:#x}\n",
-                vram_size,
-                MIN_VRAM
-            );
-            return Err(EIO);
-        }
-        let fb = hub::fb_location(hw, vram_size)?;
-        Ok(GpuInfo {
-            vram_size,
-            vram_visible: hw.vram_visible(),
-            fb,
-            domain: crate::kapi::pci::domain(pdev),
-            location_id: u32::from(pdev.dev_id()),
-            device_id: pdev.device_id(),
-            pci_revision: pdev.revision_id(),
-            revision: nbio::revision(hw),
-            subsystem: (pdev.subsystem_vendor_id(), pdev.subsystem_device_id()),
-            silicon: silicon::Silicon::probe(hw)?,
-        })
-    }
-
-    /// A number that a device in a slot keeps across reloads (FNV-1a over what identifies it).
-    fn id_seed(info: &GpuInfo) -> u32 {
-        [
-            info.domain,
-            info.location_id,
-            u32::from(info.device_id),
-            u32::from(info.subsystem.0),
-            u32::from(info.subsystem.1),
-            crate::hw::num::lo32(info.vram_size >> 20),
-        ]
-        .iter()
-        .flat_map(|word| word.to_le_bytes())
-        .fold(0x811c_9dc5_u32, |hash, byte| {
-            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-        })
     }
 
     /// The ASIC.
@@ -580,12 +519,30 @@ impl Gpu {
         Ok(())
     }
 
+    /// Ends all use of the device, because of `why`: when this returns, it reaches no memory, and counts as
+    /// lost until it is bound anew. For memory that goes while the device does not confirm that it dropped its
+    /// translations. Allocates nothing and does not sleep.
+    pub(crate) fn give_up(&self, why: &str) {
+        if let Some(hw) = self.access.enter() {
+            hw.give_up(why);
+        }
+    }
+
+    /// Keeps `value`, memory that the device may still reach, until the device is unbound. It is dropped at
+    /// once if the device reaches no memory, which is seen to where the value cannot be kept.
+    pub(crate) fn keep_until_unbind<T: Send + 'static>(&self, value: T) {
+        if let Ok(hw) = self.enter() {
+            access::keep_until_unbind(&self.access, &hw, value);
+        }
+    }
+
     /// The kernel interface queue.
     pub(crate) fn kiq(&self) -> &kiq::Kiq {
         &self.kiq
     }
 
-    /// Takes the device down and closes the gate; everything that used it answers `ENODEV`.
+    /// Takes the device down and closes the gate; everything that used it answers `ENODEV`, and the device
+    /// reaches no memory.
     ///
     /// The layers above must have stopped before. Waits for those inside the gate. Later calls do
     /// nothing.
@@ -597,7 +554,7 @@ impl Gpu {
         drop(lease);
         self.set_sink(None);
         self.take_down();
-        let Some(hw) = self.access.close() else {
+        let Some(hw) = access::shut(&self.access) else {
             return;
         };
         if self.reset.load(Relaxed) {

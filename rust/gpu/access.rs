@@ -6,8 +6,16 @@
 //! gets a [`HwGuard`], and unbind closes the gate before the BARs go away.
 //!
 //! A device that was pulled, or a model that died, answers all ones. The first such answer that
-//! the memory size register confirms marks the GPU *lost*. The bus is taken from it; from then on reads return
-//! all ones without touching the bus, waits end at once with `EIO`, and nothing hangs.
+//! the memory size register confirms marks the GPU *lost*: bus mastering is turned off; from then on reads return
+//! all ones without touching the bus, waits end at once with `EIO`, and nothing hangs. A device that answers
+//! but does not stop using memory that goes away is given up in the same way ([`Hw::give_up`]).
+//!
+//! # When memory may go
+//!
+//! Two states of this layer free memory that the device may have used without asking the device: the GPU is lost,
+//! or the gate is closed. Bus mastering is off before either can be seen. Turning it off is a configuration
+//! write, whose completion does not pass what the device has posted before, so nothing of the device arrives
+//! in memory afterwards.
 //!
 //! Lock order: [`Locks::tlb`] and [`Locks::banks`] are innermost, and neither is taken under the
 //! other.
@@ -17,6 +25,7 @@ use kernel::{
         Bound,
         Device, //
     },
+    devres,
     io::poll::read_poll_timeout,
     new_mutex,
     pci,
@@ -24,9 +33,9 @@ use kernel::{
     sync::{
         aref::ARef,
         atomic::{
+            Acquire,
             AtomicFlag,
-            Full,
-            Relaxed, //
+            Full, //
         },
         barrier,
         lock::{
@@ -80,7 +89,7 @@ const MIN_DOORBELL: usize = 0x4000;
 /// First pause of a poll; it doubles up to [`POLL_MAX_US`].
 const POLL_US: i64 = 20;
 
-/// The gate in front of [`Hw`].
+/// The gate in front of [`Hw`]. Bus mastering is off before it is closed.
 pub(crate) type Access = Gate<Hw>;
 /// Proof that the device is bound, and access to it. May sleep, may nest, is not `Send`.
 pub(crate) type HwGuard<'a> = GateGuard<'a, Hw>;
@@ -127,8 +136,44 @@ pub(crate) struct Hw {
     vram: BarMapping,
     pdev: ARef<pci::Device>,
     asic: &'static AsicDesc,
-    lost: AtomicFlag,
+    reach: Reach,
     locks: Arc<Locks>,
+}
+
+/// Whether the device can still reach memory.
+///
+/// # Invariants
+///
+/// Whoever sees `ended` also sees that what ends the access has returned.
+pub(crate) struct Reach {
+    ended: AtomicFlag,
+}
+
+impl Reach {
+    /// Of a device that masters the bus.
+    pub(crate) const fn new() -> Self {
+        Self {
+            ended: AtomicFlag::new(false),
+        }
+    }
+
+    /// Whether the access has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        // Pairs with `end`: what the caller frees must not be seen free before.
+        self.ended.load(Acquire)
+    }
+
+    /// Ends the access by `cut`, which may run more than once, and makes that known afterwards. Returns
+    /// whether this call was the first to do so.
+    pub(crate) fn end(&self, cut: impl FnOnce()) -> bool {
+        if self.has_ended() {
+            return false;
+        }
+        // A second caller does not rely on the first one, which may not have come to the end of it.
+        cut();
+        // INVARIANT: `cut` has returned.
+        !self.ended.xchg(true, Full)
+    }
 }
 
 impl Hw {
@@ -164,7 +209,7 @@ impl Hw {
             )?,
             pdev: pdev.into(),
             asic,
-            lost: AtomicFlag::new(false),
+            reach: Reach::new(),
             locks: Arc::pin_init(
                 try_pin_init!(Locks {
                     banks <- new_mutex!((), "rkfd_banks"),
@@ -213,19 +258,25 @@ impl Hw {
 
     /// Whether the device has stopped to answer.
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Relaxed)
+        self.reach.has_ended()
     }
 
-    /// Ends all use of a device that does not answer. It may be that only its registers do not: what is lost
-    /// counts as out of reach of all memory, so the bus is taken from it.
-    fn mark_lost(&self) {
-        if !self.lost.xchg(true, Full) {
-            clear_master(self.pdev());
-            dev_err!(
-                self.dev(),
-                "the GPU does not answer (registers read all ones); giving it up\n"
-            );
+    /// Turns bus mastering off, which stays off until the device is bound anew. Registers go on to answer.
+    pub(super) fn end_dma(&self) {
+        clear_master(self.pdev());
+    }
+
+    /// Ends all use of a device, because of `why`: bus mastering is off when it counts as lost, and it counts
+    /// as lost when this returns. May be called anywhere.
+    pub(crate) fn give_up(&self, why: &str) {
+        if self.reach.end(|| self.end_dma()) {
+            dev_err!(self.dev(), "{}; giving the GPU up\n", why);
         }
+    }
+
+    /// Ends all use of a device whose registers do not answer; its access to memory may work all the same.
+    fn mark_lost(&self) {
+        self.give_up("the GPU does not answer (registers read all ones)");
     }
 
     /// Reads a register.
@@ -506,4 +557,39 @@ impl Drop for Selected<'_> {
         let (reg, value) = self.rest;
         self.hw.write(reg, value);
     }
+}
+
+/// Ends the device's access to memory, then closes the gate and waits for those inside. Returns the hardware
+/// to the first caller, whose access is the only one left.
+pub(super) fn shut(access: &Access) -> Option<Hw> {
+    access.enter()?.end_dma();
+    access.close()
+}
+
+/// A value that the device may still reach. Dropping it while the device is bound gives the device up first.
+struct Reachable<T> {
+    // Dropped in this order.
+    _bound: WhileBound,
+    _value: T,
+}
+
+struct WhileBound(Arc<Access>);
+
+impl Drop for WhileBound {
+    fn drop(&mut self) {
+        if let Some(hw) = self.0.enter() {
+            hw.give_up("memory goes that the GPU may still use");
+        }
+    }
+}
+
+/// Keeps `value`, memory that the device may still reach, until it is unbound. Where there is no memory to
+/// remember it, the device is given up, and the value dropped at once.
+pub(super) fn keep_until_unbind<T: Send + 'static>(access: &Arc<Access>, hw: &Hw, value: T) {
+    let kept = Reachable {
+        _bound: WhileBound(access.clone()),
+        _value: value,
+    };
+    // A failure has dropped it, which is all that there is to do.
+    let _ = devres::register::<_, Error>(hw.dev(), Ok(kept), GFP_KERNEL);
 }

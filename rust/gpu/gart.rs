@@ -15,6 +15,7 @@ use kernel::{
 
 use super::{
     access::{
+        keep_until_unbind,
         Access,
         Hw, //
     },
@@ -158,8 +159,7 @@ impl Gart {
         let pages = self.core.pages.alloc(count, 1, Place::Low)?;
         let buffer = GartBuffer {
             address: self.core.start + pages.start() * pte::PAGE,
-            memory,
-            pages,
+            held: Arc::new(Held { memory, pages }, GFP_KERNEL)?,
             core: self.core.clone(),
         };
         buffer.map(hw, usage)?;
@@ -187,13 +187,20 @@ impl Usage {
     }
 }
 
-/// Coherent system memory at an address of the window; dropping unmaps and frees it.
+/// What a buffer takes up.
+struct Held {
+    memory: DmaBuffer,
+    pages: Range,
+}
+
+/// Coherent system memory at an address of the window; dropping unmaps and frees it. Where the unmapping
+/// fails, memory and address stay taken until the device is unbound.
 ///
 /// The accessors are those of [`DmaBuffer`].
 pub(crate) struct GartBuffer {
     address: u64,
-    memory: DmaBuffer,
-    pages: Range,
+    /// Shared with nobody but who keeps it after a failure.
+    held: Arc<Held>,
     core: Arc<Core>,
 }
 
@@ -201,7 +208,7 @@ impl core::ops::Deref for GartBuffer {
     type Target = DmaBuffer;
 
     fn deref(&self) -> &DmaBuffer {
-        &self.memory
+        &self.held.memory
     }
 }
 
@@ -213,12 +220,12 @@ impl GartBuffer {
 
     /// Table offset of the first entry, in VRAM.
     pub(crate) fn entries(&self) -> u64 {
-        self.core.table.offset() + self.pages.start() * 8
+        self.core.table.offset() + self.held.pages.start() * 8
     }
 
     fn map(&self, hw: &Hw, usage: Usage) -> Result {
-        for i in 0..self.pages.size() {
-            let bus = self.memory.bus_addr() + i * pte::PAGE;
+        for i in 0..self.held.pages.size() {
+            let bus = self.held.memory.bus_addr() + i * pte::PAGE;
             let entry = pte::gart(bus, usage.mtype(i)).map_err(|_| EINVAL)?;
             hw.vram_write_u64s(self.entries() + i * 8, &[entry.raw()])?;
         }
@@ -240,16 +247,21 @@ impl Drop for GartBuffer {
         if hw.is_lost() {
             return;
         }
-        let cleared = hw.vram_fill(self.entries(), self.pages.size() * 8, 0);
-        // If the flush fails the GPU may still write to the pages. Nothing better than to say so
-        // can be done here: unbind ends the device's access to memory altogether.
-        if let Err(e) = cleared.and_then(|()| self.flush(&hw)) {
-            dev_err!(
-                hw.dev(),
-                "GART unmap of {:#x} failed: {:?}\n",
-                self.address,
-                e
-            );
-        }
+        let cleared = hw.vram_fill(self.entries(), self.held.pages.size() * 8, 0);
+        let Err(e) = cleared.and_then(|()| self.flush(&hw)) else {
+            return;
+        };
+        dev_err!(
+            hw.dev(),
+            "GART unmap of {:#x} failed: {:?}; its memory is kept until the device is unbound\n",
+            self.address,
+            e
+        );
+        // Also the table, which would go to somebody else with the last buffer.
+        keep_until_unbind(
+            &self.core.access,
+            &hw,
+            (self.held.clone(), self.core.clone()),
+        );
     }
 }

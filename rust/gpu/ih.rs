@@ -102,6 +102,18 @@ pub(crate) trait IrqSink: Send + Sync {
     fn overflow(&self);
 }
 
+/// Stops the rings of an earlier driver, whose memory is not theirs any more.
+///
+/// # Errors
+///
+/// `ENODEV` if the ASIC description names more rings than there are.
+pub(super) fn disable(hw: &Hw) -> Result {
+    for number in 0..hw.asic().ih.rings {
+        ring::disable(hw, &hw.asic().ih.ring(number).ok_or(ENODEV)?);
+    }
+    Ok(())
+}
+
 /// The rings, and whether the device writes to them.
 struct Rings {
     list: KVec<RingState>,

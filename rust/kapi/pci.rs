@@ -28,6 +28,8 @@ use kernel::{
     types::Opaque, //
 };
 
+use super::trace;
+
 /// The C device behind `pdev`.
 pub(crate) fn as_raw<Ctx: DeviceContext>(pdev: &pci::Device<Ctx>) -> *mut bindings::pci_dev {
     // `pci::Device` is `repr(transparent)` over `Opaque<struct pci_dev>`.
@@ -45,20 +47,21 @@ pub(crate) unsafe fn assume_bound(pdev: &pci::Device) -> &pci::Device<Bound> {
     unsafe { &*core::ptr::from_ref(pdev).cast() }
 }
 
-/// An enabled PCI function that masters the bus until dropped.
+/// An enabled PCI function. It may master the bus, which ends when this is dropped at the latest.
 pub(crate) struct Enabled {
     pdev: ARef<pci::Device>,
 }
 
 impl Enabled {
-    /// Enables memory decoding and bus mastering.
+    /// Enables memory decoding. Bus mastering is off.
     ///
     /// # Errors
     ///
     /// What the PCI core reports.
     pub(crate) fn new(pdev: &pci::Device<Core<'_>>) -> Result<Self> {
+        // Whoever had it before may have left it on.
+        clear_master(pdev);
         pdev.enable_device_mem()?;
-        pdev.set_master();
         Ok(Self {
             pdev: (&**pdev).into(),
         })
@@ -67,24 +70,27 @@ impl Enabled {
 
 impl Drop for Enabled {
     fn drop(&mut self) {
-        let raw = as_raw(&self.pdev);
-        // SAFETY: `raw` is a valid device that `new` enabled once.
-        unsafe {
-            bindings::pci_clear_master(raw);
-            bindings::pci_disable_device(raw);
-        }
+        clear_master(&self.pdev);
+        // SAFETY: A valid device that `new` enabled once.
+        unsafe { bindings::pci_disable_device(as_raw(&self.pdev)) };
     }
 }
 
-/// Takes the bus from a function that must not use it any more; what enables it anew gives it back. May be
-/// called anywhere.
-pub(crate) fn clear_master(pdev: &pci::Device<Bound>) {
-    // SAFETY: A bound device; configuration space has a lock of its own.
-    unsafe { bindings::pci_clear_master(as_raw(pdev)) };
+/// Turns bus mastering of a function off. What the function posted before is in memory when this returns, for the
+/// completion of a configuration write does not pass posted writes. May be called anywhere.
+pub(crate) fn clear_master<Ctx: DeviceContext>(pdev: &pci::Device<Ctx>) {
+    let raw = as_raw(pdev);
+    // SAFETY: A valid device; configuration space has a lock of its own.
+    unsafe { bindings::pci_clear_master(raw) };
+    if trace::bus_master_off_enabled() {
+        // SAFETY: A valid device, whose number does not change.
+        let (number, devfn) = unsafe { (bindings::pci_dev_id(raw), (*raw).devfn) };
+        trace::bus_master_off(domain(pdev), u32::from(number) >> 8, devfn);
+    }
 }
 
 /// PCI domain (segment) of the function.
-pub(crate) fn domain(pdev: &pci::Device) -> u32 {
+pub(crate) fn domain<Ctx: DeviceContext>(pdev: &pci::Device<Ctx>) -> u32 {
     // SAFETY: `pdev` is a valid device, whose bus outlives it.
     let domain = unsafe { crate::bindings::rkfd_pci_domain_nr(as_raw(pdev)) };
     u32::try_from(domain).unwrap_or(0)
@@ -102,11 +108,9 @@ impl<'a> SavedState<'a> {
     ///
     /// What the PCI core reports.
     pub(crate) fn new(pdev: &'a pci::Device<Bound>) -> Result<Self> {
-        let raw = as_raw(pdev);
-        // SAFETY: `raw` is a bound device.
-        unsafe { bindings::pci_clear_master(raw) };
-        // SAFETY: As above.
-        to_result(unsafe { bindings::pci_save_state(raw) })?;
+        clear_master(pdev);
+        // SAFETY: A bound device.
+        to_result(unsafe { bindings::pci_save_state(as_raw(pdev)) })?;
         Ok(Self { pdev })
     }
 }

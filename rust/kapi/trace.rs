@@ -124,6 +124,12 @@ tracepoints! {
         us: u64,
         result: i32,
     );
+    /// A PCI function lost bus mastering.
+    fn bus_master_off / bus_master_off_enabled / __tracepoint_bus_master_off / rust_do_trace_bus_master_off (
+        domain: u32,
+        bus: u32,
+        devfn: u32,
+    );
     /// The hardware got a new list of what to work on.
     fn runlist / runlist_enabled / __tracepoint_runlist / rust_do_trace_runlist (
         gpu_id: u32,

@@ -345,7 +345,8 @@ impl ProcessDevice {
         drop(old);
     }
 
-    /// Takes the entries of memory of the process away, because the queues do not stop.
+    /// Takes the entries of memory of the process away, because the queues do not stop. When this returns, the
+    /// GPU does not use that memory: one that does not confirm it is given up.
     pub(crate) fn zap_userptr(&self, pid: i32) {
         let vm = self.vm.lock();
         // The reference stays where it is: the last one to go would free memory in here.
@@ -354,15 +355,19 @@ impl ProcessDevice {
             return;
         };
         // A device that is gone or lost reaches no memory.
-        if error != ENODEV && !self.device.gpu.is_lost() {
-            dev_limited!(
-                dev_err,
-                self.device.gpu.dev(),
-                "pid {}: nor does the GPU confirm that it lost the memory: {:?}\n",
-                pid,
-                error
-            );
+        let gpu = &self.device.gpu;
+        if gpu.is_gone() || gpu.is_lost() {
+            return;
         }
+        dev_limited!(
+            dev_err,
+            gpu.dev(),
+            "pid {}: the GPU does not confirm that it dropped the translations of memory that goes: {:?}\n",
+            pid,
+            error
+        );
+        // The memory manager hands the pages to somebody else when this returns.
+        gpu.give_up("memory of a process goes that the GPU may still use");
     }
 
     /// Whether the queues did not stop when memory changed.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The gate in front of the hardware, and the rate limit of messages.
+//! The gate in front of the hardware, the end of its access to memory, and the rate limit of messages.
 
 use kernel::{
     new_mutex,
@@ -16,10 +16,13 @@ use kernel::{
     }, //
 };
 
-use crate::kapi::{
-    gate::Gate,
-    log::RateLimit,
-    workqueue::OwnedQueue, //
+use crate::{
+    gpu::access::Reach,
+    kapi::{
+        gate::Gate,
+        log::RateLimit,
+        workqueue::OwnedQueue, //
+    }, //
 };
 
 /// Counts how often it was dropped.
@@ -157,6 +160,34 @@ mod cases {
         // A new window opens five seconds after the old one did, and says what it missed.
         assert_eq!(limit.pass_at(6 * SECOND), Some(7));
         assert_eq!(limit.pass_at(6 * SECOND), Some(0));
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_the_access_is_known_only_after_it_is_there() -> Result {
+        let reach = Reach::new();
+        let mut cuts = 0;
+        assert!(!reach.has_ended());
+        let first = reach.end(|| {
+            assert!(!reach.has_ended());
+            cuts += 1;
+        });
+        assert!(first && reach.has_ended());
+        // Nothing is cut twice by those who come later.
+        assert!(!reach.end(|| cuts += 1));
+        assert_eq!(cuts, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn who_comes_while_the_access_is_being_ended_ends_it_too() -> Result {
+        let reach = Reach::new();
+        let mut cuts = 0;
+        let mut inner = false;
+        let outer = reach.end(|| inner = reach.end(|| cuts += 1));
+        // One of the two is the first, and nobody relied on what the other had not done yet.
+        assert_eq!((inner, outer, cuts), (true, false, 1));
+        assert!(reach.has_ended());
         Ok(())
     }
 }

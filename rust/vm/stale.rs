@@ -4,10 +4,7 @@
 
 use core::mem::ManuallyDrop;
 
-use kernel::{
-    devres,
-    prelude::*, //
-};
+use kernel::prelude::*;
 
 use crate::gpu::Gpu;
 
@@ -61,18 +58,11 @@ impl<T> Stale<T> {
 
 /// Keeps a value that the GPU may still reach until the device is unbound.
 pub(super) fn bury<T: Send + 'static>(gpu: &Gpu, value: T) {
-    let Ok(hw) = gpu.enter() else {
-        // Nothing reaches memory any more.
-        return;
-    };
-    dev_err!(
-        gpu.dev(),
-        "an address space ended without a TLB flush; its memory is kept\n"
-    );
-    if devres::register::<T, Error>(hw.dev(), Ok(value), GFP_KERNEL).is_err() {
+    if gpu.enter().is_ok() {
         dev_err!(
             gpu.dev(),
-            "no memory to remember it: freed although the GPU may use it\n"
+            "an address space ended without a TLB flush; its memory is kept\n"
         );
     }
+    gpu.keep_until_unbind(value);
 }

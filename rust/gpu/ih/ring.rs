@@ -91,14 +91,7 @@ impl RingPlace {
 
     /// Stops the ring and empties it.
     pub(super) fn disable(&self, hw: &Hw) {
-        hw.modify(self.regs.cntl, |raw| {
-            RbCntl::from_raw(raw)
-                .with(RbCntl::RB_ENABLE, 0)
-                .with(RbCntl::ENABLE_INTR, 0)
-                .raw()
-        });
-        hw.write(self.regs.rptr, 0);
-        hw.write(self.regs.wptr, 0);
+        disable(hw, &self.regs);
     }
 
     /// Tells the device where the ring is; ring 0's write pointer goes to `writeback`.
@@ -158,6 +151,18 @@ impl RingPlace {
             });
         }
     }
+}
+
+/// Stops the ring with registers `regs` and empties it.
+pub(super) fn disable(hw: &Hw, regs: &RingRegs) {
+    hw.modify(regs.cntl, |raw| {
+        RbCntl::from_raw(raw)
+            .with(RbCntl::RB_ENABLE, 0)
+            .with(RbCntl::ENABLE_INTR, 0)
+            .raw()
+    });
+    hw.write(regs.rptr, 0);
+    hw.write(regs.wptr, 0);
 }
 
 /// A ring and the device behind it.
