@@ -10,6 +10,7 @@ use crate::hw::regs::sdma::{
     Cntl,
     Engine,
     F32Cntl,
+    PhaseQuantum,
     UTCL1_TIMEOUT_DRIVER, //
 };
 
@@ -31,6 +32,14 @@ pub(super) fn start(hw: &Hw) {
         });
         hw.write(engine.utcl1_timeout(), UTCL1_TIMEOUT_DRIVER);
         hw.write(engine.sem_wait_fail_timer_cntl(), 0);
+        // Before context switches are on, which go by them.
+        for reg in [
+            engine.phase0_quantum(),
+            engine.phase1_quantum(),
+            engine.phase2_quantum(),
+        ] {
+            hw.write(reg, PhaseQuantum::DRIVER.raw());
+        }
         hw.modify(engine.cntl(), |raw| {
             Cntl::from_raw(raw)
                 .with(Cntl::AUTO_CTXSW_ENABLE, 1)

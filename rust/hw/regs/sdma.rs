@@ -101,17 +101,17 @@ impl Engine {
         self.at(0x2b)
     }
 
-    /// PHASE0_QUANTUM.
+    /// PHASE0_QUANTUM, see [`PhaseQuantum`].
     pub(crate) const fn phase0_quantum(&self) -> Reg {
         self.at(0x2c)
     }
 
-    /// PHASE1_QUANTUM.
+    /// PHASE1_QUANTUM, see [`PhaseQuantum`].
     pub(crate) const fn phase1_quantum(&self) -> Reg {
         self.at(0x2d)
     }
 
-    /// PHASE2_QUANTUM.
+    /// PHASE2_QUANTUM, see [`PhaseQuantum`].
     pub(crate) const fn phase2_quantum(&self) -> Reg {
         self.at(0x4f)
     }
@@ -246,6 +246,23 @@ impl Block {
 
 /// UTCL1_TIMEOUT as the driver sets it: read and write XNACK limit 128.
 pub(crate) const UTCL1_TIMEOUT_DRIVER: u32 = 0x0080_0080;
+
+fields! {
+    /// PHASE*n*_QUANTUM: how long a context keeps the engine before the next one gets it, with CNTL.AUTO_CTXSW_ENABLE.
+    pub(crate) struct PhaseQuantum {
+        /// VALUE counts 1024 << UNIT cycles of the GPU's clock.
+        UNIT [3:0];
+        /// See UNIT.
+        VALUE [23:8];
+        /// Keep to the quantum before others are considered.
+        PREFER [30:30];
+    }
+}
+
+impl PhaseQuantum {
+    /// 32 Ki cycles in each phase (`amdgpu_drv.c`, `amdgpu_sdma_phase_quantum`).
+    pub(crate) const DRIVER: Self = Self::new().with(Self::VALUE, 32);
+}
 
 fields! {
     /// CNTL.
