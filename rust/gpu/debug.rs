@@ -94,7 +94,6 @@ fn ih(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ("bad_opcode", &count.bad_opcode),
         ("fault", &count.faults),
         ("retry_fault", &count.retry_faults),
-        ("unattached", &count.unattached),
         ("other", &count.other),
         ("foreign", &count.foreign),
         ("overflow", &count.overflows),
@@ -106,9 +105,6 @@ fn ih(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn doorbells(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    // The CP reports a doorbell that no connected queue has. It is harmless: when the queue is
-    // connected the write pointer is read from memory.
-    writeln!(f, "unattached {}", gpu.ih().counters().unattached.get())?;
     gpu.doorbells().show(f)
 }
 

@@ -101,15 +101,10 @@ pub(super) fn start(hw: &Hw, xnack: bool) {
         let _bank = hw.select(bank);
         hw.write(gc::CPC_INT_CNTL, CpcInt::DRIVER.raw());
     }
-    tell_of_stray_doorbells(hw, true);
-}
-
-/// Whether a doorbell without a queue raises an interrupt, to be counted.
-fn tell_of_stray_doorbells(hw: &Hw, on: bool) {
+    // Any process can store to doorbells that no queue has, as fast as it likes. Each would raise an interrupt that
+    // says neither whose it is nor which one.
     hw.modify(gc::CP_INT_CNTL_RING0, |raw| {
-        CpInt::from_raw(raw)
-            .with_flag(CpInt::CP_VM_DOORBELL_WR, on)
-            .raw()
+        CpInt::from_raw(raw).with(CpInt::CP_VM_DOORBELL_WR, 0).raw()
     });
 }
 
@@ -139,7 +134,6 @@ pub(super) fn halt(hw: &Hw) {
         let _bank = hw.select(bank);
         hw.write(gc::CPC_INT_CNTL, 0);
     }
-    tell_of_stray_doorbells(hw, false);
     hw.modify(gc::CP_PQ_STATUS, |raw| {
         PqStatus::from_raw(raw)
             .with(PqStatus::DOORBELL_ENABLE, 0)

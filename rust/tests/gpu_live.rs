@@ -263,6 +263,43 @@ mod cases {
     }
 
     #[test]
+    fn copy_engines_switch_contexts_by_a_quantum() -> Result {
+        on_each(|gpu| {
+            let hw = gpu.enter()?;
+            for n in 0..gpu.asic().sdma_engines() {
+                let engine = gpu.asic().sdma.engine(n).ok_or(ENODEV)?;
+                // AUTO_CTXSW_ENABLE, and 32 times 1024 cycles in each phase.
+                assert_eq!(hw.read(engine.cntl()) >> 18 & 1, 1);
+                for reg in [
+                    engine.phase0_quantum(),
+                    engine.phase1_quantum(),
+                    engine.phase2_quantum(),
+                ] {
+                    assert_eq!(hw.read(reg), 0x2000);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_doorbell_of_no_queue_raises_no_interrupt() -> Result {
+        on_each(|gpu| {
+            let slice = gpu.doorbells().alloc_slice()?;
+            let hw = gpu.enter()?;
+            // Of what was before.
+            gpu.catch_up();
+            let before = gpu.ih().counters().vectors[0].get();
+            for id in 0..64 {
+                hw.doorbell64((slice.bar_offset() + 8 * id).try_into()?, 1);
+            }
+            gpu.catch_up();
+            assert_eq!(gpu.ih().counters().vectors[0].get(), before);
+            Ok(())
+        })
+    }
+
+    #[test]
     fn banked_registers_keep_apart() -> Result {
         on_each(|gpu| {
             let hw = gpu.enter()?;

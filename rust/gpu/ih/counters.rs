@@ -28,8 +28,6 @@ pub(crate) struct Counters {
     pub(crate) faults: Count,
     /// Retry faults.
     pub(crate) retry_faults: Count,
-    /// Doorbells that no connected queue has.
-    pub(crate) unattached: Count,
     /// Vectors that mean nothing to this driver.
     pub(crate) other: Count,
     /// Vectors of a VMID or PASID that no user has.

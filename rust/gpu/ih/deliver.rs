@@ -103,8 +103,8 @@ impl Ih {
             Event::EndOfPipe { .. } | Event::Sq(_) | Event::SdmaTrap { .. } => {
                 count.foreign.inc();
             }
-            Event::UnattachedDoorbell => count.unattached.inc(),
             Event::OtherRing(_)
+            | Event::UnattachedDoorbell
             | Event::KiqFence
             | Event::QueryStatus(_)
             | Event::Unknown
