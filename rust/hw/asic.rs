@@ -13,6 +13,7 @@ use super::pte::{
     Flavour,
     MtypePolicy, //
 };
+use super::regs::hub::clients;
 use super::regs::hub::HubLayout;
 use super::regs::nbio;
 use super::regs::osssys::IhLayout;
@@ -376,6 +377,7 @@ pub(crate) static GFX906: AsicDesc = AsicDesc {
         xgmi: None,
         flush_needs_semaphore: false,
         flush_needs_readback: true,
+        clients: &clients::GFXHUB,
     },
     mmhub: HubLayout {
         name: "mmhub",
@@ -385,6 +387,7 @@ pub(crate) static GFX906: AsicDesc = AsicDesc {
         xgmi: Some(0x823),
         flush_needs_semaphore: true,
         flush_needs_readback: false,
+        clients: &clients::MMHUB_GFX906,
     },
     doorbell: DoorbellLayout::VEGA20,
     ih: IhLayout {
@@ -469,6 +472,7 @@ pub(crate) static GFX90A: AsicDesc = AsicDesc {
         xgmi: Some(0x978),
         flush_needs_semaphore: false,
         flush_needs_readback: false,
+        clients: &clients::GFXHUB,
     },
     mmhub: HubLayout {
         name: "mmhub",
@@ -478,6 +482,7 @@ pub(crate) static GFX90A: AsicDesc = AsicDesc {
         xgmi: Some(0xCB8),
         flush_needs_semaphore: false,
         flush_needs_readback: false,
+        clients: &clients::MMHUB_GFX90A,
     },
     doorbell: DoorbellLayout::VEGA20,
     ih: IhLayout {

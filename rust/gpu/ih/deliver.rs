@@ -20,7 +20,6 @@ use crate::{
             Vector, //
         },
         regs::hub::{
-            gfxhub_client,
             FaultStatus,
             HubLayout, //
         }, //
@@ -146,9 +145,10 @@ impl Ih {
 /// Tells of a fault that was not retried, and lets the hub latch the next one.
 fn log_fault(hw: &Hw, hub: &HubLayout, vector: &Vector, fault: &Fault) {
     let status = hub::take_fault_status(hw, hub);
+    // The hub latches the first of several faults, which may be somebody else's.
     let client = status
-        .filter(|_| fault.hub == Hub::Gfx)
-        .and_then(|status| gfxhub_client(status.get(FaultStatus::CID)))
+        .filter(|status| status.get(FaultStatus::VMID) == u32::from(vector.vmid))
+        .and_then(|status| hub.client(status))
         .unwrap_or("unknown client");
     let flag = |on: bool, name: &'static str| if on { name } else { "" };
     let status = status.map_or(0, |status| status.raw());

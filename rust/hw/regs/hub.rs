@@ -11,6 +11,8 @@ use super::super::bits::fields;
 use super::super::num;
 use super::Reg;
 
+pub(crate) mod clients;
+
 /// Invalidation engines of a hub.
 pub(crate) const INVALIDATE_ENGINES: u32 = 18;
 /// The engine that the driver uses from the CPU; the others belong to rings and firmware.
@@ -33,6 +35,19 @@ pub(crate) struct HubLayout {
     pub(crate) flush_needs_semaphore: bool,
     /// REQ must be read once after a flush request (GFXHUB of gfx906).
     pub(crate) flush_needs_readback: bool,
+    /// The blocks behind the hub.
+    pub(crate) clients: &'static [clients::Client],
+}
+
+impl HubLayout {
+    /// Name of the block whose access FAULT_STATUS describes.
+    pub(crate) fn client(&self, status: FaultStatus) -> Option<&'static str> {
+        clients::name(
+            self.clients,
+            status.get(FaultStatus::CID),
+            status.is_set(FaultStatus::RW),
+        )
+    }
 }
 
 /// Declares accessors of registers at fixed distances from one of the group anchors.
@@ -513,7 +528,7 @@ fields! {
         PERMISSION_FAULTS [7:4];
         /// Range error.
         MAPPING_ERROR [8:8];
-        /// Client, see [`gfxhub_client`].
+        /// Client, see [`HubLayout::client`].
         CID [17:9];
         /// 1 = write.
         RW [18:18];
@@ -530,26 +545,6 @@ fields! {
         /// Poison.
         FED [30:30];
     }
-}
-
-/// Name of a GFXHUB client in FAULT_STATUS.CID (`gmc_v9_0.c`).
-pub(crate) const fn gfxhub_client(cid: u32) -> Option<&'static str> {
-    Some(match cid {
-        0 => "CB",
-        1 => "DB",
-        2 => "IA",
-        3 => "WD",
-        4 => "CPF",
-        5 => "CPC",
-        6 => "CPG",
-        7 => "RLC",
-        8 => "TCP",
-        9 => "SQC (inst)",
-        10 => "SQC (data)",
-        11 => "SQG",
-        12 => "PA",
-        _ => return None,
-    })
 }
 
 fields! {

@@ -356,25 +356,79 @@ CASE(destroy_polling, "DESTROY_QUEUE of a queue that polls; another goes on")
 	drop_queue(&f.gpu, &other);
 }
 
+/* Waits for the memory fault of this process at `va`. */
+static void await_fault(struct gpu *gpu, const struct event *memory, uint64_t va)
+{
+	struct kfd_event_data data = { .event_id = memory->id };
+	struct waited w;
+	int err;
+
+	do {
+		err = event_wait_data(gpu, &data, 1, true, tap_ms(30000), &w);
+	} while (err == EINTR);
+	CHECK_OK(err);
+	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
+	CHECK_EQ(data.memory_exception_data.gpu_id, gpu->id);
+	CHECK_EQ(data.memory_exception_data.va, va);
+}
+
 CASE(fault, "a copy from an unmapped address signals the memory event")
 {
-	struct kfd_event_data data = { 0 };
 	struct event memory;
-	struct waited w;
 	uint64_t hole;
-	int err;
 
 	begin(FLAGS_GTT, FLAGS_GTT, PAGE);
 	CHECK_OK(event_create(&f.gpu, KFD_IOC_EVENT_MEMORY, false, 0, &memory));
 	hole = need_address(PAGE, PAGE);
 	sdma_copy(&f.p, hole, f.b.va, 64);
 	go();
-	data.event_id = memory.id;
-	do {
-		err = event_wait_data(&f.gpu, &data, 1, true, tap_ms(30000), &w);
-	} while (err == EINTR);
-	CHECK_OK(err);
-	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
-	CHECK_EQ(data.memory_exception_data.gpu_id, f.gpu.id);
-	CHECK_EQ(data.memory_exception_data.va, hole);
+	await_fault(&f.gpu, &memory, hole);
+}
+
+/* A copy that faults. */
+struct stray_copy {
+	uint32_t engine;
+	bool writes;
+};
+
+/* A fault stops all queues of its process, so each has one of its own. */
+static void child_strays(void *context)
+{
+	const struct stray_copy *copy = context;
+	struct packets p = { .n = 0 };
+	struct event memory;
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+	uint64_t hole;
+
+	need_vm(&gpu, 0);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	CHECK_OK(event_create(&gpu, KFD_IOC_EVENT_MEMORY, false, 0, &memory));
+	queue_prepare(&gpu, &q, SDMA, 0x1000);
+	q.args.queue_type = KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID;
+	q.args.sdma_engine_id = copy->engine;
+	CHECK_OK(queue_create(&gpu, &q));
+	hole = need_address(PAGE, PAGE);
+	if (copy->writes)
+		sdma_copy(&p, bo.va, hole, 64);
+	else
+		sdma_copy(&p, hole, bo.va, 64);
+	submit(&q, &p);
+	await_fault(&gpu, &memory, hole);
+}
+
+CASE(each_engine_faults, "a copy from an unmapped address on each engine, and one to such an address, signal the memory event")
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	if (!sdma_numbers(&gpu))
+		SKIP("the topology does not tell the number of SDMA engines");
+	for (uint32_t e = 0; e < sdma_numbers(&gpu); e++) {
+		struct stray_copy from = { .engine = e };
+
+		CHECK_EQ(in_child(child_strays, &from), 0);
+	}
+	CHECK_EQ(in_child(child_strays, &(struct stray_copy){ .engine = 0, .writes = true }), 0);
 }

@@ -122,11 +122,31 @@ fn fault_status_names_the_client() {
     assert_eq!(status.get(hub::FaultStatus::VMID), 3);
     assert!(status.is_set(hub::FaultStatus::RW));
     assert_eq!(status.get(hub::FaultStatus::PERMISSION_FAULTS), 5);
-    assert_eq!(
-        hub::gfxhub_client(status.get(hub::FaultStatus::CID)),
-        Some("TCP")
-    );
-    assert_eq!(hub::gfxhub_client(13), None);
+    assert_eq!(GFX906.gfxhub.client(status), Some("TCP"));
+    assert_eq!(GFX90A.gfxhub.client(status), Some("TCP"));
+    let of = |hub: &hub::HubLayout, cid, write| {
+        let status = hub::FaultStatus::new().with(hub::FaultStatus::CID, cid);
+        hub.client(status.with(hub::FaultStatus::RW, write))
+    };
+    assert_eq!(of(&GFX906.gfxhub, 13, 0), None);
+    // Copy engines, by ASIC; the number is the same in both directions.
+    for write in [0, 1] {
+        assert_eq!(of(&GFX906.mmhub, 15, write), Some("SDMA0"));
+        assert_eq!(of(&GFX906.mmhub, 46, write), Some("SDMA1"));
+        let names = ["SDMA0", "SDMA1", "SDMA2", "SDMA3", "SDMA4"];
+        for (cid, name) in (256..).zip(names) {
+            assert_eq!(of(&GFX90A.mmhub, cid, write), Some(name));
+        }
+        assert_eq!(of(&GFX90A.mmhub, 15, write), None);
+        assert_eq!(of(&GFX906.mmhub, 256, write), None);
+    }
+    // One number, two blocks; and numbers that only one direction has.
+    assert_eq!(of(&GFX906.mmhub, 2, 0), Some("VCE0"));
+    assert_eq!(of(&GFX906.mmhub, 2, 1), Some("DCEDWB"));
+    assert_eq!(of(&GFX906.mmhub, 44, 0), Some("UTCL2"));
+    assert_eq!(of(&GFX906.mmhub, 44, 1), None);
+    assert_eq!(of(&GFX906.mmhub, 7, 0), None);
+    assert_eq!(of(&GFX906.mmhub, 7, 1), Some("DBGU0"));
 }
 
 #[test]
