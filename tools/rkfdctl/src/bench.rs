@@ -3,6 +3,7 @@
 
 mod doorbells;
 mod queues;
+mod strays;
 mod worker;
 
 use std::process::ExitCode;
@@ -19,15 +20,22 @@ enum What {
     Queues(queues::Options),
     /// Packets per second with one doorbell for one packet and for many
     Doorbells(doorbells::Options),
+    /// Round trips of events beside a process that rings doorbells without a queue
+    Strays(strays::Options),
     /// One process of `queues`
     #[command(hide = true)]
     Worker(worker::Options),
+    /// One process of `strays`
+    #[command(hide = true)]
+    Ringer(strays::RingerOptions),
 }
 
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     match &options.what {
         What::Queues(queues) => queues::run(queues),
         What::Doorbells(doorbells) => doorbells::run(doorbells),
+        What::Strays(strays) => strays::run(strays),
         What::Worker(worker) => worker::run(worker),
+        What::Ringer(ringer) => strays::ringer(ringer),
     }
 }
