@@ -10,6 +10,7 @@
 #include <linux/gfp.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
+#include <linux/mman.h>
 #include <linux/pci.h>
 #include <linux/pid.h>
 #include <linux/sched/signal.h>
@@ -33,6 +34,28 @@ void rkfd_kunit_skip(const char *reason)
 	if (test)
 		kunit_mark_skipped(test, "%s", reason);
 }
+
+#ifdef RKFD_KUNIT
+/* Maps private anonymous memory for the running test, which gets an address space for it; 0 if that fails. */
+unsigned long rkfd_kunit_map_user(unsigned long addr, size_t len, bool writable)
+{
+	struct kunit *test = kunit_get_current_test();
+	unsigned long flags = MAP_ANONYMOUS | MAP_PRIVATE;
+	unsigned long found;
+
+	if (!test)
+		return 0;
+	if (addr)
+		flags |= MAP_FIXED_NOREPLACE;
+	found = kunit_vm_mmap(test, NULL, addr, len, PROT_READ | (writable ? PROT_WRITE : 0), flags, 0);
+	return IS_ERR_VALUE(found) ? 0 : found;
+}
+
+void rkfd_kunit_unmap_user(unsigned long addr, size_t len)
+{
+	vm_munmap(addr, len);
+}
+#endif
 
 bool rkfd_in_compat_syscall(void)
 {

@@ -23,6 +23,8 @@ struct vm_area_struct;
 
 int rkfd_pci_domain_nr(struct pci_dev *pdev);
 void rkfd_kunit_skip(const char *reason);
+unsigned long rkfd_kunit_map_user(unsigned long addr, size_t len, bool writable);
+void rkfd_kunit_unmap_user(unsigned long addr, size_t len);
 const char *rkfd_force_probe(void);
 
 /* /dev/kfd */

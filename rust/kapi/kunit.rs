@@ -4,10 +4,107 @@
 //!
 //! C header: [`include/kunit/test.h`](srctree/include/kunit/test.h)
 
-use kernel::prelude::*;
+use kernel::{
+    bindings,
+    device::{
+        Bound,
+        Device, //
+    },
+    error::to_result,
+    faux,
+    prelude::*, //
+};
 
 /// Marks the running test as skipped. The test goes on and should return.
 pub(crate) fn skip(reason: &'static CStr) {
     // SAFETY: `reason` is a string; the function does nothing outside a test.
     unsafe { crate::bindings::rkfd_kunit_skip(reason.as_char_ptr()) };
+}
+
+/// A device without hardware that can map memory for DMA, as long as this lives.
+pub(crate) struct DmaDevice(faux::Registration);
+
+impl DmaDevice {
+    /// Registers a device with 64 address bits.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if it cannot be registered, and what the DMA layer says of the mask.
+    pub(crate) fn new(name: &CStr) -> Result<Self> {
+        let this = Self(faux::Registration::new(name, None)?);
+        // `Device` is `repr(transparent)` over `Opaque<struct device>`.
+        let raw: *mut bindings::device = core::ptr::from_ref(this.device()).cast_mut().cast();
+        // SAFETY: The device is registered, nobody else knows of it, and it has no mask of its own; the field that
+        // the pointer names lives as long as the device.
+        unsafe { (*raw).dma_mask = &raw mut (*raw).coherent_dma_mask };
+        // SAFETY: As above; nothing has been mapped yet.
+        to_result(unsafe { bindings::dma_set_mask_and_coherent(raw, u64::MAX) })?;
+        Ok(this)
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &Device<Bound> {
+        let faux: &faux::Device<Bound> = self.0.as_ref();
+        faux.as_ref()
+    }
+}
+
+/// Private anonymous memory of the address space that the running test has for itself. It goes with the test at
+/// the latest.
+pub(crate) struct UserMemory {
+    address: usize,
+    len: usize,
+}
+
+impl UserMemory {
+    /// Maps `len` bytes, which nobody has touched.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if the kernel refuses.
+    pub(crate) fn new(len: usize) -> Result<Self> {
+        Self::map(0, len, true)
+    }
+
+    /// As [`UserMemory::new`], where nothing is mapped now.
+    ///
+    /// # Errors
+    ///
+    /// As [`UserMemory::new`].
+    pub(crate) fn at(address: u64, len: usize) -> Result<Self> {
+        Self::map(usize::try_from(address)?, len, true)
+    }
+
+    /// As [`UserMemory::new`], not to be written.
+    ///
+    /// # Errors
+    ///
+    /// As [`UserMemory::new`].
+    pub(crate) fn read_only(len: usize) -> Result<Self> {
+        Self::map(0, len, false)
+    }
+
+    fn map(address: usize, len: usize, writable: bool) -> Result<Self> {
+        // SAFETY: Maps memory of the running test, which has no other; outside a test it returns 0.
+        let found = unsafe { crate::bindings::rkfd_kunit_map_user(address, len, writable) };
+        if found == 0 || (address != 0 && found != address) {
+            return Err(ENOMEM);
+        }
+        Ok(Self {
+            address: found,
+            len,
+        })
+    }
+
+    /// First byte.
+    pub(crate) fn address(&self) -> u64 {
+        // CAST: `usize` is at most 64 bits wide.
+        self.address as u64
+    }
+
+    /// Unmaps it, as a program does.
+    pub(crate) fn unmap(self) {
+        // SAFETY: Memory of the running test that nothing of the kernel refers to.
+        unsafe { crate::bindings::rkfd_kunit_unmap_user(self.address, self.len) };
+    }
 }

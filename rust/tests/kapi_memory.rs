@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Arrays of pages, their kernel mapping, and the allocator of ranges.
+
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::kapi::{
+    pages::{
+        Pages,
+        Vmap, //
+    },
+    range::{
+        Place,
+        RangeAllocator, //
+    },
+    vma::Transfer, //
+};
+
+/// Bytes of which no neighbours are equal and no page repeats another.
+fn pattern(at: usize) -> u8 {
+    // CAST: Folds the number to a byte.
+    (at ^ at >> 8 ^ at >> 16) as u8
+}
+
+#[kunit_tests(rkfd_pages)]
+mod pages {
+    use super::*;
+
+    #[test]
+    fn pages_come_zeroed_and_are_distinct() -> Result {
+        assert_eq!(Pages::alloc(0).err(), Some(EINVAL));
+        // One, and more than one block of each size that is taken at once.
+        for count in [1, 17, 513, 1030] {
+            let pages = Pages::alloc(count)?;
+            assert_eq!((pages.len(), pages.size()), (count, count * PAGE_SIZE));
+            let mut frames = KVVec::new();
+            for index in 0..count {
+                let frame = pages.pfn(index)?;
+                assert!(!frames.contains(&frame));
+                frames.push(frame, GFP_KERNEL)?;
+            }
+            assert_eq!(pages.pfn(count).err(), Some(EINVAL));
+            let mut bytes = [0xff; 64];
+            for index in 0..count {
+                pages.copy(index * PAGE_SIZE, Transfer::Read(&mut bytes))?;
+                assert_eq!(bytes, [0; 64]);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn copies_cross_pages_and_stop_at_the_end() -> Result {
+        let pages = Pages::alloc(3)?;
+        let mut bytes = KVec::from_elem(0, PAGE_SIZE + 100, GFP_KERNEL)?;
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = pattern(at);
+        }
+        let start = PAGE_SIZE - 50;
+        pages.copy(start, Transfer::Write(&bytes))?;
+        let mut found = KVec::from_elem(0, bytes.len() + 2, GFP_KERNEL)?;
+        pages.copy(start - 1, Transfer::Read(&mut found))?;
+        assert_eq!((found[0], found[found.len() - 1]), (0, 0));
+        assert_eq!(&found[1..found.len() - 1], &bytes[..]);
+        // The last byte is there, the one behind it is not.
+        let end = pages.size();
+        pages.copy(end - 1, Transfer::Write(&[7]))?;
+        let mut one = [0];
+        pages.copy(end - 1, Transfer::Read(&mut one))?;
+        assert_eq!(one, [7]);
+        for (offset, len) in [(end, 1), (end - 1, 2), (usize::MAX, 1), (usize::MAX, 2)] {
+            assert_eq!(
+                pages.copy(offset, Transfer::Read(&mut found[..len])).err(),
+                Some(EINVAL)
+            );
+        }
+        pages.copy(end, Transfer::Read(&mut []))?;
+        Ok(())
+    }
+
+    #[test]
+    fn the_kernel_mapping_shows_the_pages() -> Result {
+        let pages = Arc::new(Pages::alloc(2)?, GFP_KERNEL)?;
+        let (map, again) = (Vmap::new(pages.clone())?, Vmap::new(pages.clone())?);
+        assert_eq!(map.size(), 2 * PAGE_SIZE);
+        map.write64(PAGE_SIZE - 8, 0x1122_3344_5566_7788)?;
+        map.write64(PAGE_SIZE, 0x99aa_bbcc_ddee_ff00)?;
+        assert_eq!(again.read64(PAGE_SIZE - 8)?, 0x1122_3344_5566_7788);
+        let mut bytes = [0; 16];
+        pages.copy(PAGE_SIZE - 8, Transfer::Read(&mut bytes))?;
+        assert_eq!(bytes[7..9], [0x11, 0x00]);
+        for offset in [
+            2 * PAGE_SIZE,
+            2 * PAGE_SIZE - 4,
+            4,
+            1,
+            usize::MAX,
+            usize::MAX - 7,
+        ] {
+            assert_eq!(map.read64(offset).err(), Some(EINVAL));
+            assert_eq!(map.write64(offset, 1).err(), Some(EINVAL));
+        }
+        // It keeps the pages.
+        drop((pages, again));
+        assert_eq!(map.read64(PAGE_SIZE)?, 0x99aa_bbcc_ddee_ff00);
+        Ok(())
+    }
+}
+
+#[kunit_tests(rkfd_range)]
+mod ranges {
+    use super::*;
+
+    #[test]
+    fn spaces_that_cannot_be_are_refused() -> Result {
+        assert_eq!(RangeAllocator::new(0, 0).err(), Some(EINVAL));
+        assert_eq!(RangeAllocator::new(1, u64::MAX).err(), Some(EINVAL));
+        let space = RangeAllocator::new(10, 5)?;
+        assert_eq!(space.alloc(0, 1, Place::Low).err(), Some(EINVAL));
+        assert_eq!(space.alloc(6, 1, Place::Low).err(), Some(ENOSPC));
+        assert_eq!(space.alloc(u64::MAX, 1, Place::Low).err(), Some(ENOSPC));
+        let all = space.alloc(5, 1, Place::Low)?;
+        assert_eq!((all.start(), all.size()), (10, 5));
+        assert_eq!(space.alloc(1, 1, Place::High).err(), Some(ENOSPC));
+        Ok(())
+    }
+
+    #[test]
+    fn a_range_at_a_place_is_that_or_nothing() -> Result {
+        let space = RangeAllocator::new(16, 64)?;
+        let range = space.alloc_at(20, 4)?;
+        assert_eq!((range.start(), range.size()), (20, 4));
+        for (start, size) in [
+            (20, 1),
+            (23, 1),
+            (19, 2),
+            (16, 64),
+            (15, 1),
+            (79, 2),
+            (80, 1),
+        ] {
+            assert_eq!(space.alloc_at(start, size).err(), Some(ENOSPC));
+        }
+        assert_eq!(space.alloc_at(30, 0).err(), Some(EINVAL));
+        assert_eq!(space.alloc_at(u64::MAX, 2).err(), Some(EINVAL));
+        // Its neighbours, up to both ends.
+        let (below, above) = (space.alloc_at(16, 4)?, space.alloc_at(24, 56)?);
+        assert_eq!((below.start(), above.start()), (16, 24));
+        drop(range);
+        assert_eq!(space.alloc(4, 1, Place::High)?.start(), 20);
+        Ok(())
+    }
+
+    #[test]
+    fn ranges_come_from_the_end_that_was_asked_for_and_go_back() -> Result {
+        let space = RangeAllocator::new(16, 64)?;
+        let (low, high) = (
+            space.alloc(3, 0, Place::Low)?,
+            space.alloc(3, 8, Place::High)?,
+        );
+        assert_eq!((low.start(), high.start()), (16, 72));
+        // Aligned ones leave room that others get.
+        let aligned = space.alloc(8, 16, Place::Low)?;
+        assert_eq!(aligned.start(), 32);
+        let between = space.alloc(13, 1, Place::Low)?;
+        assert_eq!(between.start(), 19);
+        drop(low);
+        assert_eq!(space.alloc(3, 1, Place::Low)?.start(), 16);
+        // What is taken keeps the space.
+        drop(space);
+        assert_eq!(high.size(), 3);
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The calling task's memory: reading and writing it, and watching it change.
+
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+
+use crate::kapi::{
+    kunit::UserMemory,
+    task::{
+        access_ok,
+        bring_in,
+        current_mm,
+        read_present,
+        write_present,
+        MmKey, //
+    },
+    userpages::{
+        UserPages,
+        Watcher, //
+    },
+};
+
+/// Above what any program can have.
+const KERNEL: u64 = 0xffff_8000_0000_0000;
+
+/// Counts what it is told.
+struct Counts {
+    key: MmKey,
+    before: Atomic<i32>,
+    changed: Atomic<i32>,
+}
+
+impl Counts {
+    /// For the address space of the caller.
+    fn new() -> Result<Arc<Self>> {
+        let (_, key) = current_mm().ok_or(EINVAL)?;
+        let counts = Self {
+            key,
+            before: Atomic::new(0),
+            changed: Atomic::new(0),
+        };
+        Ok(Arc::new(counts, GFP_KERNEL)?)
+    }
+
+    fn get(&self) -> (i32, i32) {
+        (self.before.load(Relaxed), self.changed.load(Relaxed))
+    }
+}
+
+impl Watcher for Counts {
+    fn address_space(&self) -> MmKey {
+        self.key
+    }
+
+    fn before_change(&self) {
+        self.before.add(1, Relaxed);
+    }
+
+    fn invalidated(&self) {
+        self.changed.add(1, Relaxed);
+    }
+}
+
+#[kunit_tests(rkfd_user_memory)]
+mod access {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_is_not_waited_for() -> Result {
+        let memory = UserMemory::new(2 * PAGE_SIZE)?;
+        let at = memory.address();
+        let mut bytes = [0xff; 8];
+        assert_eq!(read_present(at, &mut bytes).err(), Some(EFAULT));
+        assert_eq!(write_present(at, &bytes).err(), Some(EFAULT));
+        bring_in(at, 8, true)?;
+        read_present(at, &mut bytes)?;
+        assert_eq!(bytes, [0; 8]);
+        write_present(at + 4, b"word")?;
+        read_present(at, &mut bytes)?;
+        assert_eq!(&bytes, b"\0\0\0\0word");
+        // Half of it is in the page that nobody has touched.
+        let edge = at + PAGE_SIZE as u64 - 4;
+        assert_eq!(read_present(edge, &mut bytes).err(), Some(EFAULT));
+        bring_in(edge, 8, false)?;
+        read_present(edge, &mut bytes)?;
+        assert_eq!(bytes, [0; 8]);
+        Ok(())
+    }
+
+    #[test]
+    fn nobody_reaches_the_kernel_this_way() -> Result {
+        let memory = UserMemory::new(PAGE_SIZE)?;
+        let mut bytes = [0xff; 8];
+        for address in [KERNEL, u64::MAX - 7, u64::MAX] {
+            assert_eq!(read_present(address, &mut bytes).err(), Some(EFAULT));
+            assert_eq!(write_present(address, &bytes).err(), Some(EFAULT));
+            assert_eq!(bring_in(address, 1, true).err(), Some(EFAULT));
+            assert!(!access_ok(address, 8));
+        }
+        assert!(access_ok(memory.address(), PAGE_SIZE as u64));
+        assert!(!access_ok(memory.address(), u64::MAX));
+        // Nothing is mapped there any more.
+        let at = memory.address();
+        memory.unmap();
+        assert_eq!(bring_in(at, 1, false).err(), Some(EFAULT));
+        assert_eq!(bytes, [0xff; 8]);
+        Ok(())
+    }
+}
+
+#[kunit_tests(rkfd_userpages)]
+mod pages {
+    use super::*;
+
+    #[test]
+    fn ranges_that_cannot_be_are_refused() -> Result {
+        let memory = UserMemory::new(2 * PAGE_SIZE)?;
+        let at = usize::try_from(memory.address())?;
+        let counts = Counts::new()?;
+        let new = |start, count| UserPages::new(start, count, true, counts.clone()).err();
+        assert_eq!(new(at, 0), Some(EINVAL));
+        assert_eq!(new(at + 1, 1), Some(EINVAL));
+        assert_eq!(new(at, usize::MAX), Some(EFAULT));
+        assert_eq!(new(usize::MAX - PAGE_SIZE + 1, 1), Some(EFAULT));
+        assert_eq!(new(at, 2), None);
+        Ok(())
+    }
+
+    #[test]
+    fn pages_are_found_once_and_again_after_they_changed() -> Result {
+        let memory = UserMemory::new(2 * PAGE_SIZE)?;
+        let counts = Counts::new()?;
+        let user = UserPages::new(usize::try_from(memory.address())?, 2, true, counts.clone())?;
+        assert!(user.snapshot().pages.is_none());
+        user.find()?;
+        let first = user.snapshot();
+        assert_eq!(first.pages.as_ref().map(|pages| pages.len()), Some(2));
+        // They are known: nothing is looked for.
+        user.find()?;
+        assert_eq!(user.version(), first.version);
+        assert_eq!(user.commit(first.version, || Ok(5)), Ok(5));
+        assert_eq!(
+            user.commit(first.version, || Err::<(), _>(ENOSPC)).err(),
+            Some(ENOSPC)
+        );
+        assert_eq!(counts.get(), (0, 0));
+
+        user.start_use();
+        let address = memory.address();
+        memory.unmap();
+        // Once before the pages go, and once so that nobody uses them.
+        assert_eq!(counts.get(), (1, 1));
+        assert!(user.snapshot().pages.is_none());
+        assert!(user.version() != first.version);
+        assert_eq!(user.commit(first.version, || Ok(())).err(), Some(EAGAIN));
+        assert_eq!(user.find().err(), Some(EFAULT));
+
+        // Other memory in the same place is found as what it is.
+        let memory = UserMemory::at(address, 2 * PAGE_SIZE)?;
+        user.find()?;
+        assert!(user.snapshot().pages.is_some());
+        user.end_use();
+        let told = counts.get();
+        memory.unmap();
+        // Of what nobody uses nothing is told, and the pages are forgotten all the same.
+        assert_eq!(counts.get(), told);
+        assert!(user.snapshot().pages.is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn memory_that_may_not_be_written_is_refused_to_writers() -> Result {
+        let memory = UserMemory::read_only(PAGE_SIZE)?;
+        let at = usize::try_from(memory.address())?;
+        let counts = Counts::new()?;
+        let writer = UserPages::new(at, 1, true, counts.clone())?;
+        assert_eq!(writer.find().err(), Some(EPERM));
+        let reader = UserPages::new(at, 1, false, counts.clone())?;
+        reader.find()?;
+        assert!(reader.snapshot().pages.is_some());
+        assert!(writer.snapshot().pages.is_none());
+        Ok(())
+    }
+}
