@@ -26,6 +26,7 @@ void rkfd_kunit_skip(const char *reason);
 unsigned long rkfd_kunit_map_user(unsigned long addr, size_t len, bool writable);
 void rkfd_kunit_unmap_user(unsigned long addr, size_t len);
 const char *rkfd_force_probe(void);
+const char *rkfd_reserved_vram(void);
 
 /* /dev/kfd */
 bool rkfd_class_exists(const char *name);

@@ -27,6 +27,7 @@ use crate::{
         debug::DebugFiles,
         registry,
         registry::Published,
+        reserved::Reserved,
         Config,
         Gpu,
         Registry,
@@ -69,7 +70,18 @@ impl InPlaceModule for RkfdModule {
                 BStr::from_bytes(entry)
             );
         }
+        let reserved = Reserved::new(parameters::reserved_vram());
         try_pin_init!(Self {
+            _: {
+                // Memory that is somebody else's is no matter of guessing.
+                if let Some(entry) = reserved.malformed() {
+                    pr_err!(
+                        "reserved_vram: {:?} is no SIZE@START, nor is the list none\n",
+                        BStr::from_bytes(entry)
+                    );
+                    Err(EINVAL)?;
+                }
+            },
             // A bad parameter shall fail the load, also where there is no GPU.
             _: {
                 sched::Config::from_parameters()?;
@@ -130,7 +142,8 @@ pub(crate) struct BoundGpu<'bound> {
 ///
 /// # Errors
 ///
-/// `ENODEV` for a card that `force_probe` does not name, and for a device that it forbids; says so.
+/// `ENODEV` for a card that `force_probe` does not name or of which `reserved_vram` says nothing, and for a device
+/// that is forbidden; says so.
 fn may_bind(pdev: &pci::Device) -> Result {
     let subsystem = (pdev.subsystem_vendor_id(), pdev.subsystem_device_id());
     let device = pdev.device_id();
@@ -141,6 +154,13 @@ fn may_bind(pdev: &pci::Device) -> Result {
             Err(ENODEV)
         }
         _ if is_model => Ok(()),
+        Wish::Forced if !Reserved::new(parameters::reserved_vram()).is_given() => {
+            dev_err!(
+                pdev,
+                "not bound: where the VRAM of the VBIOS, the trusted memory region (TMR) of the PSP and retired pages are cannot be read from a card; reserved_vram=SIZE@START,... tells it, reserved_vram=none says that there is none\n"
+            );
+            Err(ENODEV)
+        }
         Wish::Forced => {
             dev_notice!(
                 pdev,
@@ -170,7 +190,10 @@ impl<'bound> BoundGpu<'bound> {
         may_bind(pdev)?;
         let registry = registry()?;
         let enabled = Enabled::new(pdev)?;
-        let config = Config { xnack: false };
+        let config = Config {
+            xnack: false,
+            reserved: Reserved::new(parameters::reserved_vram()),
+        };
         let gpu = Gpu::new(pdev, asic, &registry, config)?;
         let sched = Scheduler::new(&gpu).inspect_err(|error| {
             dev_err!(pdev, "no scheduler: {:?}\n", error);

@@ -67,6 +67,7 @@ mod nbio;
 pub(crate) mod pasid;
 mod power;
 pub(crate) mod registry;
+pub(crate) mod reserved;
 mod reset;
 pub(crate) mod salvage;
 mod sdma;
@@ -123,6 +124,8 @@ pub(crate) use self::{
 pub(crate) struct Config {
     /// Retry faults where an ASIC has one setting for the whole device.
     pub(crate) xnack: bool,
+    /// VRAM that is not the driver's.
+    pub(crate) reserved: reserved::Reserved,
 }
 
 /// No render node.
@@ -164,6 +167,8 @@ pub(crate) struct Gpu {
     dummy: DmaBuffer,
     /// The same in VRAM, for accesses to a hole in the system aperture.
     scratch: VramBlock,
+    /// Parts that are not the driver's.
+    _reserved: KVec<VramBlock>,
 }
 
 impl Gpu {
@@ -219,6 +224,7 @@ impl Gpu {
             info.fb.base,
             info.fb.offset,
         )?;
+        let reserved = Self::reserve(pdev, &info, &vram, config.reserved)?;
         let gart_start = gart::window_start(info.fb.base, info.fb.top).ok_or_else(|| {
             dev_err!(pdev, "no room for the GART beside VRAM\n");
             EIO
@@ -267,6 +273,7 @@ impl Gpu {
                 reset: AtomicFlag::new(false),
                 dummy,
                 scratch,
+                _reserved: reserved,
             }? Error),
             GFP_KERNEL,
         )?;
@@ -278,7 +285,45 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Ends what an earlier driver of `pdev` left running. Returns whether that took a reset of the
+    /// Takes the VRAM that is not the driver's.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not within the VRAM, or twice. `ENOMEM`.
+    fn reserve(
+        pdev: &pci::Device<Bound>,
+        info: &GpuInfo,
+        vram: &Arc<VramManager>,
+        reserved: reserved::Reserved,
+    ) -> Result<KVec<VramBlock>> {
+        let mut blocks = KVec::new();
+        for span in reserved.spans() {
+            let within = span.start + span.size <= info.vram_size;
+            let block = match within {
+                true => vram.reserve(span),
+                false => Err(EINVAL),
+            };
+            let block = block.inspect_err(|e| {
+                dev_err!(
+                    pdev,
+                    "reserved_vram: {:#x} bytes at {:#x} of {:#x}: {:?}\n",
+                    span.size,
+                    span.start,
+                    info.vram_size,
+                    e
+                )
+            });
+            match block {
+                Ok(Some(block)) => blocks.push(block, GFP_KERNEL)?,
+                Ok(None) => {}
+                Err(e) if e == ENOSPC => return Err(EINVAL),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// Ends what an earlier driver left running. Returns whether that took a reset of the
     /// chip, after which the device is as when it was powered on. Nothing of it may be in use yet.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use kernel::{
     },
 };
 
+use super::reserved::Span;
 use crate::kapi::range::{
     Place,
     Range,
@@ -90,6 +91,33 @@ impl VramManager {
             range,
             vram: self.clone(),
         })
+    }
+
+    /// Takes the pages of `span` for good, so that nobody else gets them; `None` if none of them is managed.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: some of it is taken. `ENOMEM`.
+    pub(crate) fn reserve(self: &Arc<Self>, span: Span) -> Result<Option<VramBlock>> {
+        // CAST: A constant.
+        let page = SZ_4K as u64;
+        let start = span.start & !(page - 1);
+        let end = span
+            .start
+            .saturating_add(span.size)
+            .checked_next_multiple_of(page)
+            .unwrap_or(u64::MAX)
+            .min(self.total);
+        let Some(size) = end.checked_sub(start).filter(|size| *size != 0) else {
+            return Ok(None);
+        };
+        let range = self.ranges.alloc_at(start, size)?;
+        // CAST: As in `alloc`.
+        self.used.add(size as i64, Relaxed);
+        Ok(Some(VramBlock {
+            range,
+            vram: self.clone(),
+        }))
     }
 
     /// Bytes that can be allocated in all.

@@ -85,6 +85,28 @@ impl RangeAllocator {
     /// - `ENOSPC`: no hole fits.
     /// - `ENOMEM`.
     pub(crate) fn alloc(self: &Arc<Self>, size: u64, align: u64, place: Place) -> Result<Range> {
+        self.alloc_within(0..self.end, size, align, place)
+    }
+
+    /// Takes the `size` units from `start` on.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: `size` is 0, or the range wraps.
+    /// - `ENOSPC`: some of it is taken, or outside the space.
+    /// - `ENOMEM`.
+    pub(crate) fn alloc_at(self: &Arc<Self>, start: u64, size: u64) -> Result<Range> {
+        let end = start.checked_add(size).ok_or(EINVAL)?;
+        self.alloc_within(start..end, size, 0, Place::Low)
+    }
+
+    fn alloc_within(
+        self: &Arc<Self>,
+        within: core::ops::Range<u64>,
+        size: u64,
+        align: u64,
+        place: Place,
+    ) -> Result<Range> {
         if size == 0 {
             return Err(EINVAL);
         }
@@ -103,8 +125,8 @@ impl RangeAllocator {
                 size,
                 align,
                 0,
-                0,
-                self.end,
+                within.start,
+                within.end,
                 mode,
             )
         })?;
