@@ -306,7 +306,7 @@ impl DoorbellSlice {
     /// # Errors
     ///
     /// `EINVAL` if the CP does not serve it, `EBUSY` if it is taken.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn alloc_cp_at(self: &Arc<Self>, id: u32) -> Result<Doorbell> {
         if id >= SLICE_IDS || !self.layout().cp_may_use(id) {
             return Err(EINVAL);
@@ -325,7 +325,7 @@ impl DoorbellSlice {
     }
 
     /// Doorbells in use.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn in_use(&self) -> u32 {
         self.with_ids(|ids| ids.len()).unwrap_or(0)
     }
@@ -340,7 +340,7 @@ pub(crate) struct Doorbell {
 
 impl Doorbell {
     /// Dword index on the whole BAR, as MQD and MAP_QUEUES take it.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn dword_offset(&self) -> u32 {
         self.offset.dword()
     }

@@ -249,7 +249,7 @@ impl Kiq {
     /// # Errors
     ///
     /// As [`Kiq::submit`]; `EIO` if the register was not written.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn test(&self, hw: &Hw) -> Result {
         self.ring_test(hw, &mut self.state.lock())
     }
@@ -368,7 +368,7 @@ impl Kiq {
     }
 
     /// Whether submissions can succeed at this moment.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn is_ready(&self) -> bool {
         self.state.lock().is_ready()
     }

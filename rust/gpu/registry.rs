@@ -91,7 +91,7 @@ impl Registry {
     /// # Errors
     ///
     /// `ENOMEM`.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn new() -> Result<Arc<Self>> {
         Self::with_debugfs(None)
     }
@@ -135,7 +135,7 @@ impl Registry {
     }
 
     /// The GPU with the given id.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn find(&self, id: u32) -> Option<Arc<Gpu>> {
         self.gpus.lock().iter().find(|gpu| gpu.id() == id).cloned()
     }
@@ -151,7 +151,7 @@ impl Registry {
     /// # Errors
     ///
     /// `ENOMEM`.
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg(rkfd_kunit)]
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<Gpu>)) -> Result {
         let gpus = self.snapshot()?;
         for gpu in &gpus {
@@ -160,7 +160,7 @@ impl Registry {
         Ok(())
     }
 
-    #[cfg_attr(not(rkfd_kunit), allow(dead_code, reason = "seen by tests"))]
+    #[cfg(rkfd_kunit)]
     fn snapshot(&self) -> Result<KVec<Arc<Gpu>>> {
         let gpus = self.gpus.lock();
         let mut copy = KVec::with_capacity(gpus.len(), GFP_KERNEL)?;

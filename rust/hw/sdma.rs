@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! SDMA packets that the driver may put on an engine, and the direct load of a user queue.
+//! SDMA packets that the driver may put on an engine.
 //!
 //! Rings, pointers and doorbells count bytes. Counts inside packets are less by one. Source:
 //! `vega10_sdma_pkt_open.h`, `sdma_v4_0.c`, `amdgpu_amdkfd_arcturus.c`.
@@ -9,14 +9,7 @@ use super::bits::{
     fields,
     Overflow, //
 };
-use super::mqd::layout::sdma as mqd;
 use super::num;
-use super::regs::sdma::{
-    Block,
-    Doorbell,
-    RbCntl, //
-};
-use super::regs::Reg;
 
 /// Opcodes.
 pub(crate) mod op {
@@ -189,50 +182,3 @@ pub(crate) fn generate_entries(
 
 /// One dword NOP.
 pub(crate) const NOP: u32 = 0;
-
-/// A step of loading or unloading a user queue by registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Write a value.
-    Write(Reg, u32),
-    /// Poll until CONTEXT_STATUS.IDLE is set.
-    AwaitIdle(Reg),
-}
-
-/// Steps that load the MQD read by `read` into `block` and start it at write pointer `wptr`.
-///
-/// `wptr` in bytes comes from the user's memory; hardware only trusts it up to the ring's size.
-pub(crate) fn load(block: Block, mut read: impl FnMut(usize) -> u32, wptr: u64) -> [Step; 15] {
-    let control = RbCntl::from_raw(read(mqd::RB_CNTL));
-    [
-        Step::Write(block.rb_cntl(), control.with(RbCntl::RB_ENABLE, 0).raw()),
-        Step::AwaitIdle(block.context_status()),
-        Step::Write(block.doorbell_offset(), read(mqd::DOORBELL_OFFSET)),
-        Step::Write(
-            block.doorbell(),
-            Doorbell::from_raw(read(mqd::DOORBELL))
-                .with(Doorbell::ENABLE, 1)
-                .raw(),
-        ),
-        Step::Write(block.rb_rptr(), read(mqd::RB_RPTR)),
-        Step::Write(block.rb_rptr_hi(), read(mqd::RB_RPTR_HI)),
-        Step::Write(block.minor_ptr_update(), 1),
-        Step::Write(block.rb_wptr(), num::lo32(wptr)),
-        Step::Write(block.rb_wptr_hi(), num::hi32(wptr)),
-        Step::Write(block.minor_ptr_update(), 0),
-        Step::Write(block.rb_base(), read(mqd::RB_BASE)),
-        Step::Write(block.rb_base_hi(), read(mqd::RB_BASE_HI)),
-        Step::Write(block.rb_rptr_addr_lo(), read(mqd::RB_RPTR_ADDR_LO)),
-        Step::Write(block.rb_rptr_addr_hi(), read(mqd::RB_RPTR_ADDR_HI)),
-        Step::Write(block.rb_cntl(), control.with(RbCntl::RB_ENABLE, 1).raw()),
-    ]
-}
-
-/// Steps that stop the queue in `block`, whose RB_CNTL reads `control`; afterwards RB_RPTR is saved.
-pub(crate) fn unload(block: Block, control: RbCntl) -> [Step; 3] {
-    [
-        Step::Write(block.rb_cntl(), control.with(RbCntl::RB_ENABLE, 0).raw()),
-        Step::AwaitIdle(block.context_status()),
-        Step::Write(block.doorbell(), 0),
-    ]
-}

@@ -9,7 +9,6 @@ mod tests {
     use crate::hw::asic::GFX906;
     use crate::hw::asic::GFX90A;
     use crate::hw::sdma;
-    use crate::hw::sdma::Step;
 
     #[test]
     fn copies_count_bytes_less_one() {
@@ -76,38 +75,5 @@ mod tests {
         assert_eq!(byte(&GFX90A, 4, 8), None);
         assert_eq!(byte(&GFX90A, 5, 0), None);
         assert_eq!(byte(&GFX906, 2, 0), None);
-    }
-
-    #[test]
-    fn a_load_begins_stopped_and_ends_enabled() {
-        let block = GFX90A.sdma.engine(0).and_then(|engine| engine.rlc(0));
-        let ends = block.map(|block| {
-            let steps = sdma::load(block, |dw| if dw == 0 { 0x0006_101D } else { 0 }, 0x40);
-            (steps[0], steps[1], steps[14])
-        });
-        let expected = block.map(|block| {
-            (
-                Step::Write(block.rb_cntl(), 0x0006_101C),
-                Step::AwaitIdle(block.context_status()),
-                Step::Write(block.rb_cntl(), 0x0006_101D),
-            )
-        });
-        assert!(block.is_some());
-        assert_eq!(ends, expected);
-    }
-
-    #[test]
-    fn pointers_are_written_inside_the_update_bracket() {
-        let block = GFX90A.sdma.engine(1).and_then(|engine| engine.rlc(3));
-        let good = block.map(|block| {
-            let steps = sdma::load(block, |_| 0, 0x1_0000_0040);
-            let position = |step| steps.iter().position(|s| *s == step);
-            let open = position(Step::Write(block.minor_ptr_update(), 1));
-            let low = position(Step::Write(block.rb_wptr(), 0x40));
-            let high = position(Step::Write(block.rb_wptr_hi(), 1));
-            let close = position(Step::Write(block.minor_ptr_update(), 0));
-            open < low && low < high && high < close && open.is_some()
-        });
-        assert_eq!(good, Some(true));
     }
 }
