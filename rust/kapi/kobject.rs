@@ -149,13 +149,17 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EEXIST`, or what sysfs reports.
+    /// `EINVAL` for an empty name; `ENOMEM`, `EEXIST`, or what sysfs reports.
     pub(crate) fn new(
         parent: Parent<'_>,
         name: kernel::fmt::Arguments<'_>,
         files: &[(&'static CStr, Arc<Text>)],
     ) -> Result<Self> {
         let name = CString::try_from_fmt(name)?;
+        // The kobject core would report it as an error of the kernel.
+        if name.to_bytes().is_empty() {
+            return Err(EINVAL);
+        }
         let mut list = KVec::with_capacity(files.len(), GFP_KERNEL)?;
         for (file_name, text) in files {
             // SAFETY: All zeroes is a valid `attribute`.

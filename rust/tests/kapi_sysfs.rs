@@ -66,7 +66,7 @@ mod suite {
     fn a_directory_without_a_name_is_refused() -> Result {
         let device = DmaDevice::new(c"rkfd_test_sysfs")?;
         let parent = Parent::Device(device.device());
-        assert!(Directory::new(parent, fmt!(""), &[]).is_err());
+        assert_eq!(Directory::new(parent, fmt!(""), &[]).err(), Some(EINVAL));
         drop(Directory::new(parent, fmt!("named"), &[])?);
         Ok(())
     }
