@@ -27,6 +27,7 @@ pub(crate) mod kobject;
 #[cfg(rkfd_kunit)]
 pub(crate) mod kunit;
 pub(crate) mod log;
+pub(crate) mod mappable;
 pub(crate) mod mmio;
 pub(crate) mod pages;
 pub(crate) mod parameters;
@@ -38,6 +39,6 @@ pub(crate) mod task;
 pub(crate) mod ticker;
 pub(crate) mod trace;
 pub(crate) mod userpages;
-pub(crate) mod vma;
+mod vma;
 pub(crate) mod waitqueue;
 pub(crate) mod workqueue;

@@ -22,6 +22,7 @@ pub(crate) mod mp;
 pub(crate) mod nbio;
 pub(crate) mod osssys;
 pub(crate) mod sdma;
+pub(crate) mod slot;
 
 /// Length of BAR5 in bytes; a register at or above it is only reachable through PCIE_INDEX2/DATA2.
 pub(crate) const MMIO_SIZE: u32 = 0x8_0000;
@@ -64,7 +65,7 @@ impl Reg {
 
 impl fmt::Display for Reg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match gc::name(*self) {
+        match name(*self) {
             Some(name) => f.write_str(name),
             None => write!(f, "reg:{:#x}", self.0),
         }
@@ -88,3 +89,11 @@ macro_rules! regs {
     };
 }
 pub(crate) use regs;
+
+/// Name of a register of the graphics and compute block, or of the window of a queue slot.
+pub(crate) fn name(reg: Reg) -> Option<&'static str> {
+    gc::name(reg).or_else(|| {
+        let entry = hqd::WINDOW.iter().find(|entry| entry.reg == reg)?;
+        Some(entry.name)
+    })
+}

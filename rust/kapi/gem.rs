@@ -26,59 +26,12 @@ use super::{
         DrmDevice,
         FileTag, //
     },
-    vma::{
-        self,
-        Transfer,
-        UserCaching, //
-    }, //
+    mappable::{
+        Inner,
+        Mappable, //
+    },
+    vma, //
 };
-
-/// What an object shows to those who map it.
-pub(crate) trait Mappable: Send + Sync + Sized + 'static {
-    /// Whether user space may map the object at all, and how.
-    ///
-    /// # Errors
-    ///
-    /// Becomes the error of `mmap`.
-    fn may_mmap(&self) -> Result<UserCaching>;
-
-    /// CPU frame number of page `index`. The frame stays valid while the object lives and its
-    /// device is registered. Called under the mmap lock.
-    ///
-    /// # Errors
-    ///
-    /// Any; the access ends in `SIGBUS`.
-    fn pfn(&self, index: usize) -> Result<usize>;
-
-    /// Copies for a debugger.
-    ///
-    /// # Errors
-    ///
-    /// Becomes the error of the access.
-    fn transfer(&self, offset: usize, transfer: Transfer<'_>) -> Result;
-}
-
-/// A GEM object and what it holds.
-#[repr(C)]
-pub(super) struct Inner<T> {
-    obj: Opaque<bindings::drm_gem_object>,
-    data: T,
-}
-
-impl<T> Inner<T> {
-    /// # Safety
-    ///
-    /// `obj` is embedded in an `Inner<T>` that lives for `'a`.
-    pub(super) unsafe fn from_gem<'a>(obj: *mut bindings::drm_gem_object) -> &'a Self {
-        // SAFETY: By the requirement of this function; `obj` is the first field of a `repr(C)`
-        // struct, and `Opaque` is transparent.
-        unsafe { &*obj.cast::<Self>() }
-    }
-
-    pub(super) fn data(&self) -> &T {
-        &self.data
-    }
-}
 
 /// A reference to a GEM object that holds a `T`.
 ///

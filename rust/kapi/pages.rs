@@ -17,8 +17,8 @@ use kernel::{
 };
 
 use super::{
-    task::fatal_signal_pending,
-    vma::Transfer, //
+    mappable::Transfer,
+    task::fatal_signal_pending, //
 };
 
 /// Pages taken at once where the allocator can: 2 MiB, so that the GPU can map them as one.

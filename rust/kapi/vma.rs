@@ -17,47 +17,11 @@ use kernel::{
     prelude::*, //
 };
 
-use super::gem::{
+use super::mappable::{
     Inner,
-    Mappable, //
+    Mappable,
+    Transfer, //
 };
-
-/// How the CPU caches a user mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UserCaching {
-    /// As ordinary memory.
-    Cached,
-    /// Writes may be merged and delayed.
-    WriteCombined,
-}
-
-impl UserCaching {
-    fn raw(self) -> c_int {
-        // CAST: Small enumerators.
-        (match self {
-            Self::Cached => crate::bindings::RKFD_CACHED,
-            Self::WriteCombined => crate::bindings::RKFD_WRITE_COMBINED,
-        }) as c_int
-    }
-}
-
-/// A copy between a kernel buffer and an object.
-pub(crate) enum Transfer<'a> {
-    /// From the object.
-    Read(&'a mut [u8]),
-    /// To the object.
-    Write(&'a [u8]),
-}
-
-impl Transfer<'_> {
-    /// Bytes to copy.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Read(buffer) => buffer.len(),
-            Self::Write(buffer) => buffer.len(),
-        }
-    }
-}
 
 /// Pages that one fault maps at most: the one asked for and those that follow.
 const FAULT_AROUND: usize = 32;

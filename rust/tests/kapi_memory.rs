@@ -9,6 +9,7 @@ use kernel::{
 };
 
 use crate::kapi::{
+    mappable::Transfer,
     pages::{
         Pages,
         Vmap, //
@@ -16,8 +17,7 @@ use crate::kapi::{
     range::{
         Place,
         RangeAllocator, //
-    },
-    vma::Transfer, //
+    }, //
 };
 
 /// Bytes of which no neighbours are equal and no page repeats another.

@@ -24,8 +24,10 @@ use crate::{
     },
     kapi::{
         drm_file::FileTag,
-        gem::Mappable,
-        vma::Transfer, //
+        mappable::{
+            Mappable,
+            Transfer, //
+        },
     },
     vm::{
         BoFlags,

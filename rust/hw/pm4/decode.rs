@@ -4,7 +4,13 @@
 
 use core::fmt;
 
-use super::memory::WriteData;
+use super::super::num;
+use super::super::regs::Reg;
+use super::memory::{
+    WriteDataDw1,
+    DST_MEMORY,
+    DST_REGISTER, //
+};
 use super::{
     op,
     Header,
@@ -22,6 +28,49 @@ use super::{
     WriteMem,
     WriteReg, //
 };
+
+/// Meaning of a WRITE_DATA: register or memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WriteData {
+    /// To a register.
+    Reg(WriteReg),
+    /// To memory.
+    Mem(WriteMem),
+}
+
+impl WriteData {
+    /// The meaning of a WRITE_DATA of 5 or 6 dwords; `None` for other forms.
+    fn decode(dw: &[u32]) -> Option<Self> {
+        let [_, dw1, lo, hi, value, rest @ ..] = dw else {
+            return None;
+        };
+        let dw1 = WriteDataDw1::from_raw(*dw1);
+        if dw1.undeclared() != 0 || dw1.is_set(WriteDataDw1::CACHE_POLICY) || rest.len() > 1 {
+            return None;
+        }
+        if dw1.is_set(WriteDataDw1::ENGINE_SEL) {
+            return None;
+        }
+        let confirm = dw1.is_set(WriteDataDw1::WR_CONFIRM);
+        match (dw1.get(WriteDataDw1::DST_SEL), rest) {
+            (DST_REGISTER, []) if *lo < 1 << 18 && *hi == 0 => Some(Self::Reg(WriteReg {
+                reg: Reg::new(0, *lo),
+                value: *value,
+                no_increment: dw1.is_set(WriteDataDw1::ADDR_INCR),
+                confirm,
+            })),
+            (DST_MEMORY, high) if lo & 3 == 0 && !dw1.is_set(WriteDataDw1::ADDR_INCR) => {
+                Some(Self::Mem(WriteMem {
+                    address: num::join(*lo, *hi),
+                    value: *value,
+                    high: high.first().copied(),
+                    confirm,
+                }))
+            }
+            _ => None,
+        }
+    }
+}
 
 /// Meaning of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

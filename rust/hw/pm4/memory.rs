@@ -8,8 +8,6 @@ use core::fmt;
 use super::super::bits::fields;
 use super::super::num;
 use super::super::regs::hub::FlushType;
-use super::super::regs::Reg;
-use super::registers::WriteReg;
 use super::{
     aligned,
     op,
@@ -40,7 +38,7 @@ fields! {
 }
 
 pub(super) const DST_REGISTER: u32 = 0;
-const DST_MEMORY: u32 = 5;
+pub(super) const DST_MEMORY: u32 = 5;
 
 /// WRITE_DATA of one or two dwords to memory, 5 or 6 dwords.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,49 +96,6 @@ impl fmt::Display for WriteMem {
             num::join(self.value, self.high.unwrap_or(0)),
             if self.confirm { " confirm" } else { "" }
         )
-    }
-}
-
-/// Meaning of a WRITE_DATA: register or memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteData {
-    /// To a register.
-    Reg(WriteReg),
-    /// To memory.
-    Mem(WriteMem),
-}
-
-impl WriteData {
-    /// The meaning of a WRITE_DATA of 5 or 6 dwords; `None` for other forms.
-    pub(crate) fn decode(dw: &[u32]) -> Option<Self> {
-        let [_, dw1, lo, hi, value, rest @ ..] = dw else {
-            return None;
-        };
-        let dw1 = WriteDataDw1::from_raw(*dw1);
-        if dw1.undeclared() != 0 || dw1.is_set(WriteDataDw1::CACHE_POLICY) || rest.len() > 1 {
-            return None;
-        }
-        if dw1.is_set(WriteDataDw1::ENGINE_SEL) {
-            return None;
-        }
-        let confirm = dw1.is_set(WriteDataDw1::WR_CONFIRM);
-        match (dw1.get(WriteDataDw1::DST_SEL), rest) {
-            (DST_REGISTER, []) if *lo < 1 << 18 && *hi == 0 => Some(Self::Reg(WriteReg {
-                reg: Reg::new(0, *lo),
-                value: *value,
-                no_increment: dw1.is_set(WriteDataDw1::ADDR_INCR),
-                confirm,
-            })),
-            (DST_MEMORY, high) if lo & 3 == 0 && !dw1.is_set(WriteDataDw1::ADDR_INCR) => {
-                Some(Self::Mem(WriteMem {
-                    address: num::join(*lo, *hi),
-                    value: *value,
-                    high: high.first().copied(),
-                    confirm,
-                }))
-            }
-            _ => None,
-        }
     }
 }
 

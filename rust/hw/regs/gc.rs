@@ -7,6 +7,7 @@
 //! *banked* show the instance selected by [`GRBM_GFX_CNTL`].
 
 use super::super::bits::fields;
+use super::slot::Slot;
 use super::Reg;
 
 mod cp;
@@ -206,15 +207,10 @@ gc_regs! {
     CP_MEC_ME1_UCODE_ADDR = SEG1 + 0x581a;
 }
 
-/// Name of a register of this block or of the HQD window.
-pub(crate) fn name(reg: Reg) -> Option<&'static str> {
-    if let Some(entry) = NAMES.iter().find(|entry| entry.0 == reg) {
-        return Some(entry.1);
-    }
-    super::hqd::WINDOW
-        .iter()
-        .find(|entry| entry.reg == reg)
-        .map(|entry| entry.name)
+/// Name of a register of this block.
+pub(super) fn name(reg: Reg) -> Option<&'static str> {
+    let entry = NAMES.iter().find(|entry| entry.0 == reg)?;
+    Some(entry.1)
 }
 
 /// GDS base register of `vmid`; its size register is the next one.
@@ -249,6 +245,21 @@ fields! {
         VMID [7:4];
         /// Queue of the pipe.
         QUEUEID [10:8];
+    }
+}
+
+impl Slot {
+    /// Value of GRBM_GFX_CNTL that shows this slot.
+    pub(crate) const fn select(self) -> GrbmGfxCntl {
+        GrbmGfxCntl::new()
+            .with(GrbmGfxCntl::MEID, self.me())
+            .with(GrbmGfxCntl::PIPEID, self.pipe())
+            .with(GrbmGfxCntl::QUEUEID, self.queue())
+    }
+
+    /// Code of this slot in RLC_CP_SCHEDULERS, valid bit included: 0xC8 for the KIQ.
+    pub(crate) const fn scheduler_code(self) -> u32 {
+        scheduler_code(self.me(), self.pipe(), self.queue()) | SCHEDULER_VALID
     }
 }
 

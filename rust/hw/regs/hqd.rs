@@ -10,6 +10,13 @@ use super::super::bits::fields;
 use super::gc::SEG0;
 use super::Reg;
 
+pub(crate) use super::slot::{
+    Slot,
+    PIPES_PER_MEC,
+    QUEUES_PER_PIPE,
+    SLOTS_PER_MEC, //
+};
+
 /// One register of the window and the MQD dword that it mirrors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HqdReg {
@@ -92,105 +99,6 @@ window! {
     CP_HQD_AQL_CONTROL = 0x127a <=> 181;
     CP_HQD_PQ_WPTR_LO = 0x127b <=> 182;
     CP_HQD_PQ_WPTR_HI = 0x127c <=> 183;
-}
-
-/// Slots of one pipe.
-pub(crate) const QUEUES_PER_PIPE: u32 = 8;
-/// Pipes of one micro engine.
-pub(crate) const PIPES_PER_MEC: u32 = 4;
-/// Slots of one micro engine.
-pub(crate) const SLOTS_PER_MEC: u32 = QUEUES_PER_PIPE * PIPES_PER_MEC;
-
-/// A queue slot of a compute micro engine.
-///
-/// # Invariants
-///
-/// `me` is 1 or 2, `pipe` below 4, `queue` below 8.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Slot {
-    me: u8,
-    pipe: u8,
-    queue: u8,
-}
-
-impl Slot {
-    /// Where amdgpu puts the KIQ: me 2, pipe 1, queue 0 (`amdgpu_gfx.c`).
-    pub(crate) const KIQ: Self = Self {
-        me: 2,
-        pipe: 1,
-        queue: 0,
-    };
-    /// Where KFD puts the HIQ: me 2, pipe 0, queue 0 (KFD pipe 4, `kfd_priv.h`).
-    pub(crate) const HIQ: Self = Self {
-        me: 2,
-        pipe: 0,
-        queue: 0,
-    };
-
-    /// The slot with the given coordinates, if it exists.
-    pub(crate) const fn new(me: u8, pipe: u8, queue: u8) -> Option<Self> {
-        if (me == 1 || me == 2) && pipe < 4 && queue < 8 {
-            // INVARIANT: Checked in the line above.
-            Some(Self { me, pipe, queue })
-        } else {
-            None
-        }
-    }
-
-    /// The slot with number `mec * 32 + pipe * 8 + queue`, mec counted from 0: the bit position in
-    /// the queue mask of SET_RESOURCES.
-    pub(crate) const fn from_bit(bit: u32) -> Option<Self> {
-        if bit >= 2 * SLOTS_PER_MEC {
-            return None;
-        }
-        // CAST: All three quotients are below 64 by the check above.
-        Self::new(
-            (bit / SLOTS_PER_MEC) as u8 + 1,
-            (bit / QUEUES_PER_PIPE % PIPES_PER_MEC) as u8,
-            (bit % QUEUES_PER_PIPE) as u8,
-        )
-    }
-
-    /// Micro engine, 1 or 2.
-    pub(crate) const fn me(self) -> u32 {
-        // CAST: Lossless.
-        self.me as u32
-    }
-
-    /// Pipe, 0 to 3.
-    pub(crate) const fn pipe(self) -> u32 {
-        // CAST: Lossless.
-        self.pipe as u32
-    }
-
-    /// Queue of the pipe, 0 to 7.
-    pub(crate) const fn queue(self) -> u32 {
-        // CAST: Lossless.
-        self.queue as u32
-    }
-
-    /// Bit position in the queue mask of SET_RESOURCES.
-    pub(crate) const fn bit(self) -> u32 {
-        (self.me() - 1) * SLOTS_PER_MEC + self.pipe() * QUEUES_PER_PIPE + self.queue()
-    }
-
-    /// Bit of this slot in CP_PQ_WPTR_POLL_CNTL1.
-    pub(crate) const fn poll_mask(self) -> u32 {
-        1 << (self.pipe() * QUEUES_PER_PIPE + self.queue())
-    }
-
-    /// Value of GRBM_GFX_CNTL that shows this slot.
-    pub(crate) const fn select(self) -> super::gc::GrbmGfxCntl {
-        super::gc::GrbmGfxCntl::new()
-            .with(super::gc::GrbmGfxCntl::MEID, self.me())
-            .with(super::gc::GrbmGfxCntl::PIPEID, self.pipe())
-            .with(super::gc::GrbmGfxCntl::QUEUEID, self.queue())
-    }
-
-    /// Code of this slot in RLC_CP_SCHEDULERS, valid bit included: 0xC8 for the KIQ.
-    pub(crate) const fn scheduler_code(self) -> u32 {
-        super::gc::scheduler_code(self.me(), self.pipe(), self.queue()) | super::gc::SCHEDULER_VALID
-    }
 }
 
 fields! {

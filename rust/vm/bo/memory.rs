@@ -24,14 +24,14 @@ use crate::{
         VramBlock, //
     },
     kapi::{
-        gem::Mappable,
-        pages::Pages,
-        task::fatal_signal_pending,
-        userpages::UserPages,
-        vma::{
+        mappable::{
+            Mappable,
             Transfer,
             UserCaching, //
         },
+        pages::Pages,
+        task::fatal_signal_pending,
+        userpages::UserPages, //
     },
     vm::{
         account::UserCharge,

@@ -3,7 +3,7 @@
 //! Words of the command processor: its engines, interrupts, doorbells and waits.
 
 use super::super::super::bits::fields;
-use super::super::hqd::Slot;
+use super::super::slot::Slot;
 
 fields! {
     /// CP_MEC_ME1_UCODE_ADDR and SDMA's UCODE_ADDR. The last step of a loader leaves the version of

@@ -7,7 +7,7 @@
 
 use crate::hw::asic::{AsicDesc, Ip, GFX906, GFX90A};
 use crate::hw::regs::hub::HubLayout;
-use crate::hw::regs::{athub, gc, hdp, hqd, mp, nbio, osssys, Reg, MMIO_SIZE};
+use crate::hw::regs::{self, athub, gc, hdp, hqd, mp, nbio, osssys, Reg, MMIO_SIZE};
 
 fn check(table: &[(Reg, usize)]) {
     for (reg, byte) in table {
@@ -284,9 +284,12 @@ fn the_queue_window_is_contiguous() {
 
 #[test]
 fn register_names_are_unique_and_found() {
-    assert_eq!(gc::name(gc::SCRATCH_REG0), Some("SCRATCH_REG0"));
-    assert_eq!(gc::name(hqd::CP_HQD_PQ_CONTROL), Some("CP_HQD_PQ_CONTROL"));
-    assert_eq!(gc::name(nbio::MM_DATA), None);
+    assert_eq!(regs::name(gc::SCRATCH_REG0), Some("SCRATCH_REG0"));
+    assert_eq!(
+        regs::name(hqd::CP_HQD_PQ_CONTROL),
+        Some("CP_HQD_PQ_CONTROL")
+    );
+    assert_eq!(regs::name(nbio::MM_DATA), None);
     assert_eq!(gc::SCRATCH_REG0.to_string(), "SCRATCH_REG0");
     assert_eq!(nbio::MM_DATA.to_string(), "reg:0x4");
 }

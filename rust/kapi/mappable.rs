@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What GEM objects show to those who map them; [`gem`](super::gem) makes the objects, [`vma`](super::vma) the mappings.
+
+use kernel::{
+    bindings,
+    prelude::*,
+    types::Opaque, //
+};
+
+/// How the CPU caches a user mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UserCaching {
+    /// As ordinary memory.
+    Cached,
+    /// Writes may be merged and delayed.
+    WriteCombined,
+}
+
+impl UserCaching {
+    pub(super) fn raw(self) -> c_int {
+        // CAST: Small enumerators.
+        (match self {
+            Self::Cached => crate::bindings::RKFD_CACHED,
+            Self::WriteCombined => crate::bindings::RKFD_WRITE_COMBINED,
+        }) as c_int
+    }
+}
+
+/// A copy between a kernel buffer and an object.
+pub(crate) enum Transfer<'a> {
+    /// From the object.
+    Read(&'a mut [u8]),
+    /// To the object.
+    Write(&'a [u8]),
+}
+
+impl Transfer<'_> {
+    /// Bytes to copy.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Read(buffer) => buffer.len(),
+            Self::Write(buffer) => buffer.len(),
+        }
+    }
+}
+
+/// What an object shows to those who map it.
+pub(crate) trait Mappable: Send + Sync + Sized + 'static {
+    /// Whether user space may map the object at all, and how.
+    ///
+    /// # Errors
+    ///
+    /// Becomes the error of `mmap`.
+    fn may_mmap(&self) -> Result<UserCaching>;
+
+    /// CPU frame number of page `index`. The frame stays valid while the object lives and its
+    /// device is registered. Called under the mmap lock.
+    ///
+    /// # Errors
+    ///
+    /// Any; the access ends in `SIGBUS`.
+    fn pfn(&self, index: usize) -> Result<usize>;
+
+    /// Copies for a debugger.
+    ///
+    /// # Errors
+    ///
+    /// Becomes the error of the access.
+    fn transfer(&self, offset: usize, transfer: Transfer<'_>) -> Result;
+}
+
+/// A GEM object and what it holds.
+#[repr(C)]
+pub(super) struct Inner<T> {
+    pub(super) obj: Opaque<bindings::drm_gem_object>,
+    pub(super) data: T,
+}
+
+impl<T> Inner<T> {
+    /// # Safety
+    ///
+    /// `obj` is embedded in an `Inner<T>` that lives for `'a`.
+    pub(super) unsafe fn from_gem<'a>(obj: *mut bindings::drm_gem_object) -> &'a Self {
+        // SAFETY: By the requirement of this function; `obj` is the first field of a `repr(C)`
+        // struct, and `Opaque` is transparent.
+        unsafe { &*obj.cast::<Self>() }
+    }
+
+    pub(super) fn data(&self) -> &T {
+        &self.data
+    }
+}
