@@ -117,7 +117,7 @@ DEFINE_EVENT(rkfd_queue, queue_unmap,
 	TP_ARGS(gpu_id, pid, pasid, queue, type, doorbell)
 );
 
-/* The hardware was asked to let go of queues; refused is the doorbell of one that did not obey. */
+/* Queues were preempted; refused is the doorbell of one that did not stop. */
 TRACE_EVENT(preempt,
 	TP_PROTO(u32 gpu_id, u32 scope, u16 pasid, u32 queues, u64 us, u32 refused, s32 result),
 	TP_ARGS(gpu_id, scope, pasid, queues, us, refused, result),

@@ -18,7 +18,7 @@ pub(crate) mod power;
 mod recovery;
 
 use self::{
-    force_probe::Wish,
+    force_probe::Decision,
     recovery::Recovery, //
 };
 use crate::{
@@ -55,7 +55,7 @@ use crate::{
 /// The loaded module.
 #[pin_data]
 pub(crate) struct RkfdModule {
-    // Dropped in this order: the GPUs go before the face that serves them.
+    // Dropped in this order: the GPUs go before the interface that serves them.
     #[pin]
     _pci: Registration<Adapter<PciDriver>>,
     _kfd: crate::kfd::Registration,
@@ -129,7 +129,7 @@ pub(crate) struct PciDriver;
 pub(crate) struct BoundGpu<'bound> {
     /// The render node; taken away first.
     render: Option<drm::Registration<'bound>>,
-    // First: who reads a file must not meet a GPU that goes down.
+    // First: files must not be read while the GPU goes down.
     debug: Option<Pin<KBox<DebugFiles>>>,
     sched: Arc<Scheduler>,
     gpu: Arc<Gpu>,
@@ -138,30 +138,30 @@ pub(crate) struct BoundGpu<'bound> {
     _enabled: Enabled,
 }
 
-/// Whether the user wants this device driven.
+/// Whether the module parameters allow this device to be bound.
 ///
 /// # Errors
 ///
 /// `ENODEV` for a card that `force_probe` does not name or of which `reserved_vram` says nothing, and for a device
-/// that is forbidden; says so.
+/// that is forbidden. The reason is logged.
 fn may_bind(pdev: &pci::Device) -> Result {
     let subsystem = (pdev.subsystem_vendor_id(), pdev.subsystem_device_id());
     let device = pdev.device_id();
     let is_model = subsystem == MODEL_SUBSYSTEM;
-    match force_probe::wish(parameters::force_probe(), device) {
-        Wish::Forbidden => {
+    match force_probe::decide(parameters::force_probe(), device) {
+        Decision::Forbidden => {
             dev_info!(pdev, "not bound: force_probe forbids {:04x}\n", device);
             Err(ENODEV)
         }
         _ if is_model => Ok(()),
-        Wish::Forced if !Reserved::new(parameters::reserved_vram()).is_given() => {
+        Decision::Forced if !Reserved::new(parameters::reserved_vram()).is_given() => {
             dev_err!(
                 pdev,
                 "not bound: where the VRAM of the VBIOS, the trusted memory region (TMR) of the PSP and retired pages are cannot be read from a card; reserved_vram=SIZE@START,... tells it, reserved_vram=none says that there is none\n"
             );
             Err(ENODEV)
         }
-        Wish::Forced => {
+        Decision::Forced => {
             dev_notice!(
                 pdev,
                 "force_probe: driving a card (subsystem {:04x}:{:04x}), which this driver is not meant for yet\n",
@@ -170,7 +170,7 @@ fn may_bind(pdev: &pci::Device) -> Result {
             );
             Ok(())
         }
-        Wish::Unnamed => {
+        Decision::Unnamed => {
             dev_info!(
                 pdev,
                 "not bound: {:04x}:{:04x} (subsystem {:04x}:{:04x}) is a card, not the GPU model; force_probe={:04x} binds it all the same\n",
@@ -237,7 +237,7 @@ impl<'bound> BoundGpu<'bound> {
 
 impl Drop for BoundGpu<'_> {
     fn drop(&mut self) {
-        // No new address spaces, and no user mapping of VRAM.
+        // No new address spaces, and no user mappings of VRAM.
         drop(self.render.take());
         if let Ok(facade) = facade() {
             facade.remove(&self.gpu);

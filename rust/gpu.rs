@@ -2,7 +2,7 @@
 
 //! One GPU: a PCI device.
 //!
-//! [`Gpu::new`] brings a posted device up in the order that the hardware wants (the same as
+//! [`Gpu::new`] brings a posted device up in the order that the hardware requires (the same as
 //! `amdgpu`'s: bus interface, hubs, interrupts, compute block, SDMA, kernel queue) and
 //! [`Gpu::shutdown`] takes it down again. In between the object hands out what the layers above
 //! share: video memory, the GART window, doorbells, address space ids, and the hardware itself
@@ -330,14 +330,14 @@ impl Gpu {
     ///
     /// `EIO` if the device does not answer or does not stop, `ETIMEDOUT` if it does not come back.
     fn clear_away(hw: &Hw) -> Result<bool> {
-        if salvage::evict_strangers(hw)? {
+        if salvage::quiesce_stale_queues(hw)? {
             return Ok(false);
         }
         dev_warn!(
             hw.dev(),
             "an SDMA engine is in the middle of a packet of an earlier driver: resetting the chip\n"
         );
-        let at_rest = reset::mode1(hw).and_then(|()| salvage::evict_strangers(hw));
+        let at_rest = reset::mode1(hw).and_then(|()| salvage::quiesce_stale_queues(hw));
         match at_rest {
             Ok(true) => Ok(true),
             Ok(false) => {
@@ -495,9 +495,8 @@ impl Gpu {
         &self.ih
     }
 
-    /// Tells of all interrupts that were raised up to now. When this returns, nothing is told any more of
-    /// queues that were off the hardware before. Sleeps; bounded. Whoever is told must not wait for locks
-    /// of the caller.
+    /// Delivers all interrupts that were raised up to now. When this returns, nothing more is delivered of
+    /// queues that were off the hardware before. Sleeps; bounded. The sink must not wait for locks of the caller.
     pub(crate) fn catch_up(&self) {
         if let Some(hw) = self.access.enter() {
             self.ih.flush(&hw);
@@ -513,8 +512,7 @@ impl Gpu {
         gfx::gb_addr_config(&*self.enter()?)
     }
 
-    /// Sets or removes who is told of interrupts; the previous one is not called any more when
-    /// this returns.
+    /// Sets or removes the sink of interrupts; the previous one is not called any more when this returns.
     pub(crate) fn set_sink(&self, sink: Option<Arc<dyn IrqSink>>) {
         self.ih.set_sink(sink);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which devices the user wants driven: the module parameter `force_probe`.
+//! Which devices are bound: the module parameter `force_probe`.
 //!
 //! The convention of `i915` and `xe`: a comma-separated list of PCI device ids in hexadecimal. `*`
 //! stands for all. An entry with `!` in front forbids: `!740f`, `!*`. Forbidding wins. An id may
@@ -8,7 +8,7 @@
 
 /// The answer of a list for one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum Decision {
     /// Not named.
     Unnamed,
     /// Bind it whatever it is.
@@ -17,18 +17,18 @@ pub(crate) enum Wish {
     Forbidden,
 }
 
-/// What `list` says of `device`.
-pub(crate) fn wish(list: &[u8], device: u16) -> Wish {
-    let mut found = Wish::Unnamed;
+/// The decision of `list` for `device`.
+pub(crate) fn decide(list: &[u8], device: u16) -> Decision {
+    let mut found = Decision::Unnamed;
     for entry in entries(list) {
         let (forbids, name) = split(entry);
         if !names(name, device) {
             continue;
         }
         if forbids {
-            return Wish::Forbidden;
+            return Decision::Forbidden;
         }
-        found = Wish::Forced;
+        found = Decision::Forced;
     }
     found
 }

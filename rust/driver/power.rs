@@ -5,7 +5,7 @@
 //! User space is frozen when this is called. The scheduler takes all queues off and parks, then the
 //! blocks stop; on the way back the blocks start as after a probe, and the scheduler maps what was
 //! running. Descriptors, page tables and buffers stay where they are: system memory survives, and
-//! VRAM is looked at. A GPU that lost its VRAM is reset and bound anew, and its processes are told.
+//! the content of VRAM is checked. A GPU that lost its VRAM is reset and bound anew, and its processes get an exception.
 //!
 //! Resets run on a queue that is frozen before devices are suspended, so that none is under way. One
 //! that is due, because the scheduler gave up a moment ago, keeps the system awake (`EBUSY`): what
@@ -45,7 +45,7 @@ fn find(pdev: &pci::Device<Bound>) -> Result<(Arc<Gpu>, Arc<Scheduler>)> {
 ///
 /// # Errors
 ///
-/// `EIO` if its scheduler does not let go, `EBUSY` if a reset is due or under way: the system does
+/// `EIO` if its queues do not stop, `EBUSY` if a reset is due or under way: the system does
 /// not sleep then, and may try again. What was stopped before goes on.
 pub(crate) fn suspend(gpu: &Gpu, sched: &Scheduler) -> Result {
     sched.suspend()?;
@@ -82,7 +82,7 @@ impl PowerManagement for PciDriver {
             recovery::reset_chip(&gpu, &sched);
             return Err(e);
         }
-        // A scheduler that fails is wedged, and whoever hears of that resets the engines.
+        // A scheduler that fails is wedged; its reset hook resets the engines.
         sched
             .resume()
             .inspect_err(|e| dev_err!(pdev, "the scheduler does not resume: {:?}\n", e))

@@ -7,11 +7,11 @@
 //!    those to blame; their work goes on.
 //! 3. If that does not help, the whole chip is reset. All memory of the device is lost and cannot
 //!    be given back to anybody, so the driver is bound anew: old handles answer `ENODEV`, and the
-//!    processes hear that their memory is gone.
+//!    processes get an exception that reports lost memory.
 //!
 //! Resets of the engines that come too often are not repeated: the chip is reset. A chip that was reset
 //! too often, a device that does not answer at all (there is nothing to reset it by), and any device
-//! where `gpu_recovery` is off, is left alone: its processes hear that it is lost, and get `EIO` until
+//! where `gpu_recovery` is off, is left alone: its processes get an exception, and `EIO` until
 //! it is bound anew.
 //!
 //! All of this runs on a queue of its own: the scheduler's worker has reported and gone.
@@ -104,11 +104,11 @@ impl ResetHook for Recovery {
     }
 }
 
-/// Leaves a GPU as it is until it is bound anew: whoever waits for it is told, and whoever uses it
-/// from now on gets `EIO`.
+/// Leaves a GPU as it is until it is bound anew: its processes get an exception, and later calls fail
+/// with `EIO`.
 fn out_of_service(gpu: &Arc<Gpu>, sched: &Scheduler, why: &str, error: Option<Error>) {
     sched.abandon();
-    // Without the face there is nobody to tell.
+    // Without the facade there are no processes.
     if let Ok(facade) = facade() {
         facade.gpu_lost(gpu);
     }
@@ -138,14 +138,14 @@ pub(super) fn reset_chip(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) {
 }
 
 fn run(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) {
-    // Somebody may have unbound it meanwhile, and then wants it so; or another reset helped.
+    // It may have been unbound meanwhile, which is not undone; or another reset helped.
     if gpu.is_gone() || !sched.is_wedged() {
         return;
     }
     dev_warn!(gpu.dev(), "resetting the engines\n");
     match in_place(gpu, sched, failure) {
         Ok(()) => return,
-        // Somebody takes the driver off the GPU, and wants it so.
+        // It is being unbound, which is not undone.
         Err(_) if sched.is_shut_down() || gpu.is_gone() => return,
         Err(e) => dev_err!(
             gpu.dev(),
@@ -191,7 +191,7 @@ fn in_place(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) -> Result
     result
 }
 
-/// Tells of a reset that began at `start`.
+/// Traces a reset that began at `start`.
 fn record(gpu: &Gpu, kind: ResetKind, queues: usize, start: i64, result: &Result) {
     let us = u64::try_from((monotonic_ns() - start) / 1000).unwrap_or(0);
     // CAST: The discriminant; and there are fewer than a hundred slots.

@@ -4,7 +4,8 @@
 //!
 //! The limits are upstream's (`amdgpu_amdkfd_gpuvm.c`), for runtimes size their pools by them: what
 //! page tables may need is held back, and system memory leaves the machine enough to live on. Page tables that
-//! need more than that count as buffers do. Buffers count by their bytes; only what is *told* to be available counts each in whole units of 2 MiB, so
+//! need more than that count as buffers do. Buffers count by their bytes; only what is *reported* as available
+//! counts each in whole units of 2 MiB, so
 //! that a pool of that size can be had.
 
 use kernel::{
@@ -43,7 +44,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Makes a budget of `limit` bytes, told of in multiples of `unit`, a power of two.
+    /// Makes a budget of `limit` bytes, reported in multiples of `unit`, a power of two.
     ///
     /// # Errors
     ///

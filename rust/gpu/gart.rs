@@ -38,7 +38,7 @@ use crate::{
     kapi::{
         dma::DmaBuffer,
         range::{
-            Place,
+            Fit,
             Range,
             RangeAllocator, //
         }, //
@@ -156,7 +156,7 @@ impl Gart {
         let memory = DmaBuffer::new(hw.dev(), size)?;
         // CAST: `usize` is at most 64 bits wide.
         let count = memory.size() as u64 / pte::PAGE;
-        let pages = self.core.pages.alloc(count, 1, Place::Low)?;
+        let pages = self.core.pages.alloc(count, 1, Fit::Lowest)?;
         let buffer = GartBuffer {
             address: self.core.start + pages.start() * pte::PAGE,
             held: Arc::new(Held { memory, pages }, GFP_KERNEL)?,

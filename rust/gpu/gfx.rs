@@ -84,7 +84,7 @@ pub(super) fn start(hw: &Hw, xnack: bool) {
             );
         }
     }
-    // Nobody owns shared data memory until the scheduler says so.
+    // No VMID owns global data share until the scheduler assigns it.
     for vmid in 1..VMIDS {
         hw.write_pair(gc::gds_base(vmid), 0);
         hw.write(gc::gds_gws(vmid), 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What identifies a GPU: its memory, its place on the bus, and what it tells of itself.
+//! Identity of a GPU: memory, PCI location, revision, and the facts that the device reports.
 
 use kernel::{
     device::Bound,

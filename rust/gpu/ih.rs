@@ -213,10 +213,10 @@ impl Ih {
         rings.running = true;
     }
 
-    /// Tells what was raised up to now: by a queue that is off the hardware nothing is told after this.
+    /// Delivers what was raised up to now: nothing of a queue that is off the hardware is delivered after this.
     ///
-    /// Bounded as a pass is. Of a device that does not answer nothing more is heard at all; what a
-    /// ring lost in an overflow is lost here, too.
+    /// Bounded as a pass is. A device that does not answer delivers nothing more; what a ring lost in an
+    /// overflow is lost here, too.
     pub(super) fn flush(&self, hw: &Hw) {
         let mut rings = self.rings.lock();
         if !rings.running || hw.is_lost() {
@@ -249,7 +249,7 @@ impl Ih {
         });
     }
 
-    /// Sets or removes who is told.
+    /// Sets or removes the sink.
     ///
     /// When this returns, the previous sink is not called any more.
     pub(crate) fn set_sink(&self, sink: Option<Arc<dyn IrqSink>>) {
@@ -337,7 +337,7 @@ impl Ih {
                 raw,
                 position
             );
-            // All ones in memory may be the last word of a dying device; the check logs that.
+            // All ones in memory may have been written by a device that is lost; the check logs that.
             let _ = hw.check_alive();
         }
     }

@@ -335,7 +335,7 @@ impl Kiq {
         if let Err(e) = self.submit(hw, &packet.encode()) {
             dev_limited!(dev_warn, hw.dev(), "KIQ cannot unmap the HIQ: {:?}\n", e);
         }
-        // The firmware need not obey, for the HIQ is no ordinary queue.
+        // The firmware may ignore the packet, for the HIQ is no ordinary queue.
         hw.modify(gc::RLC_CP_SCHEDULERS, |raw| {
             RlcCpSchedulers::from_raw(raw)
                 .with(RlcCpSchedulers::SCHEDULER1, 0)
@@ -389,7 +389,7 @@ impl Kiq {
     /// back.
     pub(super) fn abandon(&self, hw: &Hw) {
         self.state.lock().stuck = true;
-        forget(hw);
+        clear_schedulers(hw);
     }
 
     /// Takes the queue down, if it is up.
@@ -528,8 +528,8 @@ fn dequeue(hw: &Hw, slot: Slot) -> Result {
 
 /// Empties `slot` for good (`gfx_v9_0_kiq_fini_register`).
 ///
-/// A slot that does not obey is not emptied by hand, as the C driver does it: its engine may still
-/// work on it. Its pipe is reset, by which the engine forgets it.
+/// The ACTIVE bit of a slot that does not drain is not cleared by hand, as the C driver does it: its engine may
+/// still work on it. Its pipe is reset, which ends that.
 fn unload(hw: &Hw, slot: Slot) -> Result {
     let result = dequeue(hw, slot).or_else(|e| {
         dev_warn!(
@@ -548,7 +548,7 @@ fn unload(hw: &Hw, slot: Slot) -> Result {
         DoorbellControl::new().with(DoorbellControl::EN, 0).raw(),
     );
     drop(bank);
-    forget(hw);
+    clear_schedulers(hw);
     result
 }
 
@@ -567,7 +567,7 @@ fn reset_pipe(hw: &Hw, slot: Slot) -> Result {
 }
 
 /// No slot is the driver's own any more.
-fn forget(hw: &Hw) {
+fn clear_schedulers(hw: &Hw) {
     hw.modify(gc::RLC_CP_SCHEDULERS, |raw| {
         RlcCpSchedulers::from_raw(raw)
             .with(RlcCpSchedulers::SCHEDULER0, 0)

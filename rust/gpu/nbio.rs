@@ -89,7 +89,7 @@ fn sdma_range(engine: u32) -> Option<Reg> {
         .copied()
 }
 
-/// Lets no doorbell through any more.
+/// Disables the doorbell aperture.
 pub(super) fn shutdown(hw: &Hw) {
     for engine in 0..hw.asic().sdma_engines() {
         if let Some(reg) = sdma_range(engine) {
@@ -116,7 +116,7 @@ pub(super) fn hdp_init(hw: &Hw, fb_base: u64) {
     hw.hdp_flush();
 }
 
-/// Tells the interrupt handler which page it may read when it has nothing to do.
+/// Sets the page that the interrupt handler reads when it has nothing to do.
 pub(super) fn ih_control(hw: &Hw, dummy_page: u64) {
     hw.write(nbio::INTERRUPT_CNTL2, lo32(dummy_page >> 8));
     hw.modify(nbio::INTERRUPT_CNTL, |raw| {

@@ -80,8 +80,8 @@ impl Power {
     }
 }
 
-/// Written to VRAM before what might lose it (bytes that no cleared memory has).
-const WITNESS: [u8; 16] = *b"rkfd was here...";
+/// Written to VRAM before a reset or a suspend, and compared afterwards (bytes that no cleared memory has).
+const PATTERN: [u8; 16] = *b"rkfd was here...";
 
 impl Gpu {
     /// Waits until no transition is under way. One may begin at once; see [`Gpu::was_reset_since`].
@@ -121,7 +121,7 @@ impl Gpu {
     /// the kernel interface queue works again. Returns what the user queues were doing. Sleeps for
     /// a second or so; bounded.
     ///
-    /// Queues have `patience_ms` milliseconds to save themselves. `begin` is called when nobody gets past
+    /// Queues have `timeout_ms` milliseconds to save themselves. `begin` is called when nobody gets past
     /// [`Gpu::wait_up`] any more until the end of the reset; it must not wait for those who are past it, who ask
     /// [`Gpu::was_reset_since`].
     ///
@@ -130,16 +130,16 @@ impl Gpu {
     /// # Errors
     ///
     /// - `ENODEV`: the GPU is down or suspended.
-    /// - `EIO`: it does not answer, its memory did not survive, or a copy engine does not let go of
-    ///   a packet, which only a reset of the chip ends.
+    /// - `EIO`: it does not answer, its memory did not survive, or a copy engine stays in
+    ///   the middle of a packet, which only a reset of the chip ends.
     /// - `ETIMEDOUT`: an engine does not come back.
     /// - `ENOMEM`: nothing was done.
     pub(crate) fn reset_engines(
         &self,
-        patience_ms: u32,
+        timeout_ms: u32,
         begin: impl FnOnce(),
     ) -> Result<KVec<SavedQueue>> {
-        let room = salvage::Room::new()?;
+        let buffers = salvage::SaveBuffers::new()?;
         let stage = self.power.stage.lock();
         if *stage != Stage::Up {
             return Err(ENODEV);
@@ -147,8 +147,8 @@ impl Gpu {
         self.power.resets.fetch_add(1, Full);
         begin();
         let hw = self.enter()?;
-        self.leave_witness(&hw)?;
-        let saved = salvage::save(&hw, room, patience_ms);
+        self.write_pattern(&hw)?;
+        let saved = salvage::save(&hw, buffers, timeout_ms);
         self.kiq.abandon(&hw);
         reset::engines(&hw)?;
         if salvage::is_copying(&hw) {
@@ -158,7 +158,7 @@ impl Gpu {
             );
             return Err(EIO);
         }
-        if !self.has_witness(&hw)? {
+        if !self.take_pattern(&hw)? {
             dev_err!(
                 self.dev(),
                 "VRAM did not survive the reset of the engines\n"
@@ -187,8 +187,7 @@ impl Gpu {
     ///
     /// `ENODEV` if the GPU is down. A GPU that does not answer is suspended without its help.
     pub(crate) fn suspend(&self) -> Result {
-        // Of queues that are off the hardware now. Not under the lock of the stage: those who are told
-        // may ask for it.
+        // Of queues that are off the hardware now. Not under the lock of the stage, which the sink may take.
         self.catch_up();
         let mut stage = self.power.stage.lock();
         match *stage {
@@ -198,7 +197,7 @@ impl Gpu {
         }
         let hw = self.access.enter().ok_or(ENODEV)?;
         if !hw.is_lost() {
-            self.leave_witness(&hw)?;
+            self.write_pattern(&hw)?;
         }
         // Before the hubs stop: who flushes a TLB from now on need not.
         self.power.asleep.store(true, Release);
@@ -211,7 +210,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// `EIO` if the device does not answer, its memory was lost or a copy engine does not let go of a
+    /// `EIO` if the device does not answer, its memory was lost or a copy engine stays in the middle of a
     /// packet, otherwise as [`Gpu::new`].
     pub(crate) fn resume(&self) -> Result {
         let mut stage = self.power.stage.lock();
@@ -224,12 +223,12 @@ impl Gpu {
         hw.check_alive()?;
         nbio::init(&hw)?;
         nbio::hdp_init(&hw, self.info.fb.base);
-        if !self.has_witness(&hw)? {
+        if !self.take_pattern(&hw)? {
             dev_err!(self.dev(), "VRAM was lost while the GPU was suspended\n");
             return Err(EIO);
         }
         // Before anything that it might touch is set up.
-        if !salvage::evict_strangers(&hw)? {
+        if !salvage::quiesce_stale_queues(&hw)? {
             dev_err!(
                 self.dev(),
                 "an SDMA queue slept in the middle of a packet\n"
@@ -258,18 +257,18 @@ impl Gpu {
         (0..VMIDS).try_for_each(|vmid| hub::flush_vmid(hw, vmid, FlushType::Heavy))
     }
 
-    fn leave_witness(&self, hw: &Hw) -> Result {
-        hw.vram_write(self.scratch.offset(), &WITNESS)?;
+    fn write_pattern(&self, hw: &Hw) -> Result {
+        hw.vram_write(self.scratch.offset(), &PATTERN)?;
         hw.hdp_flush();
         Ok(())
     }
 
-    /// Whether VRAM is as it was, and forgets about it: the page reads as zero otherwise.
-    fn has_witness(&self, hw: &Hw) -> Result<bool> {
-        let mut found = [0; WITNESS.len()];
+    /// Whether VRAM is as it was; clears the pattern, for the page reads as zero otherwise.
+    fn take_pattern(&self, hw: &Hw) -> Result<bool> {
+        let mut found = [0; PATTERN.len()];
         hw.vram_read(self.scratch.offset(), &mut found)?;
-        hw.vram_fill(self.scratch.offset(), WITNESS.len() as u64, 0)?;
+        hw.vram_fill(self.scratch.offset(), PATTERN.len() as u64, 0)?;
         hw.hdp_flush();
-        Ok(found == WITNESS)
+        Ok(found == PATTERN)
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! The scheduler firmware does not answer, so every queue is taken off by registers. A compute
 //! queue is asked to save itself, which its pipe can do although the scheduler is dead; then its
-//! descriptor is complete. One that does not obey is reset, and goes on from where it had fetched
+//! descriptor is complete. One that does not stop is reset, and goes on from where it had fetched
 //! up to: a packet that was being executed is lost or half done. SDMA queues are stopped between
 //! two packets and their pointers read, as KFD does it (`kgd_hqd_sdma_destroy`). One that does not
 //! come to the end of its packet cannot be ended by a reset of the engines ([`is_copying`]).
@@ -43,8 +43,8 @@ use crate::hw::{
     }, //
 };
 
-/// What a queue may take to obey that nobody waits for any more.
-const OBEY_MS: u32 = 100;
+/// Time for a stale queue to stop; no process waits for it.
+const STOP_MS: u32 = 100;
 /// Slots of MEC1 and SDMA queues of all engines.
 const MAX_QUEUES: usize = SLOTS_PER_MEC as usize + 64;
 
@@ -72,14 +72,14 @@ pub(crate) struct SavedQueue {
     pub(crate) outcome: Outcome,
 }
 
-/// Room for [`save`], which must not fail half way.
-pub(super) struct Room {
+/// Memory for [`save`], which must not fail half way.
+pub(super) struct SaveBuffers {
     saved: KVec<SavedQueue>,
     slots: KVec<(Slot, DoorbellControl)>,
     blocks: KVec<Block>,
 }
 
-impl Room {
+impl SaveBuffers {
     /// For as many queues as there can be.
     ///
     /// # Errors
@@ -94,16 +94,16 @@ impl Room {
     }
 }
 
-/// Takes all user queues off the hardware and tells of each. Sleeps; bounded.
+/// Takes all user queues off the hardware and returns the state of each. Sleeps; bounded.
 ///
-/// All are asked before any is waited for, so that each has the same `patience_ms` milliseconds, which
+/// All are asked before any is waited for, so that each has the same `timeout_ms` milliseconds, which
 /// are what the firmware would have given it: one that is slow is not yet one that hangs.
-pub(super) fn save(hw: &Hw, room: Room, patience_ms: u32) -> KVec<SavedQueue> {
-    let Room {
+pub(super) fn save(hw: &Hw, buffers: SaveBuffers, timeout_ms: u32) -> KVec<SavedQueue> {
+    let SaveBuffers {
         mut saved,
         mut slots,
         mut blocks,
-    } = room;
+    } = buffers;
     // There is room for as many as there are.
     for slot in (0..SLOTS_PER_MEC).filter_map(Slot::from_bit) {
         if let Some(doorbell) = ask(hw, slot) {
@@ -116,8 +116,8 @@ pub(super) fn save(hw: &Hw, room: Room, patience_ms: u32) -> KVec<SavedQueue> {
             let _ = blocks.push_within_capacity(block);
         }
     }
-    // Who did not obey shows below.
-    let _ = hw.wait(patience_ms.saturating_mul(1000), || {
+    // Queues that did not stop are found below.
+    let _ = hw.wait(timeout_ms.saturating_mul(1000), || {
         let off = slots.iter().all(|(slot, _)| is_free(hw, *slot))
             && blocks.iter().all(|block| is_idle(hw, block));
         Ok(off.then_some(()))
@@ -185,7 +185,7 @@ pub(super) fn is_copying(hw: &Hw) -> bool {
 /// # Errors
 ///
 /// `EIO` if the device does not answer.
-pub(super) fn evict_strangers(hw: &Hw) -> Result<bool> {
+pub(super) fn quiesce_stale_queues(hw: &Hw) -> Result<bool> {
     let occupied = |slot: Slot| {
         let _bank = hw.select(slot.select());
         hw.read(hqd::CP_HQD_ACTIVE) & HqdActive::ACTIVE.mask() != 0
@@ -213,9 +213,9 @@ pub(super) fn evict_strangers(hw: &Hw) -> Result<bool> {
     for block in copies(hw).filter(|block| Copying::of(hw, block) != Copying::Idle) {
         disable(hw, &block);
     }
-    // An engine that runs comes to the end of its packet now or never; one that the earlier driver
-    // halted stays where it is, for what it would go on to write is not known to be anybody's.
-    match hw.wait(OBEY_MS * 1000, || Ok((!is_copying(hw)).then_some(()))) {
+    // An engine that runs has this time to complete its packet. One that the earlier driver halted stays
+    // halted, for the owner of the memory that it would write is not known.
+    match hw.wait(STOP_MS * 1000, || Ok((!is_copying(hw)).then_some(()))) {
         Err(error) if error != ETIMEDOUT => return Err(error),
         Ok(()) | Err(_) => {}
     }
@@ -269,7 +269,7 @@ fn take(hw: &Hw, slot: Slot, doorbell: DoorbellControl) -> SavedQueue {
         hw.write(gc::SPI_COMPUTE_QUEUE_RESET, 1);
         drop(bank);
         // The reset of the engines, which follows, makes up for a failure.
-        let _ = gfx::wait_free(hw, slot, OBEY_MS * 1000);
+        let _ = gfx::wait_free(hw, slot, STOP_MS * 1000);
     }
     queue
 }

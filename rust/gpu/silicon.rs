@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device tells of itself: which compute units work, which microcode runs, how fast it may run.
+//! Facts that differ between devices of one ASIC: working compute units, microcode versions, clocks.
 //!
 //! No two of these follow from the ASIC: cards of one ASIC differ in all of them.
 
@@ -22,7 +22,7 @@ use crate::hw::{
     shader::ComputeUnits, //
 };
 
-/// What one device is. Numbers that the device does not tell are 0.
+/// Facts of one device. Numbers that the device does not report are 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Silicon {
     /// Compute units that work.
@@ -91,7 +91,7 @@ impl Silicon {
                 Err(e) => {
                     dev_info!(
                         hw.dev(),
-                        "the power controller does not tell how fast the GPU runs: {:?}\n",
+                        "the power controller does not report clocks: {:?}\n",
                         e
                     );
                     break;

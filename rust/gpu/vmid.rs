@@ -88,7 +88,7 @@ pub(crate) fn unbind(hw: &Hw, vmid: u32) -> Result {
     map(hw, vmid, PasidMapping::new())
 }
 
-/// Tells both sides of the translation hub and the interrupt handler what `vmid` stands for.
+/// Sets the PASID of `vmid` in the translation hubs and the interrupt handler.
 fn map(hw: &Hw, vmid: u32, mapping: PasidMapping) -> Result {
     for (target, lut, bit) in [
         (
@@ -108,7 +108,7 @@ fn map(hw: &Hw, vmid: u32, mapping: PasidMapping) -> Result {
     Ok(())
 }
 
-/// Writes one mapping and waits until it is in force. The status bit cannot be told from one of an
+/// Writes one mapping and waits until it is in force. The status bit cannot be distinguished from one of an
 /// earlier mapping unless it is cleared each time.
 fn install(hw: &Hw, target: Reg, mapping: PasidMapping, bit: u32) -> Result {
     hw.write(target, mapping.raw());

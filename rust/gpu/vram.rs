@@ -23,7 +23,7 @@ use kernel::{
 
 use super::reserved::Span;
 use crate::kapi::range::{
-    Place,
+    Fit,
     Range,
     RangeAllocator, //
 };
@@ -79,12 +79,12 @@ impl VramManager {
             return Err(EINVAL);
         }
         let size = size.checked_next_multiple_of(page).ok_or(EINVAL)?;
-        let (align, place) = if size >= huge {
-            (align.max(huge), Place::Low)
+        let (align, fit) = if size >= huge {
+            (align.max(huge), Fit::Lowest)
         } else {
-            (align.max(page), Place::High)
+            (align.max(page), Fit::Highest)
         };
-        let range = self.ranges.alloc(size, align, place)?;
+        let range = self.ranges.alloc(size, align, fit)?;
         // CAST: Sizes of VRAM are below 2^63.
         self.used.add(size as i64, Relaxed);
         Ok(VramBlock {

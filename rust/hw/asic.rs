@@ -130,9 +130,9 @@ pub(crate) struct AsicDesc {
     pub(crate) xnack_check_firmware: Option<u32>,
     /// MEC firmware from which queues can have global wave sync (`kfd_gws_init`).
     pub(crate) gws_firmware: u32,
-    /// MEC firmware from which trap handlers can tell exceptions (`kfd_topology_set_dbg_firmware_support`).
+    /// MEC firmware from which trap handlers can distinguish exceptions (`kfd_topology_set_dbg_firmware_support`).
     pub(crate) debug_firmware: u32,
-    /// Message of the power controller that tells the highest frequency of a clock.
+    /// Message of the power controller for the highest frequency of a clock.
     pub(crate) smu_max_frequency: u32,
     /// The memory clock in messages to the power controller (`PPCLK_UCLK`).
     pub(crate) smu_memory_clock: u32,

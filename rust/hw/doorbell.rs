@@ -3,7 +3,7 @@
 //! The doorbell BAR: fixed indices, process slices, and who may use which id.
 //!
 //! BAR2 is an array of 32-bit slots. gfx9 doorbells are 64 bits wide, so doorbell *id* `n` of a page
-//! is dword `2n`, byte `8n`. Everything that hardware is told is a *dword index on the whole BAR*,
+//! is dword `2n`, byte `8n`. All registers and packets take a *dword index on the whole BAR*,
 //! stored two bits up, so that the word that carries it reads as a byte offset.
 //!
 //! The bus interface routes by the low 12 bits of the byte address: SDMA and interrupt ranges are

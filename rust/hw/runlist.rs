@@ -50,7 +50,7 @@ pub(crate) struct Context {
     pub(crate) quantum: u32,
     /// Global wave sync slots that its GWS queue gets.
     pub(crate) num_gws: u32,
-    /// The process has a debug interface queue: the scheduler is not told how many queues there are, and those for
+    /// The process has a debug interface queue: MAP_PROCESS does not count its queues, and those for
     /// compute are static.
     pub(crate) diq: bool,
     /// The words of a debugger that is attached.

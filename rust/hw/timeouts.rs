@@ -9,7 +9,7 @@ pub(crate) const HWS_PREEMPTION_MS: u32 = 9000;
 
 /// How long the scheduler itself may wait for a queue, derived from [`HWS_PREEMPTION_MS`].
 ///
-/// Nine tenths of the driver's patience, split over the two attempts that the firmware makes.
+/// Nine tenths of the driver's time-out, split over the two attempts that the firmware makes.
 pub(crate) const UNMAP_LATENCY_MS: u32 = unmap_latency_ms(HWS_PREEMPTION_MS);
 
 /// Unit of SET_RESOURCES.unmap_latency.

@@ -112,7 +112,7 @@ enum Held {
 /// A mapping that is there until its owner or the device goes.
 #[pin_data]
 struct Live {
-    /// Locked while it is unmapped: who wants it gone waits for who is at it.
+    /// Locked while it is unmapped, so that a second caller returns after that.
     #[pin]
     held: Mutex<Option<Held>>,
 }

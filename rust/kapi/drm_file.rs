@@ -63,7 +63,7 @@ impl Drop for DrmDevice {
     }
 }
 
-/// What tells one open file from all others that are open at the same time. Never dereferenced.
+/// Identifies one of the files that are open at the same time. Never dereferenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileTag(usize);
 
@@ -79,7 +79,7 @@ impl FileTag {
     }
 }
 
-/// A driver whose open files can be told from all others.
+/// A driver whose open files have an identity.
 ///
 /// # Safety
 ///
@@ -158,7 +158,7 @@ impl<D: OnlyDriver> DrmFile<D> {
         DrmDevice(unsafe { NonNull::new_unchecked(dev) })
     }
 
-    /// What tells this file from others.
+    /// Identity of this file.
     pub(crate) fn tag(&self) -> FileTag {
         FileTag(self.as_raw().addr().get())
     }

@@ -31,7 +31,7 @@ const MEDIUM_ORDER: u32 = 4;
 enum Origin {
     /// Each page was allocated and is ours.
     Allocated,
-    /// The pages belong to a process that may do with them what it wants. Only their frame numbers
+    /// The pages belong to a process, which may unmap or replace them at any time. Only their frame numbers
     /// are of use.
     User,
 }

@@ -18,11 +18,11 @@ use kernel::{
 
 /// From which end of the space a range is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Fit {
     /// The lowest hole that fits.
-    Low,
+    Lowest,
     /// The highest hole that fits.
-    High,
+    Highest,
 }
 
 /// The `drm_mm` in its lock.
@@ -84,8 +84,8 @@ impl RangeAllocator {
     /// - `EINVAL`: `size` is 0.
     /// - `ENOSPC`: no hole fits.
     /// - `ENOMEM`.
-    pub(crate) fn alloc(self: &Arc<Self>, size: u64, align: u64, place: Place) -> Result<Range> {
-        self.alloc_within(0..self.end, size, align, place)
+    pub(crate) fn alloc(self: &Arc<Self>, size: u64, align: u64, fit: Fit) -> Result<Range> {
+        self.alloc_within(0..self.end, size, align, fit)
     }
 
     /// Takes the `size` units from `start` on.
@@ -97,7 +97,7 @@ impl RangeAllocator {
     /// - `ENOMEM`.
     pub(crate) fn alloc_at(self: &Arc<Self>, start: u64, size: u64) -> Result<Range> {
         let end = start.checked_add(size).ok_or(EINVAL)?;
-        self.alloc_within(start..end, size, 0, Place::Low)
+        self.alloc_within(start..end, size, 0, Fit::Lowest)
     }
 
     fn alloc_within(
@@ -105,15 +105,15 @@ impl RangeAllocator {
         within: core::ops::Range<u64>,
         size: u64,
         align: u64,
-        place: Place,
+        fit: Fit,
     ) -> Result<Range> {
         if size == 0 {
             return Err(EINVAL);
         }
         let node = KBox::new(Opaque::<bindings::drm_mm_node>::zeroed(), GFP_KERNEL)?;
-        let mode = match place {
-            Place::Low => bindings::drm_mm_insert_mode_DRM_MM_INSERT_LOW,
-            Place::High => bindings::drm_mm_insert_mode_DRM_MM_INSERT_HIGH,
+        let mode = match fit {
+            Fit::Lowest => bindings::drm_mm_insert_mode_DRM_MM_INSERT_LOW,
+            Fit::Highest => bindings::drm_mm_insert_mode_DRM_MM_INSERT_HIGH,
         };
         let space = self.space.lock();
         // SAFETY: The `drm_mm` is initialised and locked; the node is zeroed and stays where it is

@@ -131,7 +131,7 @@ fn key_of(mm: &Mm) -> MmKey {
     MmKey(mm.as_raw().addr())
 }
 
-/// Told once when an address space dies.
+/// Called once when an address space ends.
 pub(crate) trait MmRelease: Send + Sync {
     /// The last thread of the address space has left it (exit or exec); its pages are freed after this
     /// call returns. May sleep.

@@ -88,7 +88,7 @@ tracepoints! {
         kind: u32,
         doorbell: u32,
     );
-    /// The hardware was asked to let go of queues.
+    /// Queues were preempted.
     fn preempt / preempt_enabled / __tracepoint_preempt / rust_do_trace_preempt (
         gpu_id: u32,
         scope: u32,

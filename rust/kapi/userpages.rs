@@ -4,7 +4,7 @@
 //!
 //! A [`UserPages`] mirrors a range of an address space. Its pages are found by faulting them in and
 //! stay the process' own: they may be unmapped, moved, swapped or copied on write at any time.
-//! Before that happens the [`Watcher`] is told and has to keep the device off until the pages were
+//! Before that happens the [`Watcher`] is called and has to keep the device off until the pages were
 //! found again.
 //!
 //! C headers: [`include/linux/hmm.h`](srctree/include/linux/hmm.h),
@@ -44,9 +44,9 @@ use super::{
 /// How often pages are looked for that change at the same time.
 const MAX_ATTEMPTS: usize = 16;
 
-/// Is told before pages that are in use change.
+/// Called before pages that are in use change.
 pub(crate) trait Watcher: Send + Sync {
-    /// The address space whose end the watcher is told of by other means, before its pages are freed, as by
+    /// The address space whose end the watcher learns by other means, before its pages are freed, as by
     /// [`MmWatch`](super::task::MmWatch). It watches no pages of others.
     fn address_space(&self) -> MmKey;
 
@@ -155,7 +155,7 @@ impl Inner {
         drop(state);
         // Outside the lock.
         drop(pages);
-        // The end is told by other means: this is the watcher's address space, as `new` has checked.
+        // The watcher learns of the end by other means: this is its address space, as `new` has checked.
         if in_use && !is_end {
             this.watcher.invalidated();
         }
@@ -188,7 +188,7 @@ impl Inner {
                 &mut seq,
             )
         })
-        // It found the pages changed each time until its patience was over.
+        // It found the pages changed each time until its time-out.
         .map_err(|e| if e == EBUSY { EAGAIN } else { e })?;
         Ok((frames, seq))
     }
@@ -325,12 +325,12 @@ impl UserPages {
         self.inner.state.lock().version
     }
 
-    /// Tells the watcher that the pages have changed, as if that happened just now.
+    /// Calls the watcher as if the pages had changed just now.
     pub(crate) fn tell_changed(&self) {
         self.inner.watcher.invalidated();
     }
 
-    /// From now on the watcher is told of changes.
+    /// From now on changes are reported to the watcher.
     pub(crate) fn start_use(&self) {
         self.inner.state.lock().users += 1;
     }

@@ -5,9 +5,9 @@
 use kernel::prelude::*;
 
 use crate::driver::force_probe::{
+    decide,
     malformed,
-    wish,
-    Wish, //
+    Decision, //
 };
 
 #[kunit_tests(rkfd_force_probe)]
@@ -17,8 +17,8 @@ mod suite {
     #[test]
     fn an_empty_list_names_nobody() {
         for list in [&b""[..], b",", b" , ,"] {
-            assert_eq!(wish(list, 0x740f), Wish::Unnamed);
-            assert_eq!(wish(list, 0), Wish::Unnamed);
+            assert_eq!(decide(list, 0x740f), Decision::Unnamed);
+            assert_eq!(decide(list, 0), Decision::Unnamed);
             assert_eq!(malformed(list), None);
         }
     }
@@ -33,19 +33,19 @@ mod suite {
             b" 740f ,66a1",
             b"66a1,740f,740f",
         ] {
-            assert_eq!(wish(list, 0x740f), Wish::Forced);
-            assert_eq!(wish(list, 0x7410), Wish::Unnamed);
+            assert_eq!(decide(list, 0x740f), Decision::Forced);
+            assert_eq!(decide(list, 0x7410), Decision::Unnamed);
             assert_eq!(malformed(list), None);
         }
         // Decimal 29711 is 0x740f.
-        assert_eq!(wish(b"29711", 0x740f), Wish::Unnamed);
+        assert_eq!(decide(b"29711", 0x740f), Decision::Unnamed);
     }
 
     #[test]
     fn a_star_names_all() {
-        assert_eq!(wish(b"*", 0x66a1), Wish::Forced);
-        assert_eq!(wish(b"66a1,*", 0x740f), Wish::Forced);
-        assert_eq!(wish(b"!*", 0x66a1), Wish::Forbidden);
+        assert_eq!(decide(b"*", 0x66a1), Decision::Forced);
+        assert_eq!(decide(b"66a1,*", 0x740f), Decision::Forced);
+        assert_eq!(decide(b"!*", 0x66a1), Decision::Forbidden);
     }
 
     #[test]
@@ -58,10 +58,10 @@ mod suite {
             b"*,!740f",
             b"740f,!*",
         ] {
-            assert_eq!(wish(list, 0x740f), Wish::Forbidden);
+            assert_eq!(decide(list, 0x740f), Decision::Forbidden);
         }
-        assert_eq!(wish(b"!740f", 0x66a1), Wish::Unnamed);
-        assert_eq!(wish(b"*,!740f", 0x66a1), Wish::Forced);
+        assert_eq!(decide(b"!740f", 0x66a1), Decision::Unnamed);
+        assert_eq!(decide(b"*,!740f", 0x66a1), Decision::Forced);
     }
 
     #[test]
@@ -78,8 +78,8 @@ mod suite {
             (b"\xff\xfe", b"\xff\xfe"),
         ] {
             assert_eq!(malformed(list), Some(entry));
-            assert_eq!(wish(entry, 0x740f), Wish::Unnamed);
-            assert_eq!(wish(entry, 0xffff), Wish::Unnamed);
+            assert_eq!(decide(entry, 0x740f), Decision::Unnamed);
+            assert_eq!(decide(entry, 0xffff), Decision::Unnamed);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     },
     hw::doorbell::DoorbellLayout,
     kapi::range::{
-        Place,
+        Fit,
         Range,
         RangeAllocator, //
     },
@@ -138,15 +138,15 @@ mod cases {
     #[test]
     fn ranges_are_taken_from_the_end_that_was_asked_for() -> Result {
         let space = RangeAllocator::new(100, 50)?;
-        let low = space.alloc(10, 1, Place::Low)?;
-        let high = space.alloc(10, 1, Place::High)?;
+        let low = space.alloc(10, 1, Fit::Lowest)?;
+        let high = space.alloc(10, 1, Fit::Highest)?;
         assert_eq!((low.start(), high.start()), (100, 140));
-        assert_eq!(space.alloc(31, 1, Place::Low).err(), Some(ENOSPC));
-        let rest: Range = space.alloc(30, 1, Place::Low)?;
+        assert_eq!(space.alloc(31, 1, Fit::Lowest).err(), Some(ENOSPC));
+        let rest: Range = space.alloc(30, 1, Fit::Lowest)?;
         assert_eq!((rest.start(), rest.size()), (110, 30));
         assert_eq!(RangeAllocator::new(0, 0).err(), Some(EINVAL));
         assert_eq!(RangeAllocator::new(u64::MAX, 2).err(), Some(EINVAL));
-        assert_eq!(space.alloc(0, 1, Place::Low).err(), Some(EINVAL));
+        assert_eq!(space.alloc(0, 1, Fit::Lowest).err(), Some(EINVAL));
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::kapi::{
         Vmap, //
     },
     range::{
-        Place,
+        Fit,
         RangeAllocator, //
     }, //
 };
@@ -120,12 +120,12 @@ mod ranges {
         assert_eq!(RangeAllocator::new(0, 0).err(), Some(EINVAL));
         assert_eq!(RangeAllocator::new(1, u64::MAX).err(), Some(EINVAL));
         let space = RangeAllocator::new(10, 5)?;
-        assert_eq!(space.alloc(0, 1, Place::Low).err(), Some(EINVAL));
-        assert_eq!(space.alloc(6, 1, Place::Low).err(), Some(ENOSPC));
-        assert_eq!(space.alloc(u64::MAX, 1, Place::Low).err(), Some(ENOSPC));
-        let all = space.alloc(5, 1, Place::Low)?;
+        assert_eq!(space.alloc(0, 1, Fit::Lowest).err(), Some(EINVAL));
+        assert_eq!(space.alloc(6, 1, Fit::Lowest).err(), Some(ENOSPC));
+        assert_eq!(space.alloc(u64::MAX, 1, Fit::Lowest).err(), Some(ENOSPC));
+        let all = space.alloc(5, 1, Fit::Lowest)?;
         assert_eq!((all.start(), all.size()), (10, 5));
-        assert_eq!(space.alloc(1, 1, Place::High).err(), Some(ENOSPC));
+        assert_eq!(space.alloc(1, 1, Fit::Highest).err(), Some(ENOSPC));
         Ok(())
     }
 
@@ -151,7 +151,7 @@ mod ranges {
         let (below, above) = (space.alloc_at(16, 4)?, space.alloc_at(24, 56)?);
         assert_eq!((below.start(), above.start()), (16, 24));
         drop(range);
-        assert_eq!(space.alloc(4, 1, Place::High)?.start(), 20);
+        assert_eq!(space.alloc(4, 1, Fit::Highest)?.start(), 20);
         Ok(())
     }
 
@@ -159,17 +159,17 @@ mod ranges {
     fn ranges_come_from_the_end_that_was_asked_for_and_go_back() -> Result {
         let space = RangeAllocator::new(16, 64)?;
         let (low, high) = (
-            space.alloc(3, 0, Place::Low)?,
-            space.alloc(3, 8, Place::High)?,
+            space.alloc(3, 0, Fit::Lowest)?,
+            space.alloc(3, 8, Fit::Highest)?,
         );
         assert_eq!((low.start(), high.start()), (16, 72));
         // Aligned ones leave room that others get.
-        let aligned = space.alloc(8, 16, Place::Low)?;
+        let aligned = space.alloc(8, 16, Fit::Lowest)?;
         assert_eq!(aligned.start(), 32);
-        let between = space.alloc(13, 1, Place::Low)?;
+        let between = space.alloc(13, 1, Fit::Lowest)?;
         assert_eq!(between.start(), 19);
         drop(low);
-        assert_eq!(space.alloc(3, 1, Place::Low)?.start(), 16);
+        assert_eq!(space.alloc(3, 1, Fit::Lowest)?.start(), 16);
         // What is taken keeps the space.
         drop(space);
         assert_eq!(high.size(), 3);

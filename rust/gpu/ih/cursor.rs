@@ -32,7 +32,7 @@ pub(crate) trait Port {
     ///
     /// `ENODEV` if the memory is gone.
     fn vector(&mut self, position: u32) -> Result<Vector>;
-    /// Tells the device how far the ring was read.
+    /// Writes the read pointer of the device.
     fn set_rptr(&mut self, position: u32);
     /// Lets the device report the next overflow.
     fn clear_overflow(&mut self);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What becomes of a vector: it is counted, and told to whom it concerns.
+//! Delivery of vectors: counters, reports, and the sink of the layers above.
 
 use super::{
     super::{
@@ -28,7 +28,7 @@ use crate::{
 };
 
 impl Ih {
-    /// Counts `vector` of ring number `ring`, and tells `sink` if it is a user's.
+    /// Counts `vector` of ring number `ring`, and passes it to `sink` if it is a user's.
     pub(super) fn deliver(
         &self,
         hw: &Hw,
@@ -86,7 +86,7 @@ impl Ih {
                 dev_limited!(
                     dev_info,
                     hw.dev(),
-                    "a queue did what it may not: {}\n",
+                    "a queue used a privileged register or packet: {}\n",
                     format_args!("{vector}")
                 );
             }
@@ -142,7 +142,7 @@ impl Ih {
     }
 }
 
-/// Tells of a fault that was not retried, and lets the hub latch the next one.
+/// Reports a fault that was not retried, and clears the hub's latch for the next one.
 fn log_fault(hw: &Hw, hub: &HubLayout, vector: &Vector, fault: &Fault) {
     let status = hub::take_fault_status(hw, hub);
     // The hub latches the first of several faults, which may be somebody else's.
@@ -165,7 +165,7 @@ fn log_fault(hw: &Hw, hub: &HubLayout, vector: &Vector, fault: &Fault) {
             "{name} fault at {address:#x} of the kernel: {read}{write}{execute}from {client} (status {status:#010x})\n"
         );
     } else {
-        // A user's own mistake, no error of the driver or the device.
+        // An error of the user's program, not of the driver or the device.
         dev_limited!(
             dev_info,
             hw.dev(),

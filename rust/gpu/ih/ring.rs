@@ -94,7 +94,7 @@ impl RingPlace {
         disable(hw, &self.regs);
     }
 
-    /// Tells the device where the ring is; ring 0's write pointer goes to `writeback`.
+    /// Programs the ring's base and size; ring 0's write pointer goes to `writeback`.
     pub(super) fn program(&self, hw: &Hw, ring: ih::Ring, writeback: u64) {
         let bus = self.memory.bus_addr();
         hw.write(self.regs.base, lo32(bus >> 8));

@@ -40,7 +40,7 @@ fields! {
     pub(crate) struct SetResourcesDw1 {
         /// VMIDs that the scheduler may assign.
         VMID_MASK [15:0];
-        /// Patience with a queue, in 100 ms.
+        /// Time-out of the preemption of a queue, in 100 ms.
         UNMAP_LATENCY [23:16];
         /// Keep processes of different XNACK modes apart.
         ENB_XNACK_RETRY_DISABLE_CHECK [28:28];
@@ -56,7 +56,7 @@ fields! {
 pub(crate) struct SetResources {
     /// VMIDs that the scheduler may assign, one bit each.
     pub(crate) vmid_mask: u16,
-    /// Patience with a queue that does not answer, in 100 ms.
+    /// Time-out of the preemption of a queue, in 100 ms.
     pub(crate) unmap_latency: u8,
     /// Keep processes of different XNACK modes apart.
     pub(crate) xnack_check: bool,
