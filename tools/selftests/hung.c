@@ -8,6 +8,7 @@
 #include "kfd.h"
 #include "model.h"
 
+#include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
 #include <stdio.h>
@@ -425,8 +426,48 @@ static void memory_withdrawn(void)
 	CHECK_EQ(reached, 0);
 }
 
+/* Whether the only GPU of the driver may master the bus, by its configuration space. */
+static bool masters_the_bus(void)
+{
+	uint16_t command;
+	glob_t found;
+	int fd;
+
+	CHECK_EQ(glob("/sys/bus/pci/drivers/rkfd/[0-9]*/config", 0, NULL, &found), 0);
+	CHECK_EQ(found.gl_pathc, 1);
+	fd = open(found.gl_pathv[0], O_RDONLY | O_CLOEXEC);
+	CHECK_OP(fd, >=, 0);
+	CHECK_EQ(pread(fd, &command, sizeof(command), 4), sizeof(command));
+	close(fd);
+	globfree(&found);
+	return command & 4;
+}
+
+static void memory_unconfirmed(void)
+{
+	struct gpu gpu;
+	struct guilty g;
+	int status;
+
+	need_model();
+	need_gpu(&gpu, 0);
+	hang(&g, "ignore-reset", NULL);
+	ask_model("{\"cmd\":\"fault\",\"kind\":\"deaf-tlb\"}");
+	CHECK(masters_the_bus());
+	CHECK_EQ(kill(g.pid, SIGKILL), 0);
+	CHECK_EQ(waitpid(g.pid, &status, 0), g.pid);
+	CHECK_EQ(status, SIGKILL);
+	/* By now its pages are somebody else's. */
+	CHECK(!masters_the_bus());
+	ask_model("{\"cmd\":\"clear-faults\"}");
+}
+
 int main(int argc, char **argv)
 {
+	static struct tap_case unconfirmed = {
+		"kill -9 where the queue never stops and the GPU confirms no flush: it loses bus mastering before the memory goes",
+		memory_unconfirmed, 240, NULL,
+	};
 	static struct tap_case withdrawn = {
 		"kill -9 where the queue never stops: the GPU loses the process's memory, whoever keeps the address space",
 		memory_withdrawn, 240, NULL,
@@ -434,6 +475,6 @@ int main(int argc, char **argv)
 
 	/* It breaks the GPU, and needs a module that does not mend it. */
 	if (getenv("HUNG_NO_RECOVERY"))
-		tap_register(&withdrawn);
+		tap_register(getenv("HUNG_DEAF_TLB") ? &unconfirmed : &withdrawn);
 	return tap_main(argc, argv);
 }
