@@ -12,7 +12,7 @@
 
 #include <linux/tracepoint.h>
 
-/* The numbers are those of rust/kapi/trace.rs. */
+/* The numbers are those of rust/trace.rs. */
 #define rkfd_show_queue_type(type) \
 	__print_symbolic(type, { 0, "pm4" }, { 1, "aql" }, { 2, "sdma" })
 #define rkfd_show_scope(scope) \

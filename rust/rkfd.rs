@@ -19,6 +19,7 @@ mod queue;
 mod sched;
 #[cfg(rkfd_kunit)]
 mod tests;
+mod trace;
 mod vm;
 
 kernel::prelude::module! {

@@ -32,10 +32,7 @@ use crate::{
     kapi::{
         log::monotonic_ns,
         pci,
-        trace::{
-            self,
-            ResetKind, //
-        }, //
+        trace::errno, //
     },
     kfd::facade,
     module_parameters,
@@ -43,6 +40,10 @@ use crate::{
         Failure,
         ResetHook,
         Scheduler, //
+    },
+    trace::{
+        self,
+        ResetKind, //
     }, //
 };
 
@@ -195,12 +196,5 @@ fn in_place(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) -> Result
 fn record(gpu: &Gpu, kind: ResetKind, queues: usize, start: i64, result: &Result) {
     let us = u64::try_from((monotonic_ns() - start) / 1000).unwrap_or(0);
     // CAST: The discriminant; and there are fewer than a hundred slots.
-    trace::reset(
-        gpu.id(),
-        kind as u32,
-        0,
-        queues as u32,
-        us,
-        trace::errno(result),
-    );
+    trace::reset(gpu.id(), kind as u32, 0, queues as u32, us, errno(result));
 }

@@ -6,11 +6,7 @@ use kernel::prelude::*;
 
 use crate::{
     hw::doorbell::DoorbellOffset,
-    kapi::trace::{
-        self,
-        errno,
-        ResetKind, //
-    },
+    kapi::trace::errno,
     sched::{
         backend::load::LoadRequest,
         core::SchedCore,
@@ -28,6 +24,10 @@ use crate::{
             EvictCause,
             QueueKind, //
         }, //
+    },
+    trace::{
+        self,
+        ResetKind, //
     }, //
 };
 

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tracepoints of the driver: what becomes of queues, and resets.
+//!
+//! C header: `include/rkfd_trace.h`
+
+use crate::kapi::trace::tracepoints;
+
+tracepoints! {
+    /// A queue was made.
+    fn queue_create / queue_create_enabled / __tracepoint_queue_create / rust_do_trace_queue_create (
+        gpu_id: u32,
+        pid: i32,
+        pasid: u16,
+        queue: u64,
+        kind: u32,
+        doorbell: u32,
+        ring: u64,
+        ring_size: u32,
+    );
+    /// A queue was destroyed.
+    fn queue_destroy / queue_destroy_enabled / __tracepoint_queue_destroy / rust_do_trace_queue_destroy (
+        gpu_id: u32,
+        pid: i32,
+        pasid: u16,
+        queue: u64,
+        doorbell: u32,
+        us: u64,
+        result: i32,
+    );
+    /// A queue became part of what the hardware works on.
+    fn queue_map / queue_map_enabled / __tracepoint_queue_map / rust_do_trace_queue_map (
+        gpu_id: u32,
+        pid: i32,
+        pasid: u16,
+        queue: u64,
+        kind: u32,
+        doorbell: u32,
+    );
+    /// The hardware confirmed that a queue is off.
+    fn queue_unmap / queue_unmap_enabled / __tracepoint_queue_unmap / rust_do_trace_queue_unmap (
+        gpu_id: u32,
+        pid: i32,
+        pasid: u16,
+        queue: u64,
+        kind: u32,
+        doorbell: u32,
+    );
+    /// Queues were preempted.
+    fn preempt / preempt_enabled / __tracepoint_preempt / rust_do_trace_preempt (
+        gpu_id: u32,
+        scope: u32,
+        pasid: u16,
+        queues: u32,
+        us: u64,
+        refused: u32,
+        result: i32,
+    );
+    /// The queues of an address space may not run.
+    fn evict / evict_enabled / __tracepoint_evict / rust_do_trace_evict (
+        gpu_id: u32,
+        pid: i32,
+        pasid: u16,
+        cause: u32,
+        us: u64,
+        result: i32,
+    );
+    /// One cause not to run is over.
+    fn restore / restore_enabled / __tracepoint_restore / rust_do_trace_restore (
+        gpu_id: u32,
+        pid: i32,
+        pasid: u16,
+        cause: u32,
+        result: i32,
+    );
+    /// Something was reset.
+    fn reset / reset_enabled / __tracepoint_reset / rust_do_trace_reset (
+        gpu_id: u32,
+        kind: u32,
+        doorbell: u32,
+        queues: u32,
+        us: u64,
+        result: i32,
+    );
+    /// The hardware got a new list of what to work on.
+    fn runlist / runlist_enabled / __tracepoint_runlist / rust_do_trace_runlist (
+        gpu_id: u32,
+        processes: u32,
+        queues: u32,
+        dwords: u32,
+        chained: bool,
+        result: i32,
+    );
+}
+
+/// What a [`reset`] was of.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(crate) enum ResetKind {
+    /// One queue.
+    Queue,
+    /// The engines, in place.
+    Engines,
+    /// The chip.
+    Chip,
+}
