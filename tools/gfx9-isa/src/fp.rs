@@ -329,27 +329,41 @@ fn round128(negative: bool, magnitude: u128, exponent: i32, mode: u32) -> u64 {
 
 /// `a * b + c` on 64 bits, rounded once.
 pub fn fma64(a: u64, b: u64, c: u64, mode: u32) -> u64 {
-    let (x, y, z) = (f64::from_bits(a), f64::from_bits(b), f64::from_bits(c));
-    let near = x.mul_add(y, z);
+    let near = f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c));
     if near.is_nan() {
         return nan64([a, b, c]);
     }
     if mode == 0 {
         return near.to_bits();
     }
+    fma64_scaled(a, b, c, 0, mode)
+}
+
+/// `(a * b + c) * 2^power` on 64 bits, rounded once.
+pub fn fma64_scaled(a: u64, b: u64, c: u64, power: i32, mode: u32) -> u64 {
+    let (x, y, z) = (f64::from_bits(a), f64::from_bits(b), f64::from_bits(c));
     let finite = x.is_finite() && y.is_finite() && z.is_finite();
     if !finite {
-        return near.to_bits();
+        let near = x.mul_add(y, z);
+        return if near.is_nan() {
+            nan64([a, b, c])
+        } else {
+            near.to_bits()
+        };
     }
     let minus = (a ^ b) >> 63 != 0;
     if x == 0.0 || y == 0.0 {
         let zero = if minus { -0.0 } else { 0.0 };
-        return zero_sum(zero + z, zero, z, mode).to_bits();
+        if z == 0.0 {
+            return zero_sum(zero + z, zero, z, mode).to_bits();
+        }
+        let (magnitude, exponent) = split(c);
+        return round128(c >> 63 != 0, magnitude.into(), exponent + power, mode);
     }
     let ((ma, ea), (mb, eb)) = (split(a), split(b));
     let (product, ep) = (u128::from(ma) * u128::from(mb), ea + eb);
     if z == 0.0 {
-        return round128(minus, product, ep, mode);
+        return round128(minus, product, ep + power, mode);
     }
     let (mc, ec) = split(c);
     let top = |magnitude: u128, exponent: i32| 128 - magnitude.leading_zeros() as i32 + exponent;
@@ -378,7 +392,7 @@ pub fn fma64(a: u64, b: u64, c: u64, mode: u32) -> u64 {
     if magnitude == 0 {
         return if mode == 2 { 1 << 63 } else { 0 };
     }
-    round128(negative, magnitude, base, mode)
+    round128(negative, magnitude, base + power, mode)
 }
 
 /// `a + b` on 64 bits.

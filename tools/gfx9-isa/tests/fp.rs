@@ -117,6 +117,22 @@ proptest! {
 }
 
 #[test]
+fn a_scaled_sum_is_rounded_once() {
+    let one = 1f64.to_bits();
+    // 1 + 2^-52 + a little, moved so far down that one bit is lost: just below a tie.
+    let sum = fp::fma64_scaled(one, 0x3950_0000_0000_0000, one + 2, -1023, 0);
+    assert_eq!(sum, 0x8_0000_0000_0001);
+    let below = fp::fma64_scaled(one, 0xB950_0000_0000_0000, one + 1, -1023, 0);
+    assert_eq!(below, 0x8_0000_0000_0000);
+    let above = fp::fma64_scaled(one, 0x3950_0000_0000_0000, one + 1, -1023, 0);
+    assert_eq!(above, 0x8_0000_0000_0001);
+    assert_eq!(
+        fp::fma64_scaled(0, one, one, 128, 0),
+        2f64.powi(128).to_bits()
+    );
+}
+
+#[test]
 fn every_half_converts_exactly_and_back() {
     for x in 0..=0xFFFF {
         let theirs = half::f16::from_bits(x as u16).to_f32();

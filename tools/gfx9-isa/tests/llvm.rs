@@ -51,6 +51,7 @@ fn is_oddity(text: &str) -> bool {
         || (text.starts_with("v_readlane")
             && second.starts_with("src_")
             && second != "src_lds_direct");
+    let lane = lane || (text.starts_with("v_mqsad_u32_u8") && last.starts_with("src_"));
     text.contains("_e64 src_")
         || ((matrix && scalar) || (masked && last.starts_with("src_")) || lane)
 }

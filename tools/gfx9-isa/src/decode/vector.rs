@@ -176,7 +176,11 @@ impl Fields<'_> {
             sdwa.dst_unused = bits(high, 12, 11) as u8;
             inst.mods.clamp = bits(high, 13, 13) != 0;
             inst.mods.omod = bits(high, 15, 14) as u8;
-            let scales = self.row.has(b'o') && !self.row.name.starts_with("v_cvt_norm_");
+            let name = self.row.name;
+            let fixed = ["v_cvt_norm_", "v_cvt_u16_", "v_cvt_i16_"];
+            let fixed = fixed.iter().any(|start| name.starts_with(start));
+            let fixed = fixed || name.ends_with("_fp8") || name.ends_with("_bf8");
+            let scales = self.row.has(b'o') && !fixed;
             self.need(inst.mods.omod == 0 || scales, "OMOD")?;
             self.need(sdwa.dst_sel < 7, "DST_SEL")?;
             self.need(sdwa.dst_unused < 3, "DST_UNUSED")?;
@@ -199,6 +203,9 @@ impl Fields<'_> {
             let float = self.row.has(flag) || ignored;
             let bits = (inst.mods.neg | inst.mods.abs) >> at & 1;
             self.need(float || bits == 0, "NEG")?;
+            if ignored && self.row.has(b'0') {
+                inst.mods.sext |= inst.mods.neg & 1 << at;
+            }
             if ignored {
                 inst.mods.neg &= !(1 << at);
                 inst.mods.abs &= !(1 << at);
@@ -250,7 +257,8 @@ impl Fields<'_> {
                     Operand::None
                 }
                 Ty::Mask => {
-                    self.need(codes[at] < 128, fields[at])?;
+                    // LLVM has no EXEC here.
+                    self.need(codes[at] < 126, fields[at])?;
                     self.sdst(codes[at], 2)?
                 }
                 _ => self.vsrc(codes[at], ty)?,

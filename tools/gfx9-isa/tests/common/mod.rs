@@ -12,11 +12,13 @@
 pub mod machine;
 
 use gfx9_isa::inst::Asic;
+use std::collections::HashMap;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::thread;
 
@@ -161,8 +163,22 @@ pub fn sweep() -> usize {
         .unwrap_or(1)
 }
 
-/// The words of a program in LLVM's syntax: the section `.text` of the object file that LLVM makes of it.
+/// As [`assemble_anew`], once per program.
 pub fn assemble(asic: Asic, program: &str) -> Vec<u32> {
+    type Known = Mutex<HashMap<(Asic, String), Vec<u32>>>;
+    static KNOWN: OnceLock<Known> = OnceLock::new();
+    let known = KNOWN.get_or_init(Known::default);
+    let key = (asic, program.to_owned());
+    if let Some(words) = known.lock().unwrap().get(&key) {
+        return words.clone();
+    }
+    let words = assemble_anew(asic, program);
+    known.lock().unwrap().insert(key, words.clone());
+    words
+}
+
+/// The words of a program in LLVM's syntax: the section `.text` of the object file that LLVM makes of it.
+fn assemble_anew(asic: Asic, program: &str) -> Vec<u32> {
     let dir = std::env::temp_dir();
     let unique = format!(
         "gfx9-isa-{}-{:?}.o",

@@ -2,7 +2,6 @@
 //! The steps of division: fused multiply-add with scaling, and the fix-up.  The scaling itself has a second result
 //! and stands with the special instructions.
 
-use super::double::ldexp;
 use super::v32;
 use super::v64;
 use super::Action;
@@ -171,22 +170,11 @@ fn fmas32(a: u32, b: u32, c: u32, scaled: bool, mode: u32) -> u32 {
 }
 
 fn fmas64(a: u64, b: u64, c: u64, scaled: bool, mode: u32) -> u64 {
-    let sum = fp::fma64(a, b, c, mode);
-    if !scaled || fp::is_nan64(sum) {
-        return sum;
+    if !scaled {
+        return fp::fma64(a, b, c, mode);
     }
-    let power = if c >> 52 & 0x7FF > 1023 { 128 } else { -128 };
-    if power > 0 {
-        return ldexp(sum, power, mode);
-    }
-    let down = fp::fma64(a, b, c, 3);
-    if DOUBLE.exponent(down) > -i64::from(power) {
-        return ldexp(sum, power, mode);
-    }
-    // The result is denormal and would be rounded twice: what is rounded again is made odd instead.
-    let up = fp::fma64(a, b, c, if down >> 63 != 0 { 2 } else { 1 });
-    let odd = if down == up { down } else { down | 1 };
-    ldexp(odd, power, mode)
+    let power = if DOUBLE.exponent(c) > 1023 { 128 } else { -128 };
+    fp::fma64_scaled(a, b, c, power, mode)
 }
 
 /// The action of a mnemonic.
