@@ -10,7 +10,7 @@ use gpu_model::asic::{GFX906, GFX90A};
 /// Address of the queue's EOP buffer, from its MQD.
 fn eop(f: &Fixture) -> u64 {
     (u64::from(f.b.ram32(f.q.mqd.bus + 165 * 4))
-        | u64::from(f.b.ram32(f.q.mqd.bus + 166 * 4)) << 32)
+        | (u64::from(f.b.ram32(f.q.mqd.bus + 166 * 4)) << 32))
         << 8
 }
 
@@ -48,7 +48,7 @@ fn a_buffer_that_was_freed_too_early_shows() {
     let ivs = f.b.irqs();
     assert_eq!((ivs[0].client, ivs[0].source), (0x1b, 0));
     assert_eq!(
-        u64::from(ivs[0].data[0]) << 12 | u64::from(ivs[0].data[1] & 0xf) << 44,
+        (u64::from(ivs[0].data[0]) << 12) | (u64::from(ivs[0].data[1] & 0xf) << 44),
         eop
     );
 }

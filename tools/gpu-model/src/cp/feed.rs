@@ -126,7 +126,7 @@ impl Gpu {
             }
             let (not_before, doorbell, role) = (run.not_before, run.doorbell, run.role);
             let in_dma = run.in_dma;
-            if self.mec_halted(slot) && !(in_dma && !self.mec_in_reset(slot)) {
+            if self.mec_halted(slot) && (!in_dma || self.mec_in_reset(slot)) {
                 continue;
             }
             if self.inject.queue_hung(doorbell) && role == Role::User {
