@@ -7,7 +7,9 @@ use kernel::{
     sync::CondVarTimeoutResult,
     time::{
         msecs_to_jiffies,
-        Jiffies, //
+        Instant,
+        Jiffies,
+        Monotonic, //
     },
 };
 
@@ -89,6 +91,7 @@ impl Events {
         }
         let waiter = inner.table.register(items, room, point.clone())?;
 
+        let start = Instant::now();
         let mut left = timeout_to_jiffies(timeout_ms);
         let mut interrupted = false;
         let outcome = loop {
@@ -105,7 +108,7 @@ impl Events {
             drop(inner);
             match point.sleep(left) {
                 CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
-                CondVarTimeoutResult::Timeout => left = 0,
+                CondVarTimeoutResult::Timeout => left = still_to_sleep(start, timeout_ms),
                 CondVarTimeoutResult::Signal { jiffies } => {
                     left = jiffies;
                     interrupted = true;
@@ -137,6 +140,16 @@ pub(crate) fn timeout_to_jiffies(ms: u32) -> Jiffies {
         INFINITE => Jiffies::MAX,
         finite => msecs_to_jiffies(finite.min(0x7fff_ffff)).saturating_add(1),
     }
+}
+
+/// Jiffies until `timeout_ms` have passed since `start`; 0 if they have.
+///
+/// Where the tick that counts jiffies is late when a sleep begins, as in a virtual machine whose processors wait
+/// for the host's, the sleep ends before its time.
+fn still_to_sleep(start: Instant<Monotonic>, timeout_ms: u32) -> Jiffies {
+    // Longer than any finite time-out is long enough.
+    let passed = u32::try_from(start.elapsed().as_millis()).unwrap_or(u32::MAX);
+    timeout_to_jiffies(timeout_ms.saturating_sub(passed))
 }
 
 /// What is left of `timeout_ms` when `jiffies` are left, for the caller that restarts the wait; `None`
