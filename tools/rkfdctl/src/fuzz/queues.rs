@@ -242,8 +242,10 @@ impl Thread<'_> {
             at.map(|at| objects.queues.swap_remove(at))
         };
         let Some(queue) = queue.filter(|_| !self.dice.odd()) else {
+            // An id beyond those of queues: one that met a queue would leave its record behind, and the call that
+            // destroys it later would count as a finding.
             let mut arg = abi::DestroyQueue {
-                queue_id: self.dice.w32(0x7777),
+                queue_id: self.dice.w32(0x7777) | 0x1_0000,
                 pad: 0,
             };
             self.process
