@@ -52,6 +52,7 @@ use super::fake::Event::{
     Queue,
     Reset,
     UnmapAll,
+    UnmapProcess,
     UnmapQueues, //
 };
 
@@ -485,7 +486,7 @@ mod failures {
         let _ = sched.begin_destroy(proc, queue, true);
         sched.converge();
         assert_eq!(sched.core.life(), Lifecycle::Wedged);
-        assert_eq!(fake.log().as_slice(), &[UnmapAll, Fence]);
+        assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
         finish_wedged(&fake, sched)
     }
 

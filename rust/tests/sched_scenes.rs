@@ -8,7 +8,10 @@ use kernel::prelude::*;
 use super::{
     changes::pending::Pending,
     config::Config,
-    desired::plan::Step,
+    desired::plan::{
+        Scope,
+        Step, //
+    },
     fake::{
         config,
         create,
@@ -163,24 +166,6 @@ mod scenes {
         let (fake, sched) = setup()?;
         let a = sched.attach(process(1))?;
         let b = sched.attach(process(2))?;
-        let queues = [create(&sched, a, 1)?, create(&sched, a, 2)?];
-        create(&sched, b, 3)?;
-        sched.converge();
-        let _ = fake.log();
-        for queue in queues {
-            let _ = sched.begin_destroy(a, queue, true);
-        }
-        sched.converge();
-        assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
-        assert_eq!(fake.mapped(), 1);
-        finish(&fake, sched)
-    }
-
-    #[test]
-    fn detach_takes_the_process_out_of_the_list() -> Result {
-        let (fake, sched) = setup()?;
-        let a = sched.attach(process(1))?;
-        let b = sched.attach(process(2))?;
         create(&sched, a, 1)?;
         create(&sched, a, 2)?;
         create(&sched, b, 3)?;
@@ -188,19 +173,7 @@ mod scenes {
         let _ = fake.log();
         let _ = sched.begin_detach(a, true);
         sched.converge();
-        assert_eq!(
-            fake.log().as_slice(),
-            &[
-                UnmapAll,
-                Fence,
-                List { processes: 1 },
-                Process {
-                    pasid: 2,
-                    queues: 1
-                },
-                Queue(3),
-            ]
-        );
+        assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
         assert_eq!(fake.mapped(), 1);
         assert_eq!(sched.core.load().processes, 1);
         finish(&fake, sched)
@@ -305,11 +278,11 @@ mod scenes {
         sched.restore(proc, EvictCause::Userptr)?;
         assert_eq!(plan(), Step::Gather);
         sched.converge();
-        // Nothing is, so that the list has ended.
+        // Nobody is, though the list has not ended.
         destroy(&sched, other, queue)?;
         evict(&sched, proc, EvictCause::Userptr)?;
         sched.restore(proc, EvictCause::Userptr)?;
-        assert_eq!(plan(), Step::Map);
+        assert_eq!(plan(), Step::Preempt(Scope::Dynamic));
         sched.converge();
         assert_eq!(fake.mapped(), 1);
         finish(&fake, sched)
@@ -411,7 +384,7 @@ mod scenes {
         sched.converge();
         let _ = fake.log();
         evict(&sched, proc, EvictCause::Userptr)?;
-        assert_eq!(fake.log().as_slice(), &[UnmapAll, Fence]);
+        assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
         evict(&sched, proc, EvictCause::Userptr)?;
         evict(&sched, proc, EvictCause::Memory)?;
         assert!(fake.log().is_empty());
@@ -425,10 +398,12 @@ mod scenes {
 
         sched.restore(proc, EvictCause::Memory)?;
         sched.converge();
-        // The list ended with its last queue.
+        // The empty list is still active as far as the firmware is concerned.
         assert_eq!(
             fake.log().as_slice(),
             &[
+                UnmapAll,
+                Fence,
                 List { processes: 1 },
                 Process {
                     pasid: 1,
