@@ -132,6 +132,8 @@ pub struct Queue {
     _save: Option<Arc<SaveBuffer>>,
     // Units written when the doorbell was last rung.
     told: u64,
+    // Dropping it has nothing to destroy any more.
+    destroyed: bool,
 }
 
 impl Queue {
@@ -202,7 +204,8 @@ impl Queue {
         let doorbells = match device.doorbells(arg.doorbell_offset) {
             Ok(mapping) => mapping,
             Err(e) => {
-                destroy(device, arg.queue_id);
+                // The first error is the one to report.
+                let _ = destroy(device, arg.queue_id);
                 return Err(e);
             }
         };
@@ -218,7 +221,18 @@ impl Queue {
             _eop: eop,
             _save: save,
             told: 0,
+            destroyed: false,
         })
+    }
+
+    /// Destroys the queue, as dropping it does, and reports how that went.
+    ///
+    /// # Errors
+    /// [`Error::Call`]: `EIO` where the queue does not leave the hardware, or left it only by a reset of the chip, with
+    /// which the process lost its memory on the GPU.
+    pub fn destroy(mut self) -> Result<()> {
+        self.destroyed = true;
+        destroy(&self.device, self.id)
     }
 
     /// The queue's id in this process.
@@ -451,16 +465,19 @@ impl Queue {
     }
 }
 
-fn destroy(device: &Device, queue_id: u32) {
+fn destroy(device: &Device, queue_id: u32) -> Result<()> {
     let mut arg = abi::DestroyQueue { queue_id, pad: 0 };
-    let _ = device
+    device
         .kfd()
-        .plain("DESTROY_QUEUE", abi::DESTROY_QUEUE, &mut arg);
+        .plain("DESTROY_QUEUE", abi::DESTROY_QUEUE, &mut arg)
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        destroy(&self.device, self.id);
+        if !self.destroyed {
+            // [`Queue::destroy`] is for callers who want to know.
+            let _ = destroy(&self.device, self.id);
+        }
     }
 }
 

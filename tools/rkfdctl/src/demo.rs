@@ -210,7 +210,9 @@ fn story(options: &Options, mut counter: Counter) -> anyhow::Result<()> {
         );
     }
     seen_by_gpu(control.as_mut(), before, &first)?;
-    measure(options.rounds, &mut queue, &target, &event)
+    measure(options.rounds, &mut queue, &target, &event)?;
+    // A GPU that is reset meanwhile has lost what the demo put there.
+    queue.destroy().context("destroying the queue")
 }
 
 /// A value that is neither zero nor repeated soon.
