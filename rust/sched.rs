@@ -3,7 +3,7 @@
 //! The scheduler: which queues of which processes the GPU runs.
 //!
 //! The GPU's scheduler firmware (HWS) maps queues to hardware slots (HQDs) and processes to VMIDs.
-//! The driver does not tell it single steps: it hands over a *runlist* with everything that should
+//! The driver does not order single steps: it hands over a *runlist* with everything that should
 //! run, or asks it to take queues off the hardware. One [`Scheduler`] per GPU holds the *desired
 //! state* (processes, queues, reasons not to run) and lets the hardware converge to it.
 //!
@@ -46,7 +46,7 @@
 //!   give, module parameters, the device, why and how the scheduler fails;
 //! - [`mqd`]: descriptors of queues, and what a queue off the hardware has left in its own;
 //! - [`desired`]: the desired state, and [`desired::plan`], which decides what follows from it;
-//! - [`core`](self::core): what all of the following share; how far changes are applied, and who waits;
+//! - [`core`](self::core): what all of the following share; how far changes are applied, and the waits for them;
 //! - [`diag`]: observers. Tracepoints, counters, debugfs and the log read the state and change nothing;
 //! - [`backend`]: moves queues, by runlists of the firmware ([`backend::hws`]) or by registers
 //!   ([`backend::direct`]);
@@ -136,6 +136,9 @@ mod test_limits;
 #[cfg(rkfd_kunit)]
 #[path = "tests/sched_live.rs"]
 mod test_live;
+#[cfg(rkfd_kunit)]
+#[path = "tests/sched_offenders.rs"]
+mod test_offenders;
 #[cfg(rkfd_kunit)]
 #[path = "tests/sched_revival.rs"]
 mod test_revival;

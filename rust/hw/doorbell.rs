@@ -75,6 +75,11 @@ impl DoorbellOffset {
         self.0
     }
 
+    /// Id in a process slice, as interrupts name it. Slices begin at multiples of their size.
+    pub(crate) const fn id_in_slice(self) -> u32 {
+        self.0 / 2 % SLICE_IDS
+    }
+
     /// Byte offset in BAR2, where the CPU writes.
     pub(crate) const fn byte(self) -> usize {
         num::index(self.0) * 4

@@ -108,12 +108,17 @@ impl IrqSink for Sink {
 
     fn bad_opcode(&self, pasid: u16, ctx0: u32) {
         let (doorbell, code) = bad_packet(ctx0);
-        pr_debug!(
-            "PASID {}: bad packet, doorbell id {:#x}, {:?}\n",
-            pasid,
-            doorbell,
-            code
-        );
+        // Vectors of a queue that is on its way off the hardware may follow.
+        if self.device.sched().halt_queue(pasid, doorbell) {
+            dev_limited!(
+                dev_info,
+                self.device.gpu().dev(),
+                "PASID {}: the queue with doorbell id {:#x} stopped at a bad packet ({:?}) and does not run again\n",
+                pasid,
+                doorbell,
+                code
+            );
+        }
         if let Some(reasons) = Reasons::of_packet(code) {
             self.fail(pasid, doorbell, reasons);
         }

@@ -102,7 +102,7 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// Why the hardware could not follow. The caller marks the scheduler as wedged.
+    /// Why the hardware could not follow. The caller marks the scheduler as out of service.
     pub(super) fn converge(&mut self, core: &Arc<SchedCore>) -> Result<(), Failure> {
         match self {
             Self::Hws(hws) => hws.converge(core),

@@ -92,7 +92,7 @@ impl Config {
     }
 
     /// Waits for convergence are bounded by this many milliseconds: within them a change is in force
-    /// or the scheduler is wedged.
+    /// or the scheduler is out of service.
     ///
     /// With the firmware, the worker may have begun a preemption when the change comes, and then
     /// submits a list (a wait for ring space, one for further additions); the preemption that follows

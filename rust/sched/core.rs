@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What every part of a scheduler works on: the device, the desired state, how far its changes are applied,
-//! and who waits for them.
+//! and the waits for them.
 //!
 //! The back ends, the changes and the observers all take a [`SchedCore`]; it knows none of them.
 
@@ -38,6 +38,7 @@ use super::{
         ib::ListBuffer,
         state::{
             Load,
+            Refusal,
             State, //
         }, //
     },
@@ -79,7 +80,7 @@ pub(crate) struct SchedCore {
     applied: Atomic<u64>,
     /// Hardware and desired state agreed after this change.
     settled: Atomic<u64>,
-    /// Newest change that somebody waits for.
+    /// Newest change that has a waiter.
     urgent: Atomic<u64>,
     /// Held while the watchdog reads the hardware's slots.
     #[pin]
@@ -89,7 +90,7 @@ pub(crate) struct SchedCore {
     events: WaitQueue,
     #[pin]
     hook: Mutex<Option<Arc<dyn ResetHook>>>,
-    /// Somebody has the [`SerializedChange`].
+    /// A [`SerializedChange`] exists.
     change_in_progress: Atomic<bool>,
     #[pin]
     pub(super) state: Mutex<State>,
@@ -124,7 +125,7 @@ impl WorkItem<2> for SchedCore {
 
 /// The right to make a change, if changes are not collected: one at a time.
 ///
-/// Not a mutex, because who waits for it may be killed.
+/// Not a mutex, because a task that waits for it may be killed.
 pub(super) struct SerializedChange<'a>(&'a SchedCore);
 
 impl Drop for SerializedChange<'_> {
@@ -191,7 +192,7 @@ impl SchedCore {
     /// Takes the life on by `event`, and returns where the scheduler stood before; `None` if the event must
     /// not happen now. Whoever depends on the life looks again.
     pub(super) fn advance(&self, _state: &mut State, event: Event) -> Option<Lifecycle> {
-        // The borrow shows that the state lock is held, so that nobody else changes it meanwhile.
+        // The borrow shows that the state lock is held, so that nothing else changes it meanwhile.
         let before = self.life();
         self.life.store(before.after(event)?.raw(), Release);
         self.events.wake_all();
@@ -222,8 +223,8 @@ impl SchedCore {
         self.hook.lock().clone()
     }
 
-    /// Stops using hardware that does not follow: sleepers wake up, changes are refused. Called by who has
-    /// the back end; the report comes after it, without.
+    /// Stops using hardware that does not follow: sleepers wake up, changes are refused. Called with the
+    /// back end locked; the report comes after it, without.
     pub(super) fn mark_failed(&self, failure: &Failure) {
         let reset = self.hook.lock().is_some();
         let mut state = self.state.lock();
@@ -231,7 +232,7 @@ impl SchedCore {
             // Nothing runs on a device that is not there.
             true => {
                 state.all_stopped();
-                // No descriptor can be written any more; nobody needs them.
+                // No descriptor can be written any more, and none is needed.
                 let _ = state.settle();
                 self.advance(&mut state, Event::Released);
             }
@@ -242,9 +243,17 @@ impl SchedCore {
         }
     }
 
-    /// Wakes those who wait for the scheduler to be brought back: nobody brings it.
+    /// Ends the waits for a reset: there will be none.
     pub(super) fn give_up(&self) {
         self.advance(&mut self.state.lock(), Event::Abandoned);
+    }
+
+    /// A refusal of a queue to be preempted that is seen now.
+    pub(super) fn refusal(&self) -> Refusal {
+        Refusal {
+            now: self.platform.now(),
+            window: self.config.cycle_us(),
+        }
     }
 
     /// Waits until no other change is under way, if changes are not collected. Never called by evictions,
@@ -252,7 +261,7 @@ impl SchedCore {
     ///
     /// # Errors
     ///
-    /// `EINTR`: the caller was killed. `EIO`, `ENODEV`: nobody makes changes any more.
+    /// `EINTR`: the caller was killed. `EIO`, `ENODEV`: no changes are taken any more.
     pub(super) fn begin_serialized(&self) -> Result<Option<SerializedChange<'_>>> {
         if self.config.coalesce {
             return Ok(None);
@@ -274,7 +283,7 @@ impl SchedCore {
         }
     }
 
-    /// Marks `change` as one that somebody waits for.
+    /// Marks `change` as one that has a waiter.
     pub(super) fn mark_urgent(&self, change: u64) {
         self.urgent.store(change, Release);
         self.events.wake_all();
@@ -282,9 +291,15 @@ impl SchedCore {
 
     /// Calls the hook for queues that hung, without a lock.
     ///
-    /// Not for the worker that applies changes: who listens takes locks under which others allocate
-    /// memory, and so may wait for an eviction, which waits for that worker.
+    /// Not for the worker that applies changes: the hook takes locks under which memory is allocated, and so
+    /// may wait for an eviction, which waits for that worker.
     pub(super) fn report_hangs(&self) {
+        let next = || self.state.lock().next_barred();
+        while let Some((pid, pasid)) = next() {
+            self.platform.warn(fmt!(
+                "queues of pid {pid} (pasid {pasid}) refused preemption twice: none of its queues runs any more, and it gets no new ones"
+            ));
+        }
         let next = || self.state.lock().next_hang();
         while let Some((pasid, doorbell)) = next() {
             if let Some(hook) = self.reset_hook() {
@@ -294,7 +309,7 @@ impl SchedCore {
     }
 
     /// Leaves to other work items what the worker that applies changes must not do: to free what
-    /// nobody needs any more, and to report queues that hung. Both call foreign code.
+    /// is not needed any more, and to report queues that hung. Both call foreign code.
     pub(super) fn hand_off(self: &Arc<Self>) {
         let state = self.state.lock();
         let (garbage, hangs) = (state.has_garbage(), state.has_pending_hang());
@@ -308,7 +323,7 @@ impl SchedCore {
             }
             return;
         }
-        // Nobody but the owner drives it, and nobody else waits.
+        // Its owner drives it, and is the only one to wait.
         let driven = !self.life().is_shut_down();
         drop(state);
         if driven && hangs {
@@ -316,7 +331,7 @@ impl SchedCore {
         }
     }
 
-    /// Wakes those who wait for changes up to `applied`.
+    /// Wakes waiters for changes up to `applied`.
     pub(super) fn publish(&self, applied: u64) {
         if applied > self.applied.load(Relaxed) {
             self.applied.store(applied, Release);
@@ -335,7 +350,7 @@ impl SchedCore {
         self.settled.load(Acquire) >= change
     }
 
-    /// Waits a moment for further additions, or until somebody is in a hurry.
+    /// Waits a moment for further additions, or until a change has a waiter.
     pub(super) fn gather(&self) {
         let applied = self.applied.load(Relaxed);
         let _ = self.events.wait_us(self.config.gather_us.into(), || {
@@ -369,8 +384,8 @@ impl SchedCore {
         msecs_to_jiffies(self.config.converge_ms()).max(1)
     }
 
-    /// As [`SchedCore::wait`], by a caller who may be killed, except that a scheduler which somebody is bringing
-    /// back is waited for: queues that are not at fault come through a reset, and a change of one
+    /// As [`SchedCore::wait`], by a caller that may be killed, except that the wait goes on while the hardware is
+    /// being reset: queues that are not at fault come through a reset, and a change of one
     /// comes into force by it.
     pub(super) fn wait_through_reset(&self, change: u64) -> Result {
         let reached = || self.applied.load(Acquire) >= change;

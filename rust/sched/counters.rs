@@ -85,6 +85,8 @@ counters! {
     refusals,
     /// Queues that were reset because they refused.
     queue_resets,
+    /// Queues that stopped at a packet which cannot be executed.
+    halts,
     /// Queues that had work and made no progress.
     stuck,
     /// Evictions that took effect.

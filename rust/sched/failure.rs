@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Why the hardware did not follow, and who is asked to reset it.
+//! Why the hardware did not follow, and the hook that resets it.
 
 use kernel::{
     fmt,
@@ -36,7 +36,7 @@ impl Failure {
         matches!(self, Self::Device(error) | Self::Build(error) if *error == ENODEV)
     }
 
-    /// Doorbell of the queue that the firmware blamed, dword index on BAR2.
+    /// Doorbell of the queue that the firmware named, dword index on BAR2.
     pub(super) fn blamed(&self) -> Option<u32> {
         match *self {
             Self::Timeout { refused } if refused != 0 => Some(refused),
@@ -65,12 +65,12 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Called when the hardware does not follow, so that somebody can reset it.
+/// Called when the hardware does not follow, to reset it.
 ///
 /// Called without any lock of the scheduler. After the reset
 /// [`Scheduler::recover`](super::Scheduler::recover) takes the scheduler into service again.
 pub(crate) trait ResetHook: Send + Sync {
-    /// The scheduler is out of service. Called by the worker, for which nobody waits any more.
+    /// The scheduler is out of service. Called by the worker, for which no change waits any more.
     fn wedged(&self, failure: &Failure);
 
     /// The queue of address space `pasid` with doorbell `doorbell` (dword index on the doorbell BAR)

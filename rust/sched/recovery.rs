@@ -18,7 +18,10 @@ use kernel::{
 
 use super::{
     backend::Backend,
-    desired::state::State,
+    desired::state::{
+        Refusal,
+        State, //
+    },
     diag::trace,
     failure::Failure,
     lifecycle::{
@@ -32,8 +35,8 @@ use crate::gpu::salvage::{
     SavedQueue, //
 };
 
-/// Whether the command processor still obeyed somebody.
-fn somebody_obeyed(saved: &[SavedQueue]) -> bool {
+/// Whether the command processor still took a queue off.
+fn any_obeyed(saved: &[SavedQueue]) -> bool {
     saved.iter().any(|queue| queue.outcome == Outcome::Saved)
 }
 
@@ -46,13 +49,14 @@ pub(super) fn note_reset(
     state: &mut State,
     saved: &[SavedQueue],
     failure: &Failure,
+    when: Refusal,
 ) -> Result<usize> {
-    let obeyed = somebody_obeyed(saved);
+    let obeyed = any_obeyed(saved);
     let mut guilty = 0;
     for found in saved {
         let blamed = failure.blamed() == Some(found.doorbell);
         if blamed || (obeyed && found.outcome == Outcome::Refused) {
-            guilty += usize::from(state.mark_hung(found.doorbell));
+            guilty += usize::from(state.mark_hung(found.doorbell, when));
         }
         if found.outcome != Outcome::Saved {
             begin_at(state, found)?;
@@ -61,7 +65,7 @@ pub(super) fn note_reset(
     // The firmware may have taken it off before it gave up.
     if let Some(doorbell) = failure.blamed() {
         if !saved.iter().any(|found| found.doorbell == doorbell) {
-            guilty += usize::from(state.mark_hung(doorbell));
+            guilty += usize::from(state.mark_hung(doorbell, when));
         }
     }
     Ok(guilty)
@@ -86,7 +90,8 @@ impl Worker {
     ///
     /// As [`Worker::after_reset`], and of writing descriptors.
     pub(super) fn recover(self: &Arc<Self>, saved: &[SavedQueue], failure: &Failure) -> Result {
-        let guilty = note_reset(&mut self.core.state.lock(), saved, failure)?;
+        let when = self.core.refusal();
+        let guilty = note_reset(&mut self.core.state.lock(), saved, failure, when)?;
         self.after_reset()?;
         self.core.counters.resets.inc();
         pr_info!(
@@ -125,7 +130,7 @@ impl Worker {
         backend.start(&*core.platform, &core.config)?;
         trace::all_off(core);
         let mut state = core.state.lock();
-        // Somebody has shut it down meanwhile, and will stop the hardware.
+        // It was shut down meanwhile, and the hardware will be stopped.
         if core.life().is_shut_down() {
             return Err(ENODEV);
         }
@@ -138,7 +143,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Leaves the scheduler out of service: nobody brings it back.
+    /// Leaves the scheduler out of service for good.
     pub(super) fn abandon(&self) {
         let backend = self.backend.lock();
         if self.core.life().takes_changes() {

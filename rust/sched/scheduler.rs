@@ -310,7 +310,7 @@ impl Scheduler {
     /// - `EINVAL`: as [`Scheduler::create_queue`]; the queue is as before.
     /// - `ENOSPC`: the queue would run and no slot or VMID is left (without over-subscription); the
     ///   queue is as before.
-    /// - `EACCES`: the queue hung and was reset.
+    /// - `EACCES`: the queue hung and was reset, or stopped at a bad packet.
     /// - `ENOENT`: destroyed.
     /// - `EINTR`: the caller was killed. If [`UpdateError::Unconfirmed`] says so, the change comes
     ///   into force all the same.
@@ -322,6 +322,14 @@ impl Scheduler {
     ) -> Result<(), UpdateError> {
         let process = &queue.process;
         process.worker.update_queue(process.id, queue.id, update)
+    }
+
+    /// Takes the compute queue of address space `pasid` with doorbell `doorbell` (id in the slice) off the
+    /// hardware for good, because it stopped at a packet that cannot be executed: else it would stop there at
+    /// each turn. Does not wait, and may be called by the interrupt thread. Returns whether the queue might have
+    /// run until now.
+    pub(crate) fn halt_queue(&self, pasid: u16, doorbell: u32) -> bool {
+        self.worker.halt_queue(pasid, doorbell)
     }
 
     /// Takes a queue off the hardware and forgets it. Again is no error.

@@ -83,7 +83,7 @@ impl Worker {
         )
     }
 
-    /// Asks the worker to run. `urgent`: somebody waits, or will, for `change`.
+    /// Asks the worker to run. `urgent`: the caller waits, or will, for `change`.
     pub(super) fn kick(self: &Arc<Self>, state: &State, change: u64, urgent: bool) {
         self.core.counters.changes.inc();
         if urgent {
@@ -100,7 +100,7 @@ impl Worker {
     fn enqueue(self: &Arc<Self>, state: &State) -> bool {
         match &state.queue {
             Some(queue) => queue.enqueue::<Arc<Self>, 0>(self.clone()).is_ok(),
-            // Nobody but the owner drives it.
+            // Its owner drives it.
             None => true,
         }
     }
@@ -112,7 +112,7 @@ impl Worker {
             if self.core.life() != Lifecycle::Running {
                 return;
             }
-            // Who gets the back end next must find it out of service.
+            // The next user of the back end must find it out of service.
             backend
                 .converge(&self.core)
                 .inspect_err(|failure| self.core.mark_failed(failure))
@@ -135,8 +135,8 @@ impl Worker {
         let newest = {
             let state = self.core.state.lock();
             let newest = state.newest_change();
-            // Others may have made it, out of turn, and a change that asks nothing of the hardware called
-            // nobody.
+            // Another caller may have made it meanwhile, and a change that asks nothing of the hardware did
+            // not queue the worker.
             if !self.core.is_settled(newest) {
                 let _ = self.enqueue(&state);
             }
@@ -185,7 +185,7 @@ impl Worker {
                 }
                 false => Failure::Device(error),
             };
-            // Who gets the back end next must find it out of service.
+            // The next user of the back end must find it out of service.
             core.mark_failed(&failure);
             failure
         };

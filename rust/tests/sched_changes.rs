@@ -34,7 +34,8 @@ use super::{
     steps::{
         destroy,
         mqd,
-        mqd_word, //
+        mqd_word,
+        reap, //
     }, //
 };
 use crate::hw::mqd::layout::compute as at;
@@ -44,7 +45,8 @@ use super::fake::Event::{
     List,
     Process,
     Queue,
-    UnmapAll, //
+    UnmapAll,
+    UnmapQueues, //
 };
 
 #[kunit_tests(rkfd_sched_changes)]
@@ -275,6 +277,62 @@ mod changes {
         let (a, b) = (mqd(&sched, proc, a)?, mqd(&sched, proc, b)?);
         assert_eq!(b - a, 10 * 512);
         sched.converge();
+        finish(&fake, sched)
+    }
+
+    #[test]
+    fn descriptor_stays_as_long_as_the_list_that_names_it() -> Result {
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let first = create(&sched, proc, 1)?;
+        create(&sched, proc, 2)?;
+        sched.converge();
+        let named = mqd(&sched, proc, first)?;
+        let _ = fake.log();
+        // Alone, so that the list with both stays.
+        destroy(&sched, proc, first)?;
+        assert_eq!(fake.log().as_slice(), &[UnmapQueues(1, 1), Fence]);
+        assert!(fake.load(named).is_some());
+        create(&sched, proc, 3)?;
+        sched.converge();
+        reap(&sched);
+        assert!(fake.load(named).is_none());
+        finish(&fake, sched)
+    }
+
+    #[test]
+    fn address_space_stays_as_long_as_the_list_that_names_it() -> Result {
+        let (fake, sched) = setup()?;
+        let count = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let mut params = process(1);
+        params.keep = Some(Token::keep(&count)?);
+        let going = sched.attach(params)?;
+        let queue = create(&sched, going, 1)?;
+        let staying = sched.attach(process(2))?;
+        create(&sched, staying, 2)?;
+        sched.converge();
+        destroy(&sched, going, queue)?;
+        let _ = fake.log();
+        // The list of both is still there, although nothing of the process is on the hardware.
+        assert!(matches!(
+            sched.begin_detach(going, true),
+            Pending::Change(_)
+        ));
+        assert_eq!(count.load(Relaxed), 1);
+        sched.converge();
+        let list = [
+            UnmapAll,
+            Fence,
+            List { processes: 1 },
+            Process {
+                pasid: 2,
+                queues: 1,
+            },
+            Queue(2),
+        ];
+        assert_eq!(fake.log().as_slice(), &list);
+        reap(&sched);
+        assert_eq!(count.load(Relaxed), 0);
         finish(&fake, sched)
     }
 }

@@ -52,7 +52,6 @@ use super::fake::Event::{
     Queue,
     Reset,
     UnmapAll,
-    UnmapProcess,
     UnmapQueues, //
 };
 
@@ -486,7 +485,7 @@ mod failures {
         let _ = sched.begin_destroy(proc, queue, true);
         sched.converge();
         assert_eq!(sched.core.life(), Lifecycle::Wedged);
-        assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
+        assert_eq!(fake.log().as_slice(), &[UnmapAll, Fence]);
         finish_wedged(&fake, sched)
     }
 

@@ -157,6 +157,8 @@ pub(super) struct State {
     pub(super) mode: Mode,
     pub(super) hiq: Option<Hiq>,
     pub(super) active: bool,
+    /// Descriptors of compute queues that the active list names.
+    pub(super) listed: KVec<u64>,
     pub(super) mapped: KVec<Mapped>,
     pub(super) regs: Registers,
     log: KVec<Event>,
@@ -282,6 +284,7 @@ impl Fake {
                     mode: Mode::Good,
                     hiq: None,
                     active: false,
+                    listed: KVec::new(),
                     mapped: KVec::new(),
                     regs: Registers::new(),
                     log: KVec::new(),
@@ -413,6 +416,7 @@ impl Fake {
         state.mode = Mode::Good;
         state.hiq = None;
         state.active = false;
+        state.listed.clear();
         state.mapped.clear();
         state.regs = Registers::new();
     }

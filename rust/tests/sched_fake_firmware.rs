@@ -164,6 +164,7 @@ impl Inner {
                 });
                 if matches!(packet.filter, UnmapFilter::NonStatic | UnmapFilter::All) {
                     state.active = false;
+                    state.listed.clear();
                 }
             }
             Packet::QueryStatus(packet) => {
@@ -270,6 +271,7 @@ impl Inner {
                             if self.load(packet.mqd) != Some(MQD_HEADER) {
                                 self.breach(state, "descriptor in freed memory");
                             }
+                            let _ = state.listed.push(packet.mqd, GFP_KERNEL);
                             if self.is_dirty(packet.mqd) {
                                 self.breach(state, "descriptor in VRAM written and not flushed");
                             }

@@ -76,6 +76,10 @@ impl Block {
     }
 }
 
+fn widen_size(size: usize) -> u64 {
+    size as u64 // CAST: Lossless.
+}
+
 /// What the driver holds; the firmware notices when it is gone.
 pub(super) struct Mem {
     block: Arc<Block>,
@@ -84,6 +88,16 @@ pub(super) struct Mem {
 
 impl Drop for Mem {
     fn drop(&mut self) {
+        let block = &self.block;
+        {
+            let mut state = self.fake.state.lock();
+            let named = |mqd: &u64| (block.addr..block.addr + widen_size(block.size)).contains(mqd);
+            // A device that is gone or was cleared reads nothing.
+            if state.mode != Mode::Gone && state.active && state.listed.iter().any(named) {
+                self.fake
+                    .breach(&mut state, "freed a descriptor that the active list names");
+            }
+        }
         let mut blocks = self.fake.blocks.lock();
         blocks.retain(|block| block.addr != self.block.addr);
     }

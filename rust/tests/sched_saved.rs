@@ -551,7 +551,7 @@ mod special {
         let _ = fake.log();
         evict(&sched, proc, EvictCause::Debugger)?;
         let first = fake.log().first().copied();
-        assert_eq!(first, Some(Event::UnmapProcess(1)));
+        assert_eq!(first, Some(Event::UnmapAll));
         finish(&fake, sched)
     }
 

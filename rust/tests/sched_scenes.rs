@@ -8,10 +8,7 @@ use kernel::prelude::*;
 use super::{
     changes::pending::Pending,
     config::Config,
-    desired::plan::{
-        Scope,
-        Step, //
-    },
+    desired::plan::Step,
     fake::{
         config,
         create,
@@ -166,6 +163,24 @@ mod scenes {
         let (fake, sched) = setup()?;
         let a = sched.attach(process(1))?;
         let b = sched.attach(process(2))?;
+        let queues = [create(&sched, a, 1)?, create(&sched, a, 2)?];
+        create(&sched, b, 3)?;
+        sched.converge();
+        let _ = fake.log();
+        for queue in queues {
+            let _ = sched.begin_destroy(a, queue, true);
+        }
+        sched.converge();
+        assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
+        assert_eq!(fake.mapped(), 1);
+        finish(&fake, sched)
+    }
+
+    #[test]
+    fn detach_takes_the_process_out_of_the_list() -> Result {
+        let (fake, sched) = setup()?;
+        let a = sched.attach(process(1))?;
+        let b = sched.attach(process(2))?;
         create(&sched, a, 1)?;
         create(&sched, a, 2)?;
         create(&sched, b, 3)?;
@@ -173,7 +188,19 @@ mod scenes {
         let _ = fake.log();
         let _ = sched.begin_detach(a, true);
         sched.converge();
-        assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
+        assert_eq!(
+            fake.log().as_slice(),
+            &[
+                UnmapAll,
+                Fence,
+                List { processes: 1 },
+                Process {
+                    pasid: 2,
+                    queues: 1
+                },
+                Queue(3),
+            ]
+        );
         assert_eq!(fake.mapped(), 1);
         assert_eq!(sched.core.load().processes, 1);
         finish(&fake, sched)
@@ -278,11 +305,11 @@ mod scenes {
         sched.restore(proc, EvictCause::Userptr)?;
         assert_eq!(plan(), Step::Gather);
         sched.converge();
-        // Nobody is, though the list has not ended.
+        // Nothing is, so that the list has ended.
         destroy(&sched, other, queue)?;
         evict(&sched, proc, EvictCause::Userptr)?;
         sched.restore(proc, EvictCause::Userptr)?;
-        assert_eq!(plan(), Step::Preempt(Scope::Dynamic));
+        assert_eq!(plan(), Step::Map);
         sched.converge();
         assert_eq!(fake.mapped(), 1);
         finish(&fake, sched)
@@ -384,7 +411,7 @@ mod scenes {
         sched.converge();
         let _ = fake.log();
         evict(&sched, proc, EvictCause::Userptr)?;
-        assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
+        assert_eq!(fake.log().as_slice(), &[UnmapAll, Fence]);
         evict(&sched, proc, EvictCause::Userptr)?;
         evict(&sched, proc, EvictCause::Memory)?;
         assert!(fake.log().is_empty());
@@ -398,12 +425,10 @@ mod scenes {
 
         sched.restore(proc, EvictCause::Memory)?;
         sched.converge();
-        // The empty list is still active as far as the firmware is concerned.
+        // The list ended with its last queue.
         assert_eq!(
             fake.log().as_slice(),
             &[
-                UnmapAll,
-                Fence,
                 List { processes: 1 },
                 Process {
                     pasid: 1,

@@ -37,6 +37,12 @@ pub(super) fn destroy(sched: &Arc<Worker>, proc: u64, queue: u64) -> Result {
     }
 }
 
+/// Frees what nobody needs any more, as the worker does.
+pub(super) fn reap(sched: &Worker) {
+    let garbage = sched.core.state.lock().take_garbage();
+    drop(garbage);
+}
+
 /// Evicts and converges.
 pub(super) fn evict(sched: &Arc<Worker>, proc: u64, cause: EvictCause) -> Result {
     let _ = sched.begin_evict(proc, cause)?;

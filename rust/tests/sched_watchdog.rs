@@ -30,7 +30,8 @@ use super::{
         setup_with,
         Event::{
             Fence,
-            UnmapProcess, //
+            UnmapAll,
+            UnmapQueues, //
         },
         Fake,
         Mode, //
@@ -38,14 +39,18 @@ use super::{
     lifecycle::Lifecycle,
     params::{
         EvictCause,
-        QueueKind, //
+        QueueKind,
+        QueueUpdate, //
     },
     steps::destroy,
     worker::Worker, //
 };
-use crate::kapi::ticker::{
-    new_ticker,
-    Tick, //
+use crate::{
+    hw::doorbell::SLICE_IDS,
+    kapi::ticker::{
+        new_ticker,
+        Tick, //
+    }, //
 };
 
 use super::fake::finish;
@@ -203,6 +208,44 @@ mod cases {
     }
 
     #[test]
+    fn queue_that_stopped_at_a_bad_packet_is_off_and_not_named() -> Result {
+        let (fake, sched, watchdog) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let queue = create(&sched, proc, 1)?;
+        create(&sched, proc, 2)?;
+        // Its doorbell has the same id, in another slice.
+        let other = sched.attach(process(2))?;
+        create(&sched, other, 1 + SLICE_IDS)?;
+        sched.converge();
+        fake.set_pointers(1, 0x10, 0x40)?;
+        let _ = fake.log();
+        assert!(sched.halt_queue(1, 1));
+        // The interrupts that follow change nothing.
+        assert!(!sched.halt_queue(1, 1));
+        sched.converge();
+        assert_eq!(fake.log().as_slice(), &[UnmapQueues(1, 1), Fence]);
+        // However often a list is made.
+        create(&sched, proc, 3)?;
+        sched.converge();
+        assert_eq!((fake.mapped_of(1), fake.mapped_of(2)), (2, 1));
+        sample(&fake, &watchdog, 20);
+        assert_eq!(stuck(&sched), 0);
+        assert_eq!(sched.core.counters.snapshot().halts, 1);
+        let update = QueueUpdate {
+            percent: Some(50),
+            ..QueueUpdate::default()
+        };
+        let refused = sched.begin_update(proc, queue, update);
+        assert_eq!(refused.err(), Some(EACCES));
+        // Nobody that is there.
+        assert!(!sched.halt_queue(1, 9) && !sched.halt_queue(3, 1));
+        destroy(&sched, proc, queue)?;
+        assert!(!sched.halt_queue(1, 1));
+        drop(watchdog);
+        finish(&fake, sched)
+    }
+
+    #[test]
     fn report_decodes_registers_and_descriptor() -> Result {
         let (fake, sched, watchdog) = setup()?;
         let proc = sched.attach(process(1))?;
@@ -242,7 +285,7 @@ mod cases {
         assert_eq!(sched.core.life(), Lifecycle::Running);
         // A list of which nothing is left needs nobody.
         destroy(&sched, proc, queue)?;
-        assert_eq!(fake.log().as_slice(), &[UnmapProcess(1), Fence]);
+        assert_eq!(fake.log().as_slice(), &[UnmapAll, Fence]);
         watchdog.tick();
         assert!(fake.log().is_empty());
         create(&sched, proc, 1)?;

@@ -3,7 +3,7 @@
 //! The back end without scheduler firmware: the driver gives VMIDs to address spaces and loads
 //! queues into hardware slots by registers.
 //!
-//! Nobody takes turns here, so that only as much is admitted as there are slots and VMIDs (see
+//! Queues do not take turns here, so that only as many are admitted as there are slots and VMIDs (see
 //! [`admit`](crate::sched::desired::admit)). A change concerns the queues that it names
 //! and no others: everything else keeps running.
 //!
@@ -88,7 +88,7 @@ pub(in crate::sched) struct Direct {
     next_pipe: u32,
 }
 
-/// The time that slow queues have taken from those who wait for others.
+/// The time by which slow queues have delayed the changes of others.
 #[derive(Default)]
 struct Cycle {
     /// Changes that the cycle applies.
@@ -412,7 +412,8 @@ fn unload_compute(core: &SchedCore, slot: Slot, request: &LoadRequest) -> Result
     }
     let doorbell = request.spec.doorbell.dword();
     core.counters.refusals.inc();
-    core.state.lock().mark_hung(doorbell);
+    let when = core.refusal();
+    core.state.lock().mark_hung(doorbell, when);
     let start = platform.now();
     let reset = platform.reset_slot(slot, timeout);
     trace::queue_reset(core, doorbell, start, &reset);

@@ -131,7 +131,7 @@ impl FencePool {
         }
         let signalled = seen == fence.value;
         if signalled {
-            // What the device wrote before the fence (whom the firmware blames, saved queues) is
+            // What the device wrote before the fence (the queue that refused, saved queues) is
             // read after it.
             dma_mb(Read);
         }

@@ -7,7 +7,7 @@
 //! that a full ring and an empty one differ. A packet does not wrap: what does not fit before the
 //! ring's end goes to its start, and the gap is filled with one-dword NOPs.
 //!
-//! Who may write what: the driver writes the dwords from the write pointer up to (not including) the
+//! The driver writes the dwords from the write pointer up to (not including) the
 //! dword before the read pointer, and the write pointer. The device writes the read pointer and
 //! nothing else.
 //!

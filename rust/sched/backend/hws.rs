@@ -129,8 +129,8 @@ impl Hws {
             held.push(&query)?;
             held.submit()
         });
-        // Once the packets may have been published the slot cannot be told from one in use, so an
-        // error of any kind gives it up.
+        // Once the packets may have been published the firmware may write the slot, so an error of any
+        // kind gives it up.
         let waited = sent.and_then(|()| poll(platform, left(), || self.fences.signalled(&fence)));
         match waited {
             Ok(()) => self.fences.release(fence),
@@ -143,7 +143,7 @@ impl Hws {
     ///
     /// # Errors
     ///
-    /// Why the hardware could not follow. The caller marks the scheduler as wedged.
+    /// Why the hardware could not follow. The caller marks the scheduler as out of service.
     pub(in crate::sched) fn converge(&mut self, core: &Arc<SchedCore>) -> Result<(), Failure> {
         let mut gathered = false;
         loop {
@@ -190,7 +190,7 @@ impl Hws {
         if !scope.ends_list() {
             core.counters.narrow_preemptions.inc();
         }
-        // Who waits for this must be able to tell how long: all attempts share the time.
+        // Waits for this are bounded: all attempts share the time.
         let end = core.platform.now() + core.config.cycle_us();
         let mut refused = 0;
         for resets in 0..=MAX_RESETS {
@@ -211,9 +211,10 @@ impl Hws {
 
     /// Kills what a queue does that refused to be preempted.
     fn reset_queue(&mut self, core: &SchedCore, doorbell: u32, end: u64) -> Result<(), Failure> {
-        // Firmware that names nobody we know cannot be helped with one queue. Nor can SDMA: no packet
-        // resets a queue there, which would go on while it counts as stopped.
-        if !core.state.lock().mark_hung_compute(doorbell) {
+        // Where the firmware names no known queue, the reset of one does not help. Nor does it for SDMA: no
+        // packet resets a queue there, which would go on while it counts as stopped.
+        let when = core.refusal();
+        if !core.state.lock().mark_hung_compute(doorbell, when) {
             return Err(Failure::Refused { doorbell });
         }
         let start = core.platform.now();
@@ -251,19 +252,19 @@ impl Hws {
         core.counters.preempt_us.add(took);
         core.counters.preempt_max_us.raise(took);
         self.count(core);
-        let blamed = self.hiq.read_mqd(HUNG_DOORBELL);
-        trace::preempted(core, scope, took, blamed.unwrap_or(0), &result);
+        let named = self.hiq.read_mqd(HUNG_DOORBELL);
+        trace::preempted(core, scope, took, named.unwrap_or(0), &result);
         match result {
             Ok(()) => {}
             Err(error) if error == ETIMEDOUT => {
                 core.counters.timeouts.inc();
-                // Even without the fence, the descriptor may say who is to blame.
-                let refused = blamed.unwrap_or(0);
+                // Even without the fence, the descriptor may name the queue.
+                let refused = named.unwrap_or(0);
                 return Err(Failure::Timeout { refused });
             }
             Err(error) => return Err(Failure::Device(error)),
         }
-        let refused = blamed.map_err(Failure::Device)?;
+        let refused = named.map_err(Failure::Device)?;
         if refused != 0 {
             self.hiq
                 .set_mqd(HUNG_DOORBELL, 0)

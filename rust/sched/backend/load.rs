@@ -63,7 +63,7 @@ impl LoadRequest {
 /// Takes the next queue that is on the hardware and should not be (or, if `all`, any), which
 /// counts as being preempted from now on.
 ///
-/// The one that was asked for first comes first, so that nobody waits for those who came later.
+/// The one with the oldest change comes first, so that no change waits for later ones.
 pub(in crate::sched) fn next_unload(state: &mut State, all: bool) -> Option<LoadRequest> {
     let mut next = None;
     for (process, proc) in state.procs.iter() {

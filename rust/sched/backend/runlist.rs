@@ -182,6 +182,8 @@ pub(super) fn build(
         for queue in proc.queues.values_mut() {
             if queue.wanted(runs) {
                 queue.phase = queue.phase.mapped()?;
+                queue.listed = true;
+                proc.listed = true;
             }
         }
     }

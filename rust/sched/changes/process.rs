@@ -87,7 +87,7 @@ impl Worker {
         let trap = rec.params.tba != 0;
         let mut stale = false;
         for queue in rec.queues.values_mut() {
-            // Descriptors tell the waves of a queue whether there is a handler.
+            // A descriptor says whether there is a handler for the waves of its queue.
             queue.set_trap(trap);
             stale |= queue.require_off(change);
         }
@@ -112,10 +112,7 @@ impl Worker {
         };
         rec.destroyed = true;
         rec.orphan = orphan;
-        let mut wait = false;
-        for queue in rec.queues.values_mut() {
-            wait |= queue.require_off(change);
-        }
+        let wait = rec.require_off(change);
         self.finish_destroy(state, change, wait)
     }
 
@@ -128,7 +125,7 @@ impl Worker {
     pub(in crate::sched) fn detach(self: &Arc<Self>, proc: u64) -> Result {
         let result = match self.begin_detach(proc, false) {
             Pending::Done => Ok(()),
-            // An address space ends in whatever task lets go of it last, which may have been killed
+            // An address space ends in the task that drops the last reference, which may have been killed
             // for that very reason. Its pages go next, so the wait is not to be cut short; it is
             // bounded.
             Pending::Change(change) => self.core.wait(change, Sleep::Uninterruptible),

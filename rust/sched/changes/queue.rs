@@ -89,7 +89,10 @@ impl Worker {
             orphan: false,
             update: None,
             hang: HangState::None,
+            halted: false,
             pending_since: None,
+            listed: false,
+            mqd_room: Some(RBTreeNodeReservation::new(GFP_KERNEL)?),
             progress: Progress::default(),
             hold,
         };
@@ -103,7 +106,9 @@ impl Worker {
             if self.core.life().is_shut_down() {
                 return Err(ENODEV);
             }
-            state.proc_mut(proc)?;
+            if state.proc_mut(proc)?.record.is_barred() {
+                return Err(EPERM);
+            }
             state.buffers.swap(&mut spare);
             let dwords = admit::list_dwords(&state, self.core.platform.asic(), 1);
             if self.core.config.policy != Policy::Direct && dwords > state.buffers.capacity() {
@@ -135,7 +140,7 @@ impl Worker {
                 self.kick(&state, change, !self.core.config.coalesce);
                 drop(state);
                 if let Err(error) = self.end_serialized() {
-                    // The caller does not learn of the queue, so nobody else can end it.
+                    // The caller gets no handle, so the queue is destroyed here.
                     drop(serialized);
                     let _ = self.begin_destroy(proc, id, true);
                     return Err(error);
@@ -149,7 +154,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: bad values. `EACCES`: the queue hung and was reset. `EBUSY`, `ENODEV`: see
+    /// `EINVAL`: bad values. `EACCES`: the queue hung and was reset, or stopped at a bad packet. `EBUSY`, `ENODEV`: see
     /// [`Worker::may_have_gws`]. `ENOSPC`: the queue would run and finds no room, see
     /// [`admit::admit_active`]. `ENOENT`: no such queue. `ENOMEM`, `EIO`, `ENODEV`.
     pub(in crate::sched) fn begin_update(
@@ -165,7 +170,7 @@ impl Worker {
         };
         let mut state = self.core.state.lock();
         let change = state.next_change();
-        if state.queue_mut(proc, queue)?.hang != HangState::None {
+        if !state.queue_mut(proc, queue)?.may_run() {
             // It does not run again, whatever it is given.
             return Err(EACCES);
         }
@@ -274,6 +279,19 @@ impl Worker {
         .map_err(UpdateError::Unconfirmed)
     }
 
+    /// Takes a compute queue off the hardware for good that stopped at a packet which cannot be executed, without
+    /// a wait. `doorbell` is its id in the process' slice. Returns whether it might have run until now.
+    pub(in crate::sched) fn halt_queue(self: &Arc<Self>, pasid: u16, doorbell: u32) -> bool {
+        let mut state = self.core.state.lock();
+        if !state.halt(pasid, doorbell) {
+            return false;
+        }
+        self.core.counters.halts.inc();
+        let change = state.newest_change();
+        self.kick(&state, change, false);
+        true
+    }
+
     /// Begins to destroy a queue.
     pub(in crate::sched) fn begin_destroy(
         self: &Arc<Self>,
@@ -299,7 +317,7 @@ impl Worker {
     ///
     /// As [`Worker::detach`].
     pub(in crate::sched) fn destroy_queue(self: &Arc<Self>, proc: u64, queue: u64) -> Result {
-        // Who is being killed, or finds the hardware dead, does not wait for others.
+        // A caller that is being killed, or finds the hardware dead, does not wait for other changes.
         let serialized = self.core.begin_serialized();
         let result = match self.begin_destroy(proc, queue, false) {
             Pending::Done => Ok(()),

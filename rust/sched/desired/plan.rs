@@ -103,12 +103,20 @@ pub(crate) struct QueueView {
     pub(crate) must_leave: bool,
 }
 
-/// Decides what to do next, given the list that is `active` and all `processes`: the PASID and the queues of
-/// each.
+/// What the decision needs to know of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessView {
+    /// Its PASID.
+    pub(crate) pasid: u16,
+    /// It was detached, and the active list names its address space: the list has to end.
+    pub(crate) ends_list: bool,
+}
+
+/// Decides what to do next, given the list that is `active` and all `processes` with their queues.
 pub(crate) fn plan(
     active: Option<&ActiveList>,
     rules: Rules,
-    processes: impl Iterator<Item = (u16, impl Iterator<Item = QueueView>)>,
+    processes: impl Iterator<Item = (ProcessView, impl Iterator<Item = QueueView>)>,
 ) -> Step {
     let mut add = false;
     let mut remove = false;
@@ -123,6 +131,10 @@ pub(crate) fn plan(
         let mut leaving = 0;
         let mut staying = 0;
         let mut sdma = false;
+        if process.ends_list {
+            remove = true;
+            narrow = false;
+        }
         for queue in queues {
             if !queue.on_hardware {
                 add |= queue.wanted;
@@ -150,7 +162,7 @@ pub(crate) fn plan(
         narrow &= !sdma;
         // One PASID and nothing else of it stays.
         pasid = match (pasid, named == leaving && staying == 0) {
-            (None, true) => Some(process),
+            (None, true) => Some(process.pasid),
             _ => Some(0),
         };
     }
@@ -159,11 +171,14 @@ pub(crate) fn plan(
         None => Step::Idle,
         Some(_) if !add && !remove => Step::Idle,
         Some(_) if running && add && !remove && !rules.gathered && rules.coalesce => Step::Gather,
-        Some(list) if remove && !add && narrow && !list.chained && !list.fixed => match pasid {
-            Some(pasid) if pasid != 0 => Step::Preempt(Scope::Pasid(pasid)),
-            _ if named <= UNMAP_DOORBELLS => Step::Preempt(Scope::Doorbells(doorbells, named)),
-            _ => Step::Preempt(Scope::whole(list)),
-        },
+        // A list of which nothing runs on is ended as a whole, so that it names nothing any more.
+        Some(list) if remove && !add && narrow && running && !list.chained && !list.fixed => {
+            match pasid {
+                Some(pasid) if pasid != 0 => Step::Preempt(Scope::Pasid(pasid)),
+                _ if named <= UNMAP_DOORBELLS => Step::Preempt(Scope::Doorbells(doorbells, named)),
+                _ => Step::Preempt(Scope::whole(list)),
+            }
+        }
         Some(list) => Step::Preempt(Scope::whole(list)),
     }
 }

@@ -8,7 +8,10 @@ use kernel::{
 };
 
 use super::{
-    plan::QueueView,
+    plan::{
+        ProcessView,
+        QueueView, //
+    },
     queue::QueueRec, //
 };
 use crate::{
@@ -18,6 +21,41 @@ use crate::{
         ProcessParams, //
     }, //
 };
+
+/// What is held against a process whose queues refused to be preempted.
+///
+/// Everybody else waits while the firmware gives up on such a queue. Once may be a mistake. A process that does
+/// it again, after the time in which the first occasion was over, is barred: its queues do not run any more, and
+/// it gets no new ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sched) enum Record {
+    /// Nothing.
+    Clean,
+    /// A queue refused; when, in microseconds.
+    Refused(u64),
+    /// Barred, and not logged yet.
+    BarPending,
+    /// Barred.
+    Barred,
+}
+
+impl Record {
+    /// The record after a queue refused at `now`. Refusals within `window` microseconds are one occasion: they
+    /// may be of one preemption.
+    fn after_refusal(self, now: u64, window: u64) -> Self {
+        match self {
+            Self::Clean => Self::Refused(now),
+            Self::Refused(first) if now.saturating_sub(first) <= window => self,
+            Self::Refused(_) => Self::BarPending,
+            Self::BarPending | Self::Barred => self,
+        }
+    }
+
+    /// Whether no queue of the process may run.
+    pub(in crate::sched) fn is_barred(self) -> bool {
+        matches!(self, Self::BarPending | Self::Barred)
+    }
+}
 
 /// A process.
 pub(in crate::sched) struct ProcRec {
@@ -30,6 +68,12 @@ pub(in crate::sched) struct ProcRec {
     /// The words of a debugger for MAP_PROCESS.
     pub(in crate::sched) debug: Debug,
     pub(in crate::sched) queues: RBTree<u64, QueueRec>,
+    /// What is held against it.
+    pub(in crate::sched) record: Record,
+    /// The active list names its address space.
+    pub(in crate::sched) listed: bool,
+    /// The change by which it was detached, while it waits for the end of the list that names it.
+    pub(in crate::sched) pending_since: Option<u64>,
     /// Detached by its owner.
     pub(in crate::sched) destroyed: bool,
     /// Nobody waits for the record: the reaper takes it.
@@ -46,6 +90,9 @@ impl ProcRec {
             diq: false,
             debug: Debug::default(),
             queues: RBTree::new(),
+            record: Record::Clean,
+            listed: false,
+            pending_since: None,
             destroyed: false,
             orphan: false,
         }
@@ -89,14 +136,33 @@ impl ProcRec {
         queues.any(|queue| queue.newest_spec().gws)
     }
 
-    /// Whether anything keeps all queues of the process from running.
+    /// Notes that a queue of the process refused to be preempted at `now`, see [`Record`].
+    pub(super) fn note_refusal(&mut self, now: u64, window: u64) {
+        self.record = self.record.after_refusal(now, window);
+        if self.record.is_barred() {
+            for queue in self.queues.values_mut() {
+                // Who waits for one of them has to know.
+                queue.mark_hung();
+            }
+        }
+    }
+
+    /// Whether nothing keeps all queues of the process from running.
     pub(in crate::sched) fn runs(&self) -> bool {
-        !self.destroyed && !self.is_evicted()
+        !self.destroyed && !self.is_evicted() && !self.record.is_barred()
     }
 
     /// Whether `queue` of this process should be part of the runlist.
     pub(in crate::sched) fn wants(&self, queue: &QueueRec) -> bool {
         queue.wanted(self.runs())
+    }
+
+    /// The process as [`plan`](super::plan::plan) sees it.
+    pub(in crate::sched) fn view(&self) -> ProcessView {
+        ProcessView {
+            pasid: self.params.pasid,
+            ends_list: self.destroyed && self.listed,
+        }
     }
 
     /// The queues as [`plan`](super::plan::plan) sees them.
@@ -116,9 +182,24 @@ impl ProcRec {
         self.runs() && self.queues.values().any(|queue| queue.wanted(true))
     }
 
-    /// Whether the hardware may use the address space.
+    /// Whether the hardware may use a queue of the process.
     pub(in crate::sched) fn on_hardware(&self) -> bool {
         self.queues.values().any(|queue| queue.phase.on_hardware())
+    }
+
+    /// Notes that change number `change` needs the process off the hardware, with all its queues, and out of
+    /// the list.
+    ///
+    /// Returns whether there is anything to wait for.
+    pub(in crate::sched) fn require_off(&mut self, change: u64) -> bool {
+        let mut wait = self.listed;
+        if self.listed {
+            self.pending_since.get_or_insert(change);
+        }
+        for queue in self.queues.values_mut() {
+            wait |= queue.require_off(change);
+        }
+        wait
     }
 
     /// Queues that should be part of the runlist.

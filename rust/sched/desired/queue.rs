@@ -119,6 +119,9 @@ pub(crate) struct QueueHold {
     pub(crate) keep: Option<Arc<dyn KeepAlive>>,
 }
 
+/// A table entry for the descriptor of a queue that is gone.
+pub(in crate::sched) type MqdRoom = RBTreeNodeReservation<u64, MqdMem>;
+
 /// A table entry for one replaced keep-alive.
 pub(in crate::sched) type KeepRoom = RBTreeNodeReservation<u64, Arc<dyn KeepAlive>>;
 
@@ -153,8 +156,15 @@ pub(in crate::sched) struct QueueRec {
     pub(in crate::sched) update: Option<PendingUpdate>,
     /// A queue that has hung does not run again.
     pub(in crate::sched) hang: HangState,
+    /// It stopped at a packet that cannot be executed, and does not run again: the hardware would stop there at
+    /// each turn.
+    pub(in crate::sched) halted: bool,
     /// Oldest change that needs this queue off the hardware and did not get it yet.
     pub(in crate::sched) pending_since: Option<u64>,
+    /// The active list names the queue.
+    pub(in crate::sched) listed: bool,
+    /// The table entry that takes the descriptor if the queue goes before the list that names it.
+    pub(in crate::sched) mqd_room: Option<MqdRoom>,
     /// What the watchdog saw last.
     pub(in crate::sched) progress: Progress,
     pub(in crate::sched) hold: QueueHold,
@@ -163,7 +173,14 @@ pub(in crate::sched) struct QueueRec {
 impl QueueRec {
     /// Whether the queue should be part of the runlist, given whether its process `runs`.
     pub(in crate::sched) fn wanted(&self, runs: bool) -> bool {
-        runs && !self.destroyed && self.hang == HangState::None && self.spec.is_active()
+        runs && self.may_run() && self.spec.is_active()
+    }
+
+    /// Notes that the queue does not run again. Its owner is notified once.
+    pub(super) fn mark_hung(&mut self) {
+        if self.hang == HangState::None {
+            self.hang = HangState::Pending;
+        }
     }
 
     /// The values that the queue has or will have soon.
@@ -185,7 +202,12 @@ impl QueueRec {
 
     /// Whether the queue takes part when its process runs, now or after an eviction.
     pub(in crate::sched) fn takes_part(&self) -> bool {
-        !self.destroyed && self.hang == HangState::None && self.newest_spec().is_active()
+        self.may_run() && self.newest_spec().is_active()
+    }
+
+    /// Whether nothing keeps the queue from running for good.
+    pub(in crate::sched) fn may_run(&self) -> bool {
+        !self.destroyed && !self.halted && self.hang == HangState::None
     }
 
     /// Notes that change number `change` needs the queue off the hardware.

@@ -18,7 +18,10 @@ use super::{
         QueueRec, //
     }, //
 };
-use crate::sched::params::KeepAlive;
+use crate::sched::{
+    mqd::MqdMem,
+    params::KeepAlive, //
+};
 
 /// Records that nobody needs any more; dropping it frees them.
 ///
@@ -28,11 +31,15 @@ pub(in crate::sched) struct Garbage {
     queues: RBTree<u64, QueueRec>,
     procs: RBTree<u64, ProcRec>,
     keeps: RBTree<u64, Arc<dyn KeepAlive>>,
+    mqds: RBTree<u64, MqdMem>,
 }
 
 impl Garbage {
     fn is_empty(&self) -> bool {
-        self.queues.is_empty() && self.procs.is_empty() && self.keeps.is_empty()
+        self.queues.is_empty()
+            && self.procs.is_empty()
+            && self.keeps.is_empty()
+            && self.mqds.is_empty()
     }
 }
 
@@ -44,6 +51,9 @@ pub(super) struct Retired {
     /// Records that nobody will collect.
     garbage: Garbage,
     next_keep: u64,
+    /// Descriptors of queues that are gone, which the active list names: the firmware may read the list, and
+    /// them, again, and what it reads there it obeys.
+    listed_mqds: RBTree<u64, MqdMem>,
 }
 
 impl Retired {
@@ -54,6 +64,7 @@ impl Retired {
             awaited_procs: RBTree::new(),
             garbage: Garbage::default(),
             next_keep: 0,
+            listed_mqds: RBTree::new(),
         }
     }
 
@@ -64,12 +75,18 @@ impl Retired {
                 // Goes as a whole, below.
                 continue;
             }
-            while let Some((id, orphan)) = proc
+            while let Some((id, queue)) = proc
                 .queues
-                .iter()
+                .iter_mut()
                 .find(|(_, queue)| queue.destroyed && !queue.phase.on_hardware())
-                .map(|(id, queue)| (*id, queue.orphan))
             {
+                let (id, orphan) = (*id, queue.orphan);
+                if queue.listed {
+                    if let Some(room) = queue.mqd_room.take() {
+                        self.listed_mqds
+                            .insert(room.into_node(id, queue.mqd.clone()));
+                    }
+                }
                 let Some(node) = proc.queues.remove_node(&id) else {
                     break;
                 };
@@ -81,7 +98,7 @@ impl Retired {
         }
         while let Some((id, orphan)) = procs
             .iter()
-            .find(|(_, proc)| proc.destroyed && !proc.on_hardware())
+            .find(|(_, proc)| proc.destroyed && !proc.listed && !proc.on_hardware())
             .map(|(id, proc)| (*id, proc.orphan))
         {
             let Some(node) = procs.remove_node(&id) else {
@@ -91,6 +108,17 @@ impl Retired {
                 true => self.garbage.procs.insert(node),
                 false => self.awaited_procs.insert(node),
             };
+        }
+    }
+
+    /// Notes that the list is over that named queues which are gone.
+    pub(super) fn list_ended(&mut self) {
+        loop {
+            let first = self.listed_mqds.keys().next().copied();
+            let Some(node) = first.and_then(|id| self.listed_mqds.remove_node(&id)) else {
+                return;
+            };
+            self.garbage.mqds.insert(node);
         }
     }
 

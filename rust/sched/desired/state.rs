@@ -29,7 +29,10 @@ use super::{
         Scope,
         Step, //
     },
-    process::ProcRec,
+    process::{
+        ProcRec,
+        Record, //
+    },
     queue::{
         HangState,
         Phase,
@@ -67,6 +70,15 @@ pub(crate) struct Load {
     pub(crate) active_sdma: usize,
     /// Queues on the hardware.
     pub(crate) on_hardware: usize,
+}
+
+/// When a queue refused to be preempted.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sched) struct Refusal {
+    /// Now, in microseconds.
+    pub(in crate::sched) now: u64,
+    /// For how long refusals count as one occasion.
+    pub(in crate::sched) window: u64,
 }
 
 /// Everything that the scheduler's inner mutex guards.
@@ -173,7 +185,7 @@ impl State {
         plan::plan(
             self.active.as_ref(),
             rules,
-            processes.map(|proc| (proc.params.pasid, proc.views())),
+            processes.map(|proc| (proc.view(), proc.views())),
         )
     }
 
@@ -197,34 +209,74 @@ impl State {
     pub(in crate::sched) fn end_preempt(&mut self, scope: &Scope) {
         self.each_queue(|queue| queue.phase = queue.phase.preempted());
         if scope.ends_list() {
-            self.active = None;
+            self.end_list();
         }
     }
 
-    /// Marks the queue on the hardware with doorbell `doorbell` as hung, so that it is not mapped
-    /// again. Returns whether there is one.
-    pub(in crate::sched) fn mark_hung(&mut self, doorbell: u32) -> bool {
-        self.mark_hung_if(doorbell, |_| true)
+    /// Notes that the hardware forgot the list: what it names may go.
+    fn end_list(&mut self) {
+        self.active = None;
+        for proc in self.procs.values_mut() {
+            proc.listed = false;
+            for queue in proc.queues.values_mut() {
+                queue.listed = false;
+            }
+        }
+        self.retired.list_ended();
+    }
+
+    /// Marks the queue on the hardware with doorbell `doorbell`, which refused preemption, as hung, so that it is
+    /// not mapped again. Returns whether there is one.
+    pub(in crate::sched) fn mark_hung(&mut self, doorbell: u32, when: Refusal) -> bool {
+        self.mark_hung_if(doorbell, when, |_| true)
     }
 
     /// The same for a compute queue only: others cannot be reset alone.
-    pub(in crate::sched) fn mark_hung_compute(&mut self, doorbell: u32) -> bool {
-        self.mark_hung_if(doorbell, |queue| queue.spec.kind.is_compute())
+    pub(in crate::sched) fn mark_hung_compute(&mut self, doorbell: u32, when: Refusal) -> bool {
+        self.mark_hung_if(doorbell, when, |queue| queue.spec.kind.is_compute())
     }
 
-    fn mark_hung_if(&mut self, doorbell: u32, may: impl Fn(&QueueRec) -> bool) -> bool {
-        let mut found = false;
-        self.each_queue(|queue| {
-            let named = queue.spec.doorbell.dword() == doorbell;
-            if named && queue.phase.on_hardware() && may(queue) {
-                // Its owner is notified once, however many resets it takes.
+    fn mark_hung_if(
+        &mut self,
+        doorbell: u32,
+        when: Refusal,
+        may: impl Fn(&QueueRec) -> bool,
+    ) -> bool {
+        for proc in self.procs.values_mut() {
+            let refused = proc.queues.values_mut().find(|queue| {
+                let named = queue.spec.doorbell.dword() == doorbell;
+                named && queue.phase.on_hardware() && may(queue)
+            });
+            if let Some(queue) = refused {
+                // However many resets it takes, it is one refusal.
                 if queue.hang == HangState::None {
-                    queue.hang = HangState::Pending;
+                    queue.mark_hung();
+                    proc.note_refusal(when.now, when.window);
                 }
-                found = true;
+                return true;
             }
+        }
+        false
+    }
+
+    /// Keeps the compute queue of process `pasid` with doorbell `id` of its slice from running for good, because
+    /// it stopped at a packet that cannot be executed. Returns whether it might have run until now.
+    pub(in crate::sched) fn halt(&mut self, pasid: u16, id: u32) -> bool {
+        let change = self.next_change();
+        let proc = self.procs.values_mut().find(|p| p.params.pasid == pasid);
+        let queue = proc.and_then(|proc| {
+            let mut queues = proc.queues.values_mut();
+            queues.find(|queue| {
+                queue.spec.kind.is_compute() && queue.spec.doorbell.id_in_slice() == id
+            })
         });
-        found
+        let Some(queue) = queue.filter(|queue| queue.may_run()) else {
+            return false;
+        };
+        queue.halted = true;
+        // Nobody waits for it.
+        let _ = queue.require_off(change);
+        true
     }
 
     /// Notes that a hung queue was reset and is off the hardware.
@@ -234,6 +286,14 @@ impl State {
                 queue.phase = queue.phase.stopped();
             }
         });
+    }
+
+    /// Takes the next process that was barred and not logged: its pid and PASID.
+    pub(in crate::sched) fn next_barred(&mut self) -> Option<(i32, u16)> {
+        let mut procs = self.procs.values_mut();
+        let proc = procs.find(|proc| proc.record == Record::BarPending)?;
+        proc.record = Record::Barred;
+        Some((proc.pid, proc.params.pasid))
     }
 
     /// Whether there is a hung queue whose owner was not notified.
@@ -267,7 +327,7 @@ impl State {
     /// Notes that nothing runs on the hardware any more, because it was reset or removed.
     pub(in crate::sched) fn all_stopped(&mut self) {
         self.each_queue(|queue| queue.phase = queue.phase.stopped());
-        self.active = None;
+        self.end_list();
     }
 
     fn each_queue(&mut self, mut f: impl FnMut(&mut QueueRec)) {
@@ -288,6 +348,12 @@ impl State {
         let mut applied = self.change;
         let mut result = Ok(());
         for proc in self.procs.values_mut() {
+            if !proc.listed {
+                proc.pending_since = None;
+            }
+            if let Some(change) = proc.pending_since {
+                applied = applied.min(change.saturating_sub(1));
+            }
             for queue in proc.queues.values_mut() {
                 if queue.phase.on_hardware() {
                     if let Some(change) = queue.pending_since {

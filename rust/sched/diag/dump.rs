@@ -133,6 +133,7 @@ fn mqd(id: u64, queue: &QueueRec, f: &mut impl Write) -> fmt::Result {
         queue.phase.name(),
         match queue.hang {
             HangState::None if queue.destroyed => ", going",
+            HangState::None if queue.halted => ", halted",
             HangState::None => "",
             HangState::Pending | HangState::Reported => ", hung",
         },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tracepoints of the scheduler: one call per place, and no work while nobody listens.
+//! Tracepoints of the scheduler: one call per place, and no work while none is enabled.
 
 use kernel::prelude::*;
 
@@ -68,7 +68,7 @@ fn since(core: &SchedCore, start: u64) -> u64 {
 }
 
 /// What identifies a queue in records after it is gone.
-pub(in crate::sched) struct Who {
+pub(in crate::sched) struct Identity {
     pid: i32,
     pasid: u16,
     queue: u64,
@@ -78,7 +78,7 @@ pub(in crate::sched) struct Who {
 
 /// Looks up process `proc` and its queue `queue` (0: none) before something happens to them. `None`
 /// if they do not exist.
-pub(in crate::sched) fn who(core: &SchedCore, proc: u64, queue: u64) -> Option<Who> {
+pub(in crate::sched) fn identity(core: &SchedCore, proc: u64, queue: u64) -> Option<Identity> {
     let start = core.platform.now();
     let state = core.state.lock();
     let rec = state.procs.get(&proc)?;
@@ -86,7 +86,7 @@ pub(in crate::sched) fn who(core: &SchedCore, proc: u64, queue: u64) -> Option<W
         0 => 0,
         _ => offset(rec.queues.get(&queue)?.spec.doorbell),
     };
-    Some(Who {
+    Some(Identity {
         pid: rec.pid,
         pasid: rec.params.pasid,
         queue,
@@ -121,14 +121,14 @@ pub(in crate::sched) fn created(core: &SchedCore, proc: u64, queue: u64) {
 }
 
 /// A queue came to its end.
-fn gone(core: &SchedCore, who: &Who, result: &Result) {
+fn gone(core: &SchedCore, identity: &Identity, result: &Result) {
     trace::queue_destroy(
         core.platform.gpu_id(),
-        who.pid,
-        who.pasid,
-        who.queue,
-        who.doorbell,
-        since(core, who.start),
+        identity.pid,
+        identity.pasid,
+        identity.queue,
+        identity.doorbell,
+        since(core, identity.start),
         errno(result),
     );
 }
@@ -143,10 +143,10 @@ pub(in crate::sched) fn destroyed(
     if !trace::queue_destroy_enabled() {
         return destroy();
     }
-    let who = who(core, proc, queue);
+    let identity = identity(core, proc, queue);
     let result = destroy();
-    if let Some(who) = who {
-        gone(core, &who, &result);
+    if let Some(identity) = identity {
+        gone(core, &identity, &result);
     }
     result
 }
@@ -173,7 +173,7 @@ pub(in crate::sched) fn detached(
         let found = state.procs.get(&proc);
         let queues = found.iter().flat_map(|rec| {
             let queues = rec.queues.iter().filter(|(_, queue)| !queue.destroyed);
-            queues.map(move |(id, queue)| Who {
+            queues.map(move |(id, queue)| Identity {
                 pid: rec.pid,
                 pasid: rec.params.pasid,
                 queue: *id,
@@ -181,14 +181,14 @@ pub(in crate::sched) fn detached(
                 start,
             })
         });
-        for who in queues {
+        for identity in queues {
             // Nobody makes queues for a process that ends.
-            let _ = queues_gone.push_within_capacity(who);
+            let _ = queues_gone.push_within_capacity(identity);
         }
     }
     let result = detach();
-    for who in queues_gone {
-        gone(core, &who, &result);
+    for identity in queues_gone {
+        gone(core, &identity, &result);
     }
     result
 }
@@ -203,17 +203,17 @@ pub(in crate::sched) fn evicted(
     if !trace::evict_enabled() {
         return evict();
     }
-    let who = who(core, proc, 0);
+    let identity = identity(core, proc, 0);
     let result = evict();
-    if let Some(who) = who {
+    if let Some(identity) = identity {
         // CAST: One of a handful.
         let cause = cause.index() as u32;
         trace::evict(
             core.platform.gpu_id(),
-            who.pid,
-            who.pasid,
+            identity.pid,
+            identity.pasid,
             cause,
-            since(core, who.start),
+            since(core, identity.start),
             errno(&result),
         );
     }
@@ -225,13 +225,13 @@ pub(in crate::sched) fn restored(core: &SchedCore, proc: u64, cause: EvictCause,
     if !trace::restore_enabled() {
         return;
     }
-    if let Some(who) = who(core, proc, 0) {
+    if let Some(identity) = identity(core, proc, 0) {
         // CAST: One of a handful.
         let cause = cause.index() as u32;
         trace::restore(
             core.platform.gpu_id(),
-            who.pid,
-            who.pasid,
+            identity.pid,
+            identity.pasid,
             cause,
             errno(result),
         );
@@ -308,7 +308,7 @@ pub(in crate::sched) fn all_off(core: &SchedCore) {
 }
 
 fn moved_alone(core: &SchedCore, request: &LoadRequest, how: Move) {
-    let Some(who) = who(core, request.process, request.queue) else {
+    let Some(identity) = identity(core, request.process, request.queue) else {
         return;
     };
     let record = match how {
@@ -317,11 +317,11 @@ fn moved_alone(core: &SchedCore, request: &LoadRequest, how: Move) {
     };
     record(
         core.platform.gpu_id(),
-        who.pid,
-        who.pasid,
-        who.queue,
+        identity.pid,
+        identity.pasid,
+        identity.queue,
         request.spec.kind.code(),
-        who.doorbell,
+        identity.doorbell,
     );
 }
 

@@ -2,9 +2,9 @@
 
 //! The progress watchdog: reports queues that have work and do not get on.
 //!
-//! A dead shader, a fence that nobody signals or an engine that hangs looks the same from outside:
-//! the write pointer of a queue is ahead of its read pointer, and the read pointer stands. Nothing
-//! else notices before somebody wants the queue off the hardware, which may be never. So the
+//! A dead shader, a fence that is never signalled or an engine that hangs looks the same from outside:
+//! the write pointer of a queue is ahead of its read pointer, and the read pointer stands. It shows
+//! nowhere else before the queue has to leave the hardware, which may be never. So the
 //! watchdog samples the hardware's slots now and then, and reports a queue once per standstill,
 //! with its registers. It resets nothing: a queue may wait as long as it likes.
 //!

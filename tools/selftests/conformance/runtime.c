@@ -143,6 +143,22 @@ static void later_interrupt(struct queue *q)
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 }
 
+CASE(halted, "a queue that stopped at a bad packet does not run again; its neighbours do")
+{
+	struct queue other;
+
+	begin(true);
+	need_queue(&f.gpu, &other, COMPUTE);
+	report_to(&f.q, 1, 0);
+	bad_dispatch(&f.q);
+	await64(bo64(&f.words, 8), REASON(EC_QUEUE_PACKET_DISPATCH_DIM_INVALID), "the reason");
+	/* The queue is marked before the reason is delivered. */
+	CHECK_ERR(queue_update(&f.gpu, &f.q, 100, 7), EACCES);
+	CHECK_OK(queue_update(&f.gpu, &other, 100, 7));
+	later_interrupt(&other);
+	CHECK_OK(queue_destroy(&f.gpu, f.q.args.queue_id));
+}
+
 CASE(not_enabled, "without RUNTIME_ENABLE nothing is written")
 {
 	struct queue other;

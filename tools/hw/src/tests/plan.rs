@@ -2,7 +2,9 @@
 
 //! The scheduler's next step, against what makes a step right, whatever the queues are.
 
-use crate::sched::plan::{plan, ActiveList, QueueView, Rules, Scope, Step, UNMAP_DOORBELLS};
+use crate::sched::plan::{
+    plan, ActiveList, ProcessView, QueueView, Rules, Scope, Step, UNMAP_DOORBELLS,
+};
 use proptest::prelude::*;
 
 /// A process: its PASID and its queues.
@@ -15,9 +17,23 @@ const RULES: Rules = Rules {
 };
 
 fn next(active: Option<&ActiveList>, rules: Rules, processes: &[Process]) -> Step {
-    let views = processes
-        .iter()
-        .map(|(pasid, queues)| (*pasid, queues.iter().copied()));
+    next_with(active, rules, processes, 0)
+}
+
+/// As [`next`], and the process with PASID `detached` was detached and is in the list.
+fn next_with(
+    active: Option<&ActiveList>,
+    rules: Rules,
+    processes: &[Process],
+    detached: u16,
+) -> Step {
+    let views = processes.iter().map(|(pasid, queues)| {
+        let view = ProcessView {
+            pasid: *pasid,
+            ends_list: *pasid == detached,
+        };
+        (view, queues.iter().copied())
+    });
     plan(active, rules, views)
 }
 
@@ -96,7 +112,7 @@ fn few_queues_are_named_and_a_process_that_leaves_whole_is() {
         next(Some(&LIST), RULES, &all),
         Step::Preempt(Scope::Pasid(1))
     );
-    let two = [(1, vec![leaving(2)]), (7, vec![leaving(4)])];
+    let two = [(1, vec![leaving(2)]), (7, vec![leaving(4), running(6)])];
     assert_eq!(
         next(Some(&LIST), RULES, &two),
         Step::Preempt(Scope::Doorbells([2, 4, 0, 0], 2))
@@ -105,6 +121,25 @@ fn few_queues_are_named_and_a_process_that_leaves_whole_is() {
     let many = [(1, many), (7, vec![leaving(12)])];
     assert_eq!(
         next(Some(&LIST), RULES, &many),
+        Step::Preempt(Scope::Dynamic)
+    );
+}
+
+#[test]
+fn list_that_names_a_detached_process_ends() {
+    let whole = Step::Preempt(Scope::Dynamic);
+    let gone = [(1, vec![]), (7, vec![running(6)])];
+    assert_eq!(next(Some(&LIST), RULES, &gone), Step::Idle);
+    assert_eq!(next_with(Some(&LIST), RULES, &gone, 1), whole);
+    let going = [(1, vec![leaving(2)]), (7, vec![running(6)])];
+    assert_eq!(next_with(Some(&LIST), RULES, &going, 1), whole);
+}
+
+#[test]
+fn list_of_which_nothing_runs_ends() {
+    let last = [(1, vec![leaving(2)])];
+    assert_eq!(
+        next(Some(&LIST), RULES, &last),
         Step::Preempt(Scope::Dynamic)
     );
 }
