@@ -9,7 +9,7 @@
 use super::request::{
     effective_percent,
     Kind,
-    Need,
+    MappingReq,
     Properties,
     SdmaEngine,
     Update, //
@@ -123,17 +123,17 @@ impl QueueMemory {
         properties: &Properties,
     ) -> Result<Arc<Self>> {
         let area = asic.shader.save_area(units.count(), asic.num_xcc);
-        Self::new(vm, &properties.needs(&area, asic.num_xcc)?)
+        Self::new(vm, &properties.mapping_reqs(&area, asic.num_xcc)?)
     }
 
-    fn new(vm: &Vm, needs: &super::request::Needs) -> Result<Arc<Self>> {
+    fn new(vm: &Vm, reqs: &super::request::MappingReqs) -> Result<Arc<Self>> {
         let mut others = KVec::with_capacity(4, GFP_KERNEL_ACCOUNT)?;
-        others.push(hold(vm, &needs.wptr)?, GFP_KERNEL_ACCOUNT)?;
-        others.push(hold(vm, &needs.rptr)?, GFP_KERNEL_ACCOUNT)?;
+        others.push(hold(vm, &reqs.wptr)?, GFP_KERNEL_ACCOUNT)?;
+        others.push(hold(vm, &reqs.rptr)?, GFP_KERNEL_ACCOUNT)?;
         let mut rings = KVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
-        rings.push(hold(vm, &needs.ring)?, GFP_KERNEL_ACCOUNT)?;
-        for need in [&needs.eop, &needs.ctx].into_iter().flatten() {
-            others.push(hold(vm, need)?, GFP_KERNEL_ACCOUNT)?;
+        rings.push(hold(vm, &reqs.ring)?, GFP_KERNEL_ACCOUNT)?;
+        for req in [&reqs.eop, &reqs.ctx].into_iter().flatten() {
+            others.push(hold(vm, req)?, GFP_KERNEL_ACCOUNT)?;
         }
         let holds = Holds {
             rings,
@@ -176,12 +176,12 @@ impl QueueMemory {
     }
 }
 
-fn hold(vm: &Vm, need: &Need) -> Result<MappingHold> {
-    let rule = match need.size {
+fn hold(vm: &Vm, req: &MappingReq) -> Result<MappingHold> {
+    let rule = match req.size {
         0 => SizeRule::AtLeast(1),
         size => SizeRule::Exact(size),
     };
-    vm.hold(need.va, rule).map_err(|_| EINVAL)
+    vm.hold(req.va, rule).map_err(|_| EINVAL)
 }
 
 /// A queue.
@@ -241,8 +241,8 @@ impl Queue {
         let has_ring = update.ring_base != 0;
         if has_ring {
             let bytes = u64::from(update.ring_size) + u64::from(self.metadata_size);
-            let need = Need::pages(update.ring_base, bytes).map_err(|_| EFAULT)?;
-            self.memory.add_ring(hold(vm, &need).map_err(|_| EFAULT)?)?;
+            let req = MappingReq::pages(update.ring_base, bytes).map_err(|_| EFAULT)?;
+            self.memory.add_ring(hold(vm, &req).map_err(|_| EFAULT)?)?;
         }
         let result = self.sched.update_queue(
             &self.queue,

@@ -235,14 +235,14 @@ fn check_ring_size(size: u32) -> Result<u32> {
 
 /// A GPU mapping that a queue needs: it begins at `va` and has `size` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Need {
+pub(crate) struct MappingReq {
     /// Page-aligned GPU address.
     pub(crate) va: u64,
     /// Bytes, a multiple of the page; 0: any.
     pub(crate) size: u64,
 }
 
-impl Need {
+impl MappingReq {
     /// The mapping that begins on the page of `address` and has `bytes` bytes, rounded up to pages.
     ///
     /// # Errors
@@ -256,19 +256,19 @@ impl Need {
     }
 }
 
-/// All mappings that a queue needs.
+/// All mappings that a queue reqs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Needs {
+pub(crate) struct MappingReqs {
     /// Write pointer.
-    pub(crate) wptr: Need,
+    pub(crate) wptr: MappingReq,
     /// Read pointer.
-    pub(crate) rptr: Need,
+    pub(crate) rptr: MappingReq,
     /// Ring and metadata.
-    pub(crate) ring: Need,
+    pub(crate) ring: MappingReq,
     /// End-of-pipe buffer.
-    pub(crate) eop: Option<Need>,
+    pub(crate) eop: Option<MappingReq>,
     /// Wave save area.
-    pub(crate) ctx: Option<Need>,
+    pub(crate) ctx: Option<MappingReq>,
 }
 
 impl Properties {
@@ -277,11 +277,11 @@ impl Properties {
     /// # Errors
     ///
     /// `EINVAL`: end-of-pipe buffer, control stack or save area of a wrong size.
-    pub(crate) fn needs(&self, sizes: &cwsr::Sizes, num_xcc: u32) -> Result<Needs> {
-        let mut needs = Needs {
-            wptr: Need::pages(self.wptr, PAGE)?,
-            rptr: Need::pages(self.rptr, PAGE)?,
-            ring: Need::pages(
+    pub(crate) fn mapping_reqs(&self, sizes: &cwsr::Sizes, num_xcc: u32) -> Result<MappingReqs> {
+        let mut reqs = MappingReqs {
+            wptr: MappingReq::pages(self.wptr, PAGE)?,
+            rptr: MappingReq::pages(self.rptr, PAGE)?,
+            ring: MappingReq::pages(
                 self.ring_base,
                 u64::from(self.ring_size) + u64::from(self.metadata_size),
             )?,
@@ -289,20 +289,20 @@ impl Properties {
             ctx: None,
         };
         if !self.kind.is_compute() {
-            return Ok(needs);
+            return Ok(reqs);
         }
         if self.eop != 0 {
             if self.eop_size < EOP_BYTES {
                 return Err(EINVAL);
             }
-            needs.eop = Some(Need::pages(self.eop, u64::from(self.eop_size))?);
+            reqs.eop = Some(MappingReq::pages(self.eop, u64::from(self.eop_size))?);
         }
         if self.ctl_stack_size != sizes.ctl_stack || self.ctx_size < sizes.cwsr {
             return Err(EINVAL);
         }
         let total = (u64::from(self.ctx_size) + u64::from(sizes.debug)) * u64::from(num_xcc);
-        needs.ctx = Some(Need::pages(self.ctx, total)?);
-        Ok(needs)
+        reqs.ctx = Some(MappingReq::pages(self.ctx, total)?);
+        Ok(reqs)
     }
 
     /// Percentage that counts: 0 if anything stops the queue.

@@ -15,7 +15,7 @@ use crate::{
     queue::request::{
         effective_percent,
         Kind,
-        Need,
+        MappingReq,
         Request,
         SdmaEngine,
         Update, //
@@ -217,37 +217,37 @@ mod request {
     }
 }
 
-#[kunit_tests(rkfd_queue_needs)]
-mod needs {
+#[kunit_tests(rkfd_queue_mapping_reqs)]
+mod mapping_reqs {
     use super::*;
 
     #[test]
     fn pointers_need_exactly_their_page() -> Result {
-        let needs = good().check(access_ok)?.needs(&MI210, 1)?;
+        let reqs = good().check(access_ok)?.mapping_reqs(&MI210, 1)?;
         assert_eq!(
-            needs.wptr,
-            Need {
+            reqs.wptr,
+            MappingReq {
                 va: 0x20_0000,
                 size: 0x1000
             }
         );
         assert_eq!(
-            needs.rptr,
-            Need {
+            reqs.rptr,
+            MappingReq {
                 va: 0x20_1000,
                 size: 0x1000
             }
         );
         assert_eq!(
-            needs.ring,
-            Need {
+            reqs.ring,
+            MappingReq {
                 va: 0x10_0000,
                 size: 0x1000
             }
         );
         assert_eq!(
-            needs.eop,
-            Some(Need {
+            reqs.eop,
+            Some(MappingReq {
                 va: 0x30_0000,
                 size: 0x1000
             })
@@ -257,10 +257,10 @@ mod needs {
 
     #[test]
     fn the_save_area_has_the_size_that_the_thunk_computes() -> Result {
-        let needs = good().check(access_ok)?.needs(&MI210, 1)?;
+        let reqs = good().check(access_ok)?.mapping_reqs(&MI210, 1)?;
         assert_eq!(
-            needs.ctx,
-            Some(Need {
+            reqs.ctx,
+            Some(MappingReq {
                 va: 0x40_0000,
                 size: 0x3cb_1000
             })
@@ -269,10 +269,10 @@ mod needs {
         let mut request = good();
         request.ctx_size = 0x13f_1000;
         request.ctl_stack_size = 0x5000;
-        let needs = request.check(access_ok)?.needs(&MI50, 1)?;
+        let reqs = request.check(access_ok)?.mapping_reqs(&MI50, 1)?;
         assert_eq!(
-            needs.ctx,
-            Some(Need {
+            reqs.ctx,
+            Some(MappingReq {
                 va: 0x40_0000,
                 size: 0x140_1000
             })
@@ -285,7 +285,7 @@ mod needs {
         let refused = |change: fn(&mut Request)| -> Result<Option<Error>> {
             let mut request = good();
             change(&mut request);
-            Ok(request.check(access_ok)?.needs(&MI210, 1).err())
+            Ok(request.check(access_ok)?.mapping_reqs(&MI210, 1).err())
         };
         assert_eq!(refused(|r| r.eop_size = 0xfff)?, Some(EINVAL));
         assert_eq!(refused(|r| r.eop_size = 0x1_0000_0000)?, Some(EINVAL));
@@ -296,7 +296,7 @@ mod needs {
         // What one card takes is too little for one with more units.
         let full = GFX90A.cwsr;
         let request = good().check(access_ok)?;
-        assert_eq!(request.needs(&full, 1).err(), Some(EINVAL));
+        assert_eq!(request.mapping_reqs(&full, 1).err(), Some(EINVAL));
         Ok(())
     }
 
@@ -306,8 +306,8 @@ mod needs {
         request.queue_type = 1;
         request.ctl_stack_size = 0;
         request.ctx_size = 0;
-        let needs = request.check(access_ok)?.needs(&MI210, 1)?;
-        assert_eq!((needs.eop, needs.ctx), (None, None));
+        let reqs = request.check(access_ok)?.mapping_reqs(&MI210, 1)?;
+        assert_eq!((reqs.eop, reqs.ctx), (None, None));
         Ok(())
     }
 
@@ -316,10 +316,10 @@ mod needs {
         let mut request = good();
         request.queue_type = 2;
         request.metadata_size = 0x400;
-        let needs = request.check(access_ok)?.needs(&MI210, 1)?;
+        let reqs = request.check(access_ok)?.mapping_reqs(&MI210, 1)?;
         assert_eq!(
-            needs.ring,
-            Need {
+            reqs.ring,
+            MappingReq {
                 va: 0x10_0000,
                 size: 0x2000
             }
