@@ -4,7 +4,7 @@
 //!
 //! 1. A queue that refuses preemption was reset alone before it comes to this.
 //! 2. The engines are reset in place. Memory survives, and so do the queues of all processes but
-//!    those to blame; their work goes on.
+//!    those at fault; their work goes on.
 //! 3. If that does not help, the whole chip is reset. All memory of the device is lost and cannot
 //!    be given back to anybody, so the driver is bound anew: old handles answer `ENODEV`, and the
 //!    processes get an exception that reports lost memory.

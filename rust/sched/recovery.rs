@@ -54,8 +54,8 @@ pub(super) fn note_reset(
     let obeyed = any_obeyed(saved);
     let mut guilty = 0;
     for found in saved {
-        let blamed = failure.blamed() == Some(found.doorbell);
-        if blamed || (obeyed && found.outcome == Outcome::Refused) {
+        let named = failure.named_queue() == Some(found.doorbell);
+        if named || (obeyed && found.outcome == Outcome::Refused) {
             guilty += usize::from(state.mark_hung(found.doorbell, when));
         }
         if found.outcome != Outcome::Saved {
@@ -63,7 +63,7 @@ pub(super) fn note_reset(
         }
     }
     // The firmware may have taken it off before it gave up.
-    if let Some(doorbell) = failure.blamed() {
+    if let Some(doorbell) = failure.named_queue() {
         if !saved.iter().any(|found| found.doorbell == doorbell) {
             guilty += usize::from(state.mark_hung(doorbell, when));
         }
@@ -95,7 +95,7 @@ impl Worker {
         self.after_reset()?;
         self.core.counters.resets.inc();
         pr_info!(
-            "scheduler: in service again after a reset; {} queues were on the hardware, {} to blame\n",
+            "scheduler: in service again after a reset; {} queues were on the hardware, {} at fault\n",
             saved.len(),
             guilty
         );

@@ -257,7 +257,7 @@ mod every {
             sched.after_reset()?;
             sched.converge();
             restore(sched, proc, EvictCause::Memory)?;
-            // The one to blame stays off.
+            // The one at fault stays off.
             same("queues", fake.mapped_of(7), 1)?;
             same("VMIDs", fake.tenants() <= 1, true)
         })
