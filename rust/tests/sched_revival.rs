@@ -4,10 +4,19 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc,
+    sync::{
+        Arc,
+        Completion, //
+    },
     time::{
         delay::fsleep,
         Delta, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
     }, //
 };
 
@@ -29,7 +38,10 @@ use super::{
     params::QueueUpdate,
     worker::Worker, //
 };
-use crate::hw::asic::GFX90A;
+use crate::{
+    hw::asic::GFX90A,
+    kapi::workqueue::OwnedQueue, //
+};
 
 /// Resets the device when the scheduler gives up, after a while.
 struct Revives {
@@ -56,6 +68,45 @@ impl ResetHook for Revives {
         if let Err(error) = self.sched.after_reset() {
             pr_err!("no reset: {:?}\n", error);
         }
+    }
+}
+
+/// The end of a scheduler whose chip is reset, because no reset of the engines helped.
+#[pin_data]
+struct ChipReset {
+    fake: Arc<Fake>,
+    sched: Arc<Worker>,
+    /// The caller that met the failure is back.
+    #[pin]
+    answered: Completion,
+    #[pin]
+    work: Work<ChipReset>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for ChipReset { self.work }
+}
+
+impl WorkItem for ChipReset {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.sched.shutdown();
+        this.answered.wait_for_completion();
+        this.fake.reset();
+        this.sched.release();
+    }
+}
+
+/// Has the chip reset when the scheduler gives up.
+struct Rebinds {
+    job: Arc<ChipReset>,
+    queue: Arc<OwnedQueue>,
+}
+
+impl ResetHook for Rebinds {
+    fn wedged(&self, _failure: &Failure) {
+        let _ = self.queue.enqueue(self.job.clone());
     }
 }
 
@@ -104,6 +155,41 @@ mod revival {
         assert_eq!(sched.core.life(), Lifecycle::Wedged);
         fake.reset();
         sched.after_reset()?;
+        finish(&fake, sched)
+    }
+
+    #[test]
+    fn who_waits_learns_that_the_chip_is_reset() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let sched = working_scheduler(&fake, config())?;
+        let (device, ends) = (fake.clone(), sched.clone());
+        let job = Arc::pin_init(
+            pin_init!(ChipReset {
+                fake: device,
+                sched: ends,
+                answered <- Completion::new(),
+                work <- new_work!("rkfd_test_chip_reset"),
+            }),
+            GFP_KERNEL,
+        )?;
+        // Not the last reference: the hook goes in the job.
+        let queue = Arc::new(OwnedQueue::new(c"rkfd-test-reset", 1)?, GFP_KERNEL)?;
+        let proc = sched.attach(process(1))?;
+        let only = create(&sched, proc, 1)?;
+        settled(&sched)?;
+        let hook = Rebinds {
+            job: job.clone(),
+            queue: queue.clone(),
+        };
+        sched.core.set_reset_hook(Some(Arc::new(hook, GFP_KERNEL)?));
+        // The list ends with its only queue, and no answer comes.
+        fake.set_mode(Mode::KeepsFences);
+        assert_eq!(sched.destroy_queue(proc, only), Err(EIO));
+        assert_eq!(create(&sched, proc, 2).err(), Some(EIO));
+        job.answered.complete_all();
+        // The job has run when its queue is gone.
+        drop((job, queue));
+        assert_eq!(sched.core.life(), Lifecycle::Gone);
         finish(&fake, sched)
     }
 }
