@@ -393,3 +393,58 @@ fn random_words_mean_what_llvm_says() {
         compare(asic, &groups);
     }
 }
+
+#[test]
+fn what_llvm_assembles_has_the_same_text() {
+    if without_llvm("assembler") {
+        return;
+    }
+    for asic in Asic::ALL {
+        let mut random = Random(seed() ^ 0xA53);
+        let decoder = Decoder::new(asic);
+        let mut lines: Vec<String> = Vec::new();
+        for (_, count, sampler) in FAMILIES {
+            for op in 0..count {
+                for _ in 0..6 * sweep() {
+                    if let Ok(inst) = decoder.decode(&sampler(&mut random, op)) {
+                        lines.push(text(&inst, asic));
+                    }
+                }
+            }
+        }
+        // Fields that the text does not tell are chosen by the assembler, as in all programs.
+        let encodings = common::assemble_lines(asic, &lines);
+        let mut same = 0;
+        for (line, words) in lines.iter().zip(encodings) {
+            let Some(words) = words else {
+                continue;
+            };
+            match decoder.decode(&words) {
+                Ok(inst) => assert_eq!(&text(&inst, asic), line, "{words:x?}"),
+                Err(error) => panic!("{line}: {words:x?}: {error}"),
+            }
+            same += 1;
+        }
+        eprintln!("{}: {same} of {} lines", asic.name(), lines.len());
+        assert!(same > lines.len() * 9 / 10, "{same} of {}", lines.len());
+    }
+}
+
+#[test]
+fn rare_fields_are_llvms_too() {
+    if without_llvm("rare fields") {
+        return;
+    }
+    for asic in Asic::ALL {
+        // Every message with every operation and stream.
+        let mut groups: Vec<Vec<u32>> = (0..0x400).map(|imm| vec![0xBF90_0000 | imm]).collect();
+        // Conversions from 8-bit floats with every selection for the result.
+        for op in 84..88 {
+            for sel in 0..8 * 4 {
+                let high = 1 | sel << 8 | 6 << 16;
+                groups.push(vec![0x3F << 25 | 2 << 17 | op << 9 | 249, high]);
+            }
+        }
+        compare(asic, &groups);
+    }
+}

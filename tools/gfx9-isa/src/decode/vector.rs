@@ -179,10 +179,12 @@ impl Fields<'_> {
             let name = self.row.name;
             let fixed = ["v_cvt_norm_", "v_cvt_u16_", "v_cvt_i16_"];
             let fixed = fixed.iter().any(|start| name.starts_with(start));
-            let fixed = fixed || name.ends_with("_fp8") || name.ends_with("_bf8");
+            let from_8_bits = name.ends_with("_fp8") || name.ends_with("_bf8");
+            let fixed = fixed || from_8_bits;
             let scales = self.row.has(b'o') && !fixed;
             self.need(inst.mods.omod == 0 || scales, "OMOD")?;
             self.need(sdwa.dst_sel < 7, "DST_SEL")?;
+            self.need(sdwa.dst_sel == 6 || !from_8_bits, "DST_SEL")?;
             self.need(sdwa.dst_unused < 3, "DST_UNUSED")?;
         }
         inst.ext = Ext::Sdwa(sdwa);
@@ -365,7 +367,8 @@ impl Fields<'_> {
         let number = bits(self.low, 7, 0);
         let codes = [bits(high, 8, 0), bits(high, 17, 9), bits(high, 26, 18)];
         let moves = row.name.starts_with("v_accvgpr_");
-        let unused = bits(self.low, 14, 8) | bits(high, 31, 29);
+        // Bit 14 does not count: LLVM's assembler sets it.
+        let unused = bits(self.low, 13, 8) | bits(high, 31, 29);
         self.need(!moves || unused == 0, "CBSZ")?;
         match row.name {
             "v_accvgpr_read_b32" => {

@@ -113,7 +113,8 @@ pub(super) fn message(imm: u16) -> String {
         "",
         "SYSMSG_OP_ECC_ERR_INTERRUPT",
         "SYSMSG_OP_REG_RD",
-        "SYSMSG_OP_HOST_TRAP_ACK",
+        // HOST_TRAP_ACK, which these ASICs do not have.
+        "",
         "SYSMSG_OP_TTRACE_PC",
     ];
     let op_at = usize::from(op);
@@ -188,8 +189,9 @@ pub(super) fn sdwa(sdwa: &Sdwa, row: &Row) -> String {
     const UNUSED: [&str; 4] = ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE", ""];
     let select = |sel: u8| SELECT[usize::from(sel & 7)];
     let mut text = String::new();
-    // What writes a pair writes all of it.
-    if row.enc != Enc::Vopc && row.dst[0] != Ty::B64 {
+    // What writes a pair, or converts from 8-bit floats, writes all of it.
+    let whole = row.dst[0] == Ty::B64 || row.name.ends_with("_fp8") || row.name.ends_with("_bf8");
+    if row.enc != Enc::Vopc && !whole {
         text += " dst_sel:";
         text += select(sdwa.dst_sel);
         text += " dst_unused:";

@@ -111,6 +111,42 @@ pub fn disassemble(asic: Asic, groups: &[Vec<u32>]) -> Vec<Option<String>> {
     found
 }
 
+/// What LLVM assembles of each line: its words, or nothing.
+pub fn assemble_lines(asic: Asic, lines: &[String]) -> Vec<Option<Vec<u32>>> {
+    let cpu = format!("-mcpu={}", asic.name());
+    let args = ["-triple=amdgcn-amd-amdhsa", &cpu, "--show-encoding"];
+    let (stdout, stderr) = run(&args, &lines.join("\n"));
+    let refused: HashSet<usize> = stderr
+        .lines()
+        .filter(|line| line.contains(": error:"))
+        .filter_map(|line| line.split(':').nth(1)?.parse::<usize>().ok())
+        .collect();
+    let mut encodings = stdout.lines().filter_map(|line| {
+        let (_, bytes) = line.split_once("encoding: [")?;
+        let bytes: Option<Vec<u8>> = bytes
+            .trim_end_matches(']')
+            .split(',')
+            .map(|byte| u8::from_str_radix(byte.strip_prefix("0x")?, 16).ok())
+            .collect();
+        let words = bytes.map(|bytes| {
+            let word = |part: &[u8]| u32::from_le_bytes(part.try_into().unwrap());
+            bytes.chunks(4).map(word).collect::<Vec<u32>>()
+        });
+        Some(words)
+    });
+    let found = (1..=lines.len())
+        .map(|line| {
+            if refused.contains(&line) {
+                None
+            } else {
+                encodings.next().flatten()
+            }
+        })
+        .collect();
+    assert!(encodings.next().is_none(), "llvm-mc: {stderr}");
+    found
+}
+
 /// LLVM 19 dies of reserved selections of SDWA, and of scalar sources there that are neither register nor constant.
 pub fn kills_llvm(words: &[u32]) -> bool {
     let [low, high, ..] = *words else {
