@@ -79,7 +79,30 @@ pub trait Memory {
     /// # Errors
     /// Where the address cannot be written.
     fn scalar_store(&mut self, address: u64, data: &[u32]) -> Result<(), MemoryFault>;
+
+    /// Reads dwords of code.
+    ///
+    /// # Errors
+    /// Where the address cannot be executed.
+    fn fetch(&mut self, address: u64, data: &mut [u32]) -> Result<(), MemoryFault> {
+        self.scalar_load(address, data)
+    }
+
+    /// A number for the contents of the page of [`CODE_PAGE`] bytes at `page`, as code.  It differs from the one
+    /// before if the memory, or where the page lies, may have changed since; decoded instructions are kept as long as
+    /// it does not.  Without a number they are kept only until the wave leaves the page or stops.  It is asked for when
+    /// a wave begins to run, comes from another page, or has invalidated the instruction cache.
+    ///
+    /// # Errors
+    /// Where the page cannot be executed.
+    fn code_version(&mut self, page: u64) -> Result<Option<u64>, MemoryFault> {
+        let _ = page;
+        Ok(None)
+    }
 }
+
+/// Bytes of the pages in which decoded code is kept.
+pub const CODE_PAGE: u64 = 4096;
 
 /// What a global wave sync instruction leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

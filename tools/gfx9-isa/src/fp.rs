@@ -144,6 +144,37 @@ pub fn f32_to_f16(x: u32, mode: u32) -> u32 {
     f64_to_f16(f64::from(f32::from_bits(x)), mode)
 }
 
+/// `f32` to an 8-bit float with `mantissa` bits of mantissa (3 or 2), without infinities and negative zero, as gfx942
+/// has them.  What is too great becomes the greatest number if `saturate`, else NaN, and so does infinity.
+pub fn f32_to_f8(x: u32, mantissa: u32, mode: u32, saturate: bool) -> u32 {
+    const NAN8: u32 = 0x80;
+    if is_nan32(x) {
+        return NAN8;
+    }
+    let sign = x >> 24 & 0x80;
+    let emin = if mantissa == 3 { -7 } else { -15 };
+    let value = f64::from(f32::from_bits(x));
+    let magnitude = if value.is_finite() {
+        round_magnitude(value, mantissa + 1, emin, mode)
+    } else {
+        u64::MAX
+    };
+    match (magnitude, saturate) {
+        (0, _) => 0,
+        (..=0x7F, _) => sign | magnitude as u32,
+        (_, true) => sign | 0x7F,
+        (_, false) => NAN8,
+    }
+}
+
+/// As [`f32_to_f8`], rounded at random: the upper bits of `random` are added to what falls out of the mantissa.
+pub fn f32_to_f8_random(x: u32, random: u32, mantissa: u32, saturate: bool) -> u32 {
+    if x & 0x7F80_0000 == 0x7F80_0000 {
+        return f32_to_f8(x, mantissa, 3, saturate);
+    }
+    f32_to_f8(x + (random >> (9 + mantissa)), mantissa, 3, saturate)
+}
+
 /// `f32` to bfloat16, to nearest even.
 pub fn f32_to_bf16(x: u32) -> u32 {
     if is_nan32(x) {

@@ -19,12 +19,17 @@ use common::seed;
 use common::sweep;
 use common::Random;
 use gfx9_isa::decode::Decoder;
+use gfx9_isa::env::Env;
+use gfx9_isa::exec::Flow;
 use gfx9_isa::inst::Asic;
+use gfx9_isa::processor::Processor;
+use gfx9_isa::processor::Stop;
 use gfx9_isa::tables::rows;
 use gfx9_isa::tables::Enc;
 use gfx9_isa::tables::Row;
 use gfx9_isa::text::text;
 use gfx9_isa::wave::reg;
+use std::process::Command;
 
 /// Registers with random contents; addresses that often lie in memory.
 fn shuffle(machine: &mut Machine, random: &mut Random) {
@@ -125,6 +130,143 @@ fn no_instruction_panics_or_changes_what_it_refuses() {
         eprintln!("{}: {done} executed, {refused} refused", asic.name());
         assert!(done > 2000, "{} executes too little", asic.name());
     }
+}
+
+/// All registers of a wave and what else instructions change.
+fn state(machine: &Machine) -> (u64, [u32; 128], [u32; 5], Vec<u32>) {
+    let wave = &machine.wave;
+    let flags = [
+        wave.scc.into(),
+        wave.mode,
+        wave.status,
+        wave.trapsts,
+        wave.ib_sts,
+    ];
+    let mut rows = Vec::new();
+    for (acc, limit) in [false, true].into_iter().zip(wave.limits()) {
+        for number in 0..limit {
+            rows.extend_from_slice(wave.vgpr(number, acc));
+        }
+    }
+    (wave.pc, wave.sgpr, flags, rows)
+}
+
+#[test]
+fn prepared_instructions_do_what_others_do() {
+    let mut random = Random(seed() ^ 5);
+    let mut quick = 0;
+    for asic in Asic::ALL {
+        let decoder = Decoder::new(asic);
+        let mut processor = Processor::new(asic);
+        let mut machine = Machine::new(asic);
+        let mine = rows().filter(|row| row.asics & asic.bit() != 0);
+        for (number, row) in mine.enumerate() {
+            if number % 8 == 0 {
+                shuffle(&mut machine, &mut random);
+                // Modes in which most programs run, and others.
+                if random.below(3) > 0 {
+                    machine.wave.mode = 0x3F0;
+                }
+                if random.below(2) > 0 {
+                    machine.wave.set_pair(reg::EXEC, u64::MAX);
+                }
+            }
+            for _ in 0..8 * sweep() {
+                let words = words(row, &mut random);
+                if decoder.decode(&words).is_err() {
+                    continue;
+                }
+                machine.wave.pc = BASE + 0x8000;
+                machine.memory.set_word(0x8000 / 4, words[0]);
+                machine.memory.set_word(0x8000 / 4 + 1, words[1]);
+                let mut other = Machine::new(asic);
+                other.wave = machine.wave.clone();
+                other.memory.bytes.clone_from(&machine.memory.bytes);
+                other.lds.clone_from(&machine.lds);
+                other.host.clock = machine.host.clock;
+                processor.forget();
+                let (done, stop) = processor.run(
+                    &mut other.wave,
+                    &mut Env {
+                        memory: &mut other.memory,
+                        lds: &mut other.lds,
+                        messages: &mut other.host,
+                    },
+                    1,
+                );
+                match machine.step(&words) {
+                    Ok(Flow::Next | Flow::Refetch) => assert_eq!((done, stop), (1, Stop::Budget)),
+                    Ok(flow) => assert_eq!(stop, Stop::Flow(flow)),
+                    Err(error) => assert_eq!((done, stop), (0, Stop::Exception(error))),
+                }
+                assert!(state(&machine) == state(&other), "{} {words:x?}", row.name);
+                assert!(machine.memory.bytes == other.memory.bytes, "{}", row.name);
+                assert!(machine.lds == other.lds, "{}", row.name);
+                quick += done;
+            }
+        }
+    }
+    assert!(quick > 5000, "{quick}");
+}
+
+/// A number that follows from what random vector instructions compute.
+fn digest() -> u64 {
+    let mut random = Random(seed() ^ 9);
+    let mut hash = 0u64;
+    for asic in Asic::ALL {
+        let decoder = Decoder::new(asic);
+        let mut machine = Machine::new(asic);
+        let vector = |row: &&&Row| {
+            use Enc::*;
+            let enc = matches!(row.enc, Vop1 | Vop2 | Vopc | Vop3 | Vop3p | Mai);
+            enc && row.asics & asic.bit() != 0
+        };
+        let all: Vec<_> = rows().collect();
+        for (number, row) in all.iter().filter(vector).enumerate() {
+            if number % 4 == 0 {
+                shuffle(&mut machine, &mut random);
+                machine.wave.set_limits(256, 256);
+            }
+            for _ in 0..20 {
+                let words = words(row, &mut random);
+                if decoder.decode(&words).is_ok() {
+                    let _ = machine.step(&words);
+                }
+            }
+            let (_, sgpr, flags, rows) = state(&machine);
+            let before = hash;
+            for word in sgpr.into_iter().chain(flags).chain(rows) {
+                hash = (hash ^ u64::from(word))
+                    .wrapping_mul(0x0100_0000_01B3)
+                    .rotate_left(5);
+            }
+            if std::env::var_os("ISA_DIGESTS").is_some() {
+                eprintln!("{} {} {before:x} {hash:x}", asic.name(), row.name);
+            }
+        }
+    }
+    hash
+}
+
+#[test]
+fn both_sets_of_kernels_compute_the_same() {
+    if std::env::var_os("ISA_DIGEST_ONLY").is_some() {
+        eprintln!("digest {:x}", digest());
+        return;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "both_sets_of_kernels_compute_the_same",
+            "--nocapture",
+        ])
+        .env("ISA_SIMD", "base")
+        .env("ISA_DIGEST_ONLY", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let theirs = text.lines().find_map(|line| line.strip_prefix("digest "));
+    assert_eq!(theirs, Some(format!("{:x}", digest()).as_str()), "{text}");
 }
 
 #[test]

@@ -19,98 +19,195 @@ use common::without_llvm;
 use common::Random;
 use gfx9_isa::inst::Asic;
 
-/// Where an element lies: lane and element (or register).
-type Place = fn(usize, usize, usize) -> (usize, usize);
-
+/// A shape: rows (and columns), inner length, blocks; formats of A and B.
 struct Case {
+    asic: Asic,
     name: &'static str,
-    /// Rows (and columns), inner length, blocks.
     dims: [usize; 3],
-    /// Bits of an input element, registers of inputs and result.
-    bits: usize,
-    regs: [usize; 2],
-    /// Row, block, k of an input.
-    input: Place,
-    /// Row, column, block of the result.
-    output: Place,
+    formats: [&'static str; 2],
 }
 
-const CASES: [Case; 8] = [
+const fn case(
+    asic: Asic,
+    name: &'static str,
+    dims: [usize; 3],
+    formats: [&'static str; 2],
+) -> Case {
     Case {
-        name: "v_mfma_f32_32x32x8f16",
-        dims: [32, 8, 1],
-        bits: 16,
-        regs: [2, 16],
-        input: |i, _, k| (i + 32 * (k / 4), k % 4),
-        output: |i, j, _| (j + 32 * (i / 4 % 2), i / 8 * 4 + i % 4),
-    },
-    Case {
-        name: "v_mfma_f32_32x32x4f16",
-        dims: [32, 4, 2],
-        bits: 16,
-        regs: [2, 32],
-        input: |i, b, k| (i + 32 * b, k),
-        output: |i, j, b| (j + 32 * (i / 4 % 2), 16 * b + i / 8 * 4 + i % 4),
-    },
-    Case {
-        name: "v_mfma_f32_16x16x16f16",
-        dims: [16, 16, 1],
-        bits: 16,
-        regs: [2, 4],
-        input: |i, _, k| (i + 16 * (k / 4), k % 4),
-        output: |i, j, _| (j + 16 * (i / 4), i % 4),
-    },
-    Case {
-        name: "v_mfma_f32_16x16x4f16",
-        dims: [16, 4, 4],
-        bits: 16,
-        regs: [2, 16],
-        input: |i, b, k| (i + 16 * b, k),
-        output: |i, j, b| (j + 16 * (i / 4), 4 * b + i % 4),
-    },
-    Case {
-        name: "v_mfma_f32_4x4x4f16",
-        dims: [4, 4, 16],
-        bits: 16,
-        regs: [2, 4],
-        input: |i, b, k| (i + 4 * b, k),
-        output: |i, j, b| (j + 4 * b, i),
-    },
-    Case {
-        name: "v_mfma_i32_32x32x8i8",
-        dims: [32, 8, 1],
-        bits: 8,
-        regs: [1, 16],
-        input: |i, _, k| (i + 32 * (k / 4), k % 4),
-        output: |i, j, _| (j + 32 * (i / 4 % 2), i / 8 * 4 + i % 4),
-    },
-    Case {
-        name: "v_mfma_f32_32x32x2f32",
-        dims: [32, 2, 1],
-        bits: 32,
-        regs: [1, 16],
-        input: |i, _, k| (i + 32 * k, 0),
-        output: |i, j, _| (j + 32 * (i / 4 % 2), i / 8 * 4 + i % 4),
-    },
-    Case {
-        name: "v_mfma_f32_16x16x16bf16_1k",
-        dims: [16, 16, 1],
-        bits: 16,
-        regs: [2, 4],
-        input: |i, _, k| (i + 16 * (k / 4), k % 4),
-        output: |i, j, _| (j + 16 * (i / 4), i % 4),
-    },
+        asic,
+        name,
+        dims,
+        formats,
+    }
+}
+
+use Asic::Gfx90a as A;
+use Asic::Gfx942 as N;
+
+const CASES: [Case; 31] = [
+    case(A, "v_mfma_f32_32x32x8f16", [32, 8, 1], ["f16"; 2]),
+    case(A, "v_mfma_f32_32x32x4f16", [32, 4, 2], ["f16"; 2]),
+    case(A, "v_mfma_f32_16x16x16f16", [16, 16, 1], ["f16"; 2]),
+    case(A, "v_mfma_f32_16x16x4f16", [16, 4, 4], ["f16"; 2]),
+    case(A, "v_mfma_f32_4x4x4f16", [4, 4, 16], ["f16"; 2]),
+    case(A, "v_mfma_i32_32x32x8i8", [32, 8, 1], ["i8"; 2]),
+    case(A, "v_mfma_i32_4x4x4i8", [4, 4, 16], ["i8"; 2]),
+    case(A, "v_mfma_f32_32x32x2f32", [32, 2, 1], ["f32"; 2]),
+    case(A, "v_mfma_f32_32x32x1f32", [32, 1, 2], ["f32"; 2]),
+    case(A, "v_mfma_f32_16x16x1f32", [16, 1, 4], ["f32"; 2]),
+    case(A, "v_mfma_f32_16x16x4f32", [16, 4, 1], ["f32"; 2]),
+    case(A, "v_mfma_f32_16x16x16bf16_1k", [16, 16, 1], ["bf16"; 2]),
+    case(A, "v_mfma_f32_32x32x4bf16_1k", [32, 4, 2], ["bf16"; 2]),
+    case(A, "v_mfma_f32_32x32x4bf16", [32, 4, 1], ["bf16"; 2]),
+    case(A, "v_mfma_f32_4x4x2bf16", [4, 2, 16], ["bf16"; 2]),
+    case(N, "v_mfma_f32_32x32x8_f16", [32, 8, 1], ["f16"; 2]),
+    case(N, "v_mfma_f32_16x16x16_f16", [16, 16, 1], ["f16"; 2]),
+    case(N, "v_mfma_f32_4x4x4_16b_f16", [4, 4, 16], ["f16"; 2]),
+    case(N, "v_mfma_f32_32x32x4_2b_bf16", [32, 4, 2], ["bf16"; 2]),
+    case(N, "v_mfma_f32_16x16x16_bf16", [16, 16, 1], ["bf16"; 2]),
+    case(N, "v_mfma_f32_16x16x8_xf32", [16, 8, 1], ["f32"; 2]),
+    case(N, "v_mfma_f32_32x32x4_xf32", [32, 4, 1], ["f32"; 2]),
+    case(N, "v_mfma_i32_32x32x16_i8", [32, 16, 1], ["i8"; 2]),
+    case(N, "v_mfma_i32_16x16x32_i8", [16, 32, 1], ["i8"; 2]),
+    case(N, "v_mfma_f32_16x16x1_4b_f32", [16, 1, 4], ["f32"; 2]),
+    case(
+        N,
+        "v_mfma_f32_16x16x32_fp8_fp8",
+        [16, 32, 1],
+        ["fp8", "fp8"],
+    ),
+    case(
+        N,
+        "v_mfma_f32_16x16x32_bf8_fp8",
+        [16, 32, 1],
+        ["bf8", "fp8"],
+    ),
+    case(
+        N,
+        "v_mfma_f32_16x16x32_fp8_bf8",
+        [16, 32, 1],
+        ["fp8", "bf8"],
+    ),
+    case(
+        N,
+        "v_mfma_f32_32x32x16_fp8_fp8",
+        [32, 16, 1],
+        ["fp8", "fp8"],
+    ),
+    case(
+        N,
+        "v_mfma_f32_32x32x16_bf8_fp8",
+        [32, 16, 1],
+        ["bf8", "fp8"],
+    ),
+    case(
+        N,
+        "v_mfma_f32_32x32x16_bf8_bf8",
+        [32, 16, 1],
+        ["bf8", "bf8"],
+    ),
 ];
 
-fn encode(name: &str, bits: usize, value: i32) -> u32 {
-    if name.contains("bf16") {
-        (value as f32).to_bits() >> 16
-    } else if bits == 16 {
-        u32::from(half::f16::from_f32(value as f32).to_bits())
-    } else if bits == 8 {
-        u32::from(value as i8 as u8)
-    } else {
-        (value as f32).to_bits()
+const SPARSE: [Case; 8] = [
+    case(N, "v_smfmac_f32_16x16x32_f16", [16, 32, 1], ["f16"; 2]),
+    case(N, "v_smfmac_f32_32x32x16_f16", [32, 16, 1], ["f16"; 2]),
+    case(N, "v_smfmac_f32_16x16x32_bf16", [16, 32, 1], ["bf16"; 2]),
+    case(N, "v_smfmac_f32_32x32x16_bf16", [32, 16, 1], ["bf16"; 2]),
+    case(N, "v_smfmac_i32_16x16x64_i8", [16, 64, 1], ["i8"; 2]),
+    case(N, "v_smfmac_i32_32x32x32_i8", [32, 32, 1], ["i8"; 2]),
+    case(
+        N,
+        "v_smfmac_f32_16x16x64_fp8_bf8",
+        [16, 64, 1],
+        ["fp8", "bf8"],
+    ),
+    case(
+        N,
+        "v_smfmac_f32_32x32x32_bf8_fp8",
+        [32, 32, 1],
+        ["bf8", "fp8"],
+    ),
+];
+
+/// Bits of an element.
+fn bits(format: &str) -> usize {
+    match format {
+        "f32" => 32,
+        "f16" | "bf16" => 16,
+        _ => 8,
+    }
+}
+
+/// A small integer; the 8-bit floats have exponents that are biased by one more than usual.
+fn encode(format: &str, value: i32) -> u32 {
+    let small = |mantissa: u32, bias: i32| {
+        let magnitude = value.unsigned_abs();
+        let Some(exponent) = magnitude.checked_ilog2() else {
+            return 0;
+        };
+        let fraction = (magnitude << mantissa >> exponent) & ((1 << mantissa) - 1);
+        let sign = u32::from(value < 0) << 7;
+        sign | ((exponent as i32 + bias) as u32) << mantissa | fraction
+    };
+    match format {
+        "f16" => u32::from(half::f16::from_f32(value as f32).to_bits()),
+        "bf16" => (value as f32).to_bits() >> 16,
+        "fp8" => small(3, 8),
+        "bf8" => small(2, 16),
+        "i8" => u32::from(value as i8 as u8),
+        _ => (value as f32).to_bits(),
+    }
+}
+
+impl Case {
+    /// Elements of an input per lane.
+    fn per_lane(&self) -> usize {
+        let [dim, inner, blocks] = self.dims;
+        dim * inner * blocks / 64
+    }
+
+    /// Registers of a tuple of `elements` elements.
+    fn regs(&self, which: usize, elements: usize) -> usize {
+        elements * bits(self.formats[which]) / 32
+    }
+
+    /// Registers of the result.
+    fn results(&self) -> usize {
+        let [dim, _, blocks] = self.dims;
+        dim * dim * blocks / 64
+    }
+
+    /// Lane and element of row `x` of an input.
+    fn input(&self, x: usize, block: usize, k: usize) -> (usize, usize) {
+        let [dim, _, blocks] = self.dims;
+        let per_lane = self.per_lane();
+        if blocks > 1 {
+            (x + dim * block, k)
+        } else {
+            (x + dim * (k / per_lane), k % per_lane)
+        }
+    }
+
+    /// Lane and register of the result.
+    fn output(&self, i: usize, j: usize, block: usize) -> (usize, usize) {
+        match self.dims[0] {
+            32 => (j + 32 * (i / 4 % 2), 16 * block + i / 8 * 4 + i % 4),
+            16 => (j + 16 * (i / 4), 4 * block + i % 4),
+            _ => (j + 4 * block, i),
+        }
+    }
+
+    fn is_float(&self) -> bool {
+        self.formats[0] != "i8"
+    }
+
+    /// The bits of an integer as result.
+    fn number(&self, value: i32) -> u32 {
+        if self.is_float() {
+            (value as f32).to_bits()
+        } else {
+            value as u32
+        }
     }
 }
 
@@ -131,6 +228,19 @@ fn put(machine: &mut Machine, first: usize, bits: usize, place: (usize, usize), 
     machine.set(first + at / 32, row);
 }
 
+/// A matrix per block, rows of small integers that all formats have.
+fn matrix(random: &mut Random, dims: [usize; 3]) -> Vec<Vec<Vec<i32>>> {
+    let [dim, inner, blocks] = dims;
+    let mut element = || random.below(15) as i32 - 7;
+    (0..blocks)
+        .map(|_| {
+            (0..dim)
+                .map(|_| (0..inner).map(|_| element()).collect())
+                .collect()
+        })
+        .collect()
+}
+
 #[test]
 fn small_integers_multiply_exactly_in_every_shape() {
     if without_llvm("matrices") {
@@ -143,23 +253,20 @@ fn small_integers_multiply_exactly_in_every_shape() {
             if broadcast.is_some_and(|(cbsz, _)| 1 << cbsz > blocks) {
                 continue;
             }
-            let mut machine = Machine::new(Asic::Gfx90a);
-            let mut matrix = || -> Vec<Vec<Vec<i32>>> {
-                let element = |random: &mut Random| random.below(15) as i32 - 7;
-                let row = |random: &mut Random| (0..inner).map(|_| element(random)).collect();
-                (0..blocks)
-                    .map(|_| (0..dim).map(|_| row(&mut random)).collect())
-                    .collect()
-            };
-            let (a, b) = (matrix(), matrix());
+            let mut machine = Machine::new(case.asic);
+            let (a, b) = (
+                matrix(&mut random, case.dims),
+                matrix(&mut random, case.dims),
+            );
             for block in 0..blocks {
                 for x in 0..dim {
                     for k in 0..inner {
-                        let place = (case.input)(x, block, k);
-                        let value =
-                            |m: &Vec<Vec<Vec<i32>>>| encode(case.name, case.bits, m[block][x][k]);
-                        put(&mut machine, 0, case.bits, place, value(&a));
-                        put(&mut machine, 4, case.bits, place, value(&b));
+                        let place = case.input(x, block, k);
+                        for (which, (first, m)) in [(0, &a), (8, &b)].into_iter().enumerate() {
+                            let format = case.formats[which];
+                            let value = encode(format, m[block][x][k]);
+                            put(&mut machine, first, bits(format), place, value);
+                        }
                     }
                 }
             }
@@ -167,18 +274,13 @@ fn small_integers_multiply_exactly_in_every_shape() {
                 format!(" cbsz:{cbsz} abid:{abid}")
             });
             let text = format!(
-                "{} {}, {}, {}, 1{fields}",
+                "{} {}, {}, {}, {}{fields}",
                 case.name,
-                tuple(32, case.regs[1]),
-                tuple(0, case.regs[0]),
-                tuple(4, case.regs[0])
+                tuple(32, case.results()),
+                tuple(0, case.regs(0, case.per_lane())),
+                tuple(8, case.regs(1, case.per_lane())),
+                if case.is_float() { "1.0" } else { "1" },
             );
-            let float = case.bits != 8;
-            let text = if float {
-                text.replace(", 1", ", 1.0").replace("1.0.0", "1.0")
-            } else {
-                text
-            };
             machine.wave.set_pair(126, 0);
             machine.asm(&text).unwrap();
             for block in 0..blocks {
@@ -187,15 +289,72 @@ fn small_integers_multiply_exactly_in_every_shape() {
                         let from =
                             broadcast.map_or(block, |(cbsz, abid)| (block >> cbsz << cbsz) + abid);
                         let sum: i32 = (0..inner).map(|k| a[from][i][k] * b[block][j][k]).sum();
-                        let (lane, register) = (case.output)(i, j, block);
+                        let (lane, register) = case.output(i, j, block);
                         let found = machine.get(32 + register)[lane];
-                        let expected = if float {
-                            (1.0 + sum as f32).to_bits()
-                        } else {
-                            (1 + sum) as u32
-                        };
+                        let expected = case.number(1 + sum);
                         assert_eq!(found, expected, "{text} block {block} [{i}][{j}]");
                     }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sparse_factors_are_put_where_their_indices_say() {
+    if without_llvm("sparse matrices") {
+        return;
+    }
+    let mut random = Random(seed());
+    for case in SPARSE {
+        for field in [0, 1] {
+            let [dim, inner, _] = case.dims;
+            let mut machine = Machine::new(case.asic);
+            let mut a = vec![vec![0; inner]; dim];
+            let b = &matrix(&mut random, case.dims)[0];
+            let of_b = case.formats[1];
+            for x in 0..dim {
+                for k in 0..inner {
+                    let value = encode(of_b, b[x][k]);
+                    put(&mut machine, 8, bits(of_b), case.input(x, 0, k), value);
+                }
+                // Of each four elements of A two are there.
+                for four in 0..inner / 4 {
+                    let first = random.below(3);
+                    let second = first + 1 + random.below(3 - first);
+                    let (lane, local) = case.input(x, 0, 4 * four);
+                    for (step, index) in [first, second].into_iter().enumerate() {
+                        let value = random.below(15) as i32 - 7;
+                        a[x][4 * four + index as usize] = value;
+                        let stored = local / 2 + step;
+                        let of_a = case.formats[0];
+                        let place = (lane, stored);
+                        put(&mut machine, 0, bits(of_a), place, encode(of_a, value));
+                        let width = if bits(of_a) == 8 { 16 } else { 8 };
+                        let at = field * width + 2 * stored;
+                        let mut row = machine.get(20);
+                        row[lane] |= index << at;
+                        machine.set(20, row);
+                    }
+                }
+            }
+            for register in 0..case.results() {
+                machine.set(32 + register, [case.number(5); 64]);
+            }
+            let text = format!(
+                "{} {}, {}, {}, v20 abid:{field}",
+                case.name,
+                tuple(32, case.results()),
+                tuple(0, case.regs(0, case.per_lane() / 2)),
+                tuple(8, case.regs(1, case.per_lane())),
+            );
+            machine.asm(&text).unwrap();
+            for i in 0..dim {
+                for j in 0..dim {
+                    let sum: i32 = (0..inner).map(|k| a[i][k] * b[j][k]).sum();
+                    let (lane, register) = case.output(i, j, 0);
+                    let found = machine.get(32 + register)[lane];
+                    assert_eq!(found, case.number(5 + sum), "{text} [{i}][{j}]");
                 }
             }
         }

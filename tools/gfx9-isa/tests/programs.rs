@@ -365,3 +365,21 @@ fn messages_traps_and_waits_reach_the_machine() {
     assert_eq!(flow("s_trap 2"), (Flow::Trap(2), 0x100));
     assert_eq!(flow("s_sethalt 1"), (Flow::Halt, 0x104));
 }
+
+#[test]
+fn measured_loops_are_what_their_text_says() {
+    if without_llvm("workloads") {
+        return;
+    }
+    for workload in gfx9_isa::workload::WORKLOADS {
+        let words = common::assemble(Asic::Gfx90a, workload.text);
+        assert_eq!(words, workload.words, "{}", workload.name);
+        let lines = workload.text.lines().map(str::trim);
+        let turn = lines.skip_while(|line| *line != "loop:").skip(1);
+        let end = |line: &&str| line.starts_with("s_branch") || line.starts_with("s_cbranch");
+        let count = turn.take_while(|line| !end(line)).count() + 1;
+        assert_eq!(count as u32, workload.instructions, "{}", workload.name);
+        let mut bench = gfx9_isa::workload::Bench::new(workload);
+        assert_eq!(bench.run(5000), Ok(()), "{}", workload.name);
+    }
+}

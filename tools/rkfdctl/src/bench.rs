@@ -2,6 +2,7 @@
 //! `rkfdctl bench`: what things cost, counted and timed.
 
 mod doorbells;
+mod isa;
 mod queues;
 mod strays;
 mod worker;
@@ -20,6 +21,8 @@ enum What {
     Queues(queues::Options),
     /// Packets per second with one doorbell for one packet and for many
     Doorbells(doorbells::Options),
+    /// Instructions of the GPU per second on one core of this machine, per class
+    Isa(isa::Options),
     /// Round trips of events beside a process that rings doorbells without a queue
     Strays(strays::Options),
     /// One process of `queues`
@@ -34,6 +37,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     match &options.what {
         What::Queues(queues) => queues::run(queues),
         What::Doorbells(doorbells) => doorbells::run(doorbells),
+        What::Isa(isa) => isa::run(isa),
         What::Strays(strays) => strays::run(strays),
         What::Worker(worker) => worker::run(worker),
         What::Ringer(ringer) => strays::ringer(ringer),

@@ -210,7 +210,7 @@ pub(super) fn bind(name: &str) -> Option<Function> {
         "s_sleep" => |w, i, _, next| then(w, next, Flow::Sleep(i.imm as u16 & 0x7F)),
         "s_sendmsg" => |w, i, env, next| {
             send(w, i, env);
-            go(w, next)
+            then(w, next, Flow::Message(i.imm as u16))
         },
         "s_sendmsghalt" => |w, i, env, next| {
             send(w, i, env);
@@ -220,7 +220,7 @@ pub(super) fn bind(name: &str) -> Option<Function> {
         "s_trap" => |_, i, _, _| Ok(Flow::Trap(i.imm as u8)),
         "s_icache_inv" => |w, _, env, next| {
             env.messages.instructions_changed();
-            go(w, next)
+            then(w, next, Flow::Refetch)
         },
         "s_set_gpr_idx_off" => |w, _, _, next| {
             w.mode &= !mode::GPR_IDX_EN;

@@ -15,6 +15,9 @@ use crate::inst::Ext;
 use crate::inst::Inst;
 use crate::inst::Mem;
 use crate::inst::Operand;
+use crate::lanes;
+use crate::lanes::each;
+use crate::simd;
 use crate::tables::Row;
 use crate::wave::Wave;
 
@@ -233,6 +236,52 @@ pub(super) fn modify(
     old
 }
 
+/// The part of LDS from `offset` on, if the accesses of all lanes to `bytes` bytes there are inside.
+fn inside<'a>(lds: &'a mut [u8], base: &Lanes, offset: u64, bytes: u32) -> Option<&'a mut [u8]> {
+    let part = lds.get_mut(usize::try_from(offset).ok()?..)?;
+    let end = u64::from(simd::greatest(base)) + u64::from(bytes);
+    (end <= part.len() as u64).then_some(part)
+}
+
+/// Reads whole dwords for all lanes; false where a lane is outside of the allocation.
+fn read_all(lds: &mut [u8], base: &Lanes, offset: u64, bytes: u32, to: &mut [Lanes]) -> bool {
+    let Some(part) = inside(lds, base, offset, bytes) else {
+        return false;
+    };
+    let size = bytes as usize;
+    if simd::steps32(base, bytes) {
+        let from = part.get(base[0] as usize..).unwrap_or(&[]);
+        lanes::unpack(from.get(..64 * size).unwrap_or(from), bytes, to);
+    } else {
+        for (lane, at) in base.iter().enumerate() {
+            let from = part.get(*at as usize..).and_then(|from| from.get(..size));
+            lanes::load(from.unwrap_or(&[]), lane, to);
+        }
+    }
+    true
+}
+
+/// Writes whole dwords of all lanes; false, with nothing written, where a lane is outside of the allocation.
+fn write_all(lds: &mut [u8], base: &Lanes, offset: u64, bytes: u32, data: &[Lanes]) -> bool {
+    let Some(part) = inside(lds, base, offset, bytes) else {
+        return false;
+    };
+    let size = bytes as usize;
+    if simd::steps32(base, bytes) {
+        let to = part.get_mut(base[0] as usize..).unwrap_or(&mut []);
+        let end = (64 * size).min(to.len());
+        lanes::pack(data, bytes, &mut to[..end]);
+    } else {
+        for (lane, at) in base.iter().enumerate() {
+            let to = part.get_mut(*at as usize..);
+            if let Some(to) = to.and_then(|to| to.get_mut(..size)) {
+                lanes::store(data, lane, to);
+            }
+        }
+    }
+    true
+}
+
 fn register(operand: Operand) -> Option<(usize, bool)> {
     match operand {
         Operand::V(number) => Some((number.into(), false)),
@@ -253,10 +302,6 @@ fn put(wave: &mut Wave, inst: &Inst, at: usize, lanes: u64, data: &Lanes) {
     if let Some((number, acc)) = register(inst.dst) {
         wave.write_vgpr(number + at, acc, lanes, data);
     }
-}
-
-fn each(lanes: u64) -> impl Iterator<Item = usize> {
-    (0..64).filter(move |lane| lanes >> lane & 1 != 0)
 }
 
 /// The lane that `lane` reads by the pattern of `ds_swizzle_b32`.
@@ -354,6 +399,13 @@ pub(super) fn execute(
             signed,
             half,
         } => {
+            let mut rows = [[0; 64]; 4];
+            if exec == u64::MAX && bytes >= 4 && read_all(lds, &base, offset, bytes, &mut rows) {
+                for (at, row) in rows.iter().take(bytes as usize / 4).enumerate() {
+                    put(wave, inst, at, exec, row);
+                }
+                return Ok(Flow::Next);
+            }
             for dword in 0..bytes.div_ceil(4) {
                 let old = value(wave, inst.dst, dword as usize);
                 let mut out = [0; 64];
@@ -367,6 +419,15 @@ pub(super) fn execute(
             }
         }
         Action::Write { bytes, high } => {
+            if exec == u64::MAX && bytes >= 4 {
+                let rows: [Lanes; 4] = match bytes {
+                    4 => [value(wave, inst.src[1], 0), [0; 64], [0; 64], [0; 64]],
+                    _ => std::array::from_fn(|at| value(wave, inst.src[1], at)),
+                };
+                if write_all(lds, &base, offset, bytes, &rows) {
+                    return Ok(Flow::Next);
+                }
+            }
             for dword in 0..bytes.div_ceil(4) {
                 let data = value(wave, inst.src[1], dword as usize);
                 let shift = if high { 16 } else { 0 };
@@ -380,6 +441,10 @@ pub(super) fn execute(
             let dwords = bytes / 4;
             let mut out = [[0; 64]; 4];
             for (place, offset) in second(stride).into_iter().enumerate() {
+                let rows = &mut out[place * dwords as usize..];
+                if exec == u64::MAX && read_all(lds, &base, offset, bytes, rows) {
+                    continue;
+                }
                 for dword in 0..dwords as usize {
                     for lane in each(exec) {
                         let address = u64::from(base[lane]) + offset + 4 * dword as u64;

@@ -5,8 +5,15 @@
 //! see [`Shape`].  How sums are rounded differs by type and is told at [`Kind`].
 
 use super::constant;
+use super::fused;
+use super::fused::Format;
 use super::illegal;
+use super::sums;
+use super::sums::Block;
+use super::sums::Wide;
+use super::sums::ELEMENTS;
 use super::Exception;
+use crate::env::Lanes;
 use crate::fp;
 use crate::inst::Asic;
 use crate::inst::Ext;
@@ -28,15 +35,17 @@ enum Kind {
     F16,
     Bf16Pairs,
     Bf16Quads,
+    /// gfx942: fused groups of products of these formats, see [`super::fused`].
+    Fused(Format, Format),
 }
 
 /// Rows, columns, inner length, blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    m: usize,
-    n: usize,
-    k: usize,
-    blocks: usize,
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+    pub(super) blocks: usize,
 }
 
 /// What an opcode does.
@@ -44,8 +53,16 @@ pub(super) struct Shape {
 pub(super) enum Action {
     Read,
     Write,
-    Multiply { kind: KindOf, shape: Shape },
+    Multiply {
+        kind: KindOf,
+        shape: Shape,
+        /// Of each four factors of A two are stored, with their places.
+        sparse: bool,
+    },
 }
+
+/// Registers of the greatest result.
+const ROWS: usize = 32;
 
 /// A kind that other modules carry but do not look into.
 #[derive(Clone, Copy)]
@@ -67,7 +84,9 @@ pub(super) fn bind(row: &Row) -> Option<Action> {
         "v_accvgpr_write_b32" => return Some(Action::Write),
         _ => {}
     }
-    let rest = row.name.strip_prefix("v_mfma_")?;
+    let dense = row.name.strip_prefix("v_mfma_");
+    let rest = dense.or_else(|| row.name.strip_prefix("v_smfmac_"))?;
+    let sparse = dense.is_none();
     let (_, mut rest) = rest.split_once('_')?;
     let m = number(&mut rest)?;
     rest = rest.strip_prefix('x')?;
@@ -91,8 +110,13 @@ pub(super) fn bind(row: &Row) -> Option<Action> {
         "f16" if !new_names => Kind::F16,
         "bf16" if !new_names => Kind::Bf16Pairs,
         "bf16_1k" => Kind::Bf16Quads,
-        // The fused dot products of gfx942 are not executed.
-        _ => return None,
+        "xf32" => Kind::Fused(Format::Xf32, Format::Xf32),
+        "f16" => Kind::Fused(Format::F16, Format::F16),
+        "bf16" => Kind::Fused(Format::Bf16, Format::Bf16),
+        _ => {
+            let (a, b) = rest.split_once('_')?;
+            Kind::Fused(Format::of_8(a)?, Format::of_8(b)?)
+        }
     };
     // All 64 lanes hold the result: its registers tell how many blocks there are.
     let words = if kind == Kind::F64 { 2 } else { 1 };
@@ -102,6 +126,7 @@ pub(super) fn bind(row: &Row) -> Option<Action> {
     (blocks == found && blocks > 0).then_some(Action::Multiply {
         kind: KindOf(kind),
         shape,
+        sparse,
     })
 }
 
@@ -159,103 +184,249 @@ fn permuted(blgp: u8, lane: usize) -> usize {
     }
 }
 
-fn flush(x: f32) -> f32 {
-    if x.is_subnormal() {
-        if x.is_sign_negative() {
-            -0.0
+/// Rows of registers, copied so that results may take their place.
+struct Tuple([Lanes; 4]);
+
+impl Tuple {
+    /// The rows of a factor, with lanes exchanged.
+    fn new(wave: &Wave, operand: Operand, regs: usize, permutation: u8) -> Option<Self> {
+        let (number, acc) = register(operand)?;
+        let mut rows = [[0; 64]; 4];
+        for (at, row) in rows.iter_mut().enumerate().take(regs) {
+            let from = wave.vgpr(number + at, acc);
+            *row = match permutation {
+                0 => *from,
+                _ => std::array::from_fn(|lane| from[permuted(permutation, lane) & 63]),
+            };
+        }
+        Some(Self(rows))
+    }
+
+    /// One block of factors whose elements have `bits` bits; `value` converts what is shifted to the lowest bits.
+    fn factors(
+        &self,
+        shape: &Shape,
+        dim: usize,
+        block: usize,
+        bits: usize,
+        value: fn(u32) -> u32,
+        to: &mut Block,
+    ) {
+        for (k, to) in to.chunks_exact_mut(dim).take(shape.k).enumerate() {
+            let (lane, local) = shape.input(dim, 0, block, k);
+            let row = &self.0[local * bits / 32 & 3];
+            let shift = local * bits % 32;
+            for (to, word) in to.iter_mut().zip(row.iter().skip(lane)) {
+                *to = value(word >> shift);
+            }
+        }
+    }
+
+    /// As [`Tuple::factors`], of 64 bits.
+    fn doubles(&self, shape: &Shape, dim: usize, block: usize, flip: u64, to: &mut Wide) {
+        for (k, to) in to.chunks_exact_mut(dim).take(shape.k).enumerate() {
+            let (lane, _) = shape.input(dim, 0, block, k);
+            for (to, at) in to.iter_mut().zip(lane..) {
+                let bits = u64::from(self.0[0][at & 63]) | u64::from(self.0[1][at & 63]) << 32;
+                *to = bits ^ flip;
+            }
+        }
+    }
+}
+
+/// What a matrix instruction works on.
+struct Operands<'a> {
+    shape: &'a Shape,
+    a: Tuple,
+    b: Tuple,
+    /// Block of A that each group of blocks shares, and blocks per group.
+    broadcast: (usize, usize),
+    /// Signs of A, B and C that are changed, as bits.
+    negate: u8,
+    /// Where the stored factors of a sparse A belong: two bits each, per lane.
+    places: Option<Lanes>,
+}
+
+impl Operands<'_> {
+    fn a_block(&self, block: usize) -> usize {
+        let (from, group) = self.broadcast;
+        if group == 1 {
+            block
         } else {
-            0.0
+            block / group * group + from
         }
-    } else {
-        x
     }
-}
 
-/// An input of 16 bits; denormals count as +0.
-fn narrow(kind: Kind, bits: u32) -> f32 {
-    let value = f32::from_bits(if kind == Kind::F16 {
-        if bits & 0x7C00 == 0 {
-            return 0.0;
+    /// Adds the products to the rows `out`, on 32 bits.
+    fn narrow(&self, kind: Kind, out: &mut [Lanes; ROWS]) {
+        let shape = self.shape;
+        let (bits, value): (usize, fn(u32) -> u32) = match kind {
+            Kind::I8 => (8, |word| i32::from(word as u8 as i8) as u32),
+            Kind::F16 => (16, |word| sums::factor16(word).to_bits()),
+            Kind::Bf16Pairs | Kind::Bf16Quads => (16, |word| sums::factor_bf16(word).to_bits()),
+            Kind::F32 | Kind::F64 => (32, |word| word),
+            Kind::Fused(a, b) => return self.fused(a, b, out),
+        };
+        if self.places.is_some() {
+            return self.sparse_bytes(out);
         }
-        fp::f16_to_f32(bits)
-    } else {
-        bits << 16
-    });
-    if value.is_subnormal() {
-        0.0
-    } else {
-        value
+        let flushed = matches!(kind, Kind::F16 | Kind::Bf16Pairs | Kind::Bf16Quads);
+        let (mut a, mut b) = ([0; ELEMENTS], [0; ELEMENTS]);
+        let (mut start, mut sums) = ([0; ELEMENTS], [0; ELEMENTS]);
+        for block in 0..shape.blocks {
+            let from = self.a_block(block);
+            self.a.factors(shape, shape.m, from, bits, value, &mut a);
+            self.b.factors(shape, shape.n, block, bits, value, &mut b);
+            let used = shape.m * shape.n;
+            for (i, start) in start[..used].chunks_exact_mut(shape.n).enumerate() {
+                let (lane, row) = shape.output(i, 0, block);
+                start.copy_from_slice(&out[row][lane..][..shape.n]);
+            }
+            if flushed {
+                for start in &mut start[..used] {
+                    if f32::from_bits(*start).is_subnormal() {
+                        *start = 0;
+                    }
+                }
+            }
+            sums[..used].copy_from_slice(&start[..used]);
+            match kind {
+                Kind::F32 | Kind::F64 => sums::sum_f32(shape, &a, &b, &mut sums),
+                Kind::I8 => sums::sum_i32(shape, &a, &b, &mut sums),
+                Kind::F16 => sums::sum_f16(shape, &a, &b, &mut sums),
+                Kind::Bf16Pairs => sums::sum_bf16(shape, 2, &a, &b, &mut sums),
+                Kind::Bf16Quads | Kind::Fused(..) => sums::sum_bf16(shape, 4, &a, &b, &mut sums),
+            }
+            if kind != Kind::I8 {
+                for (at, sum) in sums[..used].iter_mut().enumerate() {
+                    if fp::is_nan32(*sum) {
+                        let (i, j) = (at / shape.n, at % shape.n);
+                        *sum = if flushed {
+                            fp::NAN32
+                        } else {
+                            // Which NaN it is follows from the order of the operands.
+                            (0..shape.k).fold(start[at], |sum, k| {
+                                fp::fma32_near(a[k * shape.m + i], b[k * shape.n + j], sum)
+                            })
+                        };
+                    }
+                }
+            }
+            for (i, sums) in sums[..used].chunks_exact(shape.n).enumerate() {
+                let (lane, row) = shape.output(i, 0, block);
+                out[row][lane..][..shape.n].copy_from_slice(sums);
+            }
+        }
     }
-}
 
-/// A tuple of registers.
-struct Tuple<'a> {
-    wave: &'a Wave,
-    number: usize,
-    acc: bool,
-}
-
-impl Tuple<'_> {
-    fn word(&self, lane: usize, at: usize) -> u32 {
-        self.wave.vgpr(self.number + at, self.acc)[lane]
+    /// The factors of A in the order in which they are stored, with the inner index of each.
+    fn stored(
+        &self,
+        bits: usize,
+        value: fn(u32) -> u32,
+        a: &mut Block,
+        index: &mut Block,
+    ) -> usize {
+        let shape = self.shape;
+        let groups = 64 / shape.m;
+        let per_lane = shape.k / groups;
+        let stored = per_lane / 2;
+        let places = self.places.unwrap_or([0; 64]);
+        for t in 0..groups * stored {
+            let (group, s) = (t / stored, t % stored);
+            let row = &self.a.0[s * bits / 32 & 3];
+            for i in 0..shape.m {
+                let lane = i + shape.m * group;
+                let place = places[lane & 63] >> (2 * s) & 3;
+                a[t * shape.m + i] = value(row[lane & 63] >> (s * bits % 32));
+                index[t * shape.m + i] = (group * per_lane + s / 2 * 4) as u32 + place;
+            }
+        }
+        groups * stored
     }
 
-    /// Element `local` of 16 bits.
-    fn half(&self, lane: usize, local: usize) -> u32 {
-        self.word(lane, local / 2) >> (16 * (local % 2)) & 0xFFFF
+    /// Sparse products of bytes.
+    fn sparse_bytes(&self, out: &mut [Lanes; ROWS]) {
+        let shape = self.shape;
+        let byte = |word: u32| i32::from(word as u8 as i8) as u32;
+        let (mut a, mut b, mut index) = ([0; ELEMENTS], [0; ELEMENTS], [0; ELEMENTS]);
+        let count = self.stored(8, byte, &mut a, &mut index);
+        self.b.factors(shape, shape.n, 0, 8, byte, &mut b);
+        for i in 0..shape.m {
+            for j in 0..shape.n {
+                let (lane, row) = shape.output(i, j, 0);
+                out[row][lane] = (0..count).fold(out[row][lane], |sum, t| {
+                    let at = t * shape.m + i;
+                    let y = b[index[at] as usize * shape.n + j];
+                    sum.wrapping_add(a[at].wrapping_mul(y))
+                });
+            }
+        }
     }
 
-    fn byte(&self, lane: usize, local: usize) -> i32 {
-        i32::from((self.word(lane, local / 4) >> (8 * (local % 4))) as u8 as i8)
-    }
-
-    fn double(&self, lane: usize, pair: usize) -> u64 {
-        u64::from(self.word(lane, 2 * pair)) | u64::from(self.word(lane, 2 * pair + 1)) << 32
-    }
-}
-
-/// One element of a result on 32 bits: `a(k)` and `b(k)` are lane and element of the inputs.
-fn sum32(
-    kind: Kind,
-    length: usize,
-    tuples: [&Tuple<'_>; 2],
-    place: impl Fn(usize) -> [(usize, usize); 2],
-    start: u32,
-) -> u32 {
-    let [ta, tb] = tuples;
-    match kind {
-        Kind::F32 => (0..length).fold(start, |sum, k| {
-            let [a, b] = place(k);
-            fp::fma32_near(ta.word(a.0, a.1), tb.word(b.0, b.1), sum)
-        }),
-        Kind::I8 => (0..length).fold(start, |sum, k| {
-            let [a, b] = place(k);
-            let product = ta.byte(a.0, a.1) * tb.byte(b.0, b.1);
-            sum.wrapping_add(product as u32)
-        }),
-        _ => {
-            let group = if kind == Kind::Bf16Pairs { 2 } else { 4 };
-            let start = f32::from_bits(start);
-            let start = if start.is_subnormal() { 0.0 } else { start };
-            let sum = (0..length / group).fold(start, |sum, group_at| {
-                let product = |within: usize| {
-                    let [a, b] = place(group_at * group + within);
-                    let a = narrow(kind, ta.half(a.0, a.1));
-                    // Of 8 or 11 bits each: the product is exact in `f64`.
-                    f64::from(a) * f64::from(narrow(kind, tb.half(b.0, b.1)))
-                };
-                let pair = |at: usize| flush(fp::add_odd(product(at), product(at + 1)) as f32);
-                let dot = if group == 4 {
-                    flush(pair(0) + pair(2))
-                } else {
-                    pair(0)
-                };
-                flush(sum + dot)
-            });
-            if sum.is_nan() {
-                fp::NAN32
+    /// Products and sums as gfx942 fuses them.
+    fn fused(&self, of_a: Format, of_b: Format, out: &mut [Lanes; ROWS]) {
+        let shape = self.shape;
+        let (mut a, mut b, mut index) = ([0; ELEMENTS], [0; ELEMENTS], [0; ELEMENTS]);
+        for block in 0..shape.blocks {
+            let from = self.a_block(block);
+            let count = if self.places.is_some() {
+                self.stored(of_a.bits(), of_a.value(), &mut a, &mut index)
             } else {
-                sum.to_bits()
+                let bits = of_a.bits();
+                self.a
+                    .factors(shape, shape.m, from, bits, of_a.value(), &mut a);
+                for (k, index) in index.chunks_exact_mut(shape.m).take(shape.k).enumerate() {
+                    index.fill(k as u32);
+                }
+                shape.k
+            };
+            let bits = of_b.bits();
+            self.b
+                .factors(shape, shape.n, block, bits, of_b.value(), &mut b);
+            for i in 0..shape.m {
+                for j in 0..shape.n {
+                    let (lane, row) = shape.output(i, j, block);
+                    let factors = |t: usize| {
+                        let at = t * shape.m + i;
+                        let y = b[index[at] as usize * shape.n + j];
+                        [a[at], y].map(f32::from_bits)
+                    };
+                    let sum = fused::sum(f32::from_bits(out[row][lane]), count, of_a, factors);
+                    out[row][lane] = sum.to_bits();
+                }
+            }
+        }
+    }
+
+    /// As [`Operands::narrow`], on 64 bits.
+    fn wide(&self, out: &mut [Lanes; ROWS]) {
+        let shape = self.shape;
+        let sign = |bit: u32| u64::from(self.negate >> bit & 1) << 63;
+        let (mut a, mut b) = ([0; 256], [0; 256]);
+        let mut start = [0; 256];
+        for block in 0..shape.blocks {
+            let from = self.a_block(block);
+            self.a.doubles(shape, shape.m, from, sign(0), &mut a);
+            self.b.doubles(shape, shape.n, block, sign(1), &mut b);
+            let used = shape.m * shape.n;
+            for (at, start) in start[..used].iter_mut().enumerate() {
+                let (lane, pair) = shape.output64(at / shape.n, at % shape.n, block);
+                let word = |half: usize| u64::from(out[2 * pair + half][lane]);
+                *start = (word(0) | word(1) << 32) ^ sign(2);
+            }
+            let mut sums = start;
+            sums::sum_f64(shape, &a, &b, &mut sums);
+            for (at, sum) in sums[..used].iter_mut().enumerate() {
+                let (i, j) = (at / shape.n, at % shape.n);
+                if fp::is_nan64(*sum) {
+                    *sum = (0..shape.k).fold(start[at], |sum, k| {
+                        fp::fma64(a[k * shape.m + i], b[k * shape.n + j], sum, 0)
+                    });
+                }
+                let (lane, pair) = shape.output64(i, j, block);
+                out[2 * pair][lane] = *sum as u32;
+                out[2 * pair + 1][lane] = (*sum >> 32) as u32;
             }
         }
     }
@@ -269,6 +440,7 @@ pub(super) fn execute(wave: &mut Wave, inst: &Inst, action: Action) -> Result<()
     let Action::Multiply {
         kind: KindOf(kind),
         shape,
+        sparse,
     } = action
     else {
         return transfer(wave, inst);
@@ -277,63 +449,64 @@ pub(super) fn execute(wave: &mut Wave, inst: &Inst, action: Action) -> Result<()
         return Err(illegal(inst, "no broadcast fields"));
     };
     let negates = inst.row.has(b'n') && wave.asic() == Asic::Gfx942;
-    let group = 1usize << cbsz;
-    if group > shape.blocks || (cbsz > 0 && usize::from(abid) >= group) {
+    let group = if sparse { 1 } else { 1usize << cbsz };
+    if group > shape.blocks || (!sparse && cbsz > 0 && usize::from(abid) >= group) {
         return Err(illegal(inst, "the broadcast exceeds the blocks"));
     }
     if kind == Kind::F64 && blgp != 0 && !negates {
         return Err(illegal(inst, "doubles are not permuted"));
     }
-    let tuple =
-        |operand: Operand| register(operand).map(|(number, acc)| Tuple { wave, number, acc });
-    let (Some(a), Some(b)) = (tuple(inst.src[0]), tuple(inst.src[1])) else {
+    let permutation = if negates || sparse { 0 } else { blgp };
+    let factor = |at: usize, permutation: u8| {
+        Tuple::new(wave, inst.src[at], inst.row.src[at].regs(), permutation)
+    };
+    let (Some(a), Some(b)) = (factor(0, 0), factor(1, permutation)) else {
         return Err(illegal(inst, "a factor is no register"));
     };
-    let c = tuple(inst.src[2]);
+    let operands = Operands {
+        shape: &shape,
+        a,
+        b,
+        broadcast: (abid.into(), group),
+        negate: if negates { blgp } else { 0 },
+        places: sparse.then(|| {
+            let row = register(inst.src[2]).map_or([0; 64], |(at, acc)| *wave.vgpr(at, acc));
+            let wide = matches!(kind, Kind::I8 | Kind::Fused(Format::Fp8 | Format::Bf8, _));
+            let (bits, fields) = if wide { (16, 2) } else { (8, 4) };
+            let field = if cbsz == 0 {
+                u32::from(abid) % fields
+            } else {
+                0
+            };
+            row.map(|word| word >> (bits * field))
+        }),
+    };
     let fixed = match inst.src[2] {
         Operand::Const(code) if kind == Kind::F64 => constant(code, Ty::B64),
         Operand::Const(code) => constant(code, Ty::B32),
         _ => 0,
     };
-    let regs = inst.row.dst[0].regs();
-    let mut out = vec![[0; 64]; regs];
-    let permutation = if negates { 0 } else { blgp };
-    for block in 0..shape.blocks {
-        let a_block = if cbsz == 0 {
-            block
-        } else {
-            block / group * group + usize::from(abid)
-        };
-        for i in 0..shape.m {
-            for j in 0..shape.n {
-                let place = |k: usize| {
-                    let (lane, local) = shape.input(shape.n, j, block, k);
-                    [
-                        shape.input(shape.m, i, a_block, k),
-                        (permuted(permutation, lane), local),
-                    ]
-                };
-                if kind == Kind::F64 {
-                    let (lane, pair) = shape.output64(i, j, block);
-                    let sign = |bit: u32| u64::from(negates && blgp >> bit & 1 != 0) << 63;
-                    let start = c.as_ref().map_or(fixed, |c| c.double(lane, pair));
-                    let sum = (0..shape.k).fold(start ^ sign(2), |sum, k| {
-                        let [x, y] = place(k);
-                        let (x, y) = (a.double(x.0, x.1), b.double(y.0, y.1));
-                        fp::fma64(x ^ sign(0), y ^ sign(1), sum, 0)
-                    });
-                    out[2 * pair][lane] = sum as u32;
-                    out[2 * pair + 1][lane] = (sum >> 32) as u32;
-                } else {
-                    let (lane, at) = shape.output(i, j, block);
-                    let start = c.as_ref().map_or(fixed as u32, |c| c.word(lane, at));
-                    out[at][lane] = sum32(kind, shape.k, [&a, &b], place, start);
-                }
-            }
+    // The addend's rows become those of the result.
+    let regs = inst.row.dst[0].regs().min(ROWS);
+    let mut out = [[0; 64]; ROWS];
+    let addend = if sparse { inst.dst } else { inst.src[2] };
+    if let Some((number, acc)) = register(addend) {
+        for (at, row) in out.iter_mut().enumerate().take(regs) {
+            *row = *wave.vgpr(number + at, acc);
+        }
+    } else {
+        for (at, row) in out.iter_mut().enumerate().take(regs) {
+            let high = kind == Kind::F64 && at % 2 == 1;
+            *row = [(fixed >> if high { 32 } else { 0 }) as u32; 64];
         }
     }
+    if kind == Kind::F64 {
+        operands.wide(&mut out);
+    } else {
+        operands.narrow(kind, &mut out);
+    }
     if let Some((number, acc)) = register(inst.dst) {
-        for (at, row) in out.iter().enumerate() {
+        for (at, row) in out.iter().enumerate().take(regs) {
             wave.write_vgpr(number + at, acc, u64::MAX, row);
         }
     }

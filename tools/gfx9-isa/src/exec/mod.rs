@@ -7,10 +7,12 @@
 
 mod control;
 mod ds;
+mod fused;
 mod mai;
 mod memory;
 mod salu;
 mod smem;
+mod sums;
 mod valu;
 mod vmem;
 
@@ -26,11 +28,20 @@ use crate::tables::Ty;
 use crate::wave::mode;
 use crate::wave::Wave;
 
+pub(crate) use valu::Cx;
+
 /// What follows an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// The instruction at PC.
     Next,
+    /// The instruction at PC, read anew: the instruction cache is invalid.
+    Refetch,
+    /// The instruction has raised these exceptions of floats ([`crate::wave::excp`]), which MODE lets trap; PC is behind
+    /// it.
+    Math(u32),
+    /// The wave has sent this message; PC is behind the instruction.
+    Message(u16),
     /// The wave has ended.
     End,
     /// The wave has ended after its context was saved; its group is not complete.
@@ -154,49 +165,100 @@ impl Executor {
         inst: &Inst,
         env: &mut Env<'_>,
     ) -> Result<Flow, Exception> {
-        let action = self.actions.get(usize::from(inst.id)).copied();
-        let next = wave.pc.wrapping_add(u64::from(inst.size));
-        let skipped = wave.mode & mode::VSKIP != 0;
-        let flow = match action.unwrap_or(Action::Missing) {
-            Action::Missing => {
-                return Err(Exception::Unimplemented {
-                    name: inst.row.name,
-                })
-            }
-            Action::Control(function) => return function(wave, inst, env, next),
-            Action::Scalar(function) => {
-                salu::execute(wave, inst, function)?;
-                Flow::Next
-            }
-            Action::Smem(action) => {
-                smem::execute(wave, inst, env, action)?;
-                Flow::Next
-            }
-            _ if skipped => Flow::Next,
-            Action::Vector(action) => {
-                valu::execute(wave, inst, action)?;
-                Flow::Next
-            }
-            Action::Mai(action) => {
-                mai::execute(wave, inst, action)?;
-                Flow::Next
-            }
-            Action::Ds(action) => {
-                let flow = ds::execute(wave, inst, env, action)?;
-                if flow == Flow::Wait {
-                    return Ok(flow);
-                }
-                flow
-            }
-            Action::Vmem(kind) => {
-                vmem::execute(wave, inst, env, kind)?;
-                Flow::Next
-            }
-            Action::Nothing => Flow::Next,
-        };
-        wave.pc = next;
-        Ok(flow)
+        step(wave, inst, env, self.action(inst))
     }
+
+    /// What the instruction's opcode does.
+    fn action(&self, inst: &Inst) -> Action {
+        let action = self.actions.get(usize::from(inst.id)).copied();
+        action.unwrap_or(Action::Missing)
+    }
+
+    /// The instruction with what can be known of it before it is executed.
+    pub(crate) fn prepare(&self, inst: Inst) -> Prepared {
+        let action = self.action(&inst);
+        let quick = match &action {
+            Action::Vector(action) => valu::Quick::new(&inst, action),
+            _ => None,
+        };
+        Prepared {
+            inst,
+            action,
+            quick,
+        }
+    }
+}
+
+/// An instruction with what can be known of it before it is executed.
+#[derive(Clone, Copy)]
+pub(crate) struct Prepared {
+    /// The instruction.
+    pub(crate) inst: Inst,
+    action: Action,
+    quick: Option<valu::Quick>,
+}
+
+impl Prepared {
+    /// As [`Executor::execute`].
+    #[inline]
+    pub(crate) fn execute(&self, wave: &mut Wave, env: &mut Env<'_>) -> Result<Flow, Exception> {
+        if let Some(quick) = &self.quick {
+            if quick.execute(wave) {
+                wave.pc = wave.pc.wrapping_add(u64::from(self.inst.size));
+                return Ok(Flow::Next);
+            }
+        }
+        step(wave, &self.inst, env, self.action)
+    }
+}
+
+fn step(
+    wave: &mut Wave,
+    inst: &Inst,
+    env: &mut Env<'_>,
+    action: Action,
+) -> Result<Flow, Exception> {
+    let next = wave.pc.wrapping_add(u64::from(inst.size));
+    let skipped = wave.mode & mode::VSKIP != 0;
+    let flow = match action {
+        Action::Missing => {
+            return Err(Exception::Unimplemented {
+                name: inst.row.name,
+            })
+        }
+        Action::Control(function) => return function(wave, inst, env, next),
+        Action::Scalar(function) => {
+            salu::execute(wave, inst, function)?;
+            Flow::Next
+        }
+        Action::Smem(action) => {
+            smem::execute(wave, inst, env, action)?;
+            Flow::Next
+        }
+        _ if skipped => Flow::Next,
+        Action::Vector(action) => match valu::execute(wave, inst, action)? {
+            0 => Flow::Next,
+            raised => Flow::Math(raised),
+        },
+        Action::Mai(action) => {
+            mai::execute(wave, inst, action)?;
+            Flow::Next
+        }
+        Action::Ds(action) => {
+            let flow = ds::execute(wave, inst, env, action)?;
+            if flow == Flow::Wait {
+                return Ok(flow);
+            }
+            flow
+        }
+        Action::Vmem(kind) => {
+            vmem::execute(wave, inst, env, kind)?;
+            Flow::Next
+        }
+        Action::Nothing => Flow::Next,
+    };
+    wave.pc = next;
+    Ok(flow)
 }
 
 fn illegal(inst: &Inst, why: &'static str) -> Exception {

@@ -27,6 +27,8 @@ pub struct Flat {
     pub bytes: Vec<u8>,
     /// Accesses that were refused.
     pub faults: u64,
+    /// Of all pages, as code.
+    pub version: Option<u64>,
 }
 
 impl Flat {
@@ -34,6 +36,7 @@ impl Flat {
         Self {
             bytes: vec![0; size],
             faults: 0,
+            version: Some(0),
         }
     }
 
@@ -146,13 +149,31 @@ impl Memory for Flat {
         }
         Ok(())
     }
+
+    fn code_version(&mut self, _: u64) -> Result<Option<u64>, MemoryFault> {
+        Ok(self.version)
+    }
 }
 
 /// Records messages; the clock counts calls.
-#[derive(Default)]
 pub struct Host {
     pub sent: Vec<(u16, u32)>,
     pub clock: u64,
+    /// Global wave sync: operation, resource, value.
+    pub synced: Vec<(GwsOp, u32, u32)>,
+    /// What it leads to.
+    pub answer: Gws,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            sent: Vec::new(),
+            clock: 0,
+            synced: Vec::new(),
+            answer: Gws::Go,
+        }
+    }
 }
 
 impl Messages for Host {
@@ -166,8 +187,9 @@ impl Messages for Host {
         self.clock
     }
 
-    fn gws(&mut self, _: GwsOp, _: u32, _: u32) -> Gws {
-        Gws::Go
+    fn gws(&mut self, op: GwsOp, resource: u32, value: u32) -> Gws {
+        self.synced.push((op, resource, value));
+        self.answer
     }
 
     fn instructions_changed(&mut self) {}

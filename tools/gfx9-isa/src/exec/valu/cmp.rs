@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Comparisons: each gives one bit per lane.
 
+use super::each32;
+use super::each64;
 use super::fetch;
 use super::Cx;
 use super::Exception;
 use super::Fk;
 use super::Wave;
-use crate::env::Lanes;
-use crate::env::Wide;
+use super::K32;
+use super::K64;
 use crate::fp;
 use crate::inst::Inst;
+use crate::simd;
 
 /// Bits of a relation: which of four outcomes make it true.
 const LESS: u8 = 1;
@@ -34,10 +37,18 @@ enum Kind {
     Class64,
 }
 
+/// Its kernel: the result is 0 or all ones per lane.
+#[derive(Clone, Copy)]
+enum Run {
+    Narrow(K32),
+    Wide(K64),
+}
+
 /// A comparison.
 #[derive(Clone, Copy)]
 pub(in crate::exec) struct Compare {
     kind: Kind,
+    run: Run,
     relation: u8,
     /// The result is also the new EXEC.
     pub(super) writes_exec: bool,
@@ -96,11 +107,42 @@ pub(super) fn bind(name: &str) -> Option<Compare> {
     } else {
         relation(what, ty.starts_with('f'))?
     };
+    let run = match kernel32(kind) {
+        Some(run) => Run::Narrow(run),
+        None => Run::Wide(kernel64(kind)),
+    };
     Some(Compare {
         kind,
+        run,
         relation,
         writes_exec,
     })
+}
+
+impl Compare {
+    /// Which outcomes make it true.
+    pub(super) fn relation(&self) -> u8 {
+        self.relation
+    }
+
+    /// How its operands are treated.
+    pub(super) fn operands(&self) -> [Fk; 2] {
+        match self.kind {
+            Kind::F16 => [Fk::F16, Fk::F16],
+            Kind::F32 => [Fk::F32, Fk::F32],
+            Kind::F64 => [Fk::F64, Fk::F64],
+            Kind::Class16 | Kind::Class32 | Kind::Class64 => [Fk::Sign, Fk::Int],
+            _ => [Fk::Int, Fk::Int],
+        }
+    }
+
+    /// The kernel, if it is one on 32 bits.
+    pub(super) fn narrow(&self) -> Option<K32> {
+        match self.run {
+            Run::Narrow(run) => Some(run),
+            Run::Wide(_) => None,
+        }
+    }
 }
 
 /// The outcome of comparing numbers.
@@ -149,71 +191,77 @@ fn class64(x: u64) -> u32 {
     class(x >> 63 != 0, x >> 52 & 0x7FF, 0x7FF, mantissa, 1 << 51)
 }
 
-fn lanes32(a: &Lanes, b: &Lanes, relation: u8, outcome: fn(u32, u32) -> u8) -> u64 {
-    (0..64).fold(0, |mask, lane| {
-        mask | u64::from(outcome(a[lane], b[lane]) & relation != 0) << lane
-    })
-}
-
-fn lanes64(a: &Wide, b: &Wide, relation: u8, outcome: fn(u64, u64) -> u8) -> u64 {
-    (0..64).fold(0, |mask, lane| {
-        mask | u64::from(outcome(a[lane], b[lane]) & relation != 0) << lane
-    })
-}
-
 fn f32_of(x: u32) -> f32 {
     f32::from_bits(x)
+}
+
+/// Whether the outcome is one of those that make the comparison true, as 0 or all ones.
+#[inline(always)]
+fn truth(cx: &Cx, outcome: u8) -> u32 {
+    u32::from(outcome & cx.relation != 0).wrapping_neg()
+}
+
+/// The kernel for 32 bits, or nothing for kinds of 64.
+fn kernel32(kind: Kind) -> Option<K32> {
+    Some(match kind {
+        Kind::F16 => {
+            each32!(|cx, a, b, _| truth(cx, float(fp::f16_value(a), fp::f16_value(b))))
+        }
+        Kind::F32 => each32!(|cx, a, b, _| truth(cx, float(f32_of(a), f32_of(b)))),
+        Kind::I16 => each32!(|cx, a, b, _| truth(cx, ordered(a as i16, b as i16))),
+        Kind::U16 => each32!(|cx, a, b, _| truth(cx, ordered(a as u16, b as u16))),
+        Kind::I32 => each32!(|cx, a, b, _| truth(cx, ordered(a as i32, b as i32))),
+        Kind::U32 => each32!(|cx, a, b, _| truth(cx, ordered(a, b))),
+        Kind::Class16 => {
+            each32!(|_, a, b, _| u32::from(class16(a) & b != 0).wrapping_neg())
+        }
+        Kind::Class32 => {
+            each32!(|_, a, b, _| u32::from(class32(a) & b != 0).wrapping_neg())
+        }
+        Kind::F64 | Kind::I64 | Kind::U64 | Kind::Class64 => return None,
+    })
+}
+
+fn kernel64(kind: Kind) -> K64 {
+    match kind {
+        Kind::F64 => {
+            each64!(|cx, a, b, _| truth(cx, float(f64::from_bits(a), f64::from_bits(b))).into())
+        }
+        Kind::I64 => each64!(|cx, a, b, _| truth(cx, ordered(a as i64, b as i64)).into()),
+        Kind::U64 => each64!(|cx, a, b, _| truth(cx, ordered(a, b)).into()),
+        _ => each64!(|_, a, b, _| u32::from(class64(a) & b as u32 != 0).wrapping_neg().into()),
+    }
 }
 
 /// The result of all lanes.
 ///
 /// # Errors
 /// Where an operand is none that exists.
-pub(super) fn run(wave: &Wave, inst: &Inst, _: &Cx, compare: Compare) -> Result<u64, Exception> {
-    let relation = compare.relation;
-    let kinds = match compare.kind {
-        Kind::F16 => [Fk::F16, Fk::F16],
-        Kind::F32 => [Fk::F32, Fk::F32],
-        Kind::F64 => [Fk::F64, Fk::F64],
-        Kind::Class16 | Kind::Class32 | Kind::Class64 => [Fk::Sign, Fk::Int],
-        _ => [Fk::Int, Fk::Int],
-    };
-    if matches!(
-        compare.kind,
-        Kind::F64 | Kind::I64 | Kind::U64 | Kind::Class64
-    ) {
-        let ty = inst.row.src;
-        let a = fetch::wide(wave, inst, inst.src[0], ty[0], 0, kinds[0])?;
-        let b = fetch::wide(wave, inst, inst.src[1], ty[1], 1, kinds[1])?;
-        return Ok(match compare.kind {
-            Kind::F64 => lanes64(&a, &b, relation, |a, b| {
-                float(f64::from_bits(a), f64::from_bits(b))
-            }),
-            Kind::I64 => lanes64(&a, &b, relation, |a, b| ordered(a as i64, b as i64)),
-            Kind::U64 => lanes64(&a, &b, relation, ordered),
-            _ => lanes64(&a, &b, 1, |a, b| u8::from(class64(a) & b as u32 != 0)),
-        });
+pub(super) fn run(wave: &Wave, inst: &Inst, cx: &Cx, compare: Compare) -> Result<u64, Exception> {
+    let kinds = compare.operands();
+    let mut flags = [0; 64];
+    match compare.run {
+        Run::Wide(run) => {
+            let ty = inst.row.src;
+            let a = fetch::wide(wave, inst, inst.src[0], ty[0], 0, kinds[0])?;
+            let b = fetch::wide(wave, inst, inst.src[1], ty[1], 1, kinds[1])?;
+            let mut out = [0; 64];
+            run.run(cx, [&a, &b, &a], &mut out);
+            for (slot, value) in flags.iter_mut().zip(out) {
+                *slot = value as u32;
+            }
+        }
+        Run::Narrow(run) => {
+            let (mut t0, mut t1) = ([0; 64], [0; 64]);
+            let a = if compare.kind == Kind::Class16 {
+                // The class of a denormal is that of a denormal in every mode.
+                fetch::unflushed(wave, inst, 0, Fk::F16, &mut t0)?
+            } else {
+                fetch::narrow(wave, inst, 0, kinds[0], &mut t0)?
+            };
+            let b = fetch::narrow(wave, inst, 1, kinds[1], &mut t1)?;
+            run.run(cx, [a, b, a], &mut flags);
+        }
     }
-    let (mut t0, mut t1) = ([0; 64], [0; 64]);
-    let half = compare.kind == Kind::Class16;
-    let first = if half { Fk::F16 } else { kinds[0] };
-    let a = if half {
-        // The class of a denormal is that of a denormal in every mode.
-        fetch::unflushed(wave, inst, 0, first, &mut t0)?
-    } else {
-        fetch::narrow(wave, inst, 0, first, &mut t0)?
-    };
-    let b = fetch::narrow(wave, inst, 1, kinds[1], &mut t1)?;
-    Ok(match compare.kind {
-        Kind::F16 => lanes32(a, b, relation, |a, b| {
-            float(fp::f16_value(a), fp::f16_value(b))
-        }),
-        Kind::F32 => lanes32(a, b, relation, |a, b| float(f32_of(a), f32_of(b))),
-        Kind::I16 => lanes32(a, b, relation, |a, b| ordered(a as i16, b as i16)),
-        Kind::U16 => lanes32(a, b, relation, |a, b| ordered(a as u16, b as u16)),
-        Kind::I32 => lanes32(a, b, relation, |a, b| ordered(a as i32, b as i32)),
-        Kind::U32 => lanes32(a, b, relation, ordered),
-        Kind::Class16 => lanes32(a, b, 1, |a, b| u8::from(class16(a) & b != 0)),
-        _ => lanes32(a, b, 1, |a, b| u8::from(class32(a) & b != 0)),
-    })
+    Ok(simd::signs(&flags))
 }

@@ -2,6 +2,8 @@
 //! The steps of division: fused multiply-add with scaling, and the fix-up.  The scaling itself has a second result
 //! and stands with the special instructions.
 
+use super::lanes32;
+use super::lanes64;
 use super::v32;
 use super::v64;
 use super::Action;
@@ -11,44 +13,57 @@ use super::K64;
 use crate::fp;
 
 /// What of a format the steps need.
-struct Format {
+pub(super) struct Format {
     /// Bits of the mantissa.
     mantissa: u32,
     /// Greatest biased exponent, that of infinity.
-    most: i64,
+    pub(super) most: i64,
 }
 
-const HALF: Format = Format {
+/// 16 bits.
+pub(super) const HALF: Format = Format {
     mantissa: 10,
     most: 31,
 };
-const SINGLE: Format = Format {
+/// 32 bits.
+pub(super) const SINGLE: Format = Format {
     mantissa: 23,
     most: 255,
 };
-const DOUBLE: Format = Format {
+/// 64 bits.
+pub(super) const DOUBLE: Format = Format {
     mantissa: 52,
     most: 2047,
 };
 
 impl Format {
-    fn exponent(&self, x: u64) -> i64 {
+    /// The biased exponent.
+    pub(super) fn exponent(&self, x: u64) -> i64 {
         (x >> self.mantissa) as i64 & self.most
     }
 
-    fn sign(&self) -> u64 {
+    /// The bit of the sign.
+    pub(super) fn sign(&self) -> u64 {
         (self.most as u64 + 1) << self.mantissa
     }
 
-    fn infinity(&self) -> u64 {
+    /// All but the sign.
+    pub(super) fn magnitude(&self, x: u64) -> u64 {
+        x & (self.sign() - 1)
+    }
+
+    /// Positive infinity.
+    pub(super) fn infinity(&self) -> u64 {
         (self.most as u64) << self.mantissa
     }
 
-    fn is_nan(&self, x: u64) -> bool {
+    /// Whether `x` is a NaN.
+    pub(super) fn is_nan(&self, x: u64) -> bool {
         x & !self.sign() > self.infinity()
     }
 
-    fn quiet(&self) -> u64 {
+    /// The bit that makes a NaN quiet.
+    pub(super) fn quiet(&self) -> u64 {
         1 << (self.mantissa - 1)
     }
 
@@ -182,47 +197,47 @@ pub(super) fn bind(name: &str) -> Option<Action> {
     let narrow = |run: K32, fk| Some(v32(run, fk, [fk; 3]));
     match name {
         "v_div_fixup_f32" => narrow(
-            |_, s, d| {
+            lanes32!(|_, s, d| {
                 for (lane, slot) in d.iter_mut().enumerate() {
                     let (q, d, n) = (s[0][lane], s[1][lane], s[2][lane]);
                     *slot = SINGLE.fix_up(q.into(), d.into(), n.into()) as u32;
                 }
-            },
+            }),
             Fk::F32,
         ),
         "v_div_fixup_f16" | "v_div_fixup_legacy_f16" => narrow(
-            |_, s, d| {
+            lanes32!(|_, s, d| {
                 for (lane, slot) in d.iter_mut().enumerate() {
                     let (q, d, n) = (s[0][lane], s[1][lane], s[2][lane]);
                     *slot = HALF.fix_up(q.into(), d.into(), n.into()) as u32;
                 }
-            },
+            }),
             Fk::F16,
         ),
         "v_div_fmas_f32" => narrow(
-            |cx, s, d| {
+            lanes32!(|cx, s, d| {
                 for (lane, slot) in d.iter_mut().enumerate() {
                     let scaled = cx.mask >> lane & 1 != 0;
                     *slot = fmas32(s[0][lane], s[1][lane], s[2][lane], scaled, cx.round32);
                 }
-            },
+            }),
             Fk::F32,
         ),
         "v_div_fixup_f64" => {
-            let run: K64 = |_, s, d| {
+            let run: K64 = lanes64!(|_, s, d| {
                 for (lane, slot) in d.iter_mut().enumerate() {
                     *slot = DOUBLE.fix_up(s[0][lane], s[1][lane], s[2][lane]);
                 }
-            };
+            });
             Some(v64(run, Fk::F64, [Fk::F64; 3]))
         }
         "v_div_fmas_f64" => {
-            let run: K64 = |cx, s, d| {
+            let run: K64 = lanes64!(|cx, s, d| {
                 for (lane, slot) in d.iter_mut().enumerate() {
                     let scaled = cx.mask >> lane & 1 != 0;
                     *slot = fmas64(s[0][lane], s[1][lane], s[2][lane], scaled, cx.round64);
                 }
-            };
+            });
             Some(v64(run, Fk::F64, [Fk::F64; 3]))
         }
         _ => None,

@@ -3,11 +3,16 @@
 
 use super::each32;
 use super::each64;
+use super::lanes32;
 use super::v32;
 use super::v64;
 use super::Action;
 use super::Cx;
 use super::Fk;
+use super::K32;
+use super::K64;
+use crate::env::Lanes;
+use crate::simd;
 
 const NONE: [Fk; 3] = [Fk::Int; 3];
 
@@ -151,7 +156,7 @@ pub(super) fn bind(name: &str) -> Option<Action> {
 }
 
 fn narrow(name: &str) -> Option<Action> {
-    let run: super::K32 = match name {
+    let run: K32 = match name {
         "v_not_b32" => each32!(|_, a, _, _| !a),
         "v_bfrev_b32" => each32!(|_, a, _, _| a.reverse_bits()),
         "v_ffbh_u32" => each32!(|_, a, _, _| count(a != 0, a.leading_zeros())),
@@ -238,32 +243,32 @@ fn narrow(name: &str) -> Option<Action> {
         "v_mad_i32_i16" => {
             each32!(|cx, a, b, c| signed(cx, i16_of(a) * i16_of(b) + i64::from(s(c))))
         }
-        "v_mbcnt_lo_u32_b32" => |_, s, d| {
+        "v_mbcnt_lo_u32_b32" => lanes32!(|_, s, d| {
             for (lane, slot) in d.iter_mut().enumerate() {
                 let below = (1u64 << lane.min(32)) - 1;
                 *slot = (s[0][lane] & below as u32)
                     .count_ones()
                     .wrapping_add(s[1][lane]);
             }
-        },
-        "v_mbcnt_hi_u32_b32" => |_, s, d| {
+        }),
+        "v_mbcnt_hi_u32_b32" => lanes32!(|_, s, d| {
             for (lane, slot) in d.iter_mut().enumerate() {
                 let below = (1u64 << lane.saturating_sub(32)) - 1;
                 *slot = (s[0][lane] & below as u32)
                     .count_ones()
                     .wrapping_add(s[1][lane]);
             }
-        },
+        }),
         "v_mov_b32" | "v_accvgpr_mov_b32" => {
             return Some(v32(each32!(|_, a, _, _| a), Fk::Int, [Fk::Sign; 3]));
         }
         "v_cndmask_b32" => {
-            let run: super::K32 = |cx, s, d| {
-                for (lane, slot) in d.iter_mut().enumerate() {
-                    let second = cx.mask >> lane & 1 != 0;
-                    *slot = if second { s[1][lane] } else { s[0][lane] };
+            let run: K32 = lanes32!(|cx, s, d| {
+                for lane in 0..64 {
+                    let second = simd::flag(cx.mask, lane);
+                    d[lane] = s[0][lane] & !second | s[1][lane] & second;
                 }
-            };
+            });
             return Some(v32(run, Fk::Int, [Fk::Sign; 3]));
         }
         _ => return carrying(name),
@@ -271,59 +276,52 @@ fn narrow(name: &str) -> Option<Action> {
     Some(v32(run, Fk::Int, NONE))
 }
 
-/// Sums and differences with carry out; with clamp the result saturates.
+/// Sums and differences with carry out; with clamp the result saturates, to `$limit`.
 macro_rules! carry_kernel {
-    ($f:expr) => {
-        Some(Action::Carry(|cx, s, d| {
-            let mut mask = 0;
-            for (lane, slot) in d.iter_mut().enumerate() {
-                let (value, out): (u32, (bool, bool)) =
-                    $f(s[0][lane], s[1][lane], (cx.mask >> lane & 1) as u32);
-                let (out, adds) = out;
-                *slot = match (cx.clamp && out, adds) {
-                    (false, _) => value,
-                    (true, true) => u32::MAX,
-                    (true, false) => 0,
-                };
-                mask |= u64::from(out) << lane;
+    ($limit:expr, |$a:ident, $b:ident, $carry:pat_param| $body:expr) => {
+        Some(Action::Carry($crate::simd::twice!(
+            KFlag,
+            (cx => &Cx, s => [&Lanes; 3], d => &mut Lanes, flag => &mut Lanes),
+            {
+                for i in 0..64 {
+                    let ($a, $b, $carry) = (s[0][i], s[1][i], (cx.mask >> i) as u32 & 1);
+                    let (value, out): (u32, bool) = $body;
+                    d[i] = if cx.clamp && out { $limit } else { value };
+                    flag[i] = u32::from(out).wrapping_neg();
+                }
             }
-            mask
-        }))
+        )))
     };
+}
+
+/// `a + b + carry` with carry out.
+fn sum(a: u32, b: u32, carry: u32) -> (u32, bool) {
+    let (first, over) = a.overflowing_add(b);
+    let (value, again) = first.overflowing_add(carry);
+    (value, over | again)
+}
+
+/// `a - b - borrow` with borrow out.
+fn difference(a: u32, b: u32, borrow: u32) -> (u32, bool) {
+    let (first, under) = a.overflowing_sub(b);
+    let (value, again) = first.overflowing_sub(borrow);
+    (value, under | again)
 }
 
 fn carrying(name: &str) -> Option<Action> {
     match name {
-        "v_add_co_u32" => carry_kernel!(|a: u32, b: u32, _| {
-            let (value, out) = a.overflowing_add(b);
-            (value, (out, true))
-        }),
-        "v_sub_co_u32" => carry_kernel!(|a: u32, b: u32, _| {
-            let (value, out) = a.overflowing_sub(b);
-            (value, (out, false))
-        }),
-        "v_subrev_co_u32" => carry_kernel!(|a: u32, b: u32, _| {
-            let (value, out) = b.overflowing_sub(a);
-            (value, (out, false))
-        }),
-        "v_addc_co_u32" => carry_kernel!(|a, b, carry| {
-            let sum = wide(a) + wide(b) + wide(carry);
-            (sum as u32, (sum > 0xFFFF_FFFF, true))
-        }),
-        "v_subb_co_u32" => carry_kernel!(|a, b, carry| {
-            let difference = wide(a) - wide(b) - wide(carry);
-            (difference as u32, (difference < 0, false))
-        }),
-        "v_subbrev_co_u32" => carry_kernel!(|a, b, carry| {
-            let difference = wide(b) - wide(a) - wide(carry);
-            (difference as u32, (difference < 0, false))
-        }),
+        "v_add_co_u32" => carry_kernel!(u32::MAX, |a, b, _| sum(a, b, 0)),
+        "v_sub_co_u32" => carry_kernel!(0, |a, b, _| difference(a, b, 0)),
+        "v_subrev_co_u32" => carry_kernel!(0, |a, b, _| difference(b, a, 0)),
+        "v_addc_co_u32" => carry_kernel!(u32::MAX, |a, b, carry| sum(a, b, carry)),
+        "v_subb_co_u32" => carry_kernel!(0, |a, b, carry| difference(a, b, carry)),
+        "v_subbrev_co_u32" => carry_kernel!(0, |a, b, carry| difference(b, a, carry)),
         _ => None,
     }
 }
 
 fn narrow16(name: &str) -> Option<Action> {
-    let run: super::K32 = match name {
+    let run: K32 = match name {
         "v_add_u16" => each32!(|cx, a, b, _| unsigned16(cx.clamp, u16_of(a) + u16_of(b))),
         "v_sub_u16" => each32!(|cx, a, b, _| unsigned16(cx.clamp, u16_of(a) - u16_of(b))),
         "v_subrev_u16" => each32!(|cx, a, b, _| unsigned16(cx.clamp, u16_of(b) - u16_of(a))),
@@ -356,7 +354,7 @@ fn narrow16(name: &str) -> Option<Action> {
         }
         "v_med3_u16" => each32!(|_, a, b, c| median(u16_of(a), u16_of(b), u16_of(c)) as u32),
         "v_pack_b32_f16" => {
-            let run: super::K32 = each32!(|_, a, b, _| a & 0xFFFF | b << 16);
+            let run: K32 = each32!(|_, a, b, _| a & 0xFFFF | b << 16);
             return Some(v32(run, Fk::Int, [Fk::F16; 3]));
         }
         _ => return None,
@@ -365,7 +363,7 @@ fn narrow16(name: &str) -> Option<Action> {
 }
 
 fn wide64(name: &str) -> Option<Action> {
-    let run: super::K64 = match name {
+    let run: K64 = match name {
         "v_mov_b64" => each64!(|_, a, _, _| a),
         "v_lshlrev_b64" => each64!(|_, a, b, _| b << (a & 63)),
         "v_lshrrev_b64" => each64!(|_, a, b, _| b >> (a & 63)),

@@ -14,27 +14,36 @@ mod finish;
 mod half;
 mod int;
 mod packed;
+mod quick;
+mod raise;
 mod single;
 mod special;
 
 use super::illegal;
 use super::scalar;
 use super::Exception;
-use crate::env::Lanes;
-use crate::env::Wide;
 use crate::fp;
 use crate::inst::Ext;
+use crate::inst::Form;
 use crate::inst::Inst;
 use crate::inst::Operand;
+use crate::lanes;
+use crate::simd;
+use crate::simd::KFlag;
+use crate::simd::K32;
+use crate::simd::K64;
 use crate::tables::Enc;
 use crate::tables::Row;
 use crate::tables::Ty;
+use crate::wave::excp;
 use crate::wave::mode;
 use crate::wave::reg;
+use crate::wave::Source;
 use crate::wave::Wave;
 
 /// What kernels know beside their operands.
-pub(super) struct Cx {
+#[derive(Clone, Copy)]
+pub(crate) struct Cx {
     /// Rounding of `f32`.
     round32: u32,
     /// Rounding of `f16` and `f64`, for `f16` with saturation.
@@ -44,12 +53,10 @@ pub(super) struct Cx {
     ieee: bool,
     /// VCC or the third source as a lane mask.
     mask: u64,
+    /// What makes a comparison true.
+    relation: u8,
     mode: u32,
 }
-
-type K32 = fn(&Cx, [&Lanes; 3], &mut Lanes);
-type K64 = fn(&Cx, [&Wide; 3], &mut Wide);
-type Carry = fn(&Cx, [&Lanes; 3], &mut Lanes) -> u64;
 
 /// How signs and denormals of an operand are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +90,7 @@ pub(super) enum Action {
         src: [Fk; 3],
         accumulate: bool,
     },
-    Carry(Carry),
+    Carry(KFlag),
     Compare(cmp::Compare),
     Packed(packed::Packed),
     Special(special::Function),
@@ -92,48 +99,109 @@ pub(super) enum Action {
 /// Each lane of a 32-bit kernel.
 macro_rules! each32 {
     (|$cx:pat_param, $a:pat_param, $b:pat_param, $c:pat_param| $body:expr) => {
-        |cx: &$crate::exec::valu::Cx, s: [&$crate::env::Lanes; 3], d: &mut $crate::env::Lanes| {
+        $crate::exec::valu::lanes32!(|cx, s, d| {
             for i in 0..64 {
                 let ($cx, $a, $b, $c) = (cx, s[0][i], s[1][i], s[2][i]);
                 d[i] = $body;
             }
-        }
+        })
+    };
+}
+
+/// A 32-bit kernel.
+macro_rules! lanes32 {
+    (|$cx:pat_param, $s:pat_param, $d:pat_param| $body:block) => {
+        $crate::simd::twice!(
+            K32,
+            (
+                $cx => &$crate::exec::Cx,
+                $s => [&$crate::env::Lanes; 3],
+                $d => &mut $crate::env::Lanes
+            ),
+            $body
+        )
+    };
+}
+
+/// A 64-bit kernel.
+macro_rules! lanes64 {
+    (|$cx:pat_param, $s:pat_param, $d:pat_param| $body:block) => {
+        $crate::simd::twice!(
+            K64,
+            (
+                $cx => &$crate::exec::Cx,
+                $s => [&$crate::env::Wide; 3],
+                $d => &mut $crate::env::Wide
+            ),
+            $body
+        )
     };
 }
 
 /// Each lane of a 64-bit kernel.
 macro_rules! each64 {
     (|$cx:pat_param, $a:pat_param, $b:pat_param, $c:pat_param| $body:expr) => {
-        |cx: &$crate::exec::valu::Cx, s: [&$crate::env::Wide; 3], d: &mut $crate::env::Wide| {
+        $crate::exec::valu::lanes64!(|cx, s, d| {
             for i in 0..64 {
                 let ($cx, $a, $b, $c) = (cx, s[0][i], s[1][i], s[2][i]);
                 d[i] = $body;
             }
-        }
+        })
     };
 }
 
-/// The common mode, nearest even, has a loop of its own.
+/// Each lane of a 32-bit kernel in the common mode, nearest even: `$near` for the host's float, whose NaNs are then
+/// replaced by `$nan`; and `$other` for the other modes.  With a second expression, `$fused`, that one is for
+/// processors that have a fused multiply-add.
 macro_rules! rounded32 {
-    (|$cx:pat_param, $a:pat_param, $b:pat_param, $c:pat_param| $near:expr, $other:expr) => {
-        |cx: &$crate::exec::valu::Cx, s: [&$crate::env::Lanes; 3], d: &mut $crate::env::Lanes| {
-            if cx.round32 == 0 {
+    (|$cx:pat_param, $a:pat_param, $b:pat_param, $c:pat_param| $near:expr, $nan:expr, $other:expr) => {
+        $crate::exec::valu::rounded32!(|$cx, $a, $b, $c| $near, $near, $nan, $other)
+    };
+    (|$cx:pat_param, $a:pat_param, $b:pat_param, $c:pat_param| $near:expr, $fused:expr, $nan:expr, $other:expr) => {
+        $crate::simd::twice!(
+            K32,
+            (
+                cx => &$crate::exec::Cx,
+                s => [&$crate::env::Lanes; 3],
+                d => &mut $crate::env::Lanes
+            ),
+            { $crate::exec::valu::rounded32!(@body cx, s, d, $cx, $a, $b, $c, $near, $nan, $other) },
+            { $crate::exec::valu::rounded32!(@body cx, s, d, $cx, $a, $b, $c, $fused, $nan, $other) }
+        )
+    };
+    (@body $xcx:ident, $s:ident, $d:ident, $cx:pat_param, $a:pat_param, $b:pat_param, $c:pat_param, $near:expr, $nan:expr, $other:expr) => {
+        if $xcx.round32 == 0 {
+            let mut nans = 0;
+            for i in 0..64 {
+                let ($a, $b, $c) = ($s[0][i], $s[1][i], $s[2][i]);
+                let value: f32 = $near;
+                nans |= u32::from(value.is_nan());
+                $d[i] = value.to_bits();
+            }
+            if nans != 0 {
                 for i in 0..64 {
-                    let ($a, $b, $c) = (s[0][i], s[1][i], s[2][i]);
-                    d[i] = $near;
+                    let ($a, $b, $c) = ($s[0][i], $s[1][i], $s[2][i]);
+                    if $crate::fp::is_nan32($d[i]) {
+                        $d[i] = $crate::fp::nan32($nan);
+                    }
                 }
-            } else {
-                for i in 0..64 {
-                    let ($cx, $a, $b, $c) = (cx, s[0][i], s[1][i], s[2][i]);
-                    d[i] = $other;
-                }
+            }
+        } else {
+            for i in 0..64 {
+                let ($cx, $a, $b, $c) = ($xcx, $s[0][i], $s[1][i], $s[2][i]);
+                $d[i] = $other;
             }
         }
     };
 }
 
+pub(super) use convert::from_f8;
+pub(super) use quick::Quick;
+
 use each32;
 use each64;
+use lanes32;
+use lanes64;
 use rounded32;
 
 fn v32(run: K32, dst: Fk, src: [Fk; 3]) -> Action {
@@ -193,21 +261,23 @@ pub(super) fn bind(row: &'static Row) -> Option<Action> {
 }
 
 impl Cx {
-    fn new(wave: &Wave, inst: &Inst, mask: u64) -> Self {
-        let round64 = wave.mode >> 2 & 3;
-        let saturate = if wave.mode & mode::FP16_OVFL != 0 {
+    #[inline]
+    fn new(mode: u32, clamp: bool, mask: u64, relation: u8) -> Self {
+        let round64 = mode >> 2 & 3;
+        let saturate = if mode & mode::FP16_OVFL != 0 {
             fp::SATURATE
         } else {
             0
         };
         Self {
-            round32: wave.mode & 3,
+            round32: mode & 3,
             round16: round64 | saturate,
             round64,
-            clamp: inst.mods.clamp,
-            ieee: wave.mode & mode::IEEE != 0,
+            clamp,
+            ieee: mode & mode::IEEE != 0,
             mask,
-            mode: wave.mode,
+            relation,
+            mode,
         }
     }
 }
@@ -245,11 +315,12 @@ fn lane_mask(wave: &Wave, inst: &Inst) -> Result<u64, Exception> {
     }
 }
 
-/// Executes one of them.
+/// Executes one of them; returns the exceptions of floats that MODE lets trap.
 ///
 /// # Errors
 /// Where an operand is none that exists.
-pub(super) fn execute(wave: &mut Wave, inst: &Inst, action: Action) -> Result<(), Exception> {
+pub(super) fn execute(wave: &mut Wave, inst: &Inst, action: Action) -> Result<u32, Exception> {
+    let mut raised = 0;
     let mut moved;
     let inst = if wave.mode & mode::GPR_IDX_EN != 0 {
         moved = *inst;
@@ -258,8 +329,13 @@ pub(super) fn execute(wave: &mut Wave, inst: &Inst, action: Action) -> Result<()
     } else {
         inst
     };
-    let cx = Cx::new(wave, inst, lane_mask(wave, inst)?);
-    let lanes = fetch::active(wave, inst);
+    let relation = match action {
+        Action::Compare(compare) => compare.relation(),
+        _ => 0,
+    };
+    let mask = lane_mask(wave, inst)?;
+    let cx = Cx::new(wave.mode, inst.mods.clamp, mask, relation);
+    let active = fetch::active(wave, inst);
     match action {
         Action::V32 {
             run,
@@ -278,8 +354,19 @@ pub(super) fn execute(wave: &mut Wave, inst: &Inst, action: Action) -> Result<()
             } else {
                 fetch::narrow(wave, inst, 2, src[2], t2)?
             };
-            run(&cx, [a, b, c], &mut out);
-            finish::narrow(wave, inst, &mut out, dst, lanes, keep_high);
+            run.run(&cx, [a, b, c], &mut out);
+            if raise::wanted(wave) {
+                let (mut up, mut down) = ([0; 64], [0; 64]);
+                run.run(&raise::rounding(&cx, 1), [a, b, c], &mut up);
+                run.run(&raise::rounding(&cx, 2), [a, b, c], &mut down);
+                let raise = raise::Raise::new(wave, inst.row.name, dst, src);
+                for lane in lanes::each(active) {
+                    let operands = [a, b, c].map(|source| u64::from(source[lane]));
+                    let results = [&out, &up, &down].map(|result| u64::from(result[lane]));
+                    raised |= raise.lane(operands, results);
+                }
+            }
+            finish::narrow(wave, inst, &mut out, dst, active, keep_high);
         }
         Action::V64 {
             run,
@@ -299,24 +386,36 @@ pub(super) fn execute(wave: &mut Wave, inst: &Inst, action: Action) -> Result<()
                     fetch::wide(wave, inst, inst.src[at], ty, at, src[at])?
                 };
             }
-            run(&cx, [&tmp[0], &tmp[1], &tmp[2]], &mut out);
-            finish::wide(wave, inst, &mut out, dst, lanes);
+            let sources = [&tmp[0], &tmp[1], &tmp[2]];
+            run.run(&cx, sources, &mut out);
+            if raise::wanted(wave) {
+                let (mut up, mut down) = ([0; 64], [0; 64]);
+                run.run(&raise::rounding(&cx, 1), sources, &mut up);
+                run.run(&raise::rounding(&cx, 2), sources, &mut down);
+                let raise = raise::Raise::new(wave, inst.row.name, dst, src);
+                for lane in lanes::each(active) {
+                    let operands = sources.map(|source| source[lane]);
+                    raised |= raise.lane(operands, [out[lane], up[lane], down[lane]]);
+                }
+            }
+            finish::wide(wave, inst, &mut out, dst, active);
         }
         Action::Carry(run) => {
             let mut tmp = [[0; 64]; 2];
-            let mut out = [0; 64];
+            let (mut out, mut flags) = ([0; 64], [0; 64]);
             let [t0, t1] = &mut tmp;
             let a = fetch::narrow(wave, inst, 0, Fk::Int, t0)?;
             let b = fetch::narrow(wave, inst, 1, Fk::Int, t1)?;
-            let mask = run(&cx, [a, b, a], &mut out) & lanes;
+            run.run(&cx, [a, b, a], &mut out, &mut flags);
+            let mask = simd::signs(&flags) & active;
             let Operand::S(code) = inst.sdst else {
                 return Err(illegal(inst, "the carry has no destination"));
             };
             check_mask(inst, inst.sdst)?;
-            finish::narrow(wave, inst, &mut out, Fk::Int, lanes, false);
+            finish::narrow(wave, inst, &mut out, Fk::Int, active, false);
             // A lane that DPP leaves out keeps its carry.
             let kept = if matches!(inst.ext, Ext::Dpp(_)) {
-                wave.pair(code) & wave.exec() & !lanes
+                wave.pair(code) & wave.exec() & !active
             } else {
                 0
             };
@@ -324,7 +423,7 @@ pub(super) fn execute(wave: &mut Wave, inst: &Inst, action: Action) -> Result<()
         }
         Action::Compare(compare) => {
             check_mask(inst, inst.dst)?;
-            let mask = cmp::run(wave, inst, &cx, compare)? & lanes;
+            let mask = cmp::run(wave, inst, &cx, compare)? & active;
             let Operand::S(code) = inst.dst else {
                 return Err(illegal(inst, "the result has no destination"));
             };
@@ -333,10 +432,11 @@ pub(super) fn execute(wave: &mut Wave, inst: &Inst, action: Action) -> Result<()
                 wave.set_pair(reg::EXEC, mask);
             }
         }
-        Action::Packed(action) => packed::execute(wave, inst, &cx, lanes, action)?,
-        Action::Special(function) => function(wave, inst, &cx, lanes)?,
+        Action::Packed(action) => packed::execute(wave, inst, &cx, active, action)?,
+        Action::Special(function) => function(wave, inst, &cx, active)?,
     }
-    Ok(())
+    wave.trapsts |= raised;
+    Ok(raised & wave.mode >> excp::MODE_SHIFT)
 }
 
 /// Refuses lane masks that are no register pair which the wave may write.

@@ -6,6 +6,7 @@ use super::fetch;
 use super::finish;
 use super::half;
 use super::int;
+use super::single;
 use super::Cx;
 use super::Exception;
 use super::Fk;
@@ -127,13 +128,9 @@ fn integer(name: &str) -> Option<K32> {
 /// The action of a mnemonic.
 pub(super) fn bind(name: &str) -> Option<Packed> {
     let single: Option<K32> = match name {
-        "v_pk_fma_f32" => Some(each32!(|cx, a, b, c| if cx.round32 == 0 {
-            fp::fma32_near(a, b, c)
-        } else {
-            fp::fma32(a, b, c, cx.round32)
-        })),
-        "v_pk_mul_f32" => Some(each32!(|cx, a, b, _| fp::mul32_mode(a, b, cx.round32))),
-        "v_pk_add_f32" => Some(each32!(|cx, a, b, _| fp::add32_mode(a, b, cx.round32))),
+        "v_pk_fma_f32" => Some(single::fused()),
+        "v_pk_mul_f32" => Some(single::product()),
+        "v_pk_add_f32" => Some(single::sum()),
         _ => None,
     };
     if let Some(run) = single {
@@ -220,7 +217,7 @@ pub(super) fn execute(
                 let part = |at: usize| half_of(wave, &whole[at], bit(sel, at), bit(neg, at), fk);
                 let operands = [part(0), part(1), part(2)];
                 let mut out = [0; 64];
-                run(cx, [&operands[0], &operands[1], &operands[2]], &mut out);
+                run.run(cx, [&operands[0], &operands[1], &operands[2]], &mut out);
                 finish::float32(wave, inst, &mut out, fk);
                 out
             });
@@ -294,7 +291,7 @@ fn singles(
                 let part = |at: usize| dword(at, bit(sel, at), bit(neg, at));
                 let operands = [part(0), part(1), part(2)];
                 let mut out = [0; 64];
-                run(cx, [&operands[0], &operands[1], &operands[2]], &mut out);
+                run.run(cx, [&operands[0], &operands[1], &operands[2]], &mut out);
                 finish::float32(wave, inst, &mut out, Fk::F32);
                 out
             })

@@ -31,13 +31,32 @@ fn sub(cx: &Cx, a: u32, b: u32) -> u32 {
     fp::add32_mode(a, negate(b), cx.round32)
 }
 
-fn sub_near(a: u32, b: u32) -> u32 {
-    let difference = f(a) - f(b);
-    if difference.is_nan() {
-        fp::nan32([a, b, 0])
-    } else {
-        difference.to_bits()
-    }
+/// The sum.
+pub(super) fn sum() -> K32 {
+    rounded32!(
+        |cx, a, b, _| f(a) + f(b),
+        [a, b, 0],
+        fp::add32_mode(a, b, cx.round32)
+    )
+}
+
+/// The product.
+pub(super) fn product() -> K32 {
+    rounded32!(
+        |cx, a, b, _| f(a) * f(b),
+        [a, b, 0],
+        fp::mul32_mode(a, b, cx.round32)
+    )
+}
+
+/// The fused multiply-add.
+pub(super) fn fused() -> K32 {
+    rounded32!(
+        |cx, a, b, c| f(fp::fma32_near(a, b, c)),
+        f(a).mul_add(f(b), f(c)),
+        [a, b, c],
+        fp::fma32(a, b, c, cx.round32)
+    )
 }
 
 /// Zero times anything is +0.
@@ -186,25 +205,12 @@ pub(super) fn bind(name: &str) -> Option<Action> {
 
 fn arithmetic(name: &str) -> Option<Action> {
     let run: K32 = match name {
-        "v_add_f32" => {
-            rounded32!(
-                |cx, a, b, _| fp::add32(a, b),
-                fp::add32_mode(a, b, cx.round32)
-            )
-        }
-        "v_sub_f32" => rounded32!(|cx, a, b, _| sub_near(a, b), sub(cx, a, b)),
-        "v_subrev_f32" => rounded32!(|cx, a, b, _| sub_near(b, a), sub(cx, b, a)),
-        "v_mul_f32" => {
-            rounded32!(
-                |cx, a, b, _| fp::mul32(a, b),
-                fp::mul32_mode(a, b, cx.round32)
-            )
-        }
+        "v_add_f32" => sum(),
+        "v_sub_f32" => rounded32!(|cx, a, b, _| f(a) - f(b), [a, b, 0], sub(cx, a, b)),
+        "v_subrev_f32" => rounded32!(|cx, a, b, _| f(b) - f(a), [b, a, 0], sub(cx, b, a)),
+        "v_mul_f32" => product(),
         "v_mul_legacy_f32" => each32!(|cx, a, b, _| mul_legacy(a, b, cx.round32)),
-        "v_fma_f32" | "v_fmac_f32" | "v_fmamk_f32" | "v_fmaak_f32" => rounded32!(
-            |cx, a, b, c| fp::fma32_near(a, b, c),
-            fp::fma32(a, b, c, cx.round32)
-        ),
+        "v_fma_f32" | "v_fmac_f32" | "v_fmamk_f32" | "v_fmaak_f32" => fused(),
         "v_min_f32" => each32!(|cx, a, b, _| fp::min32(a, b, cx.ieee)),
         "v_max_f32" => each32!(|cx, a, b, _| fp::max32(a, b, cx.ieee)),
         "v_min3_f32" => {

@@ -7,6 +7,7 @@ use super::fetch;
 use super::finish;
 use super::illegal;
 use super::int;
+use super::mode;
 use super::scalar;
 use super::Cx;
 use super::Exception;
@@ -190,6 +191,41 @@ fn dot_accumulate(
     Ok(())
 }
 
+/// Conversion of one value to 8 bits with random rounding (`pair` false), or of two to nearest even: the result goes to
+/// the byte or half that `op_sel` names, and the rest of the register stays.
+fn to_8_bits(
+    wave: &mut Wave,
+    inst: &Inst,
+    lanes: u64,
+    mantissa: u32,
+    pair: bool,
+) -> Result<(), Exception> {
+    let saturate = wave.mode & mode::FP16_OVFL != 0;
+    let mut tmp = [[0; 64]; 2];
+    let [t0, t1] = &mut tmp;
+    let a = *fetch::narrow(wave, inst, 0, Fk::F32, t0)?;
+    let of_b = if pair { Fk::F32 } else { Fk::Int };
+    let b = *fetch::narrow(wave, inst, 1, of_b, t1)?;
+    let number = vector(inst, inst.dst)?;
+    let (shift, mask) = if pair {
+        (u32::from(inst.mods.op_sel >> 3 & 1) * 16, 0xFFFF)
+    } else {
+        (u32::from(inst.mods.op_sel >> 2 & 3) * 8, 0xFF)
+    };
+    let mut out = *wave.vgpr(number, false);
+    for lane in 0..64 {
+        let value = if pair {
+            let near = |x: u32| fp::f32_to_f8(x, mantissa, 0, saturate);
+            near(a[lane]) | near(b[lane]) << 8
+        } else {
+            fp::f32_to_f8_random(a[lane], b[lane], mantissa, saturate)
+        };
+        out[lane] = out[lane] & !(mask << shift) | value << shift;
+    }
+    wave.write_vgpr(number, false, lanes, &out);
+    Ok(())
+}
+
 /// The function of a mnemonic.
 pub(super) fn bind(name: &str) -> Option<Function> {
     let function: Function = match name {
@@ -212,6 +248,10 @@ pub(super) fn bind(name: &str) -> Option<Function> {
         "v_mad_i64_i32" => |w, i, _, lanes| mad64(w, i, lanes, true),
         "v_div_scale_f32" => div_scale32,
         "v_div_scale_f64" => div_scale64,
+        "v_cvt_pk_fp8_f32" => |w, i, _, lanes| to_8_bits(w, i, lanes, 3, true),
+        "v_cvt_pk_bf8_f32" => |w, i, _, lanes| to_8_bits(w, i, lanes, 2, true),
+        "v_cvt_sr_fp8_f32" => |w, i, _, lanes| to_8_bits(w, i, lanes, 3, false),
+        "v_cvt_sr_bf8_f32" => |w, i, _, lanes| to_8_bits(w, i, lanes, 2, false),
         "v_mqsad_u32_u8" => |w, i, _, lanes| masked_sad(w, i, lanes),
         "v_dot2c_f32_f16" => |w, i, _, lanes| {
             if i.mods.neg | i.mods.abs != 0 {
