@@ -6,6 +6,9 @@ pub mod packets;
 pub mod process;
 pub mod runlist;
 pub mod unmap;
+pub mod walk;
+pub mod watch;
+pub mod window;
 
 use crate::cp::slot::SlotId;
 use runlist::Runlist;
