@@ -65,6 +65,7 @@ pub(crate) mod ih;
 pub(crate) mod kiq;
 mod nbio;
 pub(crate) mod pasid;
+pub(crate) mod poll;
 mod power;
 pub(crate) mod registry;
 pub(crate) mod reserved;

@@ -26,7 +26,6 @@ use kernel::{
         Device, //
     },
     devres,
-    io::poll::read_poll_timeout,
     new_mutex,
     pci,
     prelude::*,
@@ -48,7 +47,10 @@ use kernel::{
     time::Delta, //
 };
 
-use super::MIN_VRAM;
+use super::{
+    poll::poll,
+    MIN_VRAM, //
+};
 use crate::{
     hw::{
         asic::AsicDesc,
@@ -86,8 +88,10 @@ const BAR_DOORBELL: u32 = 2;
 const BAR_MMIO: u32 = 5;
 /// Kernel pages and one process slice.
 const MIN_DOORBELL: usize = 0x4000;
-/// First pause of a poll; it doubles up to [`POLL_MAX_US`].
-const POLL_US: i64 = 20;
+/// Pause between two looks of a poll.
+const POLL_PAUSE: Delta = Delta::from_micros(20);
+/// Pause between two looks at a device that is being reset.
+const RESET_PAUSE: Delta = Delta::from_millis(1);
 
 /// The gate in front of [`Hw`]. Bus mastering is off before it is closed.
 pub(crate) type Access = Gate<Hw>;
@@ -317,13 +321,9 @@ impl Hw {
     ///
     /// `ETIMEDOUT` after `timeout_us` microseconds.
     pub(super) fn wait_for_answer(&self, timeout_us: u32) -> Result {
-        read_poll_timeout(
-            || Ok(self.answers()),
-            |answers| *answers,
-            Delta::from_millis(1),
-            Delta::from_micros(i64::from(timeout_us)),
-        )
-        .map(|_| ())
+        poll(timeout_us, RESET_PAUSE, || {
+            Ok(self.answers().then_some(()))
+        })
     }
 
     /// Writes a register, after all earlier memory writes. Dropped if the device is lost.
@@ -379,34 +379,28 @@ impl Hw {
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` after `timeout_us` microseconds, `EIO` if the device is lost, and whatever
-    /// `step` returns.
+    /// `ETIMEDOUT` if a call after `timeout_us` microseconds has no value either, `EIO` if the device is lost, and
+    /// whatever `step` returns.
     pub(crate) fn wait<T>(
         &self,
         timeout_us: u32,
         mut step: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
         let mut alive_check = 0_u32;
-        read_poll_timeout(
-            || {
-                let value = step()?;
-                if value.is_none() {
-                    // A wait on memory sees no all-ones answer; look now and then.
-                    alive_check = alive_check.wrapping_add(1);
-                    if alive_check % 1024 == 0 {
-                        self.check_alive()?;
-                    }
-                    if self.is_lost() {
-                        return Err(EIO);
-                    }
+        poll(timeout_us, POLL_PAUSE, || {
+            let value = step()?;
+            if value.is_none() {
+                // A wait on memory sees no all-ones answer; look now and then.
+                alive_check = alive_check.wrapping_add(1);
+                if alive_check % 1024 == 0 {
+                    self.check_alive()?;
                 }
-                Ok(value)
-            },
-            Option::is_some,
-            Delta::from_micros(POLL_US),
-            Delta::from_micros(i64::from(timeout_us)),
-        )?
-        .ok_or(ETIMEDOUT)
+                if self.is_lost() {
+                    return Err(EIO);
+                }
+            }
+            Ok(value)
+        })
     }
 
     /// Writes a 64-bit doorbell at byte `byte` of BAR2, after all earlier memory writes.
