@@ -20,7 +20,7 @@
 //! it: an operation finds out what it needs, releases the lock, allocates, and looks again. Order:
 //! [`Vm::state`], then that of a mapping's contents, then that of the pages of a process, then the GPU's
 //! locks (KIQ and below). [`Vm::zap_userptr`] takes it inside the memory manager, where not even tables
-//! are freed: the VRAM allocator allocates under its lock. [`Grants`] is innermost.
+//! are freed: the VRAM allocator allocates under its lock.
 
 use core::ops::Range;
 
@@ -67,7 +67,6 @@ pub(crate) use self::{
         BoFlags,
         BoKind,
         BoVmap,
-        Grants,
         UserMemory, //
     },
     mapping::{

@@ -24,15 +24,13 @@ use crate::{
         file::VmFile,
         Bo,
         BoArgs,
-        Grants,
         Vm, //
     },
 };
 
-/// What an open file has: an address space, and permission to map some buffers.
+/// What an open file has beside its handles: an address space.
 pub(crate) struct Client {
     vm: Arc<Vm>,
-    grants: Arc<Grants>,
     /// Where the address space is listed while the file is open.
     list: Arc<VmList>,
 }
@@ -43,7 +41,6 @@ impl drm::file::DriverFile for Client {
     fn open(device: &drm::Device<RkfdDrm>) -> Result<Pin<KBox<Self>>> {
         let client = Self {
             vm: Vm::new(device.gpu())?,
-            grants: Grants::new()?,
             list: device.vms.clone(),
         };
         // From here on dropping `client` undoes everything.
@@ -54,9 +51,8 @@ impl drm::file::DriverFile for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // Others may hold both longer than the file is open.
+        // Others may hold it longer than the file is open.
         self.list.remove(&self.vm);
-        self.grants.close();
         self.vm.close();
     }
 }
@@ -73,9 +69,7 @@ struct RenderFile {
 /// `EINVAL` if it is not one of this driver's DRM nodes.
 pub(crate) fn take_file(file: ARef<LocalFile>) -> Result<Arc<dyn VmFile>> {
     let file = DrmFile::from_file(file)?;
-    let this = RenderFile { file };
-    this.client().grants.set_file(this.file.tag());
-    Ok(Arc::new(this, GFP_KERNEL_ACCOUNT)?)
+    Ok(Arc::new(RenderFile { file }, GFP_KERNEL_ACCOUNT)?)
 }
 
 impl RenderFile {
@@ -93,8 +87,13 @@ impl VmFile for RenderFile {
         self.file.is(file)
     }
 
-    fn make(&self, args: BoArgs) -> Result<Arc<Bo>> {
-        let device = self.file.device();
-        Bo::with_grants(self.vm().gpu(), &device, &self.client().grants, args)
+    fn make(&self, args: BoArgs) -> Result<(Arc<Bo>, u32)> {
+        let bo = Bo::new(self.vm().gpu(), &self.file.device(), args)?;
+        let handle = bo.create_handle(&self.file)?;
+        Ok((bo, handle))
+    }
+
+    fn delete_handle(&self, bo: &Bo, handle: u32) {
+        bo.delete_handle(&self.file, handle);
     }
 }

@@ -63,22 +63,6 @@ impl Drop for DrmDevice {
     }
 }
 
-/// Identifies one of the files that are open at the same time. Never dereferenced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileTag(usize);
-
-impl FileTag {
-    /// A tag that is no file's, to test permissions with.
-    #[cfg(rkfd_kunit)]
-    pub(crate) const fn fake(number: usize) -> Self {
-        Self(number)
-    }
-
-    pub(super) fn as_raw(self) -> *mut bindings::drm_file {
-        core::ptr::without_provenance_mut(self.0)
-    }
-}
-
 /// A driver whose open files have an identity.
 ///
 /// # Safety
@@ -135,7 +119,7 @@ impl<D: OnlyDriver> DrmFile<D> {
         self.file.as_ptr() == file.as_ptr()
     }
 
-    fn as_raw(&self) -> NonNull<bindings::drm_file> {
+    pub(super) fn as_raw(&self) -> NonNull<bindings::drm_file> {
         // SAFETY: By the type invariant `drm_open` set up the file, which stores a `drm_file` there
         // for as long as the file lives.
         unsafe { NonNull::new_unchecked((*self.file.as_ptr()).private_data.cast()) }
@@ -148,19 +132,18 @@ impl<D: OnlyDriver> DrmFile<D> {
         file.inner()
     }
 
+    pub(super) fn as_raw_device(&self) -> *mut bindings::drm_device {
+        // SAFETY: An open file keeps its minor, and that its device.
+        unsafe { (*(*self.as_raw().as_ptr()).minor).dev }
+    }
+
     /// The device that the file was opened on.
     pub(crate) fn device(&self) -> DrmDevice {
-        // SAFETY: An open file keeps its minor, and that its device.
-        let dev = unsafe { (*(*self.as_raw().as_ptr()).minor).dev };
-        // SAFETY: As above; this takes the reference of the new value.
+        let dev = self.as_raw_device();
+        // SAFETY: The open file keeps the device; this takes the reference of the new value.
         unsafe { bindings::drm_dev_get(dev) };
         // INVARIANT: Referenced above. SAFETY: An open file has a device.
         DrmDevice(unsafe { NonNull::new_unchecked(dev) })
-    }
-
-    /// Identity of this file.
-    pub(crate) fn tag(&self) -> FileTag {
-        FileTag(self.as_raw().addr().get())
     }
 }
 

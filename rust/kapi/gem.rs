@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! GEM objects that only exist to be mapped.
+//! GEM objects around values that say what their pages are.
 //!
 //! [`kernel::drm::gem::Object`] offers no `mmap`, and each one carries a shmem file. [`Object`] is a
-//! bare GEM object around a value that says what its pages are. It has an offset on the DRM node
-//! at which files that were allowed to may map it, and no handles.
+//! bare GEM object. It has an offset on the DRM node; a file may map it there while it has a handle of the
+//! object ([`Object::create_handle`]), which user space may close by itself, and which ends with the file.
 //!
 //! C header: [`include/drm/drm_gem.h`](srctree/include/drm/drm_gem.h)
 
@@ -24,7 +24,8 @@ use kernel::{
 use super::{
     drm_file::{
         DrmDevice,
-        FileTag, //
+        DrmFile,
+        OnlyDriver, //
     },
     mappable::{
         Inner,
@@ -55,6 +56,7 @@ impl<T: Mappable> Object<T> {
     const FUNCS: bindings::drm_gem_object_funcs = {
         let mut funcs: bindings::drm_gem_object_funcs = pin_init::zeroed();
         funcs.free = Some(Self::free);
+        funcs.export = Some(Self::export);
         funcs.mmap = Some(vma::mmap::<T>);
         funcs.vm_ops = &Self::VM_OPS;
         funcs
@@ -117,36 +119,55 @@ impl<T: Mappable> Object<T> {
         unsafe { bindings::drm_vma_node_offset_addr(&raw mut (*self.as_raw()).vma_node) }
     }
 
-    /// Lets the file behind `tag` map the object, until [`Self::revoke`].
+    /// `drm_gem_object_funcs::export`: what the object holds cannot follow the rules of a shared buffer yet
+    /// (fences, moves, the end of the device).
+    ///
+    /// # Safety
+    ///
+    /// None; nothing is accessed.
+    unsafe extern "C" fn export(
+        _obj: *mut bindings::drm_gem_object,
+        _flags: c_int,
+    ) -> *mut bindings::dma_buf {
+        EOPNOTSUPP.to_ptr()
+    }
+
+    /// Gives the object a handle in `file`, which may map the object as long as it has one.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
-    pub(crate) fn allow(&self, tag: FileTag) -> Result {
-        // SAFETY: The object is live; the tag is only compared.
-        to_result(unsafe {
-            bindings::drm_vma_node_allow(&raw mut (*self.as_raw()).vma_node, tag.as_raw())
-        })
-    }
-
-    /// Undoes one [`Self::allow`]; mappings that exist stay.
-    pub(crate) fn revoke(&self, tag: FileTag) {
-        // SAFETY: As in `allow`.
-        unsafe { bindings::drm_vma_node_revoke(&raw mut (*self.as_raw()).vma_node, tag.as_raw()) };
-    }
-
-    /// Whether the file behind `tag` may map the object.
-    #[cfg(rkfd_kunit)]
-    pub(crate) fn is_allowed(&self, tag: FileTag) -> bool {
-        // SAFETY: As in `allow`.
-        unsafe {
-            bindings::drm_vma_node_is_allowed(&raw mut (*self.as_raw()).vma_node, tag.as_raw())
+    /// `EINVAL` if the file is one of another device, `ENOMEM`, `ENOSPC`.
+    pub(crate) fn create_handle<D: OnlyDriver>(&self, file: &DrmFile<D>) -> Result<u32> {
+        if file.as_raw_device() != self.dev.as_raw() {
+            return Err(EINVAL);
         }
+        let mut handle = 0;
+        // SAFETY: The file is open, the object live, and both are of one device.
+        to_result(unsafe {
+            bindings::drm_gem_handle_create(file.as_raw().as_ptr(), self.as_raw(), &mut handle)
+        })?;
+        Ok(handle)
     }
 
-    /// A number that no other live object has.
-    pub(crate) fn key(&self) -> usize {
-        self.inner.as_ptr().addr()
+    /// Takes `handle` from `file`, if it still is one of this object: user space may have closed it, and the
+    /// number may since name another. Mappings that exist stay.
+    ///
+    /// A file whose user closes handles while this runs may lose a handle of another of its own objects.
+    pub(crate) fn delete_handle<D: OnlyDriver>(&self, file: &DrmFile<D>, handle: u32) {
+        let raw = file.as_raw().as_ptr();
+        // SAFETY: The file is open.
+        let named = unsafe { bindings::drm_gem_object_lookup(raw, handle) };
+        if named.is_null() {
+            return;
+        }
+        // SAFETY: The lookup took this reference.
+        unsafe { bindings::drm_gem_object_put(named) };
+        // Only compared: `self` keeps its object, so that no other can have the address.
+        if named == self.as_raw() {
+            // Fails if the handle was closed meanwhile.
+            // SAFETY: The file is open.
+            let _ = unsafe { bindings::drm_gem_handle_delete(raw, handle) };
+        }
     }
 }
 

@@ -23,16 +23,12 @@ use crate::{
         PageAttrs,
         Place, //
     },
-    kapi::drm_file::{
-        DrmDevice,
-        FileTag, //
-    },
+    kapi::drm_file::DrmDevice,
     vm::{
         Bo,
         BoArgs,
         BoFlags,
         BoKind,
-        Grants,
         Vm, //
     },
 };
@@ -84,7 +80,6 @@ impl drm::Driver for FakeDrm {
 pub(super) struct Bench {
     pub(super) gpu: Arc<Gpu>,
     pub(super) vm: Arc<Vm>,
-    pub(super) grants: Arc<Grants>,
     pub(super) device: DrmDevice,
     // Last: the parent of `device`.
     _parent: faux::Registration,
@@ -94,12 +89,9 @@ impl Bench {
     pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Self> {
         let parent = faux::Registration::new(c"rkfd-kunit", None)?;
         let dev = drm::UnregisteredDevice::<FakeDrm>::new(parent.as_ref(), Ok::<_, Error>(()))?;
-        let grants = Grants::new()?;
-        grants.set_file(FileTag::fake(0x1000));
         Ok(Self {
             gpu: gpu.clone(),
             vm: Vm::new(gpu)?,
-            grants,
             device: DrmDevice::of(&dev),
             _parent: parent,
         })
@@ -117,7 +109,7 @@ impl Bench {
             user: None,
             doorbells,
         };
-        Bo::with_grants(&self.gpu, &self.device, &self.grants, args)
+        Bo::new(&self.gpu, &self.device, args)
     }
 
     /// Walks the page table in VRAM: the address and attributes for `va`, if it is mapped.

@@ -24,8 +24,6 @@ use super::{
         PAGE, //
     },
 };
-#[cfg(rkfd_kunit)]
-use crate::kapi::drm_file::FileTag;
 use crate::{
     gpu::{
         DoorbellSlice,
@@ -45,23 +43,23 @@ use crate::{
             DmaMap,
             DmaRun, //
         },
-        drm_file::DrmDevice,
+        drm_file::{
+            DrmDevice,
+            DrmFile,
+            OnlyDriver, //
+        },
         gem::Object,
         pages::Vmap,
         userpages::Watcher, //
     },
 };
 
-mod grants;
 mod memory;
 
 #[cfg(rkfd_kunit)]
 pub(crate) use self::memory::smaller;
+pub(crate) use self::memory::Memory;
 use self::memory::Storage;
-pub(crate) use self::{
-    grants::Grants,
-    memory::Memory, //
-};
 
 /// What a buffer is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,11 +177,10 @@ pub(crate) struct Bo {
     size: u64,
     userptr: Option<u64>,
     object: Object<Memory>,
-    grants: Arc<Grants>,
 }
 
 impl Bo {
-    /// Makes a buffer on `gpu` that files with `grants` may map.
+    /// Makes a buffer on `gpu`. User space maps it through files in which it has a handle.
     ///
     /// # Errors
     ///
@@ -194,12 +191,7 @@ impl Bo {
     /// - `EAGAIN`: the memory at the user address does not stop changing.
     /// - `EINTR`: the caller is being killed.
     /// - `ENODEV`, `EIO`: the GPU is gone or lost.
-    pub(crate) fn with_grants(
-        gpu: &Arc<Gpu>,
-        dev: &DrmDevice,
-        grants: &Arc<Grants>,
-        args: BoArgs,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn new(gpu: &Arc<Gpu>, dev: &DrmDevice, args: BoArgs) -> Result<Arc<Self>> {
         if args.size == 0 {
             return Err(EINVAL);
         }
@@ -216,7 +208,6 @@ impl Bo {
         let (kind, flags) = (args.kind, args.flags);
         let memory = Memory::new(gpu, size, args)?;
         let object = Object::new(dev, usize::try_from(size).map_err(|_| ENOMEM)?, memory)?;
-        grants.allow(&object)?;
         let id = u64::try_from(NEXT_ID.fetch_add(1, Relaxed))?;
         let bo = Self {
             id,
@@ -225,7 +216,6 @@ impl Bo {
             size,
             userptr,
             object,
-            grants: grants.clone(),
         };
         Ok(Arc::new(bo, GFP_KERNEL_ACCOUNT)?)
     }
@@ -380,7 +370,7 @@ impl Bo {
         self.userptr
     }
 
-    /// Where the render node maps it, for the file that it was made with.
+    /// Where the render node maps it, for files that have a handle of it.
     pub(crate) fn mmap_offset(&self) -> u64 {
         self.object.mmap_offset()
     }
@@ -391,10 +381,18 @@ impl Bo {
         &self.object
     }
 
-    /// Whether the file behind `tag` may map it.
-    #[cfg(rkfd_kunit)]
-    pub(crate) fn is_allowed(&self, tag: FileTag) -> bool {
-        self.object.is_allowed(tag)
+    /// Gives it a handle in `file`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Object::create_handle`].
+    pub(crate) fn create_handle<D: OnlyDriver>(&self, file: &DrmFile<D>) -> Result<u32> {
+        self.object.create_handle(file)
+    }
+
+    /// Takes a handle back, if it still is one of this buffer.
+    pub(crate) fn delete_handle<D: OnlyDriver>(&self, file: &DrmFile<D>, handle: u32) {
+        self.object.delete_handle(file, handle);
     }
 
     /// Maps it for the kernel.
@@ -407,12 +405,6 @@ impl Bo {
             Storage::Pages(pages) => Ok(BoVmap(Vmap::new(pages.clone())?)),
             _ => Err(EINVAL),
         }
-    }
-}
-
-impl Drop for Bo {
-    fn drop(&mut self) {
-        self.grants.revoke(&self.object);
     }
 }
 

@@ -25,6 +25,7 @@ use crate::{
         },
     },
     vm::{
+        file::BoHandle,
         BoArgs,
         BoFlags,
         BoKind,
@@ -147,7 +148,7 @@ pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
     drop(state);
     // Without the lock: pages of the process may be found by a thread that wants it, and much VRAM takes
     // its time. The file stays the process' one.
-    let bo = render.make(BoArgs {
+    let bo_args = BoArgs {
         kind,
         size: args.size,
         flags: flags_of(args.flags),
@@ -160,12 +161,12 @@ pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
             _ => None,
         },
         doorbells,
-    })?;
+    };
+    let allocation = Allocation::new(BoHandle::new(render, bo_args)?, args.va)?;
     let offset = match kind {
         BoKind::MmioRemap => MMAP_TYPE_MMIO | u64::from(args.gpu_id) << MMAP_GPU_SHIFT,
-        _ => bo.mmap_offset(),
+        _ => allocation.bo.mmap_offset(),
     };
-    let allocation = Allocation::new(bo, args.va)?;
     state = call.process.state.lock();
     let handle = state.device_mut(index)?.insert(args.gpu_id, allocation)?;
     args.handle = handle.encode();

@@ -14,7 +14,10 @@ use crate::{
         ProcessParams, //
     },
     vm::{
-        file::VmFile,
+        file::{
+            BoHandle,
+            VmFile, //
+        },
         Bo,
         Vm, //
     },
@@ -60,6 +63,8 @@ impl Handle {
 pub(crate) struct Allocation {
     /// The buffer.
     pub(crate) bo: Arc<Bo>,
+    /// Lets the process map it through its render node.
+    _handle: BoHandle,
     /// GPU address.
     pub(crate) va: u64,
     /// Held while the buffer is mapped, unmapped or freed, across waits for the hardware; whether it was freed. Comes
@@ -74,9 +79,14 @@ impl Allocation {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(bo: Arc<Bo>, va: u64) -> Result<Arc<Self>> {
+    pub(crate) fn new(handle: BoHandle, va: u64) -> Result<Arc<Self>> {
         Arc::pin_init(
-            pin_init!(Self { bo, va, freed <- new_mutex!(false, "rkfd_allocation") }),
+            pin_init!(Self {
+                bo: handle.bo().clone(),
+                _handle: handle,
+                va,
+                freed <- new_mutex!(false, "rkfd_allocation"),
+            }),
             GFP_KERNEL_ACCOUNT,
         )
     }

@@ -77,7 +77,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// Those of [`Bo::with_grants`](super::Bo::with_grants).
+    /// Those of [`Bo::new`](super::Bo::new).
     pub(super) fn new(gpu: &Arc<Gpu>, size: u64, args: BoArgs) -> Result<Self> {
         let (storage, charges) = match args.kind {
             BoKind::Vram => {

@@ -4,6 +4,8 @@
  */
 #include "kfd.h"
 
+#include <drm/drm.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -72,6 +74,87 @@ CASE(mmap_twice, "two mappings of one buffer show the same memory")
 	*bo32(&bo, PAGE) = 0x11223344;
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	CHECK_EQ(other[PAGE / 4], 0x11223344);
+}
+
+/* The first handle that a file gives out. */
+#define FIRST_HANDLE 1
+
+static int close_handle(const struct gpu *gpu, uint32_t handle)
+{
+	struct drm_gem_close args = { .handle = handle };
+
+	return kfd_call(gpu->drm, DRM_IOCTL_GEM_CLOSE, &args);
+}
+
+/* A render node whose first buffer is its first handle; amdkfd keeps its handles in a file of its own. */
+static void need_handles(struct gpu *gpu)
+{
+	need_vm(gpu, 0);
+	if (!is_rkfd())
+		SKIP("buffers of /dev/kfd have no handle in the render node's file");
+	CHECK_EQ(close_handle(gpu, FIRST_HANDLE), EINVAL);
+}
+
+CASE(handle_closed, "closing a buffer's GEM handle ends the right to map it, and nothing else")
+{
+	struct gpu gpu;
+	struct bo bo;
+
+	need_handles(&gpu);
+	need_bo(&gpu, &bo, FLAGS_VRAM, PAGE);
+	*bo32(&bo, 0) = 0x77665544;
+	CHECK_OK(close_handle(&gpu, FIRST_HANDLE));
+	CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, gpu.drm, bo.mmap_offset) == MAP_FAILED);
+	CHECK_EQ(errno, EACCES);
+	CHECK_EQ(*bo32(&bo, 0), 0x77665544);
+	CHECK_EQ(close_handle(&gpu, FIRST_HANDLE), EINVAL);
+	CHECK_OK(bo_unmap(&gpu, &bo));
+	CHECK_OK(bo_map(&gpu, &bo));
+	drop_bo(&gpu, &bo);
+}
+
+CASE(handle_ends, "freeing a buffer closes its GEM handle")
+{
+	struct gpu gpu;
+	struct bo bo;
+
+	need_handles(&gpu);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	drop_bo(&gpu, &bo);
+	CHECK_EQ(close_handle(&gpu, FIRST_HANDLE), EINVAL);
+}
+
+CASE(handle_reused, "freeing a buffer whose GEM handle was closed leaves the buffer that has the number since")
+{
+	struct bo first, second;
+	struct gpu gpu;
+	void *p;
+
+	need_handles(&gpu);
+	need_bo(&gpu, &first, FLAGS_GTT, PAGE);
+	CHECK_OK(close_handle(&gpu, FIRST_HANDLE));
+	need_bo(&gpu, &second, FLAGS_GTT, PAGE);
+	*bo32(&second, 0) = 0x01020304;
+	drop_bo(&gpu, &first);
+	p = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, gpu.drm, second.mmap_offset);
+	CHECK(p != MAP_FAILED);
+	CHECK_EQ(*(volatile uint32_t *)p, 0x01020304);
+	CHECK_OK(close_handle(&gpu, FIRST_HANDLE));
+}
+
+CASE(handle_not_exported, "PRIME export of a buffer is EOPNOTSUPP, of no buffer ENOENT")
+{
+	struct drm_prime_handle args = { .handle = FIRST_HANDLE, .flags = DRM_CLOEXEC, .fd = -1 };
+	struct gpu gpu;
+	struct bo bo;
+
+	need_handles(&gpu);
+	need_bo(&gpu, &bo, FLAGS_VRAM, PAGE);
+	CHECK_EQ(kfd_call(gpu.drm, DRM_IOCTL_PRIME_HANDLE_TO_FD, &args), EOPNOTSUPP);
+	CHECK_EQ(args.fd, -1);
+	args.handle = FIRST_HANDLE + 1;
+	CHECK_EQ(kfd_call(gpu.drm, DRM_IOCTL_PRIME_HANDLE_TO_FD, &args), ENOENT);
+	drop_bo(&gpu, &bo);
 }
 
 static void peek(uint32_t flags)

@@ -85,7 +85,7 @@ const KNOWN_CIRCLES: &[&[&str]] = &[
         "kfd/ioctl/unsupported.rs",
         "kfd/ioctl/version.rs",
     ],
-    &["vm/bo.rs", "vm/bo/grants.rs", "vm/bo/memory.rs"],
+    &["vm/bo.rs", "vm/bo/memory.rs"],
     &["vm/pt.rs", "vm/pt/table.rs"],
 ];
 
