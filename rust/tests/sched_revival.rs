@@ -79,6 +79,9 @@ struct ChipReset {
     /// The caller that met the failure is back.
     #[pin]
     answered: Completion,
+    /// The scheduler is gone.
+    #[pin]
+    released: Completion,
     #[pin]
     work: Work<ChipReset>,
 }
@@ -95,6 +98,7 @@ impl WorkItem for ChipReset {
         this.answered.wait_for_completion();
         this.fake.reset();
         this.sched.release();
+        this.released.complete_all();
     }
 }
 
@@ -168,11 +172,12 @@ mod revival {
                 fake: device,
                 sched: ends,
                 answered <- Completion::new(),
+                released <- Completion::new(),
                 work <- new_work!("rkfd_test_chip_reset"),
             }),
             GFP_KERNEL,
         )?;
-        // Not the last reference: the hook goes in the job.
+        // The hook goes in the job, and must not have the last reference then.
         let queue = Arc::new(OwnedQueue::new(c"rkfd-test-reset", 1)?, GFP_KERNEL)?;
         let proc = sched.attach(process(1))?;
         let only = create(&sched, proc, 1)?;
@@ -187,7 +192,7 @@ mod revival {
         assert_eq!(sched.destroy_queue(proc, only), Err(EIO));
         assert_eq!(create(&sched, proc, 2).err(), Some(EIO));
         job.answered.complete_all();
-        // The job has run when its queue is gone.
+        job.released.wait_for_completion();
         drop((job, queue));
         assert_eq!(sched.core.life(), Lifecycle::Gone);
         finish(&fake, sched)
