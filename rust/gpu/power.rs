@@ -151,6 +151,7 @@ impl Gpu {
         let saved = salvage::save(&hw, buffers, timeout_ms);
         self.kiq.abandon(&hw);
         reset::engines(&hw)?;
+        salvage::end_copies(&hw);
         if salvage::is_copying(&hw) {
             dev_err!(
                 self.dev(),

@@ -6,7 +6,8 @@
 //!
 //! - [`engines`] resets the command processor and stops the copy engines. Memory, translation and
 //!   interrupts stay, so the driver stays bound and everything that was allocated stays valid.
-//!   Source: `gfx_v9_0.c` (`soft_reset`). It is the same on all ASICs.
+//!   Source: `gfx_v9_0.c` (`soft_reset`). It is the same on all ASICs. A copy engine that is in the middle of a packet
+//!   is reset in addition, see [`sdma::reset`]; only gfx90a has a bit for that.
 //! - [`mode1`] resets the whole chip, and all its memory is lost. It is done between two lives,
 //!   never under users: the driver is unbound from the device, the last act of the old
 //!   [`Gpu`](super::Gpu) is this reset, and a new probe finds the device as after power-on. Where an

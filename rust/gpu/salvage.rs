@@ -7,7 +7,8 @@
 //! descriptor is complete. One that does not stop is reset, and goes on from where it had fetched
 //! up to: a packet that was being executed is lost or half done. SDMA queues are stopped between
 //! two packets and their pointers read, as KFD does it (`kgd_hqd_sdma_destroy`). One that does not
-//! come to the end of its packet cannot be ended by a reset of the engines ([`is_copying`]).
+//! come to the end of its packet is ended by a reset of its copy engine ([`end_copies`]) where there is one, else by a
+//! reset of the chip only.
 //!
 //! Source of the order: hardware contract, escalation ladder; `amdgpu_amdkfd_gfx_v9.c`
 //! (`kgd_gfx_v9_hqd_destroy`, `kgd_gfx_v9_hqd_reset`).
@@ -169,10 +170,25 @@ impl Copying {
 /// Whether a copy engine is still in the middle of a packet of a queue that was stopped, by [`save`]
 /// or by a firmware that came no further.
 ///
-/// The reset of the engines does not reach SDMA: it halts the engine, and when that runs again it
-/// goes on with the packet, whoever has the memory by then.
+/// GRBM_SOFT_RESET does not reach SDMA: the engine is halted, and when it runs again it goes on with the packet,
+/// whoever has the memory by then. See [`end_copies`].
 pub(super) fn is_copying(hw: &Hw) -> bool {
     copies(hw).any(|block| Copying::of(hw, &block) == Copying::Ending)
+}
+
+/// Resets each copy engine that [is in the middle of a packet](is_copying), where an engine can be reset alone. All
+/// must be halted and their queues disabled. Sleeps.
+pub(super) fn end_copies(hw: &Hw) {
+    for n in 0..hw.asic().sdma_engines() {
+        let Some(engine) = hw.asic().sdma.engine(n) else {
+            continue;
+        };
+        let mut blocks = (0..RLC_QUEUES).filter_map(|queue| engine.rlc(queue));
+        if engine.can_be_reset() && blocks.any(|b| Copying::of(hw, &b) == Copying::Ending) {
+            dev_warn!(hw.dev(), "resetting copy engine {}\n", n);
+            sdma::reset(hw, &engine);
+        }
+    }
 }
 
 /// Ends queues that an earlier driver left on the hardware, if there are any: one that crashed, or

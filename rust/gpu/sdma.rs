@@ -5,6 +5,11 @@
 //!
 //! Source: `sdma_v4_0.c` (`ctx_switch_enable`, `start`, `enable`).
 
+use kernel::time::{
+    delay::fsleep,
+    Delta, //
+};
+
 use super::access::Hw;
 use crate::hw::regs::sdma::{
     Cntl,
@@ -65,4 +70,21 @@ pub(super) fn halt(hw: &Hw) {
             F32Cntl::from_raw(raw).with(F32Cntl::HALT, 1).raw()
         });
     });
+}
+
+/// Time that F32_CNTL.RESET stays set, as long as the bits of GRBM_SOFT_RESET do.
+const RESET_US: i64 = 50;
+
+/// Resets the micro engine of one copy engine, which must be halted and have no queue enabled, and leaves it halted.
+/// What it was doing ends where it is; its microcode, its registers and the other engines stay as they are. Sleeps.
+///
+/// Not for engines that cannot be reset alone ([`Engine::can_be_reset`]).
+pub(super) fn reset(hw: &Hw, engine: &Engine) {
+    for reset in [1, 0] {
+        hw.modify(engine.f32_cntl(), |raw| {
+            F32Cntl::from_raw(raw).with(F32Cntl::RESET, reset).raw()
+        });
+        let _ = hw.read(engine.f32_cntl());
+        fsleep(Delta::from_micros(RESET_US));
+    }
 }

@@ -311,6 +311,7 @@ static GFX906_SDMA: SdmaLayout = SdmaLayout {
     midcmd_cntl: 0x49,
     cntl: 0x1C,
     f32_cntl: 0x2A,
+    f32_reset: false,
     long_count: false,
     ctxempty_int: false,
 };
@@ -324,6 +325,7 @@ static GFX90A_SDMA: SdmaLayout = SdmaLayout {
     midcmd_cntl: 0x4B,
     cntl: 0x1C,
     f32_cntl: 0x2A,
+    f32_reset: true,
     long_count: true,
     ctxempty_int: true,
 };

@@ -31,6 +31,8 @@ pub(crate) struct SdmaLayout {
     pub(crate) cntl: u32,
     /// Offset of F32_CNTL.
     pub(crate) f32_cntl: u32,
+    /// F32_CNTL has RESET (`sdma_4_4_0_sh_mask.h`; `sdma0_4_2_sh_mask.h` has not).
+    pub(crate) f32_reset: bool,
     /// Count fields of COPY and CONST_FILL have 30 bits (4.4.x) instead of 22.
     pub(crate) long_count: bool,
     /// CNTL has CTXEMPTY_INT_ENABLE set at start (4.4.x, `sdma_v4_0.c`).
@@ -57,6 +59,11 @@ impl SdmaLayout {
 }
 
 impl Engine {
+    /// Whether the engine can be reset alone, by F32_CNTL.RESET.
+    pub(crate) const fn can_be_reset(&self) -> bool {
+        self.layout.f32_reset
+    }
+
     const fn at(&self, offset: u32) -> Reg {
         Reg::new(self.base, offset)
     }

@@ -34,6 +34,8 @@ pub struct SdmaInstance {
 pub struct SdmaLayout {
     /// F32_CNTL.
     pub f32_cntl: u32,
+    /// F32_CNTL has RESET (`sdma_4_4_0_sh_mask.h`; `sdma0_4_2_sh_mask.h` has not).
+    pub f32_reset: bool,
     /// CNTL.
     pub cntl: u32,
     /// PAGE queue register block.
@@ -204,6 +206,7 @@ pub const GFX90A: Asic = Asic {
     ih_cid: 384,
     sdma_layout: SdmaLayout {
         f32_cntl: 0x2A,
+        f32_reset: true,
         cntl: 0x1C,
         page: 0xD8,
         rlc0: 0x130,
@@ -262,6 +265,7 @@ pub const GFX906: Asic = Asic {
     ih_cid: 13,
     sdma_layout: SdmaLayout {
         f32_cntl: 0x2A,
+        f32_reset: false,
         cntl: 0x1C,
         page: 0xE0,
         rlc0: 0x140,

@@ -100,6 +100,49 @@ fn an_sdma_queue_finishes_its_buffer_before_it_is_idle() {
     b.no_errors();
 }
 
+/// F32_CNTL.RESET, which gfx90a has and gfx906 has not, ends what one engine does, and nothing of another.
+#[test]
+fn an_engine_is_reset_alone() {
+    for asic in [&GFX90A, &GFX906] {
+        let (mut b, mut p, _, va, bus) = one(asic);
+        let mut queues = Vec::new();
+        for engine in 0..2u32 {
+            let mut q = p.sdma_queue(&mut b, engine, 0);
+            let at = va + 0x1000 * u64::from(engine + 1);
+            let mut ib = poll(va + 8, 1);
+            ib.extend(fence(va + 4 * u64::from(engine), 1));
+            b.set_words(bus + (at - va), &ib);
+            q.push(&mut b, &[0, 0]);
+            q.push(&mut b, &[4, lo(at), hi(at), ib.len() as u32, 0, 0]);
+            b.sdma_load((engine, 1), &q, 9);
+            queues.push(q);
+        }
+        b.run_for(3_000_000);
+        // Both are in their buffers and do not come to rest.
+        for (engine, q) in (0..2).zip(&queues) {
+            assert!(!b.sdma_destroy((engine, 1), q, 2_000_000));
+        }
+        let cntl = b.sdma_bases[0] + 4 * 0x2a;
+        // Halting alone ends nothing.
+        b.wr(cntl, 1);
+        b.run_for(3_000_000);
+        assert_eq!(b.rlc_reg((0, 1), 0x11) & 5, 1);
+        b.wr(cntl, 1 | (1 << 8));
+        assert_eq!(b.rd(cntl) >> 8, u32::from(asic.sdma_layout.f32_reset));
+        b.wr(cntl, 1);
+        b.wr(cntl, 0);
+        b.run_for(3_000_000);
+        let selected = [0, 1].map(|engine| b.rlc_reg((engine, 1), 0x11) & 5);
+        let first = if asic.sdma_layout.f32_reset { 4 } else { 1 };
+        assert_eq!(selected, [first, 1]);
+        // What was ended does not go on when it could.
+        b.set32(bus + 8, 1);
+        b.run_for(3_000_000);
+        assert_eq!(b.words(bus, 2), [u32::from(first == 1), 1]);
+        b.no_errors();
+    }
+}
+
 #[test]
 fn sdma_faults_and_wrong_orders() {
     let (mut b, mut p, _, va, bus) = one(&GFX90A);

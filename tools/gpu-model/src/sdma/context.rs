@@ -2,12 +2,13 @@
 //! SDMA queue contexts: what they are, connecting, disconnecting. (`feed` lets them run.)
 
 use super::regs::{
-    block_base, q, BLOCKS, CONTEXT_STATUS, DOORBELL_ENABLE, FIRST_RLC, POLL_ENABLE, RB_ENABLE,
-    STATUS_IDLE, STATUS_SELECTED, USER_QUEUES,
+    block_base, q, BLOCKS, CONTEXT_STATUS, DOORBELL_ENABLE, F32_HALT, F32_RESET, FIRST_RLC,
+    POLL_ENABLE, RB_ENABLE, STATUS_IDLE, STATUS_SELECTED, USER_QUEUES,
 };
 use crate::cp::mqd::{Expect, MEC};
 use crate::cp::queue::Frame;
 use crate::device::Gpu;
+use crate::hws::Target;
 use crate::trace::{Origin, Reason, Ring, Seat};
 use crate::vm::{Client, HubId};
 
@@ -121,7 +122,33 @@ impl Gpu {
     pub(super) fn sdma_halted(&self, engine: usize) -> bool {
         self.sdma
             .get(engine)
-            .is_none_or(|e| e.reg(self.asic.sdma_layout.f32_cntl) & 1 != 0)
+            .is_none_or(|e| e.reg(self.asic.sdma_layout.f32_cntl) & (F32_HALT | F32_RESET) != 0)
+    }
+
+    /// F32_CNTL.RESET: the microcode of one engine begins anew. The packet that a queue was in ends where it is, no queue
+    /// of the engine is served until it is enabled again, and the other engines do not notice.
+    pub(super) fn sdma_reset(&mut self, engine: usize) {
+        for block in 0..BLOCKS {
+            let Some((doorbell, stopping)) = self
+                .sdma_context(engine, block)
+                .map(|c| (c.doorbell, c.stop_at.is_some()))
+            else {
+                continue;
+            };
+            if !stopping {
+                let text = format!(
+                    "SDMA{engine} block {block}: F32_CNTL.RESET while the queue with doorbell {doorbell:#x} is enabled"
+                );
+                self.protocol_error("sdma-reset", text);
+            }
+            self.sdma_stop(engine, block, Reason::Reset);
+            let rb = self.sdma_q(engine, block, q::RB_CNTL) & !RB_ENABLE;
+            self.sdma_set_q(engine, block, q::RB_CNTL, rb);
+            self.inject.queue_was_reset(doorbell);
+            if block >= FIRST_RLC {
+                self.hws_forget(Target::Sdma(engine, block - FIRST_RLC));
+            }
+        }
     }
 
     /// What the driver has left out of an engine's CNTL that user queues need.

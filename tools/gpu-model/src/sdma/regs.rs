@@ -65,6 +65,11 @@ pub const TRAP_ENABLE: u32 = 1 << 0;
 pub const USER_QUEUES: [(u32, &str); 2] =
     [(1 << 1, "UTC_L1_ENABLE"), (1 << 18, "AUTO_CTXSW_ENABLE")];
 
+/// F32_CNTL.HALT.
+pub const F32_HALT: u32 = 1 << 0;
+/// F32_CNTL.RESET.
+pub const F32_RESET: u32 = 1 << 8;
+
 /// First register of a queue block.
 pub fn block_base(l: &SdmaLayout, block: usize) -> u32 {
     match block {
@@ -121,12 +126,18 @@ impl Gpu {
             self.sdma_write_block(engine, block, o, v);
             return;
         }
+        let layout = &self.asic.sdma_layout;
+        let is_f32_cntl = r == layout.f32_cntl;
         let bits = match r {
-            UCODE_ADDR => ones(self.asic.sdma_layout.ucode_addr_bits),
+            UCODE_ADDR => ones(layout.ucode_addr_bits),
+            _ if is_f32_cntl && !layout.f32_reset => !F32_RESET,
             _ => u32::MAX,
         };
         if let Some(e) = self.sdma.get_mut(engine) {
             e.set(r, v & bits);
+        }
+        if is_f32_cntl && v & bits & F32_RESET != 0 {
+            self.sdma_reset(engine);
         }
         self.kick();
     }
