@@ -17,7 +17,8 @@ use crate::{
         num::widen,
         timeouts::{
             unmap_latency_ms,
-            HWS_PREEMPTION_MS, //
+            HWS_PREEMPTION_MS,
+            RECORD_PREEMPT_MS, //
         }, //
     },
     module_parameters, //
@@ -89,6 +90,11 @@ impl Config {
     /// Microseconds that a queue may take to leave its slot when the driver asks it by registers.
     pub(super) fn unload_us(&self) -> u64 {
         widen(unmap_latency_ms(self.timeout_ms)) * 1000
+    }
+
+    /// The same for a queue of a process one of whose queues refused to leave.
+    pub(super) fn record_us(&self) -> u64 {
+        (widen(RECORD_PREEMPT_MS) * 1000).min(self.unload_us())
     }
 
     /// Waits for convergence are bounded by this many milliseconds: within them a change is in force

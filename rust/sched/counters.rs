@@ -85,6 +85,8 @@ counters! {
     refusals,
     /// Queues that were reset because they refused.
     queue_resets,
+    /// Those of them that were not waited for as long as the firmware does, because of their process's record.
+    early_resets,
     /// Queues that stopped at a packet which cannot be executed.
     halts,
     /// Queues that had work and made no progress.

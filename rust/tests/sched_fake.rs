@@ -50,6 +50,7 @@ use crate::{
         doorbell::DoorbellOffset,
         mqd::layout::compute as at,
         num::join,
+        pm4::UnmapFilter,
         regs::{
             gc::CP_IQ_WAIT_TIME2,
             hqd::{
@@ -129,10 +130,28 @@ pub(super) enum Mode {
     Stubborn(u32),
     /// Every queue refuses to be preempted, each for so many microseconds; a reset helps.
     AllRefuse(u64),
+    /// Waits so many microseconds for the queue with this doorbell, then behaves as with `Refuses`. Goes on at once
+    /// when the queue is reset by register.
+    WaitsFor(u32, u64),
+    /// The next preemption names the queue with this doorbell, which is not mapped, and does nothing.
+    Names(u32),
+    /// The next preemption takes so many microseconds.
+    Slow(u64),
     /// Registers read all ones.
     Lost,
     /// The device was removed.
     Gone,
+}
+
+/// An UNMAP_QUEUES that takes its time; fences wait for it.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    /// What it takes off.
+    pub(super) filter: UnmapFilter,
+    /// When it ends, microseconds.
+    pub(super) until: u64,
+    /// Dword index of the doorbell of the queue that it waits for, and would name then.
+    pub(super) refused: Option<u32>,
 }
 
 /// A queue on the hardware.
@@ -165,6 +184,7 @@ pub(super) struct State {
     /// Address and value of every fence asked for.
     pub(super) fences: KVec<(u64, u64)>,
     pub(super) kept: KVec<(u64, u64)>,
+    pub(super) held: Option<Held>,
     /// Address and value that the next pause stores.
     on_pause: Option<(u64, u32)>,
     doorbells: u64,
@@ -266,6 +286,12 @@ pub(super) fn doorbell(n: u32) -> DoorbellOffset {
     DoorbellOffset::kernel(n)
 }
 
+/// Queue n of the mapped ones sits in the n-th slot of the firmware: the n of a slot.
+pub(super) fn nth(slot: Slot) -> usize {
+    let bits = (0..slot.bit()).filter(|bit| 0xfcfc_fcfc_u64 & 1 << bit != 0);
+    bits.count()
+}
+
 /// The fake device.
 pub(super) struct Fake {
     pub(super) inner: Arc<Inner>,
@@ -290,6 +316,7 @@ impl Fake {
                     log: KVec::new(),
                     fences: KVec::new(),
                     kept: KVec::new(),
+                    held: None,
                     on_pause: None,
                     doorbells: 0,
                     warnings: KVec::new(),
@@ -418,6 +445,7 @@ impl Fake {
         state.active = false;
         state.listed.clear();
         state.mapped.clear();
+        state.held = None;
         state.regs = Registers::new();
     }
 }
@@ -494,6 +522,10 @@ impl Platform for Fake {
     fn reset_slot(&self, slot: Slot, _timeout: u64) -> Result {
         self.check()?;
         let mut state = self.inner.state.lock();
+        if !state.regs.in_use() {
+            self.inner.reset_mapped(&mut state, slot);
+            return Ok(());
+        }
         self.inner.reset_banked(&mut state, slot)
     }
 
@@ -513,10 +545,7 @@ impl Platform for Fake {
 
     fn read_slot(&self, slot: Slot, regs: &[Reg], words: &mut [u32]) -> Result {
         self.check()?;
-        // Queue n of the mapped ones sits in the n-th slot of the firmware.
-        let nth = (0..slot.bit())
-            .filter(|bit| 0xfcfc_fcfc_u64 & 1 << bit != 0)
-            .count();
+        let nth = nth(slot);
         let state = self.inner.state.lock();
         if state.regs.in_use() {
             for (word, reg) in words.iter_mut().zip(regs) {
@@ -590,9 +619,10 @@ impl Platform for Fake {
 
     fn pause(&self, us: u64) {
         self.inner.clock.add(us, Relaxed);
-        let due = self.inner.state.lock().on_pause.take();
-        if let Some((addr, value)) = due {
+        let mut state = self.inner.state.lock();
+        if let Some((addr, value)) = state.on_pause.take() {
             self.inner.store(addr, value);
         }
+        self.inner.end_held(&mut state, false);
     }
 }

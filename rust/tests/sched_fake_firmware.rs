@@ -12,8 +12,10 @@ use super::{
     desired::state::COMPUTE_SLOTS,
     fake::{
         doorbell,
+        nth,
         number,
         Event,
+        Held,
         Inner,
         Mapped,
         Mode,
@@ -36,7 +38,10 @@ use crate::hw::{
         UnmapAction,
         UnmapFilter, //
     },
-    regs::gc::CP_IQ_WAIT_TIME2, //
+    regs::{
+        gc::CP_IQ_WAIT_TIME2,
+        hqd::Slot, //
+    }, //
 };
 
 impl Inner {
@@ -133,12 +138,36 @@ impl Inner {
                     }
                 };
                 self.note(state, event);
+                if packet.action != UnmapAction::Reset {
+                    let (us, refused) = match state.mode {
+                        Mode::WaitsFor(dword, us) => (us, Some(dword)),
+                        Mode::Slow(us) => (us, None),
+                        _ => (0, None),
+                    };
+                    let there = |dword| {
+                        let mut mapped = state.mapped.iter();
+                        mapped.any(|queue| doorbell(queue.doorbell).dword() == dword)
+                    };
+                    if us != 0 && refused.is_none_or(there) {
+                        state.mode = Mode::Good;
+                        state.held = Some(Held {
+                            filter: packet.filter,
+                            until: self.clock.load(Relaxed) + us,
+                            refused,
+                        });
+                        return;
+                    }
+                }
                 let hung = match state.mode {
                     Mode::Refuses(_) if packet.action == UnmapAction::Reset => {
                         state.mode = Mode::Good;
                         None
                     }
                     Mode::Refuses(dword) | Mode::Stubborn(dword) => Some(dword),
+                    Mode::Names(dword) => {
+                        state.mode = Mode::Good;
+                        Some(dword)
+                    }
                     Mode::AllRefuse(us) if packet.action != UnmapAction::Reset => {
                         let first = state.mapped.iter().next();
                         let first = first.map(|queue| doorbell(queue.doorbell).dword());
@@ -154,30 +183,72 @@ impl Inner {
                     self.store(hiq.mqd + HUNG_DOORBELL as u64 * 4, dword);
                     return;
                 }
-                state.mapped.retain(|queue| match packet.filter {
-                    UnmapFilter::Pasid(pasid) => queue.pasid != pasid,
-                    UnmapFilter::Doorbells(list) => list
-                        .iter()
-                        .all(|doorbell| number(doorbell) != queue.doorbell),
-                    UnmapFilter::NonStatic => queue.fixed,
-                    UnmapFilter::All => false,
-                });
-                if matches!(packet.filter, UnmapFilter::NonStatic | UnmapFilter::All) {
-                    state.active = false;
-                    state.listed.clear();
-                }
+                self.unmap(state, packet.filter);
             }
             Packet::QueryStatus(packet) => {
                 self.note(state, Event::Fence);
                 let fence = (packet.fence, packet.value);
                 let _ = state.fences.push(fence, GFP_KERNEL);
-                if state.mode == Mode::KeepsFences {
+                if state.mode == Mode::KeepsFences || state.held.is_some() {
                     let _ = state.kept.push(fence, GFP_KERNEL);
                 } else {
                     self.signal(state, fence);
                 }
             }
             _ => self.breach(state, "packet that does not belong on the HIQ"),
+        }
+    }
+
+    fn unmap(&self, state: &mut State, filter: UnmapFilter) {
+        state.mapped.retain(|queue| match filter {
+            UnmapFilter::Pasid(pasid) => queue.pasid != pasid,
+            UnmapFilter::Doorbells(list) => list
+                .iter()
+                .all(|doorbell| number(doorbell) != queue.doorbell),
+            UnmapFilter::NonStatic => queue.fixed,
+            UnmapFilter::All => false,
+        });
+        if matches!(filter, UnmapFilter::NonStatic | UnmapFilter::All) {
+            state.active = false;
+            state.listed.clear();
+        }
+    }
+
+    /// Ends an UNMAP_QUEUES whose time is over, or `now`, and writes the fences behind it.
+    pub(super) fn end_held(&self, state: &mut State, now: bool) {
+        let Some(held) = state.held else { return };
+        if !now && self.clock.load(Relaxed) < held.until {
+            return;
+        }
+        state.held = None;
+        match (held.refused, state.hiq) {
+            (Some(dword), Some(hiq)) if !now => {
+                state.mode = Mode::Refuses(dword);
+                // CAST: A small index.
+                self.store(hiq.mqd + HUNG_DOORBELL as u64 * 4, dword);
+            }
+            _ => self.unmap(state, held.filter),
+        }
+        let kept = core::mem::replace(&mut state.kept, KVec::new());
+        for fence in &kept {
+            self.signal(state, *fence);
+        }
+    }
+
+    /// The queue in `slot` is reset by register.
+    pub(super) fn reset_mapped(&self, state: &mut State, slot: Slot) {
+        let Some(queue) = state.mapped.get(nth(slot)).copied() else {
+            self.breach(state, "reset of a slot without a queue");
+            return;
+        };
+        self.note(state, Event::Reset(queue.doorbell));
+        state
+            .mapped
+            .retain(|other| other.doorbell != queue.doorbell);
+        let dword = doorbell(queue.doorbell).dword();
+        match state.held {
+            Some(held) if held.refused == Some(dword) => self.end_held(state, true),
+            _ => self.breach(state, "reset by register of a queue that obeys"),
         }
     }
 

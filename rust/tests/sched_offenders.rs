@@ -29,6 +29,7 @@ use super::{
         finish,
         process,
         setup_with,
+        Event,
         Fake,
         Mode, //
     },
@@ -77,6 +78,26 @@ fn refuse(fake: &Fake, sched: &Arc<Worker>, proc: u64, n: u32) -> Result {
     evict(sched, proc, EvictCause::Memory)?;
     fake.set_mode(Mode::Good);
     restore(sched, proc, EvictCause::Memory)
+}
+
+/// The time that the firmware gives a queue in two attempts, microseconds.
+const LATENCY_US: u64 = 8_100_000;
+
+/// Lets the firmware wait for the queue with doorbell `n` while queue `new` of `proc` is added. Returns how long that
+/// took, microseconds.
+fn add_while_one_refuses(
+    fake: &Fake,
+    sched: &Arc<Worker>,
+    proc: u64,
+    n: u32,
+    new: u32,
+) -> Result<u64> {
+    let before = fake.elapsed();
+    fake.set_mode(Mode::WaitsFor(doorbell(n).dword(), LATENCY_US));
+    create(sched, proc, new)?;
+    sched.converge();
+    fake.set_mode(Mode::Good);
+    Ok(fake.elapsed() - before)
 }
 
 /// The end of one occasion and a moment.
@@ -135,6 +156,118 @@ mod offenders {
             finish(&fake, sched)?;
         }
         Ok(())
+    }
+
+    #[test]
+    fn known_offender_costs_others_little() -> Result {
+        let (fake, sched) = setup_with(config())?;
+        let (bad, good) = (sched.attach(process(1))?, sched.attach(process(2))?);
+        for n in 1..=3 {
+            create(&sched, bad, n)?;
+        }
+        create(&sched, good, 4)?;
+        sched.converge();
+        let first = add_while_one_refuses(&fake, &sched, good, 1, 5)?;
+        assert!(first >= LATENCY_US);
+        assert_eq!((fake.mapped_of(1), fake.mapped_of(2)), (2, 2));
+
+        // On the same occasion it is no second one, but costs less.
+        let bound = sched.core.config.record_us();
+        let again = add_while_one_refuses(&fake, &sched, good, 2, 6)?;
+        assert!(again >= bound && again < bound + bound / 10);
+        assert_eq!((fake.mapped_of(1), fake.mapped_of(2)), (1, 3));
+        next_occasion(&fake, &sched);
+        let second = add_while_one_refuses(&fake, &sched, good, 3, 7)?;
+        assert!(second >= bound && second < bound + bound / 10);
+        assert_eq!((fake.mapped_of(1), fake.mapped_of(2)), (0, 4));
+        assert_eq!(create(&sched, bad, 8).err(), Some(EPERM));
+        let stats = sched.core.counters.snapshot();
+        assert_eq!((stats.refusals, stats.timeouts), (3, 0));
+        assert_eq!((stats.queue_resets, stats.early_resets), (3, 2));
+        finish(&fake, sched)
+    }
+
+    #[test]
+    fn queue_that_is_named_after_it_was_reset_is_reset_once() -> Result {
+        let (fake, sched) = setup_with(config())?;
+        let proc = sched.attach(process(1))?;
+        for n in 1..=3 {
+            create(&sched, proc, n)?;
+        }
+        sched.converge();
+        refuse(&fake, &sched, proc, 1)?;
+        sched.converge();
+        // The firmware names the queue that is off already, once.
+        fake.set_mode(Mode::Names(doorbell(1).dword()));
+        create(&sched, proc, 4)?;
+        sched.converge();
+        assert_eq!(sched.core.life(), Lifecycle::Running);
+        assert_eq!(
+            (fake.mapped(), sched.core.counters.snapshot().queue_resets),
+            (3, 1)
+        );
+        finish(&fake, sched)
+    }
+
+    #[test]
+    fn change_of_others_does_not_wait_for_a_known_offender() -> Result {
+        let policy = Policy::Direct;
+        let (fake, sched) = setup_with(Config { policy, ..config() })?;
+        let (bad, good) = (sched.attach(process(1))?, sched.attach(process(2))?);
+        for n in 1..=2 {
+            create(&sched, bad, n)?;
+        }
+        create(&sched, good, 3)?;
+        sched.converge();
+        refuse(&fake, &sched, bad, 1)?;
+        sched.converge();
+        // The offender's change is older.
+        fake.set_mode(Mode::Refuses(doorbell(2).dword()));
+        let _ = fake.log();
+        let _ = sched.begin_evict(bad, EvictCause::Memory)?;
+        let _ = sched.begin_evict(good, EvictCause::Memory)?;
+        let before = fake.elapsed();
+        sched.converge();
+        let log = fake.log();
+        let order = log.iter().filter_map(|event| match event {
+            Event::Dequeue(n, _) => Some(*n),
+            _ => None,
+        });
+        assert!(order.eq([3, 2]));
+        let (took, bound) = (fake.elapsed() - before, sched.core.config.record_us());
+        assert!(took >= bound && took < bound + bound / 10);
+        finish(&fake, sched)
+    }
+
+    #[test]
+    fn queue_that_leaves_slowly_does_not_refuse() -> Result {
+        let (fake, sched) = setup_with(config())?;
+        let proc = sched.attach(process(1))?;
+        for n in 1..=2 {
+            create(&sched, proc, n)?;
+        }
+        sched.converge();
+        let slow = |us, new| -> Result<u64> {
+            let before = fake.elapsed();
+            fake.set_mode(Mode::Slow(us));
+            create(&sched, proc, new)?;
+            sched.converge();
+            Ok(fake.elapsed() - before)
+        };
+        assert!(slow(LATENCY_US, 3)? >= LATENCY_US);
+        assert_eq!(sched.core.counters.snapshot().refusals, 0);
+        refuse(&fake, &sched, proc, 1)?;
+        sched.converge();
+        next_occasion(&fake, &sched);
+        // With a record, too, long as its waves are: they are saved.
+        let half = sched.core.config.record_us() / 2;
+        assert!(slow(half, 4)? >= half);
+        next_occasion(&fake, &sched);
+        assert!(slow(half, 5)? >= half);
+        let stats = sched.core.counters.snapshot();
+        assert_eq!((stats.refusals, stats.queue_resets), (1, 1));
+        assert_eq!(fake.mapped(), 4);
+        finish(&fake, sched)
     }
 
     #[test]

@@ -67,6 +67,8 @@ use crate::{
     }, //
 };
 
+/// Microseconds that an SDMA context gets to finish its packet.
+const SDMA_IDLE_US: u64 = widen(SDMA_IDLE_MS) * 1000;
 /// Bits of [`QUEUE_MASK`].
 const SLOTS: usize = u64::BITS as usize;
 
@@ -260,7 +262,7 @@ impl Direct {
                 let stopped = load::sdma_stopped(stopped);
                 platform
                     .write(block.rb_cntl(), stopped)
-                    .and_then(|()| wait_idle(platform, block))
+                    .and_then(|()| wait_idle(platform, block, SDMA_IDLE_US))
                     .and_then(|()| {
                         writes
                             .as_slice()
@@ -300,7 +302,7 @@ impl Direct {
         let result = match request.spec.kind {
             QueueKind::Sdma { engine, queue } => {
                 let block = sdma_block(platform, engine, queue).map_err(Failure::Build)?;
-                unload_sdma(platform, block, request)
+                unload_sdma(core, block, request)
             }
             QueueKind::Pm4 | QueueKind::Aql => {
                 let slot = self.slot_of(request.queue).ok_or(Failure::Build(EINVAL))?;
@@ -400,7 +402,10 @@ fn unload_compute(core: &SchedCore, slot: Slot, request: &LoadRequest) -> Result
         (false, None) => DequeueRequest::DRAIN,
     };
     platform.write_slot(slot, &[(CP_HQD_DEQUEUE_REQUEST, dequeue.raw())])?;
-    let timeout = core.config.unload_us();
+    let timeout = match request.has_record {
+        true => core.config.record_us(),
+        false => core.config.unload_us(),
+    };
     let gone = poll(platform, timeout, || {
         let mut words = [0];
         platform.read_slot(slot, &[CP_HQD_ACTIVE], &mut words)?;
@@ -419,6 +424,9 @@ fn unload_compute(core: &SchedCore, slot: Slot, request: &LoadRequest) -> Result
     trace::queue_reset(core, doorbell, start, &reset);
     reset?;
     core.counters.queue_resets.inc();
+    if request.has_record {
+        core.counters.early_resets.inc();
+    }
     platform.err(fmt!(
         "queue {doorbell:#x} refused preemption and was reset; it does not run again"
     ));
@@ -426,10 +434,15 @@ fn unload_compute(core: &SchedCore, slot: Slot, request: &LoadRequest) -> Result
 }
 
 /// Stops an SDMA queue and saves its pointer.
-fn unload_sdma(platform: &dyn Platform, block: Block, request: &LoadRequest) -> Result {
+fn unload_sdma(core: &SchedCore, block: Block, request: &LoadRequest) -> Result {
+    let platform = &*core.platform;
+    let timeout = match request.has_record {
+        true => SDMA_IDLE_US.min(core.config.record_us()),
+        false => SDMA_IDLE_US,
+    };
     let stopped = load::sdma_stopped(platform.read(block.rb_cntl())?);
     platform.write(block.rb_cntl(), stopped)?;
-    wait_idle(platform, block)?;
+    wait_idle(platform, block, timeout)?;
     platform.write(block.doorbell(), 0)?;
     for (dw, reg) in [
         (sdma_at::RB_RPTR, block.rb_rptr()),
@@ -442,9 +455,9 @@ fn unload_sdma(platform: &dyn Platform, block: Block, request: &LoadRequest) -> 
     request.mqd.flush()
 }
 
-/// Waits until an SDMA context that was stopped has finished its packet.
-fn wait_idle(platform: &dyn Platform, block: Block) -> Result {
-    poll(platform, widen(SDMA_IDLE_MS) * 1000, || {
+/// Waits up to `timeout` microseconds until an SDMA context that was stopped has finished its packet.
+fn wait_idle(platform: &dyn Platform, block: Block, timeout: u64) -> Result {
+    poll(platform, timeout, || {
         let status = ContextStatus::from_raw(platform.read(block.context_status())?);
         Ok(status.is_set(ContextStatus::IDLE))
     })

@@ -24,14 +24,26 @@ use crate::{
     hw::{
         mqd::compute::HUNG_DOORBELL,
         pm4::UnmapAction,
-        regs::gc::CP_IQ_WAIT_TIME2, //
+        regs::{
+            gc::CP_IQ_WAIT_TIME2,
+            hqd::{
+                DoorbellControl,
+                HqdActive,
+                Slot,
+                CP_HQD_ACTIVE,
+                CP_HQD_PQ_DOORBELL_CONTROL, //
+            }, //
+        }, //
     },
     sched::{
         config::Config,
         core::SchedCore,
-        desired::plan::{
-            Scope,
-            Step, //
+        desired::{
+            plan::{
+                Scope,
+                Step, //
+            },
+            state::QUEUE_MASK, //
         },
         diag::trace,
         failure::Failure,
@@ -45,6 +57,85 @@ use crate::{
 
 /// Queues that one preemption may have to reset before the whole device counts as hung.
 const MAX_RESETS: usize = 8;
+
+/// Resets queues that do not leave, of processes with a record, long before the firmware gives up on them: until
+/// then it confirms nobody's preemption.
+///
+/// The firmware asked all queues at once, so the others leave meanwhile. A queue that its own reset does not free is
+/// left to the firmware, which has a reset of the pipe. SDMA has no reset of a queue.
+struct EarlyReset {
+    /// When, if it may be necessary and was not done.
+    due: Option<u64>,
+}
+
+impl EarlyReset {
+    /// For a preemption that begins now.
+    fn new(core: &SchedCore) -> Self {
+        let known = core.state.lock().preempts_known();
+        Self {
+            due: known.then(|| core.platform.now() + core.config.record_us()),
+        }
+    }
+
+    /// Does it when it is time.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`, `ENODEV`.
+    fn when_due(&mut self, core: &SchedCore) -> Result {
+        match self.due {
+            Some(due) if core.platform.now() >= due => {
+                self.due = None;
+                compute_slots().try_for_each(|slot| reset_known(core, slot))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The slots that the firmware uses for compute queues.
+fn compute_slots() -> impl Iterator<Item = Slot> {
+    let bits = (0..u64::BITS).filter(|bit| QUEUE_MASK & 1 << bit != 0);
+    bits.filter_map(Slot::from_bit)
+}
+
+/// Resets the queue in `slot`, if there is one that is being preempted, of a process with a record.
+///
+/// # Errors
+///
+/// `EIO`, `ENODEV`.
+fn reset_known(core: &SchedCore, slot: Slot) -> Result {
+    let platform = &*core.platform;
+    let mut words = [0; 2];
+    let regs = [CP_HQD_ACTIVE, CP_HQD_PQ_DOORBELL_CONTROL];
+    platform.read_slot(slot, &regs, &mut words)?;
+    let [active, control] = words;
+    if !HqdActive::from_raw(active).is_set(HqdActive::ACTIVE) {
+        return Ok(());
+    }
+    let doorbell = DoorbellControl::from_raw(control).get(DoorbellControl::OFFSET);
+    let when = core.refusal();
+    if !core.state.lock().mark_hung_again(doorbell, when) {
+        return Ok(());
+    }
+    core.counters.refusals.inc();
+    let start = platform.now();
+    let reset = platform.reset_slot(slot, core.config.record_us());
+    match reset {
+        Ok(()) => {}
+        Err(error) if error == ETIMEDOUT => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    trace::reset_off(core, doorbell);
+    core.state.lock().queue_was_reset(doorbell);
+    core.counters.queue_resets.inc();
+    core.counters.early_resets.inc();
+    trace::queue_reset(core, doorbell, start, &reset);
+    platform.err(fmt!(
+        "queue {doorbell:#x} refused preemption, as another one of its process did before, and was reset; it does not run again"
+    ));
+    Ok(())
+}
 
 /// The firmware's end of a scheduler.
 pub(in crate::sched) struct Hws {
@@ -90,7 +181,8 @@ impl Hws {
         platform: &dyn Platform,
         config: &Config,
     ) -> Result {
-        self.fenced(platform, config, platform.now() + config.cycle_us(), &[])
+        let end = platform.now() + config.cycle_us();
+        self.fenced(platform, config, end, &[], &mut || Ok(()))
     }
 
     /// Forgets what was in flight, after the device was reset.
@@ -112,13 +204,15 @@ impl Hws {
         held.submit()
     }
 
-    /// Sends packets and waits until the firmware has finished them, at most until `end`.
+    /// Sends packets and waits until the firmware has finished them, at most until `end`. Calls `meanwhile` now and
+    /// then.
     fn fenced(
         &mut self,
         platform: &dyn Platform,
         config: &Config,
         end: u64,
         packets: &[u32],
+        meanwhile: &mut dyn FnMut() -> Result,
     ) -> Result {
         let left = || config.timeout_us().min(end.saturating_sub(platform.now()));
         let fence = self.fences.arm()?;
@@ -131,7 +225,15 @@ impl Hws {
         });
         // Once the packets may have been published the firmware may write the slot, so an error of any
         // kind gives it up.
-        let waited = sent.and_then(|()| poll(platform, left(), || self.fences.signalled(&fence)));
+        let waited = sent.and_then(|()| {
+            poll(platform, left(), || {
+                let signalled = self.fences.signalled(&fence)?;
+                if !signalled {
+                    meanwhile()?;
+                }
+                Ok(signalled)
+            })
+        });
         match waited {
             Ok(()) => self.fences.release(fence),
             Err(_) => self.fences.abandon(fence),
@@ -200,6 +302,11 @@ impl Hws {
                 core.state.lock().end_preempt(&scope);
                 return Ok(());
             }
+            // Reset while the firmware waited for it, which names it all the same.
+            let off = core.state.lock().is_reset(refused);
+            if off && resets < MAX_RESETS {
+                continue;
+            }
             core.counters.refusals.inc();
             if resets == MAX_RESETS || core.platform.now() >= end {
                 break;
@@ -247,7 +354,13 @@ impl Hws {
         let unmap = packets::unmap(action, scope).map_err(Failure::Build)?;
         core.counters.packets.add(2);
         let start = platform.now();
-        let result = self.fenced(platform, &core.config, end, &unmap);
+        let mut early = match action {
+            UnmapAction::Preempt => EarlyReset::new(core),
+            _ => EarlyReset { due: None },
+        };
+        let result = self.fenced(platform, &core.config, end, &unmap, &mut || {
+            early.when_due(core)
+        });
         let took = platform.now().saturating_sub(start);
         core.counters.preempt_us.add(took);
         core.counters.preempt_max_us.raise(took);

@@ -8,17 +8,12 @@ use crate::{
     gpu::vmid::VmidContext,
     sched::{
         desired::{
-            queue::{
-                Phase,
-                QueueRec, //
-            },
+            process::ProcRec,
+            queue::Phase,
             state::State, //
         },
         mqd::MqdMem,
-        params::{
-            ProcessParams,
-            QueueSpec, //
-        }, //
+        params::QueueSpec, //
     }, //
 };
 
@@ -38,32 +33,31 @@ pub(in crate::sched) struct LoadRequest {
     pub(in crate::sched) destroyed: bool,
     /// The oldest change that needs it off the hardware, 0 for none.
     pub(in crate::sched) pending_since: u64,
+    /// A queue of its process refused to leave: this one gets less time for it.
+    pub(in crate::sched) has_record: bool,
 }
 
 impl LoadRequest {
-    fn new(
-        process: u64,
-        proc: &ProcessParams,
-        destroyed: bool,
-        queue: u64,
-        rec: &QueueRec,
-    ) -> Self {
-        Self {
+    fn new(process: u64, proc: &ProcRec, queue: u64) -> Option<Self> {
+        let rec = proc.queues.get(&queue)?;
+        Some(Self {
             process,
             queue,
             spec: rec.spec,
             mqd: rec.mqd.clone(),
-            context: proc.context(),
-            destroyed: destroyed || rec.destroyed,
+            context: proc.params.context(),
+            destroyed: proc.destroyed || rec.destroyed,
             pending_since: rec.pending_since.unwrap_or(0),
-        }
+            has_record: proc.has_record(),
+        })
     }
 }
 
 /// Takes the next queue that is on the hardware and should not be (or, if `all`, any), which
 /// counts as being preempted from now on.
 ///
-/// The one with the oldest change comes first, so that no change waits for later ones.
+/// The one with the oldest change comes first, so that no change waits for later ones. Queues of processes with a
+/// record come last: nobody else's change waits for one of them that has not begun to leave.
 pub(in crate::sched) fn next_unload(state: &mut State, all: bool) -> Option<LoadRequest> {
     let mut next = None;
     for (process, proc) in state.procs.iter() {
@@ -73,10 +67,10 @@ pub(in crate::sched) fn next_unload(state: &mut State, all: bool) -> Option<Load
             if rec.phase != Phase::Mapped || !leaves {
                 continue;
             }
-            let since = rec.pending_since.unwrap_or(0);
+            let turn = (proc.has_record(), rec.pending_since.unwrap_or(0));
             match next {
-                Some((oldest, _, _)) if oldest <= since => {}
-                _ => next = Some((since, *process, *queue)),
+                Some((first, _, _)) if first <= turn => {}
+                _ => next = Some((turn, *process, *queue)),
             }
         }
     }
@@ -84,13 +78,7 @@ pub(in crate::sched) fn next_unload(state: &mut State, all: bool) -> Option<Load
     let proc = state.procs.get_mut(&process)?;
     let rec = proc.queues.get_mut(&queue)?;
     rec.phase = rec.phase.preempting();
-    Some(LoadRequest::new(
-        process,
-        &proc.params,
-        proc.destroyed,
-        queue,
-        rec,
-    ))
+    LoadRequest::new(process, proc, queue)
 }
 
 /// Takes the next queue that should be on the hardware and is not, which counts as mapped from
@@ -102,12 +90,12 @@ pub(in crate::sched) fn next_unload(state: &mut State, all: bool) -> Option<Load
 pub(in crate::sched) fn next_load(state: &mut State) -> Result<Option<LoadRequest>> {
     for (process, proc) in state.procs.iter_mut() {
         let runs = proc.runs();
-        for (queue, rec) in proc.queues.iter_mut() {
-            if rec.wanted(runs) && !rec.phase.on_hardware() {
-                rec.phase = rec.phase.mapped()?;
-                let request = LoadRequest::new(*process, &proc.params, false, *queue, rec);
-                return Ok(Some(request));
-            }
+        let mut queues = proc.queues.iter_mut();
+        let coming = queues.find(|(_, rec)| rec.wanted(runs) && !rec.phase.on_hardware());
+        if let Some((queue, rec)) = coming {
+            let queue = *queue;
+            rec.phase = rec.phase.mapped()?;
+            return Ok(LoadRequest::new(*process, proc, queue));
         }
     }
     Ok(None)

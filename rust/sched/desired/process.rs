@@ -24,7 +24,8 @@ use crate::{
 
 /// What is held against a process whose queues refused to be preempted.
 ///
-/// Everybody else waits while the firmware gives up on such a queue. Once may be a mistake. A process that does
+/// Everybody else waits while the firmware gives up on such a queue. Once may be a mistake; from then on its queues get
+/// less time ([`Config::record_us`](crate::sched::config::Config::record_us)). A process that does
 /// it again, after the time in which the first occasion was over, is barred: its queues do not run any more, and
 /// it gets no new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +135,11 @@ impl ProcRec {
     pub(in crate::sched) fn has_gws(&self) -> bool {
         let mut queues = self.queues.values().filter(|queue| !queue.destroyed);
         queues.any(|queue| queue.newest_spec().gws)
+    }
+
+    /// Whether a queue of the process refused to be preempted.
+    pub(in crate::sched) fn has_record(&self) -> bool {
+        self.record != Record::Clean
     }
 
     /// Notes that a queue of the process refused to be preempted at `now`, see [`Record`].

@@ -236,6 +236,37 @@ impl State {
         self.mark_hung_if(doorbell, when, |queue| queue.spec.kind.is_compute())
     }
 
+    /// The same for a compute queue that is being preempted, of a process with a record.
+    pub(in crate::sched) fn mark_hung_again(&mut self, doorbell: u32, when: Refusal) -> bool {
+        let known = self.procs.values().any(|proc| {
+            let mut queues = proc.queues.values();
+            let is_it = |queue: &QueueRec| {
+                queue.spec.doorbell.dword() == doorbell && queue.phase == Phase::Preempting
+            };
+            proc.has_record() && queues.any(is_it)
+        });
+        known && self.mark_hung_compute(doorbell, when)
+    }
+
+    /// Whether a queue is being preempted of a process with a record.
+    pub(in crate::sched) fn preempts_known(&self) -> bool {
+        self.procs.values().any(|proc| {
+            let mut queues = proc.queues.values();
+            proc.has_record() && queues.any(|queue| queue.phase == Phase::Preempting)
+        })
+    }
+
+    /// Whether the queue with doorbell `doorbell` hung and was reset.
+    pub(in crate::sched) fn is_reset(&self, doorbell: u32) -> bool {
+        self.procs.values().any(|proc| {
+            let mut queues = proc.queues.values();
+            queues.any(|queue| {
+                let named = queue.spec.doorbell.dword() == doorbell;
+                named && queue.hang != HangState::None && !queue.phase.on_hardware()
+            })
+        })
+    }
+
     fn mark_hung_if(
         &mut self,
         doorbell: u32,

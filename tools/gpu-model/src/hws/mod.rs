@@ -68,7 +68,9 @@ pub struct Mapped {
 /// An UNMAP_QUEUES that waits for queues.
 #[derive(Debug, Clone)]
 pub struct PendingUnmap {
-    /// When it is over.
+    /// When the queues that answer have left.
+    pub ready: u64,
+    /// When it is over, whatever the others do.
     pub deadline: u64,
     /// Doorbells of queues that will not answer.
     pub refused: Vec<u32>,

@@ -118,31 +118,43 @@ impl Gpu {
                 let (refuses, delay) = self.preempt_answer(m, reset);
                 if refuses || delay > limit {
                     refused.push(m.doorbell);
-                    wait = limit;
                 } else {
                     wait = wait.max(delay);
                 }
             }
             pending = Some(PendingUnmap {
-                deadline: now + wait,
+                ready: now + wait,
+                deadline: now + if refused.is_empty() { wait } else { limit },
                 refused,
             });
         }
-        let Some(pending) = pending else {
+        let Some(mut pending) = pending else {
             return Outcome::Done;
         };
-        if now < pending.deadline && run.role == Role::Hiq {
-            self.hws.unmap = Some(pending);
-            return Outcome::Wait;
-        }
-        let reason = if reset { Reason::Reset } else { Reason::Unmap };
-        for m in &targets {
-            if !pending.refused.contains(&m.doorbell) {
-                self.disconnect(m, reason);
-                if reset {
-                    self.inject.queue_was_reset(m.doorbell);
+        // What somebody resets meanwhile is not waited for.
+        pending
+            .refused
+            .retain(|doorbell| targets.iter().any(|m| m.doorbell == *doorbell));
+        let end = if pending.refused.is_empty() {
+            pending.ready
+        } else {
+            pending.deadline
+        };
+        // All were asked at once: those that answer do not wait for those that refuse.
+        if now >= pending.ready || run.role != Role::Hiq {
+            let reason = if reset { Reason::Reset } else { Reason::Unmap };
+            for m in &targets {
+                if !pending.refused.contains(&m.doorbell) {
+                    self.disconnect(m, reason);
+                    if reset {
+                        self.inject.queue_was_reset(m.doorbell);
+                    }
                 }
             }
+        }
+        if now < end && run.role == Role::Hiq {
+            self.hws.unmap = Some(pending);
+            return Outcome::Wait;
         }
         if run.role == Role::Hiq {
             match (p.dw(1) >> 4) & 3 {
