@@ -42,8 +42,8 @@
 //!
 //! From bottom to top; each knows only what stands before it:
 //!
-//! - [`params`], [`config`], [`platform`], [`failure`], [`lifecycle`], [`counters`], [`sdma_ids`]: what callers
-//!   give, module parameters, the device, why and how the scheduler fails;
+//! - [`params`], [`config`], [`platform`], [`notes`], [`failure`], [`lifecycle`], [`counters`], [`sdma_ids`]: what
+//!   callers give, module parameters, the device, what the interrupt thread saw, why and how the scheduler fails;
 //! - [`mqd`]: descriptors of queues, and what a queue off the hardware has left in its own;
 //! - [`desired`]: the desired state, and [`desired::plan`], which decides what follows from it;
 //! - [`core`](self::core): what all of the following share; how far changes are applied, and the waits for them;
@@ -66,7 +66,7 @@
 //! 2. `SchedCore::state`: the desired state, and the changes of the lifecycle. Never held across a wait. Nothing
 //!    is allocated or freed under it, nor under `backend` once the scheduler runs, so that eviction works from
 //!    MMU notifiers.
-//! 3. `SdmaPool::used`, a spinlock.
+//! 3. `SdmaPool::used` and `SchedCore::notes`, spinlocks. Of all these locks the interrupt thread takes the last alone.
 //!
 //! `SchedCore::watchdog_lock`, which the watchdog holds while it samples the hardware, comes before `state`, and
 //! is not held while it asks the firmware for an answer, which takes `backend`; `SchedCore::hook` comes after
@@ -84,6 +84,7 @@ mod diag;
 mod failure;
 mod lifecycle;
 mod mqd;
+mod notes;
 mod params;
 mod platform;
 mod recovery;
@@ -137,6 +138,9 @@ mod test_limits;
 #[path = "tests/sched_live.rs"]
 mod test_live;
 #[cfg(rkfd_kunit)]
+#[path = "tests/sched_notes.rs"]
+mod test_notes;
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_offenders.rs"]
 mod test_offenders;
 #[cfg(rkfd_kunit)]
@@ -163,6 +167,7 @@ pub(crate) use self::{
         ResetHook, //
     },
     mqd::saved::WaveState,
+    notes::Halt,
     params::{
         EvictCause,
         KeepAlive,

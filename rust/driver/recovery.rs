@@ -30,7 +30,10 @@ use crate::{
         Gpu, //
     },
     kapi::{
-        log::monotonic_ns,
+        log::{
+            dev_limited,
+            monotonic_ns, //
+        },
         pci,
         trace::errno, //
     },
@@ -38,6 +41,7 @@ use crate::{
     module_parameters,
     sched::{
         Failure,
+        Halt,
         ResetHook,
         Scheduler, //
     },
@@ -102,6 +106,17 @@ impl ResetHook for Recovery {
         if let Ok(facade) = facade() {
             facade.queue_hung(&self.gpu, pasid);
         }
+    }
+
+    fn queue_halted(&self, halt: &Halt) {
+        dev_limited!(
+            dev_info,
+            self.gpu.dev(),
+            "PASID {}: the queue with doorbell id {:#x} stopped at a bad packet ({:?}) and does not run again\n",
+            halt.pasid,
+            halt.doorbell,
+            halt.reason
+        );
     }
 }
 

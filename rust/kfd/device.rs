@@ -36,7 +36,6 @@ use crate::{
         sysinfo, //
     },
     sched::{
-        EvictCause,
         SchedProcess,
         Scheduler, //
     },
@@ -381,25 +380,18 @@ impl ProcessDevice {
     }
 
     /// Takes the queues off the hardware for good, once, because an access was refused.
-    pub(crate) fn stop_on_fault(&self, pid: i32) {
+    pub(crate) fn stop_on_fault(&self) {
         let Some(process) = self.sched_process() else {
             return;
         };
         if self.faulted.xchg(true, Full) {
             return;
         }
-        // Called by the interrupt thread, which everybody's events need. Nor does anybody need the wait: no
+        // Called by the interrupt thread, which everybody's events need. Nor does anybody need a wait: no
         // memory goes.
-        match self.device.sched.begin_evict(&process, EvictCause::Fault) {
-            Ok(()) => {}
-            // Nothing runs: it is being forgotten, or the GPU is gone.
-            Err(error) if error == ESRCH || error == ENODEV => {}
-            Err(error) => dev_warn!(
-                self.device.gpu.dev(),
-                "pid {}: queues do not stop after a fault: {:?}\n",
-                pid,
-                error
-            ),
+        if !self.device.sched.note_fault(&process) {
+            // The next fault tries again.
+            self.faulted.store(false, Relaxed);
         }
     }
 

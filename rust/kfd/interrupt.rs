@@ -29,6 +29,7 @@ use crate::{
         },
     },
     kapi::log::dev_limited,
+    sched::Halt,
 };
 use kernel::{
     prelude::*,
@@ -107,19 +108,15 @@ impl IrqSink for Sink {
     }
 
     fn bad_opcode(&self, pasid: u16, ctx0: u32) {
-        let (doorbell, code) = bad_packet(ctx0);
-        // Vectors of a queue that is on its way off the hardware may follow.
-        if self.device.sched().halt_queue(pasid, doorbell) {
-            dev_limited!(
-                dev_info,
-                self.device.gpu().dev(),
-                "PASID {}: the queue with doorbell id {:#x} stopped at a bad packet ({:?}) and does not run again\n",
-                pasid,
-                doorbell,
-                code
-            );
-        }
-        if let Some(reasons) = Reasons::of_packet(code) {
+        let (doorbell, reason) = bad_packet(ctx0);
+        let halt = Halt {
+            pasid,
+            doorbell,
+            reason,
+        };
+        // Before the runtime learns of it, which may change the queue at once. One that finds no room stops again.
+        let _ = self.device.sched().note_halt(halt);
+        if let Some(reasons) = Reasons::of_packet(reason) {
             self.fail(pasid, doorbell, reasons);
         }
     }

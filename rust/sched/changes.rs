@@ -7,6 +7,7 @@
 
 pub(super) mod checkpoint;
 pub(super) mod evict;
+pub(super) mod noted;
 pub(super) mod pending;
 pub(super) mod process;
 pub(super) mod queue;

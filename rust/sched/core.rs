@@ -7,6 +7,7 @@
 
 use kernel::{
     new_mutex,
+    new_spinlock,
     prelude::*,
     sync::{
         atomic::{
@@ -17,7 +18,8 @@ use kernel::{
             Release, //
         },
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     },
     time::{
         msecs_to_jiffies,
@@ -51,6 +53,7 @@ use super::{
         Lifecycle, //
     },
     mqd::SdmaMqds,
+    notes::Notes,
     platform::Platform,
     sdma_ids::SdmaPool, //
 };
@@ -94,6 +97,9 @@ pub(crate) struct SchedCore {
     change_in_progress: Atomic<bool>,
     #[pin]
     pub(super) state: Mutex<State>,
+    /// Left by the interrupt thread.
+    #[pin]
+    pub(super) notes: SpinLock<Notes>,
     #[pin]
     reap: Work<SchedCore, 1>,
     #[pin]
@@ -149,6 +155,11 @@ impl SchedCore {
         let sdma = SdmaPool::new(platform.asic().sdma_engines())?;
         let sdma_mqds = SdmaMqds::new(&*platform)?;
         let ib = ListBuffer::new(&*platform, ListBuffer::FIRST_DWORDS)?;
+        let queue = match queue {
+            Some(queue) => Some(Arc::new(queue, GFP_KERNEL)?),
+            None => None,
+        };
+        let notes = Notes::new(queue.clone());
         let state = State::new(ib, queue);
         Arc::pin_init(
             try_pin_init!(Self {
@@ -167,6 +178,7 @@ impl SchedCore {
                 hook <- new_mutex!(None, "rkfd_sched_hook"),
                 change_in_progress: Atomic::new(false),
                 state <- new_mutex!(state, "rkfd_sched_state"),
+                notes <- new_spinlock!(notes, "rkfd_sched_notes"),
                 reap <- new_work!("rkfd_sched_reap"),
                 report <- new_work!("rkfd_sched_report"),
             }? Error),
@@ -289,7 +301,7 @@ impl SchedCore {
         self.events.wake_all();
     }
 
-    /// Calls the hook for queues that hung, without a lock.
+    /// Reports barred processes, and calls the hook for queues that hung or stopped, without a lock.
     ///
     /// Not for the worker that applies changes: the hook takes locks under which memory is allocated, and so
     /// may wait for an eviction, which waits for that worker.
@@ -306,13 +318,19 @@ impl SchedCore {
                 hook.queue_hung(pasid, doorbell);
             }
         }
+        let next = || self.state.lock().next_halt();
+        while let Some(halt) = next() {
+            if let Some(hook) = self.reset_hook() {
+                hook.queue_halted(&halt);
+            }
+        }
     }
 
     /// Leaves to other work items what the worker that applies changes must not do: to free what
-    /// is not needed any more, and to report queues that hung. Both call foreign code.
+    /// is not needed any more, and to report queues that hung or stopped. Both call foreign code.
     pub(super) fn hand_off(self: &Arc<Self>) {
         let state = self.state.lock();
-        let (garbage, hangs) = (state.has_garbage(), state.has_pending_hang());
+        let (garbage, hangs) = (state.has_garbage(), state.has_pending_report());
         if let Some(queue) = &state.queue {
             // Already queued is fine: it takes what is there when it runs.
             if garbage {

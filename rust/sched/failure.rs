@@ -7,6 +7,8 @@ use kernel::{
     prelude::*, //
 };
 
+use super::notes::Halt;
+
 /// Why the hardware did not follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Failure {
@@ -76,4 +78,7 @@ pub(crate) trait ResetHook: Send + Sync {
     /// The queue of address space `pasid` with doorbell `doorbell` (dword index on the doorbell BAR)
     /// hung and was reset. It does not run again; all others go on.
     fn queue_hung(&self, _pasid: u16, _doorbell: u32) {}
+
+    /// A queue stopped at a packet that cannot be executed, and does not run again.
+    fn queue_halted(&self, _halt: &Halt) {}
 }

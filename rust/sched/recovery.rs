@@ -235,8 +235,9 @@ impl Worker {
         };
         // The worker shall not wait for further additions.
         core.mark_urgent(u64::MAX);
+        let last = core.notes.lock().close();
         // Finishes what runs; nothing can be queued any more.
-        drop(queue);
+        drop((queue, last));
         let result = {
             let mut backend = self.backend.lock();
             match core.life() {

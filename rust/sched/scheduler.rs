@@ -32,6 +32,7 @@ use super::{
         QueueImage,
         WaveState, //
     },
+    notes::Halt,
     params::{
         EvictCause,
         ProcessParams,
@@ -61,8 +62,9 @@ use crate::{
     }, //
 };
 
-/// Work items that may run at a time: the converging worker, the reaper, and the report of hung queues.
-const WORKERS: u16 = 3;
+/// Work items that may run at a time: the converging worker, the reaper, the report of hung queues, and what the
+/// interrupt thread noted.
+const WORKERS: u16 = 4;
 
 /// The scheduler of one GPU.
 ///
@@ -324,12 +326,11 @@ impl Scheduler {
         process.worker.update_queue(process.id, queue.id, update)
     }
 
-    /// Takes the compute queue of address space `pasid` with doorbell `doorbell` (id in the slice) off the
-    /// hardware for good, because it stopped at a packet that cannot be executed: else it would stop there at
-    /// each turn. Does not wait, and may be called by the interrupt thread. Returns whether the queue might have
-    /// run until now.
-    pub(crate) fn halt_queue(&self, pasid: u16, doorbell: u32) -> bool {
-        self.worker.halt_queue(pasid, doorbell)
+    /// Has a compute queue taken off the hardware for good, because it stopped at a packet that cannot be executed: else
+    /// it would stop there at each turn. In force for all later changes. Does not sleep: for the interrupt thread.
+    /// Returns false if too much was noted and nobody acted on it yet; the queue stops again when it is mapped next.
+    pub(crate) fn note_halt(&self, halt: Halt) -> bool {
+        self.worker.note_halt(halt)
     }
 
     /// Takes a queue off the hardware and forgets it. Again is no error.
@@ -446,16 +447,10 @@ impl Scheduler {
         })
     }
 
-    /// As [`Scheduler::evict`], without the wait for the hardware: for causes that take no memory away.
-    ///
-    /// # Errors
-    ///
-    /// As [`Scheduler::evict`], except that a failure of the hardware to follow is not seen.
-    pub(crate) fn begin_evict(&self, process: &SchedProcess, cause: EvictCause) -> Result {
-        trace::evicted(&process.worker.core, process.id, cause, || {
-            let worker = &process.worker;
-            worker.begin_evict(process.id, cause).map(|_| ())
-        })
+    /// Has a process evicted soon, because an access was refused. Does not sleep: for the interrupt thread.
+    /// Returns false if too much was noted and nobody acted on it yet.
+    pub(crate) fn note_fault(&self, process: &SchedProcess) -> bool {
+        process.worker.note_fault(process.id)
     }
 
     /// Takes back one [`Scheduler::evict`]. The queues run again soon if no cause is left.

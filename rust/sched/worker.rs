@@ -44,10 +44,13 @@ pub(crate) struct Worker {
     pub(super) backend: Mutex<Backend>,
     #[pin]
     converge: Work<Worker, 0>,
+    #[pin]
+    notes: Work<Worker, 3>,
 }
 
 impl_has_work! {
     impl HasWork<Self, 0> for Worker { self.converge }
+    impl HasWork<Self, 3> for Worker { self.notes }
 }
 
 impl WorkItem<0> for Worker {
@@ -78,6 +81,7 @@ impl Worker {
                 core,
                 backend <- new_mutex!(backend, "rkfd_sched_backend"),
                 converge <- new_work!("rkfd_sched_converge"),
+                notes <- new_work!("rkfd_sched_notes"),
             }),
             GFP_KERNEL,
         )

@@ -11,13 +11,17 @@ use kernel::{
 use super::{
     changes::pending::Pending,
     fake::Fake,
+    notes::Halt,
     params::{
         EvictCause,
         QueueUpdate, //
     },
     worker::Worker, //
 };
-use crate::kapi::waitqueue::Sleep;
+use crate::{
+    hw::ih::PacketException,
+    kapi::waitqueue::Sleep, //
+};
 
 /// Dooms a queue, lets the scheduler converge and collects the record, as `destroy_queue` does
 /// with a worker.
@@ -35,6 +39,21 @@ pub(super) fn destroy(sched: &Arc<Worker>, proc: u64, queue: u64) -> Result {
             Err(ENOENT)
         }
     }
+}
+
+/// Notes what the interrupt thread does when the queue of `pasid` with doorbell `n` stops at a bad packet.
+pub(super) fn note_halt(sched: &Arc<Worker>, pasid: u16, n: u32) -> bool {
+    sched.note_halt(Halt {
+        pasid,
+        doorbell: n,
+        reason: PacketException::DispatchDimensions,
+    })
+}
+
+/// The same, and acts on it.
+pub(super) fn halt(sched: &Arc<Worker>, pasid: u16, n: u32) {
+    assert!(note_halt(sched, pasid, n));
+    sched.act_on_notes();
 }
 
 /// Frees what nobody needs any more, as the worker does.

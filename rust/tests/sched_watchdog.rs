@@ -42,7 +42,10 @@ use super::{
         QueueKind,
         QueueUpdate, //
     },
-    steps::destroy,
+    steps::{
+        destroy,
+        halt, //
+    },
     worker::Worker, //
 };
 use crate::{
@@ -219,9 +222,9 @@ mod cases {
         sched.converge();
         fake.set_pointers(1, 0x10, 0x40)?;
         let _ = fake.log();
-        assert!(sched.halt_queue(1, 1));
+        halt(&sched, 1, 1);
         // The interrupts that follow change nothing.
-        assert!(!sched.halt_queue(1, 1));
+        halt(&sched, 1, 1);
         sched.converge();
         assert_eq!(fake.log().as_slice(), &[UnmapQueues(1, 1), Fence]);
         // However often a list is made.
@@ -238,9 +241,11 @@ mod cases {
         let refused = sched.begin_update(proc, queue, update);
         assert_eq!(refused.err(), Some(EACCES));
         // Nobody that is there.
-        assert!(!sched.halt_queue(1, 9) && !sched.halt_queue(3, 1));
+        halt(&sched, 1, 9);
+        halt(&sched, 3, 1);
         destroy(&sched, proc, queue)?;
-        assert!(!sched.halt_queue(1, 1));
+        halt(&sched, 1, 1);
+        assert_eq!(sched.core.counters.snapshot().halts, 1);
         drop(watchdog);
         finish(&fake, sched)
     }

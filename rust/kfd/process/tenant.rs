@@ -48,7 +48,7 @@ impl Tenant for OnDevice {
 
     fn stop_on_fault(&self) {
         if let Some(device) = self.process.devices.get(self.index) {
-            device.stop_on_fault(self.process.pid());
+            device.stop_on_fault();
         }
     }
 

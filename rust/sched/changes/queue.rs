@@ -22,6 +22,7 @@ use crate::{
             process::ProcRec,
             progress::Progress,
             queue::{
+                HaltState,
                 HangState,
                 PendingUpdate,
                 Phase,
@@ -89,7 +90,7 @@ impl Worker {
             orphan: false,
             update: None,
             hang: HangState::None,
-            halted: false,
+            halt: HaltState::None,
             pending_since: None,
             listed: false,
             mqd_room: Some(RBTreeNodeReservation::new(GFP_KERNEL)?),
@@ -106,6 +107,8 @@ impl Worker {
             if self.core.life().is_shut_down() {
                 return Err(ENODEV);
             }
+            // Of queues that had the doorbell before.
+            self.enter_halts(&mut state);
             if state.proc_mut(proc)?.record.is_barred() {
                 return Err(EPERM);
             }
@@ -169,6 +172,7 @@ impl Worker {
             None => None,
         };
         let mut state = self.core.state.lock();
+        self.enter_halts(&mut state);
         let change = state.next_change();
         if !state.queue_mut(proc, queue)?.may_run() {
             // It does not run again, whatever it is given.
@@ -277,19 +281,6 @@ impl Worker {
         }
         .and_then(|()| self.end_serialized())
         .map_err(UpdateError::Unconfirmed)
-    }
-
-    /// Takes a compute queue off the hardware for good that stopped at a packet which cannot be executed, without
-    /// a wait. `doorbell` is its id in the process' slice. Returns whether it might have run until now.
-    pub(in crate::sched) fn halt_queue(self: &Arc<Self>, pasid: u16, doorbell: u32) -> bool {
-        let mut state = self.core.state.lock();
-        if !state.halt(pasid, doorbell) {
-            return false;
-        }
-        self.core.counters.halts.inc();
-        let change = state.newest_change();
-        self.kick(&state, change, false);
-        true
     }
 
     /// Begins to destroy a queue.

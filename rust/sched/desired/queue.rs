@@ -11,6 +11,7 @@ use kernel::{
 use super::progress::Progress;
 use crate::{
     gpu::Doorbell,
+    hw::ih::PacketException,
     sched::{
         mqd::MqdMem,
         params::{
@@ -144,6 +145,18 @@ pub(crate) enum HangState {
     Reported,
 }
 
+/// Whether a queue has stopped at a packet that cannot be executed. It does not run again: the hardware would stop
+/// there at each turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sched) enum HaltState {
+    /// No.
+    None,
+    /// Yes, and it was not reported yet; what is wrong with the packet.
+    Pending(PacketException),
+    /// Yes, and it was reported.
+    Reported,
+}
+
 /// A queue.
 pub(in crate::sched) struct QueueRec {
     pub(in crate::sched) spec: QueueSpec,
@@ -156,9 +169,8 @@ pub(in crate::sched) struct QueueRec {
     pub(in crate::sched) update: Option<PendingUpdate>,
     /// A queue that has hung does not run again.
     pub(in crate::sched) hang: HangState,
-    /// It stopped at a packet that cannot be executed, and does not run again: the hardware would stop there at
-    /// each turn.
-    pub(in crate::sched) halted: bool,
+    /// One that has stopped at a bad packet neither.
+    pub(in crate::sched) halt: HaltState,
     /// Oldest change that needs this queue off the hardware and did not get it yet.
     pub(in crate::sched) pending_since: Option<u64>,
     /// The active list names the queue.
@@ -207,7 +219,7 @@ impl QueueRec {
 
     /// Whether nothing keeps the queue from running for good.
     pub(in crate::sched) fn may_run(&self) -> bool {
-        !self.destroyed && !self.halted && self.hang == HangState::None
+        !self.destroyed && self.halt == HaltState::None && self.hang == HangState::None
     }
 
     /// Notes that change number `change` needs the queue off the hardware.

@@ -14,7 +14,8 @@ use kernel::{
     rbtree::{
         RBTree,
         RBTreeNode, //
-    }, //
+    },
+    sync::Arc, //
 };
 
 use super::{
@@ -34,6 +35,7 @@ use super::{
         Record, //
     },
     queue::{
+        HaltState,
         HangState,
         Phase,
         QueueRec, //
@@ -45,7 +47,10 @@ use super::{
 };
 use crate::{
     kapi::workqueue::OwnedQueue,
-    sched::config::Config, //
+    sched::{
+        config::Config,
+        notes::Halt, //
+    }, //
 };
 
 /// Compute HQDs that the firmware may use: queues 2 to 7 of each pipe of MEC1, one byte per pipe.
@@ -93,12 +98,12 @@ pub(in crate::sched) struct State {
     /// Memory of `active` and of the lists that follow it.
     pub(in crate::sched) buffers: ListBuffers,
     /// Runs the worker; taken at shutdown.
-    pub(in crate::sched) queue: Option<OwnedQueue>,
+    pub(in crate::sched) queue: Option<Arc<OwnedQueue>>,
 }
 
 impl State {
     /// Nothing attached, with memory for the first list.
-    pub(in crate::sched) fn new(ib: ListBuffer, queue: Option<OwnedQueue>) -> Self {
+    pub(in crate::sched) fn new(ib: ListBuffer, queue: Option<Arc<OwnedQueue>>) -> Self {
         Self {
             procs: RBTree::new(),
             retired: Retired::new(),
@@ -290,21 +295,22 @@ impl State {
         false
     }
 
-    /// Keeps the compute queue of process `pasid` with doorbell `id` of its slice from running for good, because
-    /// it stopped at a packet that cannot be executed. Returns whether it might have run until now.
-    pub(in crate::sched) fn halt(&mut self, pasid: u16, id: u32) -> bool {
+    /// Keeps the compute queue that `halt` names from running for good. Returns whether it might have run until now.
+    pub(in crate::sched) fn halt(&mut self, halt: &Halt) -> bool {
         let change = self.next_change();
-        let proc = self.procs.values_mut().find(|p| p.params.pasid == pasid);
+        let mut procs = self.procs.values_mut();
+        let proc = procs.find(|p| p.params.pasid == halt.pasid);
         let queue = proc.and_then(|proc| {
             let mut queues = proc.queues.values_mut();
             queues.find(|queue| {
-                queue.spec.kind.is_compute() && queue.spec.doorbell.id_in_slice() == id
+                let id = queue.spec.doorbell.id_in_slice();
+                queue.spec.kind.is_compute() && id == halt.doorbell
             })
         });
         let Some(queue) = queue.filter(|queue| queue.may_run()) else {
             return false;
         };
-        queue.halted = true;
+        queue.halt = HaltState::Pending(halt.reason);
         // Nobody waits for it.
         let _ = queue.require_off(change);
         true
@@ -327,13 +333,34 @@ impl State {
         Some((proc.pid, proc.params.pasid))
     }
 
-    /// Whether there is a hung queue whose owner was not notified.
-    pub(in crate::sched) fn has_pending_hang(&self) -> bool {
+    /// Whether there is a queue that hung or stopped and was not reported.
+    pub(in crate::sched) fn has_pending_report(&self) -> bool {
         let mut procs = self.procs.values();
         procs.any(|proc| {
             let mut queues = proc.queues.values();
-            queues.any(|queue| queue.hang == HangState::Pending)
+            queues.any(|queue| {
+                queue.hang == HangState::Pending || matches!(queue.halt, HaltState::Pending(_))
+            })
         })
+    }
+
+    /// Takes the next queue that stopped at a bad packet and was not reported.
+    pub(in crate::sched) fn next_halt(&mut self) -> Option<Halt> {
+        for proc in self.procs.values_mut() {
+            let pasid = proc.params.pasid;
+            for queue in proc.queues.values_mut() {
+                if let HaltState::Pending(reason) = queue.halt {
+                    queue.halt = HaltState::Reported;
+                    let doorbell = queue.spec.doorbell.id_in_slice();
+                    return Some(Halt {
+                        pasid,
+                        doorbell,
+                        reason,
+                    });
+                }
+            }
+        }
+        None
     }
 
     /// Takes the next hung queue whose owner was not notified: PASID and doorbell.

@@ -34,6 +34,7 @@ use crate::{
         desired::{
             process::ProcRec,
             queue::{
+                HaltState,
                 HangState,
                 QueueRec, //
             },
@@ -133,7 +134,7 @@ fn mqd(id: u64, queue: &QueueRec, f: &mut impl Write) -> fmt::Result {
         queue.phase.name(),
         match queue.hang {
             HangState::None if queue.destroyed => ", going",
-            HangState::None if queue.halted => ", halted",
+            HangState::None if queue.halt != HaltState::None => ", halted",
             HangState::None => "",
             HangState::Pending | HangState::Reported => ", hung",
         },
