@@ -5,6 +5,7 @@
 //! which runs a bounded amount of queue work, so the thread that answers trapped accesses never waits long.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use crate::asic::Asic;
 use crate::board::Board;
@@ -13,7 +14,7 @@ use crate::cp::Cp;
 use crate::hws::Hws;
 use crate::ih::Ih;
 use crate::inject::{Injections, Rules};
-use crate::mem::{Memory, Phys};
+use crate::mem::{Bus, Phys};
 use crate::regs::array::GFX_INDEX_RESET;
 use crate::regs::dispatch::Writer;
 use crate::regs::{gc, mp, nbio, RegFile, BAR5_SIZE};
@@ -24,6 +25,8 @@ use crate::trace::{Log, Origin, Reason, Ring};
 use crate::vm::fault::RetryCam;
 use crate::vm::hub::Hub;
 use crate::vm::own::BarAddresses;
+use crate::vm::space::Spaces;
+use crate::vm::HubId;
 
 /// Bytes of BAR2.
 pub const BAR2_SIZE: u64 = 2 * 1024 * 1024;
@@ -64,7 +67,9 @@ pub struct Gpu {
     /// Time.
     pub clock: Clock,
     /// VRAM and guest RAM.
-    pub mem: Memory,
+    pub mem: Arc<Bus>,
+    /// Address spaces.
+    pub spaces: Arc<Spaces>,
     /// Trace, errors, counters.
     pub log: Log,
     /// VM hub of the command processor and shaders.
@@ -116,14 +121,17 @@ impl Gpu {
         msi: Box<dyn MsiSink>,
     ) -> anyhow::Result<Self> {
         board.check(asic).map_err(anyhow::Error::msg)?;
+        let spaces = Arc::new(Spaces::default());
+        let hub = |id| Hub::new(id, Arc::clone(&spaces), FB_BASE, vram_size);
         let mut gpu = Self {
             asic,
             board,
             clock,
-            mem: Memory::new(vram, vram_size)?,
+            mem: Arc::new(Bus::new(vram, vram_size)?),
             log,
-            gfxhub: Hub::new(FB_BASE, vram_size),
-            mmhub: Hub::new(FB_BASE, vram_size),
+            gfxhub: hub(HubId::Gfx),
+            mmhub: hub(HubId::Mm),
+            spaces,
             regs: RegFile::default(),
             ih: Ih::default(),
             cam: RetryCam::default(),

@@ -101,7 +101,7 @@ pub struct Backend {
 impl Backend {
     /// A backend for a device.
     pub fn new(shared: Arc<Shared>, subsystem: Subsystem) -> Self {
-        let mut gpu = shared.lock();
+        let gpu = shared.lock();
         gpu.mem.set_bus_master(false);
         let config = ConfigSpace::new(gpu.asic, gpu.mem.vram_size(), subsystem);
         drop(gpu);
@@ -183,16 +183,21 @@ impl ServerBackend for Backend {
         address: u64,
         size: u64,
     ) -> Result<(), io::Error> {
+        // The device sees the change between two steps; who executes without its lock is waited for without it.
         let mut gpu = self.shared.lock();
-        if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
-            gpu.mem.dma_unmap_all();
+        let retired = if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
+            gpu.mem.dma_retire_all()
         } else {
+            let (retired, done) = gpu.mem.dma_retire(address, size);
             // What could not be kept is gone; the driver sees the hole if it uses it.
-            if let Err(e) = gpu.mem.dma_unmap(address, size) {
+            if let Err(e) = done {
                 gpu.log
                     .note(&format!("DMA unmap {address:#x}+{size:#x}: {e:#}"));
             }
-        }
+            retired
+        };
+        drop(gpu);
+        retired.wait();
         Ok(())
     }
 

@@ -132,3 +132,32 @@ fn a_kiq_that_never_answers_an_invalidation() {
     assert_eq!(f.b.ram32(at.bus), 7);
     f.b.no_errors();
 }
+
+/// What executes waves has its own translations: the driver is to free nothing before they are gone.
+#[test]
+fn a_request_is_acknowledged_when_the_threads_that_execute_have_seen_it() {
+    let mut f = Fixture::new(&GFX90A, 0x41, 4096);
+    let (old, new) = moved(&mut f);
+    let vmid = f.b.first_vmid();
+    let gfx = f.b.hubs()[0].0;
+    let mut executor = f.b.gpu.spaces.register();
+    executor.pass();
+    f.b.wr(gfx + REQ, (1 << vmid) | ALL);
+    f.b.run_for(10_000_000);
+    assert_eq!(f.b.rd(gfx + ACK), 0, "it may use the old page");
+    // The engine has begun all the same: the packet engines use the new one.
+    let va = f.va;
+    f.q.send(&mut f.b, &write_data(va, 2));
+    assert_eq!((f.b.ram32(old), f.b.ram32(new)), (1, 2));
+    executor.pass();
+    f.b.await_ack(gfx, 0, 1 << vmid);
+    // A pause and an end are seen by nobody.
+    executor.pause();
+    f.b.wr(gfx + REQ, (1 << vmid) | ALL);
+    f.b.await_ack(gfx, 0, 1 << vmid);
+    executor.pass();
+    drop(executor);
+    f.b.wr(gfx + REQ, (1 << vmid) | ALL);
+    f.b.await_ack(gfx, 0, 1 << vmid);
+    f.b.no_errors();
+}

@@ -7,7 +7,7 @@ use common::proc::Proc;
 use common::queue::write_data;
 use common::Bench;
 use gpu_model::asic::{GFX906, GFX90A};
-use gpu_model::mem::{Memory, Phys};
+use gpu_model::mem::{Bus, Phys};
 use gpu_model::server::make_vram;
 use gpu_model::vm::hub::Context;
 use gpu_model::vm::walk::{walk, WalkFault};
@@ -217,7 +217,7 @@ proptest! {
             vram[ptb + i(12)] = (u64::from(page) << 12) | flags;
         }
         let file = make_vram(2 << 20).unwrap();
-        let mem = Memory::new(file, 2 << 20).unwrap();
+        let mem = Bus::new(file, 2 << 20).unwrap();
         let bytes: Vec<u8> = vram.iter().flat_map(|v| v.to_le_bytes()).collect();
         mem.write(Phys::Vram(0), &bytes).unwrap();
         let ctx = Context {
@@ -232,7 +232,7 @@ proptest! {
         };
         for (n, low) in probes {
             let va = region(n) | u64::from(low) & 0x1f_ffff;
-            let got = match walk(&mem, &ctx, 0, va, &mut ()) {
+            let got = match walk(&mem.current(), &ctx, 0, va, &mut ()) {
                 Ok(p) => {
                     let off = va & ((1 << p.shift) - 1);
                     p.phys.map(|at| match at {

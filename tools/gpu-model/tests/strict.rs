@@ -388,7 +388,7 @@ fn an_invalidation_semaphore_is_released() {
 #[test]
 fn memory_beyond_the_bus_is_out_of_reach() {
     for (asic, bits) in [(&GFX90A, 48), (&GFX906, 44)] {
-        let mut b = Bench::new(asic);
+        let b = Bench::new(asic);
         let far = 1u64 << bits;
         for at in [far - 4096, far] {
             let ram = gpu_model::server::make_vram(4096).unwrap();

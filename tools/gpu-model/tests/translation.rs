@@ -328,13 +328,13 @@ fn an_invalidation_of_one_level_leaves_stale_translations() {
 #[test]
 fn a_part_of_guest_memory_may_go_away() {
     use gpu_model::mem::Phys;
-    let mut f = fixture(&GFX90A, false);
-    let mem = &mut f.b.gpu.mem;
+    let f = fixture(&GFX90A, false);
+    let mem = &f.b.gpu.mem;
     let hole = common::RAM_BUS + 0x10_0000;
     mem.write(Phys::Bus(hole - 4), &[1; 4]).unwrap();
     mem.write(Phys::Bus(hole + 0x2000), &[2; 4]).unwrap();
     assert_eq!(mem.dma_unmap(hole, 0x2000).unwrap(), 1);
-    let ranges: Vec<_> = mem.dma_ranges().collect();
+    let ranges: Vec<_> = mem.dma_ranges();
     assert_eq!(
         ranges,
         [

@@ -185,19 +185,19 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
             "start": format!("{:#x}", ctx.start << 12),
             "end": format!("{:#x}", (ctx.end << 12) | 0xFFF),
             "pasid": gpu.pasid_of(vmid, id),
-            "tlb_entries": hub.tlb.len(vmid),
+            "tlb_entries": hub.space(vmid).len(),
         });
         if let (Some(va), Some(map)) = (va, v.as_object_mut()) {
             map.insert(
                 "walk".into(),
                 json!(format!(
                     "{:x?}",
-                    walk(&gpu.mem, &ctx, hub.fb_offset(), va, &mut ())
+                    walk(&gpu.mem.current(), &ctx, hub.fb_offset(), va, &mut ())
                 )),
             );
             map.insert(
                 "cached".into(),
-                json!(format!("{:x?}", hub.tlb.peek(vmid, va))),
+                json!(format!("{:x?}", hub.space(vmid).peek(va))),
             );
         }
         hubs.push(v);

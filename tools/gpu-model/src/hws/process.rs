@@ -48,8 +48,8 @@ impl Gpu {
         self.mmhub.set_base(vmid, base);
         if !busy {
             // The new owner must not see the translations of the last one, nor its own from before.
-            self.gfxhub.tlb.invalidate(1 << vmid);
-            self.mmhub.tlb.invalidate(1 << vmid);
+            self.gfxhub.invalidate(1 << vmid);
+            self.mmhub.invalidate(1 << vmid);
         }
         let config = p.dw(5);
         for (i, v) in [
@@ -170,7 +170,7 @@ impl Gpu {
             &[HubId::Gfx]
         };
         for &hub in hubs {
-            self.hub_mut(hub).tlb.invalidate(vmids);
+            self.hub(hub).invalidate(vmids);
             self.note_invalidation(hub, vmids, Levels::ALL);
         }
     }

@@ -5,8 +5,13 @@
 //! driver writes and the device reads (page tables, MQDs) are old until the flush: a page of VRAM that the device has
 //! read one from is kept as it was then, and read again after the next flush only.  What the device itself writes
 //! is in both.
+//!
+//! Reader and writer meet without a lock as long as the page is not kept.  The reader marks the page and then copies
+//! it, the writer stores and then looks for the mark, each with a full fence between the two steps.  So either the
+//! writer sees the mark and brings the copy up to date, or the copy has been made after the store.
 
 use std::collections::HashMap;
+use std::sync::atomic::{fence, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -19,42 +24,71 @@ const MAX_PAGES: usize = 16384;
 type Copy = Box<[u8; PAGE as usize]>;
 
 /// Pages of VRAM as they were when the device first read them since the last flush.
-#[derive(Debug, Default)]
-pub struct HostPath {
+#[derive(Debug)]
+pub(super) struct HostPath {
     pages: Mutex<HashMap<u64, Copy>>,
+    /// A bit for each page of VRAM: it may be kept.
+    marks: Box<[AtomicU64]>,
 }
 
 impl HostPath {
-    /// The host's writes arrive.
-    pub fn flush(&self) {
-        self.pages.lock().clear();
+    /// For `size` bytes of VRAM.
+    pub(super) fn new(size: u64) -> Self {
+        let words = size.div_ceil(PAGE * u64::from(u64::BITS));
+        Self {
+            pages: Mutex::default(),
+            marks: (0..words).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 
-    /// The device writes `data` at a VRAM offset.
-    pub fn written(&self, offset: u64, data: &[u8]) {
-        let mut pages = self.pages.lock();
-        if pages.is_empty() {
-            return;
+    fn mark(&self, page: u64) -> Option<(&AtomicU64, u64)> {
+        let bits = u64::from(u64::BITS);
+        let word = self.marks.get(usize::try_from(page / bits).ok()?)?;
+        Some((word, 1 << (page % bits)))
+    }
+
+    fn forget(&self, pages: &mut HashMap<u64, Copy>) {
+        for (word, bit) in pages.keys().filter_map(|&page| self.mark(page)) {
+            word.fetch_and(!bit, Ordering::Relaxed);
         }
+        pages.clear();
+    }
+
+    /// The host's writes arrive.
+    pub(super) fn flush(&self) {
+        self.forget(&mut self.pages.lock());
+    }
+
+    /// Whether the page of a VRAM offset may be kept.  The caller has stored and executed a full fence.
+    pub(super) fn is_marked(&self, offset: u64) -> bool {
+        self.mark(offset / PAGE)
+            .is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    /// The device has written `len` bytes at a VRAM offset; `load` reads memory.
+    pub(super) fn written(&self, offset: u64, len: u64, load: impl Fn(u64, &mut [u8])) {
+        // Pairs with the fence in `read`.
+        fence(Ordering::SeqCst);
+        let end = offset.saturating_add(len);
         let mut at = offset;
-        let mut rest = data;
-        while !rest.is_empty() {
-            let inside = (at % PAGE) as usize;
-            let n = rest.len().min(PAGE as usize - inside);
-            let (now, later) = rest.split_at(n);
-            let kept = pages
-                .get_mut(&(at / PAGE))
-                .and_then(|p| p.get_mut(inside..inside + n));
-            if let Some(kept) = kept {
-                kept.copy_from_slice(now);
+        while at < end {
+            let stop = end.min((at / PAGE + 1) * PAGE);
+            if self.is_marked(at) {
+                // What is there now, not what the caller wrote: another writer may have been faster, and the copy
+                // must end as memory does.
+                let mut pages = self.pages.lock();
+                let (first, last) = ((at % PAGE) as usize, ((stop - 1) % PAGE) as usize);
+                let kept = pages.get_mut(&(at / PAGE));
+                if let Some(kept) = kept.and_then(|p| p.get_mut(first..=last)) {
+                    load(at, kept);
+                }
             }
-            rest = later;
-            at += n as u64;
+            at = stop;
         }
     }
 
     /// Reads a part of one page, as of the last flush.  `load` reads the whole page; false if it does not exist.
-    pub fn read(
+    pub(super) fn read(
         &self,
         offset: u64,
         buf: &mut [u8],
@@ -63,12 +97,19 @@ impl HostPath {
         let mut pages = self.pages.lock();
         let page = offset / PAGE;
         if !pages.contains_key(&page) {
+            if pages.len() >= MAX_PAGES {
+                self.forget(&mut pages);
+            }
+            let Some((word, bit)) = self.mark(page) else {
+                return false;
+            };
+            word.fetch_or(bit, Ordering::Relaxed);
+            // Pairs with the fence in `written`.
+            fence(Ordering::SeqCst);
             let mut copy = Box::new([0u8; PAGE as usize]);
             if !load(page * PAGE, copy.as_mut_slice()) {
+                word.fetch_and(!bit, Ordering::Relaxed);
                 return false;
-            }
-            if pages.len() >= MAX_PAGES {
-                pages.clear();
             }
             pages.insert(page, copy);
         }

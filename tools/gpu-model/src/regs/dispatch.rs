@@ -295,7 +295,7 @@ impl Gpu {
                 self.note_invalidation(id, request.vmids, request.levels);
             }
         }
-        let next = [HubId::Gfx, HubId::Mm].map(|id| self.hub(id).next_request());
+        let next = [HubId::Gfx, HubId::Mm].map(|id| self.hub(id).next_request(now));
         next.into_iter().flatten().min()
     }
 

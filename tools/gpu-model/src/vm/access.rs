@@ -6,10 +6,10 @@
 
 use super::hub::Hub;
 use super::own::OwnBar;
-use super::walk::{walk, Page, WalkFault};
+use super::walk::{Page, WalkFault};
 use super::{Access, Client, HubId};
 use crate::device::Gpu;
-use crate::mem::Phys;
+use crate::mem::{Frame, Map, Phys};
 
 /// How an access ended that did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub type VmResult<T> = Result<T, VmError>;
 
 /// Where an access goes after translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// Memory.
-    Memory(Phys),
+enum Place {
+    /// Memory: as the device names it, and where it is in the map that the access uses.
+    Memory(Phys, Frame),
     /// A page that reads zero and drops writes.
     Nothing,
     /// One of the device's own BARs; reads are zero.
@@ -36,6 +36,19 @@ pub enum Place {
 
 /// A piece of an access that is physically contiguous.
 type Segment = (Place, usize);
+
+/// How many of `wanted` bytes lie in a piece of `left` bytes.
+fn part(wanted: usize, left: u64) -> usize {
+    wanted.min(usize::try_from(left).unwrap_or(usize::MAX))
+}
+
+fn read_place(map: &Map, place: Place, buf: &mut [u8]) -> VmResult<()> {
+    match place {
+        Place::Memory(_, frame) => map.load_bytes(frame, buf).map_err(|_| VmError::Fault)?,
+        Place::Nothing | Place::Own(_) => buf.fill(0),
+    }
+    Ok(())
+}
 
 impl Gpu {
     /// The hub's state.
@@ -54,41 +67,21 @@ impl Gpu {
         }
     }
 
-    fn lookup(&mut self, c: Client, va: u64) -> Result<Page, WalkFault> {
-        let hub = self.hub_mut(c.hub);
+    fn lookup(&mut self, map: &Map, c: Client, va: u64) -> Result<Page, WalkFault> {
         if c.vmid == 0 {
+            let hub = self.hub(c.hub);
             let (low, high) = hub.system_aperture();
             if (low..=high).contains(&va) {
                 return Self::aperture(hub, va).ok_or(WalkFault::Range);
             }
         }
-        let cached = hub.tlb.lookup(c.vmid, va);
-        let hub = self.hub(c.hub);
-        if let Some(page) = cached {
+        let found = self.spaces.space(c.hub, c.vmid).translate(map, va);
+        if found.is_ok_and(|t| t.hit) {
             self.log.stats.tlb_hits += 1;
-            return Ok(page);
+        } else {
+            self.log.stats.tlb_misses += 1;
         }
-        let ctx = hub.context(c.vmid);
-        let fb_offset = hub.fb_offset();
-        self.log.stats.tlb_misses += 1;
-        let hub = match c.hub {
-            HubId::Gfx => &mut self.gfxhub,
-            HubId::Mm => &mut self.mmhub,
-        };
-        let page = walk(&self.mem, &ctx, fb_offset, va, hub.tlb.directories(c.vmid))?;
-        // All of a page has to be there, not only what is accessed now.
-        let last = page.phys.map(|p| p.offset((1u64 << page.shift) - 1));
-        if let Some(last) = last.filter(|_| page.shift > 12) {
-            if !self.mem.exists(last, false) && !self.mem.blocked(last) {
-                return Err(WalkFault::Nowhere {
-                    entry: page.perms,
-                    target: last,
-                    level: u32::MAX,
-                });
-            }
-        }
-        hub.tlb.insert(c.vmid, va, page);
-        Ok(page)
+        found.map(|t| t.page)
     }
 
     /// Untranslated VMID 0 access inside the system aperture.
@@ -111,23 +104,30 @@ impl Gpu {
         })
     }
 
-    /// Translates one address; returns the place and how many bytes of the page follow it.
+    /// Translates one address; returns the place and how many bytes that can be accessed alike begin there.
     ///
     /// # Errors
     /// Raises the fault and says whether to replay.
-    pub fn vm_translate(&mut self, c: Client, va: u64, access: Access) -> VmResult<(Place, u64)> {
-        self.translate(c, va, access)
+    fn vm_translate(
+        &mut self,
+        map: &Map,
+        c: Client,
+        va: u64,
+        access: Access,
+    ) -> VmResult<(Place, u64)> {
+        self.translate(map, c, va, access)
             .map_err(|why| self.vm_fault(c, va, access, why))
     }
 
     /// Translates one address without raising anything.  `None` as the reason of a failure is missing permission.
     fn translate(
         &mut self,
+        map: &Map,
         c: Client,
         va: u64,
         access: Access,
     ) -> Result<(Place, u64), Option<WalkFault>> {
-        let page = self.lookup(c, va).map_err(Some)?;
+        let page = self.lookup(map, c, va).map_err(Some)?;
         if !page.permits(access) {
             return Err(None);
         }
@@ -137,24 +137,23 @@ impl Gpu {
             return Ok((Place::Nothing, left));
         };
         let at = base.offset(off);
-        if self.mem.blocked(at) {
-            return Err(Some(WalkFault::Blocked));
+        match map.find(at, access.writes()) {
+            Ok((frame, there)) => Ok((Place::Memory(at, frame), left.min(there))),
+            Err(_) if map.blocked(at) => Err(Some(WalkFault::Blocked)),
+            Err(_) => match self.own_bar(at) {
+                Some(own) => Ok((Place::Own(own), left)),
+                None => Err(Some(WalkFault::Nowhere {
+                    entry: page.perms,
+                    target: at,
+                    level: u32::MAX,
+                })),
+            },
         }
-        if !self.mem.exists(at, access.writes()) {
-            if let Some(own) = self.own_bar(at) {
-                return Ok((Place::Own(own), left));
-            }
-            return Err(Some(WalkFault::Nowhere {
-                entry: page.perms,
-                target: at,
-                level: u32::MAX,
-            }));
-        }
-        Ok((Place::Memory(at), left))
     }
 
     fn segments(
         &mut self,
+        map: &Map,
         c: Client,
         va: u64,
         len: usize,
@@ -163,9 +162,10 @@ impl Gpu {
         let mut out = Vec::with_capacity(1 + len / 4096);
         let mut done = 0;
         while done < len {
-            let (at, left) = self.vm_translate(c, va.wrapping_add(done as u64), access)?;
-            let n = (len - done).min(usize::try_from(left).unwrap_or(usize::MAX));
-            out.push((at, n));
+            let at = va.wrapping_add(done as u64);
+            let (place, left) = self.vm_translate(map, c, at, access)?;
+            let n = part(len - done, left);
+            out.push((place, n));
             done += n;
         }
         Ok(out)
@@ -177,13 +177,18 @@ impl Gpu {
     /// Nothing usable was read.
     pub fn vm_read(&mut self, c: Client, va: u64, buf: &mut [u8]) -> VmResult<()> {
         self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let map = self.mem.current();
+        let (place, left) = self.vm_translate(&map, c, va, Access::Read)?;
+        if part(buf.len(), left) == buf.len() {
+            return read_place(&map, place, buf);
+        }
         let mut rest = buf;
-        for (at, n) in self.segments(c, va, rest.len(), Access::Read)? {
+        for (place, n) in self.segments(&map, c, va, rest.len(), Access::Read)? {
             let (now, later) = rest.split_at_mut(n);
-            match at {
-                Place::Memory(at) => self.mem.read(at, now).map_err(|_| VmError::Fault)?,
-                Place::Nothing | Place::Own(_) => now.fill(0),
-            }
+            read_place(&map, place, now)?;
             rest = later;
         }
         Ok(())
@@ -194,8 +199,16 @@ impl Gpu {
     /// # Errors
     /// Nothing was written.
     pub fn vm_write(&mut self, c: Client, va: u64, buf: &[u8]) -> VmResult<()> {
-        let segments = self.segments(c, va, buf.len(), Access::Write)?;
-        self.write_segments(segments, buf)
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let map = self.mem.current();
+        let (place, left) = self.vm_translate(&map, c, va, Access::Write)?;
+        if part(buf.len(), left) == buf.len() {
+            return self.write_place(&map, place, buf);
+        }
+        let segments = self.segments(&map, c, va, buf.len(), Access::Write)?;
+        self.write_segments(&map, segments, buf)
     }
 
     /// Writes bytes for the interrupt handler.  A fault is latched in the hub, but raises no vector: it is a vector
@@ -209,37 +222,46 @@ impl Gpu {
         va: u64,
         buf: &[u8],
     ) -> Result<(), Option<WalkFault>> {
+        let map = self.mem.current();
         let mut segments = Vec::with_capacity(1 + buf.len() / 4096);
         let mut done = 0;
         while done < buf.len() {
             let at = va.wrapping_add(done as u64);
-            let (place, left) = match self.translate(c, at, Access::Write) {
+            let (place, left) = match self.translate(&map, c, at, Access::Write) {
                 Ok(found) => found,
                 Err(why) => {
                     self.latch_no_retry(c, at, Access::Write, why);
                     return Err(why);
                 }
             };
-            let n = (buf.len() - done).min(usize::try_from(left).unwrap_or(usize::MAX));
+            let n = part(buf.len() - done, left);
             segments.push((place, n));
             done += n;
         }
         // What was translated exists.
-        let _ = self.write_segments(segments, buf);
+        let _ = self.write_segments(&map, segments, buf);
         Ok(())
     }
 
-    fn write_segments(&mut self, segments: Vec<Segment>, buf: &[u8]) -> VmResult<()> {
-        self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
+    fn write_segments(&mut self, map: &Map, segments: Vec<Segment>, buf: &[u8]) -> VmResult<()> {
         let mut rest = buf;
-        for (at, n) in segments {
+        for (place, n) in segments {
             let (now, later) = rest.split_at(n);
-            match at {
-                Place::Memory(at) => self.mem.write(at, now).map_err(|_| VmError::Fault)?,
-                Place::Own(own) => self.own_write(own, now),
-                Place::Nothing => {}
-            }
+            self.write_place(map, place, now)?;
             rest = later;
+        }
+        Ok(())
+    }
+
+    fn write_place(&mut self, map: &Map, place: Place, buf: &[u8]) -> VmResult<()> {
+        self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
+        match place {
+            Place::Memory(_, frame) => {
+                map.store_bytes(frame, buf).map_err(|_| VmError::Fault)?;
+                map.stored(frame, buf.len() as u64);
+            }
+            Place::Own(own) => self.own_write(own, buf),
+            Place::Nothing => {}
         }
         Ok(())
     }
@@ -249,21 +271,23 @@ impl Gpu {
     /// # Errors
     /// Some page cannot.
     pub fn vm_probe(&mut self, c: Client, va: u64, len: usize, access: Access) -> VmResult<()> {
-        self.segments(c, va, len, access).map(|_| ())
+        let map = self.mem.current();
+        self.segments(&map, c, va, len, access).map(|_| ())
     }
 
     /// Whether a range of memory can be accessed now; no fault is raised.
     pub fn vm_accessible(&mut self, c: Client, va: u64, len: usize, access: Access) -> bool {
+        let map = self.mem.current();
         let mut done = 0u64;
         while done < len as u64 {
             let at = va.wrapping_add(done);
-            let Ok(page) = self.lookup(c, at) else {
+            let Ok(page) = self.lookup(&map, c, at) else {
                 return false;
             };
             let size = 1u64 << page.shift;
             let off = at & (size - 1);
             let there = page.phys.is_some_and(|p| {
-                page.permits(access) && self.mem.exists(p.offset(off), access.writes())
+                page.permits(access) && map.exists(p.offset(off), access.writes())
             });
             if !there {
                 return false;
@@ -275,9 +299,10 @@ impl Gpu {
 
     /// Reads a 32-bit word without raising a fault.
     pub fn peek_u32(&mut self, c: Client, va: u64) -> Option<u32> {
-        let page = self.lookup(c, va).ok()?;
+        let map = self.mem.current();
+        let page = self.lookup(&map, c, va).ok()?;
         let at = page.phys?.offset(va & ((1u64 << page.shift) - 1));
-        self.mem.read_u32(at).ok()
+        map.load(map.find(at, false).ok()?.0).ok()
     }
 
     /// Reads a 32-bit word.
@@ -295,13 +320,6 @@ impl Gpu {
     /// # Errors
     /// See [`Gpu::vm_read`].
     pub fn vm_read_u64(&mut self, c: Client, va: u64) -> VmResult<u64> {
-        let (at, left) = self.vm_translate(c, va, Access::Read)?;
-        if va % 8 == 0 && left >= 8 {
-            return match at {
-                Place::Memory(at) => self.mem.read_u64(at).map_err(|_| VmError::Fault),
-                Place::Nothing | Place::Own(_) => Ok(0),
-            };
-        }
         let mut b = [0; 8];
         self.vm_read(c, va, &mut b)?;
         Ok(u64::from_le_bytes(b))
@@ -327,15 +345,17 @@ impl Gpu {
     pub fn vm_read_hosted(&mut self, c: Client, va: u64, out: &mut [u32]) -> VmResult<bool> {
         let mut stale = false;
         let mut words = out;
-        for (at, n) in self.segments(c, va, words.len() * 4, Access::Read)? {
+        let map = self.mem.current();
+        for (place, n) in self.segments(&map, c, va, words.len() * 4, Access::Read)? {
             let (now, later) = words.split_at_mut(n / 4);
             words = later;
-            let Place::Memory(at) = at else { continue };
+            let Place::Memory(at, frame) = place else {
+                continue;
+            };
             let (mut seen, mut real) = (vec![0; n], vec![0; n]);
-            self.mem
-                .read_hosted(at, &mut seen)
+            let read = map.read_hosted(at, &mut seen);
+            read.and_then(|()| map.load_bytes(frame, &mut real))
                 .map_err(|_| VmError::Fault)?;
-            self.mem.read(at, &mut real).map_err(|_| VmError::Fault)?;
             stale |= seen != real;
             for (d, s) in now.iter_mut().zip(seen.chunks_exact(4)) {
                 *d = s.try_into().map(u32::from_le_bytes).unwrap_or(0);
@@ -367,17 +387,19 @@ impl Gpu {
         wide: bool,
         f: impl Fn(u64) -> u64,
     ) -> VmResult<u64> {
-        let (at, _) = self.vm_translate(c, va, Access::Atomic)?;
-        let Place::Memory(at) = at else {
+        let map = self.mem.current();
+        let (place, _) = self.vm_translate(&map, c, va, Access::Atomic)?;
+        let Place::Memory(_, frame) = place else {
             return Ok(0);
         };
         let old = if wide {
-            self.mem.update_u64(at, f)
+            map.update_u64(frame, f)
         } else {
-            self.mem
-                .update_u32(at, |v| f(u64::from(v)) as u32)
+            map.update_u32(frame, |v| f(u64::from(v)) as u32)
                 .map(u64::from)
         };
-        old.map_err(|_| VmError::Fault)
+        let old = old.map_err(|_| VmError::Fault)?;
+        map.stored(frame, if wide { 8 } else { 4 });
+        Ok(old)
     }
 }

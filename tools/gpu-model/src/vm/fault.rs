@@ -94,6 +94,21 @@ impl RetryCam {
     }
 }
 
+/// Whether an access that failed may retry, as far as that depends on the cause.
+pub fn may_retry(why: Option<WalkFault>) -> bool {
+    match why {
+        None | Some(WalkFault::InvalidPde(_) | WalkFault::InvalidPte(_)) => true,
+        Some(
+            WalkFault::Disabled
+            | WalkFault::Range
+            | WalkFault::ForcedNoRetry(_)
+            | WalkFault::Nowhere { .. }
+            | WalkFault::Blocked
+            | WalkFault::Malformed { .. },
+        ) => false,
+    }
+}
+
 impl Gpu {
     /// Whether faults of this VMID may retry (apart from what the entry itself says).
     fn retries(&self, c: Client) -> bool {
@@ -123,18 +138,7 @@ impl Gpu {
             _ if c.vmid == 0 => self.protocol_error("vmid0-fault", text()),
             _ => {}
         }
-        let may_retry = match why {
-            None | Some(WalkFault::InvalidPde(_) | WalkFault::InvalidPte(_)) => self.retries(c),
-            Some(
-                WalkFault::Disabled
-                | WalkFault::Range
-                | WalkFault::ForcedNoRetry(_)
-                | WalkFault::Nowhere { .. }
-                | WalkFault::Blocked
-                | WalkFault::Malformed { .. },
-            ) => false,
-        };
-        if may_retry {
+        if may_retry(why) && self.retries(c) {
             self.retry_fault(c, va, access, why, text());
             VmError::Retry
         } else {

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Register file of a VM hub.  Offsets and fields: gc_9_0 and mmhub headers; reset values: gc_9_0_default.h.
 
-use super::tlb::{Levels, Tlb};
+use std::sync::Arc;
+
+use super::space::{Setup, Space, Spaces, Ticket};
+use super::tlb::Levels;
+use super::HubId;
 
 /// Offsets from `HubLayout::vm_base`.
 pub mod vm {
@@ -92,7 +96,7 @@ pub mod context {
 pub const ENABLE_RETRY_FAULT_INTERRUPT: u32 = 1 << 19;
 
 /// Decoded page-table set-up of one VMID.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Context {
     /// Translation is on.
     pub enabled: bool,
@@ -117,8 +121,8 @@ pub struct Context {
 pub struct Hub {
     vm: [u32; vm::COUNT as usize],
     mc: [u32; mc::COUNT as usize],
-    /// Cached translations.
-    pub tlb: Tlb,
+    id: HubId,
+    spaces: Arc<Spaces>,
     fault_latched: bool,
     /// How often each engine's semaphore was asked for since it was taken.
     sem_refusals: [u32; ENGINES as usize],
@@ -137,9 +141,14 @@ pub struct Request {
     pub clear_fault: bool,
     /// FLUSH_TYPE: 0 legacy, 1 lightweight, 2 heavyweight.
     pub kind: u32,
-    /// When it is done; `None` for one that is never answered.
+    /// When it is carried out; `None` for one that is never answered.
     pub due: Option<u64>,
+    /// It has been carried out, and is acknowledged when all executors have seen it.
+    pub carried_out: Option<Ticket>,
 }
+
+/// How long until the executors are asked again whether they have seen an invalidation, in nanoseconds.
+const EXECUTORS_NS: u64 = 10_000;
 
 fn at(regs: &[u32], i: u32) -> u32 {
     regs.get(i as usize).copied().unwrap_or(0)
@@ -175,11 +184,12 @@ const SEM_PATIENCE: u32 = 64;
 
 impl Hub {
     /// A hub as the boot firmware leaves it: FB location set, nothing else.
-    pub fn new(fb_base: u64, vram_size: u64) -> Self {
+    pub fn new(id: HubId, spaces: Arc<Spaces>, fb_base: u64, vram_size: u64) -> Self {
         let mut hub = Self {
             vm: [0; vm::COUNT as usize],
             mc: [0; mc::COUNT as usize],
-            tlb: Tlb::default(),
+            id,
+            spaces,
             fault_latched: false,
             sem_refusals: [0; ENGINES as usize],
             requests: [None; ENGINES as usize],
@@ -192,7 +202,6 @@ impl Hub {
     pub fn reset(&mut self, fb_base: u64, vram_size: u64) {
         self.vm = [0; vm::COUNT as usize];
         self.mc = [0; mc::COUNT as usize];
-        self.tlb.clear();
         self.fault_latched = false;
         self.sem_refusals = [0; ENGINES as usize];
         self.requests = [None; ENGINES as usize];
@@ -212,6 +221,33 @@ impl Hub {
             ((fb_base + vram_size - 1) >> 24) as u32,
         );
         put(&mut self.mc, mc::L1_TLB_CNTL, 0x0000_2501);
+        self.set_up_all();
+        self.invalidate(u16::MAX);
+    }
+
+    /// One of the hub's address spaces.
+    pub fn space(&self, vmid: u8) -> &Space {
+        self.spaces.space(self.id, vmid)
+    }
+
+    /// The registers of a VMID's tables have changed.
+    fn set_up(&self, vmid: u8) {
+        self.space(vmid).set_up(Setup {
+            context: self.context(vmid),
+            fb_offset: self.fb_offset(),
+        });
+    }
+
+    fn set_up_all(&self) {
+        for vmid in 0..VMIDS as u8 {
+            self.set_up(vmid);
+        }
+    }
+
+    /// Drops all that is cached for the VMIDs whose bits are set, and waits for the executors: none uses it afterwards.
+    pub fn invalidate(&self, vmids: u16) {
+        let ticket = self.spaces.invalidate(self.id, vmids, Levels::ALL);
+        self.spaces.synchronize(ticket);
     }
 
     /// Reads a register of the VM part.
@@ -254,17 +290,30 @@ impl Hub {
         }
     }
 
-    /// When the next engine has done its work.
-    pub fn next_request(&self) -> Option<u64> {
-        self.requests.iter().flatten().filter_map(|r| r.due).min()
+    /// When to look at the engines again.
+    pub fn next_request(&self, now: u64) -> Option<u64> {
+        let next = |r: &Request| match r.carried_out {
+            Some(_) => Some(now + EXECUTORS_NS),
+            None => r.due,
+        };
+        self.requests.iter().flatten().filter_map(next).min()
     }
 
-    /// Completes a request whose time has come: its translations are dropped, the engine acknowledges.
+    /// Carries out the requests whose time has come: their translations are dropped.  Completes one that all executors
+    /// have seen: the engine acknowledges.
     pub fn end_request(&mut self, now: u64) -> Option<Request> {
-        let due = |r: &Option<Request>| r.is_some_and(|r| r.due.is_some_and(|t| t <= now));
-        let engine = self.requests.iter().position(due)?;
+        for request in self.requests.iter_mut().flatten() {
+            if request.carried_out.is_none() && request.due.is_some_and(|t| t <= now) {
+                let (vmids, levels) = (request.vmids, request.levels);
+                request.carried_out = Some(self.spaces.invalidate(self.id, vmids, levels));
+            }
+        }
+        let seen = |r: &Request| r.carried_out.is_some_and(|t| self.spaces.acknowledged(t));
+        let engine = self
+            .requests
+            .iter()
+            .position(|r| r.as_ref().is_some_and(seen))?;
         let request = self.requests.get_mut(engine)?.take()?;
-        self.tlb.invalidate_levels(request.vmids, request.levels);
         if request.clear_fault {
             self.clear_fault();
         }
@@ -281,6 +330,9 @@ impl Hub {
     /// Writes a register of the MC part.
     pub fn write_mc(&mut self, r: u32, v: u32) {
         put(&mut self.mc, r, v);
+        if r == mc::FB_OFFSET {
+            self.set_up_all();
+        }
     }
 
     /// Writes a register of the VM part.
@@ -294,7 +346,8 @@ impl Hub {
                         l2: v & 2 != 0,
                         pdes: if v & 2 != 0 { 7 } else { 0 },
                     };
-                    self.tlb.invalidate_levels(0xFFFF, levels);
+                    // No register tells when this is done; nobody waits for the executors.
+                    let _ = self.spaces.invalidate(self.id, u16::MAX, levels);
                     return HubEffect::Invalidated(0xFFFF, levels);
                 }
             }
@@ -331,14 +384,32 @@ impl Hub {
                         clear_fault: v & (1 << 23) != 0,
                         kind: (v >> 16) & 3,
                         due: None,
+                        carried_out: None,
                     },
                     busy: before.is_some_and(|r| r.due.is_some()),
                 };
             }
             r if (vm::INV_ACK..vm::INV_ACK + ENGINES).contains(&r) => {}
-            r => put(&mut self.vm, r, v),
+            r => {
+                put(&mut self.vm, r, v);
+                self.table_register_written(r);
+            }
         }
         HubEffect::None
+    }
+
+    fn table_register_written(&self, r: u32) {
+        let vmids = VMIDS as u32;
+        let vmid = match r {
+            vm::CONTEXTS_DISABLE => return self.set_up_all(),
+            r if (vm::CONTEXT_CNTL..vm::CONTEXT_CNTL + vmids).contains(&r) => r - vm::CONTEXT_CNTL,
+            // Low and high word of each VMID: base, first and last page.
+            r if (vm::PT_BASE..vm::PT_BASE + 6 * vmids).contains(&r) => {
+                (r - vm::PT_BASE) % (2 * vmids) / 2
+            }
+            _ => return,
+        };
+        self.set_up(vmid as u8);
     }
 
     fn clear_fault(&mut self) {
@@ -371,6 +442,7 @@ impl Hub {
         let i = vm::PT_BASE + 2 * u32::from(vmid & 0xF);
         put(&mut self.vm, i, base as u32);
         put(&mut self.vm, i + 1, (base >> 32) as u32);
+        self.set_up(vmid);
     }
 
     /// The page-table set-up of a VMID.

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! GPU virtual memory: the two hubs, the page-table walker and the translation cache.
+//! GPU virtual memory: the two hubs, the page-table walker, the address spaces with their cached translations.
+//!
+//! [`space::Spaces`] is shared by all threads.  The register files of the hubs ([`hub`]), faults and what they lead to
+//! ([`fault`]) and the accesses of the packet engines ([`access`]) belong to the device behind its lock.
 
 pub mod access;
 pub mod fault;
 pub mod hub;
 pub mod own;
+pub mod space;
 pub mod tlb;
 pub mod walk;
+
+use walk::bits;
 
 /// Which hub (and so which translation cache and register file) an access goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,14 +37,25 @@ pub enum Access {
 }
 
 impl Access {
-    /// Needs the write permission.
+    /// The permission bits of an entry that it needs.
+    #[inline]
+    pub fn needs(self) -> u64 {
+        match self {
+            Access::Read => bits::R,
+            Access::Write => bits::W,
+            Access::Atomic => bits::R | bits::W,
+            Access::Execute => bits::X,
+        }
+    }
+
+    /// Changes memory.
     pub fn writes(self) -> bool {
         matches!(self, Access::Write | Access::Atomic)
     }
 }
 
 /// Who makes an access.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
     /// Hub.
     pub hub: HubId,

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A translation cache that keeps stale entries until it is told to drop them, as hardware does.
+//! The parts of a translation cache that keeps stale entries until it is told to drop them, as hardware does.
+//!
+//! Each hub has two levels of caches for final translations.  One set of entries stands for both: an entry knows which
+//! of the levels hold it, and is gone when none does.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::walk::{Directories, Page};
+use rustc_hash::FxHashMap;
 
-/// Entries per VMID; a full set is emptied, which hardware may do at any time.
-const MAX_ENTRIES: usize = 8192;
+use super::walk::Page;
+
+/// Entries of a [`Set`], and directory entries of an address space.  What is full is emptied, which hardware may do at
+/// any time.
+const MAX_ENTRIES: usize = 1024;
+const MAX_DIRECTORIES: usize = 8192;
 
 /// Page sizes that are cached, as log2 bytes, smallest first.
-const SIZES: [u32; 3] = [12, 21, 30];
+pub(super) const SIZES: [u32; 3] = [12, 21, 30];
 
 /// Which of a hub's two levels of caches.  An access looks in the first, then in the second, which refills the
 /// first: dropping one of them alone leaves translations in use that should be gone.
@@ -30,128 +38,92 @@ impl Levels {
         l2: true,
         pdes: 7,
     };
-
-    fn any(self) -> bool {
-        self.l1 || self.l2
-    }
 }
 
 #[derive(Debug)]
 struct Entry {
     page: Page,
-    held: Levels,
+    l1: AtomicBool,
+    l2: bool,
 }
 
 /// Directory entries of one VMID: by level from the root, and by the number of the part they cover.
 #[derive(Debug, Default)]
-pub struct PdeCache {
+pub(super) struct PdeCache {
     entries: HashMap<(u32, u64), u64>,
 }
 
-impl Directories for PdeCache {
-    fn get(&self, level: u32, pfn: u64, covers: u32) -> Option<u64> {
-        self.entries.get(&(level, pfn >> covers)).copied()
+impl PdeCache {
+    /// The entry of a level (counted from the root) for a part.
+    pub(super) fn get(&self, level: u32, part: u64) -> Option<u64> {
+        self.entries.get(&(level, part)).copied()
     }
 
-    fn put(&mut self, level: u32, pfn: u64, covers: u32, entry: u64) {
-        if self.entries.len() >= MAX_ENTRIES {
+    /// Keeps an entry.
+    pub(super) fn put(&mut self, level: u32, part: u64, entry: u64) {
+        if self.entries.len() >= MAX_DIRECTORIES {
             self.entries.clear();
         }
-        self.entries.insert((level, pfn >> covers), entry);
+        self.entries.insert((level, part), entry);
     }
-}
 
-impl PdeCache {
     /// Drops the entries of the levels whose bits are set; level 2 from the root holds PDE0.
-    fn drop_levels(&mut self, pdes: u8) {
+    pub(super) fn drop_levels(&mut self, pdes: u8) {
         self.entries
             .retain(|&(level, _), _| (pdes >> 2u32.saturating_sub(level)) & 1 == 0);
     }
 }
 
-/// Cached final translations and directory entries of one hub.
+/// Some final translations of one VMID, by size and page number.
 #[derive(Debug, Default)]
-pub struct Tlb {
-    sets: [HashMap<(u32, u64), Entry>; 16],
-    directories: [PdeCache; 16],
+pub(super) struct Set {
+    entries: FxHashMap<(u32, u64), Entry>,
 }
 
-impl Tlb {
-    /// The cached page that holds `va`.
-    pub fn lookup(&mut self, vmid: u8, va: u64) -> Option<Page> {
-        let set = self.sets.get_mut(usize::from(vmid))?;
-        if set.is_empty() {
-            return None;
+impl Set {
+    /// The translation of the page with this number in units of `1 << shift`.  The access refills the first level.
+    pub(super) fn lookup(&self, shift: u32, number: u64) -> Option<Page> {
+        let entry = self.entries.get(&(shift, number))?;
+        // A store to a line that many threads read is dear.
+        if !entry.l1.load(Ordering::Relaxed) {
+            entry.l1.store(true, Ordering::Relaxed);
         }
-        let size = SIZES.iter().find(|&&s| set.contains_key(&(s, va >> s)))?;
-        let entry = set.get_mut(&(*size, va >> size))?;
-        entry.held.l1 = true;
         Some(entry.page)
     }
 
-    /// As [`Tlb::lookup`], but the caches do not notice.
-    pub fn peek(&self, vmid: u8, va: u64) -> Option<Page> {
-        let set = self.sets.get(usize::from(vmid))?;
-        SIZES
-            .iter()
-            .find_map(|&s| set.get(&(s, va >> s)).map(|e| e.page))
+    /// As [`Set::lookup`], but the caches do not notice.
+    pub(super) fn peek(&self, shift: u32, number: u64) -> Option<Page> {
+        self.entries.get(&(shift, number)).map(|e| e.page)
     }
 
-    /// The directory entries of a VMID.
-    pub fn directories(&mut self, vmid: u8) -> &mut PdeCache {
-        // A VMID has four bits.
-        &mut self.directories[usize::from(vmid & 0xF)]
-    }
-
-    /// Remembers a valid translation.
-    pub fn insert(&mut self, vmid: u8, va: u64, page: Page) {
-        let Some(set) = self.sets.get_mut(usize::from(vmid)) else {
-            return;
-        };
-        if set.len() >= MAX_ENTRIES {
-            set.clear();
+    /// Remembers a valid translation, in both levels.
+    pub(super) fn insert(&mut self, number: u64, page: Page) {
+        if self.entries.len() >= MAX_ENTRIES {
+            self.entries.clear();
         }
-        // Pages of unusual sizes (flat tables with big blocks) are cached as their 4 KiB parts.
-        let shift = if SIZES.contains(&page.shift) {
-            page.shift
-        } else {
-            12
+        let entry = Entry {
+            page,
+            l1: AtomicBool::new(true),
+            l2: true,
         };
-        let page = page.narrowed(va, shift);
-        let held = Levels {
-            pdes: 0,
-            ..Levels::ALL
-        };
-        set.insert((shift, va >> shift), Entry { page, held });
+        self.entries.insert((page.shift, number), entry);
     }
 
-    /// Drops all entries of the VMIDs whose bits are set.
-    pub fn invalidate(&mut self, vmids: u16) {
-        self.invalidate_levels(vmids, Levels::ALL);
-    }
-
-    /// Drops the entries of the VMIDs whose bits are set from some levels.
-    pub fn invalidate_levels(&mut self, vmids: u16, from: Levels) {
-        let both = self.sets.iter_mut().zip(&mut self.directories);
-        for (v, (set, directories)) in both.enumerate() {
-            if (vmids >> v) & 1 != 0 {
-                directories.drop_levels(from.pdes);
-                set.retain(|_, e| {
-                    e.held.l1 &= !from.l1;
-                    e.held.l2 &= !from.l2;
-                    e.held.any()
-                });
-            }
+    /// Drops the entries from some levels.
+    pub(super) fn invalidate(&mut self, from: Levels) {
+        if from.l1 && from.l2 {
+            self.entries.clear();
+        } else if from.l1 || from.l2 {
+            self.entries.retain(|_, e| {
+                *e.l1.get_mut() &= !from.l1;
+                e.l2 &= !from.l2;
+                *e.l1.get_mut() || e.l2
+            });
         }
     }
 
-    /// Drops everything.
-    pub fn clear(&mut self) {
-        self.invalidate(0xFFFF);
-    }
-
-    /// Entries held for a VMID.
-    pub fn len(&self, vmid: u8) -> usize {
-        self.sets.get(usize::from(vmid)).map_or(0, HashMap::len)
+    /// Entries held.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
     }
 }

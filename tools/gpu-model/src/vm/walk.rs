@@ -5,7 +5,7 @@
 
 use super::hub::Context;
 use super::Access;
-use crate::mem::{Memory, Phys};
+use crate::mem::{Map, Phys};
 
 /// PTE and PDE bits.
 pub mod bits {
@@ -59,16 +59,7 @@ impl Page {
 
     /// Whether the entry permits the access.
     pub fn permits(self, access: Access) -> bool {
-        self.phys.is_none() || self.perms & needed(access) == needed(access)
-    }
-}
-
-fn needed(access: Access) -> u64 {
-    match access {
-        Access::Read => R,
-        Access::Write => W,
-        Access::Atomic => R | W,
-        Access::Execute => X,
+        self.phys.is_none() || self.perms & access.needs() == access.needs()
     }
 }
 
@@ -134,7 +125,7 @@ impl Directories for () {
 /// # Errors
 /// See [`WalkFault`].
 pub fn walk(
-    mem: &Memory,
+    mem: &Map,
     ctx: &Context,
     fb_offset: u64,
     va: u64,
@@ -217,7 +208,7 @@ pub fn walk(
 }
 
 /// Reads the entry in a slot of the table that `parent` points to.
-fn entry_at(mem: &Memory, slot: Phys, parent: u64, level: u32) -> Result<u64, WalkFault> {
+fn entry_at(mem: &Map, slot: Phys, parent: u64, level: u32) -> Result<u64, WalkFault> {
     let mut bytes = [0; 8];
     let read = mem.read_hosted(slot, &mut bytes);
     read.map(|()| u64::from_le_bytes(bytes)).map_err(|_| {
@@ -234,7 +225,7 @@ fn entry_at(mem: &Memory, slot: Phys, parent: u64, level: u32) -> Result<u64, Wa
 
 /// The leaf level: a page, or with F a table of 4 KiB pages.
 fn leaf(
-    mem: &Memory,
+    mem: &Map,
     entry: u64,
     fb_offset: u64,
     pfn: u64,

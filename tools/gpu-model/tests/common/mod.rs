@@ -6,6 +6,7 @@
 
 pub mod direct;
 pub mod fixture;
+pub mod pages;
 pub mod proc;
 pub mod queue;
 
@@ -132,7 +133,7 @@ impl Bench {
         .unwrap();
         gpu.rules.late_acks = true;
         let gfx906 = asic.name == "gfx906";
-        let mut b = Self {
+        let b = Self {
             gpu,
             now,
             msis,
