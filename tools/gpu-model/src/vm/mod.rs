@@ -5,12 +5,15 @@
 //! ([`fault`]) and the accesses of the packet engines ([`access`]) belong to the device behind its lock.
 
 pub mod access;
+pub mod executor;
 pub mod fault;
 pub mod hub;
+pub mod lanes;
 pub mod own;
 pub mod space;
 pub mod tlb;
 pub mod walk;
+pub mod window;
 
 use walk::bits;
 
