@@ -88,6 +88,11 @@ impl Level {
         num::index(num::lo32((va >> self.shift()) & 0x1ff))
     }
 
+    /// Bytes that a table of this level covers.
+    pub(crate) const fn table_span(self) -> u64 {
+        self.span() << 9
+    }
+
     /// The level below.
     pub(crate) const fn child(self) -> Option<Self> {
         match self {

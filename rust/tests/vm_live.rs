@@ -473,7 +473,7 @@ mod cases {
             assert!(text.contains("1 mappings, tables PTB 1 PDB0 1 PDB1 1 PDB2 1"));
             assert!(text.contains("0x700000200000-0x700000400fff Vram in use by a queue"));
             assert!(text.contains(" vram rwx "));
-            assert!(text.contains(", 1 x 4K, 1 x 2M"));
+            assert!(text.contains(", 1 x 4K, 1 x 2M, 0 x 1G"));
             drop(hold);
             Ok(())
         })

@@ -22,6 +22,7 @@ use crate::{
         Reserve,
         Run,
         TableCount,
+        GIB,
         HUGE,
         PAGE,
         VA_END, //
@@ -86,6 +87,130 @@ mod cases {
             assert!(found.huge);
             assert!(bench.at(8 * HUGE)?.is_none());
             assert!(bench.at(7 * HUGE - PAGE)?.is_none());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_gibibyte_takes_one_directory_entry() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(5 * GIB, &run(3 * GIB, 2 * GIB), RX)?;
+            assert_eq!(bench.tables(), [0, 0, 1, 1]);
+            for offset in [0, 0x12_3000, GIB - PAGE, GIB, 2 * GIB - PAGE] {
+                let found = bench.at(5 * GIB + offset)?.ok_or(ENOENT)?;
+                assert_eq!(found.pa, 3 * GIB + offset);
+                assert_eq!((found.flags, found.fragment), (RX_FLAGS, 18));
+                assert!(found.giant);
+            }
+            assert!(bench.at(7 * GIB)?.is_none());
+            assert!(bench.at(5 * GIB - PAGE)?.is_none());
+            bench.unmap(5 * GIB, 2 * GIB)?;
+            assert!(bench.stale);
+            assert_eq!(bench.tables(), [0, 0, 0, 1]);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_gibibyte_that_is_aligned_to_less_takes_smaller_pages() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            // Begins 2 MiB and a page before a multiple of 1 GiB, in both spaces: head, one entry, tail.
+            let (va, pa) = (5 * GIB - HUGE - PAGE, 7 * GIB - HUGE - PAGE);
+            bench.map(va, &run(pa, GIB + 2 * HUGE + 2 * PAGE), RW)?;
+            assert_eq!(bench.tables(), [2, 2, 1, 1]);
+            for (offset, size) in [
+                (0, PAGE),
+                (PAGE, HUGE),
+                (HUGE + PAGE, GIB),
+                (GIB + HUGE, GIB),
+                (GIB + HUGE + PAGE, HUGE),
+                (GIB + 2 * HUGE + PAGE, PAGE),
+            ] {
+                let found = bench.at(va + offset)?.ok_or(ENOENT)?;
+                assert_eq!(found.pa, pa + offset);
+                assert_eq!((found.huge, found.giant), (size == HUGE, size == GIB));
+            }
+            bench.unmap(va, GIB + 2 * HUGE + 2 * PAGE)?;
+            // Only one of the addresses is a multiple.
+            bench.map(5 * GIB, &run(GIB + HUGE, GIB), RW)?;
+            assert_eq!(bench.tables(), [0, 1, 1, 1]);
+            assert!(bench.at(5 * GIB)?.is_some_and(|found| found.huge));
+            bench.map(9 * GIB + HUGE, &run(GIB, GIB), RW)?;
+            assert_eq!(bench.tables(), [0, 3, 1, 1]);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn cutting_a_gibibyte_leaves_the_rest() -> Result {
+        // Where, how much, which tables that takes.
+        let cuts = [
+            (HUGE, HUGE, [0, 1, 0]),
+            (0, HUGE, [0, 1, 0]),
+            (GIB - HUGE, HUGE, [0, 1, 0]),
+            (3 * HUGE + PAGE, PAGE, [1, 1, 0]),
+            (3 * HUGE + PAGE, HUGE, [2, 1, 0]),
+            (3 * HUGE + PAGE, 2 * HUGE - PAGE, [1, 1, 0]),
+            (PAGE, GIB - PAGE, [1, 1, 0]),
+            (GIB - PAGE, 2 * PAGE, [2, 2, 0]),
+            (HUGE, GIB, [0, 2, 0]),
+            (0, GIB, [0, 0, 0]),
+        ];
+        for flavour in FLAVOURS {
+            for (start, len, tables) in cuts {
+                let mut bench = Bench::new(flavour)?;
+                bench.map(4 * GIB, &run(GIB, 2 * GIB), RX)?;
+                let need = bench.tree.missing_for_unmap(4 * GIB + start, len);
+                assert_eq!(need, TableCount(tables));
+                if tables != [0, 0, 0] {
+                    let result =
+                        bench
+                            .tree
+                            .unmap(&bench.store, &mut Reserve::new(), 4 * GIB + start, len);
+                    assert_eq!(result.err(), Some(EAGAIN));
+                }
+                bench.unmap(4 * GIB + start, len)?;
+                assert!(bench.stale);
+                assert_eq!(bench.store.early_links(), 0);
+                let end = start + len;
+                let ends = [0, start, end, GIB, 2 * GIB];
+                for at in ends
+                    .iter()
+                    .flat_map(|at| [*at, at + HUGE - PAGE, at + HUGE])
+                {
+                    for offset in [at.wrapping_sub(PAGE), at] {
+                        let found = bench.pa(4 * GIB + offset % (2 * GIB))?;
+                        let offset = offset % (2 * GIB);
+                        let there = !(start..end).contains(&offset);
+                        assert_eq!(found, there.then_some(GIB + offset));
+                    }
+                }
+                // A page of 1 GiB takes the place of the tables again.
+                bench.map(4 * GIB, &run(GIB, 2 * GIB), RX)?;
+                assert_eq!(bench.tables(), [0, 0, 1, 1]);
+                assert_eq!(bench.store.live(), 2);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_page_inside_a_gibibyte_is_replaced_alone() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(4 * GIB, &run(2 * GIB, GIB), RX)?;
+            let at = 4 * GIB + 7 * HUGE + 5 * PAGE;
+            bench.map(at, &run(0x1234_5000, PAGE), RW)?;
+            assert!(bench.stale);
+            assert_eq!(bench.tables(), [1, 1, 1, 1]);
+            assert_eq!(bench.pa(at)?, Some(0x1234_5000));
+            for other in [4 * GIB, at - PAGE, at + PAGE, at + HUGE, 5 * GIB - PAGE] {
+                let found = bench.at(other)?.ok_or(ENOENT)?;
+                assert_eq!(found.pa, 2 * GIB + (other - 4 * GIB));
+                assert_eq!(found.flags, RX_FLAGS);
+            }
         }
         Ok(())
     }

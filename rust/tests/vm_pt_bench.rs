@@ -179,7 +179,10 @@ pub(super) struct Found {
     pub(super) pa: u64,
     pub(super) flags: u64,
     pub(super) fragment: u32,
+    /// By an entry of a PDB0.
     pub(super) huge: bool,
+    /// By an entry of a PDB1.
+    pub(super) giant: bool,
 }
 
 /// Walks raw tables as the contract says the hardware does.
@@ -215,7 +218,7 @@ pub(super) fn walk(
             table = entry & 0xffff_ffff_ffc0;
             continue;
         }
-        if level < 2 {
+        if level < 1 {
             return Err(EPROTO);
         }
         if level == 2 && further && entry & (1 << 54) != 0 {
@@ -227,6 +230,7 @@ pub(super) fn walk(
             flags: entry & 0x0600_0000_0000_007f,
             fragment: ((entry >> 7) & 31) as u32,
             huge: level == 2,
+            giant: level == 1,
         }));
     }
     Err(EIO)

@@ -14,6 +14,7 @@ use super::vm_pt_bench::{
     RX_FLAGS, //
 };
 use crate::vm::pt::{
+    GIB,
     HUGE,
     PAGE, //
 };
@@ -41,7 +42,7 @@ fn check(bench: &Bench, base: u64, want: &[Option<(u64, u64)>]) -> Result {
         let size = PAGE << found.fragment;
         let back = va % size;
         assert_eq!(found.pa % size, back);
-        if !found.huge {
+        if !found.huge && !found.giant {
             assert!(found.fragment <= 9);
             for at in [va - back, va - back + size - PAGE] {
                 let index = ((at - base) / PAGE) as usize;
@@ -114,6 +115,61 @@ mod cases {
             bench.unmap(base, PAGES as u64 * PAGE)?;
             assert_eq!(bench.tables(), [0, 0, 0, 1]);
             assert_eq!(bench.store.live(), 1);
+        }
+        Ok(())
+    }
+
+    /// The same over 3 GiB in steps of 1 MiB, so that pages of 1 GiB come, are cut, and go. The
+    /// array has one slot for each half of 2 MiB, of which the first and the last page are looked at in turn.
+    #[test]
+    fn soak_of_gibibytes() -> Result {
+        const STEP: u64 = HUGE / 2;
+        const SLOTS: usize = (3 * GIB / STEP) as usize;
+        for flavour in FLAVOURS {
+            let base = (1u64 << 39) - GIB;
+            let mut bench = Bench::new(flavour)?;
+            let mut random = Random(0x5eed_0000_0000_0002);
+            let mut want: KVVec<Option<u64>> = KVVec::from_elem(None, SLOTS, GFP_KERNEL)?;
+            let mut giants = 0;
+            for step in 0..25 {
+                // Mostly whole gibibytes, else anything.
+                let (first, count) = match random.below(4) {
+                    0 => {
+                        let first = random.below(SLOTS as u64) as usize;
+                        let count = 1 + random.below((SLOTS - first) as u64) as usize;
+                        (first, count)
+                    }
+                    1 => (random.below(SLOTS as u64) as usize, 1),
+                    _ => (random.below(3) as usize * SLOTS / 3, SLOTS / 3),
+                };
+                let (va, len) = (base + first as u64 * STEP, count as u64 * STEP);
+                if random.below(4) != 0 {
+                    let pa = match random.below(3) {
+                        0 => random.below(1 << 12) * STEP,
+                        _ => 8 * GIB + va % GIB,
+                    };
+                    for (slot, index) in want.iter_mut().skip(first).take(count).zip(0u64..) {
+                        *slot = Some(pa + index * STEP);
+                    }
+                    bench.map(va, &run(pa, len), RX)?;
+                } else {
+                    for slot in want.iter_mut().skip(first).take(count) {
+                        *slot = None;
+                    }
+                    bench.unmap(va, len)?;
+                }
+                for (slot, index) in want.iter().zip(0u64..) {
+                    let inside = if step % 2 == 0 { 0 } else { STEP - PAGE };
+                    let found = bench.at(base + index * STEP + inside)?;
+                    assert_eq!(found.map(|found| found.pa), slot.map(|pa| pa + inside));
+                    giants += usize::from(found.is_some_and(|found| found.giant));
+                }
+                assert_eq!(bench.store.live(), bench.tree.total_tables());
+            }
+            assert!(giants != 0);
+            assert_eq!(bench.store.early_links(), 0);
+            bench.unmap(base, 3 * GIB)?;
+            assert_eq!(bench.tables(), [0, 0, 0, 1]);
         }
         Ok(())
     }

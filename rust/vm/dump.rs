@@ -8,11 +8,7 @@ use core::fmt::{
 };
 
 use super::{
-    pt::{
-        Leaf,
-        HUGE,
-        PAGE, //
-    },
+    pt::Leaf,
     Vm, //
 };
 use crate::hw::pte::{
@@ -26,6 +22,8 @@ struct Stretch {
     len: u64,
     small: u64,
     large: u64,
+    /// Pages of 1 GiB.
+    largest: u64,
 }
 
 impl Stretch {
@@ -35,19 +33,20 @@ impl Stretch {
             len: 0,
             small: 0,
             large: 0,
+            largest: 0,
         };
         stretch.extend(leaf);
         stretch
     }
 
     fn extend(&mut self, leaf: Leaf) {
-        if leaf.level == Level::Ptb {
-            self.len += PAGE;
-            self.small += 1;
-        } else {
-            self.len += HUGE;
-            self.large += 1;
-        }
+        self.len += leaf.level.span();
+        let count = match leaf.level {
+            Level::Ptb => &mut self.small,
+            Level::Pdb0 => &mut self.large,
+            _ => &mut self.largest,
+        };
+        *count += 1;
     }
 
     fn continues(&self, leaf: &Leaf) -> bool {
@@ -68,7 +67,7 @@ impl fmt::Display for Stretch {
         };
         write!(
             f,
-            "  {:#014x}-{:#014x} -> {:#014x} {} {}{}{} {:?}, {} x 4K, {} x 2M",
+            "  {:#014x}-{:#014x} -> {:#014x} {} {}{}{} {:?}, {} x 4K, {} x 2M, {} x 1G",
             self.first.va,
             self.first.va + self.len - 1,
             self.first.pa,
@@ -78,7 +77,8 @@ impl fmt::Display for Stretch {
             if attrs.access.execute { 'x' } else { '-' },
             attrs.mtype,
             self.small,
-            self.large
+            self.large,
+            self.largest
         )
     }
 }

@@ -4,12 +4,12 @@
 //!
 //! Levels from the root down are named PDB2, PDB1, PDB0 (page directory blocks) and PTB (page
 //! table block). Each table has 512 entries of eight bytes and fills one 4 KiB page. Pages of
-//! 4 KiB hang off a PTB; pages of 2 MiB take the place of a PTB in a PDB0. How an entry looks in
-//! either place differs between ASICs and is the business of [`Flavour`].
+//! 4 KiB hang off a PTB; pages of 2 MiB take the place of a PTB in a PDB0, pages of 1 GiB that of a PDB0
+//! in a PDB1. How an entry looks in each place differs between ASICs and is the business of [`Flavour`].
 //!
 //! This module computes; it neither locks nor knows hardware. Tables live in a [`Store`]. Every
 //! entry written there has a copy (*shadow*) in system memory, so that nothing is ever read back
-//! over the bus, a 2 MiB page can be split, and a table that became empty is recognised.
+//! over the bus, a large page can be split, and a table that became empty is recognised.
 //!
 //! An update takes three steps, and the types insist on them:
 //!
@@ -51,6 +51,9 @@ pub(crate) use update::Changed;
 
 /// Bytes of a page that a PDB0 entry maps.
 pub(crate) const HUGE: u64 = Level::Pdb0.span();
+
+/// Bytes of a page that a PDB1 entry maps.
+pub(crate) const GIB: u64 = Level::Pdb1.span();
 
 /// First byte above the addresses that four levels of nine bits can name.
 pub(crate) const VA_END: u64 = 1 << pte::VA_BITS;
@@ -102,7 +105,7 @@ pub(crate) struct Run {
 pub(crate) struct Leaf {
     /// First virtual address.
     pub(crate) va: u64,
-    /// [`Level::Ptb`] for a page of 4 KiB, [`Level::Pdb0`] for one of 2 MiB.
+    /// [`Level::Ptb`] for a page of 4 KiB, [`Level::Pdb0`] for one of 2 MiB, [`Level::Pdb1`] for one of 1 GiB.
     pub(crate) level: Level,
     /// Physical or bus address.
     pub(crate) pa: u64,

@@ -16,6 +16,7 @@ use super::{
     TableCount,
     Tree,
     ENTRIES,
+    GIB,
     HUGE,
     PAGE,
     VA_END, //
@@ -27,7 +28,7 @@ use crate::hw::pte::{
     PageAttrs, //
 };
 
-/// Largest fragment written: 2^9 pages, the reach of a whole PTB.
+/// Largest fragment written in a PTB: 2^9 pages, its whole reach.
 const MAX_FRAGMENT: u32 = 9;
 
 /// First address that does not fit an entry.
@@ -52,7 +53,7 @@ impl<B> Changed<B> {
     }
 }
 
-/// A part of a mapping that lies within one PDB0 entry.
+/// A part of a mapping that one entry of a PDB1 maps, or that lies within one entry of a PDB0.
 struct Piece {
     va: u64,
     addr: u64,
@@ -60,13 +61,19 @@ struct Piece {
 }
 
 impl Piece {
-    /// Whether one entry of a PDB0 can map it.
-    fn is_huge(&self) -> bool {
-        self.len == HUGE && self.addr % HUGE == 0
+    /// The level of the table whose entries map it.
+    fn level(&self) -> Level {
+        Level::largest_page(self.va, self.addr, self.len)
     }
 }
 
-/// Cuts `runs`, laid out from `va` on, at multiples of [`HUGE`].
+/// The fragment of an entry that maps its whole span.
+const fn whole_fragment(level: Level) -> u32 {
+    level.shift() - Level::Ptb.shift()
+}
+
+/// Cuts `runs`, laid out from `va` on: into pages of 1 GiB, where both addresses allow them, and elsewhere at multiples
+/// of [`HUGE`].
 fn pieces(va: u64, runs: &[Run]) -> impl Iterator<Item = Piece> + '_ {
     let mut va = va;
     let mut runs = runs.iter().copied();
@@ -75,7 +82,12 @@ fn pieces(va: u64, runs: &[Run]) -> impl Iterator<Item = Piece> + '_ {
         while run.len == 0 {
             run = runs.next()?;
         }
-        let len = run.len.min(HUGE - va % HUGE);
+        // Whole gibibytes that follow here, if any.
+        let gibibytes = run.len & !(GIB - 1);
+        let len = match Level::largest_page(va, run.addr, gibibytes) {
+            Level::Pdb1 => GIB,
+            _ => run.len.min(HUGE - va % HUGE),
+        };
         let piece = Piece {
             va,
             addr: run.addr,
@@ -126,11 +138,7 @@ impl<B> Tree<B> {
         let mut need = TableCount::default();
         let mut seen = [u64::MAX; 3];
         for piece in pieces(va, runs) {
-            let deepest = if piece.is_huge() {
-                Level::Pdb0
-            } else {
-                Level::Ptb
-            };
+            let deepest = piece.level();
             for level in [Level::Pdb1, Level::Pdb0, Level::Ptb] {
                 if level > deepest {
                     break;
@@ -147,22 +155,26 @@ impl<B> Tree<B> {
         need
     }
 
-    /// Counts the tables that [`Self::unmap`] of the same range would add: one PTB for each 2 MiB
-    /// page that the range cuts.
+    /// Counts the tables that [`Self::unmap`] of the same range would add: a PTB for each 2 MiB that the range
+    /// cuts where no PTB is, and a PDB0 before it where that is a part of a page of 1 GiB.
     pub(crate) fn missing_for_unmap(&self, va: u64, len: u64) -> TableCount {
         let mut need = TableCount::default();
-        let end = va.saturating_add(len);
-        let cuts = |at: u64| {
-            at % HUGE != 0
-                && self
-                    .lookup(at)
-                    .is_some_and(|leaf| leaf.level == Level::Pdb0)
-        };
-        let first = cuts(va);
-        // The last cut page is a second one unless both ends lie in the same.
-        let last = cuts(end) && !(first && va / HUGE == end / HUGE);
-        // PANIC: The array has three elements.
-        need.0[slot(Level::Ptb)] = usize::from(first) + usize::from(last);
+        let ends = [va, va.saturating_add(len)];
+        for level in [Level::Pdb0, Level::Ptb] {
+            // Which table of `level` is made where the page at `at` is cut.
+            let made = ends.map(|at| {
+                let leaf = self.lookup(at)?;
+                let span = level.table_span();
+                (leaf.level < level && at % span != 0).then_some(at / span)
+            });
+            let second = match made {
+                [Some(first), Some(last)] => first != last,
+                [_, last] => last.is_some(),
+            };
+            let [first, _] = made;
+            // PANIC: `slot` is below 3 for the levels below the root.
+            need.0[slot(level)] = usize::from(first.is_some()) + usize::from(second);
+        }
         need
     }
 
@@ -216,7 +228,7 @@ impl<B> Tree<B> {
     /// # Errors
     ///
     /// `EINVAL` as for [`Self::map`]; `EAGAIN` if `reserve` lacks tables (see
-    /// [`Self::missing_for_unmap`]). Nothing has changed then. A range that cuts no 2 MiB page,
+    /// [`Self::missing_for_unmap`]). Nothing has changed then. A range that cuts no large page,
     /// such as any that was given to one call of [`Self::map`], needs no reserve.
     pub(crate) fn unmap<S: Store<Block = B>>(
         &mut self,
@@ -255,7 +267,7 @@ impl<S: Store> Update<'_, S> {
             let below = level.child().ok_or(EINVAL)?;
             let mut child = self.reserve.take(below).ok_or(EAGAIN)?;
             if let Some(old) = self.leaf(table, index) {
-                fill(self.flavour, &mut child, 0, ENTRIES, old.pa, old.attrs)?;
+                split(self.flavour, &mut child, old.pa, old.attrs)?;
                 child.store(self.store, 0, ENTRIES);
                 // The GPU uses the old page until it sees the new table, which must be complete
                 // by then.
@@ -280,21 +292,30 @@ impl<S: Store> Update<'_, S> {
     }
 
     fn map_piece(&mut self, root: &mut Table<S::Block>, piece: &Piece, attrs: PageAttrs) -> Result {
-        let pdb1 = self.step(root, piece.va)?;
-        let pdb0 = self.step(pdb1, piece.va)?;
-        if piece.is_huge() {
-            let index = Level::Pdb0.index(piece.va);
-            let entry = page(self.flavour, Level::Pdb0, piece.addr, attrs, MAX_FRAGMENT)?;
-            self.changed.stale |= self.is_set(pdb0, index);
-            let old = pdb0.detach(self.flavour, index);
-            pdb0.set_entry(self.flavour, index, entry);
-            pdb0.store(self.store, index, index + 1);
+        let level = piece.level();
+        let mut table = root;
+        while table.level() < level {
+            table = self.step(table, piece.va)?;
+        }
+        if level != Level::Ptb {
+            let index = level.index(piece.va);
+            let entry = page(
+                self.flavour,
+                level,
+                piece.addr,
+                attrs,
+                whole_fragment(level),
+            )?;
+            self.changed.stale |= self.is_set(table, index);
+            let old = table.detach(self.flavour, index);
+            table.set_entry(self.flavour, index, entry);
+            table.store(self.store, index, index + 1);
             if let Some(table) = old {
                 self.retire(table);
             }
             return Ok(());
         }
-        let ptb = self.step(pdb0, piece.va)?;
+        let ptb = table;
         let first = Level::Ptb.index(piece.va);
         // CAST: A piece is at most 512 pages long.
         let end = first + (piece.len / PAGE) as usize;
@@ -409,6 +430,25 @@ fn page(flavour: Flavour, level: Level, pa: u64, attrs: PageAttrs, fragment: u32
     flavour
         .page(level, pa, PageAttrs { fragment, ..attrs })
         .map_err(|_| EINVAL)
+}
+
+/// Fills `child`, which is empty, with what one entry of its parent mapped from `pa` on.
+///
+/// # Errors
+///
+/// Those of [`fill`].
+fn split<B>(flavour: Flavour, child: &mut Table<B>, pa: u64, attrs: PageAttrs) -> Result {
+    let level = child.level();
+    if level == Level::Ptb {
+        return fill(flavour, child, 0, ENTRIES, pa, attrs);
+    }
+    let mut pa = pa;
+    for index in 0..ENTRIES {
+        let entry = page(flavour, level, pa, attrs, whole_fragment(level))?;
+        child.set_entry(flavour, index, entry);
+        pa += level.span();
+    }
+    Ok(())
 }
 
 /// Fills entries `first..end` of a PTB with the pages from `pa` on, in fragments as large as
