@@ -321,9 +321,7 @@ impl Hw {
     ///
     /// `ETIMEDOUT` after `timeout_us` microseconds.
     pub(super) fn wait_for_answer(&self, timeout_us: u32) -> Result {
-        poll(timeout_us, RESET_PAUSE, || {
-            Ok(self.answers().then_some(()))
-        })
+        poll(timeout_us, RESET_PAUSE, || Ok(self.answers().then_some(())))
     }
 
     /// Writes a register, after all earlier memory writes. Dropped if the device is lost.
