@@ -41,7 +41,7 @@ use crate::{
     },
     hw::pte::{
         self,
-        Place, //
+        Aperture, //
     },
     kapi::log::dev_limited,
 };
@@ -189,7 +189,7 @@ impl Vm {
         let hw = gpu.enter()?;
         let tree = Tree::new(&VramStore::new(gpu, Some(&hw)), gpu.asic().pte)?;
         let page_table_base =
-            pte::page_table_base(VramStore::pa(tree.root()), Place::Vram).map_err(|_| EINVAL)?;
+            pte::page_table_base(VramStore::pa(tree.root()), Aperture::Vram).map_err(|_| EINVAL)?;
         let state = State {
             tree,
             ranges: IntervalMap::new(),
@@ -404,7 +404,7 @@ impl Vm {
         match cleared {
             Ok(()) => drop((ranges, pending_free)),
             // The device answers, but not to this: it may still use the memory.
-            Err(_) => stale::bury(&self.gpu, (ranges, pending_free)),
+            Err(_) => stale::keep_until_unbind(&self.gpu, (ranges, pending_free)),
         }
     }
 }

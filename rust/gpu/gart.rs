@@ -30,8 +30,8 @@ use crate::{
         mqd::CONTROL_STACK_OFFSET,
         pte::{
             self,
-            Mtype,
-            Place as PtePlace, //
+            Aperture,
+            Mtype, //
         },
         regs::hub::FlushType, //
     },
@@ -101,7 +101,7 @@ impl Gart {
     ) -> Result<Self> {
         let table = vram.alloc(WINDOW / pte::PAGE * 8, pte::PAGE)?;
         hw.vram_fill(table.offset(), table.size(), 0)?;
-        let base = pte::page_table_base(table.pa(), PtePlace::Vram).map_err(|_| EINVAL)?;
+        let base = pte::page_table_base(table.pa(), Aperture::Vram).map_err(|_| EINVAL)?;
         hw.hdp_flush();
         Ok(Self {
             core: Arc::new(

@@ -173,7 +173,7 @@ impl Ih {
         let layout = &hw.asic().ih;
         let mut rings = self.rings.lock();
         for ring in rings.list.iter_mut() {
-            ring.place.disable(hw);
+            ring.buffer.disable(hw);
             ring.cursor.reset();
         }
         self.handled.store(0, Relaxed);
@@ -191,7 +191,7 @@ impl Ih {
             });
         }
         for ring in rings.list.iter() {
-            ring.place
+            ring.buffer
                 .program(hw, ring.cursor.ring(), self.writeback.bus_addr());
         }
         // Repeated retry faults are filtered until the driver releases the entry.
@@ -208,7 +208,7 @@ impl Ih {
                 .raw()
         });
         for ring in rings.list.iter() {
-            ring.place.enable(hw);
+            ring.buffer.enable(hw);
         }
         rings.running = true;
     }
@@ -225,7 +225,7 @@ impl Ih {
         // The answer to a read comes after what the device wrote before it: the vectors, and the pointer in
         // memory that a pass goes by. What has come on other rings has an entry on the first.
         let nothing = rings.list.first().is_none_or(|first| {
-            let end = first.cursor.ring().pending(first.place.wptr(hw));
+            let end = first.cursor.ring().pending(first.buffer.wptr(hw));
             end == Pending::UpTo(first.cursor.position())
         });
         if nothing {
@@ -240,7 +240,7 @@ impl Ih {
         let mut rings = self.rings.lock();
         rings.running = false;
         for ring in rings.list.iter() {
-            ring.place.disable(hw);
+            ring.buffer.disable(hw);
         }
         hw.modify(hw.asic().ih.retry_int_cam_cntl(), |raw| {
             RetryIntCamCntl::from_raw(raw)
@@ -280,9 +280,9 @@ impl Ih {
             return;
         }
         let sink = self.sink.lock().clone();
-        for RingState { cursor, place } in rings.list.iter_mut() {
-            let mut port = HwPort::new(hw, place, cursor.ring(), &self.writeback);
-            let number = place.number();
+        for RingState { cursor, buffer } in rings.list.iter_mut() {
+            let mut port = HwPort::new(hw, buffer, cursor.ring(), &self.writeback);
+            let number = buffer.number();
             let pass = cursor.drain(&mut port, |_, vector| {
                 self.deliver(hw, number, vector, sink.as_deref());
             });

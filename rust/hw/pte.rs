@@ -213,7 +213,7 @@ impl MtypePolicy {
 
 /// Address space of the address in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Aperture {
     /// VRAM: address minus FB base plus FB offset.
     Vram,
     /// Bus address, accessed with or without snooping of CPU caches.
@@ -223,7 +223,7 @@ pub(crate) enum Place {
     },
 }
 
-impl Place {
+impl Aperture {
     const fn bits(self) -> u64 {
         match self {
             Self::Vram => 0,
@@ -294,7 +294,7 @@ impl Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageAttrs {
     /// Address space.
-    pub(crate) place: Place,
+    pub(crate) aperture: Aperture,
     /// Permissions.
     pub(crate) access: Access,
     /// Memory type.
@@ -397,7 +397,7 @@ pub(crate) enum Meaning {
         /// Address of the table.
         pa: u64,
         /// Address space of the table.
-        place: Place,
+        aperture: Aperture,
     },
     /// Maps a page of the level's span.
     Page {
@@ -445,7 +445,7 @@ impl Flavour {
         self,
         level: Level,
         pa: u64,
-        place: Place,
+        aperture: Aperture,
     ) -> Result<Entry, PteError> {
         if pa >> VA_BITS != 0 {
             return Err(PteError::TooWide(pa));
@@ -459,7 +459,7 @@ impl Flavour {
             (Self::TranslateFurther, Level::Pdb0) => TRANSLATE_FURTHER,
             _ => 0,
         };
-        Ok(Entry(pa | place.bits() | VALID | extra))
+        Ok(Entry(pa | aperture.bits() | VALID | extra))
     }
 
     /// Entry of `level` that maps the page at `pa`.
@@ -495,7 +495,7 @@ impl Flavour {
             _ => PDE_PTE,
         };
         Ok(Entry(
-            pa | attrs.place.bits()
+            pa | attrs.aperture.bits()
                 | attrs.access.bits()
                 | (num::widen(fragment) << FRAGMENT_SHIFT)
                 | mtype
@@ -543,7 +543,7 @@ impl Flavour {
         if !page {
             return Meaning::Table {
                 pa: raw & TABLE_ADDRESS,
-                place: Place::of(raw),
+                aperture: Aperture::of(raw),
             };
         }
         let pa = raw & PAGE_ADDRESS;
@@ -553,7 +553,7 @@ impl Flavour {
         Meaning::Page {
             pa,
             attrs: PageAttrs {
-                place: Place::of(raw),
+                aperture: Aperture::of(raw),
                 access: Access::of(raw),
                 mtype: Mtype::from_bits(raw >> MTYPE_SHIFT),
                 fragment: num::lo32((raw >> FRAGMENT_SHIFT) & FRAGMENT_MASK),
@@ -567,14 +567,14 @@ impl Flavour {
 /// # Errors
 ///
 /// `Misaligned` unless `pa` is a multiple of 4 KiB; `TooWide` beyond 48 bits.
-pub(crate) const fn page_table_base(pa: u64, place: Place) -> Result<u64, PteError> {
+pub(crate) const fn page_table_base(pa: u64, aperture: Aperture) -> Result<u64, PteError> {
     if pa >> VA_BITS != 0 {
         return Err(PteError::TooWide(pa));
     }
     if !num::is_aligned(pa, TABLE_BYTES) {
         return Err(PteError::Misaligned(pa));
     }
-    Ok(pa | place.bits() | VALID)
+    Ok(pa | aperture.bits() | VALID)
 }
 
 /// PTE of the flat table of VMID 0 (GART): a page of system memory, uncached by default.
@@ -587,7 +587,7 @@ pub(crate) const fn gart(bus: u64, mtype: Mtype) -> Result<Entry, PteError> {
         Level::Ptb,
         bus,
         PageAttrs {
-            place: Place::System { snooped: true },
+            aperture: Aperture::System { snooped: true },
             access: Access::RWX,
             mtype,
             fragment: 0,

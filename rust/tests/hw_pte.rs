@@ -8,6 +8,7 @@
 mod tests {
     use crate::hw::pte;
     use crate::hw::pte::Access;
+    use crate::hw::pte::Aperture;
     use crate::hw::pte::Coherence;
     use crate::hw::pte::Entry;
     use crate::hw::pte::Flavour;
@@ -17,17 +18,16 @@ mod tests {
     use crate::hw::pte::Mtype;
     use crate::hw::pte::MtypePolicy;
     use crate::hw::pte::PageAttrs;
-    use crate::hw::pte::Place;
     use crate::hw::pte::PteError;
 
     const VRAM: PageAttrs = PageAttrs {
-        place: Place::Vram,
+        aperture: Aperture::Vram,
         access: Access::RWX,
         mtype: Mtype::Rw,
         fragment: 0,
     };
     const SYSTEM: PageAttrs = PageAttrs {
-        place: Place::System { snooped: true },
+        aperture: Aperture::System { snooped: true },
         access: Access::RW,
         mtype: Mtype::Uc,
         fragment: 3,
@@ -79,7 +79,7 @@ mod tests {
                 0x0100_0000_0001_2001,
             ),
         ] {
-            let entry = flavour.table(level, 0x1_2000, Place::Vram);
+            let entry = flavour.table(level, 0x1_2000, Aperture::Vram);
             assert_eq!(entry.map(Entry::raw), Ok(expected));
         }
     }
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_small_entry_cannot_point_to_a_table() {
         assert_eq!(
-            Flavour::Plain.table(Level::Ptb, 0x1000, Place::Vram),
+            Flavour::Plain.table(Level::Ptb, 0x1000, Aperture::Vram),
             Err(PteError::WrongLevel(Level::Ptb))
         );
         assert_eq!(
@@ -110,7 +110,7 @@ mod tests {
             page(Level::Pdb1, 0x20_0000),
             Err(PteError::Misaligned(0x20_0000))
         );
-        let table = |pa| Flavour::Plain.table(Level::Pdb0, pa, Place::Vram);
+        let table = |pa| Flavour::Plain.table(Level::Pdb0, pa, Aperture::Vram);
         assert!(table(0x40).is_ok());
         assert_eq!(table(0x20), Err(PteError::Misaligned(0x20)));
     }
@@ -251,15 +251,15 @@ mod tests {
     #[test]
     fn the_root_carries_its_flags() {
         assert_eq!(
-            pte::page_table_base(0x12_3456_7000, Place::Vram),
+            pte::page_table_base(0x12_3456_7000, Aperture::Vram),
             Ok(0x12_3456_7001)
         );
         assert_eq!(
-            pte::page_table_base(0x12_3456_7000, Place::System { snooped: true }),
+            pte::page_table_base(0x12_3456_7000, Aperture::System { snooped: true }),
             Ok(0x12_3456_7007)
         );
         assert_eq!(
-            pte::page_table_base(0x40, Place::Vram),
+            pte::page_table_base(0x40, Aperture::Vram),
             Err(PteError::Misaligned(0x40))
         );
     }

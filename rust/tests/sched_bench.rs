@@ -43,9 +43,9 @@ use crate::{
         pte::{
             self,
             Access,
+            Aperture,
             Mtype,
             PageAttrs,
-            Place,
             PAGE, //
         },
         regs::gc::{
@@ -164,7 +164,7 @@ impl<'a> Space<'a> {
             hw: &hw,
         };
         let tree = Tree::new(&tables, bench.gpu.asic().pte)?;
-        let root = pte::page_table_base(tree.root().pa(), Place::Vram).map_err(|_| EINVAL)?;
+        let root = pte::page_table_base(tree.root().pa(), Aperture::Vram).map_err(|_| EINVAL)?;
         let pasid = bench.gpu.pasids().alloc()?;
         let process = bench.sched.attach(ProcessParams {
             pasid: pasid.get(),
@@ -199,7 +199,7 @@ impl<'a> Space<'a> {
             len: BLOCK,
         }];
         let attrs = PageAttrs {
-            place: Place::System { snooped: true },
+            aperture: Aperture::System { snooped: true },
             access: Access::RWX,
             mtype: Mtype::Uc,
             fragment: 0,

@@ -19,8 +19,8 @@ use super::{
 use crate::{
     hw::pte::{
         Access,
-        Mtype,
-        Place, //
+        Aperture,
+        Mtype, //
     },
     kapi::mappable::{
         Mappable,
@@ -109,7 +109,7 @@ mod cases {
             bench.vm.map(&bo, VA)?;
             let (first, attrs) = bench.walk(VA)?.ok_or(ENOENT)?;
             assert_eq!(first % HUGE, 0);
-            assert_eq!(attrs.place, Place::Vram);
+            assert_eq!(attrs.aperture, Aperture::Vram);
             assert_eq!(attrs.access, Access::RWX);
             assert_eq!(attrs.fragment, 9);
             for offset in [PAGE, HUGE, HUGE + PAGE, 2 * HUGE, 2 * HUGE + 2 * PAGE] {
@@ -160,8 +160,8 @@ mod cases {
                 let (_, attrs) = bench.walk(VA)?.ok_or(ENOENT)?;
                 assert_eq!(attrs.mtype, mtype);
                 assert_eq!(attrs.access, Access::RW);
-                let system = Place::System { snooped: true };
-                assert!((attrs.place == system) == (kind == BoKind::System));
+                let system = Aperture::System { snooped: true };
+                assert!((attrs.aperture == system) == (kind == BoKind::System));
                 bench.vm.unmap(&bo)?;
             }
             Ok(())
@@ -193,7 +193,7 @@ mod cases {
             assert_eq!((pa - doorbell_bar) % 0x2000, PAGE);
             assert!(pa >= doorbell_bar + 0x2000);
             assert_eq!(attrs.mtype, Mtype::Uc);
-            assert_eq!(attrs.place, Place::System { snooped: true });
+            assert_eq!(attrs.aperture, Aperture::System { snooped: true });
 
             let remap = gpu.enter()?.mmio_remap_bus_addr().ok_or(ENODEV)?;
             let page = bench.make(BoKind::MmioRemap, PAGE, RWX)?;

@@ -17,11 +17,11 @@ use kernel::{
 use crate::{
     gpu::Gpu,
     hw::pte::{
+        Aperture,
         Entry,
         Level,
         Meaning,
-        PageAttrs,
-        Place, //
+        PageAttrs, //
     },
     kapi::drm_file::DrmDevice,
     vm::{
@@ -126,8 +126,8 @@ impl Bench {
             let at = table - fb_offset + 8 * level.index(va) as u64;
             self.gpu.enter()?.vram_read(at, &mut word)?;
             match flavour.decode(level, Entry::from_raw(u64::from_le_bytes(word))) {
-                Meaning::Table { pa, place } => {
-                    assert_eq!(place, Place::Vram);
+                Meaning::Table { pa, aperture } => {
+                    assert_eq!(aperture, Aperture::Vram);
                     table = pa;
                 }
                 Meaning::Page { pa, attrs } => {

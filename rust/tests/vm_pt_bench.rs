@@ -17,11 +17,11 @@ use kernel::{
 use crate::{
     hw::pte::{
         Access,
+        Aperture,
         Flavour,
         Level,
         Mtype,
-        PageAttrs,
-        Place, //
+        PageAttrs, //
     },
     vm::pt::{
         Reserve,
@@ -237,7 +237,7 @@ pub(super) fn walk(
 }
 
 pub(super) const RW: PageAttrs = PageAttrs {
-    place: Place::System { snooped: true },
+    aperture: Aperture::System { snooped: true },
     access: Access::RW,
     mtype: Mtype::Uc,
     fragment: 0,
@@ -246,7 +246,7 @@ pub(super) const RW: PageAttrs = PageAttrs {
 pub(super) const RW_FLAGS: u64 = 0x0600_0000_0000_0067;
 
 pub(super) const RX: PageAttrs = PageAttrs {
-    place: Place::Vram,
+    aperture: Aperture::Vram,
     access: Access {
         read: true,
         write: false,

@@ -17,26 +17,20 @@ use kernel::{
     },
 };
 
-use super::{
-    account::UserAccount,
-    pt::{
-        Run,
-        PAGE, //
-    },
+use super::pt::{
+    Run,
+    PAGE, //
 };
 use crate::{
     gpu::{
-        DoorbellSlice,
         Gpu,
         Hw, //
     },
     hw::pte::{
-        Access,
-        Coherence,
+        Aperture,
         Memory as Where,
         Mtype,
-        PageAttrs,
-        Place, //
+        PageAttrs, //
     },
     kapi::{
         dma_map::{
@@ -49,93 +43,25 @@ use crate::{
             OnlyDriver, //
         },
         gem::Object,
-        pages::Vmap,
-        userpages::Watcher, //
+        pages::Vmap, //
     },
 };
 
+mod args;
 mod memory;
 
 #[cfg(rkfd_kunit)]
 pub(crate) use self::memory::smaller;
-pub(crate) use self::memory::Memory;
 use self::memory::Storage;
-
-/// What a buffer is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BoKind {
-    /// Memory of the GPU.
-    Vram,
-    /// Pages of the system, allocated for the GPU.
-    System,
-    /// Pages of the process that makes the buffer.
-    Userptr,
-    /// The doorbells of a process.
-    Doorbell,
-    /// The page with the HDP flush registers.
-    MmioRemap,
-}
-
-/// How a buffer may be used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BoFlags {
-    /// The GPU may write.
-    pub(crate) writable: bool,
-    /// The GPU may fetch instructions.
-    pub(crate) executable: bool,
-    /// Caches keep to what others write while a kernel runs.
-    pub(crate) coherent: bool,
-    /// Never cached.
-    pub(crate) uncached: bool,
-    /// The CPU is meant to access VRAM. All VRAM that is handed out can be.
-    pub(crate) public: bool,
-    /// VRAM must be one block.
-    pub(crate) contiguous: bool,
-}
-
-impl BoFlags {
-    fn access(self) -> Access {
-        Access {
-            read: true,
-            write: self.writable,
-            execute: self.executable,
-        }
-    }
-
-    fn coherence(self) -> Coherence {
-        if self.uncached {
-            Coherence::Uncached
-        } else if self.coherent {
-            Coherence::Coherent
-        } else {
-            Coherence::Default
-        }
-    }
-}
-
-/// Memory of a process that a buffer is made of.
-pub(crate) struct UserMemory {
-    /// Address in the current process.
-    pub(crate) address: u64,
-    /// Notified before the pages there change.
-    pub(crate) watcher: Arc<dyn Watcher>,
-    /// Charged for the pages.
-    pub(crate) account: Arc<UserAccount>,
-}
-
-/// What to make.
-pub(crate) struct BoArgs {
-    /// What of.
-    pub(crate) kind: BoKind,
-    /// Bytes; rounded up to whole pages.
-    pub(crate) size: u64,
-    /// What for.
-    pub(crate) flags: BoFlags,
-    /// Memory of the current process, for [`BoKind::Userptr`].
-    pub(crate) user: Option<UserMemory>,
-    /// The doorbells, for [`BoKind::Doorbell`].
-    pub(crate) doorbells: Option<Arc<DoorbellSlice>>,
-}
+pub(crate) use self::{
+    args::{
+        BoArgs,
+        BoFlags,
+        BoKind,
+        UserMemory, //
+    },
+    memory::Memory, //
+};
 
 /// Where a buffer lies for one GPU; keeps it there.
 pub(super) struct Backing {
@@ -229,16 +155,16 @@ impl Bo {
     /// the DMA layer reports.
     pub(super) fn backing(&self, gpu: &Arc<Gpu>, hw: &Hw) -> Result<Backing> {
         let local = Arc::ptr_eq(gpu, &self.object.gpu);
-        let snooped = Place::System { snooped: true };
+        let snooped = Aperture::System { snooped: true };
         let mut runs = KVVec::new();
         let mut version = 0;
         let mut len = self.size;
-        let (place, memory, dma) = match &self.object.storage {
+        let (aperture, memory, dma) = match &self.object.storage {
             Storage::Vram(blocks) if local => {
                 for block in blocks {
                     push_run(&mut runs, block.pa(), block.size())?;
                 }
-                (Place::Vram, Where::Local, None)
+                (Aperture::Vram, Where::Local, None)
             }
             Storage::Pages(pages) => {
                 let dma = hw.dma().pages(hw.dev(), pages, self.flags.writable)?;
@@ -288,7 +214,7 @@ impl Bo {
         Ok(Backing {
             runs,
             attrs: PageAttrs {
-                place,
+                aperture,
                 access: self.flags.access(),
                 mtype,
                 fragment: 0,

@@ -12,8 +12,8 @@ use super::{
     Vm, //
 };
 use crate::hw::pte::{
-    Level,
-    Place, //
+    Aperture,
+    Level, //
 };
 
 /// Pages that follow each other in both spaces with the same attributes.
@@ -53,17 +53,17 @@ impl Stretch {
         let (a, b) = (self.first.attrs, leaf.attrs);
         leaf.va == self.first.va + self.len
             && leaf.pa == self.first.pa + self.len
-            && (a.place, a.access, a.mtype) == (b.place, b.access, b.mtype)
+            && (a.aperture, a.access, a.mtype) == (b.aperture, b.access, b.mtype)
     }
 }
 
 impl fmt::Display for Stretch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let attrs = self.first.attrs;
-        let place = match attrs.place {
-            Place::Vram => "vram",
-            Place::System { snooped: true } => "system snooped",
-            Place::System { snooped: false } => "system",
+        let aperture = match attrs.aperture {
+            Aperture::Vram => "vram",
+            Aperture::System { snooped: true } => "system snooped",
+            Aperture::System { snooped: false } => "system",
         };
         write!(
             f,
@@ -71,7 +71,7 @@ impl fmt::Display for Stretch {
             self.first.va,
             self.first.va + self.len - 1,
             self.first.pa,
-            place,
+            aperture,
             if attrs.access.read { 'r' } else { '-' },
             if attrs.access.write { 'w' } else { '-' },
             if attrs.access.execute { 'x' } else { '-' },

@@ -172,7 +172,7 @@ impl Vm {
             drop(unlisted);
             if let (Err(_), Some(old)) = (&flushed, old) {
                 // The device answers, but not to this: it may still use the old addresses.
-                stale::bury(&self.gpu, old);
+                stale::keep_until_unbind(&self.gpu, old);
             }
             if flushed.is_ok() && is_new && is_empty {
                 bo.tell_changed();

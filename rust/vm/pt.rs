@@ -42,10 +42,12 @@ pub(crate) use pte::{
     PAGE, //
 };
 pub(crate) use table::{
+    slot,
     Chain,
     Reserve,
-    Table, //
-    TableCount,
+    Store,
+    Table,
+    TableCount, //
 };
 pub(crate) use update::Changed;
 
@@ -57,39 +59,6 @@ pub(crate) const GIB: u64 = Level::Pdb1.span();
 
 /// First byte above the addresses that four levels of nine bits can name.
 pub(crate) const VA_END: u64 = 1 << pte::VA_BITS;
-
-/// The place of `level` in arrays indexed by level: its distance from the leaves.
-pub(crate) const fn slot(level: Level) -> usize {
-    match level {
-        Level::Ptb => 0,
-        Level::Pdb0 => 1,
-        Level::Pdb1 => 2,
-        Level::Pdb2 => 3,
-    }
-}
-
-/// The memory that holds tables, and the path on which the CPU writes it.
-pub(crate) trait Store {
-    /// One page of it. Dropping gives it back.
-    type Block;
-
-    /// Allocates a page. Its content does not matter.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM` if the memory is exhausted, `ENODEV` if the device is gone.
-    fn alloc(&self) -> Result<Self::Block>;
-
-    /// Writes entries from index `first` on. Writes nothing if the device is gone: its tables do
-    /// not matter any more.
-    fn write(&self, block: &Self::Block, first: usize, entries: &[u64]);
-
-    /// Makes all earlier writes visible to the GPU before any later one.
-    fn publish(&self);
-
-    /// The address of `block` for use in an entry of a directory.
-    fn pa(block: &Self::Block) -> u64;
-}
 
 /// Physically contiguous memory: `len` bytes from `addr`, both multiples of [`PAGE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,7 +57,7 @@ impl<T> Stale<T> {
 }
 
 /// Keeps a value that the GPU may still reach until the device is unbound.
-pub(super) fn bury<T: Send + 'static>(gpu: &Gpu, value: T) {
+pub(super) fn keep_until_unbind<T: Send + 'static>(gpu: &Gpu, value: T) {
     if gpu.enter().is_ok() {
         dev_err!(
             gpu.dev(),

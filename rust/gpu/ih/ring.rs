@@ -40,14 +40,14 @@ use crate::{
     }, //
 };
 
-/// One ring and the place up to which it was read.
+/// One ring and the position up to which it is read.
 pub(super) struct RingState {
     pub(super) cursor: Cursor,
-    pub(super) place: RingPlace,
+    pub(super) buffer: RingBuffer,
 }
 
-/// Where a ring is.
-pub(super) struct RingPlace {
+/// Memory and registers of a ring.
+pub(super) struct RingBuffer {
     number: usize,
     regs: RingRegs,
     doorbell: DoorbellOffset,
@@ -68,7 +68,7 @@ impl RingState {
         };
         Ok(Self {
             cursor: Cursor::new(ih::Ring::new(bytes).ok_or(EINVAL)?),
-            place: RingPlace {
+            buffer: RingBuffer {
                 number: index(number),
                 regs: hw.asic().ih.ring(number).ok_or(ENODEV)?,
                 doorbell: hw.asic().doorbell.ih_ring(number),
@@ -78,7 +78,7 @@ impl RingState {
     }
 }
 
-impl RingPlace {
+impl RingBuffer {
     /// Number of the ring.
     pub(super) fn number(&self) -> usize {
         self.number
@@ -168,22 +168,22 @@ pub(super) fn disable(hw: &Hw, regs: &RingRegs) {
 /// A ring and the device behind it.
 pub(super) struct HwPort<'a> {
     hw: &'a Hw,
-    place: &'a RingPlace,
+    buffer: &'a RingBuffer,
     ring: ih::Ring,
     writeback: &'a DmaBuffer,
 }
 
 impl<'a> HwPort<'a> {
-    /// The ring at `place`, with the page that ring 0's write pointer is written to.
+    /// The ring in `buffer`, with the page that ring 0's write pointer is written to.
     pub(super) fn new(
         hw: &'a Hw,
-        place: &'a RingPlace,
+        buffer: &'a RingBuffer,
         ring: ih::Ring,
         writeback: &'a DmaBuffer,
     ) -> Self {
         Self {
             hw,
-            place,
+            buffer,
             ring,
             writeback,
         }
@@ -195,13 +195,13 @@ impl Port for HwPort<'_> {
     /// may have been cleared since.
     fn wptr(&mut self) -> Result<u32> {
         let mut value = None;
-        if self.place.number == 0 {
+        if self.buffer.number == 0 {
             let written = self.writeback.read32(0)?;
             if !matches!(self.ring.pending(written), Pending::Overflow { .. }) {
                 value = Some(written);
             }
         }
-        let value = value.unwrap_or_else(|| self.place.wptr(self.hw));
+        let value = value.unwrap_or_else(|| self.buffer.wptr(self.hw));
         if self.hw.is_lost() {
             return Err(EIO);
         }
@@ -212,17 +212,17 @@ impl Port for HwPort<'_> {
 
     fn vector(&mut self, position: u32) -> Result<Vector> {
         let mut dwords = [0; VECTOR_DWORDS];
-        self.place
+        self.buffer
             .memory
             .read_dwords(self.ring.dword_index(position) * 4, &mut dwords)?;
         Ok(Vector::decode(&dwords))
     }
 
     fn set_rptr(&mut self, position: u32) {
-        self.hw.doorbell32(self.place.doorbell.byte(), position);
+        self.hw.doorbell32(self.buffer.doorbell.byte(), position);
     }
 
     fn clear_overflow(&mut self) {
-        self.place.clear_overflow(self.hw);
+        self.buffer.clear_overflow(self.hw);
     }
 }

@@ -8,7 +8,7 @@ use kernel::{
     sync::Arc, //
 };
 
-use super::{
+use super::args::{
     BoArgs,
     BoKind, //
 };

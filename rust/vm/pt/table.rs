@@ -4,17 +4,46 @@
 
 use kernel::prelude::*;
 
-use super::{
-    slot,
-    Store,
-    ENTRIES, //
-};
 use crate::hw::pte::{
+    Aperture,
     Entry,
     Flavour,
     Level,
-    Place, //
+    ENTRIES, //
 };
+
+/// The index of `level` in arrays indexed by level: its distance from the leaves.
+pub(crate) const fn slot(level: Level) -> usize {
+    match level {
+        Level::Ptb => 0,
+        Level::Pdb0 => 1,
+        Level::Pdb1 => 2,
+        Level::Pdb2 => 3,
+    }
+}
+
+/// The memory that holds tables, and the path on which the CPU writes it.
+pub(crate) trait Store {
+    /// One page of it. Dropping gives it back.
+    type Block;
+
+    /// Allocates a page. Its content does not matter.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if the memory is exhausted, `ENODEV` if the device is gone.
+    fn alloc(&self) -> Result<Self::Block>;
+
+    /// Writes entries from index `first` on. Writes nothing if the device is gone: its tables do
+    /// not matter any more.
+    fn write(&self, block: &Self::Block, first: usize, entries: &[u64]);
+
+    /// Makes all earlier writes visible to the GPU before any later one.
+    fn publish(&self);
+
+    /// The address of `block` for use in an entry of a directory.
+    fn pa(block: &Self::Block) -> u64;
+}
 
 /// One table: its memory, a copy of its entries, and the tables below it.
 pub(crate) struct Table<B> {
@@ -118,7 +147,7 @@ impl<B> Table<B> {
         child: KBox<Table<B>>,
     ) -> Result {
         let entry = flavour
-            .table(self.level, S::pa(&child.block), Place::Vram)
+            .table(self.level, S::pa(&child.block), Aperture::Vram)
             .map_err(|_| EINVAL)?;
         let place = self.children.get_mut(index).ok_or(EINVAL)?;
         *place = Some(child);

@@ -7,17 +7,17 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use crate::hw::pte::{
-    self, Access, Entry, Flavour, Level, Meaning, Mtype, PageAttrs, Place, NO_RETRY,
+    self, Access, Aperture, Entry, Flavour, Level, Meaning, Mtype, PageAttrs, NO_RETRY,
 };
 
 fn flavour() -> impl Strategy<Value = Flavour> {
     prop_oneof![Just(Flavour::Plain), Just(Flavour::TranslateFurther)]
 }
 
-fn place() -> impl Strategy<Value = Place> {
+fn aperture() -> impl Strategy<Value = Aperture> {
     prop_oneof![
-        Just(Place::Vram),
-        any::<bool>().prop_map(|snooped| Place::System { snooped }),
+        Just(Aperture::Vram),
+        any::<bool>().prop_map(|snooped| Aperture::System { snooped }),
     ]
 }
 
@@ -28,9 +28,9 @@ fn attrs() -> impl Strategy<Value = PageAttrs> {
         Just(Mtype::Cc),
         Just(Mtype::Uc)
     ];
-    (place(), any::<[bool; 3]>(), mtype, 0u32..32).prop_map(
-        |(place, [read, write, execute], mtype, fragment)| PageAttrs {
-            place,
+    (aperture(), any::<[bool; 3]>(), mtype, 0u32..32).prop_map(
+        |(aperture, [read, write, execute], mtype, fragment)| PageAttrs {
+            aperture,
             access: Access {
                 read,
                 write,
@@ -59,7 +59,7 @@ fn map(tables: &mut Tables, flavour: Flavour, va: u64, leaf: Level, entry: Entry
             Meaning::Table { pa, .. } => pa,
             _ => {
                 let pa = 0x1000 * (tables.len() as u64 + 1);
-                let pointer = flavour.table(level, pa, Place::Vram).expect("aligned");
+                let pointer = flavour.table(level, pa, Aperture::Vram).expect("aligned");
                 tables
                     .entry(table)
                     .and_modify(|t| t[level.index(va)] = pointer);
@@ -98,7 +98,7 @@ fn gart_pages_are_snooped_system_memory() {
 #[test]
 fn fragments_beyond_the_field_are_cut() {
     let attrs = |fragment| PageAttrs {
-        place: Place::Vram,
+        aperture: Aperture::Vram,
         access: Access::RWX,
         mtype: Mtype::Nc,
         fragment,
@@ -131,11 +131,11 @@ proptest! {
     }
 
     #[test]
-    fn tables_round_trip(flavour in flavour(), level in 0usize..3, table in 0u64..1 << 42, place in place()) {
+    fn tables_round_trip(flavour in flavour(), level in 0usize..3, table in 0u64..1 << 42, aperture in aperture()) {
         let level = Level::ALL[level];
         let pa = table << 6;
-        let entry = flavour.table(level, pa, place).map_err(|e| TestCaseError::fail(e.to_string()))?;
-        prop_assert_eq!(flavour.decode(level, entry), Meaning::Table { pa, place });
+        let entry = flavour.table(level, pa, aperture).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        prop_assert_eq!(flavour.decode(level, entry), Meaning::Table { pa, aperture });
     }
 
     #[test]
