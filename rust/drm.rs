@@ -19,10 +19,7 @@ use kernel::{
 };
 
 use crate::{
-    gpu::{
-        Gpu,
-        Hw, //
-    },
+    gpu::Gpu,
     kapi::{
         drm_file::OnlyDriver,
         drm_ioctl::{
@@ -35,6 +32,7 @@ use crate::{
 
 mod client;
 mod debug;
+mod device;
 pub(crate) mod info;
 mod regs;
 
@@ -43,26 +41,16 @@ use self::debug::{
     VmList, //
 };
 
-pub(crate) use self::client::{
-    take_file,
-    Client, //
+pub(crate) use self::{
+    client::{
+        take_file,
+        Client, //
+    },
+    device::{
+        DrmData,
+        RkfdDrm, //
+    },
 };
-
-/// The DRM driver.
-pub(crate) struct RkfdDrm;
-
-/// What a DRM device has: its GPU. It may outlive the PCI device, as the GPU may.
-pub(crate) struct DrmData {
-    gpu: Arc<Gpu>,
-    vms: Arc<VmList>,
-}
-
-impl DrmData {
-    /// The GPU.
-    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
-    }
-}
 
 /// Buffers are GEM objects of our own ([`kapi::gem`](crate::kapi::gem)); the driver trait wants a
 /// type nevertheless, of which no object is ever made.
@@ -165,17 +153,4 @@ impl<'bound> Registration<'bound> {
             _registration: registration,
         })
     }
-}
-
-/// Reads a register that user space may see, see [`regs`].
-///
-/// # Errors
-///
-/// `EIO` if the device is lost.
-fn read(hw: &Hw, reg: crate::hw::regs::Reg) -> Result<u32> {
-    let value = hw.read(reg);
-    if hw.is_lost() {
-        return Err(EIO);
-    }
-    Ok(value)
 }

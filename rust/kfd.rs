@@ -13,6 +13,7 @@ pub(crate) mod interrupt;
 pub(crate) mod ioctl;
 pub(crate) mod process;
 pub(crate) mod reasons;
+mod system;
 pub(crate) mod topology;
 pub(crate) mod uapi;
 
@@ -39,7 +40,7 @@ use kernel::{
         Mutex, //
     },
 };
-use process::ProcessTable;
+use system::System;
 use topology::Topology;
 use uapi::{
     MMAP_GPU_SHIFT,
@@ -65,66 +66,27 @@ pub(crate) fn facade() -> Result<Arc<Facade>> {
     FACADE.lock().clone().ok_or(ENODEV)
 }
 
-/// What all open files share.
+/// The interface, as the rest of the driver uses it.
 ///
-/// Lock order: `node`, then `devices`. The scheduler takes `devices` when it reports, so nothing is allocated
-/// under it: reclaim may wait for the scheduler.
+/// Lock order: `node`, then the list of GPUs in [`System`].
 #[pin_data]
 pub(crate) struct Facade {
-    /// The processes.
-    pub(crate) processes: Arc<ProcessTable>,
-    /// Takes hold of a file of a render node.
-    pub(crate) take_file: TakeFile,
+    system: Arc<System>,
     /// The parts that only one driver of the machine can have; `None` if that is another one, and until
     /// [`Facade::open`].
     #[pin]
     node: Mutex<Option<Node>>,
-    /// The GPUs, in the order of the topology.
-    #[pin]
-    devices: Mutex<KVec<Arc<Device>>>,
 }
 
 impl Facade {
     fn new(take_file: TakeFile) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
-                processes: ProcessTable::new()?,
-                take_file,
+                system: System::new(take_file)?,
                 node <- new_mutex!(None, "rkfd_node"),
-                devices <- new_mutex!(KVec::new(), "rkfd_devices"),
             }? Error),
             GFP_KERNEL,
         )
-    }
-
-    /// The GPUs of this moment.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn devices(&self) -> Result<KVec<Arc<Device>>> {
-        let mut list = KVec::new();
-        loop {
-            {
-                let devices = self.devices.lock();
-                if devices.len() <= list.capacity() {
-                    for device in &*devices {
-                        list.push_within_capacity(device.clone())
-                            .map_err(|_| ENOMEM)?;
-                    }
-                    return Ok(list);
-                }
-            }
-            list.reserve(list.capacity() + 1, GFP_KERNEL)?;
-        }
-    }
-
-    /// Number of nodes of the topology, CPUs included.
-    pub(crate) fn node_count(&self) -> usize {
-        self.node
-            .lock()
-            .as_ref()
-            .map_or(0, |node| node.topology.node_count())
     }
 
     /// Takes a GPU into service. Its render node must exist.
@@ -134,56 +96,39 @@ impl Facade {
     /// `ENOMEM`, or what sysfs reports; then the GPU is not in service.
     pub(crate) fn add(&self, gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) -> Result {
         let device = Device::new(gpu, sched)?;
-        self.list(device.clone())?;
+        self.system.list(device.clone())?;
         gpu.set_sink(Some(Sink::new(&device)?));
         self.update_topology()
             .inspect_err(|_| drop(self.remove(gpu)))
     }
 
-    /// Puts a GPU at the end of the list.
-    fn list(&self, device: Arc<Device>) -> Result {
-        // GPUs come one by one, but not under one lock.
-        let mut room = KVec::new();
-        loop {
-            let mut devices = self.devices.lock();
-            if room.capacity() > devices.len() {
-                for device in devices.drain_all() {
-                    room.push_within_capacity(device).map_err(|_| ENOMEM)?;
-                }
-                room.push_within_capacity(device).map_err(|_| ENOMEM)?;
-                let old = core::mem::replace(&mut *devices, room);
-                drop(devices);
-                drop(old);
-                return Ok(());
-            }
-            let len = devices.len();
-            drop(devices);
-            room.reserve(len + 1, GFP_KERNEL)?;
-        }
-    }
-
-    /// `gpu` as the interface shows it, while it is in service.
-    fn device_of(&self, gpu: &Arc<Gpu>) -> Option<Arc<Device>> {
-        let devices = self.devices.lock();
-        let found = devices.iter().find(|device| Arc::ptr_eq(device.gpu(), gpu));
-        found.cloned()
+    /// The GPUs of this moment.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn devices(&self) -> Result<KVec<Arc<Device>>> {
+        self.system.devices()
     }
 
     /// The scheduler of `gpu`, while it is in service.
     pub(crate) fn scheduler(&self, gpu: &Arc<Gpu>) -> Option<Arc<Scheduler>> {
-        self.device_of(gpu).map(|device| device.sched().clone())
+        self.system
+            .device_of(gpu)
+            .map(|device| device.sched().clone())
     }
 
     /// Signals to the process with address space `pasid` on `gpu` that a queue of it hung and was reset.
     pub(crate) fn queue_hung(&self, gpu: &Arc<Gpu>, pasid: u16) {
-        if let Some(device) = self.device_of(gpu) {
+        if let Some(device) = self.system.device_of(gpu) {
             interrupt::queue_lost(&device, pasid);
         }
     }
 
     /// Signals to every process with an address space on `gpu` that the GPU is lost.
     pub(crate) fn gpu_lost(&self, gpu: &Arc<Gpu>) {
-        if let Some(device) = self.device_of(gpu) {
+        if let Some(device) = self.system.device_of(gpu) {
             interrupt::signal_lost(&device);
         }
     }
@@ -202,12 +147,7 @@ impl Facade {
     /// Takes a GPU out of service, before its scheduler and its hardware go: nobody finds it any more,
     /// mappings of its registers are gone, and waiters for its events are woken. Returns it if it was in service.
     pub(crate) fn remove(&self, gpu: &Arc<Gpu>) -> Option<Arc<Device>> {
-        let device = {
-            let mut devices = self.devices.lock();
-            let at = devices.iter().position(|d| Arc::ptr_eq(d.gpu(), gpu));
-            at.and_then(|at| devices.remove(at).ok())
-        };
-        let device = device?;
+        let device = self.system.unlist(gpu)?;
         gpu.set_sink(None);
         device.close();
         self.revoke(gpu);
@@ -225,7 +165,7 @@ impl Facade {
     ///
     /// `ENOMEM`, or what the registration of the device reports.
     pub(crate) fn open(self: &Arc<Self>) -> Result {
-        let node = match Node::new(self) {
+        let node = match Node::new(&self.system) {
             Ok(node) => node,
             Err(error) if error == EBUSY => {
                 pr_warn!(
@@ -246,10 +186,12 @@ impl Facade {
         let node = self.node.lock();
         let Some(node) = &*node else { return Ok(()) };
         let mut facts = KVec::new();
-        for device in &self.devices()? {
+        for device in &self.system.devices()? {
             facts.push(*device.facts(), GFP_KERNEL)?;
         }
-        node.topology.update(&facts)
+        let updated = node.topology.update(&facts);
+        self.system.set_node_count(node.topology.node_count());
+        updated
     }
 }
 
@@ -267,9 +209,9 @@ struct Node {
 }
 
 impl Node {
-    fn new(facade: &Arc<Facade>) -> Result<Self> {
+    fn new(system: &Arc<System>) -> Result<Self> {
         let class = Class::new(NAME)?;
-        let chrdev = CharDevice::new(NAME, facade.clone())?;
+        let chrdev = CharDevice::new(NAME, system.clone())?;
         let device = ClassDevice::new(class, chrdev.devt(), NAME)?;
         let topology = Topology::new(device.device())?;
         Ok(Self {
@@ -306,6 +248,6 @@ impl Drop for Registration {
         drop(published);
         let node = self.facade.node.lock().take();
         drop(node);
-        self.facade.processes.shutdown();
+        self.facade.system.processes.shutdown();
     }
 }

@@ -16,7 +16,7 @@ use kernel::{
 
 use super::{
     debug::VmList,
-    RkfdDrm, //
+    device::RkfdDrm, //
 };
 use crate::{
     kapi::drm_file::DrmFile,

@@ -63,5 +63,18 @@ pub(super) fn read_allowed(hw: &Hw, offset: u32) -> Result<u32> {
     let reg = Iterator::chain(STATUS.into_iter(), sdma)
         .find(|reg| reg.dword() == offset)
         .ok_or(EFAULT)?;
-    super::read(hw, reg)
+    read(hw, reg)
+}
+
+/// Reads a register that user space may see.
+///
+/// # Errors
+///
+/// `EIO` if the device is lost.
+fn read(hw: &Hw, reg: Reg) -> Result<u32> {
+    let value = hw.read(reg);
+    if hw.is_lost() {
+        return Err(EIO);
+    }
+    Ok(value)
 }

@@ -19,11 +19,14 @@ use kernel::prelude::*;
 
 mod waiters;
 
-pub(crate) use self::waiters::Room;
 use self::waiters::{
     Lists,
     Waiter,
     Waiters, //
+};
+pub(crate) use self::waiters::{
+    Room,
+    Wake, //
 };
 
 /// Slots in the signal page, hence one more than the number of signal events; id 0 is never given out,
@@ -80,12 +83,6 @@ pub(crate) trait SignalPage {
     fn load(&self, slot: u32) -> u64;
     /// Makes slot `slot` idle again.
     fn set_idle(&self, slot: u32);
-}
-
-/// How to wake the thread behind a waiter.
-pub(crate) trait Wake {
-    /// Wakes it; it looks at [`Table::status`] again.
-    fn wake(&self);
 }
 
 /// One item of a wait list.

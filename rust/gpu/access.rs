@@ -47,10 +47,7 @@ use kernel::{
     time::Delta, //
 };
 
-use super::{
-    poll::poll,
-    MIN_VRAM, //
-};
+use super::poll::poll;
 use crate::{
     hw::{
         asic::AsicDesc,
@@ -86,6 +83,8 @@ use crate::{
 const BAR_VRAM: u32 = 0;
 const BAR_DOORBELL: u32 = 2;
 const BAR_MMIO: u32 = 5;
+/// VRAM without which no driver can work: tables, descriptors and something to share out.
+pub(crate) const MIN_VRAM: u64 = 16 << 20;
 /// Kernel pages and one process slice.
 const MIN_DOORBELL: usize = 0x4000;
 /// Pause between two looks of a poll.

@@ -9,7 +9,10 @@ use kernel::{
 };
 
 use super::{
-    access::Hw,
+    access::{
+        Hw,
+        MIN_VRAM, //
+    },
     hub,
     nbio,
     silicon, //
@@ -17,9 +20,6 @@ use super::{
 
 /// Subsystem ids of the device model.
 pub(crate) const MODEL_SUBSYSTEM: (u16, u16) = (0x1af4, 0x6b66);
-
-/// VRAM without which no driver can work: tables, descriptors and something to share out.
-pub(crate) const MIN_VRAM: u64 = 16 << 20;
 
 /// What identifies a GPU and its memory.
 #[derive(Clone, Copy, Debug)]

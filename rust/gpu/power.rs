@@ -5,23 +5,19 @@
 //! One lock serialises the transitions, so that a reset never meets a removal half way. Work on the
 //! hardware does not take it; see [`Gpu::enter`].
 //!
-//! Lock order: [`Power::stage`] is outermost of this layer. Doorbell faults take it to wait for the
+//! Lock order: [`Power::stage`](super::stage::Power) is outermost of this layer. Doorbell faults take it to wait for the
 //! end of a reset, so nothing that it is held across may wait for the mmap lock.
 
 use kernel::{
-    new_mutex,
     prelude::*,
     sync::{
         atomic::{
             Acquire,
-            Atomic,
-            AtomicFlag,
             Full,
             Relaxed,
             Release, //
         },
-        barrier,
-        Mutex, //
+        barrier, //
     }, //
 };
 
@@ -36,49 +32,16 @@ use super::{
         SavedQueue, //
     },
     sdma,
+    stage::{
+        Moment,
+        Stage, //
+    },
     Gpu, //
 };
 use crate::hw::{
     asic::VMIDS,
     regs::hub::FlushType, //
 };
-
-/// What the GPU does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Works.
-    Up,
-    /// Stands still, keeps its memory, comes back.
-    Suspended,
-    /// Was taken down for good.
-    Down,
-}
-
-/// State of the transitions.
-#[pin_data]
-pub(super) struct Power {
-    #[pin]
-    stage: Mutex<Stage>,
-    /// [`Stage::Suspended`], for those who cannot wait for the lock.
-    asleep: AtomicFlag,
-    /// Resets of the engines that have begun.
-    resets: Atomic<i64>,
-}
-
-/// A moment in which no transition was under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment(i64);
-
-impl Power {
-    /// Of a GPU that is being brought up.
-    pub(super) fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            stage <- new_mutex!(Stage::Up, "rkfd_power"),
-            asleep: AtomicFlag::new(false),
-            resets: Atomic::new(0),
-        })
-    }
-}
 
 /// Written to VRAM before a reset or a suspend, and compared afterwards (bytes that no cleared memory has).
 const PATTERN: [u8; 16] = *b"rkfd was here...";

@@ -14,7 +14,10 @@ use kernel::{
     },
 };
 
-use super::Gpu;
+use super::{
+    ids::IdPool,
+    Gpu, //
+};
 use crate::kapi::{
     log::monotonic_ns,
     workqueue::OwnedQueue, //
@@ -77,8 +80,7 @@ struct Resets {
 pub(crate) struct Registry {
     #[pin]
     gpus: Mutex<KVec<Arc<Gpu>>>,
-    #[pin]
-    ids: Mutex<KVec<u32>>,
+    ids: Arc<IdPool>,
     #[pin]
     resets: Mutex<Resets>,
     /// The module's directory in debugfs; only the published list has it.
@@ -102,7 +104,7 @@ impl Registry {
         Arc::pin_init(
             try_pin_init!(Self {
                 gpus <- new_mutex!(KVec::new(), "rkfd_gpus"),
-                ids <- new_mutex!(KVec::new(), "rkfd_gpu_ids"),
+                ids: IdPool::new()?,
                 resets <- new_mutex!(
                     Resets { queue: Some(queue), history: KVec::new() },
                     "rkfd_resets"
@@ -132,6 +134,11 @@ impl Registry {
     /// The module's directory in debugfs.
     pub(crate) fn debugfs(&self) -> Option<&Dir> {
         self.debugfs.as_ref()
+    }
+
+    /// Ids of GPUs.
+    pub(crate) fn ids(&self) -> &Arc<IdPool> {
+        &self.ids
     }
 
     /// The GPU with the given id.
@@ -218,46 +225,5 @@ impl Registry {
             .ok_or(ENODEV)?
             .try_spawn(GFP_KERNEL, work)?;
         Ok(())
-    }
-
-    /// Reserves the id that `seed` stands for, or the next free one.
-    ///
-    /// The same device in the same slot gets the same id after a reload; two devices never share
-    /// one. Ids are 1 to 65535.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC` if all are taken, `ENOMEM`.
-    pub(crate) fn reserve_id(self: &Arc<Self>, seed: u32) -> Result<GpuId> {
-        let mut ids = self.ids.lock();
-        let fold = |n: u32| 1 + n % 0xffff;
-        let id = (0..0xffff)
-            .map(|n| fold(seed.wrapping_add(n)))
-            .find(|id| !ids.contains(id))
-            .ok_or(ENOSPC)?;
-        ids.push(id, GFP_KERNEL)?;
-        Ok(GpuId {
-            id,
-            registry: self.clone(),
-        })
-    }
-}
-
-/// A reserved id; dropping frees it.
-pub(crate) struct GpuId {
-    id: u32,
-    registry: Arc<Registry>,
-}
-
-impl GpuId {
-    /// The id.
-    pub(crate) fn get(&self) -> u32 {
-        self.id
-    }
-}
-
-impl Drop for GpuId {
-    fn drop(&mut self) {
-        self.registry.ids.lock().retain(|id| *id != self.id);
     }
 }

@@ -34,15 +34,16 @@ pub(crate) use cu_mask::{
     spread,
     CuMask, //
 };
+pub(crate) use layout::{
+    Named,
+    COMPUTE_BYTES,
+    SDMA_BYTES, //
+};
 pub(crate) use sdma::{
     SdmaMqd,
     SdmaQueueConfig, //
 };
 
-/// Bytes of a compute MQD.
-pub(crate) const COMPUTE_BYTES: usize = layout::COMPUTE_DWORDS * 4;
-/// Bytes of an SDMA MQD.
-pub(crate) const SDMA_BYTES: usize = layout::SDMA_DWORDS * 4;
 /// Offset of the control stack behind a compute MQD: hardware finds it one page on.
 pub(crate) const CONTROL_STACK_OFFSET: u64 = 0x1000;
 /// Smallest ring of a queue in bytes (`KFD_MIN_QUEUE_RING_SIZE`).
@@ -116,15 +117,6 @@ const fn check_ring(bytes: u32) -> Result<(), MqdError> {
     } else {
         Err(MqdError::RingSize(bytes))
     }
-}
-
-/// A named dword of an MQD, for dumps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
-    /// Name as in `v9_structs.h`.
-    pub(crate) name: &'static str,
-    /// Index of the dword.
-    pub(crate) dw: usize,
 }
 
 /// The named dwords of an MQD with their values; `read` is asked once for each.

@@ -6,13 +6,13 @@ use super::{
     device::IoWindow,
     ioctl,
     process::Process,
+    system::System,
     uapi::{
         MMAP_GPU_SHIFT,
         MMAP_TYPE_DOORBELL,
         MMAP_TYPE_MMIO,
         MMAP_TYPE_SHIFT, //
-    },
-    Facade, //
+    }, //
 };
 use crate::{
     gpu::DoorbellSlice,
@@ -36,7 +36,7 @@ use kernel::{
 
 /// An open file.
 pub(crate) struct KfdFile {
-    facade: Arc<Facade>,
+    system: Arc<System>,
     process: Arc<Process>,
     /// Who opened it. Not necessarily who opened the first file in this address space, which may have been
     /// a child on its way to exec.
@@ -44,13 +44,13 @@ pub(crate) struct KfdFile {
 }
 
 impl FileOps for KfdFile {
-    type Context = Facade;
+    type Context = System;
 
-    fn open(facade: &Arc<Facade>) -> Result<KBox<Self>> {
-        let process = facade.processes.open(|| facade.devices())?;
+    fn open(system: &Arc<System>) -> Result<KBox<Self>> {
+        let process = system.processes.open(|| system.devices())?;
         Ok(KBox::new(
             Self {
-                facade: facade.clone(),
+                system: system.clone(),
                 process,
                 opener: ThreadGroup::current(),
             },
@@ -60,7 +60,7 @@ impl FileOps for KfdFile {
 
     fn ioctl(&self, command: u32, argument: usize) -> Result<isize> {
         let call = ioctl::call::Call {
-            facade: &self.facade,
+            system: &self.system,
             process: &self.process,
             opener: &self.opener,
         };

@@ -197,7 +197,7 @@ mod cases {
         let at = first.bar_offset();
         let doorbell = first.alloc_cp()?;
         drop(first);
-        // A queue holds the slice although the process let go of it.
+        // A queue holds the slice although the process has dropped it.
         assert_eq!(manager.usage().0, 1);
         drop(doorbell);
         assert_eq!(manager.usage().0, 0);
@@ -223,7 +223,7 @@ mod cases {
         for doorbell in &all {
             let id = doorbell.byte_in_slice() / 8;
             assert!(!(0x100..=0x18f).contains(&(id % 512)));
-            // What hardware is told is where the process writes.
+            // The offset that hardware gets is where the process writes.
             let byte = slice.bar_offset() + u64::from(doorbell.byte_in_slice());
             assert_eq!(u64::from(doorbell.dword_offset()) * 4, byte);
         }
@@ -300,14 +300,14 @@ mod cases {
     #[test]
     fn gpu_ids_are_stable_and_distinct() -> Result {
         let registry = Registry::new()?;
-        let first = registry.reserve_id(0x1234_5678)?;
-        let second = registry.reserve_id(0x1234_5678)?;
+        let first = registry.ids().reserve(0x1234_5678)?;
+        let second = registry.ids().reserve(0x1234_5678)?;
         assert!(first.get() != second.get());
         assert!((1..=0xffff).contains(&first.get()));
         let value = first.get();
         drop(first);
-        assert_eq!(registry.reserve_id(0x1234_5678)?.get(), value);
-        assert_eq!(registry.reserve_id(0xfffe)?.get(), 0xffff);
+        assert_eq!(registry.ids().reserve(0x1234_5678)?.get(), value);
+        assert_eq!(registry.ids().reserve(0xfffe)?.get(), 0xffff);
         assert!(registry.find(value).is_none());
         Ok(())
     }

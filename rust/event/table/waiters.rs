@@ -8,12 +8,17 @@
 //! process itself put into its wait lists, however many signals there are: the interrupt thread, which makes
 //! them, serves other processes too.
 
-use super::Wake;
 use crate::kapi::slots::{
     Slots,
     Spare, //
 };
 use kernel::prelude::*;
+
+/// How to wake the thread behind a waiter.
+pub(crate) trait Wake {
+    /// Wakes it; it looks at [`Table::status`](super::Table::status) again.
+    fn wake(&self);
+}
 
 /// Names an entry of a waiter.
 #[derive(Clone, Copy)]

@@ -2,8 +2,8 @@
 
 //! Where the dwords of an MQD are (`v9_structs.h`).
 
+use super::super::num;
 use super::super::regs::hqd;
-use super::Named;
 
 /// Dwords of a compute MQD.
 pub(crate) const COMPUTE_DWORDS: usize = 512;
@@ -12,6 +12,19 @@ pub(crate) const COMPUTE_DWORDS: usize = 512;
 pub(crate) const KERNEL_RING_DWORDS: usize = COMPUTE_DWORDS + 4;
 /// Dwords of an SDMA MQD.
 pub(crate) const SDMA_DWORDS: usize = 128;
+/// Bytes of a compute MQD.
+pub(crate) const COMPUTE_BYTES: usize = COMPUTE_DWORDS * 4;
+/// Bytes of an SDMA MQD.
+pub(crate) const SDMA_BYTES: usize = SDMA_DWORDS * 4;
+
+/// A named dword of an MQD, for dumps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// Name as in `v9_structs.h`.
+    pub(crate) name: &'static str,
+    /// Index of the dword.
+    pub(crate) dw: usize,
+}
 
 /// Declares indices and the table of their names.
 macro_rules! layout {
@@ -230,7 +243,7 @@ const fn mirrors_window() -> bool {
     let mut i = 0;
     while i < window.len() {
         let reg = window[i].reg.dword() - hqd::CP_MQD_BASE_ADDR.dword();
-        if super::num::index(reg) + compute::CP_MQD_BASE_ADDR_LO != window[i].mqd_dw {
+        if num::index(reg) + compute::CP_MQD_BASE_ADDR_LO != window[i].mqd_dw {
             return false;
         }
         i += 1;
@@ -238,8 +251,8 @@ const fn mirrors_window() -> bool {
     window.len() == 55
 }
 
-const _: () = assert!(super::COMPUTE_BYTES == 2048);
-const _: () = assert!(super::SDMA_BYTES == 512);
+const _: () = assert!(COMPUTE_BYTES == 2048);
+const _: () = assert!(SDMA_BYTES == 512);
 const _: () = assert!(is_ordered(compute::FIELDS, COMPUTE_DWORDS));
 const _: () = assert!(is_ordered(sdma::FIELDS, SDMA_DWORDS));
 const _: () = assert!(mirrors_window());

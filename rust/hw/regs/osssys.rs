@@ -82,7 +82,7 @@ impl IhLayout {
             base_hi: first.nth(2),
             rptr: first.nth(3),
             wptr: first.nth(4),
-            doorbell_rptr: Reg::new(SEG0, [0x87, 0x93, 0x9F][super::num::index(n)]),
+            doorbell_rptr: Reg::new(SEG0, [0x87, 0x93, 0x9F][super::super::num::index(n)]),
         })
     }
 }

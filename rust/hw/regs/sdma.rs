@@ -53,7 +53,7 @@ pub(crate) struct Engine {
 impl SdmaLayout {
     /// Engine `n`, if there is one.
     pub(crate) fn engine(&'static self, n: u32) -> Option<Engine> {
-        let base = *self.engines.get(super::num::index(n))?;
+        let base = *self.engines.get(super::super::num::index(n))?;
         Some(Engine { layout: self, base })
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn get_process_apertures_new(
         args.num_nodes = u32::try_from(devices.len())?;
         return Ok(());
     }
-    if room > call.facade.node_count() {
+    if room > call.system.node_count() {
         return Err(EINVAL);
     }
     let count = room.min(devices.len());

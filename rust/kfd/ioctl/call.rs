@@ -6,7 +6,7 @@ use crate::{
     kapi::task::ThreadGroup,
     kfd::{
         process::Process,
-        Facade, //
+        system::System, //
     },
 };
 use kernel::sync::Arc;
@@ -14,7 +14,7 @@ use kernel::sync::Arc;
 /// Who calls.
 pub(crate) struct Call<'a> {
     /// What all open files share.
-    pub(crate) facade: &'a Arc<Facade>,
+    pub(crate) system: &'a Arc<System>,
     /// The process that opened the file; the dispatcher checked that it is the caller's.
     pub(crate) process: &'a Arc<Process>,
     /// Who opened the file.

@@ -67,7 +67,7 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
             Err(EBUSY)
         };
     }
-    let file = (call.facade.take_file)(file)?;
+    let file = (call.system.take_file)(file)?;
     device.device().check()?;
     if !Arc::ptr_eq(file.vm().gpu(), device.device().gpu()) {
         return Err(EINVAL);

@@ -142,7 +142,7 @@ pub(super) fn dbg_trap(call: &Call<'_>, args: &mut DbgTrap) -> Result {
     }
     let pid = crate::kapi::task::tgid_of(args.pid).ok_or(ESRCH)?;
     if pid != crate::kapi::task::current_tgid() {
-        return if call.facade.processes.has_pid(pid) {
+        return if call.system.processes.has_pid(pid) {
             Err(EPERM)
         } else {
             Err(ESRCH)
