@@ -77,6 +77,12 @@ gc_regs! {
     GRBM_STATUS = SEG0 + 0x0004;
     /// Busy bits of shader engine 0.
     GRBM_STATUS_SE0 = SEG0 + 0x0005;
+    /// Busy bits of shader engine 1.
+    GRBM_STATUS_SE1 = SEG0 + 0x0006;
+    /// Busy bits of shader engine 2.
+    GRBM_STATUS_SE2 = SEG0 + 0x000e;
+    /// Busy bits of shader engine 3.
+    GRBM_STATUS_SE3 = SEG0 + 0x000f;
     /// Block resets, see [`GrbmSoftReset`].
     GRBM_SOFT_RESET = SEG0 + 0x0008;
     /// Selects the queue slot or VMID that banked registers show, see [`GrbmGfxCntl`].
@@ -85,12 +91,26 @@ gc_regs! {
     CP_CPC_STATUS = SEG0 + 0x0084;
     /// MEC busy detail.
     CP_CPC_BUSY_STAT = SEG0 + 0x0085;
+    /// What the CPC waits for.
+    CP_CPC_STALLED_STAT1 = SEG0 + 0x0086;
     /// MEC fetcher status.
     CP_CPF_STATUS = SEG0 + 0x0087;
+    /// Parts of the CPF that work.
+    CP_CPF_BUSY_STAT = SEG0 + 0x0088;
+    /// What the CPF waits for.
+    CP_CPF_STALLED_STAT1 = SEG0 + 0x0089;
     /// Halts and resets the MECs, see [`CpMecCntl`].
     CP_MEC_CNTL = SEG0 + 0x008d;
     /// Command processor status.
     CP_STAT = SEG0 + 0x01a0;
+    /// What the CP waits for.
+    CP_STALLED_STAT1 = SEG0 + 0x019d;
+    /// What the CP waits for.
+    CP_STALLED_STAT2 = SEG0 + 0x019e;
+    /// What the CP waits for.
+    CP_STALLED_STAT3 = SEG0 + 0x019c;
+    /// Debug switches of the depth block, which compute devices lack.
+    DB_DEBUG2 = SEG0 + 0x060d;
     /// Halts the graphics micro engines.
     CP_ME_CNTL = SEG0 + 0x01b6;
     /// Fused-off compute units per shader array, see [`ShaderArrayConfig`]; banked by GRBM_GFX_INDEX.
