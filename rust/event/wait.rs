@@ -7,6 +7,7 @@ use kernel::{
     sync::CondVarTimeoutResult,
     time::{
         msecs_to_jiffies,
+        Delta,
         Instant,
         Jiffies,
         Monotonic, //
@@ -91,8 +92,8 @@ impl Events {
         }
         let waiter = inner.table.register(items, room, point.clone())?;
 
-        let start = Instant::now();
-        let mut left = timeout_to_jiffies(timeout_ms);
+        let start = Instant::<Monotonic>::now();
+        let mut left = TimeLeft::new(timeout_ms);
         let mut interrupted = false;
         let outcome = loop {
             match inner.table.status(&waiter, all) {
@@ -100,20 +101,18 @@ impl Events {
                 // What was signalled while a Unix signal came is still delivered.
                 Status::Complete => break Ok(Status::Complete),
                 Status::Pending if interrupted => {
-                    break Err(WaitError::Interrupted(remaining_ms(timeout_ms, left)))
+                    break Err(WaitError::Interrupted(remaining_ms(
+                        timeout_ms,
+                        left.jiffies(),
+                    )))
                 }
-                Status::Pending if left == 0 => break Ok(Status::Pending),
+                Status::Pending if left.jiffies() == 0 => break Ok(Status::Pending),
                 Status::Pending => {}
             }
             drop(inner);
-            match point.sleep(left) {
-                CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
-                CondVarTimeoutResult::Timeout => left = still_to_sleep(start, timeout_ms),
-                CondVarTimeoutResult::Signal { jiffies } => {
-                    left = jiffies;
-                    interrupted = true;
-                }
-            }
+            let woken = point.sleep(left.jiffies());
+            interrupted = matches!(woken, CondVarTimeoutResult::Signal { .. });
+            left.slept(&woken, || start.elapsed());
             inner = self.lock();
         };
 
@@ -142,14 +141,42 @@ pub(crate) fn timeout_to_jiffies(ms: u32) -> Jiffies {
     }
 }
 
-/// Jiffies until `timeout_ms` have passed since `start`; 0 if they have.
-///
-/// Where the tick that counts jiffies is late when a sleep begins, as in a virtual machine whose processors wait
-/// for the host's, the sleep ends before its time.
-fn still_to_sleep(start: Instant<Monotonic>, timeout_ms: u32) -> Jiffies {
-    // Longer than any finite time-out is long enough.
-    let passed = u32::try_from(start.elapsed().as_millis()).unwrap_or(u32::MAX);
-    timeout_to_jiffies(timeout_ms.saturating_sub(passed))
+/// How long a wait may still sleep.
+pub(crate) struct TimeLeft {
+    timeout_ms: u32,
+    jiffies: Jiffies,
+}
+
+impl TimeLeft {
+    /// Of a wait that begins.
+    pub(crate) fn new(timeout_ms: u32) -> Self {
+        Self {
+            timeout_ms,
+            jiffies: timeout_to_jiffies(timeout_ms),
+        }
+    }
+
+    /// What the next sleep may take; 0 if the time-out is over.
+    pub(crate) fn jiffies(&self) -> Jiffies {
+        self.jiffies
+    }
+
+    /// Notes how a sleep ended, when `passed` had passed since the wait began.
+    ///
+    /// Where the tick that counts jiffies is late when a sleep begins, as in a virtual machine whose processors wait
+    /// for the host's, the sleep times out before its time. The clock decides whether that is the end.
+    pub(crate) fn slept(&mut self, woken: &CondVarTimeoutResult, passed: impl FnOnce() -> Delta) {
+        self.jiffies = match woken {
+            CondVarTimeoutResult::Woken { jiffies } | CondVarTimeoutResult::Signal { jiffies } => {
+                *jiffies
+            }
+            CondVarTimeoutResult::Timeout => {
+                // Longer than any finite time-out is long enough.
+                let passed = u32::try_from(passed().as_millis()).unwrap_or(u32::MAX);
+                timeout_to_jiffies(self.timeout_ms.saturating_sub(passed))
+            }
+        };
+    }
 }
 
 /// What is left of `timeout_ms` when `jiffies` are left, for the caller that restarts the wait; `None`

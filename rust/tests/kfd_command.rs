@@ -336,4 +336,53 @@ mod names {
         assert_eq!(remaining_ms(u32::MAX, all), None);
         assert_eq!(remaining_ms(0, 0), None);
     }
+
+    #[test]
+    fn wait_that_times_out_early_sleeps_on() {
+        use crate::event::wait::TimeLeft;
+        use kernel::{
+            sync::CondVarTimeoutResult,
+            time::Delta, //
+        };
+        const ASKED_MS: u32 = 100;
+        let mut left = TimeLeft::new(ASKED_MS);
+        let (mut now, mut sleeps) = (0, 0);
+        while left.jiffies() != 0 {
+            // However long the sleep was to be, late ticks end it now.
+            now += 7;
+            sleeps += 1;
+            assert!(sleeps < 100);
+            left.slept(&CondVarTimeoutResult::Timeout, || Delta::from_millis(now));
+        }
+        // The first sleep that ends at or after the time asked for is the last one.
+        assert_eq!((now, sleeps), (105, 15));
+
+        // One nanosecond is missing: not over.
+        let mut left = TimeLeft::new(ASKED_MS);
+        left.slept(&CondVarTimeoutResult::Timeout, || {
+            Delta::from_nanos(99_999_999)
+        });
+        assert_eq!(left.jiffies(), TimeLeft::new(1).jiffies());
+        left.slept(&CondVarTimeoutResult::Timeout, || Delta::from_millis(100));
+        assert_eq!(left.jiffies(), 0);
+
+        // Who is woken keeps what the sleep has left, and no clock is read.
+        let mut left = TimeLeft::new(ASKED_MS);
+        let mut read = false;
+        for woken in [
+            CondVarTimeoutResult::Woken { jiffies: 5 },
+            CondVarTimeoutResult::Signal { jiffies: 3 },
+        ] {
+            let (CondVarTimeoutResult::Woken { jiffies }
+            | CondVarTimeoutResult::Signal { jiffies }) = woken
+            else {
+                continue;
+            };
+            left.slept(&woken, || {
+                read = true;
+                Delta::ZERO
+            });
+            assert_eq!((left.jiffies(), read), (jiffies, false));
+        }
+    }
 }
