@@ -210,7 +210,7 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: no such event.
+    /// Those of [`Table::destroy`].
     pub(crate) fn destroy(&self, id: u32) -> Result {
         let mut inner = self.lock();
         if inner.table.kind(id) == Some(Kind::Memory) {
@@ -223,7 +223,7 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: no such event, or none that the CPU signals.
+    /// Those of [`Table::set`].
     pub(crate) fn set(&self, id: u32) -> Result {
         self.lock().table.set(id)
     }
@@ -232,7 +232,7 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: no such event, or none that the CPU signals.
+    /// Those of [`Table::reset`].
     pub(crate) fn reset(&self, id: u32) -> Result {
         self.lock().table.reset(id)
     }

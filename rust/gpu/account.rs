@@ -202,7 +202,7 @@ impl Drop for Charge {
 }
 
 /// What page tables take of the VRAM: first what is held back for them, beyond that the budget of buffers, in
-/// whole units, so that what is told to be available stays exact.
+/// whole units, so that what is reported as available stays exact.
 #[pin_data]
 pub(crate) struct TableBudget {
     reserve: u64,

@@ -148,7 +148,7 @@ pub(super) fn halt(hw: &Hw) {
 ///
 /// # Errors
 ///
-/// `ETIMEDOUT` after `timeout_us` microseconds, `EIO` if the device is lost.
+/// Those of [`Hw::wait`].
 pub(crate) fn reset_queue(hw: &Hw, slot: Slot, timeout_us: u32) -> Result {
     hw.write(gc::RLC_SAFE_MODE, RlcSafeMode::ENTER.raw());
     let entered = hw.poll(
@@ -175,7 +175,7 @@ pub(crate) fn reset_queue(hw: &Hw, slot: Slot, timeout_us: u32) -> Result {
 ///
 /// # Errors
 ///
-/// `ETIMEDOUT` after `timeout_us` microseconds, `EIO` if the device is lost.
+/// Those of [`Hw::wait`].
 pub(super) fn wait_free(hw: &Hw, slot: Slot, timeout_us: u32) -> Result {
     hw.wait(timeout_us, || {
         let _bank = hw.select(slot.select());

@@ -2,7 +2,7 @@
 
 //! The real thing: runs against every GPU that was probed, and is skipped where there is none.
 //!
-//! What a packet is told to write is read back through the path of the CPU, so that each test
+//! What a packet writes is read back through the path of the CPU, so that each test
 //! covers translation, ring, doorbell and write-back at once.
 
 use kernel::{

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_firmware_gets_forty_units_of_patience() {
+    fn firmware_waits_forty_units_of_time() {
         assert_eq!(timeouts::UNMAP_LATENCY_MS, 4050);
         assert_eq!(
             timeouts::unmap_latency_units(timeouts::HWS_PREEMPTION_MS),

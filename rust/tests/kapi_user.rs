@@ -33,7 +33,7 @@ use crate::kapi::{
 /// Above what any program can have.
 const KERNEL: u64 = 0xffff_8000_0000_0000;
 
-/// Counts what it is told.
+/// Counts its notifications.
 struct Counts {
     key: MmKey,
     before: Atomic<i32>,
@@ -172,7 +172,7 @@ mod pages {
         user.end_use();
         let told = counts.get();
         memory.unmap();
-        // Of what nobody uses nothing is told, and the pages are forgotten all the same.
+        // Nobody is notified of what nobody uses, and the pages are dropped all the same.
         assert_eq!(counts.get(), told);
         assert!(user.snapshot().pages.is_none());
         Ok(())

@@ -63,7 +63,7 @@ pub(super) fn create_event(call: &Call<'_>, args: &mut CreateEvent) -> Result {
 ///
 /// # Errors
 ///
-/// `EINVAL`: no such event.
+/// Those of [`Events::destroy`](crate::event::Events::destroy).
 pub(super) fn destroy_event(call: &Call<'_>, args: &mut EventId) -> Result {
     call.process.events.destroy(args.event_id)
 }
@@ -72,7 +72,7 @@ pub(super) fn destroy_event(call: &Call<'_>, args: &mut EventId) -> Result {
 ///
 /// # Errors
 ///
-/// `EINVAL`: no such event, or not a signal event.
+/// Those of [`Events::set`](crate::event::Events::set).
 pub(super) fn set_event(call: &Call<'_>, args: &mut EventId) -> Result {
     call.process.events.set(args.event_id)
 }
@@ -81,7 +81,7 @@ pub(super) fn set_event(call: &Call<'_>, args: &mut EventId) -> Result {
 ///
 /// # Errors
 ///
-/// `EINVAL`: no such event, or not a signal event.
+/// Those of [`Events::reset`](crate::event::Events::reset).
 pub(super) fn reset_event(call: &Call<'_>, args: &mut EventId) -> Result {
     call.process.events.reset(args.event_id)
 }
