@@ -263,6 +263,10 @@ pub mod alloc {
     pub const DOORBELL: u32 = 1 << 3;
     /// The page with the remapped HDP flush registers.
     pub const MMIO_REMAP: u32 = 1 << 4;
+    /// VRAM in one piece.
+    pub const CONTIGUOUS: u32 = 1 << 23;
+    /// Coherent with the CPU and other GPUs.
+    pub const EXT_COHERENT: u32 = 1 << 24;
     /// Not cached by the GPU.
     pub const UNCACHED: u32 = 1 << 25;
     /// Coherent with the CPU.
@@ -276,6 +280,9 @@ pub mod alloc {
     /// The GPU may write to it.
     pub const WRITABLE: u32 = 1 << 31;
 }
+
+/// `mode_mask` of RUNTIME_ENABLE: enable, not disable.
+pub const RUNTIME_MODE_ENABLE: u32 = 1;
 
 /// Event types of CREATE_EVENT.
 pub mod event_type {

@@ -33,19 +33,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Flags of ALLOC_MEMORY_OF_GPU.
-    fn flags(self) -> u32 {
-        let common = alloc::WRITABLE | alloc::EXECUTABLE | alloc::NO_SUBSTITUTE;
-        let shared = alloc::COHERENT | alloc::UNCACHED;
-        common
-            | match self {
-                Kind::Vram => alloc::VRAM | alloc::PUBLIC,
-                Kind::VramPrivate => alloc::VRAM,
-                Kind::Gtt => alloc::GTT | shared,
-                Kind::Userptr => alloc::USERPTR | shared,
-            }
-    }
-
     /// A name for readers.
     pub fn name(self) -> &'static str {
         match self {
@@ -54,6 +41,83 @@ impl Kind {
             Kind::Gtt => "GTT",
             Kind::Userptr => "userptr",
         }
+    }
+}
+
+/// How far the GPU's caches keep memory in step with others'.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Coherence {
+    /// Coarse-grained: at the ends of packets, where these ask for it.
+    #[default]
+    AtPackets,
+    /// Fine-grained: with the CPU, while packets run.
+    Fine,
+    /// Fine-grained, and with other GPUs (`EXT_COHERENT`).
+    Extended,
+}
+
+/// What memory to allocate, and how the GPU may use it.
+#[derive(Clone, Copy, Debug)]
+pub struct BufferOptions {
+    /// Where it lies.
+    pub kind: Kind,
+    /// Bytes; rounded up to whole pages.
+    pub size: usize,
+    /// The address for CPU and GPU, a multiple of a page; `None`: any that is free.
+    pub address: Option<u64>,
+    /// How far it is coherent.
+    pub coherence: Coherence,
+    /// The GPU's caches do not keep it at all.
+    pub uncached: bool,
+    /// The GPU may write to it.
+    pub writable: bool,
+    /// The GPU may execute from it.
+    pub executable: bool,
+    /// VRAM in one piece.
+    pub contiguous: bool,
+}
+
+impl BufferOptions {
+    /// Memory that the GPU may read, write and execute; in system memory it is fine-grained and uncached, as rings and
+    /// signals have to be.
+    pub fn new(kind: Kind, size: usize) -> Self {
+        let system = matches!(kind, Kind::Gtt | Kind::Userptr);
+        Self {
+            kind,
+            size,
+            address: None,
+            coherence: if system {
+                Coherence::Fine
+            } else {
+                Coherence::AtPackets
+            },
+            uncached: system,
+            writable: true,
+            executable: true,
+            contiguous: false,
+        }
+    }
+
+    /// Flags of ALLOC_MEMORY_OF_GPU.
+    fn flags(&self) -> u32 {
+        let when = |condition: bool, flag: u32| if condition { flag } else { 0 };
+        let kind = match self.kind {
+            Kind::Vram => alloc::VRAM | alloc::PUBLIC,
+            Kind::VramPrivate => alloc::VRAM,
+            Kind::Gtt => alloc::GTT,
+            Kind::Userptr => alloc::USERPTR,
+        };
+        alloc::NO_SUBSTITUTE
+            | kind
+            | when(self.coherence == Coherence::Fine, alloc::COHERENT)
+            | when(
+                self.coherence == Coherence::Extended,
+                alloc::COHERENT | alloc::EXT_COHERENT,
+            )
+            | when(self.uncached, alloc::UNCACHED)
+            | when(self.writable, alloc::WRITABLE)
+            | when(self.executable, alloc::EXECUTABLE)
+            | when(self.contiguous, alloc::CONTIGUOUS)
     }
 }
 
@@ -77,17 +141,34 @@ impl Buffer {
     /// # Errors
     /// [`Error::Call`] with the errno of the step that failed; nothing is left behind then.
     pub fn new(device: &Arc<Device>, kind: Kind, size: usize) -> Result<Self> {
-        if size == 0 {
+        Self::with(device, &BufferOptions::new(kind, size))
+    }
+
+    /// Allocates memory as `options` say.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no bytes, for contiguous memory that is not VRAM and for an address that is none of a page;
+    /// [`Error::Call`] with the errno of the step that failed, such as `EEXIST` of mmap where something is at the address
+    /// already, or `EINVAL` where it is none that the GPU has.
+    pub fn with(device: &Arc<Device>, options: &BufferOptions) -> Result<Self> {
+        if options.size == 0 {
             return Err(Error::Argument("An empty buffer"));
         }
-        let size = size
+        let vram = matches!(options.kind, Kind::Vram | Kind::VramPrivate);
+        if options.contiguous && !vram {
+            return Err(Error::Argument("Only VRAM is contiguous or not"));
+        }
+        let size = options
+            .size
             .checked_next_multiple_of(PAGE)
             .ok_or(Error::Argument("A buffer beyond the address space"))?;
-        let memory = match kind {
-            Kind::Userptr => Mapping::anonymous(size)?,
-            _ => Mapping::reserve(size, if size >= LARGE { LARGE } else { PAGE })?,
+        let memory = match (options.kind, options.address) {
+            (Kind::Userptr, None) => Mapping::anonymous(size)?,
+            (Kind::Userptr, Some(at)) => Mapping::anonymous_at(at, size)?,
+            (_, None) => Mapping::reserve(size, if size >= LARGE { LARGE } else { PAGE })?,
+            (_, Some(at)) => Mapping::reserve_at(at, size)?,
         };
-        Self::in_place(device, kind, memory)
+        Self::in_place(device, options, memory)
     }
 
     /// Lets the GPU see `size` bytes of the caller's own memory, at its own address. Both are multiples of a page.
@@ -102,13 +183,37 @@ impl Buffer {
     /// The range stays mapped for reading and writing until the buffer is dropped. The GPU, and this type's functions,
     /// may write to it at any time: nobody holds a reference to it that forbids that.
     pub unsafe fn over(device: &Arc<Device>, start: *mut u8, size: usize) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::over_with(device, start, &BufferOptions::new(Kind::Userptr, size)) }
+    }
+
+    /// As [`Buffer::over`], as `options` say; kind and address are not looked at. Memory that the process may only read can
+    /// be had where the GPU may not write either.
+    ///
+    /// # Errors
+    /// As [`Buffer::over`]; `EPERM` where the GPU may write and the process may not.
+    ///
+    /// # Safety
+    /// As [`Buffer::over`], though memory that the GPU may not write need not be mapped for writing if nobody writes to it
+    /// through the buffer.
+    pub unsafe fn over_with(
+        device: &Arc<Device>,
+        start: *mut u8,
+        options: &BufferOptions,
+    ) -> Result<Self> {
         // SAFETY: the caller's promise, for as long as the buffer lives.
-        let memory = unsafe { Mapping::lent(start, size) }?;
-        Self::in_place(device, Kind::Userptr, memory)
+        let memory = unsafe { Mapping::lent(start, options.size) }?;
+        let options = BufferOptions {
+            kind: Kind::Userptr,
+            contiguous: false,
+            ..*options
+        };
+        Self::in_place(device, &options, memory)
     }
 
     /// Makes a buffer at the addresses of `memory`.
-    fn in_place(device: &Arc<Device>, kind: Kind, memory: Mapping) -> Result<Self> {
+    fn in_place(device: &Arc<Device>, options: &BufferOptions, memory: Mapping) -> Result<Self> {
+        let kind = options.kind;
         // CAST: addresses and sizes of a 64-bit process.
         let va = memory.address() as u64;
         let mut arg = abi::AllocMemory {
@@ -116,7 +221,7 @@ impl Buffer {
             size: memory.size() as u64,
             mmap_offset: if kind == Kind::Userptr { va } else { 0 },
             gpu_id: device.id(),
-            flags: kind.flags(),
+            flags: options.flags(),
             ..Default::default()
         };
         device
@@ -307,5 +412,79 @@ impl Drop for Buffer {
             .device
             .kfd()
             .plain("FREE_MEMORY_OF_GPU", abi::FREE_MEMORY_OF_GPU, &mut arg);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_memory_has_the_flags_of_the_runtimes() {
+        for (kind, flags) in [
+            (Kind::Vram, 0xf000_0001),
+            (Kind::VramPrivate, 0xd000_0001),
+            (Kind::Gtt, 0xd600_0002),
+            (Kind::Userptr, 0xd600_0004),
+        ] {
+            assert_eq!(BufferOptions::new(kind, 1).flags(), flags, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn each_choice_is_a_flag_of_its_own() {
+        let plain = BufferOptions {
+            writable: false,
+            executable: false,
+            ..BufferOptions::new(Kind::VramPrivate, 1)
+        };
+        let bare = alloc::VRAM | alloc::NO_SUBSTITUTE;
+        assert_eq!(plain.flags(), bare);
+        for (options, flags) in [
+            (
+                BufferOptions {
+                    writable: true,
+                    ..plain
+                },
+                alloc::WRITABLE,
+            ),
+            (
+                BufferOptions {
+                    executable: true,
+                    ..plain
+                },
+                alloc::EXECUTABLE,
+            ),
+            (
+                BufferOptions {
+                    uncached: true,
+                    ..plain
+                },
+                alloc::UNCACHED,
+            ),
+            (
+                BufferOptions {
+                    contiguous: true,
+                    ..plain
+                },
+                alloc::CONTIGUOUS,
+            ),
+            (
+                BufferOptions {
+                    coherence: Coherence::Fine,
+                    ..plain
+                },
+                alloc::COHERENT,
+            ),
+            (
+                BufferOptions {
+                    coherence: Coherence::Extended,
+                    ..plain
+                },
+                alloc::COHERENT | alloc::EXT_COHERENT,
+            ),
+        ] {
+            assert_eq!(options.flags(), bare | flags);
+        }
     }
 }

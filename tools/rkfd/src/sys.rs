@@ -135,6 +135,52 @@ impl Mapping {
         whole.trim(skip, len)
     }
 
+    /// Reserves `len` bytes at `address`, where nothing may be, without backing them.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] where the range is not one of whole pages; [`Error::Call`] with mmap's errno, `EEXIST` where
+    /// something is there.
+    pub fn reserve_at(address: u64, len: usize) -> Result<Self> {
+        Self::anonymous_fixed(address, len, ProtFlags::PROT_NONE)
+    }
+
+    /// Anonymous zeroed memory at `address` that a child does not inherit.
+    ///
+    /// # Errors
+    /// As [`Mapping::reserve_at`].
+    pub fn anonymous_at(address: u64, len: usize) -> Result<Self> {
+        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let mapping = Self::anonymous_fixed(address, len, prot)?;
+        mapping.keep_from_children();
+        Ok(mapping)
+    }
+
+    fn anonymous_fixed(address: u64, len: usize, prot: ProtFlags) -> Result<Self> {
+        let odd = Error::Argument("Memory that is not whole pages");
+        let start = usize::try_from(address).ok().and_then(NonZeroUsize::new);
+        let (Some(at), Some(size)) = (start, NonZeroUsize::new(len)) else {
+            return Err(odd);
+        };
+        if at.get() % PAGE != 0 || len % PAGE != 0 {
+            return Err(odd);
+        }
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | MapFlags::MAP_FIXED_NOREPLACE;
+        // SAFETY: nothing that exists is replaced.
+        let start = unsafe { mman::mmap_anonymous(Some(at), size, prot, flags) }
+            .map_err(mmap_error)?
+            .cast::<u8>();
+        let mapping = Self {
+            start,
+            len,
+            lent: false,
+        };
+        // A kernel that does not know the flag takes the address for a wish.
+        if mapping.address() != at.get() {
+            return Err(mmap_error(Errno::EEXIST));
+        }
+        Ok(mapping)
+    }
+
     /// Memory of somebody else's, who unmaps it.
     ///
     /// # Errors
@@ -308,6 +354,26 @@ mod tests {
             let m = Mapping::reserve(3 * PAGE, align).unwrap();
             assert_eq!(m.address() % align, 0);
             assert_eq!(m.size(), 3 * PAGE);
+        }
+    }
+
+    #[test]
+    fn a_chosen_address_is_had_where_nothing_is() {
+        // Where neither programs nor the kernel put anything by themselves.
+        let free = 0x0d00_0000_0000;
+        let m = Mapping::reserve_at(free, 2 * PAGE).unwrap();
+        assert_eq!((m.address() as u64, m.size()), (free, 2 * PAGE));
+        let taken = Mapping::anonymous_at(free + PAGE as u64, PAGE).unwrap_err();
+        assert_eq!(taken.errno(), Some(Errno::EEXIST));
+        drop(m);
+        let m = Mapping::anonymous_at(free, PAGE).unwrap();
+        // SAFETY: one page that this test owns.
+        unsafe { m.as_ptr().write_volatile(7) };
+        for (at, len) in [(0, PAGE), (free + 8, PAGE), (free, PAGE + 8), (free, 0)] {
+            assert!(matches!(
+                Mapping::reserve_at(at, len),
+                Err(Error::Argument(_))
+            ));
         }
     }
 
