@@ -7,6 +7,7 @@
 
 mod command;
 mod end;
+mod inbox;
 mod ports;
 
 pub use end::Verdict;
@@ -41,6 +42,8 @@ use crate::qemu::Machine;
 use crate::run_dir::RunDir;
 use crate::timings::Timings;
 use anyhow::Context;
+use inbox::Inbox;
+use inbox::Nothing;
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 use ports::read_data;
@@ -203,7 +206,7 @@ impl Default for Channel {
 pub struct Session {
     qemu: Bound,
     models: Vec<Model>,
-    events: Receiver<Event>,
+    events: Inbox,
     status: UnixStream,
     stdin: UnixStream,
     judge: Judge,
@@ -215,8 +218,6 @@ pub struct Session {
     /// The log of the kernel, whose thread waits for one who takes its events.
     kmsg: Copier,
     timings: Timings,
-    /// Ports that the guest may still say something on.
-    open_ports: usize,
     log_dir: PathBuf,
     // Last: these are in use by everything above.
     _run_dir: RunDir,
@@ -333,7 +334,7 @@ impl Session {
         let mut session = Self {
             qemu,
             models,
-            events,
+            events: Inbox::new(events, 4),
             status,
             stdin,
             judge: Judge::new(config.policy.clone()),
@@ -343,7 +344,6 @@ impl Session {
             copiers,
             kmsg,
             timings,
-            open_ports: 4,
             log_dir: config.log_dir.clone(),
             _run_dir: run_dir,
             _claim: claim,
@@ -432,29 +432,16 @@ impl Session {
 
     /// The next event; kernel messages are judged on the way.
     fn next(&mut self, deadline: &Deadline) -> Result<Event, Lost> {
-        let event = match deadline.end {
-            None => self.events.recv().map_err(|_| Lost::Gone)?,
-            Some(end) => {
-                let left = end.saturating_duration_since(Instant::now());
-                self.events
-                    .recv_timeout(left)
-                    .map_err(|error| match error {
-                        RecvTimeoutError::Timeout => Lost::TooLong {
-                            what: deadline.what,
-                            limit: deadline.limit,
-                        },
-                        RecvTimeoutError::Disconnected => Lost::Gone,
-                    })?
-            }
-        };
+        let event = self.events.next(deadline.end).map_err(|why| match why {
+            Nothing::Yet => Lost::TooLong {
+                what: deadline.what,
+                limit: deadline.limit,
+            },
+            Nothing::Anymore => Lost::Gone,
+        })?;
         match &event {
             Event::Kmsg(record) => self.take_record(record.clone()),
-            Event::Closed(port) => {
-                self.open_ports = self.open_ports.saturating_sub(1);
-                if *port == PORT_STATUS {
-                    return Err(Lost::Gone);
-                }
-            }
+            Event::Closed(PORT_STATUS) => return Err(Lost::Gone),
             _ => {}
         }
         Ok(event)

@@ -2,6 +2,7 @@
 //! The end of a VM, in order or not, and what is known of it then.
 
 use super::Deadline;
+use super::Event;
 use super::Interrupted;
 use super::Lost;
 use super::Session;
@@ -105,7 +106,7 @@ impl Session {
             match self.next(&deadline) {
                 Ok(_) => {}
                 // The guest may be off before its last messages have passed through here.
-                Err(Lost::Gone) if self.open_ports > 0 => {}
+                Err(Lost::Gone) if self.events.is_open() => {}
                 Err(_) => anyhow::bail!("the kernel log did not come to its end"),
             }
         }
@@ -162,14 +163,16 @@ impl Session {
 
     /// Takes what a dying VM still said.
     pub(super) fn drain(&mut self) {
-        let deadline = Deadline::new("the rest", DRAIN_DEADLINE);
-        while self.open_ports > 0 {
-            if matches!(
-                self.next(&deadline),
-                Err(Lost::TooLong { .. } | Lost::Interrupted(_))
-            ) {
-                return;
+        let mut records = Vec::new();
+        self.events.drain(DRAIN_DEADLINE, |event| {
+            let interrupted = matches!(event, Event::Interrupt(_));
+            if let Event::Kmsg(record) = event {
+                records.push(record);
             }
+            !interrupted
+        });
+        for record in records {
+            self.take_record(record);
         }
     }
 
