@@ -6,6 +6,7 @@ pub mod e2e;
 pub mod filter;
 pub mod header;
 pub mod host;
+pub mod job;
 pub mod kunit;
 pub mod libtest;
 pub mod mutants;
@@ -86,7 +87,7 @@ enum Work {
     /// The VM runner's own tests.
     Vm,
     Kunit(kunit::Vm),
-    Group(Vec<e2e::Job>),
+    Group(Vec<job::Job>),
 }
 
 impl Work {
@@ -202,7 +203,7 @@ pub fn names(top: &Path) -> anyhow::Result<Vec<String>> {
     let mut names: Vec<String> = [vm::NAME, outside::SHARE].map(str::to_owned).into();
     names.extend(host::names(top)?);
     names.extend(kunit::names(top));
-    names.extend(e2e::all_jobs(top)?.iter().map(|job| job.name().to_owned()));
+    names.extend(job::all_jobs(top)?.iter().map(|job| job.name().to_owned()));
     Ok(names)
 }
 

@@ -4,8 +4,8 @@
 //! Tests that ask for the same machine can share one, whatever parameters they want for the module: it is loaded anew
 //! between them. As many VMs are filled as keep all workers busy to the end.
 
-use super::e2e::Job;
 use super::header::Sharing;
+use super::job::Job;
 use super::times::Times;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -103,8 +103,8 @@ fn fill(jobs: Vec<Job>, share: Duration, times: &Times, debug: bool) -> Vec<Vec<
 
 #[cfg(test)]
 mod tests {
-    use super::super::e2e::jobs;
     use super::super::header::Header;
+    use super::super::job::jobs;
     use super::*;
     use std::path::Path;
 

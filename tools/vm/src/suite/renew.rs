@@ -3,9 +3,9 @@
 
 use super::e2e::ask;
 use super::e2e::model_errors;
-use super::e2e::Job;
 use super::e2e::Output;
 use super::filter::UNLOAD;
+use super::job::Job;
 use super::report::Suite;
 use super::Runner;
 use crate::cli;

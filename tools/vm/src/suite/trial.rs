@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A single suite whose only question is whether it fails: it ends with its first failure, or when its time is up.
 
-use super::e2e;
 use super::filter::Filter;
+use super::job;
 use super::kunit;
 use super::report::Report;
 use super::report::Suite;
@@ -115,13 +115,13 @@ pub struct Subject(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Kunit(kunit::Vm),
-    E2e(Box<e2e::Job>),
+    E2e(Box<job::Job>),
 }
 
 /// All subjects of a checkout, by name.
 pub struct Subjects {
     suites: Vec<String>,
-    jobs: Vec<e2e::Job>,
+    jobs: Vec<job::Job>,
 }
 
 impl Subjects {
@@ -132,7 +132,7 @@ impl Subjects {
     pub fn find(top: &Path) -> anyhow::Result<Self> {
         Ok(Self {
             suites: kunit::suites_in(top),
-            jobs: e2e::all_jobs(top)?,
+            jobs: job::all_jobs(top)?,
         })
     }
 

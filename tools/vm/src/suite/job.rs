@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! End-to-end tests as jobs: a file of `tests/e2e` on one ASIC under one scheduling policy.
+
+use super::header::Header;
+use super::header::Sharing;
+use crate::cli::MachineOptions;
+use crate::complaints::Policy;
+use anyhow::Context;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// A test on one ASIC under one scheduling policy.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    pub(super) header: Header,
+    pub(super) asic: Option<String>,
+    pub(super) sched_policy: Option<u8>,
+}
+
+impl Job {
+    /// Its name in the report.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The options of its VM.
+    ///
+    /// # Errors
+    /// Options that `scripts/vm` does not have.
+    pub(super) fn machine(&self, debug: bool) -> anyhow::Result<MachineOptions> {
+        self.header
+            .machine(self.asic.as_deref(), self.sched_policy, debug)
+    }
+
+    /// The memory that its VM takes, in MiB.
+    pub(super) fn memory(&self, debug: bool) -> u64 {
+        // One with wrong options never boots.
+        let machine = self.machine(debug);
+        machine.map_or(0, |machine| machine.footprint())
+    }
+
+    /// With whom it shares its VM.
+    pub(super) fn sharing(&self) -> Sharing {
+        self.header.sharing
+    }
+
+    /// It shares neither the loaded driver nor the state of the GPUs.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.sharing() != Sharing::Any
+    }
+
+    /// Which kernel messages count.
+    pub(super) fn policy(&self) -> &Policy {
+        &self.header.policy
+    }
+
+    /// Parameters of the module.
+    pub(super) fn args(&self, debug: bool) -> String {
+        let machine = self.machine(debug);
+        machine.map_or(String::new(), |machine| machine.module_args)
+    }
+
+    /// Jobs with equal keys can share a VM: all is equal but the module's parameters.
+    pub(super) fn key(&self, debug: bool) -> String {
+        match self.machine(debug) {
+            Ok(machine) => {
+                let module_args = String::new();
+                format!(
+                    "{:?}",
+                    MachineOptions {
+                        module_args,
+                        ..machine
+                    }
+                )
+            }
+            Err(_) => self.name.clone(),
+        }
+    }
+}
+
+/// All tests of a checkout in all their variants; those with a wrong header are left out.
+///
+/// # Errors
+/// Where a file cannot be read.
+pub(super) fn all_jobs(top: &Path) -> anyhow::Result<Vec<Job>> {
+    let found = discover(&top.join("tests/e2e"))?;
+    Ok(found
+        .into_iter()
+        .filter_map(|(_, jobs)| jobs.ok())
+        .flatten()
+        .collect())
+}
+
+/// The executable files of the folder by name, with their jobs or what is wrong with their header.
+pub(super) fn discover(dir: &Path) -> anyhow::Result<Vec<(String, anyhow::Result<Vec<Job>>)>> {
+    let mut found = Vec::new();
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Ok(found);
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let meta = fs::metadata(&path).with_context(|| format!("looking at {}", path.display()))?;
+        if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
+            continue;
+        }
+        let name = format!("e2e/{}", entry.file_name().to_string_lossy());
+        let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let jobs = Header::parse(&String::from_utf8_lossy(&text))
+            .map(|header| jobs(&name, &path, &header));
+        found.push((name, jobs));
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
+/// One job for each ASIC and scheduling policy that the header asks for.
+pub(super) fn jobs(name: &str, path: &Path, header: &Header) -> Vec<Job> {
+    let asics = each(&header.asics);
+    let policies = each(&header.sched_policies);
+    let mut jobs = Vec::new();
+    for asic in &asics {
+        for policy in &policies {
+            // Policy 0 is what a test without this choice has, also in its name and its VM.
+            let policy = policy.filter(|n| *n != 0);
+            let named = policy.map(|n| format!("sched_policy={n}"));
+            let of: Vec<&str> = asic.iter().chain(&named).map(String::as_str).collect();
+            let of = of.join(", ");
+            jobs.push(Job {
+                name: match of.as_str() {
+                    "" => name.to_owned(),
+                    of => format!("{name} ({of})"),
+                },
+                path: path.to_owned(),
+                header: header.clone(),
+                asic: asic.clone(),
+                sched_policy: policy,
+            });
+        }
+    }
+    jobs
+}
+
+/// Each of the choices, or none where there is no choice.
+fn each<T: Clone>(choices: &[T]) -> Vec<Option<T>> {
+    if choices.is_empty() {
+        return vec![None];
+    }
+    choices.iter().cloned().map(Some).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executables_are_found_and_split_by_asic() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str, mode: u32| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        write("b", "#!/bin/sh\n# asic: gfx90a gfx906\n", 0o755);
+        write(
+            "c",
+            "#!/bin/sh\n# sched-policy: 0 2\n# asic: gfx906\n",
+            0o755,
+        );
+        write("a", "#!/bin/sh\n", 0o755);
+        write("lib.sh", "#!/bin/sh\n", 0o644);
+        write("bad", "# timeout: x\n", 0o755);
+        let found = discover(dir.path()).unwrap();
+        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["e2e/a", "e2e/b", "e2e/bad", "e2e/c"]);
+        let jobs = found[1].1.as_ref().unwrap();
+        assert_eq!(jobs[1].name, "e2e/b (gfx906)");
+        assert_ne!(jobs[0].key(false), jobs[1].key(false));
+        assert!(found[2].1.is_err());
+        let jobs = found[3].1.as_ref().unwrap();
+        let names: Vec<&str> = jobs.iter().map(Job::name).collect();
+        assert_eq!(names, ["e2e/c (gfx906)", "e2e/c (gfx906, sched_policy=2)"]);
+        let args = |job: &Job| job.machine(false).unwrap().module_args;
+        assert_eq!([args(&jobs[0]), args(&jobs[1])], ["", "sched_policy=2"]);
+        assert_eq!(jobs[0].key(false), jobs[1].key(false));
+        assert_ne!(jobs[0].args(false), jobs[1].args(false));
+        assert!(discover(Path::new("/no/such/folder")).unwrap().is_empty());
+    }
+}
