@@ -4,14 +4,18 @@
  */
 #include "library.h"
 
+#include <stdio.h>
+
 CASE(info, "a GPU describes itself")
 {
 	struct rkfd_gpu_info info;
 	uint64_t available;
 
 	memset(&info, 0xa5, sizeof(info));
+	info.size = sizeof(info);
 	need_vm();
 	OK(rkfd_gpu_describe(gpu, &info));
+	CHECK_EQ(info.size, sizeof(info));
 	CHECK_NE(info.gpu_id, 0);
 	CHECK_EQ(info.gfx_target_version / 10000, 9);
 	CHECK_EQ(info.vendor, 0x1002);
@@ -164,6 +168,17 @@ CASE(null, "NULL is refused where a handle or a result belongs, and may be given
 	CHECK(!q);
 	FAILS(rkfd_queue_commit(NULL), EINVAL, "queue is NULL");
 	FAILS(rkfd_queue_emit(NULL, NULL, 1), EINVAL, "queue is NULL");
+	FAILS(rkfd_queue_defaults(NULL), EINVAL, "rkfd_queue_options is NULL");
+	FAILS(rkfd_queue_describe(NULL, NULL), EINVAL, "queue is NULL");
+	FAILS(rkfd_aql_reserve(NULL, 1, 0, NULL), EINVAL, "queue is NULL");
+	FAILS(rkfd_aql_publish(NULL, 0, 3), EINVAL, "queue is NULL");
+	FAILS(rkfd_queue_error(NULL, NULL), EINVAL, "queue is NULL");
+	FAILS(rkfd_queue_error_wait(NULL, 0, NULL), EINVAL, "queue is NULL");
+	FAILS(rkfd_queue_on_error(NULL, NULL, NULL), EINVAL, "queue is NULL");
+	FAILS(rkfd_queue_resume(NULL), EINVAL, "queue is NULL");
+	FAILS(rkfd_vm_enable_runtime(NULL), EINVAL, "vm is NULL");
+	FAILS(rkfd_buffer_create(NULL, NULL, &b), EINVAL, "vm is NULL");
+	FAILS(rkfd_buffer_defaults(RKFD_BUFFER_GTT, 1, NULL), EINVAL, "rkfd_buffer_options is NULL");
 	FAILS(rkfd_pm4_raise(NULL, NULL), EINVAL, "event is NULL");
 	FAILS(rkfd_event_wait(NULL, 1), EINVAL, "event is NULL");
 	FAILS(rkfd_signals_load(NULL, 0, NULL), EINVAL, "signals is NULL");
@@ -173,20 +188,20 @@ CASE(null, "NULL is refused where a handle or a result belongs, and may be given
 	rkfd_gpu_close(NULL);
 	rkfd_vm_close(NULL);
 	rkfd_buffer_free(NULL);
-	rkfd_queue_free(NULL);
+	OK(rkfd_queue_free(NULL));
 	rkfd_event_free(NULL);
 	rkfd_signals_free(NULL);
 }
 
 CASE(bad, "what cannot be is refused, with a text, and changes nothing")
 {
-	struct rkfd_queue_options options = rkfd_queue_defaults();
+	struct rkfd_queue_options options = ordinary();
 	struct rkfd_queue *pm4, *sdma, *aql, *q;
 	struct rkfd_queue_info info;
 	struct rkfd_signals *s;
 	struct rkfd_buffer *b;
 	uint32_t count, value = 0;
-	uint64_t odd[1] = { 8 };
+	uint64_t odd[1] = { 8 }, at;
 	int64_t seen;
 
 	need_vm();
@@ -207,10 +222,10 @@ CASE(bad, "what cannot be is refused, with a text, and changes nothing")
 	FAILS(rkfd_queue_new(vm, RKFD_QUEUE_PM4, &options, &q), EINVAL, "power of two");
 	options.ring_bytes = 1ul << 32;
 	FAILS(rkfd_queue_new(vm, RKFD_QUEUE_PM4, &options, &q), EINVAL, "beyond 4 GiB");
-	options = rkfd_queue_defaults();
+	options = ordinary();
 	options.percentage = 101;
 	FAILS(rkfd_queue_new(vm, RKFD_QUEUE_PM4, &options, &q), EINVAL, "CREATE_QUEUE");
-	options = rkfd_queue_defaults();
+	options = ordinary();
 	options.engine = 0;
 	FAILS(rkfd_queue_new(vm, RKFD_QUEUE_AQL, &options, &q), EINVAL, "engine");
 	CHECK(!q);
@@ -238,6 +253,17 @@ CASE(bad, "what cannot be is refused, with a text, and changes nothing")
 	FAILS(rkfd_aql_barrier(aql, odd, 1, 0, NULL), EINVAL, "multiple of 64");
 	FAILS(rkfd_aql_barrier(aql, odd, 6, 0, NULL), EINVAL, "6 dependencies");
 	FAILS(rkfd_aql_barrier(aql, NULL, 1, 0, NULL), EINVAL, "dependencies is NULL");
+	FAILS(rkfd_aql_barrier(pm4, NULL, 0, 0, NULL), EINVAL, "A packet for an AQL queue on a PM4 queue");
+	FAILS(rkfd_aql_emit(aql, (uint32_t[16]){ 0 }, 1, NULL), EINVAL, "type INVALID");
+	FAILS(rkfd_aql_emit(aql, NULL, 3, NULL), EINVAL, "packet is NULL");
+	FAILS(rkfd_aql_reserve(sdma, 1, SHORT_MS, &at), EINVAL, "A packet for an AQL queue on an SDMA queue");
+	FAILS(rkfd_aql_reserve(aql, 0, SHORT_MS, &at), EINVAL, "No packets");
+	FAILS(rkfd_aql_reserve(aql, 65, SHORT_MS, &at), EINVAL, "more than the ring has");
+	FAILS(rkfd_aql_reserve(aql, 1, SHORT_MS, NULL), EINVAL, "first is NULL");
+	FAILS(rkfd_aql_publish(aql, 0, 3), EINVAL, "Not the index of a packet that is open");
+	CHECK(!rkfd_aql_place(aql, 0));
+	CHECK(!rkfd_aql_place(pm4, 0));
+	CHECK(!rkfd_aql_place(NULL, 0));
 	FAILS(rkfd_queue_update(pm4, 101, 7), EINVAL, "UPDATE_QUEUE");
 	FAILS(rkfd_signals_new(vm, 0, &s), EINVAL, "No signals");
 	OK(rkfd_signals_new(vm, 2, &s));
@@ -245,10 +271,56 @@ CASE(bad, "what cannot be is refused, with a text, and changes nothing")
 	CHECK_EQ(rkfd_signals_address(s, 2), 0);
 
 	for (unsigned int i = 0; i < 3; i++) {
-		OK(rkfd_queue_describe((struct rkfd_queue *[]){ pm4, sdma, aql }[i], &info));
+		info = info_of((struct rkfd_queue *[]){ pm4, sdma, aql }[i]);
 		CHECK_EQ(info.written, 0);
 		CHECK_EQ(info.read, 0);
 	}
+}
+
+CASE(grown, "structures of older and newer programs: what they lack is 0, what is not known is refused or 0")
+{
+	struct {
+		struct rkfd_queue_options now;
+		uint32_t later[2];
+	} newer = { .now.size = sizeof(newer) };
+	struct {
+		struct rkfd_queue_info now;
+		uint32_t later[2];
+	} told;
+	struct rkfd_queue_info before;
+	struct rkfd_queue *q;
+
+	need_vm();
+	newer.later[1] = 7;
+	OK(rkfd_queue_defaults(&newer.now));
+	CHECK_EQ(newer.now.size, sizeof(newer));
+	CHECK_EQ(newer.later[1], 0);
+	OK(rkfd_queue_new(vm, RKFD_QUEUE_PM4, &newer.now, &q));
+	OK(rkfd_queue_free(q));
+	newer.later[1] = 7;
+	FAILS(rkfd_queue_new(vm, RKFD_QUEUE_PM4, &newer.now, &q), E2BIG, "does not know");
+	CHECK(!q);
+	newer.now.size = 0;
+	FAILS(rkfd_queue_new(vm, RKFD_QUEUE_PM4, &newer.now, &q), EINVAL, "sizeof(struct rkfd_queue_options)");
+	q = queue(RKFD_QUEUE_PM4);
+	memset(&told, 0xa5, sizeof(told));
+	told.now.size = sizeof(told);
+	OK(rkfd_queue_describe(q, &told.now));
+	CHECK_EQ(told.later[1], 0);
+	CHECK_EQ(told.now.ring_bytes, 4096);
+	memset(&before, 0xa5, sizeof(before));
+	before.size = 4;
+	FAILS(rkfd_queue_describe(q, &before), EINVAL, "sizeof(struct rkfd_queue_info)");
+	CHECK_EQ(before.room, 0xa5a5a5a5a5a5a5a5);
+}
+
+CASE(version, "the library is of the header's version")
+{
+	char text[16];
+
+	CHECK_EQ(rkfd_version(), RKFD_VERSION_MAJOR << 16 | RKFD_VERSION_MINOR);
+	snprintf(text, sizeof(text), "%u.%u.", RKFD_VERSION_MAJOR, RKFD_VERSION_MINOR);
+	CHECK_EQ(strncmp(rkfd_version_text(), text, strlen(text)), 0);
 }
 
 int main(int argc, char **argv)

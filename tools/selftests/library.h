@@ -96,6 +96,42 @@ static inline struct rkfd_event *event(void)
 	return e;
 }
 
+static inline struct rkfd_queue_options ordinary(void)
+{
+	struct rkfd_queue_options o = { .size = sizeof(o) };
+
+	OK(rkfd_queue_defaults(&o));
+	return o;
+}
+
+static inline struct rkfd_queue_info info_of(const struct rkfd_queue *q)
+{
+	struct rkfd_queue_info info = { .size = sizeof(info) };
+
+	OK(rkfd_queue_describe(q, &info));
+	CHECK_EQ(info.size, sizeof(info));
+	return info;
+}
+
+/* The signals, all with value 1. */
+static inline struct rkfd_signals *signals(uint32_t count)
+{
+	struct rkfd_signals *s;
+
+	OK(rkfd_signals_new(vm, count, &s));
+	for (uint32_t i = 0; i < count; i++)
+		OK(rkfd_signals_store(s, i, 1));
+	return s;
+}
+
+static inline int64_t signal_value(const struct rkfd_signals *s, uint32_t index)
+{
+	int64_t value;
+
+	OK(rkfd_signals_load(s, index, &value));
+	return value;
+}
+
 static inline uint32_t dword(struct rkfd_buffer *b, unsigned int index)
 {
 	return __atomic_load_n((uint32_t *)rkfd_buffer_cpu(b) + index, __ATOMIC_ACQUIRE);

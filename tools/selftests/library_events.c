@@ -64,6 +64,8 @@ CASE(exceptions, "a queue that faults: its program, asleep for work or an except
 	char *hole;
 
 	memset(&info, 0xa5, sizeof(info));
+	info.size = sizeof(info);
+	about.size = sizeof(about);
 	need_vm();
 	OK(rkfd_gpu_describe(gpu, &about));
 	q = queue(RKFD_QUEUE_PM4);
@@ -91,7 +93,7 @@ CASE(exceptions, "a queue that faults: its program, asleep for work or an except
 	CHECK_EQ(*(volatile uint32_t *)(hole + 64), 0);
 	FAILS(rkfd_exception_wait(hardware, 0, &info), ETIMEDOUT, "for an exception");
 	FAILS(rkfd_exception_wait(work, 0, &info), EINVAL, "not one of an exception");
-	FAILS(rkfd_exception_wait(fault, 0, NULL), EINVAL, "info is NULL");
+	FAILS(rkfd_exception_wait(fault, 0, NULL), EINVAL, "rkfd_exception_info is NULL");
 	FAILS(rkfd_exception_new(vm, 2, &work), EINVAL, "No kind of exception: 2");
 	FAILS(rkfd_event_set(fault), EINVAL, "Only the driver");
 	FAILS(rkfd_event_reset(fault), EINVAL, "Only the driver");

@@ -82,7 +82,7 @@ CASE(wrap, "PM4: a small ring wraps many times, and reserving waits for room")
 		OK(rkfd_queue_commit(q));
 	}
 	OK(rkfd_queue_wait(q, PATIENCE_MS));
-	OK(rkfd_queue_describe(q, &info));
+	info = info_of(q);
 	CHECK_EQ(info.kind, RKFD_QUEUE_PM4);
 	CHECK_EQ(info.ring_bytes, 4096);
 	CHECK_EQ(info.written, batches * packets * 5);
@@ -221,7 +221,7 @@ CASE(aql_event, "AQL: a PM4 buffer writes memory, its signal raises an event")
 
 CASE(stopped, "a stopped queue fills up, waits run out, and it goes on where it was")
 {
-	struct rkfd_queue_options options = rkfd_queue_defaults();
+	struct rkfd_queue_options options = ordinary();
 	struct rkfd_queue_info info;
 	struct rkfd_buffer *b;
 	struct rkfd_queue *q;
@@ -251,7 +251,7 @@ CASE(stopped, "a stopped queue fills up, waits run out, and it goes on where it 
 	OK(rkfd_queue_reserve(q, 1000, PATIENCE_MS));
 	OK(rkfd_event_wait(e, PATIENCE_MS));
 	OK(rkfd_queue_wait(q, PATIENCE_MS));
-	OK(rkfd_queue_describe(q, &info));
+	info = info_of(q);
 	CHECK_EQ(info.written, 8 + 5 * n);
 	CHECK_EQ(info.read, info.written);
 	OK(rkfd_pm4_raise(q, e));

@@ -2,9 +2,11 @@
 /*
  * The user library of rkfd for C: GPUs, memory, queues, events and signals over /dev/kfd.
  *
- * Functions that can fail return 0 or a negative errno; rkfd_last_error() tells more. Nothing may be called while
- * another thread gives the same handle back; otherwise every function may be called from any thread. A child of fork
- * must not use its parent's handles.
+ * Functions that can fail return 0 or a negative errno; rkfd_last_error() tells more. Each says how it goes with threads,
+ * in the terms of attributes(7): what is MT-Safe may be called from any thread at any time, but for handles that are being
+ * given back. A child of fork must not use its parent's handles.
+ *
+ * Structures begin with their size: the caller sets it to sizeof before each call, and they may grow.
  *
  * Link with librkfd.so, or with librkfd.a and -lgcc_s -ldl -lm (before glibc 2.34 -lpthread, too).
  *
@@ -15,6 +17,16 @@
 #define RKFD_H
 
 #include <stdint.h>
+
+/**
+ * Major version that the header is of. A program that was linked to librkfd.so.N runs with any later N.x.
+ */
+#define RKFD_VERSION_MAJOR 0
+
+/**
+ * Minor version that the header is of: functions and fields were added since a lower one.
+ */
+#define RKFD_VERSION_MINOR 2
 
 /**
  * VRAM that the CPU can reach, too.
@@ -35,6 +47,41 @@
  * Anonymous memory of the process. (rkfd_buffer_wrap takes memory that is there already.)
  */
 #define RKFD_BUFFER_USERPTR 3
+
+/**
+ * Coarse-grained: what the GPU wrote is seen when its packet has ended and released it, no earlier.
+ */
+#define RKFD_COHERENCE_PACKETS 0
+
+/**
+ * Fine-grained: coherent with the CPU while packets run.
+ */
+#define RKFD_COHERENCE_FINE 1
+
+/**
+ * Fine-grained, with other GPUs as well.
+ */
+#define RKFD_COHERENCE_EXTENDED 2
+
+/**
+ * The GPU may not write to the memory.
+ */
+#define RKFD_BUFFER_READ_ONLY 1
+
+/**
+ * The GPU may not execute from it.
+ */
+#define RKFD_BUFFER_NO_EXECUTE 2
+
+/**
+ * The GPU's caches do not keep it.
+ */
+#define RKFD_BUFFER_UNCACHED 4
+
+/**
+ * VRAM in one piece.
+ */
+#define RKFD_BUFFER_CONTIGUOUS 8
 
 /**
  * A memory access of this process's queues that no page backs or permits.
@@ -62,7 +109,87 @@
 #define RKFD_QUEUE_SDMA 2
 
 /**
- * Memory, mapped on its GPU, and on those that it is shared with, for reading, writing and executing.
+ * A code or exception that this library does not know.
+ */
+#define RKFD_REASON_UNKNOWN 0
+
+/**
+ * A dispatch whose dimensions are 0 or too many.
+ */
+#define RKFD_REASON_DIMENSION 1
+
+/**
+ * A dispatch that wants more group memory than there is.
+ */
+#define RKFD_REASON_GROUP_MEMORY 2
+
+/**
+ * A dispatch whose code object is null or cannot be read.
+ */
+#define RKFD_REASON_CODE_OBJECT 3
+
+/**
+ * A packet of a type that the GPU does not run.
+ */
+#define RKFD_REASON_PACKET_FORMAT 4
+
+/**
+ * A dispatch whose work-group is too large.
+ */
+#define RKFD_REASON_WORKGROUP_SIZE 5
+
+/**
+ * A dispatch that wants more registers than there are.
+ */
+#define RKFD_REASON_REGISTERS 6
+
+/**
+ * A vendor packet that the GPU does not know.
+ */
+#define RKFD_REASON_VENDOR_PACKET 7
+
+/**
+ * A dispatch that wants more private memory than the queue has.
+ */
+#define RKFD_REASON_SCRATCH 8
+
+/**
+ * A wave aborted.
+ */
+#define RKFD_REASON_WAVE_ABORT 9
+
+/**
+ * A wave ran into a trap.
+ */
+#define RKFD_REASON_WAVE_TRAP 10
+
+/**
+ * A wave's arithmetic raised an exception.
+ */
+#define RKFD_REASON_WAVE_MATH 11
+
+/**
+ * A wave came to an instruction that does not exist.
+ */
+#define RKFD_REASON_ILLEGAL_INSTRUCTION 12
+
+/**
+ * A wave accessed memory that is not there.
+ */
+#define RKFD_REASON_MEMORY_VIOLATION 13
+
+/**
+ * A wave accessed an aperture beyond its end.
+ */
+#define RKFD_REASON_APERTURE_VIOLATION 14
+
+/**
+ * The queue did not leave the hardware.
+ */
+#define RKFD_REASON_PREEMPTION 15
+
+/**
+ * Memory, mapped on its GPU, and on those that it is shared with.
  */
 struct rkfd_buffer;
 
@@ -77,8 +204,8 @@ struct rkfd_event;
 struct rkfd_gpu;
 
 /**
- * A user queue. Its functions may be called from any thread; packets of one thread are not torn apart by another's,
- * but rkfd_queue_reserve() reserves for nobody in particular.
+ * A user queue. Packets of one call stay together, whoever else emits. PM4 and SDMA packets are copied behind a lock;
+ * AQL packets go into places that producers take without one, in the order in which they came.
  */
 struct rkfd_queue;
 
@@ -96,6 +223,10 @@ struct rkfd_vm;
  * What is known of a GPU; 0 and "" where the driver does not tell.
  */
 struct rkfd_gpu_info {
+        /**
+         * sizeof(struct rkfd_gpu_info); set it before the call.
+         */
+        uint32_t size;
         /**
          * Its id in the driver's calls.
          */
@@ -141,10 +272,6 @@ struct rkfd_gpu_info {
          */
         uint32_t kfd_minor;
         /**
-         * 0.
-         */
-        uint32_t reserved;
-        /**
          * VRAM in bytes.
          */
         uint64_t vram_bytes;
@@ -167,21 +294,59 @@ struct rkfd_gpu_info {
 };
 
 /**
+ * What memory to allocate: set `size`, call rkfd_buffer_defaults(), then change what is to differ.
+ */
+struct rkfd_buffer_options {
+        /**
+         * sizeof(struct rkfd_buffer_options).
+         */
+        uint32_t size;
+        /**
+         * RKFD_BUFFER_VRAM, _VRAM_PRIVATE, _GTT or _USERPTR.
+         */
+        uint32_t kind;
+        /**
+         * Bytes; rounded up to whole pages.
+         */
+        uint64_t bytes;
+        /**
+         * The address for CPU and GPU, a multiple of 4096 where nothing is mapped; 0: any.
+         */
+        uint64_t address;
+        /**
+         * USERPTR: memory that the program has, as for rkfd_buffer_wrap(). NULL: new memory. (`address` is 0 with it.)
+         */
+        void *memory;
+        /**
+         * RKFD_COHERENCE_*.
+         */
+        uint32_t coherence;
+        /**
+         * RKFD_BUFFER_READ_ONLY, _NO_EXECUTE, _UNCACHED, _CONTIGUOUS.
+         */
+        uint32_t flags;
+};
+
+/**
  * What the driver tells of an exception. Fields of the other kind are 0.
  */
 struct rkfd_exception_info {
+        /**
+         * sizeof(struct rkfd_exception_info); set it before the call.
+         */
+        uint32_t size;
         /**
          * RKFD_EXCEPTION_*.
          */
         uint32_t kind;
         /**
-         * The GPU's id.
-         */
-        uint32_t gpu_id;
-        /**
          * Memory: the page's address.
          */
         uint64_t address;
+        /**
+         * The GPU's id.
+         */
+        uint32_t gpu_id;
         /**
          * Memory: 1 where there was no page.
          */
@@ -214,12 +379,24 @@ struct rkfd_exception_info {
          * Hardware: 1 where the contents of VRAM are gone.
          */
         uint32_t memory_lost;
+        /**
+         * 0.
+         */
+        uint32_t reserved;
 };
 
 /**
- * How to create a queue; start from rkfd_queue_defaults().
+ * How to create a queue: set `size`, call rkfd_queue_defaults(), then change what is to differ.
  */
 struct rkfd_queue_options {
+        /**
+         * sizeof(struct rkfd_queue_options).
+         */
+        uint32_t size;
+        /**
+         * The copy engine of an SDMA queue; below 0 the driver chooses.
+         */
+        int32_t engine;
         /**
          * Ring size in bytes: a power of two of at least 4096, or 0 for 4 KiB (compute) or 64 KiB (SDMA).
          */
@@ -233,9 +410,9 @@ struct rkfd_queue_options {
          */
         uint32_t priority;
         /**
-         * The copy engine of an SDMA queue; below 0 the driver chooses.
+         * For how many milliseconds an AQL packet waits for room, where the call names no limit.
          */
-        int32_t engine;
+        uint32_t full_limit_ms;
         /**
          * 0.
          */
@@ -247,6 +424,10 @@ struct rkfd_queue_options {
  */
 struct rkfd_queue_info {
         /**
+         * sizeof(struct rkfd_queue_info); set it before the call.
+         */
+        uint32_t size;
+        /**
          * Its id in this process.
          */
         uint32_t queue_id;
@@ -254,6 +435,10 @@ struct rkfd_queue_info {
          * RKFD_QUEUE_*.
          */
         uint32_t kind;
+        /**
+         * 0.
+         */
+        uint32_t reserved;
         /**
          * The ring's size in bytes.
          */
@@ -286,60 +471,162 @@ struct rkfd_queue_info {
          * Units of room.
          */
         uint64_t room;
+        /**
+         * Address of an AQL queue's amd_queue_t, 0 for other queues.
+         */
+        uint64_t object;
 };
+
+/**
+ * What stopped an AQL queue.
+ */
+struct rkfd_queue_error_info {
+        /**
+         * sizeof(struct rkfd_queue_error_info); set it before a call.
+         */
+        uint32_t size;
+        /**
+         * RKFD_REASON_*, the first of them where there are several.
+         */
+        uint32_t reason;
+        /**
+         * Bit n for RKFD_REASON_* number n: all of them.
+         */
+        uint64_t reasons;
+        /**
+         * Index of the packet that the queue stopped at.
+         */
+        uint64_t packet;
+        /**
+         * Value of queue_inactive_signal: what the packet processor says.
+         */
+        uint64_t code;
+        /**
+         * What the driver says, where rkfd_vm_enable_runtime() was called: bit n - 1 for exception n of linux/kfd_ioctl.h
+         * (enum kfd_dbg_trap_exception_code).
+         */
+        uint64_t exceptions;
+};
+
+/**
+ * Called when a queue stops, with what rkfd_queue_on_error() was given.
+ */
+typedef void (*rkfd_error_callback)(void *data, const struct rkfd_queue_error_info *error);
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
 /**
+ * The version of the library that the program runs with: major in the upper 16 bits, minor in the lower.
+ *
+ * MT-Safe.
+ */
+uint32_t rkfd_version(void);
+
+/**
+ * The version as text, such as "0.2.0".
+ *
+ * MT-Safe.
+ */
+const char *rkfd_version_text(void);
+
+/**
  * The text of the last error of the calling thread, "" where there was none. Valid until the thread's next call that
  * fails; calls that succeed leave it as it is.
+ *
+ * MT-Safe.
  */
 const char *rkfd_last_error(void);
 
 /**
  * Counts the GPUs. No driver is -ENODEV; a driver without a GPU is success and 0.
+ *
+ * MT-Safe.
  */
 int rkfd_gpu_count(uint32_t *count);
 
 /**
  * Opens the GPU with that number, from 0 in the driver's order. -ENODEV where there is none. Give it back with
  * rkfd_gpu_close; what was made from it lives on.
+ *
+ * MT-Safe.
  */
 int rkfd_gpu_open(uint32_t index,
                   struct rkfd_gpu **gpu);
 
 /**
  * Gives a GPU back; NULL is allowed.
+ *
+ * MT-Unsafe race:gpu: no other call may use the handle meanwhile or later.
  */
 void rkfd_gpu_close(struct rkfd_gpu *gpu);
 
 /**
  * Describes a GPU, as it was when it was opened.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `info` points to as many bytes as its `size` says.
  */
 int rkfd_gpu_describe(const struct rkfd_gpu *gpu, struct rkfd_gpu_info *info);
 
 /**
  * Opens the process's address space on a GPU. There is one for each GPU until the process ends: opening again gives
  * another handle of the same. -EBUSY where the process bound it in another way than by this library.
+ *
+ * MT-Safe.
  */
 int rkfd_vm_open(const struct rkfd_gpu *gpu,
                  struct rkfd_vm **vm);
 
 /**
  * Gives a handle of the address space back; NULL is allowed. What was made from it lives on.
+ *
+ * MT-Unsafe race:vm: no other call may use the handle meanwhile or later.
  */
 void rkfd_vm_close(struct rkfd_vm *vm);
 
 /**
  * VRAM that can still be allocated, in bytes.
+ *
+ * MT-Safe.
  */
 int rkfd_vm_available(const struct rkfd_vm *vm, uint64_t *bytes);
 
 /**
- * Allocates at least `size` bytes (whole pages, RKFD_BUFFER_* kind) and maps them on the GPU and, except for private
- * VRAM, the CPU. Memory of the kernel comes cleared; a child of fork does not have it.
+ * Sets options, whose `size` is set, to those of rkfd_buffer_new(): the GPU may read, write and execute; memory of the
+ * system is fine-grained and uncached, VRAM neither.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `options` points to as many bytes as its `size` says.
+ */
+int rkfd_buffer_defaults(uint32_t kind,
+                         uint64_t bytes,
+                         struct rkfd_buffer_options *options);
+
+/**
+ * Allocates memory as `options` say, and maps it on the GPU and, except for private VRAM, the CPU. -EEXIST where something
+ * is at the address already; -EPERM for memory of the program that it may only read, unless the GPU may not write, either;
+ * -EINVAL for what can never be, such as an address that the GPU does not have.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `options` points to as many bytes as its `size` says. Memory of the program stays mapped until the buffer is freed.
+ */
+int rkfd_buffer_create(const struct rkfd_vm *vm,
+                       const struct rkfd_buffer_options *options,
+                       struct rkfd_buffer **buffer);
+
+/**
+ * Allocates at least `size` bytes (whole pages, RKFD_BUFFER_* kind) and maps them on the GPU, for reading, writing and
+ * executing, and, except for private VRAM, on the CPU. Memory of the kernel comes cleared; a child of fork does not have it.
+ *
+ * MT-Safe.
  */
 int rkfd_buffer_new(const struct rkfd_vm *vm,
                     uint32_t kind,
@@ -349,6 +636,8 @@ int rkfd_buffer_new(const struct rkfd_vm *vm,
 /**
  * Lets the GPU see memory that the program has: `size` bytes at `memory`, both multiples of 4096 (else -EINVAL). CPU and
  * GPU see it at the same address. -EFAULT where nothing is mapped. rkfd_buffer_free leaves the memory as it is.
+ *
+ * MT-Safe.
  *
  * # Safety
  * The memory stays mapped for reading and writing until the buffer is freed.
@@ -361,27 +650,37 @@ int rkfd_buffer_wrap(const struct rkfd_vm *vm,
 /**
  * Maps a buffer on another GPU as well, at the same address, until it is freed. Success where it is mapped there. Memory
  * of the kernel and of the process can be shared; whether a GPU reaches another's VRAM is for the driver to say.
+ *
+ * MT-Safe.
  */
 int rkfd_buffer_share(const struct rkfd_buffer *buffer,
                       const struct rkfd_vm *vm);
 
 /**
  * Unmaps and frees a buffer; NULL is allowed. Whatever still uses it on the GPU faults, so wait first.
+ *
+ * MT-Unsafe race:buffer: no other call may use the handle meanwhile or later.
  */
 void rkfd_buffer_free(struct rkfd_buffer *buffer);
 
 /**
  * Where the CPU reaches the buffer; NULL for private VRAM, and for NULL.
+ *
+ * MT-Safe.
  */
 void *rkfd_buffer_cpu(const struct rkfd_buffer *buffer);
 
 /**
  * The buffer's address for packets; 0 for NULL.
+ *
+ * MT-Safe.
  */
 uint64_t rkfd_buffer_gpu(const struct rkfd_buffer *buffer);
 
 /**
  * The buffer's size in bytes; 0 for NULL.
+ *
+ * MT-Safe.
  */
 uint64_t rkfd_buffer_size(const struct rkfd_buffer *buffer);
 
@@ -389,11 +688,15 @@ uint64_t rkfd_buffer_size(const struct rkfd_buffer *buffer);
  * Creates a signal event. With `auto_reset` (not 0), a wait that it satisfies also resets it.
  *
  * Packets of any GPU that the process made an event for may raise it.
+ *
+ * MT-Safe.
  */
 int rkfd_event_new(const struct rkfd_vm *vm, int auto_reset, struct rkfd_event **event);
 
 /**
  * Creates an exception event (RKFD_EXCEPTION_* kind). It stays raised once it is. Give it back with rkfd_event_free.
+ *
+ * MT-Safe.
  */
 int rkfd_exception_new(const struct rkfd_vm *vm,
                        uint32_t kind,
@@ -401,31 +704,43 @@ int rkfd_exception_new(const struct rkfd_vm *vm,
 
 /**
  * Destroys an event; NULL is allowed. A packet that still raises it wakes nobody.
+ *
+ * MT-Unsafe race:event: no other call may use the handle meanwhile or later.
  */
 void rkfd_event_free(struct rkfd_event *event);
 
 /**
  * The event's id: what a packet stores at its slot and gives its interrupt as context. 0 for NULL.
+ *
+ * MT-Safe.
  */
 uint32_t rkfd_event_id(const struct rkfd_event *event);
 
 /**
  * Address of a signal event's slot. 0 for NULL, and for an exception event.
+ *
+ * MT-Safe.
  */
 uint64_t rkfd_event_slot(const struct rkfd_event *event);
 
 /**
  * Raises a signal event from the CPU.
+ *
+ * MT-Safe.
  */
 int rkfd_event_set(const struct rkfd_event *event);
 
 /**
  * Takes a signal event back.
+ *
+ * MT-Safe.
  */
 int rkfd_event_reset(const struct rkfd_event *event);
 
 /**
  * Sleeps until the event is raised, for `limit_ms` at most: then -ETIMEDOUT. -EIO where it was destroyed meanwhile.
+ *
+ * MT-Safe.
  */
 int rkfd_event_wait(const struct rkfd_event *event,
                     uint32_t limit_ms);
@@ -437,6 +752,8 @@ int rkfd_event_wait(const struct rkfd_event *event,
  * Each auto-reset event that was raised is reset by that, even where any one would have done: which it was is for the
  * memory to tell that its packets write. An event without auto-reset, and an exception, can be asked by a wait of 0 ms.
  *
+ * MT-Safe.
+ *
  * # Safety
  * `events` points to that many events.
  */
@@ -447,42 +764,65 @@ int rkfd_events_wait(const struct rkfd_event *const *events,
 
 /**
  * Sleeps until an exception event is raised, as rkfd_event_wait, and tells what happened.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `info` points to as many bytes as its `size` says.
  */
 int rkfd_exception_wait(const struct rkfd_event *event, uint32_t limit_ms, struct rkfd_exception_info *info);
 
 /**
  * Allocates `count` signals with value 0.
+ *
+ * MT-Safe.
  */
 int rkfd_signals_new(const struct rkfd_vm *vm, uint32_t count, struct rkfd_signals **signals);
 
 /**
  * Frees signals; NULL is allowed. A packet that still completes one faults, so wait first.
+ *
+ * MT-Unsafe race:signals: no other call may use the handle meanwhile or later.
  */
 void rkfd_signals_free(struct rkfd_signals *signals);
 
 /**
  * A signal's address for packets; 0 for NULL and where there is no such signal.
+ *
+ * MT-Safe.
  */
 uint64_t rkfd_signals_address(const struct rkfd_signals *signals, uint32_t index);
 
 /**
  * Reads a signal's value, and sees everything that its packet wrote. -ERANGE where there is no such signal.
+ *
+ * MT-Safe.
  */
 int rkfd_signals_load(const struct rkfd_signals *signals, uint32_t index, int64_t *value);
 
 /**
- * Sets a signal's value, after everything written before.
+ * Sets a signal's value, after everything written before. Where threads sleep in rkfd_signals_wait_below() for it, its
+ * event is raised.
+ *
+ * MT-Safe.
  */
-int rkfd_signals_store(const struct rkfd_signals *signals, uint32_t index, int64_t value);
+int rkfd_signals_store(const struct rkfd_signals *signals,
+                       uint32_t index,
+                       int64_t value);
 
 /**
  * Lets each completion of a signal raise an event, too. The event must outlive the packets.
+ *
+ * MT-Safe.
  */
 int rkfd_signals_attach(const struct rkfd_signals *signals, uint32_t index, const struct rkfd_event *event);
 
 /**
- * Polls, without entering the kernel, until a signal's value is below `bound`; for `limit_ms` at most, then -ETIMEDOUT.
- * `value`, unless NULL, receives the value seen.
+ * Waits until a signal's value is below `bound`; for `limit_ms` at most, then -ETIMEDOUT. `value`, unless NULL, receives
+ * the value seen. Spins for a moment, then sleeps: until the event is raised that was attached to the signal, or for short
+ * times where none was.
+ *
+ * MT-Safe.
  */
 int rkfd_signals_wait_below(const struct rkfd_signals *signals,
                             uint32_t index,
@@ -491,13 +831,24 @@ int rkfd_signals_wait_below(const struct rkfd_signals *signals,
                             int64_t *value);
 
 /**
- * The ordinary options: a ring of the ordinary size, percentage 100, priority 7, an engine of the driver's choice.
+ * Sets options, whose `size` is set, to the ordinary ones: a ring of the ordinary size, percentage 100, priority 7, an
+ * engine of the driver's choice, 30 s.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `options` points to as many bytes as its `size` says.
  */
-struct rkfd_queue_options rkfd_queue_defaults(void);
+int rkfd_queue_defaults(struct rkfd_queue_options *options);
 
 /**
- * Creates a queue (RKFD_QUEUE_* kind) with all that it needs: ring, pointers, end-of-pipe buffer, save area, doorbell.
- * NULL options are rkfd_queue_defaults().
+ * Creates a queue (RKFD_QUEUE_* kind) with all that it needs: ring, pointers, end-of-pipe buffer, save area, doorbell, and
+ * for AQL an amd_queue_t with an event for its errors. NULL options are those of rkfd_queue_defaults().
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `options` is NULL or points to as many bytes as its `size` says.
  */
 int rkfd_queue_new(const struct rkfd_vm *vm,
                    uint32_t kind,
@@ -505,23 +856,36 @@ int rkfd_queue_new(const struct rkfd_vm *vm,
                    struct rkfd_queue **queue);
 
 /**
- * Destroys a queue, whatever it still has to do; NULL is allowed.
+ * Destroys a queue, whatever it still has to do; NULL is allowed. -EIO means that the queue does not leave the hardware, or
+ * left it only by a reset of the GPU: the queue and all its memory stay then, the handle stays valid, and the call can be
+ * repeated, which succeeds where the queue is gone. Not to be called from an error callback of the same queue.
+ *
+ * MT-Unsafe race:queue: no other call may use the queue meanwhile, nor after success.
  */
-void rkfd_queue_free(struct rkfd_queue *queue);
+int rkfd_queue_free(struct rkfd_queue *queue);
 
 /**
  * Tells where a queue is, and how far.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `info` points to as many bytes as its `size` says.
  */
 int rkfd_queue_describe(const struct rkfd_queue *queue, struct rkfd_queue_info *info);
 
 /**
  * Changes percentage (0 stops the queue) and priority.
+ *
+ * MT-Safe.
  */
 int rkfd_queue_update(const struct rkfd_queue *queue, uint32_t percentage, uint32_t priority);
 
 /**
  * Restricts the waves of a compute queue to the compute units whose bits are set; `mask` has `words` words of 32 units
  * each, the first unit in the lowest bit of the first word. Packets that run no waves are not concerned.
+ *
+ * MT-Safe.
  *
  * # Safety
  * `mask` points to that many words.
@@ -532,29 +896,73 @@ int rkfd_queue_set_cu_mask(const struct rkfd_queue *queue,
 
 /**
  * Waits until the ring has room for `dwords` dwords of packets; for `limit_ms` at most, then -ETIMEDOUT. -EINVAL where
- * the ring never has that room, -EBUSY where packets are not committed and the GPU therefore cannot make room.
+ * the ring never has that room, -EBUSY where packets of the calling thread are not committed and the GPU therefore cannot
+ * make room, -EIO where an AQL queue stopped at a packet. Spins for a moment, then sleeps. Room is room for any thread:
+ * rkfd_aql_reserve() takes it.
+ *
+ * MT-Safe.
  */
 int rkfd_queue_reserve(const struct rkfd_queue *queue,
                        uint32_t dwords,
                        uint32_t limit_ms);
 
 /**
- * Tells the GPU of everything emitted, by one doorbell: the write pointer goes to memory, a store barrier orders it and
- * the packets before the doorbell, then the doorbell is rung. Success where there was nothing to tell.
+ * Tells the GPU of everything emitted, by whichever thread, by one doorbell: the write pointer goes to memory, a store
+ * barrier orders it and the packets before the doorbell, then the doorbell is rung. Success where there was nothing to
+ * tell.
+ *
+ * MT-Safe.
  */
 int rkfd_queue_commit(const struct rkfd_queue *queue);
 
 /**
- * Waits until the GPU read everything from the ring; for `limit_ms` at most, then -ETIMEDOUT. -EBUSY where packets are
- * not committed. Read is not done: let the last packet raise an event, complete a signal or write memory, and wait for
- * that. Polls, without entering the kernel.
+ * Waits until the GPU has read everything from the ring that was committed before the call (of an AQL queue, everything
+ * that is valid); for `limit_ms` at most, then -ETIMEDOUT. -EBUSY where packets of the calling thread are not committed,
+ * -EIO where an AQL queue stopped at a packet. Read is not done: let the last packet raise an event, complete a signal or
+ * write memory, and wait for that. Spins for a moment, then sleeps.
+ *
+ * MT-Safe.
  */
 int rkfd_queue_wait(const struct rkfd_queue *queue,
                     uint32_t limit_ms);
 
 /**
+ * Takes `count` places of an AQL ring in a row, for packets that the caller writes in place. Waits for room behind those
+ * who came first, spinning for a moment, then sleeping; for `limit_ms` at most, then -ETIMEDOUT, and the places are
+ * nobody's. `first` receives the index of the first; the others follow. Each has to be made valid by rkfd_aql_publish().
+ * -EINVAL for 0 and for more than the ring has, -EIO where the queue stopped at a packet.
+ *
+ * MT-Safe; without a lock.
+ */
+int rkfd_aql_reserve(const struct rkfd_queue *queue,
+                     uint32_t count,
+                     uint32_t limit_ms,
+                     uint64_t *first);
+
+/**
+ * Where the packet with that index is to be written: 64 bytes, of which the first two, the header, are
+ * rkfd_aql_publish()'s. NULL where nobody has taken the place, and where its packet is valid or was read.
+ *
+ * MT-Safe; without a lock.
+ */
+void *rkfd_aql_place(const struct rkfd_queue *queue, uint64_t index);
+
+/**
+ * Makes a packet valid that was written in place: stores its header, after all of the packet. The GPU may run it from now
+ * on, and does after rkfd_queue_commit(). -EINVAL where the place is seen not to be open, and for a header
+ * of type INVALID (1). Each packet is published once: whether the GPU has read one since is not always to be seen.
+ *
+ * MT-Safe; without a lock.
+ */
+int rkfd_aql_publish(const struct rkfd_queue *queue,
+                     uint64_t index,
+                     uint16_t header);
+
+/**
  * Puts `count` dwords of PM4 or SDMA packets into the ring, at the next free place. -EAGAIN where there is no room now
  * (rkfd_queue_reserve), -EINVAL on an AQL queue. The GPU learns of them by rkfd_queue_commit.
+ *
+ * MT-Safe.
  *
  * # Safety
  * `dwords` points to that many.
@@ -565,7 +973,10 @@ int rkfd_queue_emit(const struct rkfd_queue *queue,
 
 /**
  * Puts one AQL packet of 16 dwords into the ring, its header last; bits 0 to 15 of its first dword are not used.
- * `index`, unless NULL, receives the packet's index. -EAGAIN where there is no room now.
+ * `index`, unless NULL, receives the packet's index. Waits for room as rkfd_aql_emit_within(), for as long as the queue's
+ * options say.
+ *
+ * MT-Safe.
  *
  * # Safety
  * `packet` points to 16 dwords.
@@ -576,7 +987,24 @@ int rkfd_aql_emit(const struct rkfd_queue *queue,
                   uint64_t *index);
 
 /**
+ * As rkfd_aql_emit(), but waits for room in a full ring, spinning for a moment, then sleeping, for `limit_ms` at most: then
+ * -ETIMEDOUT. -EIO where the queue stopped at a packet. Nothing is written then.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `packet` points to 16 dwords.
+ */
+int rkfd_aql_emit_within(const struct rkfd_queue *queue,
+                         const uint32_t *packet,
+                         uint16_t header,
+                         uint32_t limit_ms,
+                         uint64_t *index);
+
+/**
  * PM4: stores `count` dwords at `address` and waits until they arrived.
+ *
+ * MT-Safe.
  *
  * # Safety
  * `values` points to that many.
@@ -585,41 +1013,57 @@ int rkfd_pm4_write(const struct rkfd_queue *queue, uint64_t address, const uint3
 
 /**
  * PM4: runs `dwords` dwords of packets at `address` and comes back.
+ *
+ * MT-Safe.
  */
 int rkfd_pm4_run(const struct rkfd_queue *queue, uint64_t address, uint32_t dwords);
 
 /**
  * PM4: invalidates the caches before later packets.
+ *
+ * MT-Safe.
  */
 int rkfd_pm4_acquire(const struct rkfd_queue *queue);
 
 /**
  * PM4: when earlier work is done and written back, stores 64 bits at `address` (8-byte aligned).
+ *
+ * MT-Safe.
  */
 int rkfd_pm4_release(const struct rkfd_queue *queue, uint64_t address, uint64_t value);
 
 /**
  * PM4: when earlier work is done and written back, raises an event.
+ *
+ * MT-Safe.
  */
 int rkfd_pm4_raise(const struct rkfd_queue *queue, const struct rkfd_event *event);
 
 /**
  * SDMA: copies `bytes` bytes, in as many packets as it takes.
+ *
+ * MT-Safe.
  */
 int rkfd_sdma_copy(const struct rkfd_queue *queue, uint64_t destination, uint64_t source, uint64_t bytes);
 
 /**
  * SDMA: fills `bytes` bytes (a multiple of 4) with a dword, in as many packets as it takes.
+ *
+ * MT-Safe.
  */
 int rkfd_sdma_fill(const struct rkfd_queue *queue, uint64_t destination, uint32_t value, uint64_t bytes);
 
 /**
  * SDMA: after earlier packets, stores a dword at `address`.
+ *
+ * MT-Safe.
  */
 int rkfd_sdma_fence(const struct rkfd_queue *queue, uint64_t address, uint32_t value);
 
 /**
  * SDMA: after earlier packets, raises an event.
+ *
+ * MT-Safe.
  */
 int rkfd_sdma_raise(const struct rkfd_queue *queue, const struct rkfd_event *event);
 
@@ -627,6 +1071,8 @@ int rkfd_sdma_raise(const struct rkfd_queue *queue, const struct rkfd_event *eve
  * AQL: waits until all of `count` (0 to 5) signals are exactly 0 (one that is below 0 is waited for as well) and earlier
  * packets are done, then decrements the signal at `completion`, unless that is 0. `index`, unless NULL, receives the
  * packet's index.
+ *
+ * MT-Safe.
  *
  * # Safety
  * `dependencies` points to the addresses of `count` signals.
@@ -640,12 +1086,77 @@ int rkfd_aql_barrier(const struct rkfd_queue *queue,
 /**
  * AQL: runs `dwords` dwords of PM4 packets at `address`, then decrements the signal at `completion`, unless that is 0.
  * `index`, unless NULL, receives the packet's index.
+ *
+ * MT-Safe.
  */
 int rkfd_aql_pm4(const struct rkfd_queue *queue,
                  uint64_t address,
                  uint32_t dwords,
                  uint64_t completion,
                  uint64_t *index);
+
+/**
+ * A reason (RKFD_REASON_*) in words; "" for a number that is none.
+ *
+ * MT-Safe.
+ */
+const char *rkfd_reason_text(uint32_t reason);
+
+/**
+ * Has the driver report exceptions of the process's queues, too (RUNTIME_ENABLE): what waves run into, in
+ * `exceptions` of struct rkfd_queue_error_info. Packets that cannot run are reported without that. A process has one runtime:
+ * -EBUSY where it was enabled, by this library or another, such as ROCr.
+ *
+ * MT-Safe.
+ */
+int rkfd_vm_enable_runtime(const struct rkfd_vm *vm);
+
+/**
+ * Tells what stopped an AQL queue. -EAGAIN where nothing did.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `error` points to as many bytes as its `size` says.
+ */
+int rkfd_queue_error(const struct rkfd_queue *queue, struct rkfd_queue_error_info *error);
+
+/**
+ * Sleeps until an AQL queue stops at a packet; for `limit_ms` at most, then -ETIMEDOUT. 0 means that it stopped, and
+ * `error` tells why.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `error` points to as many bytes as its `size` says.
+ */
+int rkfd_queue_error_wait(const struct rkfd_queue *queue,
+                          uint32_t limit_ms,
+                          struct rkfd_queue_error_info *error);
+
+/**
+ * Has `callback` called, with `data`, each time that an AQL queue stops, and again where the driver tells more of the same
+ * stop, from a thread of the library. It takes
+ * the place of the one before; NULL ends the calls. When this returns, and when rkfd_queue_free() did, the callback before
+ * is not running any more and is not called again. A callback may call any function but rkfd_queue_free() and this one
+ * for its own queue; `error` is valid until it returns.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `callback` may be called from any thread with `data` until it is replaced.
+ */
+int rkfd_queue_on_error(const struct rkfd_queue *queue,
+                        rkfd_error_callback callback,
+                        void *data);
+
+/**
+ * Takes the error of a stopped AQL queue back: the GPU looks at the same packet again, which the program has mended in
+ * its place (struct rkfd_queue_info tells where the ring is). Success where the queue did not stop.
+ *
+ * MT-Safe.
+ */
+int rkfd_queue_resume(const struct rkfd_queue *queue);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -7,13 +7,18 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use library::memory;
+use library::memory::Coherence;
 use library::memory::Kind;
 
 use crate::error::given;
 use crate::error::guard;
 use crate::error::release;
 use crate::error::Failure;
+use crate::error::Result;
 use crate::gpu::Vm;
+use crate::sized::answer;
+use crate::sized::grows;
+use crate::sized::read;
 
 /// VRAM that the CPU can reach, too.
 pub const RKFD_BUFFER_VRAM: u32 = 0;
@@ -24,12 +29,167 @@ pub const RKFD_BUFFER_GTT: u32 = 2;
 /// Anonymous memory of the process. (rkfd_buffer_wrap takes memory that is there already.)
 pub const RKFD_BUFFER_USERPTR: u32 = 3;
 
-/// Memory, mapped on its GPU, and on those that it is shared with, for reading, writing and executing.
+/// Coarse-grained: what the GPU wrote is seen when its packet has ended and released it, no earlier.
+pub const RKFD_COHERENCE_PACKETS: u32 = 0;
+/// Fine-grained: coherent with the CPU while packets run.
+pub const RKFD_COHERENCE_FINE: u32 = 1;
+/// Fine-grained, with other GPUs as well.
+pub const RKFD_COHERENCE_EXTENDED: u32 = 2;
+
+/// The GPU may not write to the memory.
+pub const RKFD_BUFFER_READ_ONLY: u32 = 1;
+/// The GPU may not execute from it.
+pub const RKFD_BUFFER_NO_EXECUTE: u32 = 2;
+/// The GPU's caches do not keep it.
+pub const RKFD_BUFFER_UNCACHED: u32 = 4;
+/// VRAM in one piece.
+pub const RKFD_BUFFER_CONTIGUOUS: u32 = 8;
+
+/// What memory to allocate: set `size`, call rkfd_buffer_defaults(), then change what is to differ.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferOptions {
+    /// sizeof(struct rkfd_buffer_options).
+    pub size: u32,
+    /// RKFD_BUFFER_VRAM, _VRAM_PRIVATE, _GTT or _USERPTR.
+    pub kind: u32,
+    /// Bytes; rounded up to whole pages.
+    pub bytes: u64,
+    /// The address for CPU and GPU, a multiple of 4096 where nothing is mapped; 0: any.
+    pub address: u64,
+    /// USERPTR: memory that the program has, as for rkfd_buffer_wrap(). NULL: new memory. (`address` is 0 with it.)
+    pub memory: *mut c_void,
+    /// RKFD_COHERENCE_*.
+    pub coherence: u32,
+    /// RKFD_BUFFER_READ_ONLY, _NO_EXECUTE, _UNCACHED, _CONTIGUOUS.
+    pub flags: u32,
+}
+
+grows! {
+    BufferOptions, "rkfd_buffer_options", 40;
+}
+
+/// Memory, mapped on its GPU, and on those that it is shared with.
 #[derive(Debug)]
 pub struct Buffer(memory::Buffer);
 
-/// Allocates at least `size` bytes (whole pages, RKFD_BUFFER_* kind) and maps them on the GPU and, except for private
-/// VRAM, the CPU. Memory of the kernel comes cleared; a child of fork does not have it.
+fn kind_of(number: u32) -> Result<Kind> {
+    match number {
+        RKFD_BUFFER_VRAM => Ok(Kind::Vram),
+        RKFD_BUFFER_VRAM_PRIVATE => Ok(Kind::VramPrivate),
+        RKFD_BUFFER_GTT => Ok(Kind::Gtt),
+        RKFD_BUFFER_USERPTR => Ok(Kind::Userptr),
+        other => Err(Failure::invalid(format!("No kind of buffer: {other}"))),
+    }
+}
+
+fn bytes_of(size: u64) -> Result<usize> {
+    usize::try_from(size).map_err(|_| Failure::invalid("A buffer beyond the address space"))
+}
+
+fn options_of(from: &BufferOptions) -> Result<memory::BufferOptions> {
+    const FLAGS: u32 = RKFD_BUFFER_READ_ONLY
+        | RKFD_BUFFER_NO_EXECUTE
+        | RKFD_BUFFER_UNCACHED
+        | RKFD_BUFFER_CONTIGUOUS;
+    let has = |flag: u32| from.flags & flag != 0;
+    if from.flags & !FLAGS != 0 {
+        let text = format!("No flags of a buffer: {:#x}", from.flags & !FLAGS);
+        return Err(Failure::invalid(text));
+    }
+    Ok(memory::BufferOptions {
+        kind: kind_of(from.kind)?,
+        size: bytes_of(from.bytes)?,
+        address: (from.address != 0).then_some(from.address),
+        coherence: match from.coherence {
+            RKFD_COHERENCE_PACKETS => Coherence::AtPackets,
+            RKFD_COHERENCE_FINE => Coherence::Fine,
+            RKFD_COHERENCE_EXTENDED => Coherence::Extended,
+            other => return Err(Failure::invalid(format!("No coherence: {other}"))),
+        },
+        uncached: has(RKFD_BUFFER_UNCACHED),
+        writable: !has(RKFD_BUFFER_READ_ONLY),
+        executable: !has(RKFD_BUFFER_NO_EXECUTE),
+        contiguous: has(RKFD_BUFFER_CONTIGUOUS),
+    })
+}
+
+fn defaults(kind: u32, bytes: u64) -> Result<BufferOptions> {
+    let of = memory::BufferOptions::new(kind_of(kind)?, bytes_of(bytes)?);
+    Ok(BufferOptions {
+        size: size_of::<BufferOptions>() as u32, // CAST: a constant.
+        kind,
+        bytes,
+        address: 0,
+        memory: null_mut(),
+        coherence: match of.coherence {
+            Coherence::AtPackets => RKFD_COHERENCE_PACKETS,
+            Coherence::Fine => RKFD_COHERENCE_FINE,
+            Coherence::Extended => RKFD_COHERENCE_EXTENDED,
+        },
+        flags: if of.uncached { RKFD_BUFFER_UNCACHED } else { 0 },
+    })
+}
+
+/// Sets options, whose `size` is set, to those of rkfd_buffer_new(): the GPU may read, write and execute; memory of the
+/// system is fine-grained and uncached, VRAM neither.
+///
+/// MT-Safe.
+///
+/// # Safety
+/// `options` points to as many bytes as its `size` says.
+#[no_mangle]
+pub unsafe extern "C" fn rkfd_buffer_defaults(
+    kind: u32,
+    bytes: u64,
+    options: *mut BufferOptions,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { answer(options) }?.give(defaults(kind, bytes)?);
+        Ok(())
+    })
+}
+
+/// Allocates memory as `options` say, and maps it on the GPU and, except for private VRAM, the CPU. -EEXIST where something
+/// is at the address already; -EPERM for memory of the program that it may only read, unless the GPU may not write, either;
+/// -EINVAL for what can never be, such as an address that the GPU does not have.
+///
+/// MT-Safe.
+///
+/// # Safety
+/// `options` points to as many bytes as its `size` says. Memory of the program stays mapped until the buffer is freed.
+#[no_mangle]
+pub unsafe extern "C" fn rkfd_buffer_create(
+    vm: Option<&Vm>,
+    options: *const BufferOptions,
+    buffer: Option<&mut MaybeUninit<Option<Box<Buffer>>>>,
+) -> c_int {
+    guard(|| {
+        let out = given(buffer, "buffer")?;
+        out.write(None);
+        let vm = given(vm, "vm")?;
+        // SAFETY: the caller's promise.
+        let from = unsafe { read(options) }?;
+        let options = options_of(&from)?;
+        let made = if from.memory.is_null() {
+            memory::Buffer::with(&vm.device, &options)?
+        } else if options.kind != Kind::Userptr || options.address.is_some() || options.contiguous {
+            let text = "Memory of the program is of kind USERPTR, at its own address, as it is";
+            return Err(Failure::invalid(text));
+        } else {
+            // SAFETY: the caller's promise; see `rkfd_buffer_wrap`.
+            unsafe { memory::Buffer::over_with(&vm.device, from.memory.cast(), &options) }?
+        };
+        out.write(Some(Box::new(Buffer(made))));
+        Ok(())
+    })
+}
+
+/// Allocates at least `size` bytes (whole pages, RKFD_BUFFER_* kind) and maps them on the GPU, for reading, writing and
+/// executing, and, except for private VRAM, on the CPU. Memory of the kernel comes cleared; a child of fork does not have it.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_buffer_new(
     vm: Option<&Vm>,
@@ -41,16 +201,7 @@ pub extern "C" fn rkfd_buffer_new(
         let out = given(buffer, "buffer")?;
         out.write(None);
         let vm = given(vm, "vm")?;
-        let kind = match kind {
-            RKFD_BUFFER_VRAM => Kind::Vram,
-            RKFD_BUFFER_VRAM_PRIVATE => Kind::VramPrivate,
-            RKFD_BUFFER_GTT => Kind::Gtt,
-            RKFD_BUFFER_USERPTR => Kind::Userptr,
-            other => return Err(Failure::invalid(format!("No kind of buffer: {other}"))),
-        };
-        let size = usize::try_from(size)
-            .map_err(|_| Failure::invalid("A buffer beyond the address space"))?;
-        let made = memory::Buffer::new(&vm.device, kind, size)?;
+        let made = memory::Buffer::new(&vm.device, kind_of(kind)?, bytes_of(size)?)?;
         out.write(Some(Box::new(Buffer(made))));
         Ok(())
     })
@@ -58,6 +209,8 @@ pub extern "C" fn rkfd_buffer_new(
 
 /// Lets the GPU see memory that the program has: `size` bytes at `memory`, both multiples of 4096 (else -EINVAL). CPU and
 /// GPU see it at the same address. -EFAULT where nothing is mapped. rkfd_buffer_free leaves the memory as it is.
+///
+/// MT-Safe.
 ///
 /// # Safety
 /// The memory stays mapped for reading and writing until the buffer is freed.
@@ -72,8 +225,7 @@ pub unsafe extern "C" fn rkfd_buffer_wrap(
         let out = given(buffer, "buffer")?;
         out.write(None);
         let vm = given(vm, "vm")?;
-        let size = usize::try_from(size)
-            .map_err(|_| Failure::invalid("A buffer beyond the address space"))?;
+        let size = bytes_of(size)?;
         // SAFETY: the caller's promise. What C does with its memory meanwhile is no concern of Rust's aliasing rules:
         // this library keeps no reference into it.
         let made = unsafe { memory::Buffer::over(&vm.device, memory.cast(), size) }?;
@@ -84,6 +236,8 @@ pub unsafe extern "C" fn rkfd_buffer_wrap(
 
 /// Maps a buffer on another GPU as well, at the same address, until it is freed. Success where it is mapped there. Memory
 /// of the kernel and of the process can be shared; whether a GPU reaches another's VRAM is for the driver to say.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_buffer_share(buffer: Option<&Buffer>, vm: Option<&Vm>) -> c_int {
     guard(|| {
@@ -93,12 +247,16 @@ pub extern "C" fn rkfd_buffer_share(buffer: Option<&Buffer>, vm: Option<&Vm>) ->
 }
 
 /// Unmaps and frees a buffer; NULL is allowed. Whatever still uses it on the GPU faults, so wait first.
+///
+/// MT-Unsafe race:buffer: no other call may use the handle meanwhile or later.
 #[no_mangle]
 pub extern "C" fn rkfd_buffer_free(buffer: Option<Box<Buffer>>) {
     release(buffer);
 }
 
 /// Where the CPU reaches the buffer; NULL for private VRAM, and for NULL.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_buffer_cpu(buffer: Option<&Buffer>) -> *mut c_void {
     match buffer {
@@ -109,12 +267,16 @@ pub extern "C" fn rkfd_buffer_cpu(buffer: Option<&Buffer>) -> *mut c_void {
 }
 
 /// The buffer's address for packets; 0 for NULL.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_buffer_gpu(buffer: Option<&Buffer>) -> u64 {
     buffer.map_or(0, |b| b.0.address())
 }
 
 /// The buffer's size in bytes; 0 for NULL.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_buffer_size(buffer: Option<&Buffer>) -> u64 {
     // CAST: a 64-bit process.

@@ -29,6 +29,11 @@ impl Failure {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn errno(&self) -> Errno {
+        self.errno
+    }
+
     pub(crate) fn invalid(text: impl Into<String>) -> Self {
         Self::new(Errno::EINVAL, text)
     }
@@ -50,6 +55,8 @@ impl From<Error> for Failure {
             Error::OutOfRange { .. } => Errno::ERANGE,
             Error::Argument(_) | Error::Packet(_) => Errno::EINVAL,
             Error::TimedOut { .. } => Errno::ETIMEDOUT,
+            Error::QueueFailed(_) => Errno::EIO,
+            Error::Thread(why) => why.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw),
         };
         Self { errno, text }
     }
@@ -136,6 +143,8 @@ pub(crate) fn release<T>(handle: Option<Box<T>>) {
 
 /// The text of the last error of the calling thread, "" where there was none. Valid until the thread's next call that
 /// fails; calls that succeed leave it as it is.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_last_error() -> *const c_char {
     LAST.try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()))

@@ -21,6 +21,8 @@ use crate::error::release;
 use crate::error::Failure;
 use crate::error::Result;
 use crate::gpu::Vm;
+use crate::sized::answer;
+use crate::sized::grows;
 
 /// A memory access of this process's queues that no page backs or permits.
 pub const RKFD_EXCEPTION_MEMORY: u32 = 0;
@@ -44,12 +46,14 @@ enum Kind {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExceptionInfo {
+    /// sizeof(struct rkfd_exception_info); set it before the call.
+    pub size: u32,
     /// RKFD_EXCEPTION_*.
     pub kind: u32,
-    /// The GPU's id.
-    pub gpu_id: u32,
     /// Memory: the page's address.
     pub address: u64,
+    /// The GPU's id.
+    pub gpu_id: u32,
     /// Memory: 1 where there was no page.
     pub not_present: u32,
     /// Memory: 1 for a write to a page that must not be written.
@@ -66,6 +70,12 @@ pub struct ExceptionInfo {
     pub reset_cause: u32,
     /// Hardware: 1 where the contents of VRAM are gone.
     pub memory_lost: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+grows! {
+    ExceptionInfo, "rkfd_exception_info", 56;
 }
 
 impl Event {
@@ -139,6 +149,8 @@ fn sleep(device: &Device, events: &[&dyn Awaited], all: bool, limit_ms: u32) -> 
 /// Creates a signal event. With `auto_reset` (not 0), a wait that it satisfies also resets it.
 ///
 /// Packets of any GPU that the process made an event for may raise it.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_event_new(
     vm: Option<&Vm>,
@@ -156,6 +168,8 @@ pub extern "C" fn rkfd_event_new(
 }
 
 /// Creates an exception event (RKFD_EXCEPTION_* kind). It stays raised once it is. Give it back with rkfd_event_free.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_exception_new(
     vm: Option<&Vm>,
@@ -177,18 +191,24 @@ pub extern "C" fn rkfd_exception_new(
 }
 
 /// Destroys an event; NULL is allowed. A packet that still raises it wakes nobody.
+///
+/// MT-Unsafe race:event: no other call may use the handle meanwhile or later.
 #[no_mangle]
 pub extern "C" fn rkfd_event_free(event: Option<Box<Event>>) {
     release(event);
 }
 
 /// The event's id: what a packet stores at its slot and gives its interrupt as context. 0 for NULL.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_event_id(event: Option<&Event>) -> u32 {
     event.map_or(0, |e| e.awaited().id())
 }
 
 /// Address of a signal event's slot. 0 for NULL, and for an exception event.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_event_slot(event: Option<&Event>) -> u64 {
     event
@@ -197,18 +217,24 @@ pub extern "C" fn rkfd_event_slot(event: Option<&Event>) -> u64 {
 }
 
 /// Raises a signal event from the CPU.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_event_set(event: Option<&Event>) -> c_int {
     guard(|| Ok(given(event, "event")?.signal()?.set()?))
 }
 
 /// Takes a signal event back.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_event_reset(event: Option<&Event>) -> c_int {
     guard(|| Ok(given(event, "event")?.signal()?.reset()?))
 }
 
 /// Sleeps until the event is raised, for `limit_ms` at most: then -ETIMEDOUT. -EIO where it was destroyed meanwhile.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_event_wait(event: Option<&Event>, limit_ms: u32) -> c_int {
     guard(|| {
@@ -222,6 +248,8 @@ pub extern "C" fn rkfd_event_wait(event: Option<&Event>, limit_ms: u32) -> c_int
 ///
 /// Each auto-reset event that was raised is reset by that, even where any one would have done: which it was is for the
 /// memory to tell that its packets write. An event without auto-reset, and an exception, can be asked by a wait of 0 ms.
+///
+/// MT-Safe.
 ///
 /// # Safety
 /// `events` points to that many events.
@@ -246,20 +274,27 @@ pub unsafe extern "C" fn rkfd_events_wait(
 }
 
 /// Sleeps until an exception event is raised, as rkfd_event_wait, and tells what happened.
+///
+/// MT-Safe.
+///
+/// # Safety
+/// `info` points to as many bytes as its `size` says.
 #[no_mangle]
-pub extern "C" fn rkfd_exception_wait(
+pub unsafe extern "C" fn rkfd_exception_wait(
     event: Option<&Event>,
     limit_ms: u32,
-    info: Option<&mut MaybeUninit<ExceptionInfo>>,
+    info: *mut ExceptionInfo,
 ) -> c_int {
     guard(|| {
-        let (event, info) = (given(event, "event")?, given(info, "info")?);
+        let event = given(event, "event")?;
+        // SAFETY: the caller's promise.
+        let info = unsafe { answer(info) }?;
         let Kind::Exception(exception) = &event.kind else {
             return Err(Failure::invalid("The event is not one of an exception"));
         };
         match exception.wait(Duration::from_millis(limit_ms.into()))? {
             Some(what) => {
-                info.write(info_of(what));
+                info.give(info_of(what));
                 Ok(())
             }
             None => Err(Failure::new(
@@ -285,7 +320,9 @@ mod tests {
             assert_eq!(rkfd_events_wait(std::ptr::null(), 1, 0, 0), invalid);
         }
         assert_eq!(rkfd_exception_new(None, 0, None), invalid);
-        assert_eq!(rkfd_exception_wait(None, 0, None), invalid);
+        // SAFETY: NULL is allowed.
+        let waited = unsafe { rkfd_exception_wait(None, 0, std::ptr::null_mut()) };
+        assert_eq!(waited, invalid);
     }
 
     #[test]

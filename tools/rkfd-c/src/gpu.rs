@@ -19,6 +19,8 @@ use crate::error::guard;
 use crate::error::release;
 use crate::error::Failure;
 use crate::error::Result;
+use crate::sized::answer;
+use crate::sized::grows;
 
 /// A GPU that the driver serves.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct Vm {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct GpuInfo {
+    /// sizeof(struct rkfd_gpu_info); set it before the call.
+    pub size: u32,
     /// Its id in the driver's calls.
     pub gpu_id: u32,
     /// Its node in the topology.
@@ -59,8 +63,6 @@ pub struct GpuInfo {
     pub kfd_major: u32,
     /// Its minor version.
     pub kfd_minor: u32,
-    /// 0.
-    pub reserved: u32,
     /// VRAM in bytes.
     pub vram_bytes: u64,
     /// First and last address that buffers may have.
@@ -71,6 +73,10 @@ pub struct GpuInfo {
     pub pci: [c_char; 16],
     /// Name of the ASIC.
     pub name: [c_char; 32],
+}
+
+grows! {
+    GpuInfo, "rkfd_gpu_info", 120;
 }
 
 /// `text`, cut so that a zero byte ends it.
@@ -102,6 +108,7 @@ fn describe(gpu: &Gpu) -> GpuInfo {
     let pci = gpu.gpu.pci();
     let (kfd_major, kfd_minor) = gpu.kfd.version();
     GpuInfo {
+        size: 0,
         gpu_id: gpu.gpu.id,
         node: node.map(|n| n.index).unwrap_or_default(),
         gfx_target_version: u32::try_from(gpu.gpu.gfx()).unwrap_or_default(),
@@ -113,7 +120,6 @@ fn describe(gpu: &Gpu) -> GpuInfo {
         is_model: pci.as_ref().is_some_and(|p| p.is_model()).into(),
         kfd_major,
         kfd_minor,
-        reserved: 0,
         vram_bytes: vram,
         va_base: gpu.gpu.apertures.gpuvm_base,
         va_limit: gpu.gpu.apertures.gpuvm_limit,
@@ -123,6 +129,8 @@ fn describe(gpu: &Gpu) -> GpuInfo {
 }
 
 /// Counts the GPUs. No driver is -ENODEV; a driver without a GPU is success and 0.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_gpu_count(count: Option<&mut MaybeUninit<u32>>) -> c_int {
     guard(|| {
@@ -135,6 +143,8 @@ pub extern "C" fn rkfd_gpu_count(count: Option<&mut MaybeUninit<u32>>) -> c_int 
 
 /// Opens the GPU with that number, from 0 in the driver's order. -ENODEV where there is none. Give it back with
 /// rkfd_gpu_close; what was made from it lives on.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_gpu_open(
     index: u32,
@@ -158,20 +168,25 @@ pub extern "C" fn rkfd_gpu_open(
 }
 
 /// Gives a GPU back; NULL is allowed.
+///
+/// MT-Unsafe race:gpu: no other call may use the handle meanwhile or later.
 #[no_mangle]
 pub extern "C" fn rkfd_gpu_close(gpu: Option<Box<Gpu>>) {
     release(gpu);
 }
 
 /// Describes a GPU, as it was when it was opened.
+///
+/// MT-Safe.
+///
+/// # Safety
+/// `info` points to as many bytes as its `size` says.
 #[no_mangle]
-pub extern "C" fn rkfd_gpu_describe(
-    gpu: Option<&Gpu>,
-    info: Option<&mut MaybeUninit<GpuInfo>>,
-) -> c_int {
+pub unsafe extern "C" fn rkfd_gpu_describe(gpu: Option<&Gpu>, info: *mut GpuInfo) -> c_int {
     guard(|| {
-        let (gpu, info) = (given(gpu, "gpu")?, given(info, "info")?);
-        info.write(describe(gpu));
+        let gpu = given(gpu, "gpu")?;
+        // SAFETY: the caller's promise.
+        unsafe { answer(info) }?.give(describe(gpu));
         Ok(())
     })
 }
@@ -199,6 +214,8 @@ fn bind(gpu: &Gpu) -> Result<Arc<Device>> {
 
 /// Opens the process's address space on a GPU. There is one for each GPU until the process ends: opening again gives
 /// another handle of the same. -EBUSY where the process bound it in another way than by this library.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_vm_open(
     gpu: Option<&Gpu>,
@@ -214,12 +231,16 @@ pub extern "C" fn rkfd_vm_open(
 }
 
 /// Gives a handle of the address space back; NULL is allowed. What was made from it lives on.
+///
+/// MT-Unsafe race:vm: no other call may use the handle meanwhile or later.
 #[no_mangle]
 pub extern "C" fn rkfd_vm_close(vm: Option<Box<Vm>>) {
     release(vm);
 }
 
 /// VRAM that can still be allocated, in bytes.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_vm_available(
     vm: Option<&Vm>,
@@ -247,7 +268,9 @@ mod tests {
         let invalid = -(Errno::EINVAL as c_int);
         assert_eq!(rkfd_gpu_count(None), invalid);
         assert_eq!(rkfd_gpu_open(0, None), invalid);
-        assert_eq!(rkfd_gpu_describe(None, None), invalid);
+        // SAFETY: NULL is allowed.
+        let described = unsafe { rkfd_gpu_describe(None, std::ptr::null_mut()) };
+        assert_eq!(described, invalid);
         assert_eq!(rkfd_vm_open(None, None), invalid);
         assert_eq!(rkfd_vm_available(None, None), invalid);
         rkfd_gpu_close(None);

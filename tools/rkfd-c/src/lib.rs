@@ -9,6 +9,7 @@
 //!   an error wherever it is not said to be allowed. State behind a handle is behind a lock, so no function needs an
 //!   exclusive reference and C may call from any thread.
 //! * What C passes as numbers is checked; no Rust enum crosses the boundary inwards, because C may store any value in it.
+//! * Structures that cross it begin with their size, as the caller knows it ([`sized`]), so that they can grow.
 //! * No panic crosses it either: each body that can fail runs in [`error::guard`].
 
 #![warn(missing_docs)]
@@ -17,7 +18,10 @@
 pub mod buffer;
 pub mod error;
 pub mod event;
+pub mod failure;
 pub mod gpu;
 pub mod packets;
 pub mod queue;
 pub mod signal;
+mod sized;
+pub mod version;

@@ -22,10 +22,13 @@ use crate::error::guard;
 use crate::error::Failure;
 use crate::error::Result;
 use crate::event::Event;
+use crate::queue::millis;
 use crate::queue::Queue;
 
 /// Puts `count` dwords of PM4 or SDMA packets into the ring, at the next free place. -EAGAIN where there is no room now
 /// (rkfd_queue_reserve), -EINVAL on an AQL queue. The GPU learns of them by rkfd_queue_commit.
+///
+/// MT-Safe.
 ///
 /// # Safety
 /// `dwords` points to that many.
@@ -43,7 +46,10 @@ pub unsafe extern "C" fn rkfd_queue_emit(
 }
 
 /// Puts one AQL packet of 16 dwords into the ring, its header last; bits 0 to 15 of its first dword are not used.
-/// `index`, unless NULL, receives the packet's index. -EAGAIN where there is no room now.
+/// `index`, unless NULL, receives the packet's index. Waits for room as rkfd_aql_emit_within(), for as long as the queue's
+/// options say.
+///
+/// MT-Safe.
 ///
 /// # Safety
 /// `packet` points to 16 dwords.
@@ -57,21 +63,56 @@ pub unsafe extern "C" fn rkfd_aql_emit(
     guard(|| {
         let queue = given(queue, "queue")?;
         // SAFETY: the caller's promise.
-        let dwords = unsafe { array(packet, 16, "packet") }?;
-        let mut packet = [0; aql::DWORDS];
-        packet.copy_from_slice(dwords);
-        put_aql(queue, (packet, header), index)
+        let packet = unsafe { aql_packet(packet) }?;
+        put_aql(queue, (packet, header), None, index)
     })
+}
+
+/// As rkfd_aql_emit(), but waits for room in a full ring, spinning for a moment, then sleeping, for `limit_ms` at most: then
+/// -ETIMEDOUT. -EIO where the queue stopped at a packet. Nothing is written then.
+///
+/// MT-Safe.
+///
+/// # Safety
+/// `packet` points to 16 dwords.
+#[no_mangle]
+pub unsafe extern "C" fn rkfd_aql_emit_within(
+    queue: Option<&Queue>,
+    packet: *const u32,
+    header: u16,
+    limit_ms: u32,
+    index: Option<&mut MaybeUninit<u64>>,
+) -> c_int {
+    guard(|| {
+        let queue = given(queue, "queue")?;
+        // SAFETY: the caller's promise.
+        let packet = unsafe { aql_packet(packet) }?;
+        put_aql(queue, (packet, header), Some(limit_ms), index)
+    })
+}
+
+/// # Safety
+/// `packet` points to 16 dwords, or is NULL.
+unsafe fn aql_packet(packet: *const u32) -> Result<[u32; aql::DWORDS]> {
+    let mut copy = [0; aql::DWORDS];
+    // SAFETY: the caller's promise.
+    copy.copy_from_slice(unsafe { array(packet, 16, "packet") }?);
+    Ok(copy)
 }
 
 fn put_aql(
     queue: &Queue,
-    (mut packet, header): ([u32; aql::DWORDS], u16),
+    (packet, header): ([u32; aql::DWORDS], u16),
+    limit_ms: Option<u32>,
     index: Option<&mut MaybeUninit<u64>>,
 ) -> Result<()> {
-    // The slot stays invalid until the header is stored.
-    packet[0] = packet[0] & 0xffff_0000 | u32::from(aql::INVALID);
-    let at = queue.emit_aql(&packet, header)?;
+    queue.demand(QueueKind::Aql)?;
+    let at = match limit_ms {
+        Some(limit) => queue
+            .queue
+            .stage_aql_within(&packet, header, millis(limit))?,
+        None => queue.queue.stage_aql(&packet, header)?,
+    };
     if let Some(index) = index {
         index.write(at);
     }
@@ -90,6 +131,8 @@ fn put_sdma(queue: &Queue, packets: &[sdma::Packet]) -> Result<()> {
 }
 
 /// PM4: stores `count` dwords at `address` and waits until they arrived.
+///
+/// MT-Safe.
 ///
 /// # Safety
 /// `values` points to that many.
@@ -115,6 +158,8 @@ pub unsafe extern "C" fn rkfd_pm4_write(
 }
 
 /// PM4: runs `dwords` dwords of packets at `address` and comes back.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_pm4_run(queue: Option<&Queue>, address: u64, dwords: u32) -> c_int {
     guard(|| {
@@ -130,6 +175,8 @@ pub extern "C" fn rkfd_pm4_run(queue: Option<&Queue>, address: u64, dwords: u32)
 }
 
 /// PM4: invalidates the caches before later packets.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_pm4_acquire(queue: Option<&Queue>) -> c_int {
     guard(|| {
@@ -143,6 +190,8 @@ pub extern "C" fn rkfd_pm4_acquire(queue: Option<&Queue>) -> c_int {
 }
 
 /// PM4: when earlier work is done and written back, stores 64 bits at `address` (8-byte aligned).
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_pm4_release(queue: Option<&Queue>, address: u64, value: u64) -> c_int {
     guard(|| {
@@ -159,6 +208,8 @@ pub extern "C" fn rkfd_pm4_release(queue: Option<&Queue>, address: u64, value: u
 }
 
 /// PM4: when earlier work is done and written back, raises an event.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_pm4_raise(queue: Option<&Queue>, event: Option<&Event>) -> c_int {
     guard(|| {
@@ -198,6 +249,8 @@ fn no_wrap(address: u64, bytes: u64) -> Result<()> {
 }
 
 /// SDMA: copies `bytes` bytes, in as many packets as it takes.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_sdma_copy(
     queue: Option<&Queue>,
@@ -221,6 +274,8 @@ pub extern "C" fn rkfd_sdma_copy(
 }
 
 /// SDMA: fills `bytes` bytes (a multiple of 4) with a dword, in as many packets as it takes.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_sdma_fill(
     queue: Option<&Queue>,
@@ -243,6 +298,8 @@ pub extern "C" fn rkfd_sdma_fill(
 }
 
 /// SDMA: after earlier packets, stores a dword at `address`.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_sdma_fence(queue: Option<&Queue>, address: u64, value: u32) -> c_int {
     guard(|| {
@@ -255,6 +312,8 @@ pub extern "C" fn rkfd_sdma_fence(queue: Option<&Queue>, address: u64, value: u3
 }
 
 /// SDMA: after earlier packets, raises an event.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_sdma_raise(queue: Option<&Queue>, event: Option<&Event>) -> c_int {
     guard(|| {
@@ -278,6 +337,8 @@ pub extern "C" fn rkfd_sdma_raise(queue: Option<&Queue>, event: Option<&Event>) 
 /// AQL: waits until all of `count` (0 to 5) signals are exactly 0 (one that is below 0 is waited for as well) and earlier
 /// packets are done, then decrements the signal at `completion`, unless that is 0. `index`, unless NULL, receives the
 /// packet's index.
+///
+/// MT-Safe.
 ///
 /// # Safety
 /// `dependencies` points to the addresses of `count` signals.
@@ -309,12 +370,14 @@ pub unsafe extern "C" fn rkfd_aql_barrier(
             }
         }
         let encoded = packet.encode().map_err(library::error::Error::from)?;
-        put_aql(queue, encoded, index)
+        put_aql(queue, encoded, None, index)
     })
 }
 
 /// AQL: runs `dwords` dwords of PM4 packets at `address`, then decrements the signal at `completion`, unless that is 0.
 /// `index`, unless NULL, receives the packet's index.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_aql_pm4(
     queue: Option<&Queue>,
@@ -331,6 +394,6 @@ pub extern "C" fn rkfd_aql_pm4(
             completion,
         };
         let encoded = packet.encode().map_err(library::error::Error::from)?;
-        put_aql(queue, encoded, index)
+        put_aql(queue, encoded, None, index)
     })
 }

@@ -29,6 +29,8 @@ fn of(signals: Option<&Signals>) -> Result<&signal::Signals> {
 }
 
 /// Allocates `count` signals with value 0.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_signals_new(
     vm: Option<&Vm>,
@@ -49,12 +51,16 @@ pub extern "C" fn rkfd_signals_new(
 }
 
 /// Frees signals; NULL is allowed. A packet that still completes one faults, so wait first.
+///
+/// MT-Unsafe race:signals: no other call may use the handle meanwhile or later.
 #[no_mangle]
 pub extern "C" fn rkfd_signals_free(signals: Option<Box<Signals>>) {
     release(signals);
 }
 
 /// A signal's address for packets; 0 for NULL and where there is no such signal.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_signals_address(signals: Option<&Signals>, index: u32) -> u64 {
     signals
@@ -63,6 +69,8 @@ pub extern "C" fn rkfd_signals_address(signals: Option<&Signals>, index: u32) ->
 }
 
 /// Reads a signal's value, and sees everything that its packet wrote. -ERANGE where there is no such signal.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_signals_load(
     signals: Option<&Signals>,
@@ -76,13 +84,18 @@ pub extern "C" fn rkfd_signals_load(
     })
 }
 
-/// Sets a signal's value, after everything written before.
+/// Sets a signal's value, after everything written before. Where threads sleep in rkfd_signals_wait_below() for it, its
+/// event is raised.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_signals_store(signals: Option<&Signals>, index: u32, value: i64) -> c_int {
     guard(|| Ok(of(signals)?.store(position(index), value)?))
 }
 
 /// Lets each completion of a signal raise an event, too. The event must outlive the packets.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_signals_attach(
     signals: Option<&Signals>,
@@ -95,8 +108,11 @@ pub extern "C" fn rkfd_signals_attach(
     })
 }
 
-/// Polls, without entering the kernel, until a signal's value is below `bound`; for `limit_ms` at most, then -ETIMEDOUT.
-/// `value`, unless NULL, receives the value seen.
+/// Waits until a signal's value is below `bound`; for `limit_ms` at most, then -ETIMEDOUT. `value`, unless NULL, receives
+/// the value seen. Spins for a moment, then sleeps: until the event is raised that was attached to the signal, or for short
+/// times where none was.
+///
+/// MT-Safe.
 #[no_mangle]
 pub extern "C" fn rkfd_signals_wait_below(
     signals: Option<&Signals>,

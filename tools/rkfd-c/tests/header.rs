@@ -16,9 +16,11 @@ const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * The user library of rkfd for C: GPUs, memory, queues, events and signals over /dev/kfd.
  *
- * Functions that can fail return 0 or a negative errno; rkfd_last_error() tells more. Nothing may be called while
- * another thread gives the same handle back; otherwise every function may be called from any thread. A child of fork
- * must not use its parent's handles.
+ * Functions that can fail return 0 or a negative errno; rkfd_last_error() tells more. Each says how it goes with threads,
+ * in the terms of attributes(7): what is MT-Safe may be called from any thread at any time, but for handles that are being
+ * given back. A child of fork must not use its parent's handles.
+ *
+ * Structures begin with their size: the caller sets it to sizeof before each call, and they may grow.
  *
  * Link with librkfd.so, or with librkfd.a and -lgcc_s -ldl -lm (before glibc 2.34 -lpthread, too).
  *
@@ -26,21 +28,24 @@ const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
  */";
 
 /// The order of the header.
-const SOURCES: [&str; 7] = [
-    "error", "gpu", "buffer", "event", "signal", "queue", "packets",
+const SOURCES: [&str; 9] = [
+    "version", "error", "gpu", "buffer", "event", "signal", "queue", "packets", "failure",
 ];
 
-const NAMES: [(&str, &str); 10] = [
+const NAMES: [(&str, &str); 13] = [
     ("Gpu", "rkfd_gpu"),
     ("GpuInfo", "rkfd_gpu_info"),
     ("Vm", "rkfd_vm"),
     ("Buffer", "rkfd_buffer"),
+    ("BufferOptions", "rkfd_buffer_options"),
     ("Event", "rkfd_event"),
     ("ExceptionInfo", "rkfd_exception_info"),
     ("Signals", "rkfd_signals"),
     ("Queue", "rkfd_queue"),
     ("QueueInfo", "rkfd_queue_info"),
     ("QueueOptions", "rkfd_queue_options"),
+    ("QueueErrorInfo", "rkfd_queue_error_info"),
+    ("ErrorCallback", "rkfd_error_callback"),
 ];
 
 fn root() -> &'static Path {

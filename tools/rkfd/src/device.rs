@@ -187,6 +187,21 @@ impl Kfd {
     }
 }
 
+impl Kfd {
+    /// Has the driver report exceptions of this process's queues (RUNTIME_ENABLE): what waves run into, and packets that
+    /// cannot run, in [`crate::queue::error::QueueError::exceptions`]. A process has one runtime.
+    ///
+    /// # Errors
+    /// [`Error::Call`]; `EBUSY` where the process has enabled it already, this library or another.
+    pub fn enable_runtime(&self) -> Result<()> {
+        let mut arg = abi::RuntimeEnable {
+            mode_mask: abi::RUNTIME_MODE_ENABLE,
+            ..Default::default()
+        };
+        self.plain("RUNTIME_ENABLE", abi::RUNTIME_ENABLE, &mut arg)
+    }
+}
+
 impl AsFd for Kfd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -331,6 +346,15 @@ impl Device {
     /// `gfx_target_version`, such as 90010; 0 where it is not known.
     pub fn gfx(&self) -> u64 {
         self.gpu.gfx()
+    }
+
+    /// The GPU's shape, where the topology or the PCI id tells.
+    pub fn shape(&self) -> Option<Shape> {
+        self.gpu
+            .node
+            .as_ref()
+            .and_then(|n| Shape::of_node(&n.properties))
+            .or_else(|| Shape::of_pci_device(self.pci.as_ref()?.device))
     }
 
     /// Sizes of the save area of a compute queue.

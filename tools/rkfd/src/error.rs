@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 
 use crate::packet::PacketError;
+use crate::queue::error::QueueError;
 
 /// Errors of this library.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +82,12 @@ pub enum Error {
         /// How long, in milliseconds.
         ms: u128,
     },
+    /// A queue stopped at a packet.
+    #[error("The queue stopped at {0}")]
+    QueueFailed(QueueError),
+    /// No thread could be started.
+    #[error("No thread: {0}")]
+    Thread(io::Error),
     /// A packet that cannot be encoded.
     #[error(transparent)]
     Packet(#[from] PacketError),

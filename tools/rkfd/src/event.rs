@@ -115,13 +115,7 @@ impl Event {
     /// # Errors
     /// [`Error::Call`].
     pub fn set(&self) -> Result<()> {
-        let mut arg = abi::SetEvent {
-            event_id: self.id,
-            pad: 0,
-        };
-        self.device
-            .kfd()
-            .plain("SET_EVENT", abi::SET_EVENT, &mut arg)
+        raise(&self.device, self.id)
     }
 
     /// Takes the signal back.
@@ -136,6 +130,15 @@ impl Event {
         self.device
             .kfd()
             .plain("RESET_EVENT", abi::RESET_EVENT, &mut arg)
+    }
+
+    /// Sleeps until the event's age is another than `age`, and stores it there; [`FIRST_AGE`] is what to begin with. Each
+    /// signal makes the event older, so none is missed between two calls, whoever else waits and resets it.
+    ///
+    /// # Errors
+    /// [`Error::Call`]; EIO where the event was destroyed meanwhile.
+    pub fn wait_past(&self, age: &mut u64, timeout: Duration) -> Result<Waited> {
+        wait_past(&self.device, self.id, age, timeout)
     }
 
     /// Sleeps until the event is signalled.
@@ -187,6 +190,36 @@ pub fn wait(
         })
         .collect();
     wait_data(device, &mut entries, all, timeout)
+}
+
+/// The age of an event that was never signalled.
+pub const FIRST_AGE: u64 = 1;
+
+/// As [`Event::wait_past`], for the event with that id.
+pub(crate) fn wait_past(
+    device: &Device,
+    id: u32,
+    age: &mut u64,
+    timeout: Duration,
+) -> Result<Waited> {
+    let mut entry = [abi::EventData {
+        event_id: id,
+        last_event_age: *age,
+        ..Default::default()
+    }];
+    let waited = wait_data(device, &mut entry, true, timeout)?;
+    // 0 would ask for the next signal, whatever came before.
+    *age = entry[0].last_event_age.max(FIRST_AGE);
+    Ok(waited)
+}
+
+/// Raises the event with that id.
+pub(crate) fn raise(device: &Device, id: u32) -> Result<()> {
+    let mut arg = abi::SetEvent {
+        event_id: id,
+        pad: 0,
+    };
+    device.kfd().plain("SET_EVENT", abi::SET_EVENT, &mut arg)
 }
 
 /// As [`wait`], on entries whose payloads the kernel fills.

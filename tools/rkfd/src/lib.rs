@@ -13,7 +13,7 @@
 //! # fn main() -> rkfd::error::Result<()> {
 //! let gpu = rkfd::device::Device::first()?;
 //! let target = rkfd::memory::Buffer::new(&gpu, rkfd::memory::Kind::Gtt, 4096)?;
-//! let mut queue = rkfd::queue::Queue::new(&gpu, rkfd::queue::QueueOptions::new(rkfd::queue::QueueKind::Pm4))?;
+//! let queue = rkfd::queue::Queue::new(&gpu, rkfd::queue::QueueOptions::new(rkfd::queue::QueueKind::Pm4))?;
 //! let write = Packet::WriteData { address: target.address(), data: vec![42], confirm: true };
 //! queue.submit(&Packet::encode_all(&[write])?)?;
 //! rkfd::queue::poll("the value", Duration::from_secs(5), || match target.read_u32(0) {
@@ -37,6 +37,7 @@
 compile_error!("/dev/kfd exists on 64-bit little-endian Linux only");
 
 pub mod abi;
+pub mod backoff;
 pub mod clock;
 pub mod device;
 pub mod error;

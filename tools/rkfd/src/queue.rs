@@ -5,20 +5,46 @@
 //! orders both, and one 64-bit store to the doorbell tells the GPU. The pointer is stored *before* the doorbell is rung
 //! because the scheduler reads it from memory whenever it connects the queue anew.
 //!
+//! A queue may be used from any thread. Packets of PM4 and SDMA queues go into the ring behind a lock, which is held
+//! while they are copied; those of AQL queues without one ([`producers`]). Waiters hold no lock and back off
+//! ([`crate::backoff`]).
+//!
+//! The kernel lets a queue's memory go only when the queue is off the hardware. So does this module: where
+//! DESTROY_QUEUE fails, ring, pointers and save area stay, and [`Queue::destroy`] can be repeated.
+//!
 //! | kind | write pointer in memory | read pointer in memory | doorbell |
 //! |---|---|---|---|
 //! | PM4 | dwords, monotonic, 64 bits | dwords, wraps with the ring, 32 bits | write pointer |
 //! | SDMA | bytes, monotonic, 64 bits | bytes, monotonic, 64 bits | write pointer |
 //! | AQL | packets, monotonic, 64 bits | packets, monotonic, 64 bits | index of the newest packet |
 
-use std::sync::atomic::AtomicU32;
+pub mod error;
+mod object;
+pub mod producers;
+mod slots;
+mod watch;
+
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::time::Duration;
 
+use nix::errno::Errno;
+
+pub use self::slots::Slot;
+pub use self::slots::Slots;
+
+use self::error::QueueError;
+use self::object::Object;
+use self::producers::Ring as _;
+use self::slots::Producers;
+use self::watch::Watcher;
 use crate::abi;
 use crate::abi::queue_type;
+use crate::backoff::wait_until;
 use crate::clock::Deadline;
 use crate::device::Device;
 use crate::device::DOORBELL_SLICE;
@@ -59,6 +85,16 @@ impl SaveBuffer {
         Ok(Self { buffer, area })
     }
 
+    /// Where the driver reports why the queue failed, and which event it raises then: a word and an event of `object`.
+    fn report_to(&self, object: &Object) -> Result<()> {
+        let Some(event) = object.event() else {
+            return Ok(());
+        };
+        // `err_payload_addr` and `err_event_id` of the header.
+        self.buffer.write_u64(24, object.exception_address())?;
+        self.buffer.write_u32(32, event.id())
+    }
+
     /// Its size in bytes.
     pub fn size(&self) -> usize {
         self.buffer.size()
@@ -67,10 +103,6 @@ impl SaveBuffer {
 
 /// Bytes of the end-of-pipe buffer of a compute queue.
 const EOP_BYTES: usize = 4096;
-
-/// Offsets of the pointers in their page; those of an AQL queue are those of `amd_queue_t`.
-const WPTR: usize = 0x38;
-const RPTR: usize = 0x80;
 
 /// What a queue executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +128,8 @@ pub struct QueueOptions {
     pub priority: u32,
     /// The copy engine of an SDMA queue; the kernel chooses where `None`.
     pub engine: Option<u32>,
+    /// How long an AQL packet waits for room, where the caller names no limit.
+    pub full_limit: Duration,
 }
 
 impl QueueOptions {
@@ -112,28 +146,40 @@ impl QueueOptions {
             percentage: 100,
             priority: 7,
             engine: None,
+            full_limit: Duration::from_secs(30),
         }
     }
 }
 
-/// A live queue; destroyed when dropped, before the buffers that it uses.
+/// What the kernel and the GPU use of a queue, which must stay until the queue is gone.
+#[derive(Debug)]
+struct Live {
+    device: Arc<Device>,
+    doorbells: Arc<Mapping>,
+    ring: Arc<Buffer>,
+    object: Arc<Object>,
+    _eop: Option<Buffer>,
+    _save: Option<Arc<SaveBuffer>>,
+}
+
+/// A live queue; destroyed when dropped.
 #[derive(Debug)]
 pub struct Queue {
-    device: Arc<Device>,
     options: QueueOptions,
     id: u32,
     doorbell_offset: u64,
-    doorbells: Arc<Mapping>,
-    ring: Ring,
-    // The order matters only in so far as `drop` destroys the queue before any of these goes.
-    ring_buffer: Buffer,
-    pointers: Buffer,
-    _eop: Option<Buffer>,
-    _save: Option<Arc<SaveBuffer>>,
-    // Units written when the doorbell was last rung.
-    told: u64,
-    // Dropping it has nothing to destroy any more.
-    destroyed: bool,
+    /// Write side of a PM4 or SDMA queue.
+    ring: Mutex<Ring>,
+    /// Its write pointer, for those who look without the lock.
+    written: AtomicU64,
+    /// Units written when its doorbell was last rung.
+    told: AtomicU64,
+    /// Write side of an AQL queue.
+    producers: Producers,
+    watcher: Mutex<Option<Watcher>>,
+    live: Arc<Live>,
+    /// The kernel said that the queue is gone.
+    gone: bool,
 }
 
 impl Queue {
@@ -146,10 +192,11 @@ impl Queue {
             QueueKind::Sdma => None,
             _ => Some(Arc::new(SaveBuffer::new(device)?)),
         };
-        Self::with_save_buffer(device, options, save)
+        Self::create(device, options, save, true)
     }
 
-    /// As [`Queue::new`], with a save buffer that other queues may use too (see [`SaveBuffer`]).
+    /// As [`Queue::new`], with a save buffer that other queues may use too (see [`SaveBuffer`]). The driver reports no
+    /// exceptions of such a queue, since the save area is where it would look for the word.
     ///
     /// # Errors
     /// As [`Queue::new`]; [`Error::Argument`] for a compute queue without one.
@@ -158,9 +205,18 @@ impl Queue {
         options: QueueOptions,
         save: Option<Arc<SaveBuffer>>,
     ) -> Result<Self> {
+        Self::create(device, options, save, false)
+    }
+
+    fn create(
+        device: &Arc<Device>,
+        options: QueueOptions,
+        save: Option<Arc<SaveBuffer>>,
+        own_save: bool,
+    ) -> Result<Self> {
         let ring = Ring::new(options.kind, options.ring_bytes)?;
-        let ring_buffer = Buffer::new(device, Kind::Gtt, options.ring_bytes)?;
-        let pointers = Buffer::new(device, Kind::Gtt, PAGE)?;
+        let ring_buffer = Arc::new(Buffer::new(device, Kind::Gtt, options.ring_bytes)?);
+        let object = Arc::new(Object::new(device, options.kind, &ring_buffer)?);
         let compute = options.kind != QueueKind::Sdma;
         if options.kind == QueueKind::Aql {
             for slot in 0..options.ring_bytes / aql::BYTES {
@@ -169,8 +225,8 @@ impl Queue {
         }
         let mut arg = abi::CreateQueue {
             ring_base_address: ring_buffer.address(),
-            write_pointer_address: pointers.address() + WPTR as u64, // CAST: constants.
-            read_pointer_address: pointers.address() + RPTR as u64,
+            write_pointer_address: object.write_address(),
+            read_pointer_address: object.read_address(),
             ring_size: u32::try_from(options.ring_bytes)
                 .map_err(|_| Error::Argument("A ring beyond 4 GiB"))?,
             gpu_id: device.id(),
@@ -194,6 +250,9 @@ impl Queue {
             let s = save
                 .as_deref()
                 .ok_or(Error::Argument("A compute queue needs a save buffer"))?;
+            if own_save {
+                s.report_to(&object)?;
+            }
             arg.ctx_save_restore_address = s.buffer.address();
             arg.ctx_save_restore_size = s.area.context;
             arg.ctl_stack_size = s.area.control_stack;
@@ -204,35 +263,38 @@ impl Queue {
         let doorbells = match device.doorbells(arg.doorbell_offset) {
             Ok(mapping) => mapping,
             Err(e) => {
-                // The first error is the one to report.
-                let _ = destroy(device, arg.queue_id);
+                if destroy(device, arg.queue_id).is_err() {
+                    // The GPU may still use them.
+                    std::mem::forget((ring_buffer, object, eop, save));
+                }
                 return Err(e);
             }
         };
-        Ok(Self {
+        let live = Arc::new(Live {
             device: device.clone(),
+            doorbells,
+            ring: ring_buffer,
+            object,
+            _eop: eop,
+            _save: save,
+        });
+        let queue = Self {
             options,
             id: arg.queue_id,
             doorbell_offset: arg.doorbell_offset,
-            doorbells,
-            ring,
-            ring_buffer,
-            pointers,
-            _eop: eop,
-            _save: save,
-            told: 0,
-            destroyed: false,
-        })
-    }
-
-    /// Destroys the queue, as dropping it does, and reports how that went.
-    ///
-    /// # Errors
-    /// [`Error::Call`]: `EIO` where the queue does not leave the hardware, or left it only by a reset of the chip, with
-    /// which the process lost its memory on the GPU.
-    pub fn destroy(mut self) -> Result<()> {
-        self.destroyed = true;
-        destroy(&self.device, self.id)
+            ring: Mutex::new(ring),
+            written: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            producers: Producers::default(),
+            watcher: Mutex::new(None),
+            live,
+            gone: false,
+        };
+        if options.kind == QueueKind::Aql {
+            let object = &queue.live.object;
+            object.complete(queue.id, queue.doorbell_address())?;
+        }
+        Ok(queue)
     }
 
     /// The queue's id in this process.
@@ -247,7 +309,7 @@ impl Queue {
 
     /// The ring's address.
     pub fn ring_address(&self) -> u64 {
-        self.ring_buffer.address()
+        self.live.ring.address()
     }
 
     /// The ring's size in bytes.
@@ -257,12 +319,17 @@ impl Queue {
 
     /// Address of the write pointer.
     pub fn write_pointer_address(&self) -> u64 {
-        self.pointers.address() + WPTR as u64 // CAST: a constant.
+        self.live.object.write_address()
     }
 
     /// Address of the read pointer.
     pub fn read_pointer_address(&self) -> u64 {
-        self.pointers.address() + RPTR as u64 // CAST: a constant.
+        self.live.object.read_address()
+    }
+
+    /// Address of an AQL queue's `amd_queue_t`; kernels and tools know the queue by it.
+    pub fn object_address(&self) -> u64 {
+        self.live.object.address()
     }
 
     /// The mmap offset of `/dev/kfd` that stands for the doorbell.
@@ -272,7 +339,8 @@ impl Queue {
 
     /// The doorbell's address in this process.
     pub fn doorbell_address(&self) -> u64 {
-        self.doorbells.address() as u64 + self.doorbell_in_slice() as u64 // CAST: a 64-bit process.
+        // CAST: a 64-bit process.
+        self.live.doorbells.address() as u64 + self.doorbell_in_slice() as u64
     }
 
     fn doorbell_in_slice(&self) -> usize {
@@ -280,140 +348,249 @@ impl Queue {
         (self.doorbell_offset & (DOORBELL_SLICE as u64 - 8)) as usize
     }
 
-    fn pointer(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: `pointers` is a page that lives as long as `self`; both offsets are 8-byte aligned and inside it. The
-        // GPU is the only other writer, and all access is atomic.
-        unsafe {
-            AtomicU64::from_ptr(
-                (self.pointers.address() as usize as *mut u8)
-                    .add(offset)
-                    .cast(),
-            )
+    fn write_side(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn demand(&self, aql: bool) -> Result<()> {
+        match (aql, self.options.kind) {
+            (true, QueueKind::Aql) | (false, QueueKind::Pm4 | QueueKind::Sdma) => Ok(()),
+            (true, _) => Err(Error::Argument("Only an AQL queue takes AQL packets")),
+            (false, _) => Err(Error::Argument("An AQL queue takes packets of 64 bytes")),
         }
     }
 
     /// The read pointer as the GPU reported it, in the ring's units (a PM4 queue's wraps with the ring).
     pub fn read_pointer(&self) -> u64 {
-        let p = self.pointer(RPTR);
-        if self.options.kind == QueueKind::Pm4 {
-            // SAFETY: the low half of the same live, aligned word; atomic as well.
-            let low: &AtomicU32 = unsafe { AtomicU32::from_ptr(p.as_ptr().cast()) };
-            u64::from(low.load(Ordering::Acquire))
-        } else {
-            p.load(Ordering::Acquire)
+        let object = &self.live.object;
+        match self.options.kind {
+            QueueKind::Pm4 => object.read_low().into(),
+            QueueKind::Aql | QueueKind::Sdma => object.read().load(Ordering::Acquire),
         }
     }
 
-    /// The write pointer, in the ring's units, monotonic.
+    /// The write pointer, in the ring's units, monotonic. That of an AQL queue counts the places that were taken.
     pub fn write_pointer(&self) -> u64 {
-        self.ring.written()
+        match self.options.kind {
+            QueueKind::Aql => self.live.object.write().load(Ordering::Acquire),
+            QueueKind::Pm4 | QueueKind::Sdma => self.written.load(Ordering::Acquire),
+        }
+    }
+
+    /// Units that the GPU has read, monotonic.
+    fn consumed(&self) -> u64 {
+        if self.options.kind != QueueKind::Pm4 {
+            return self.read_pointer();
+        }
+        let units = (self.options.ring_bytes / 4) as u64; // CAST: a size in memory.
+        loop {
+            // The reader is at most a ring behind the writer, so the two tell where it is: if they are of one moment.
+            let written = self.written.load(Ordering::Acquire);
+            let read = self.read_pointer();
+            if self.written.load(Ordering::Acquire) == written {
+                return written.wrapping_sub(written.wrapping_sub(read) % units);
+            }
+        }
+    }
+
+    /// What the GPU was told of, in the ring's units; of an AQL queue, what is valid.
+    fn submitted(&self) -> u64 {
+        match self.options.kind {
+            QueueKind::Aql => self.producers.highest(),
+            QueueKind::Pm4 | QueueKind::Sdma => self.told.load(Ordering::Acquire),
+        }
     }
 
     /// True when the GPU read everything that was submitted.
     pub fn drained(&self) -> bool {
-        self.ring.pending(self.read_pointer()) == 0
+        self.submitted().wrapping_sub(self.consumed()) == 0
     }
 
-    /// Waits until the GPU read everything, without entering the kernel while it does.
+    /// Waits until the GPU read everything that was submitted before the call. Packets of an AQL queue are announced
+    /// first; those of other queues that were not flushed are not waited for.
     ///
     /// # Errors
-    /// [`Error::TimedOut`].
+    /// [`Error::TimedOut`]; [`Error::QueueFailed`] where an AQL queue stopped at a packet.
     pub fn drain(&self, limit: Duration) -> Result<()> {
-        poll("the queue to drain", limit, || {
-            let seen = self.read_pointer();
-            (self.ring.pending(seen) == 0, seen)
+        let target = self.submitted();
+        self.wait("the queue to drain", limit, |q| {
+            // CAST: a difference of two indices that are close; negative where the GPU is further.
+            q.consumed().wrapping_sub(target) as i64 >= 0
         })
+    }
+
+    /// Waits until there is room for `units` units.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::QueueFailed`].
+    pub fn wait_for_room(&self, units: u64, limit: Duration) -> Result<()> {
+        self.wait("room in the ring", limit, |q| q.free() >= units)
+    }
+
+    fn wait(
+        &self,
+        what: &'static str,
+        limit: Duration,
+        done: impl Fn(&Self) -> bool,
+    ) -> Result<()> {
+        wait_until(what, limit, || {
+            if self.options.kind == QueueKind::Aql {
+                self.announce();
+            }
+            let done = done(self);
+            if !done {
+                self.check()?;
+            }
+            Ok((done, self.read_pointer()))
+        })
+    }
+
+    /// What stopped an AQL queue, if anything did.
+    pub fn error(&self) -> Option<QueueError> {
+        self.live.object.error()
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.error() {
+            Some(error) => Err(Error::QueueFailed(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Sleeps until an AQL queue stops at a packet.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::Argument`] on another kind of queue; [`Error::Call`].
+    pub fn wait_error(&self, limit: Duration) -> Result<QueueError> {
+        self.demand(true)?;
+        let deadline = Deadline::after(limit);
+        let mut age = crate::event::FIRST_AGE;
+        loop {
+            if let Some(error) = self.error() {
+                return Ok(error);
+            }
+            let waited = deadline.elapsed();
+            if deadline.passed() {
+                return Err(Error::TimedOut {
+                    what: "a queue to fail",
+                    seen: self.read_pointer(),
+                    ms: waited.as_millis(),
+                });
+            }
+            self.live
+                .object
+                .sleep(&mut age, limit.saturating_sub(waited))?;
+        }
+    }
+
+    /// Calls `tell` from a thread of its own each time that an AQL queue stops, and again where the driver tells more of the
+    /// same stop. It takes the place of the one before; `None` ends the calls. After it returned, the one before is not
+    /// called any more (unless it is the caller).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] on another kind of queue; [`Error::Thread`].
+    pub fn on_error(&self, tell: Option<Box<dyn FnMut(QueueError) + Send>>) -> Result<()> {
+        self.demand(true)?;
+        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        *watcher = None;
+        if let Some(tell) = tell {
+            *watcher = Some(Watcher::start(self.live.object.clone(), tell)?);
+        }
+        Ok(())
+    }
+
+    /// Takes the error of a stopped AQL queue back: the GPU looks at the packet again, which was mended meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] on another kind of queue.
+    pub fn resume(&self) -> Result<()> {
+        self.demand(true)?;
+        self.live.object.clear_error();
+        if let Some(newest) = self.producers.highest().checked_sub(1) {
+            self.ring_doorbell(newest);
+        }
+        Ok(())
     }
 
     /// Room in the ring now, in its units (dwords, bytes or packets).
     pub fn free(&self) -> u64 {
-        self.ring.free(self.read_pointer())
+        let spare = match self.options.kind {
+            QueueKind::Pm4 => 1,
+            QueueKind::Sdma => 4,
+            QueueKind::Aql => 0,
+        };
+        let units = self.options.ring_bytes as u64 / self.unit(); // CAST: a size in memory.
+        let used = self.write_pointer().wrapping_sub(self.consumed());
+        // The GPU may have read on between the two, and producers run ahead of the ring.
+        let used = if used > u64::MAX / 2 { 0 } else { used };
+        units.saturating_sub(spare).saturating_sub(used)
+    }
+
+    fn unit(&self) -> u64 {
+        match self.options.kind {
+            QueueKind::Pm4 => 4,
+            QueueKind::Sdma => 1,
+            QueueKind::Aql => aql::BYTES as u64, // CAST: a constant.
+        }
     }
 
     /// Writes dwords of PM4 or SDMA packets and rings the doorbell.
     ///
     /// # Errors
     /// [`Error::RingFull`] where the GPU has to read on first; [`Error::Argument`] on an AQL queue.
-    pub fn submit(&mut self, dwords: &[u32]) -> Result<()> {
+    pub fn submit(&self, dwords: &[u32]) -> Result<()> {
         self.stage(dwords)?;
         self.flush();
         Ok(())
     }
 
-    /// Writes dwords of PM4 or SDMA packets, of which the GPU learns with the next [`Queue::flush`].
+    /// Writes dwords of PM4 or SDMA packets, of which the GPU learns with the next [`Queue::flush`]. Those of one call stay
+    /// together.
     ///
     /// # Errors
     /// As [`Queue::submit`]; nothing is written then.
-    pub fn stage(&mut self, dwords: &[u32]) -> Result<()> {
-        if self.options.kind == QueueKind::Aql {
-            return Err(Error::Argument("An AQL queue takes packets of 64 bytes"));
-        }
-        self.put(dwords)
-    }
-
-    /// Writes one AQL packet (its header last) and rings the doorbell. Returns its index.
-    ///
-    /// # Errors
-    /// [`Error::RingFull`]; [`Error::Argument`] on another kind of queue.
-    pub fn submit_aql(&mut self, packet: &[u32; aql::DWORDS], header: u16) -> Result<u64> {
-        let index = self.stage_aql(packet, header)?;
-        self.flush();
-        Ok(index)
-    }
-
-    /// Writes one AQL packet, of which the GPU learns with the next [`Queue::flush`]. Returns its index.
-    ///
-    /// # Errors
-    /// As [`Queue::submit_aql`]; nothing is written then.
-    pub fn stage_aql(&mut self, packet: &[u32; aql::DWORDS], header: u16) -> Result<u64> {
-        if self.options.kind != QueueKind::Aql {
-            return Err(Error::Argument("Only an AQL queue takes AQL packets"));
-        }
-        let index = self.ring.written();
-        let slot = self.ring.offset(index);
-        let (body, first) = aql::in_two_steps(packet, header);
-        self.put(&body)?;
-        sys::publish();
-        // One store makes the packet valid.
-        self.ring_buffer.write_u32(slot, first)?;
-        Ok(index)
+    pub fn stage(&self, dwords: &[u32]) -> Result<()> {
+        self.demand(false)?;
+        let mut ring = self.write_side();
+        let spans = ring.reserve(dwords.len(), self.read_pointer())?;
+        let (first, second) = dwords.split_at(spans.first_dwords);
+        self.live.ring.write_dwords(spans.offset, first)?;
+        self.live.ring.write_dwords(0, second)?;
+        self.written.store(ring.written(), Ordering::Release);
+        Ok(())
     }
 
     /// Tells the GPU of everything written: the write pointer goes to memory, then the doorbell rings, once.
     ///
     /// Returns whether there was anything to tell.
-    pub fn flush(&mut self) -> bool {
-        let written = self.ring.written();
-        if written == self.told {
+    pub fn flush(&self) -> bool {
+        if self.options.kind == QueueKind::Aql {
+            return self.announce();
+        }
+        let ring = self.write_side();
+        let written = ring.written();
+        if written == self.told.load(Ordering::Relaxed) {
             return false;
         }
-        self.told = written;
-        self.pointer(WPTR).store(written, Ordering::Release);
-        self.ring_doorbell(match self.options.kind {
-            QueueKind::Aql => written - 1,
-            QueueKind::Pm4 | QueueKind::Sdma => written,
-        });
+        self.live.object.write().store(written, Ordering::Release);
+        self.ring_doorbell(written);
+        self.told.store(written, Ordering::Release);
         true
-    }
-
-    fn put(&mut self, dwords: &[u32]) -> Result<()> {
-        let spans = self.ring.reserve(dwords.len(), self.read_pointer())?;
-        let (first, second) = dwords.split_at(spans.first_dwords);
-        self.ring_buffer.write_dwords(spans.offset, first)?;
-        self.ring_buffer.write_dwords(0, second)
     }
 
     /// Stores a value to the doorbell, after everything stored before.
     pub fn ring_doorbell(&self, value: u64) {
         sys::publish();
         // SAFETY: `doorbell_in_slice` is 8-byte aligned and inside the mapping, which lives as long as `self`. Any value
-        // is harmless: it only wakes this process's own queue.
+        // is harmless: it only wakes this process's own queue. Threads ring it at the same time, hence the atomic store.
         unsafe {
-            self.doorbells
+            let at = self
+                .live
+                .doorbells
                 .as_ptr()
                 .add(self.doorbell_in_slice())
-                .cast::<u64>()
-                .write_volatile(value)
+                .cast();
+            AtomicU64::from_ptr(at).store(value, Ordering::Relaxed);
         };
     }
 
@@ -421,28 +598,26 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::Call`].
-    pub fn update(&mut self, percentage: u32, priority: u32) -> Result<()> {
+    pub fn update(&self, percentage: u32, priority: u32) -> Result<()> {
         let mut arg = abi::UpdateQueue {
-            ring_base_address: self.ring_buffer.address(),
+            ring_base_address: self.ring_address(),
             queue_id: self.id,
             ring_size: u32::try_from(self.options.ring_bytes)
                 .map_err(|_| Error::Argument("A ring beyond 4 GiB"))?,
             queue_percentage: percentage,
             queue_priority: priority,
         };
-        self.device
+        let device = &self.live.device;
+        device
             .kfd()
-            .plain("UPDATE_QUEUE", abi::UPDATE_QUEUE, &mut arg)?;
-        self.options.percentage = percentage;
-        self.options.priority = priority;
-        Ok(())
+            .plain("UPDATE_QUEUE", abi::UPDATE_QUEUE, &mut arg)
     }
 
     /// Restricts the queue's waves to the compute units whose bits are set, 32 per word.
     ///
     /// # Errors
     /// [`Error::Call`].
-    pub fn set_cu_mask(&mut self, mask: &[u32]) -> Result<()> {
+    pub fn set_cu_mask(&self, mask: &[u32]) -> Result<()> {
         let bits = mask
             .len()
             .checked_mul(32)
@@ -456,32 +631,58 @@ impl Queue {
         // SAFETY: the pointer names `num_cu_mask` bits that live across the call.
         unsafe {
             sys::call_again(
-                &**self.device.kfd(),
+                &**self.live.device.kfd(),
                 "SET_CU_MASK",
                 abi::SET_CU_MASK,
                 &mut arg,
             )
         }
     }
+
+    /// Destroys the queue, whatever it still has to do. Nothing happens where it is destroyed.
+    ///
+    /// # Errors
+    /// [`Error::Call`]: `EIO` where the queue does not leave the hardware, or left it only by a reset of the chip, with
+    /// which the process lost its memory on the GPU. The queue then counts as what it was: its memory stays, and the call
+    /// can be repeated, which succeeds where the queue is gone. Where it still fails when the queue is dropped, the memory
+    /// stays until the process ends.
+    pub fn destroy(&mut self) -> Result<()> {
+        if !self.gone {
+            destroy(&self.live.device, self.id)?;
+            self.gone = true;
+            *self
+                .watcher
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        Ok(())
+    }
 }
 
+/// Returns when the kernel has said that the queue is gone; that none has this id says so, too.
 fn destroy(device: &Device, queue_id: u32) -> Result<()> {
     let mut arg = abi::DestroyQueue { queue_id, pad: 0 };
-    device
+    match device
         .kfd()
         .plain("DESTROY_QUEUE", abi::DESTROY_QUEUE, &mut arg)
+    {
+        Err(e) if e.errno() == Some(Errno::EINVAL) => Ok(()),
+        other => other,
+    }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        if !self.destroyed {
-            // [`Queue::destroy`] is for callers who want to know.
-            let _ = destroy(&self.device, self.id);
+        // One that left by a reset is gone at the second attempt.
+        if self.destroy().is_err() && self.destroy().is_err() {
+            // One owner more than will ever let go.
+            std::mem::forget(self.live.clone());
         }
     }
 }
 
-/// Polls until `probe` says true. Neither the loop nor its deadline enters the kernel (see [`crate::clock`]).
+/// Polls until `probe` says true. Neither the loop nor its deadline enters the kernel (see [`crate::clock`]): for what is
+/// to be measured. [`wait_until`] is for what takes longer.
 ///
 /// # Errors
 /// [`Error::TimedOut`] with what was seen last.

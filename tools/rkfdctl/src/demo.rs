@@ -117,7 +117,7 @@ impl Dispatch {
     }
 
     /// Submits and polls the fence: the path that must not enter the kernel.
-    fn go(&self, queue: &mut Queue, target: &Buffer) -> rkfd::error::Result<()> {
+    fn go(&self, queue: &Queue, target: &Buffer) -> rkfd::error::Result<()> {
         queue.submit(&self.dwords)?;
         poll("the fence", LIMIT, || match target.read_u64(FENCE) {
             Ok(seen) => (seen == self.fence, seen),
@@ -162,7 +162,7 @@ fn story(options: &Options, mut counter: Counter) -> anyhow::Result<()> {
             known.calls
         );
     }
-    let (done, count) = counter.count(|| first.go(&mut queue, &target))?;
+    let (done, count) = counter.count(|| first.go(&queue, &target))?;
     if let Err(e) = done {
         diagnose(control.as_mut(), before);
         return Err(e.into());
@@ -210,7 +210,7 @@ fn story(options: &Options, mut counter: Counter) -> anyhow::Result<()> {
         );
     }
     seen_by_gpu(control.as_mut(), before, &first)?;
-    measure(options.rounds, &mut queue, &target, &event)?;
+    measure(options.rounds, &queue, &target, &event)?;
     // A GPU that is reset meanwhile has lost what the demo put there.
     queue.destroy().context("destroying the queue")
 }
@@ -381,7 +381,7 @@ fn diagnose(control: Option<&mut Control>, before: Option<u64>) {
     }
 }
 
-fn measure(rounds: usize, queue: &mut Queue, target: &Buffer, event: &Event) -> anyhow::Result<()> {
+fn measure(rounds: usize, queue: &Queue, target: &Buffer, event: &Event) -> anyhow::Result<()> {
     if rounds == 0 {
         return Ok(());
     }

@@ -19,6 +19,8 @@ pub const VENDOR: u16 = 0;
 pub const BARRIER_AND: u16 = 3;
 /// Header type of barrier-OR.
 pub const BARRIER_OR: u16 = 5;
+/// Header of a packet that does nothing: a barrier-AND without dependencies, fences or completion.
+pub const EMPTY: u16 = BARRIER_AND;
 
 /// System scope for acquire and release.
 const FENCES_SYSTEM: u16 = (2 << 9) | (2 << 11);
@@ -101,13 +103,11 @@ impl Pm4Buffer {
     }
 }
 
-/// A packet as it goes into its slot while that has to stay invalid, whatever the caller left in the header's place, and
-/// the first dword that is stored last.
-pub(crate) fn in_two_steps(packet: &[u32; DWORDS], header: u16) -> ([u32; DWORDS], u32) {
-    let own = packet[0] & 0xffff_0000;
+/// A packet as it goes into its slot while that has to stay invalid, whatever the caller left in the header's place.
+pub(crate) fn still_invalid(packet: &[u32; DWORDS]) -> [u32; DWORDS] {
     let mut body = *packet;
-    body[0] = own | u32::from(INVALID);
-    (body, own | u32::from(header))
+    body[0] = body[0] & 0xffff_0000 | u32::from(INVALID);
+    body
 }
 
 #[cfg(test)]
@@ -186,10 +186,9 @@ mod tests {
         for left in [0, u32::from(VENDOR), u32::from(BARRIER_AND)] {
             let mut packet = [7; DWORDS];
             packet[0] = (0x1234 << 16) | left;
-            let (body, first) = in_two_steps(&packet, 0x1502);
+            let body = still_invalid(&packet);
             assert_eq!(body[0], (0x1234 << 16) | u32::from(INVALID));
             assert_eq!(body[1..], packet[1..]);
-            assert_eq!(first, (0x1234 << 16) | 0x1502);
         }
     }
 }

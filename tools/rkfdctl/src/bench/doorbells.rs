@@ -240,6 +240,10 @@ impl Counted {
         loop {
             let staged = match packet {
                 Encoded::Dwords(dwords) => self.queue.stage(dwords),
+                // Waiting for room in there rings the doorbell, which is counted here.
+                Encoded::Aql(..) if self.queue.free() == 0 => {
+                    Err(rkfd::error::Error::RingFull { wanted: 1, free: 0 })
+                }
                 Encoded::Aql(dwords, header) => self.queue.stage_aql(dwords, *header).map(|_| ()),
             };
             match staged {

@@ -209,7 +209,7 @@ impl Drop for Ringer {
 /// The process of a [`Ringer`]: rings until its standard input ends, then prints how often.
 pub fn ringer(options: &RingerOptions) -> anyhow::Result<ExitCode> {
     let device = crate::open_gpu(options.gpu)?;
-    let mut queue = Queue::new(&device, QueueOptions::new(QueueKind::Pm4))?;
+    let queue = Queue::new(&device, QueueOptions::new(QueueKind::Pm4))?;
     if options.stray {
         // A queue of 0 % keeps its doorbell and is not on the hardware.
         queue.update(0, 7)?;

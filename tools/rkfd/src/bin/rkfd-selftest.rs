@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The library's own functions and errors on a GPU, as TAP. (`tools/selftests/library*.c` do the same for its C face.)
+//!
+//! Each case runs in a process of its own. Arguments choose cases by parts of their names. `KFD_REQUIRE_GPU` makes it a
+//! failure that there is no GPU; `TAP_PATIENCE` multiplies the time that waits may take.
+
+// A case fails by a panic.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::env;
+use std::process::exit;
+use std::process::Command;
+use std::sync::mpsc;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use rkfd::device::Device;
+use rkfd::error::Error;
+use rkfd::event::Event;
+use rkfd::event::Waited;
+use rkfd::event::FIRST_AGE;
+use rkfd::memory::Buffer;
+use rkfd::memory::BufferOptions;
+use rkfd::memory::Coherence;
+use rkfd::memory::Kind;
+use rkfd::packet::aql;
+use rkfd::packet::aql::Barrier;
+use rkfd::packet::aql::BarrierKind;
+use rkfd::packet::pm4::Packet;
+use rkfd::queue::error::Reason;
+use rkfd::queue::Queue;
+use rkfd::queue::QueueKind;
+use rkfd::queue::QueueOptions;
+use rkfd::signal::Signals;
+
+/// How long to wait for what never comes.
+const SHORT: Duration = Duration::from_millis(20);
+
+/// A name, and what it does on a GPU.
+type Case = (&'static str, fn(&Arc<Device>));
+
+const CASES: &[Case] = &[
+    ("memory of every kind is written by the GPU", memory),
+    ("memory at a chosen address, once", chosen_address),
+    ("memory that cannot be", bad_memory),
+    ("packets and waits that cannot be", bad_packets),
+    ("a full PM4 ring, and one that is waited for", full_pm4),
+    ("producers share an AQL ring without a lock", producers),
+    ("places without packets, and places given up", empty_places),
+    (
+        "a queue that stops tells why, and goes on when mended",
+        stopped,
+    ),
+    ("signals: sleepers, bounds, ages of events", signals),
+    ("a queue is destroyed once", destroyed),
+];
+
+/// How long to wait for what comes.
+fn patience() -> Duration {
+    let times = env::var("TAP_PATIENCE").ok().and_then(|v| v.parse().ok());
+    Duration::from_secs(30) * times.unwrap_or(1)
+}
+
+fn errno<T: std::fmt::Debug>(result: rkfd::error::Result<T>) -> Errno {
+    let error = result.unwrap_err();
+    error
+        .errno()
+        .unwrap_or_else(|| panic!("no errno: {error:?}"))
+}
+
+fn refused<T: std::fmt::Debug>(result: rkfd::error::Result<T>) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Argument(_)), "{error:?}");
+}
+
+fn late<T: std::fmt::Debug>(result: rkfd::error::Result<T>) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error:?}");
+}
+
+fn queue(device: &Arc<Device>, kind: QueueKind) -> Queue {
+    Queue::new(device, QueueOptions::new(kind)).unwrap()
+}
+
+fn stopped_queue(device: &Arc<Device>, kind: QueueKind) -> Queue {
+    let options = QueueOptions {
+        percentage: 0,
+        full_limit: SHORT,
+        ..QueueOptions::new(kind)
+    };
+    Queue::new(device, options).unwrap()
+}
+
+fn write(address: u64, value: u32) -> Vec<u32> {
+    Packet::encode_all(&[Packet::WriteData {
+        address,
+        data: vec![value],
+        confirm: true,
+    }])
+    .unwrap()
+}
+
+fn barrier(completion: u64) -> ([u32; aql::DWORDS], u16) {
+    let packet = Barrier {
+        kind: BarrierKind::And,
+        dependencies: [0; 5],
+        completion,
+    };
+    packet.encode().unwrap()
+}
+
+fn memory(device: &Arc<Device>) {
+    let queue = queue(device, QueueKind::Pm4);
+    let done = Buffer::new(device, Kind::Gtt, 4096).unwrap();
+    let mut count = 0;
+    for kind in [Kind::Vram, Kind::VramPrivate, Kind::Gtt, Kind::Userptr] {
+        for coherence in [Coherence::AtPackets, Coherence::Fine, Coherence::Extended] {
+            for (uncached, executable) in [(false, false), (true, false), (false, true)] {
+                let options = BufferOptions {
+                    coherence,
+                    uncached,
+                    executable,
+                    ..BufferOptions::new(kind, 5000)
+                };
+                let buffer = Buffer::with(device, &options).unwrap();
+                assert_eq!(buffer.size(), 8192);
+                count += 1;
+                let mut packets = write(buffer.address() + 4096, count);
+                packets.extend(write(done.address(), count));
+                queue.submit(&packets).unwrap();
+                rkfd::backoff::wait_until("the write", patience(), || {
+                    let seen = done.read_u32(0)?;
+                    Ok((seen == count, seen.into()))
+                })
+                .unwrap();
+                match kind {
+                    Kind::VramPrivate => {
+                        let hidden = buffer.read_u32(4096).unwrap_err();
+                        assert!(matches!(hidden, Error::OutOfRange { .. }));
+                    }
+                    _ => assert_eq!(buffer.read_u32(4096).unwrap(), count, "{options:?}"),
+                }
+            }
+        }
+    }
+}
+
+fn chosen_address(device: &Arc<Device>) {
+    let at = 0x0d00_0000_0000;
+    for kind in [Kind::Vram, Kind::VramPrivate, Kind::Gtt, Kind::Userptr] {
+        let options = BufferOptions {
+            address: Some(at),
+            ..BufferOptions::new(kind, 8192)
+        };
+        let buffer = Buffer::with(device, &options).unwrap();
+        assert_eq!(buffer.address(), at);
+        let inside = BufferOptions {
+            address: Some(at + 4096),
+            ..options
+        };
+        assert_eq!(errno(Buffer::with(device, &inside)), Errno::EEXIST);
+        drop(buffer);
+        // Nothing of it is left.
+        drop(Buffer::with(device, &inside).unwrap());
+    }
+}
+
+fn bad_memory(device: &Arc<Device>) {
+    let with = |options| Buffer::with(device, &options);
+    let gtt = BufferOptions::new(Kind::Gtt, 4096);
+    refused(with(BufferOptions { size: 0, ..gtt }));
+    refused(with(BufferOptions {
+        size: usize::MAX,
+        ..gtt
+    }));
+    refused(with(BufferOptions {
+        contiguous: true,
+        ..gtt
+    }));
+    refused(with(BufferOptions {
+        address: Some(0x0d00_0000_0008),
+        ..gtt
+    }));
+    let buffer = with(gtt).unwrap();
+    for (offset, fits) in [
+        (4092, true),
+        (4096, false),
+        (4094, false),
+        (usize::MAX - 3, false),
+    ] {
+        assert_eq!(buffer.read_u32(offset).is_ok(), fits, "{offset}");
+        assert_eq!(buffer.write_u32(offset, 1).is_ok(), fits, "{offset}");
+    }
+    // Nothing is mapped there.
+    let nowhere = 0x0d00_0000_0000_usize as *mut u8;
+    // SAFETY: the driver refuses it, so nothing uses the range.
+    let over = unsafe { Buffer::over(device, nowhere, 4096) };
+    assert_eq!(errno(over), Errno::EFAULT);
+}
+
+fn bad_packets(device: &Arc<Device>) {
+    let pm4 = queue(device, QueueKind::Pm4);
+    let sdma = queue(device, QueueKind::Sdma);
+    let aql = queue(device, QueueKind::Aql);
+    let (packet, header) = barrier(0);
+    refused(aql.stage(&[0]));
+    refused(aql.submit(&[0]));
+    for other in [&pm4, &sdma] {
+        refused(other.stage_aql(&packet, header));
+        refused(other.reserve_aql(1, SHORT));
+        refused(other.publish_aql(0, header));
+        refused(other.wait_error(SHORT));
+        refused(other.on_error(None));
+        refused(other.resume());
+        assert_eq!(other.aql_place(0), None);
+        assert_eq!(other.error(), None);
+    }
+    refused(aql.reserve_aql(0, SHORT));
+    refused(aql.reserve_aql(65, SHORT));
+    refused(aql.stage_aql(&packet, aql::INVALID));
+    refused(aql.publish_aql(0, header));
+    assert_eq!(aql.write_pointer(), 0);
+    for ring_bytes in [0, 2048, 5000] {
+        let options = QueueOptions {
+            ring_bytes,
+            ..QueueOptions::new(QueueKind::Pm4)
+        };
+        refused(Queue::new(device, options));
+    }
+    let options = QueueOptions {
+        percentage: 101,
+        ..QueueOptions::new(QueueKind::Pm4)
+    };
+    assert_eq!(errno(Queue::new(device, options)), Errno::EINVAL);
+    refused(Queue::with_save_buffer(
+        device,
+        QueueOptions::new(QueueKind::Aql),
+        None,
+    ));
+    assert_eq!(errno(pm4.update(101, 7)), Errno::EINVAL);
+    assert_eq!(errno(pm4.set_cu_mask(&[])), Errno::EINVAL);
+}
+
+fn full_pm4(device: &Arc<Device>) {
+    let queue = stopped_queue(device, QueueKind::Pm4);
+    let buffer = Buffer::new(device, Kind::Gtt, 4096).unwrap();
+    let mut staged = 0;
+    let full = loop {
+        match queue.stage(&write(buffer.address(), staged + 1)) {
+            Ok(()) => staged += 1,
+            Err(e) => break e,
+        }
+    };
+    assert!(
+        matches!(full, Error::RingFull { wanted: 5, free: 3 }),
+        "{full:?}"
+    );
+    // Nothing was submitted, so there is nothing to wait for.
+    queue.drain(SHORT).unwrap();
+    assert!(queue.flush());
+    assert!(!queue.flush());
+    late(queue.drain(SHORT));
+    late(queue.wait_for_room(100, SHORT));
+    assert!(!queue.drained());
+    thread::scope(|scope| {
+        scope.spawn(|| queue.wait_for_room(1023, patience()).unwrap());
+        scope.spawn(|| queue.drain(patience()).unwrap());
+        queue.update(100, 7).unwrap();
+    });
+    assert!(queue.drained());
+    assert_eq!(queue.free(), 1023);
+    rkfd::backoff::wait_until("the last write", patience(), || {
+        let seen = buffer.read_u32(0)?;
+        Ok((seen == staged, seen.into()))
+    })
+    .unwrap();
+}
+
+fn producers(device: &Arc<Device>) {
+    const THREADS: u64 = 4;
+    const EACH: u64 = 300;
+    let queue = queue(device, QueueKind::Aql);
+    let signals = Signals::new(device, 1).unwrap();
+    let all = i64::try_from(THREADS * EACH).unwrap();
+    signals.store(0, all).unwrap();
+    let (packet, header) = barrier(signals.address(0).unwrap());
+    let indices: Vec<u64> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|n| {
+                let queue = &queue;
+                scope.spawn(move || {
+                    let mut taken = Vec::new();
+                    while taken.len() < 300 {
+                        let left = EACH - taken.len() as u64;
+                        let count = (1 + (n + left) % 4).min(left);
+                        let slots: Vec<_> = queue.reserve_aql(count, patience()).unwrap().collect();
+                        // The last first.
+                        for slot in slots.into_iter().rev() {
+                            taken.push(slot.index());
+                            slot.publish(&packet, header).unwrap();
+                        }
+                        queue.flush();
+                    }
+                    taken
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .flat_map(|t| t.join().unwrap())
+            .collect()
+    });
+    queue.drain(patience()).unwrap();
+    signals.wait_below(0, 1, patience()).unwrap();
+    assert_eq!(signals.load(0).unwrap(), 0);
+    let distinct: BTreeSet<u64> = indices.into_iter().collect();
+    assert_eq!(distinct, (0..THREADS * EACH).collect());
+    assert_eq!(queue.read_pointer(), THREADS * EACH);
+}
+
+fn empty_places(device: &Arc<Device>) {
+    let queue = stopped_queue(device, QueueKind::Aql);
+    let signals = Signals::new(device, 1).unwrap();
+    signals.store(0, 2).unwrap();
+    let (packet, header) = barrier(signals.address(0).unwrap());
+    // One of three gets a packet, the others are dropped, one of them unseen.
+    let mut slots = queue.reserve_aql(3, SHORT).unwrap();
+    let first = slots.next().unwrap();
+    let second = slots.next().unwrap();
+    assert_eq!((first.index(), second.index()), (0, 1));
+    drop(slots);
+    drop(first);
+    second.publish(&packet, header).unwrap();
+    for _ in 3..64 {
+        drop(queue.reserve_aql(1, SHORT).unwrap());
+    }
+    late(queue.reserve_aql(1, SHORT));
+    late(queue.stage_aql(&packet, header));
+    late(queue.stage_aql_within(&packet, header, Duration::ZERO));
+    assert_eq!(queue.free(), 0);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| queue.stage_aql_within(&packet, header, patience()));
+        queue.update(100, 7).unwrap();
+        assert_eq!(waiter.join().unwrap().unwrap(), 67);
+    });
+    queue.flush();
+    queue.drain(patience()).unwrap();
+    signals.wait_below(0, 1, patience()).unwrap();
+    assert_eq!(queue.read_pointer(), 68);
+}
+
+fn stopped(device: &Arc<Device>) {
+    let signals = Signals::new(device, 1).unwrap();
+    let queue = queue(device, QueueKind::Aql);
+    late(queue.wait_error(SHORT));
+    let (tell, told) = mpsc::channel();
+    queue
+        .on_error(Some(Box::new(move |error| tell.send(error).unwrap())))
+        .unwrap();
+    // A dispatch of one work-item whose code object is null.
+    let mut packet = [0; aql::DWORDS];
+    packet[..6].copy_from_slice(&[1 << 16, 1 | (1 << 16), 1, 1, 1, 1]);
+    for round in 0..2 {
+        let index = queue.submit_aql(&packet, 2).unwrap();
+        let error = queue.wait_error(patience()).unwrap();
+        assert_eq!(error.reasons(), [Reason::CodeObject]);
+        assert_eq!((error.code, error.packet), (8, index));
+        assert_eq!(told.recv_timeout(patience()).unwrap(), error, "{round}");
+        assert_eq!(queue.error(), Some(error));
+        let failed = queue.drain(patience()).unwrap_err();
+        assert!(
+            matches!(failed, Error::QueueFailed(e) if e == error),
+            "{failed:?}"
+        );
+        // Mended in its place.
+        signals.store(0, 1).unwrap();
+        let (good, header) = barrier(signals.address(0).unwrap());
+        let place = queue.ring_address() + index % 64 * 64;
+        for (n, value) in good.iter().enumerate().skip(1) {
+            // SAFETY: a dword of the ring, which the queue keeps; the GPU waits for the resumption.
+            unsafe { ((place + 4 * n as u64) as *mut u32).write_volatile(*value) };
+        }
+        // SAFETY: as above.
+        unsafe { (place as *mut u32).write_volatile(header.into()) };
+        queue.resume().unwrap();
+        signals.wait_below(0, 1, patience()).unwrap();
+        queue.drain(patience()).unwrap();
+        assert_eq!(queue.error(), None);
+    }
+    queue.on_error(None).unwrap();
+    // The sender went with the callback.
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+}
+
+fn signals(device: &Arc<Device>) {
+    let signals = Signals::new(device, 2).unwrap();
+    let event = Event::new(device, true).unwrap();
+    for index in [2, usize::MAX] {
+        for error in [
+            signals.address(index).map(drop),
+            signals.load(index).map(drop),
+            signals.store(index, 1),
+            signals.attach(index, &event),
+            signals.times(index).map(drop),
+            signals.wait_below(index, 1, SHORT).map(drop),
+        ] {
+            let error = error.unwrap_err();
+            assert!(matches!(error, Error::OutOfRange { .. }), "{error:?}");
+        }
+    }
+    signals.store(0, 5).unwrap();
+    assert_eq!(signals.wait_below(0, 6, SHORT).unwrap(), 5);
+    late(signals.wait_below(0, 5, SHORT));
+    signals.attach(0, &event).unwrap();
+    late(signals.wait_below(0, 5, SHORT));
+    thread::scope(|scope| {
+        let sleepers: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| signals.wait_below(0, 5, patience())))
+            .collect();
+        signals.store(0, 4).unwrap();
+        for sleeper in sleepers {
+            assert_eq!(sleeper.join().unwrap().unwrap(), 4);
+        }
+    });
+    // Each signal is seen once by each who counts ages.
+    let event = Event::new(device, true).unwrap();
+    let (mut one, mut other) = (FIRST_AGE, FIRST_AGE);
+    for _ in 0..3 {
+        assert_eq!(event.wait_past(&mut one, SHORT).unwrap(), Waited::TimedOut);
+        event.set().unwrap();
+        assert_eq!(
+            event.wait_past(&mut one, patience()).unwrap(),
+            Waited::Complete
+        );
+        assert_eq!(
+            event.wait_past(&mut other, patience()).unwrap(),
+            Waited::Complete
+        );
+        assert_eq!(one, other);
+    }
+}
+
+fn destroyed(device: &Arc<Device>) {
+    for kind in [QueueKind::Pm4, QueueKind::Aql, QueueKind::Sdma] {
+        let mut queue = queue(device, kind);
+        queue.destroy().unwrap();
+        queue.destroy().unwrap();
+        assert_eq!(errno(queue.update(100, 7)), Errno::EFAULT);
+    }
+}
+
+fn run(number: usize) -> ! {
+    let (_, case) = CASES[number];
+    let device = Device::first().unwrap_or_else(|e| panic!("{e}"));
+    case(&device);
+    exit(0);
+}
+
+fn main() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    if let [flag, number] = &arguments[..] {
+        if flag == "--case" {
+            run(number.parse().expect("a number"));
+        }
+    }
+    if Device::first().is_err() && env::var_os("KFD_REQUIRE_GPU").is_none() {
+        println!("1..0 # SKIP no GPU");
+        return;
+    }
+    let this = env::current_exe().expect("a path");
+    let chosen: Vec<usize> = (0..CASES.len())
+        .filter(|&n| arguments.is_empty() || arguments.iter().any(|a| CASES[n].0.contains(&**a)))
+        .collect();
+    println!("1..{}", chosen.len());
+    let mut failed = false;
+    for (position, number) in chosen.into_iter().enumerate() {
+        let child = Command::new(&this)
+            .args(["--case", &number.to_string()])
+            .output()
+            .expect("a child");
+        let ok = child.status.success();
+        failed |= !ok;
+        for line in String::from_utf8_lossy(&child.stderr).lines() {
+            println!("# {line}");
+        }
+        let not = if ok { "" } else { "not " };
+        println!("{not}ok {} {}", position + 1, CASES[number].0);
+    }
+    exit(failed.into());
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The user library from C: packets that cannot run, and queues that cannot be destroyed.
+ */
+#include "library.h"
+
+#include <fcntl.h>
+#include <linux/kfd_ioctl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* Headers of packets: type, barrier bit. */
+enum { VENDOR = 0, DISPATCH = 2, BARRIER = 3 | 1 << 8, AGENT_DISPATCH = 4 };
+
+/* A dispatch of one work-group of one work-item, without a code object. */
+static const uint32_t dispatch[16] = { 1 << 16, 1 | 1 << 16, 1, 1, 1, 1 };
+
+static uint64_t emit(struct rkfd_queue *q, const uint32_t packet[16], uint16_t header)
+{
+	uint64_t index;
+
+	OK(rkfd_aql_emit(q, packet, header, &index));
+	OK(rkfd_queue_commit(q));
+	return index;
+}
+
+static struct rkfd_queue_error_info awaited(struct rkfd_queue *q)
+{
+	struct rkfd_queue_error_info e;
+
+	memset(&e, 0xa5, sizeof(e));
+	e.size = sizeof(e);
+	OK(rkfd_queue_error_wait(q, PATIENCE_MS, &e));
+	CHECK_EQ(e.size, sizeof(e));
+	return e;
+}
+
+CASE(bad_packets, "each packet that cannot run stops its queue, with a reason that says why")
+{
+	uint32_t no_dimensions[16] = { 0, 1 | 1 << 16, 1, 1, 1, 1 };
+	uint32_t large_group[16] = { 2 << 16, 1024 | 2 << 16, 1, 1024, 2, 1 };
+	uint32_t group_memory[16] = { 1 << 16, 1 | 1 << 16, 1, 1, 1, 1, 0, 1 << 20 };
+	uint32_t unknown_vendor[16] = { 77u << 16 };
+	const struct {
+		const uint32_t *packet;
+		uint16_t header;
+		uint32_t reason;
+		uint64_t code;
+	} bad[] = {
+		{ no_dimensions, DISPATCH, RKFD_REASON_DIMENSION, 0x2 },
+		{ group_memory, DISPATCH, RKFD_REASON_GROUP_MEMORY, 0x4 },
+		{ dispatch, DISPATCH, RKFD_REASON_CODE_OBJECT, 0x8 },
+		{ dispatch, AGENT_DISPATCH, RKFD_REASON_PACKET_FORMAT, 0x20 },
+		{ large_group, DISPATCH, RKFD_REASON_WORKGROUP_SIZE, 0x40 },
+		{ unknown_vendor, VENDOR, RKFD_REASON_VENDOR_PACKET, 0x100 },
+	};
+
+	need_vm();
+	for (unsigned int i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		struct rkfd_queue *q = queue(RKFD_QUEUE_AQL);
+		struct rkfd_queue_error_info e = { .size = sizeof(e) };
+
+		FAILS(rkfd_queue_error(q, &e), EAGAIN, "did not stop");
+		FAILS(rkfd_queue_error_wait(q, SHORT_MS, &e), ETIMEDOUT, "a queue to fail");
+		/* A good one first: the index tells which it was. */
+		OK(rkfd_aql_barrier(q, NULL, 0, 0, NULL));
+		CHECK_EQ(emit(q, bad[i].packet, bad[i].header), 1);
+		e = awaited(q);
+		CHECK_EQ(e.reason, bad[i].reason);
+		CHECK_EQ(e.reasons, 1ull << bad[i].reason);
+		CHECK_EQ(e.code, bad[i].code);
+		CHECK_EQ(e.packet, 1);
+		CHECK_EQ(e.exceptions, 0);
+		memset((char *)&e + 4, 0, sizeof(e) - 4);
+		OK(rkfd_queue_error(q, &e));
+		CHECK_EQ(e.reason, bad[i].reason);
+		/* Who waits learns it at once. */
+		FAILS(rkfd_queue_wait(q, PATIENCE_MS), EIO, rkfd_reason_text(e.reason));
+		OK(rkfd_queue_free(q));
+	}
+	CHECK_EQ(strcmp(rkfd_reason_text(99), ""), 0);
+}
+
+struct told {
+	pthread_mutex_t lock;
+	struct rkfd_event *event;
+	struct rkfd_queue_error_info last;
+	pthread_t thread;
+	unsigned int times;
+};
+
+static void tell(void *data, const struct rkfd_queue_error_info *error)
+{
+	struct told *told = data;
+
+	pthread_mutex_lock(&told->lock);
+	told->last = *error;
+	told->thread = pthread_self();
+	told->times++;
+	pthread_mutex_unlock(&told->lock);
+	OK(rkfd_event_set(told->event));
+}
+
+/* Sleeps until the callback was called; what it was told. */
+static struct rkfd_queue_error_info last_of(struct told *told, unsigned int times)
+{
+	struct rkfd_queue_error_info last;
+
+	OK(rkfd_event_wait(told->event, PATIENCE_MS));
+	pthread_mutex_lock(&told->lock);
+	last = told->last;
+	if (times)
+		CHECK_EQ(told->times, times);
+	CHECK(!pthread_equal(told->thread, pthread_self()));
+	pthread_mutex_unlock(&told->lock);
+	return last;
+}
+
+CASE(exceptions_too, "the driver's exceptions of a queue, once the runtime is enabled, which is once")
+{
+	struct told told = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct rkfd_queue_error_info e;
+	struct rkfd_queue *q;
+
+	need_vm();
+	OK(rkfd_vm_enable_runtime(vm));
+	FAILS(rkfd_vm_enable_runtime(vm), EBUSY, "RUNTIME_ENABLE");
+	q = queue(RKFD_QUEUE_AQL);
+	told.event = event();
+	OK(rkfd_queue_on_error(q, tell, &told));
+	emit(q, dispatch, DISPATCH);
+	/* The packet processor's code comes first, the driver's word a moment later: then there is another call. */
+	do
+		e = last_of(&told, 0);
+	while (!e.exceptions);
+	CHECK_EQ(e.exceptions, KFD_EC_MASK(EC_QUEUE_PACKET_DISPATCH_CODE_INVALID));
+	CHECK_EQ(e.code, 0x8);
+	CHECK_EQ(e.reason, RKFD_REASON_CODE_OBJECT);
+	CHECK_EQ(e.reasons, 1 << RKFD_REASON_CODE_OBJECT);
+	OK(rkfd_queue_free(q));
+}
+
+CASE(callback, "a callback learns of each stop; mended in place, the packet runs")
+{
+	struct told told = { .lock = PTHREAD_MUTEX_INITIALIZER }, other = told;
+	struct rkfd_queue_error_info e;
+	struct rkfd_signals *s;
+	struct rkfd_queue *q;
+	volatile uint32_t *packet;
+	uint64_t index;
+
+	need_vm();
+	s = signals(1);
+	q = queue(RKFD_QUEUE_AQL);
+	told.event = event();
+	other.event = event();
+	OK(rkfd_queue_on_error(q, tell, &told));
+	for (unsigned int i = 1; i <= 3; i++) {
+		index = emit(q, dispatch, DISPATCH);
+		e = last_of(&told, i);
+		CHECK_EQ(e.reason, RKFD_REASON_CODE_OBJECT);
+		CHECK_EQ(e.packet, index);
+		/* Mended: a barrier that completes the signal. */
+		packet = (uint32_t *)(uintptr_t)info_of(q).ring + 16 * (index % 64);
+		for (unsigned int n = 1; n < 14; n++)
+			packet[n] = 0;
+		*(volatile uint64_t *)(packet + 14) = rkfd_signals_address(s, 0);
+		OK(rkfd_signals_store(s, 0, 1));
+		__atomic_store_n(packet, BARRIER, __ATOMIC_RELEASE);
+		OK(rkfd_queue_resume(q));
+		OK(rkfd_signals_wait_below(s, 0, 1, PATIENCE_MS, NULL));
+		OK(rkfd_queue_wait(q, PATIENCE_MS));
+	}
+	/* Another takes its place. */
+	OK(rkfd_queue_on_error(q, tell, &other));
+	emit(q, dispatch, DISPATCH);
+	last_of(&other, 1);
+	CHECK_EQ(told.times, 3);
+	OK(rkfd_queue_on_error(q, NULL, NULL));
+	OK(rkfd_queue_on_error(q, tell, &told));
+	/* The queue still stands there. */
+	last_of(&told, 4);
+	OK(rkfd_queue_free(q));
+	CHECK_EQ(other.times, 1);
+	CHECK_EQ(told.times, 4);
+}
+
+CASE(waiters_learn, "whoever waits for a queue that stops learns of it, in a full ring as well")
+{
+	struct rkfd_queue *q, *pm4;
+	uint32_t word[16] = { 0 };
+	uint64_t first;
+
+	need_vm();
+	q = queue(RKFD_QUEUE_AQL);
+	pm4 = queue(RKFD_QUEUE_PM4);
+	emit(q, dispatch, DISPATCH);
+	for (unsigned int i = 1; i < 64; i++)
+		OK(rkfd_aql_barrier(q, NULL, 0, 0, NULL));
+	OK(rkfd_queue_commit(q));
+	FAILS(rkfd_aql_reserve(q, 1, PATIENCE_MS, &first), EIO, "stopped at packet 0");
+	FAILS(rkfd_aql_emit(q, word, BARRIER, NULL), EIO, "bad code object");
+	FAILS(rkfd_queue_reserve(q, 16, PATIENCE_MS), EIO, "stopped at packet 0");
+	FAILS(rkfd_queue_wait(q, PATIENCE_MS), EIO, "stopped at packet 0");
+	FAILS(rkfd_queue_error(pm4, &(struct rkfd_queue_error_info){ .size = sizeof(struct rkfd_queue_error_info) }), EINVAL,
+	      "A packet for an AQL queue on a PM4 queue");
+	FAILS(rkfd_queue_resume(pm4), EINVAL, "AQL");
+	FAILS(rkfd_queue_on_error(pm4, tell, NULL), EINVAL, "AQL");
+	FAILS(rkfd_queue_error(q, NULL), EINVAL, "rkfd_queue_error_info is NULL");
+	OK(rkfd_queue_free(q));
+}
+
+/* Which descriptors are /dev/kfd, and a copy of one. */
+static struct {
+	int fds[8], copy;
+	unsigned int n;
+} kfd;
+
+/*
+ * Another file takes the place of /dev/kfd, or that comes back: in between each call fails and the kernel has done
+ * nothing, which is what a GPU that does not let a queue go is to a program.
+ */
+static void kernel_answers(bool yes)
+{
+	int other = open("/dev/null", O_RDWR);
+
+	CHECK_OP(other, >=, 0);
+	for (int fd = 0; fd < 64 && !yes; fd++) {
+		char path[32], target[32] = "";
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		if (readlink(path, target, sizeof(target) - 1) < 0 || strcmp(target, "/dev/kfd"))
+			continue;
+		CHECK_OP(kfd.n, <, 8);
+		kfd.fds[kfd.n++] = fd;
+	}
+	CHECK_NE(kfd.n, 0);
+	if (!yes)
+		kfd.copy = dup(kfd.fds[0]);
+	for (unsigned int i = 0; i < kfd.n; i++)
+		CHECK_EQ(dup2(yes ? kfd.copy : other, kfd.fds[i]), kfd.fds[i]);
+	if (yes) {
+		close(kfd.copy);
+		kfd.n = 0;
+	}
+	close(other);
+}
+
+CASE(not_destroyed, "a queue that cannot be destroyed keeps its memory and works on, until it can be")
+{
+	static const uint32_t kinds[] = { RKFD_QUEUE_PM4, RKFD_QUEUE_AQL, RKFD_QUEUE_SDMA };
+	struct rkfd_queue_info info;
+	struct rkfd_signals *s;
+	struct rkfd_buffer *b;
+	struct rkfd_event *e;
+
+	need_vm();
+	b = memory(RKFD_BUFFER_GTT, PAGE);
+	e = event();
+	s = signals(1);
+	for (unsigned int i = 0; i < 3; i++) {
+		struct rkfd_queue *q = queue(kinds[i]);
+		uint32_t value = 0x100 + i;
+
+		kernel_answers(false);
+		FAILS(rkfd_queue_free(q), ENOTTY, "DESTROY_QUEUE");
+		FAILS(rkfd_queue_free(q), ENOTTY, "DESTROY_QUEUE");
+		kernel_answers(true);
+		/* Ring and pointers are there, for the GPU and for this process. */
+		info = info_of(q);
+		CHECK_EQ(*(volatile uint64_t *)(uintptr_t)info.write_pointer, 0);
+		CHECK_EQ(*(volatile uint32_t *)(uintptr_t)info.ring, kinds[i] == RKFD_QUEUE_AQL ? 1 : 0);
+		switch (kinds[i]) {
+		case RKFD_QUEUE_PM4:
+			write_by(q, e, rkfd_buffer_gpu(b), value);
+			CHECK_EQ(dword(b, 0), value);
+			break;
+		case RKFD_QUEUE_AQL:
+			OK(rkfd_aql_barrier(q, NULL, 0, rkfd_signals_address(s, 0), NULL));
+			OK(rkfd_queue_commit(q));
+			OK(rkfd_signals_wait_below(s, 0, 1, PATIENCE_MS, NULL));
+			break;
+		default:
+			OK(rkfd_sdma_fence(q, rkfd_buffer_gpu(b), value));
+			OK(rkfd_sdma_raise(q, e));
+			OK(rkfd_queue_commit(q));
+			OK(rkfd_event_wait(e, PATIENCE_MS));
+			CHECK_EQ(dword(b, 0), value);
+		}
+		OK(rkfd_queue_free(q));
+	}
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The user library from C: every type of memory, at any address and at a chosen one.
+ */
+#include "library.h"
+
+static const uint32_t kinds[] = {
+	RKFD_BUFFER_VRAM, RKFD_BUFFER_VRAM_PRIVATE, RKFD_BUFFER_GTT, RKFD_BUFFER_USERPTR
+};
+
+static struct rkfd_buffer_options of_kind(uint32_t kind, uint64_t bytes)
+{
+	struct rkfd_buffer_options o = { .size = sizeof(o) };
+
+	OK(rkfd_buffer_defaults(kind, bytes, &o));
+	CHECK_EQ(o.size, sizeof(o));
+	CHECK_EQ(o.kind, kind);
+	CHECK_EQ(o.bytes, bytes);
+	return o;
+}
+
+static struct rkfd_buffer *create(const struct rkfd_buffer_options *o)
+{
+	struct rkfd_buffer *b;
+
+	OK(rkfd_buffer_create(vm, o, &b));
+	CHECK(b);
+	return b;
+}
+
+static void copy(struct rkfd_queue *q, struct rkfd_event *e, uint64_t to, uint64_t from, uint64_t bytes)
+{
+	OK(rkfd_sdma_copy(q, to, from, bytes));
+	OK(rkfd_sdma_raise(q, e));
+	OK(rkfd_queue_commit(q));
+	OK(rkfd_event_wait(e, PATIENCE_MS));
+}
+
+CASE(every_type, "memory of each kind, coherence and use: the GPU writes it, and reads it back")
+{
+	static const uint32_t uses[] = { 0, RKFD_BUFFER_UNCACHED, RKFD_BUFFER_NO_EXECUTE,
+					 RKFD_BUFFER_UNCACHED | RKFD_BUFFER_NO_EXECUTE };
+	struct rkfd_buffer *out;
+	struct rkfd_queue *q, *sdma;
+	struct rkfd_event *e;
+	uint32_t value = 1;
+
+	need_vm();
+	q = queue(RKFD_QUEUE_PM4);
+	sdma = queue(RKFD_QUEUE_SDMA);
+	e = event();
+	out = memory(RKFD_BUFFER_GTT, PAGE);
+	for (unsigned int k = 0; k < 4; k++)
+		for (uint32_t c = RKFD_COHERENCE_PACKETS; c <= RKFD_COHERENCE_EXTENDED; c++)
+			for (unsigned int u = 0; u < 4; u++) {
+				struct rkfd_buffer_options o = of_kind(kinds[k], 3 * PAGE - 1);
+				struct rkfd_buffer *b;
+
+				o.coherence = c;
+				o.flags = uses[u];
+				b = create(&o);
+				CHECK_EQ(rkfd_buffer_size(b), 3 * PAGE);
+				CHECK_EQ(!rkfd_buffer_cpu(b), kinds[k] == RKFD_BUFFER_VRAM_PRIVATE);
+				write_by(q, e, rkfd_buffer_gpu(b) + 2 * PAGE + 8, ++value);
+				if (rkfd_buffer_cpu(b))
+					CHECK_EQ(dword(b, 2 * PAGE / 4 + 2), value);
+				copy(sdma, e, rkfd_buffer_gpu(out), rkfd_buffer_gpu(b) + 2 * PAGE + 8, 4);
+				CHECK_EQ(dword(out, 0), value);
+				rkfd_buffer_free(b);
+			}
+}
+
+CASE(contiguous, "VRAM in one piece; of other memory that is no question")
+{
+	struct rkfd_buffer_options o;
+	struct rkfd_buffer *b;
+	struct rkfd_event *e;
+	struct rkfd_queue *q;
+
+	need_vm();
+	e = event();
+	q = queue(RKFD_QUEUE_PM4);
+	o = of_kind(RKFD_BUFFER_VRAM, 4ul << 20);
+	o.flags |= RKFD_BUFFER_CONTIGUOUS;
+	b = create(&o);
+	write_by(q, e, rkfd_buffer_gpu(b) + (4ul << 20) - 4, 3);
+	CHECK_EQ(dword(b, (4 << 20) / 4 - 1), 3);
+	o.kind = RKFD_BUFFER_GTT;
+	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "Only VRAM");
+	CHECK(!b);
+}
+
+CASE(chosen_address, "memory of each kind at an address of the program's choice, once")
+{
+	struct rkfd_buffer *b, *second = (void *)1;
+	uint64_t at = 0x0d0000000000;
+	struct rkfd_gpu_info info = { .size = sizeof(info) };
+	struct rkfd_queue *q;
+	struct rkfd_event *e;
+
+	need_vm();
+	OK(rkfd_gpu_describe(gpu, &info));
+	e = event();
+	q = queue(RKFD_QUEUE_PM4);
+	for (unsigned int k = 0; k < 4; k++)
+		for (unsigned int twice = 0; twice < 2; twice++) {
+			struct rkfd_buffer_options o = of_kind(kinds[k], 2 * PAGE);
+
+			o.address = at;
+			b = create(&o);
+			CHECK_EQ(rkfd_buffer_gpu(b), at);
+			if (rkfd_buffer_cpu(b))
+				CHECK_EQ((uintptr_t)rkfd_buffer_cpu(b), at);
+			write_by(q, e, at + PAGE, 5 + k);
+			if (rkfd_buffer_cpu(b))
+				CHECK_EQ(dword(b, PAGE / 4), 5 + k);
+			o.address = at + PAGE;
+			FAILS(rkfd_buffer_create(vm, &o, &second), EEXIST, "mmap");
+			CHECK(!second);
+			/* The other goes on as it was. */
+			write_by(q, e, at + PAGE, 50 + k);
+			if (rkfd_buffer_cpu(b))
+				CHECK_EQ(dword(b, PAGE / 4), 50 + k);
+			rkfd_buffer_free(b);
+		}
+	{
+		struct rkfd_buffer_options o = of_kind(RKFD_BUFFER_GTT, PAGE);
+
+		o.address = at + 8;
+		FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "whole pages");
+		o.address = info.va_limit + 1;
+		CHECK_NE(rkfd_buffer_create(vm, &o, &b), 0);
+		CHECK(!b);
+	}
+}
+
+CASE(read_only, "what the GPU may not write: it reads it; a write is an exception that says so")
+{
+	struct rkfd_exception_info info = { .size = sizeof(info) };
+	struct rkfd_buffer_options o;
+	struct rkfd_buffer *b, *out;
+	struct rkfd_queue *q, *sdma;
+	struct rkfd_event *e, *fault;
+	uint32_t value = 1;
+
+	need_vm();
+	q = queue(RKFD_QUEUE_PM4);
+	sdma = queue(RKFD_QUEUE_SDMA);
+	e = event();
+	OK(rkfd_exception_new(vm, RKFD_EXCEPTION_MEMORY, &fault));
+	out = memory(RKFD_BUFFER_GTT, PAGE);
+	o = of_kind(RKFD_BUFFER_GTT, PAGE);
+	o.flags |= RKFD_BUFFER_READ_ONLY;
+	b = create(&o);
+	*(volatile uint32_t *)rkfd_buffer_cpu(b) = 1234;
+	copy(sdma, e, rkfd_buffer_gpu(out), rkfd_buffer_gpu(b), 4);
+	CHECK_EQ(dword(out, 0), 1234);
+	OK(rkfd_pm4_write(q, rkfd_buffer_gpu(b), &value, 1));
+	OK(rkfd_queue_commit(q));
+	OK(rkfd_exception_wait(fault, PATIENCE_MS, &info));
+	CHECK_EQ(info.address, rkfd_buffer_gpu(b));
+	CHECK_EQ(info.read_only, 1);
+	CHECK_EQ(info.not_present, 0);
+	CHECK_EQ(dword(b, 0), 1234);
+}
+
+CASE(wrapped_read_only, "memory that the program may only read: for a GPU that may not write, either")
+{
+	struct rkfd_buffer_options o;
+	struct rkfd_buffer *b, *out;
+	struct rkfd_queue *sdma;
+	uint32_t *at;
+
+	need_vm();
+	sdma = queue(RKFD_QUEUE_SDMA);
+	out = memory(RKFD_BUFFER_GTT, PAGE);
+	at = (uint32_t *)pages(1);
+	*at = 4321;
+	CHECK_EQ(mprotect(at, PAGE, PROT_READ), 0);
+	o = of_kind(RKFD_BUFFER_USERPTR, PAGE);
+	o.memory = at;
+	FAILS(rkfd_buffer_create(vm, &o, &b), EPERM, "ALLOC_MEMORY_OF_GPU");
+	CHECK(!b);
+	o.flags |= RKFD_BUFFER_READ_ONLY;
+	b = create(&o);
+	CHECK(rkfd_buffer_cpu(b) == at);
+	copy(sdma, event(), rkfd_buffer_gpu(out), rkfd_buffer_gpu(b), 4);
+	CHECK_EQ(dword(out, 0), 4321);
+	rkfd_buffer_free(b);
+	CHECK_EQ(*at, 4321);
+}
+
+CASE(no_such_memory, "options that cannot be are refused, and nothing is left behind")
+{
+	struct rkfd_buffer_options o;
+	struct rkfd_buffer *b = (void *)1;
+
+	need_vm();
+	FAILS(rkfd_buffer_create(vm, NULL, &b), EINVAL, "rkfd_buffer_options is NULL");
+	CHECK(!b);
+	o = of_kind(RKFD_BUFFER_GTT, PAGE);
+	FAILS(rkfd_buffer_create(vm, &o, NULL), EINVAL, "buffer is NULL");
+	o.size = 8;
+	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "sizeof(struct rkfd_buffer_options)");
+	FAILS(rkfd_buffer_defaults(4, PAGE, &o), EINVAL, "sizeof(struct rkfd_buffer_options)");
+	o.size = sizeof(o);
+	FAILS(rkfd_buffer_defaults(4, PAGE, &o), EINVAL, "No kind of buffer: 4");
+	o.kind = 4;
+	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "No kind of buffer: 4");
+	o = of_kind(RKFD_BUFFER_GTT, PAGE);
+	o.flags |= 1u << 31;
+	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "0x80000000");
+	o = of_kind(RKFD_BUFFER_GTT, PAGE);
+	o.coherence = 3;
+	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "No coherence: 3");
+	o = of_kind(RKFD_BUFFER_GTT, 0);
+	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "empty");
+	o = of_kind(RKFD_BUFFER_GTT, PAGE);
+	o.memory = pages(1);
+	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "of kind USERPTR");
+	o = of_kind(RKFD_BUFFER_USERPTR, PAGE);
+	o.memory = pages(1);
+	o.address = (uintptr_t)o.memory;
+	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "at its own address");
+	CHECK(!b);
+}

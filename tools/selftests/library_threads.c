@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The user library from C: several threads on one queue, and how waiters wait.
+ */
+#include "library.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { BARRIER = 3 | 1 << 8, THREADS = 4 };
+
+static struct rkfd_signals *counted;
+static struct rkfd_queue *shared;
+
+struct producer {
+	pthread_t thread;
+	unsigned int number, packets;
+	/* Taken from the end in any order: the last is valid first. */
+	bool backwards;
+	uint64_t *indices;
+};
+
+/* Writes a barrier that completes the signal. Atomic stores, since others wrote there a lap ago. */
+static void in_place(uint64_t index)
+{
+	uint64_t *place = rkfd_aql_place(shared, index);
+
+	CHECK(place);
+	for (unsigned int i = 1; i < 7; i++)
+		__atomic_store_n(place + i, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(place + 7, rkfd_signals_address(counted, 0), __ATOMIC_RELAXED);
+	OK(rkfd_aql_publish(shared, index, BARRIER));
+}
+
+static void *produce(void *data)
+{
+	struct producer *p = data;
+
+	for (unsigned int n = 0; n < p->packets;) {
+		unsigned int batch = 1 + (n + p->number) % 5;
+		uint64_t first;
+
+		if (batch > p->packets - n)
+			batch = p->packets - n;
+		if (batch == 1) {
+			OK(rkfd_aql_barrier(shared, NULL, 0, rkfd_signals_address(counted, 0), &first));
+		} else {
+			OK(rkfd_aql_reserve(shared, batch, PATIENCE_MS, &first));
+			for (unsigned int i = 0; i < batch; i++)
+				in_place(p->backwards ? first + batch - 1 - i : first + i);
+		}
+		OK(rkfd_queue_commit(shared));
+		for (unsigned int i = 0; i < batch; i++)
+			p->indices[n++] = first + i;
+	}
+	return NULL;
+}
+
+CASE(producers, "four threads fill one ring many times over: each packet runs once, each place is had by one")
+{
+	const unsigned int each = 500;
+	struct producer p[THREADS];
+	struct rkfd_queue_info info;
+	bool *seen;
+
+	need_vm();
+	shared = queue(RKFD_QUEUE_AQL);
+	counted = signals(1);
+	OK(rkfd_signals_store(counted, 0, THREADS * each));
+	for (unsigned int i = 0; i < THREADS; i++) {
+		p[i] = (struct producer){
+			.number = i,
+			.packets = each,
+			.backwards = i % 2,
+			.indices = calloc(each, sizeof(uint64_t)),
+		};
+		CHECK_EQ(pthread_create(&p[i].thread, NULL, produce, &p[i]), 0);
+	}
+	for (unsigned int i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_join(p[i].thread, NULL), 0);
+	OK(rkfd_queue_wait(shared, PATIENCE_MS));
+	OK(rkfd_signals_wait_below(counted, 0, 1, PATIENCE_MS, NULL));
+	CHECK_EQ(signal_value(counted, 0), 0);
+	seen = calloc(THREADS * each, sizeof(bool));
+	for (unsigned int i = 0; i < THREADS; i++)
+		for (unsigned int n = 0; n < each; n++) {
+			CHECK_OP(p[i].indices[n], <, THREADS * each);
+			CHECK(!seen[p[i].indices[n]]);
+			seen[p[i].indices[n]] = true;
+		}
+	info = info_of(shared);
+	CHECK_EQ(info.written, THREADS * each);
+	CHECK_EQ(info.read, THREADS * each);
+	CHECK_EQ(info.room, 64);
+	OK(rkfd_queue_free(shared));
+}
+
+CASE(open_packet, "a packet that another thread has not finished disturbs nobody: no EBUSY, and room behind it")
+{
+	uint64_t first, second;
+
+	need_vm();
+	shared = queue(RKFD_QUEUE_AQL);
+	counted = signals(1);
+	OK(rkfd_signals_store(counted, 0, 3));
+	OK(rkfd_aql_barrier(shared, NULL, 0, rkfd_signals_address(counted, 0), NULL));
+	OK(rkfd_aql_reserve(shared, 1, 0, &first));
+	OK(rkfd_aql_reserve(shared, 1, 0, &second));
+	CHECK_EQ(second, first + 1);
+	in_place(second);
+	OK(rkfd_queue_commit(shared));
+	OK(rkfd_signals_wait_below(counted, 0, 3, PATIENCE_MS, NULL));
+	OK(rkfd_queue_reserve(shared, 16, PATIENCE_MS));
+	/* The second is valid, so there is something to wait for, which the open one holds up. */
+	FAILS(rkfd_queue_wait(shared, SHORT_MS), ETIMEDOUT, "the queue to drain");
+	CHECK_EQ(signal_value(counted, 0), 2);
+	in_place(first);
+	OK(rkfd_queue_commit(shared));
+	OK(rkfd_queue_wait(shared, PATIENCE_MS));
+	OK(rkfd_signals_wait_below(counted, 0, 1, PATIENCE_MS, NULL));
+}
+
+static void *uncommitted(void *data)
+{
+	uint32_t value = 7;
+
+	OK(rkfd_pm4_write(shared, rkfd_buffer_gpu(data), &value, 1));
+	return NULL;
+}
+
+CASE(others_uncommitted, "PM4: what another thread did not commit is no EBUSY; what this one did not is")
+{
+	struct rkfd_buffer *b;
+	uint32_t value = 8;
+	pthread_t thread;
+
+	need_vm();
+	shared = queue(RKFD_QUEUE_PM4);
+	b = memory(RKFD_BUFFER_GTT, PAGE);
+	CHECK_EQ(pthread_create(&thread, NULL, uncommitted, b), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	/* Nothing was committed: there is nothing to wait for. */
+	OK(rkfd_queue_wait(shared, SHORT_MS));
+	FAILS(rkfd_queue_reserve(shared, 1023, SHORT_MS), ETIMEDOUT, "room in the ring");
+	OK(rkfd_pm4_write(shared, rkfd_buffer_gpu(b) + 4, &value, 1));
+	FAILS(rkfd_queue_wait(shared, SHORT_MS), EBUSY, "of this thread");
+	FAILS(rkfd_queue_reserve(shared, 1023, SHORT_MS), EBUSY, "of this thread");
+	OK(rkfd_queue_commit(shared));
+	OK(rkfd_queue_wait(shared, PATIENCE_MS));
+	OK(rkfd_queue_reserve(shared, 1023, PATIENCE_MS));
+	write_by(shared, event(), rkfd_buffer_gpu(b) + 8, 9);
+	CHECK_EQ(dword(b, 0), 7);
+	CHECK_EQ(dword(b, 1), 8);
+}
+
+static void *later(void *data)
+{
+	(void)data;
+	OK(rkfd_queue_update(shared, 100, 7));
+	return NULL;
+}
+
+CASE(full_ring, "AQL: a full ring is waited for, up to a limit; places given up stop nobody")
+{
+	struct rkfd_queue_options options = ordinary();
+	const unsigned int packets = 64;
+	pthread_t thread;
+	uint64_t index;
+
+	need_vm();
+	options.percentage = 0;
+	options.full_limit_ms = SHORT_MS;
+	OK(rkfd_queue_new(vm, RKFD_QUEUE_AQL, &options, &shared));
+	counted = signals(1);
+	OK(rkfd_signals_store(counted, 0, packets + 3));
+	for (unsigned int i = 0; i < packets; i++)
+		OK(rkfd_aql_barrier(shared, NULL, 0, rkfd_signals_address(counted, 0), NULL));
+	OK(rkfd_queue_commit(shared));
+	FAILS(rkfd_aql_barrier(shared, NULL, 0, 0, &index), ETIMEDOUT, "room in the ring");
+	FAILS(rkfd_aql_emit_within(shared, (uint32_t[16]){ 0 }, BARRIER, 0, &index), ETIMEDOUT, "room in the ring");
+	FAILS(rkfd_aql_reserve(shared, 30, SHORT_MS, &index), ETIMEDOUT, "room in the ring");
+	FAILS(rkfd_queue_reserve(shared, 16, SHORT_MS), ETIMEDOUT, "room in the ring");
+	CHECK_EQ(info_of(shared).room, 0);
+	CHECK_EQ(pthread_create(&thread, NULL, later, NULL), 0);
+	/* Waits behind the 32 places that were given up. */
+	OK(rkfd_aql_reserve(shared, 3, PATIENCE_MS, &index));
+	CHECK_EQ(index, packets + 32);
+	for (unsigned int i = 0; i < 3; i++)
+		in_place(index + i);
+	OK(rkfd_queue_commit(shared));
+	OK(rkfd_signals_wait_below(counted, 0, 1, PATIENCE_MS, NULL));
+	OK(rkfd_queue_wait(shared, PATIENCE_MS));
+	CHECK_EQ(signal_value(counted, 0), 0);
+	CHECK_EQ(info_of(shared).read, packets + 35);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
+/* How often the calling thread gave the CPU away of its own accord. */
+static long sleeps(void)
+{
+	struct rusage usage;
+
+	CHECK_EQ(getrusage(RUSAGE_THREAD, &usage), 0);
+	return usage.ru_nvcsw;
+}
+
+CASE(waiters_sleep, "who waits for long sleeps, for as long as it can where an event will wake it")
+{
+	const unsigned int wait_ms = 500;
+	struct rkfd_queue_options options = ordinary();
+	struct rkfd_signals *s;
+	struct rkfd_event *e;
+	struct rkfd_queue *q;
+	uint32_t value = 1;
+	long before;
+
+	need_vm();
+	s = signals(2);
+	e = event();
+	options.percentage = 0;
+	OK(rkfd_queue_new(vm, RKFD_QUEUE_PM4, &options, &q));
+	OK(rkfd_pm4_write(q, rkfd_buffer_gpu(memory(RKFD_BUFFER_GTT, PAGE)), &value, 1));
+	OK(rkfd_queue_commit(q));
+	before = sleeps();
+	FAILS(rkfd_queue_wait(q, wait_ms), ETIMEDOUT, "drain");
+	CHECK_OP(sleeps() - before, >=, 5);
+	before = sleeps();
+	FAILS(rkfd_signals_wait_below(s, 0, 1, wait_ms, NULL), ETIMEDOUT, "a signal");
+	CHECK_OP(sleeps() - before, >=, 5);
+	OK(rkfd_signals_attach(s, 1, e));
+	before = sleeps();
+	FAILS(rkfd_signals_wait_below(s, 1, 1, wait_ms, NULL), ETIMEDOUT, "a signal");
+	/* Sleeps of 1 ms at most would be hundreds. */
+	CHECK_OP(sleeps() - before, <=, 60);
+}
+
+struct waiter {
+	pthread_t thread;
+	int64_t bound, seen;
+};
+
+static void *wait_below(void *data)
+{
+	struct waiter *w = data;
+
+	OK(rkfd_signals_wait_below(counted, 0, w->bound, PATIENCE_MS, &w->seen));
+	return NULL;
+}
+
+CASE(woken, "many sleepers on one signal: the GPU's and the CPU's stores wake each whose bound they reach")
+{
+	struct waiter w[8];
+
+	need_vm();
+	shared = queue(RKFD_QUEUE_AQL);
+	counted = signals(1);
+	OK(rkfd_signals_attach(counted, 0, event()));
+	OK(rkfd_signals_store(counted, 0, 8));
+	for (int i = 0; i < 8; i++) {
+		w[i].bound = 1 + i;
+		CHECK_EQ(pthread_create(&w[i].thread, NULL, wait_below, &w[i]), 0);
+	}
+	for (int value = 7; value >= 0; value--) {
+		if (value % 2) {
+			OK(rkfd_aql_barrier(shared, NULL, 0, rkfd_signals_address(counted, 0), NULL));
+			OK(rkfd_queue_commit(shared));
+		} else {
+			OK(rkfd_signals_store(counted, 0, value));
+		}
+		CHECK_EQ(pthread_join(w[value].thread, NULL), 0);
+		CHECK_EQ(w[value].seen, value);
+	}
+}
+
+static bool stop;
+
+static void *keep_waiting(void *data)
+{
+	(void)data;
+	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
+		int rc = rkfd_queue_wait(shared, SHORT_MS);
+
+		CHECK(rc == 0 || rc == -ETIMEDOUT);
+	}
+	return NULL;
+}
+
+CASE(starves_nobody, "threads that wait for a queue all the time keep nobody from emitting")
+{
+	struct rkfd_buffer *b;
+	pthread_t waiters[8];
+
+	need_vm();
+	b = memory(RKFD_BUFFER_GTT, PAGE);
+	shared = queue(RKFD_QUEUE_PM4);
+	for (unsigned int i = 0; i < 8; i++)
+		CHECK_EQ(pthread_create(&waiters[i], NULL, keep_waiting, NULL), 0);
+	for (uint32_t n = 0; n < 500; n++) {
+		OK(rkfd_queue_reserve(shared, 5, PATIENCE_MS));
+		OK(rkfd_pm4_write(shared, rkfd_buffer_gpu(b), &n, 1));
+		OK(rkfd_queue_commit(shared));
+	}
+	write_by(shared, event(), rkfd_buffer_gpu(b), 500);
+	CHECK_EQ(dword(b, 0), 500);
+	__atomic_store_n(&stop, true, __ATOMIC_RELEASE);
+	for (unsigned int i = 0; i < 8; i++)
+		CHECK_EQ(pthread_join(waiters[i], NULL), 0);
+}
