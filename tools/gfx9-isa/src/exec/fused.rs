@@ -6,8 +6,13 @@
 //! XF32, 8 of 16-bit floats, 16 of 8-bit ones, of which those of even and odd k are first summed apart.  Denormals are
 //! kept.  (After the measurements published with MMA-Sim; exponents of denormals are those of the normalised number.)
 
+use super::sums::Block;
+use super::sums::ELEMENTS;
 use super::valu::from_f8;
 use crate::fp;
+use crate::simd::by_level;
+use crate::simd::level;
+use crate::simd::Level;
 
 /// The format of a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +56,15 @@ impl Format {
             },
             Format::Fp8 => |word| from_f8(word, 3).to_bits(),
             Format::Bf8 => |word| from_f8(word, 2).to_bits(),
+        }
+    }
+
+    /// Bits of a mantissa, with the one before the point; one format of 8 bits stands for both.
+    fn precision(self) -> i32 {
+        match self {
+            Format::F16 | Format::Xf32 => 11,
+            Format::Bf16 => 8,
+            Format::Fp8 | Format::Bf8 => 4,
         }
     }
 
@@ -141,17 +155,27 @@ fn group(c: f32, products: &[Product], splits: bool) -> f32 {
     }
     let every = |from: usize| products.iter().copied().skip(from).step_by(2);
     let sum = if splits {
-        match (aligned(every(0)), aligned(every(1))) {
-            (Some((even, e)), Some((odd, o))) => {
-                let most = e.max(o);
-                Some((shift(even, e - most) + shift(odd, o - most), most))
-            }
-            (one, None) => one,
-            (None, one) => one,
-        }
+        joined(aligned(every(0)), aligned(every(1)))
     } else {
         aligned(products.iter().copied())
     };
+    accumulated(c, sum, splits)
+}
+
+/// The sums of even and odd products, aligned downwards.
+fn joined(even: Option<(i64, i32)>, odd: Option<(i64, i32)>) -> Option<(i64, i32)> {
+    match (even, odd) {
+        (Some((even, e)), Some((odd, o))) => {
+            let most = e.max(o);
+            Some((shift(even, e - most) + shift(odd, o - most), most))
+        }
+        (one, None) => one,
+        (None, one) => one,
+    }
+}
+
+/// The finite accumulator `c` with a sum of products.
+fn accumulated(c: f32, sum: Option<(i64, i32)>, splits: bool) -> f32 {
     let Some((sum, most)) = sum else {
         return 0.0 + c;
     };
@@ -166,6 +190,135 @@ fn group(c: f32, products: &[Product], splits: bool) -> f32 {
         (shift(sum, most - top + 7) + addend, top)
     };
     (total as f64 * power_of_two(top - 31)) as f32
+}
+
+/// The exponent of a factor that is 0, and one that is below all sums of exponents but those with it.
+const ZERO: i32 = -20_000;
+const NOTHING: i32 = -10_000;
+
+/// Finite factors of one block as integers and exponents.
+pub(super) struct Split {
+    mantissa: Integers,
+    exponent: Integers,
+    /// The greatest exponent.
+    most: i32,
+}
+
+type Integers = [i32; ELEMENTS];
+
+impl Split {
+    /// The first `used` values, which are those of `format`; `None` if one of them is not finite.
+    pub(super) fn new(values: &Block, used: usize, format: Format) -> Option<Self> {
+        let mut split = Self {
+            mantissa: [0; ELEMENTS],
+            exponent: [ZERO; ELEMENTS],
+            most: ZERO,
+        };
+        for (at, bits) in values.iter().enumerate().take(used) {
+            let value = f64::from(f32::from_bits(*bits));
+            if !value.is_finite() {
+                return None;
+            }
+            if value != 0.0 {
+                let power = exponent(value);
+                let scale = power_of_two(format.precision() - 1 - power);
+                split.mantissa[at] = (value * scale) as i32;
+                split.exponent[at] = power;
+                split.most = split.most.max(power);
+            }
+        }
+        Some(split)
+    }
+}
+
+/// One group of factors of a row of A.
+struct Left {
+    /// Mantissa, exponent and row of B.
+    factors: [(i32, i32, usize); 16],
+    count: usize,
+}
+
+by_level!(
+    /// The sums of products of `left` with the `n` columns of B and their greatest exponents, as [`aligned`] has them;
+    /// `scale` is what brings a product to 24 bits behind the point.
+    align_row, (left: &Left, b: &Split, n: usize, scale: i32, sums: &mut [i32; 32], tops: &mut [i32; 32]), {
+        *sums = [0; 32];
+        *tops = [2 * ZERO; 32];
+        let present = left.factors.iter().take(left.count).filter(|(mantissa, ..)| *mantissa != 0);
+        for (_, exponent, row) in present.clone() {
+            let exponents = &b.exponent[row * n..][..n];
+            for (top, other) in tops.iter_mut().zip(exponents) {
+                *top = (*top).max(exponent + other);
+            }
+        }
+        for (mantissa, exponent, row) in present {
+            let exponents = &b.exponent[row * n..][..n];
+            let mantissas = &b.mantissa[row * n..][..n];
+            for j in 0..n {
+                let product = mantissa * mantissas[j];
+                let right = (tops[j] - (exponent + exponents[j])).min(31);
+                let magnitude = (product.unsigned_abs() << scale) >> right;
+                let sign = product >> 31;
+                sums[j] += (magnitude as i32 ^ sign) - sign;
+            }
+        }
+    }
+);
+
+/// Adds `count` products to a row of `n` accumulators; `factor` tells where each one's factor of A and row of B are.
+pub(super) fn sum_row(
+    sums: &mut [u32],
+    count: usize,
+    format: Format,
+    [a, b]: [&Split; 2],
+    factor: impl Fn(usize) -> (usize, usize),
+) {
+    let n = sums.len().min(32);
+    let size = format.group().min(count).max(1);
+    let splits = format.splits();
+    let scale = 24 - 2 * (format.precision() - 1);
+    let (mut aligned, mut tops) = ([[0; 32]; 2], [[0; 32]; 2]);
+    for first in (0..count).step_by(size) {
+        let used = size.min(count - first);
+        let halves = if splits { 2 } else { 1 };
+        for half in 0..halves {
+            let mut left = Left {
+                factors: [(0, 0, 0); 16],
+                count: 0,
+            };
+            for t in (first + half..first + used).step_by(halves) {
+                let (at, row) = factor(t);
+                left.factors[left.count] = (a.mantissa[at], a.exponent[at], row);
+                left.count += 1;
+            }
+            align_row(&left, b, n, scale, &mut aligned[half], &mut tops[half]);
+        }
+        for (j, sum) in sums.iter_mut().enumerate().take(n) {
+            let part = |half: usize| {
+                let top = tops[half][j];
+                (top > NOTHING).then_some((i64::from(aligned[half][j]), top))
+            };
+            let all = if splits {
+                joined(part(0), part(1))
+            } else {
+                part(0)
+            };
+            let c = f32::from_bits(*sum);
+            *sum = if c.is_finite() {
+                accumulated(c, all, splits).to_bits()
+            } else if c.is_nan() {
+                fp::NAN32
+            } else {
+                *sum
+            };
+        }
+    }
+}
+
+/// Whether products of two blocks stay below what counts as infinite.
+pub(super) fn in_range(a: &Split, b: &Split) -> bool {
+    // A product is less than four times what its exponents say.
+    a.most + b.most < 126
 }
 
 /// The accumulator after `count` products, whose factors `factors` gives.
@@ -232,6 +385,64 @@ mod tests {
         assert_eq!(of(c, &[[1.0, 1.0]], Format::F16), expected);
         // Products that all are 0 leave it as it is.
         assert_eq!(of(1e-40, &[[0.0, 1.0]], Format::Xf32), 1e-40);
+    }
+
+    #[test]
+    fn rows_are_what_their_elements_are() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state
+                .wrapping_mul(0x5851_F42D_4C95_7F2D)
+                .wrapping_add(0x1405_7B7E_F767_814F);
+            (state >> 33) as u32
+        };
+        for format in [
+            Format::F16,
+            Format::Bf16,
+            Format::Xf32,
+            Format::Fp8,
+            Format::Bf8,
+        ] {
+            for round in 0..40 {
+                let (n, count) = (16, 32);
+                let mut block = || {
+                    let mut block = [0; ELEMENTS];
+                    for slot in &mut block[..n * count] {
+                        *slot = loop {
+                            // Zeros, numbers near each other, and all others.
+                            let word = match random() % 4 {
+                                0 => 0,
+                                1 => random() & 0x8007_8007,
+                                _ => random() ^ random() << 16,
+                            };
+                            let value = f32::from_bits((format.value())(word));
+                            if value.abs() < 1e15 {
+                                break value.to_bits();
+                            }
+                        };
+                    }
+                    block
+                };
+                let (a, b) = (block(), block());
+                let mut sums: Vec<u32> = (0..n as u32).map(|_| random() & 0xBFFF_FFFF).collect();
+                if round % 4 == 0 {
+                    sums[3] = 0xFF80_0000;
+                    sums[4] = 0x7F80_0001;
+                    sums[5] = 0;
+                }
+                let expected: Vec<u32> = (0..n)
+                    .map(|j| {
+                        let factors = |t: usize| [a[t * n], b[t * n + j]].map(f32::from_bits);
+                        sum(f32::from_bits(sums[j]), count, format, factors).to_bits()
+                    })
+                    .collect();
+                let split = |block: &Block| Split::new(block, n * count, format).unwrap();
+                let (x, y) = (split(&a), split(&b));
+                assert!(in_range(&x, &y));
+                sum_row(&mut sums, count, format, [&x, &y], |t| (t * n, t));
+                assert_eq!(sums, expected, "{format:?}");
+            }
+        }
     }
 
     #[test]

@@ -384,6 +384,22 @@ impl Operands<'_> {
             let bits = of_b.bits();
             self.b
                 .factors(shape, shape.n, block, bits, of_b.value(), &mut b);
+            let used = (count * shape.m, shape.k * shape.n);
+            let x = fused::Split::new(&a, used.0, of_a);
+            let y = fused::Split::new(&b, used.1, of_b);
+            if let (Some(x), Some(y)) = (&x, &y) {
+                if fused::in_range(x, y) {
+                    for i in 0..shape.m {
+                        let (lane, row) = shape.output(i, 0, block);
+                        let sums = &mut out[row][lane..][..shape.n];
+                        fused::sum_row(sums, count, of_a, [x, y], |t| {
+                            let at = t * shape.m + i;
+                            (at, index[at] as usize)
+                        });
+                    }
+                    continue;
+                }
+            }
             for i in 0..shape.m {
                 for j in 0..shape.n {
                     let (lane, row) = shape.output(i, j, block);
