@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Calls that wait for the hardware to drop translations: other threads of the process go on meanwhile.
+ * Calls that wait for the hardware to drop translations: other threads of the process go on meanwhile, and a call
+ * succeeds only if the hardware confirms it.
  *
  * Needs the device model, whose control port loses the answer to a flush: the driver waits for it as long as it
  * waits for anything of the kind, and then flushes another way. That works once between two resets of the GPU.
@@ -61,4 +62,25 @@ CASE(unmap_waits, "UNMAP waits for the hardware: a call of another thread that n
 	/* A call on the same buffer waits. */
 	CHECK_OK(bo_free(&gpu, &bo));
 	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
+CASE(unconfirmed, "UNMAP that the hardware does not confirm fails; the buffer stays mapped, and is unmapped later")
+{
+	struct packets p = { .n = 0 };
+	struct queue q;
+
+	need_model();
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, KFD_IOC_QUEUE_TYPE_COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	/* With a queue on the hardware there is an address space whose translations can be dropped. */
+	pm4_write(&p, bo.va, 0x600d);
+	submit(&q, &p);
+	await32(bo32(&bo, 0), 0x600d, "work");
+	ask_model("{\"cmd\":\"fault\",\"kind\":\"deaf-tlb\"}");
+	CHECK_ERR(bo_unmap(&gpu, &bo), ETIMEDOUT);
+	CHECK_ERR(bo_free(&gpu, &bo), EBUSY);
+	ask_model("{\"cmd\":\"clear-faults\"}");
+	CHECK_OK(bo_unmap(&gpu, &bo));
+	CHECK_OK(bo_free(&gpu, &bo));
 }

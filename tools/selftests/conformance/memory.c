@@ -4,6 +4,8 @@
  */
 #include "kfd.h"
 
+#include <glob.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -557,4 +559,62 @@ CASE(alloc_doubled, "ALLOC: memory that is mapped twice in a row, as older hardw
 	need_vm(&gpu, 0);
 	args = good(&gpu, FLAGS_GTT | KFD_IOC_ALLOC_MEM_FLAGS_AQL_QUEUE_MEM, 2 * PAGE);
 	CHECK_ERR(alloc_args(&gpu, &args), EINVAL);
+}
+
+/* Finds out what the page tables let the GPU do at an address, as the driver's files in debugfs have it: "rwx", "r--". */
+static void access_at(uint64_t va, char access[4])
+{
+	static const char *const kinds[] = { " rwx ", " rw- ", " r-x ", " r-- " };
+	char line[256];
+	glob_t found;
+
+	if (glob("/sys/kernel/debug/rkfd/*/vms", 0, NULL, &found))
+		SKIP("debugfs does not show the address spaces");
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		FILE *vms = fopen(found.gl_pathv[i], "re");
+
+		CHECK(vms);
+		while (fgets(line, sizeof(line), vms)) {
+			unsigned long long first, last;
+
+			if (!strstr(line, " -> ") || sscanf(line, "%llx-%llx", &first, &last) != 2 || va < first || va > last)
+				continue;
+			for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+				if (!strstr(line, kinds[k]))
+					continue;
+				memcpy(access, kinds[k] + 1, 3);
+				access[3] = '\0';
+				fclose(vms);
+				globfree(&found);
+				return;
+			}
+		}
+		fclose(vms);
+	}
+	FAIL("no address space has %#llx", (unsigned long long)va);
+}
+
+CASE(access_flags, "MAP: the GPU may do with a buffer what its flags say")
+{
+	static const struct {
+		uint32_t flags;
+		const char *access;
+	} kinds[] = {
+		{ 0, "r--" },
+		{ WRITABLE, "rw-" },
+		{ KFD_IOC_ALLOC_MEM_FLAGS_EXECUTABLE, "r-x" },
+		{ WRITABLE | KFD_IOC_ALLOC_MEM_FLAGS_EXECUTABLE, "rwx" },
+	};
+	char access[4];
+	struct gpu gpu;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		need_bo(&gpu, &bo, KFD_IOC_ALLOC_MEM_FLAGS_GTT | kinds[i].flags, PAGE);
+		access_at(bo.va, access);
+		if (strcmp(access, kinds[i].access))
+			FAIL("flags %#x: %s, not %s", kinds[i].flags, access, kinds[i].access);
+		drop_bo(&gpu, &bo);
+	}
 }

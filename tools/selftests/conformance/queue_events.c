@@ -2,7 +2,11 @@
 /*
  * Events that a PM4 queue raises: by its packets, and by its faults.
  */
+#include "model.h"
 #include "pm4_queue.h"
+
+#include <stdio.h>
+#include <unistd.h>
 
 CASE(event_wakes, "RELEASE_MEM with interrupt wakes the sleeper; its slot is idle again")
 {
@@ -122,28 +126,59 @@ CASE(event_unknown_id, "an interrupt with the id of no event disturbs nobody")
 	end();
 }
 
-CASE(fault_event, "a write to an unmapped address signals the memory event with page and GPU")
+/* Writes to an address where nothing is, and waits for the memory event that this signals. */
+static uint64_t fault(struct kfd_event_data *data)
 {
-	struct kfd_event_data data = { 0 };
 	struct event memory;
 	struct waited w;
 	uint64_t hole;
 	int err;
 
-	begin(FLAGS_GTT);
 	CHECK_OK(event_create(&f.gpu, KFD_IOC_EVENT_MEMORY, false, 0, &memory));
 	hole = need_address(PAGE, PAGE);
 	pm4_write(&f.p, hole + 0x128, 1);
 	go();
-	data.event_id = memory.id;
+	data->event_id = memory.id;
 	do {
-		err = event_wait_data(&f.gpu, &data, 1, true, tap_ms(30000), &w);
+		err = event_wait_data(&f.gpu, data, 1, true, tap_ms(30000), &w);
 	} while (err == EINTR);
 	CHECK_OK(err);
 	CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
+	return hole;
+}
+
+CASE(fault_event, "a write to an unmapped address signals the memory event with page and GPU")
+{
+	struct kfd_event_data data = { 0 };
+	uint64_t hole;
+
+	begin(FLAGS_GTT);
+	hole = fault(&data);
 	CHECK_EQ(data.memory_exception_data.gpu_id, f.gpu.id);
 	CHECK_EQ(data.memory_exception_data.va, hole);
 	CHECK_EQ(data.memory_exception_data.failure.NotPresent, 1);
 	CHECK_EQ(data.memory_exception_data.failure.imprecise, 0);
 	CHECK_EQ(data.memory_exception_data.ErrorType, KFD_MEM_ERR_NO_RAS);
+}
+
+CASE(fault_stops, "a write to an unmapped address takes the queues of the process off the hardware")
+{
+	static char before[1 << 20];
+	struct kfd_event_data data = { 0 };
+	unsigned long doorbell;
+	uint64_t limit;
+
+	need_model();
+	snprintf(before, sizeof(before), "%s", ask_model("{\"cmd\":\"queues\"}"));
+	begin(FLAGS_GTT);
+	pm4_write(&f.p, f.out.va, 0x600d);
+	go();
+	await32(bo32(&f.out, 0), 0x600d, "work");
+	doorbell = new_doorbell(before, ask_model("{\"cmd\":\"queues\"}"));
+	fault(&data);
+	for (limit = now_ms() + WAIT_MS; has_doorbell(ask_model("{\"cmd\":\"queues\"}"), doorbell);) {
+		if (now_ms() > limit)
+			FAIL("the queue is still on the hardware");
+		usleep(1000);
+	}
 }

@@ -4,6 +4,8 @@
  */
 #include "kfd.h"
 
+#include <glob.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -133,6 +135,48 @@ CASE(cu_mask_ok, "SET_CU_MASK: 32 to 1024 bits are accepted, more are clipped")
 	CHECK_OK(cu_mask(&f, 0, 128, mask));
 	CHECK_OK(cu_mask(&f, 0, 1024, mask));
 	CHECK_OK(cu_mask(&f, 0, 2048, mask));
+	drop_queue(&f.gpu, &f.q);
+}
+
+/* How many compute units the descriptor of this process's only queue names, by the driver's file in debugfs. */
+static unsigned int units_in_descriptor(void)
+{
+	char own[64], line[256];
+	unsigned int units = 0;
+	bool mine = false;
+	glob_t found;
+	FILE *mqds;
+
+	if (glob("/sys/kernel/debug/rkfd/*/mqds", 0, NULL, &found))
+		SKIP("debugfs does not show the descriptors");
+	CHECK_EQ(found.gl_pathc, 1);
+	mqds = fopen(found.gl_pathv[0], "re");
+	CHECK(mqds);
+	snprintf(own, sizeof(own), " pid %d page table", getpid());
+	while (fgets(line, sizeof(line), mqds)) {
+		unsigned int word;
+
+		if (!strncmp(line, "pasid ", 6))
+			mine = strstr(line, own);
+		else if (mine && sscanf(line, " COMPUTE_STATIC_THREAD_MGMT_SE%*u %x", &word) == 1)
+			units += __builtin_popcount(word);
+	}
+	fclose(mqds);
+	globfree(&found);
+	return units;
+}
+
+CASE(cu_mask_kept, "SET_CU_MASK: the queue's descriptor has each unit of the mask and no other, the last one too")
+{
+	uint32_t mask[2] = { 0xffffffff, 0xffffffff };
+	struct fixture f;
+
+	live(&f);
+	CHECK_OK(cu_mask(&f, 0, 32, mask));
+	CHECK_EQ(units_in_descriptor(), 32);
+	mask[0] = 0x80000001;
+	CHECK_OK(cu_mask(&f, 0, 32, mask));
+	CHECK_EQ(units_in_descriptor(), 2);
 	drop_queue(&f.gpu, &f.q);
 }
 

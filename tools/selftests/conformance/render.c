@@ -161,6 +161,34 @@ CASE(usage, "VRAM_USAGE: a buffer counts while it is there")
 	}
 }
 
+static void ends_with_memory(void *drm)
+{
+	struct gpu gpu;
+	struct bo bo;
+
+	need_gpu(&gpu, 0);
+	gpu.drm = *(int *)drm;
+	CHECK_OK(acquire_vm(&gpu, gpu.drm));
+	need_bo(&gpu, &bo, FLAGS_VRAM_PRIVATE, 16 * MIB);
+	CHECK_OP(vram_used(&gpu), >=, 16 * MIB);
+}
+
+CASE(lent_file, "VRAM_USAGE: a process that ends leaves none of its memory in the address space of a file that stays open")
+{
+	uint64_t before, end;
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	gpu.drm = need_render(&gpu);
+	before = vram_used(&gpu);
+	CHECK_EQ(in_child(ends_with_memory, &gpu.drm), 0);
+	for (end = now_ms() + WAIT_MS; vram_used(&gpu) > before;) {
+		if (now_ms() > end)
+			FAIL("%llu bytes remain in use", (unsigned long long)(vram_used(&gpu) - before));
+		usleep(1000);
+	}
+}
+
 CASE(working, "ACCEL_WORKING: yes")
 {
 	uint32_t yes;

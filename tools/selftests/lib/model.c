@@ -86,8 +86,7 @@ const char *ask_model(const char *request)
 	return reply;
 }
 
-/* Whether the model's table of queues has this doorbell. */
-static bool has_doorbell(const char *table, unsigned long doorbell)
+bool has_doorbell(const char *table, unsigned long doorbell)
 {
 	const char *key = "\"doorbell\":";
 

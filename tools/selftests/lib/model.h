@@ -3,6 +3,8 @@
 #ifndef MODEL_H
 #define MODEL_H
 
+#include <stdbool.h>
+
 /* Opens the control port of the first model, or ends the case as lacking. */
 void need_model(void);
 
@@ -11,6 +13,9 @@ void close_model(void);
 
 /* Sends a request and returns the reply, which stays until the next one. Ends the case if it is refused. */
 const char *ask_model(const char *request);
+
+/* Whether the model's table of queues has this doorbell. */
+bool has_doorbell(const char *table, unsigned long doorbell);
 
 /* The doorbell that the model's table of queues has `now` and had not `before`, or ends the case. */
 unsigned long new_doorbell(const char *before, const char *now);
