@@ -97,6 +97,8 @@ pub struct Asic {
     pub engines: u32,
     /// Compute units of an engine on the die, at most 16.
     pub units_per_engine: u32,
+    /// Bytes of vector registers of a compute unit (`VGPR_SIZE_PER_CU` of `kfd_queue.c`).
+    pub vgpr_bytes: u32,
     /// Register of the data fabric that tells how memory is interleaved (dword index), and its value: IntLvNumChan.
     pub df_interleave: (u32, u32),
     /// Messages of the power controller.
@@ -222,6 +224,7 @@ pub const GFX90A: Asic = Asic {
     bus_bits: 48,
     hdp_remap: 0x7F000,
     engines: 8,
+    vgpr_bytes: 0x8_0000,
     // DF_GCM_AON0_DramMegaBaseAddress0, 32 channels.
     df_interleave: (0x7064, 8 << 2),
     units_per_engine: 14,
@@ -281,6 +284,7 @@ pub const GFX906: Asic = Asic {
     bus_bits: 44,
     hdp_remap: 0x7F000,
     engines: 4,
+    vgpr_bytes: 0x4_0000,
     // DF_CS_UMC_AON0_DramBaseAddress0, 32 channels.
     df_interleave: (0x7044, 8 << 2),
     units_per_engine: 16,
@@ -302,7 +306,37 @@ pub const GFX906: Asic = Asic {
     mmio_ranges: &RANGES_COMMON,
 };
 
+/// Sizes of a context save area, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SaveSizes {
+    /// Control stack, with the header of the area.
+    pub stack: u32,
+    /// Control stack and state of waves.
+    pub area: u32,
+}
+
 impl Asic {
+    /// What all waves that `units` compute units hold need when a queue that has them all is preempted:
+    /// `kfd_queue_ctx_save_restore_size` of `kfd_queue.c`.
+    pub fn save_sizes(&self, units: u32) -> SaveSizes {
+        const HEADER: u32 = 40;
+        /// Scalar registers, local data share and hardware registers of a unit.
+        const REST: u32 = 0x4000 + 0x1_0000 + 0x1000;
+        let waves = (units * 40).min(self.engines * 512);
+        let stack = (HEADER + waves * 8 + 8).next_multiple_of(4096);
+        let state = (units * (self.vgpr_bytes + REST)).next_multiple_of(4096);
+        SaveSizes {
+            stack,
+            area: stack + state,
+        }
+    }
+
+    /// Bytes that one wave with the fewest registers leaves in the area: a block of vector registers for 64 lanes
+    /// (4 registers, on gfx90a 8), 16 scalar and 32 hardware registers (`cwsr_trap_handler_gfx9.asm`).
+    pub fn least_wave(&self) -> u32 {
+        self.vgpr_bytes / 256 + (16 + 32) * 4
+    }
+
     /// The descriptor of a command-line name.
     pub fn by_name(name: &str) -> Option<&'static Asic> {
         static ALL: [&Asic; 2] = [&GFX90A, &GFX906];

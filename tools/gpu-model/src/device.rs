@@ -5,7 +5,9 @@
 //! which runs a bounded amount of queue work, so the thread that answers trapped accesses never waits long.
 
 use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::asic::Asic;
 use crate::board::Board;
@@ -14,6 +16,7 @@ use crate::cp::Cp;
 use crate::hws::Hws;
 use crate::ih::Ih;
 use crate::inject::{Injections, Rules};
+use crate::latency::Latency;
 use crate::mem::{Bus, Phys};
 use crate::regs::array::GFX_INDEX_RESET;
 use crate::regs::dispatch::Writer;
@@ -58,6 +61,34 @@ pub enum Step {
     Idle(Option<u64>),
 }
 
+/// Trapped accesses that wait for the device.
+#[derive(Debug, Clone, Default)]
+pub struct Callers(Arc<AtomicUsize>);
+
+impl Callers {
+    /// There are some.
+    pub fn are_waiting(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// One more, until `get` returns.
+    pub fn wait<T>(&self, get: impl FnOnce() -> T) -> T {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let got = get();
+        self.0.fetch_sub(1, Ordering::Relaxed);
+        got
+    }
+}
+
+/// How long things have taken that somebody waits for, by the machine's clock.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+pub struct Latencies {
+    /// Trapped accesses, from the request on.
+    pub access: Latency,
+    /// Steps.
+    pub step: Latency,
+}
+
 /// The device.
 pub struct Gpu {
     /// What is modelled.
@@ -100,6 +131,13 @@ pub struct Gpu {
     pub bytes_moved: u64,
     /// Doorbells rung by queues: byte offset and data.
     pub self_doorbells: Vec<(u64, Vec<u8>)>,
+    /// Who waits for the device.
+    pub callers: Callers,
+    /// Measurements of the server.
+    pub latency: Latencies,
+    /// When the step that runs has to end.
+    pub step_ends: Option<Instant>,
+    sdma_first: bool,
     msi: Box<dyn MsiSink>,
     kicked: bool,
     in_reset_until: Option<u64>,
@@ -144,6 +182,10 @@ impl Gpu {
             strays: Strays::default(),
             bytes_moved: 0,
             self_doorbells: Vec::new(),
+            callers: Callers::default(),
+            latency: Latencies::default(),
+            step_ends: None,
+            sdma_first: false,
             msi,
             kicked: false,
             in_reset_until: None,
@@ -499,25 +541,57 @@ impl Gpu {
         }
     }
 
+    /// Runs work for `limit`, or until a trapped access waits, if these are less than [`Gpu::step`] would take.
+    pub fn step_within(&mut self, limit: Duration) -> Step {
+        let begun = Instant::now();
+        self.step_ends = Some(begun + limit);
+        let step = self.step();
+        self.step_ends = None;
+        self.latency.step.note(begun.elapsed());
+        step
+    }
+
     /// Runs a bounded amount of work.
     pub fn step(&mut self) -> Step {
         if self.absent() {
             return Step::Idle(self.in_reset_until);
         }
-        let force = self.take_kick();
+        if self.take_kick() {
+            self.try_all_again();
+        }
         let now = self.clock.now_ns();
         let mut next = Wake::default();
         if let Some(t) = self.settle_invalidations() {
             next.at(t);
         }
         self.hws_tick(now, &mut next);
-        self.cp_run(now, force, &mut next);
-        self.sdma_run(now, force, &mut next);
+        // The one that did not run in a step that ended early is first in the next one.
+        for sdma in [self.sdma_first, !self.sdma_first] {
+            let ran = if sdma {
+                self.sdma_run(now, &mut next)
+            } else {
+                self.cp_run(now, &mut next)
+            };
+            if ran && self.pressed() {
+                self.sdma_first = !sdma;
+                next.busy();
+                break;
+            }
+        }
         self.ring_own_doorbells();
         if next.busy || self.kicked {
             Step::Busy
         } else {
             Step::Idle(next.at)
+        }
+    }
+
+    /// What waits is looked at now, not when its interval is over.
+    fn try_all_again(&mut self) {
+        let contexts = self.sdma.iter_mut().flat_map(|e| e.contexts.iter_mut());
+        let contexts = contexts.flatten().map(|c| &mut c.pace);
+        for pace in self.cp.runs_mut().map(|run| &mut run.pace).chain(contexts) {
+            pace.not_before = 0;
         }
     }
 }

@@ -87,22 +87,40 @@ impl Kind {
     }
 }
 
-/// Rules that are right but not on unless asked for, since drivers are not up to them yet.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Rules that hold unless they are switched off, for drivers that are not up to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// Invalidation engines take their time; without it they are done at the next look.
     pub late_acks: bool,
+    /// A long transfer goes on writing where its next part was translated to, past a flush that is not heavyweight.
+    pub late_writes: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            late_acks: true,
+            late_writes: true,
+        }
+    }
 }
 
 impl Rules {
-    /// Switches a rule on by its name.
+    /// Names of all.
+    pub const NAMES: [&str; 2] = ["late-acks", "late-writes"];
+
+    /// Switches a rule off by its name.
     ///
     /// # Errors
     /// There is none of this name.
-    pub fn switch_on(&mut self, name: &str) -> Result<(), String> {
+    pub fn switch_off(&mut self, name: &str) -> Result<(), String> {
         match name {
-            "late-acks" => self.late_acks = true,
-            _ => return Err(format!("unknown rule {name}; known: late-acks")),
+            "late-acks" => self.late_acks = false,
+            "late-writes" => self.late_writes = false,
+            _ => {
+                let known = Self::NAMES.join(", ");
+                return Err(format!("unknown rule {name}; known: {known}"));
+            }
         }
         Ok(())
     }

@@ -51,9 +51,9 @@ struct Args {
     /// A fault that is on from the start, for all queues; may be given more than once.
     #[arg(long, value_name = "KIND", value_parser = Kind::from_the_start)]
     fault: Vec<Kind>,
-    /// A rule that is off unless asked for: late-acks; may be given more than once.
+    /// A rule to do without: late-acks or late-writes; may be given more than once.
     #[arg(long, value_name = "NAME", value_parser = rule)]
-    rule: Vec<String>,
+    no_rule: Vec<String>,
     #[command(flatten)]
     board: BoardArgs,
 }
@@ -103,7 +103,7 @@ fn asic(name: &str) -> Result<&'static Asic, String> {
 }
 
 fn rule(name: &str) -> Result<String, String> {
-    Rules::default().switch_on(name).map(|()| name.to_string())
+    Rules::default().switch_off(name).map(|()| name.to_string())
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -170,8 +170,8 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
         log,
         Box::new(NoMsi),
     )?;
-    for name in &args.rule {
-        gpu.rules.switch_on(name).map_err(anyhow::Error::msg)?;
+    for name in &args.no_rule {
+        gpu.rules.switch_off(name).map_err(anyhow::Error::msg)?;
     }
     for &kind in &args.fault {
         let added = gpu.inject.add(Injection {

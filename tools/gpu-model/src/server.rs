@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::memfd::{memfd_create, MemFdCreateFlag};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -23,16 +23,24 @@ use vfio_user::{
     DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion, SparseArea,
 };
 
-use crate::device::{Gpu, MsiSink, Step, BAR2_SIZE};
+use crate::device::{Callers, Gpu, MsiSink, Step, BAR2_SIZE};
 use crate::pci::{ConfigSpace, Subsystem, CONFIG_SIZE};
 use crate::regs::BAR5_SIZE;
+use crate::vm::own::BarAddresses;
 
 /// Longest sleep of the worker; a bound, not a poll: every event wakes it.
 const IDLE_SLEEP: Duration = Duration::from_millis(500);
 
+/// Longest step, unless a single packet takes longer.
+const STEP: Duration = Duration::from_micros(100);
+
+/// How long the worker leaves the lock free for an access whose thread has no processor.
+const HANDOVER: Duration = Duration::from_millis(1);
+
 /// The device behind its lock, and the worker's alarm.
 pub struct Shared {
     gpu: Mutex<Gpu>,
+    callers: Callers,
     work: Condvar,
     stop: AtomicBool,
 }
@@ -41,6 +49,7 @@ impl Shared {
     /// Wraps a device.
     pub fn new(gpu: Gpu) -> Arc<Self> {
         Arc::new(Self {
+            callers: gpu.callers.clone(),
             gpu: Mutex::new(gpu),
             work: Condvar::new(),
             stop: AtomicBool::new(false),
@@ -50,6 +59,15 @@ impl Shared {
     /// The device, for inspection or control.
     pub fn lock(&self) -> MutexGuard<'_, Gpu> {
         self.gpu.lock()
+    }
+
+    /// Serves an access that a virtual processor of the guest waits for: the step that runs ends at its next packet.
+    pub fn trapped<T>(&self, access: impl FnOnce(&mut Gpu) -> T) -> T {
+        let begun = Instant::now();
+        let mut gpu = self.callers.wait(|| self.gpu.lock());
+        let done = access(&mut gpu);
+        gpu.latency.access.note(begun.elapsed());
+        done
     }
 
     /// Wakes the worker.
@@ -63,12 +81,24 @@ impl Shared {
         self.wake();
     }
 
+    /// Leaves the device to a trapped access. Until its thread sleeps for the lock, which it does not do at once, only
+    /// a lock that stays free lets it in.
+    fn hand_over(&self, gpu: &mut MutexGuard<'_, Gpu>) {
+        MutexGuard::unlocked_fair(gpu, || {
+            let begun = Instant::now();
+            while self.callers.are_waiting() && begun.elapsed() < HANDOVER {
+                std::thread::yield_now();
+            }
+        });
+    }
+
     /// Runs queues until [`Shared::stop`].  Each turn holds the lock for a bounded piece of work only and hands it
     /// over to a waiting register access.
     pub fn run_worker(&self) {
         let mut gpu = self.gpu.lock();
         while !self.stop.load(Ordering::Acquire) {
-            match gpu.step() {
+            match gpu.step_within(STEP) {
+                Step::Busy if self.callers.are_waiting() => self.hand_over(&mut gpu),
                 Step::Busy => MutexGuard::bump(&mut gpu),
                 Step::Idle(at) => {
                     let now = gpu.clock.now_ns();
@@ -117,10 +147,10 @@ impl ServerBackend for Backend {
     fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> Result<(), io::Error> {
         match region {
             VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(offset, data),
-            VFIO_PCI_BAR0_REGION_INDEX => self.shared.lock().vram_read(offset, data),
+            VFIO_PCI_BAR0_REGION_INDEX => self.shared.trapped(|gpu| gpu.vram_read(offset, data)),
             // What a doorbell reads as is not specified.
             VFIO_PCI_BAR2_REGION_INDEX => data.fill(0),
-            VFIO_PCI_BAR5_REGION_INDEX => self.shared.lock().mmio_read(offset, data),
+            VFIO_PCI_BAR5_REGION_INDEX => self.shared.trapped(|gpu| gpu.mmio_read(offset, data)),
             _ => data.fill(0xFF),
         }
         Ok(())
@@ -131,22 +161,22 @@ impl ServerBackend for Backend {
             VFIO_PCI_CONFIG_REGION_INDEX => {
                 self.config.write(offset, data);
                 let master = self.config.bus_master();
-                let mut gpu = self.shared.lock();
-                gpu.mem.set_bus_master(master);
-                gpu.bars = self.config.bars();
-                gpu.set_asleep(self.config.asleep());
-                drop(gpu);
+                let (bars, asleep) = (self.config.bars(), self.config.asleep());
+                self.shared.trapped(|gpu| {
+                    gpu.mem.set_bus_master(master);
+                    // Queues that have a BAR mapped go on using it while the guest sizes the BARs.
+                    gpu.bars = bars.unwrap_or(gpu.bars);
+                    gpu.set_asleep(asleep);
+                });
                 self.shared.wake();
             }
-            VFIO_PCI_BAR0_REGION_INDEX => self.shared.lock().vram_write(offset, data),
+            VFIO_PCI_BAR0_REGION_INDEX => self.shared.trapped(|gpu| gpu.vram_write(offset, data)),
             VFIO_PCI_BAR2_REGION_INDEX => {
-                self.shared.lock().doorbell_write(offset, data);
+                self.shared.trapped(|gpu| gpu.doorbell_write(offset, data));
                 self.shared.wake();
             }
             VFIO_PCI_BAR5_REGION_INDEX => {
-                let mut gpu = self.shared.lock();
-                gpu.mmio_write(offset, data);
-                drop(gpu);
+                self.shared.trapped(|gpu| gpu.mmio_write(offset, data));
                 self.shared.wake();
             }
             _ => {}
@@ -205,6 +235,7 @@ impl ServerBackend for Backend {
         self.config = self.reset_config.clone();
         let mut gpu = self.shared.lock();
         gpu.device_reset();
+        gpu.bars = BarAddresses::default();
         gpu.mem.set_bus_master(self.config.bus_master());
         Ok(())
     }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::cp::mqd::MEC;
 use crate::cp::pm4::{length, op};
 use crate::device::Gpu;
+use crate::vm::Access;
 
 /// Stray doorbells remembered one by one; the counters go on beyond.
 const MAX: usize = 1024;
@@ -95,9 +96,21 @@ impl Strays {
     }
 }
 
+/// Dwords of a run list that are read at once.
+const PIECE: u32 = 4096;
+/// Dwords of MAP_PROCESS and MAP_QUEUES that are looked at.
+const NAMES: u32 = 3;
+
+/// Where the reading of a run list stands that learns its doorbells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reading {
+    pos: u32,
+    pasid: u16,
+}
+
 impl Gpu {
-    /// Notes which doorbells belong to queues of a run list (GPU address, dwords), connected or not.
-    pub fn learn_doorbells(&mut self, base: u64, size: u32) {
+    /// Begins to learn the doorbells of a run list; those of connected queues stay known.
+    pub fn begin_learning(&mut self) {
         let connected: Vec<_> = self
             .hws
             .mapped
@@ -105,24 +118,32 @@ impl Gpu {
             .map(|m| (m.doorbell, m.pasid))
             .collect();
         self.strays.begin_list(connected.into_iter());
-        let mut words = vec![0; size as usize];
+    }
+
+    /// Learns from a piece of a run list of `size` dwords; returns whether that was the last.
+    pub fn learn_doorbells(&mut self, base: u64, size: u32, at: &mut Reading) -> bool {
+        let left = size.saturating_sub(at.pos);
+        let mut words = vec![0; left.min(PIECE) as usize];
+        let first = base.wrapping_add(u64::from(at.pos) * 4);
         // What cannot be read is reported by the walk that follows, not here.
-        let end = base + words.len() as u64 * 4;
-        let mut pages = (base..end).step_by(4096).chain([end - 4]);
-        if pages.any(|at| self.peek_u32(MEC, at).is_none())
-            || self.vm_read_dwords(MEC, base, &mut words).is_err()
-        {
-            return;
+        let there = self.vm_accessible(MEC, first, words.len() * 4, Access::Read);
+        if !there || self.vm_read_dwords(MEC, first, &mut words).is_err() {
+            return true;
         }
-        let (mut pos, mut pasid) = (0usize, 0u16);
-        while let Some(&header) = words.get(pos) {
-            let dw = |i: usize| words.get(pos + i).copied().unwrap_or(0);
+        let mut pos = 0u32;
+        while let Some(&header) = words.get(pos as usize) {
+            if pos + NAMES > PIECE && left > PIECE {
+                break;
+            }
+            let dw = |i: usize| words.get(pos as usize + i).copied().unwrap_or(0);
             match (header >> 30, ((header >> 8) & 0xFF) as u8) {
-                (3, op::MAP_PROCESS) => pasid = dw(1) as u16,
-                (3, op::MAP_QUEUES) => self.strays.learn((dw(2) & 0x0FFF_FFFC) >> 2, pasid),
+                (3, op::MAP_PROCESS) => at.pasid = dw(1) as u16,
+                (3, op::MAP_QUEUES) => self.strays.learn((dw(2) & 0x0FFF_FFFC) >> 2, at.pasid),
                 _ => {}
             }
-            pos += length(header) as usize;
+            pos += length(header) as u32;
         }
+        at.pos += pos;
+        at.pos >= size
     }
 }

@@ -6,15 +6,44 @@ mod common;
 use common::direct::slot;
 use common::fixture::Fixture;
 use common::queue::{indirect, wait_mem, write_data};
-use gpu_model::asic::GFX90A;
+use common::Bench;
+use gpu_model::asic::{Asic, SaveSizes, GFX906, GFX90A};
+use gpu_model::board::Board;
 use proptest::prelude::*;
 
 fn fixture(aql: bool) -> Fixture {
-    Fixture::with(&GFX90A, 0x51, 0x4000, |b, p, _| {
+    fixture_of(&GFX90A, aql)
+}
+
+/// On a board with one compute unit, whose areas are small.
+fn fixture_of(asic: &'static Asic, aql: bool) -> Fixture {
+    let board = Board {
+        compute_units: 1,
+        ..asic.board
+    };
+    let b = Bench::on_board(asic, board).schedule();
+    Fixture::on(b, 0x51, 0x4000, |b, p, _| {
         let q = p.queue(b);
         let q = if aql { q.into_aql(b) } else { q };
         q.with_cwsr(b, p)
     })
+}
+
+/// Bytes of the area, from the MQD.
+fn area_bytes(f: &Fixture) -> u32 {
+    f.b.ram32(f.q.mqd.bus + 177 * 4)
+}
+
+/// All of the area.
+fn area(f: &Fixture) -> Vec<u8> {
+    let mut bytes = vec![0; area_bytes(f) as usize];
+    f.b.ram_read(f.q.save.0, &mut bytes);
+    bytes
+}
+
+/// Stores dwords in the MQD from `dw` on.
+fn set_mqd(f: &Fixture, dw: u64, words: &[u32]) {
+    f.b.set_words(f.q.mqd.bus + dw * 4, words);
 }
 
 fn again(f: &mut Fixture) {
@@ -39,7 +68,7 @@ fn an_idle_queue_saves_nothing() {
     f.q.send(&mut f.b, &write_data(f.va, 1));
     f.preempt();
     assert_eq!(sizes(&f), (0, 0));
-    assert!(f.b.words(f.q.save.0, 0x6000 / 4).iter().all(|w| *w == 0));
+    assert!(area(&f).iter().all(|b| *b == 0));
     f.b.no_errors();
 }
 
@@ -71,13 +100,11 @@ fn a_queue_in_a_chained_buffer_is_saved_and_resumed() {
         let entry = f.q.mqd.bus + 4096 + u64::from(f.q.save.1 - stack);
         assert_ne!(f.b.ram32(entry), 0);
         // The state lies behind the user's control stack, the header before it is left to KFD.
-        let words = f.b.words(f.q.save.0, 0x6000 / 4);
-        let first = f.q.save.1 as usize / 4;
-        assert!(words[..first].iter().all(|w| *w == 0));
-        assert!(words[first..first + state as usize / 4]
-            .iter()
-            .any(|w| *w != 0));
-        assert!(words[first + state as usize / 4..].iter().all(|w| *w == 0));
+        let bytes = area(&f);
+        let (head, rest) = bytes.split_at(f.q.save.1 as usize);
+        let (state, rest) = rest.split_at(state as usize);
+        assert!(head.iter().chain(rest).all(|b| *b == 0));
+        assert!(state.iter().any(|b| *b != 0));
         again(&mut f);
     }
     f.b.set32(f.bus + 0x800, 1);
@@ -224,15 +251,123 @@ fn an_area_without_pages_is_told_and_survived() {
 fn an_area_that_is_too_small_is_the_drivers_mistake() {
     let mut f = fixture(false);
     f.preempt();
-    f.b.set32(f.q.mqd.bus + 177 * 4, f.q.save.1);
+    set_mqd(&f, 177, &[f.q.save.1]);
     again(&mut f);
+    f.b.expect_errors(&["cwsr"]);
     f.q.send(&mut f.b, &wait(f.va + 0x800));
     f.preempt();
     f.b.expect_errors(&["cwsr"]);
     // Contradicting offsets in the MQD.
-    f.b.set32(f.q.mqd.bus + 176 * 4, f.q.save.1 + 4);
+    set_mqd(&f, 176, &[f.q.save.1 + 4]);
     again(&mut f);
-    f.b.expect_errors(&["mqd"]);
+    f.b.expect_errors(&["mqd", "cwsr"]);
+}
+
+#[test]
+fn a_wave_leaves_as_much_as_its_registers_need() {
+    for (asic, vgprs) in [(&GFX90A, 8 * 256), (&GFX906, 4 * 256)] {
+        let mut f = fixture_of(asic, false);
+        f.q.send(&mut f.b, &wait(f.va + 0x800));
+        f.preempt();
+        // One entry; vector registers of 64 lanes, 16 scalar and 128 bytes of hardware registers.
+        assert_eq!(sizes(&f), (8, vgprs + 64 + 128), "{}", asic.name);
+        f.b.no_errors();
+    }
+}
+
+/// `kfd_queue_ctx_save_restore_size`, worked out by hand.
+#[test]
+fn sizes_of_real_boards() {
+    let sizes = |stack, area| SaveSizes { stack, area };
+    for (asic, units, want) in [
+        (&GFX90A, 104, sizes(0x9000, 0x3c9_1000)),
+        (&GFX90A, 110, sizes(0x9000, 0x400_f000)),
+        (&GFX90A, 1, sizes(0x1000, 0x9_6000)),
+        (&GFX906, 60, sizes(0x5000, 0x13f_1000)),
+        (&GFX906, 1, sizes(0x1000, 0x5_6000)),
+    ] {
+        assert_eq!(asic.save_sizes(units), want, "{} {units}", asic.name);
+    }
+}
+
+/// Each driver here sizes or places the area in a way that another ASIC, board or unit of length would permit.
+#[test]
+fn areas_that_do_not_hold_the_waves_of_this_board() {
+    for (dw, what) in [(177, "area"), (175, "stack"), (171, "base")] {
+        let mut f = fixture(false);
+        f.preempt();
+        let (stack, size) = (f.q.save.1, area_bytes(&f));
+        let base = f.b.ram32(f.q.mqd.bus + 171 * 4);
+        match dw {
+            // The vector registers of gfx906.
+            177 => set_mqd(&f, 177, &[size - 0x4_0000]),
+            // Without the page that header and entries round up to.
+            175 => set_mqd(&f, 174, &[stack - 0x800, stack - 0x800, stack - 0x800]),
+            _ => set_mqd(&f, 171, &[base + 0x100]),
+        }
+        again(&mut f);
+        f.b.expect_errors(&["cwsr"]);
+        f.preempt();
+        // As it has to be.
+        set_mqd(&f, 171, &[base]);
+        set_mqd(&f, 174, &[stack, stack, stack, size]);
+        again(&mut f);
+        assert_eq!(f.b.errors(), Vec::<String>::new(), "{what}");
+    }
+}
+
+#[test]
+fn a_board_with_more_units_needs_more() {
+    let board = Board {
+        compute_units: 2,
+        ..GFX90A.board
+    };
+    let mut b = Bench::on_board(&GFX90A, board).schedule();
+    let mut p = common::proc::Proc::new(&mut b, 0x51, 0);
+    let q = p.queue(&mut b).with_cwsr(&mut b, &mut p);
+    let mut list = p.map_process(&b, 1);
+    list.extend(q.map_queues());
+    b.run_list(&list, false, 1);
+    b.run();
+    b.expect_errors(&["cwsr"]);
+    b.unmap(3, 0, 0);
+    b.run();
+    // A driver that gives one of them up needs the area of the other only.
+    // GRBM_GFX_INDEX: engine 1, all its arrays; GC_USER_SHADER_ARRAY_CONFIG: every unit given up.
+    b.wr(0x3_0800, (1 << 16) | (1 << 29) | (1 << 30));
+    b.wr(0x89c0, 0xffff << 16);
+    b.wr(0x3_0800, 0xe000_0000);
+    b.run_list(&list, false, 1);
+    b.run();
+    b.no_errors();
+}
+
+/// The control stack lies in the pages behind the MQD, all of it.
+#[test]
+fn an_mqd_without_room_for_the_control_stack() {
+    let mut f = fixture(false);
+    f.q.send(&mut f.b, &wait(f.va + 0x800));
+    f.b.unmap_gart(f.q.mqd.gart + 4096);
+    f.preempt();
+    f.b.expect_errors(&["cwsr"]);
+    assert_eq!(sizes(&f), (0, 0));
+}
+
+/// A user area of which only the used part is there would not hold a queue that is full of waves.
+#[test]
+fn an_area_without_its_last_page() {
+    let mut f = fixture(false);
+    let base = f.b.ram64(f.q.mqd.bus + 171 * 4);
+    let last = base + u64::from(area_bytes(&f)) - 4096;
+    let pte = f.p.pte_at(&mut f.b, last);
+    f.b.vram_write(pte, &[0; 8]);
+    f.b.flush_vmid(3);
+    f.q.send(&mut f.b, &wait(f.va + 0x800));
+    let before = f.b.gpu.log.stats.user_errors;
+    f.preempt();
+    assert_eq!(f.b.gpu.log.stats.user_errors - before, 1);
+    assert_eq!(sizes(&f), (0, 0));
+    f.b.no_errors();
 }
 
 /// A packet of a random program; its effect shows in a log that only grows.

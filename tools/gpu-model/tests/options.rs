@@ -60,6 +60,15 @@ fn impossible_boards_are_refused() {
 }
 
 #[test]
+fn rules_that_are_none_are_refused() {
+    let text = refusal(&["--no-rule", "early-acks"]);
+    assert!(
+        text.contains("unknown rule early-acks; known: late-acks, late-writes"),
+        "{text}"
+    );
+}
+
+#[test]
 fn faults_that_would_not_last_are_refused() {
     for (kind, why) in [
         ("nonsense", "unknown fault nonsense"),

@@ -161,6 +161,7 @@ impl Gpu {
                 base: u64::from(lo & !3) | (u64::from(hi & 0xFFFF) << 32),
                 size,
                 pos: 0,
+                vmid: run.vmid,
             });
             run.traced = false;
         }

@@ -68,9 +68,27 @@ pub enum Request {
     ClearFaults,
 }
 
+/// Where requests find the device.  Between two uses it goes on working, so that a large reply holds up nobody.
+pub trait Device {
+    /// Uses the device.
+    fn with<T>(&mut self, use_it: impl FnOnce(&mut Gpu) -> T) -> T;
+}
+
+impl Device for Gpu {
+    fn with<T>(&mut self, use_it: impl FnOnce(&mut Gpu) -> T) -> T {
+        use_it(self)
+    }
+}
+
+impl Device for &Shared {
+    fn with<T>(&mut self, use_it: impl FnOnce(&mut Gpu) -> T) -> T {
+        use_it(&mut self.lock())
+    }
+}
+
 /// Answers a request line. A member `id` of the request comes back, so that a client of a port that another one used
 /// before, and left without reading, tells its answer from the other's.
-pub fn answer(gpu: &mut Gpu, line: &str) -> Value {
+pub fn answer(device: &mut impl Device, line: &str) -> Value {
     let refused = |e: serde_json::Error| json!({"ok": false, "error": format!("bad request: {e}")});
     let request: Value = match serde_json::from_str(line) {
         Ok(request) => request,
@@ -78,7 +96,9 @@ pub fn answer(gpu: &mut Gpu, line: &str) -> Value {
     };
     let id = request.get("id").cloned();
     let mut reply = match serde_json::from_value(request) {
-        Ok(request) => execute(gpu, request).unwrap_or_else(|e| json!({"ok": false, "error": e})),
+        Ok(request) => {
+            execute(device, request).unwrap_or_else(|e| json!({"ok": false, "error": e}))
+        }
         Err(e) => refused(e),
     };
     if let (Some(id), Some(reply)) = (id, reply.as_object_mut()) {
@@ -87,29 +107,20 @@ pub fn answer(gpu: &mut Gpu, line: &str) -> Value {
     reply
 }
 
-fn execute(gpu: &mut Gpu, request: Request) -> Result<Value, String> {
+fn execute(device: &mut impl Device, request: Request) -> Result<Value, String> {
     Ok(match request {
-        Request::Stats => views::stats(gpu),
+        Request::Stats => device.with(|gpu| views::stats(gpu)),
         Request::Trace {
             last_ms,
             max,
             queues,
-        } => {
-            let mut reply = views::trace(gpu, last_ms, max.unwrap_or(DEFAULT_TRACE));
-            if let (true, Some(map)) = (queues, reply.as_object_mut()) {
-                map.insert("queues".into(), views::queues(gpu));
-            }
-            reply
-        }
-        Request::Queues => views::queues(gpu),
-        Request::Doorbells => views::doorbells(gpu),
-        Request::Vm { vmid, va } => views::vm(gpu, vmid, va)?,
-        Request::Errors => {
-            let errors: Vec<_> = gpu.log.errors().collect();
-            json!({"ok": true, "total": gpu.log.total_errors(), "errors": errors})
-        }
+        } => views::trace(device, last_ms, max.unwrap_or(DEFAULT_TRACE), queues),
+        Request::Queues => device.with(views::queues),
+        Request::Doorbells => device.with(|gpu| views::doorbells(gpu)),
+        Request::Vm { vmid, va } => device.with(|gpu| views::vm(gpu, vmid, va))?,
+        Request::Errors => views::errors(device),
         Request::ClearErrors => {
-            gpu.log.clear_errors();
+            device.with(|gpu| gpu.log.clear_errors());
             json!({"ok": true})
         }
         Request::Fault {
@@ -125,20 +136,23 @@ fn execute(gpu: &mut Gpu, request: Request) -> Result<Value, String> {
             if kind == Kind::SlowPreempt && ms.is_none() {
                 return Err("slow-preempt needs ms".into());
             }
-            if !gpu.inject.add(Injection {
+            let fault = Injection {
                 kind,
                 doorbell,
                 count,
                 ms,
-            }) {
+            };
+            if !device.with(|gpu| gpu.inject.add(fault)) {
                 return Err("too many faults are on".into());
             }
             json!({"ok": true})
         }
-        Request::Faults => json!({"ok": true, "faults": gpu.inject.list()}),
+        Request::Faults => device.with(|gpu| json!({"ok": true, "faults": gpu.inject.list()})),
         Request::ClearFaults => {
-            gpu.inject.clear();
-            gpu.kick();
+            device.with(|gpu| {
+                gpu.inject.clear();
+                gpu.kick();
+            });
             json!({"ok": true})
         }
     })
@@ -170,7 +184,8 @@ fn client(shared: &Shared, stream: &UnixStream) -> std::io::Result<()> {
             }
             json!({"ok": false, "error": "request too long"})
         } else {
-            let reply = answer(&mut shared.lock(), line.trim());
+            let mut device = shared;
+            let reply = answer(&mut device, line.trim());
             shared.wake();
             reply
         };

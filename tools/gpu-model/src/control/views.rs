@@ -3,12 +3,17 @@
 
 use serde_json::{json, Value};
 
+use super::Device;
+use crate::asic::Asic;
 use crate::cp::hqd::r;
 use crate::decode;
 use crate::device::Gpu;
 use crate::trace::Record;
 use crate::vm::walk::walk;
 use crate::vm::HubId;
+
+/// Records and errors that are copied at a time while the device waits.
+const BATCH: usize = 256;
 
 /// Counters and identity.
 pub fn stats(gpu: &Gpu) -> Value {
@@ -22,12 +27,13 @@ pub fn stats(gpu: &Gpu) -> Value {
         "board": gpu.board,
         "vram": gpu.mem.vram_size(),
         "t_ns": gpu.clock.now_ns(),
+        "latency": gpu.latency,
         "stats": stats,
     })
 }
 
-fn record(gpu: &Gpu, rec: &Record) -> Value {
-    let d = decode::record(gpu.asic, rec);
+fn record(asic: &Asic, rec: &Record) -> Value {
+    let d = decode::record(asic, rec);
     let raw = rec.raw.get(..rec.raw_len).unwrap_or(&[]);
     json!({
         "seq": rec.seq,
@@ -44,33 +50,59 @@ fn record(gpu: &Gpu, rec: &Record) -> Value {
     })
 }
 
-/// Trace records.
-pub fn trace(gpu: &Gpu, last_ms: Option<u64>, max: usize) -> Value {
-    let from = last_ms.map_or(0, |ms| {
-        gpu.clock
-            .now_ns()
-            .saturating_sub(ms.saturating_mul(1_000_000))
+/// Trace records; `queues` asks for the queues that are connected behind the last of them as well.
+pub fn trace(device: &mut impl Device, last_ms: Option<u64>, max: usize, queues: bool) -> Value {
+    let (now, from, asic, (found, oldest), connected) = device.with(|gpu| {
+        let now = gpu.clock.now_ns();
+        let from = last_ms.map_or(0, |ms| now.saturating_sub(ms.saturating_mul(1_000_000)));
+        let connected = queues.then(|| self::queues(gpu));
+        (now, from, gpu.asic, gpu.log.since(from), connected)
     });
-    let in_time = |rec: &&Record| rec.t_ns >= from;
-    let found = gpu.log.records().rev().take_while(in_time).count();
-    let wanted: Vec<&Record> = gpu
-        .log
-        .records()
-        .rev()
-        .take_while(in_time)
-        .take(max)
-        .collect();
-    let now = gpu.clock.now_ns();
+    let max = u64::try_from(max).unwrap_or(u64::MAX);
+    let first = found.start.max(found.end.saturating_sub(max));
+    let mut wanted = Vec::new();
+    let mut next = first;
+    while next < found.end {
+        // The device goes on meanwhile, and may drop what is not copied yet.
+        let copied = device.with(|gpu| gpu.log.copy_records(next..found.end, BATCH));
+        let (Some(first), Some(last)) = (copied.first(), copied.last()) else {
+            break;
+        };
+        if first.seq != next {
+            // Something in between is gone.
+            wanted.clear();
+        }
+        next = last.seq + 1;
+        wanted.extend(copied);
+    }
     // Whether something of the time that was asked for is not among the records: left out, or forgotten.
-    let forgotten = found == gpu.log.records().count()
-        && gpu.log.records().next().is_some_and(|rec| rec.seq > 0);
-    let since = if wanted.len() < found || forgotten {
-        wanted.last().map_or(now, |rec| rec.t_ns)
+    let start = wanted.first().map_or(found.end, |rec| rec.seq);
+    let forgotten = found.start == oldest && oldest > 0;
+    let since = if start > found.start || forgotten {
+        wanted.first().map_or(now, |rec| rec.t_ns)
     } else {
         from
     };
-    let records: Vec<Value> = wanted.iter().rev().map(|rec| record(gpu, rec)).collect();
-    json!({"ok": true, "t_ns": now, "since_ns": since, "records": records})
+    let records: Vec<Value> = wanted.iter().map(|rec| record(asic, rec)).collect();
+    let mut reply = json!({"ok": true, "t_ns": now, "since_ns": since, "records": records});
+    if let (Some(connected), Some(map)) = (connected, reply.as_object_mut()) {
+        map.insert("queues".into(), connected);
+    }
+    reply
+}
+
+/// Protocol errors.
+pub fn errors(device: &mut impl Device) -> Value {
+    let total = device.with(|gpu| gpu.log.total_errors());
+    let mut errors = Vec::new();
+    let mut next = 0;
+    while next < total {
+        let copied = device.with(|gpu| gpu.log.copy_errors(next, BATCH));
+        let Some(last) = copied.last() else { break };
+        next = last.seq + 1;
+        errors.extend(copied);
+    }
+    json!({"ok": true, "total": total, "errors": errors})
 }
 
 /// Connected queues.
@@ -102,7 +134,7 @@ pub fn queues(gpu: &mut Gpu) -> Value {
             "wptr": run.wptr,
             "in_ib": run.frames.len(),
             "busy": run.has_work(),
-            "halted": run.halted,
+            "halted": run.pace.halted,
             "error": h.reg(r::ERROR),
             "mqd": h.pair(r::MQD_BASE),
         }));
@@ -122,7 +154,7 @@ pub fn queues(gpu: &mut Gpu) -> Value {
                 "rptr": c.rptr * 4,
                 "wptr": c.wptr.wrapping_mul(4),
                 "busy": c.has_work(),
-                "halted": c.halted,
+                "halted": c.pace.halted,
             }));
         }
     }

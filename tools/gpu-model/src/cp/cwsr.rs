@@ -2,10 +2,14 @@
 //! Saving a preempted queue into its context save area, and going on from there.
 //!
 //! On hardware a trap handler writes the waves there; nothing runs in waves here, so what a queue with unfinished
-//! work leaves is an opaque record of it.  Sizes, offsets and places are those of `kfd_mqd_manager_v9.c`: an entry on
-//! the control stack in the page behind the MQD, which grows downwards, and the record in the queue's own save area
+//! work leaves is what one wave with the fewest registers would, with an opaque record of the queue where its vector
+//! registers would be.  Sizes, offsets and places are those of `kfd_mqd_manager_v9.c`: an entry of 8 bytes on the
+//! control stack in the pages behind the MQD, which grows downwards, and the state in the queue's own save area
 //! behind its control stack, growing upwards.  As on hardware, the command processor's own state is in the MQD: the
 //! record has to be there when the queue goes on, but queues that share an area do not lose their place.
+//!
+//! How large the area and the stack have to be depends on the compute units that work (`kfd_queue.c`); a queue that is
+//! connected with less is the driver's mistake, whether or not it is ever preempted.
 
 use super::hqd::{f, r};
 use super::mqd::{MAX_FRAMES, MEC};
@@ -19,8 +23,14 @@ use crate::vm::Access;
 const MAGIC: u32 = 0x5253_5743;
 /// Bytes of one entry of the control stack.
 const ENTRY: u32 = 8;
-/// Dwords of the state.
+/// Longest control stack, as CP_HQD_CNTL_STACK_SIZE can tell (`gc_9_4_2_sh_mask.h`).
+const MAX_STACK: u32 = 0xF000;
+/// Dwords of the record.
 const RECORD: usize = 64;
+/// Bytes of the header of the area (`kfd_context_save_area_header`), which the driver writes.
+const HEADER: usize = 40;
+/// Pages of the area.
+const PAGE: u32 = 4096;
 /// Where the frames begin.
 const FRAMES: usize = 12;
 /// Where the serial number of the save lies.
@@ -55,6 +65,24 @@ impl Gpu {
             stack: h.reg(r::CNTL_STACK_SIZE),
             size: h.reg(r::CTX_SAVE_SIZE),
         })
+    }
+
+    /// Reports a save area that does not hold what the waves of the queue may leave.
+    pub fn cwsr_check(&mut self, slot: SlotId, role: Role) {
+        let Some(area) = self.save_area(slot).filter(|_| role == Role::User) else {
+            return;
+        };
+        let units = self.active_units();
+        let least = self.asic.save_sizes(units);
+        let aligned = area.base % u64::from(PAGE) == 0 && area.stack % PAGE == 0;
+        if area.stack < least.stack || area.size < least.area || !aligned {
+            let text = format!(
+                "{slot}: ctx_save_base_addr {:#x} cntl_stack_size {:#x} ctx_save_size {:#x}; {units} compute units need \
+                 {:#x} and {:#x}, in whole pages",
+                area.base, area.stack, area.size, least.stack, least.area
+            );
+            self.protocol_error("cwsr", text);
+        }
     }
 
     fn set_saved(&mut self, slot: SlotId, area: Area, stack: u32, state: u32) {
@@ -93,28 +121,43 @@ impl Gpu {
             self.set_saved(slot, area, 0, 0);
             return;
         }
-        let bytes = RECORD as u32 * 4;
+        let bytes = self.asic.least_wave();
         let room = area.stack >= ENTRY && area.size >= area.stack.saturating_add(bytes);
-        let entry = (mqd + STACK_PAGE + u64::from(area.stack)).wrapping_sub(ENTRY.into());
+        let stack = mqd.wrapping_add(STACK_PAGE);
+        let entry = stack.wrapping_add(u64::from(area.stack.saturating_sub(ENTRY)));
         let at = area.base.wrapping_add(u64::from(area.stack));
-        if !room || self.peek_u32(MEC, entry).is_none() {
+        let behind = self.vm_accessible(
+            MEC,
+            stack,
+            area.stack.min(MAX_STACK) as usize,
+            Access::Write,
+        );
+        if !room || !behind {
             let text = format!(
-                "{slot}: cntl_stack_size {:#x} ctx_save_size {:#x}, control stack at {entry:#x}: nothing can be saved",
+                "{slot}: cntl_stack_size {:#x} ctx_save_size {:#x}, control stack at {stack:#x}: nothing can be saved",
                 area.stack, area.size
             );
             self.protocol_error("cwsr", text);
             self.set_saved(slot, area, 0, 0);
             return;
         }
-        if !self.vm_accessible(run.client(), at, bytes as usize, Access::Write) {
-            let text = format!("{slot}: the save area at {at:#x} is not writable");
+        // The header, what is written, and the end of what a queue full of waves would write.
+        let page = PAGE as usize;
+        let last = area
+            .base
+            .wrapping_add(u64::from(area.size.saturating_sub(PAGE)));
+        let places = [(area.base, HEADER), (at, bytes as usize), (last, page)];
+        let mut there = |(at, len)| self.vm_accessible(run.client(), at, len, Access::Write);
+        if let Some((lacks, _)) = places.into_iter().find(|&place| !there(place)) {
+            let text = format!("{slot}: the save area at {lacks:#x} is not writable");
             self.user_error("cwsr-area", text);
             self.set_saved(slot, area, 0, 0);
             return;
         }
         self.cp.saves = self.cp.saves.wrapping_add(1);
         let serial = self.cp.saves;
-        let words = record(run, serial);
+        let mut words = vec![0; bytes as usize / 4];
+        fill(&mut words, run, serial);
         // Both places were looked at above.
         let _ = self.vm_write_dwords(run.client(), at, &words);
         let _ = self.vm_write_dwords(MEC, entry, &[MAGIC, serial]);
@@ -133,7 +176,7 @@ impl Gpu {
         };
         let at = area.base.wrapping_add(u64::from(area.stack));
         let entry = mqd + STACK_PAGE + u64::from(self.cp.hqd(slot).reg(r::CNTL_STACK_OFFSET));
-        let mut words = [0u32; RECORD];
+        let mut words = vec![0; self.asic.least_wave() as usize / 4];
         let mut head = [0u32; 2];
         if self.peek_u32(MEC, entry).is_some() {
             // A failing read leaves zeros, which are no entry.
@@ -141,7 +184,7 @@ impl Gpu {
         }
         let [magic, serial] = head;
         let intact = match self.vm_read_dwords(run.client(), at, &mut words) {
-            Ok(()) => magic == MAGIC && is_record(&words, serial),
+            Ok(()) => magic == MAGIC && is_state(&words, serial),
             Err(VmError::Retry) => return Err(Outcome::Wait),
             Err(VmError::Fault) => false,
         };
@@ -160,8 +203,16 @@ impl Gpu {
     }
 }
 
-fn record(run: &Run, serial: u32) -> [u32; RECORD] {
-    let mut words = [0u32; RECORD];
+/// What lies behind the record at dword `i` of a state.
+fn filler(serial: u32, i: usize) -> u32 {
+    serial.wrapping_mul(0x9E37_79B9) ^ i as u32
+}
+
+fn fill(words: &mut [u32], run: &Run, serial: u32) {
+    for (i, d) in words.iter_mut().enumerate().skip(RECORD) {
+        *d = filler(serial, i);
+    }
+    let words = words.get_mut(..RECORD).unwrap_or(&mut []);
     let head = [
         MAGIC,
         RECORD as u32 * 4,
@@ -186,14 +237,19 @@ fn record(run: &Run, serial: u32) -> [u32; RECORD] {
     if let Some((last, rest)) = words.split_last_mut() {
         *last = checksum(rest);
     }
-    words
 }
 
-/// Whether a record is whole and the one that the entry in the kernel's control stack names.
-fn is_record(words: &[u32; RECORD], serial: u32) -> bool {
-    let whole = words
+/// Whether a state is whole and the one that the entry in the kernel's control stack names.
+fn is_state(words: &[u32], serial: u32) -> bool {
+    let Some((record, rest)) = words.split_at_checked(RECORD) else {
+        return false;
+    };
+    let whole = record
         .split_last()
         .is_some_and(|(last, rest)| *last == checksum(rest));
-    let [magic, size, ..] = *words;
-    magic == MAGIC && size == RECORD as u32 * 4 && whole && words.get(SERIAL) == Some(&serial)
+    let filled = |(i, w): (usize, &u32)| *w == filler(serial, RECORD + i);
+    let head = [record.first(), record.get(1), record.get(SERIAL)];
+    whole
+        && rest.iter().enumerate().all(filled)
+        && head == [Some(&MAGIC), Some(&(RECORD as u32 * 4)), Some(&serial)]
 }

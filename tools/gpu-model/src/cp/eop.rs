@@ -8,6 +8,7 @@ use crate::device::Gpu;
 use crate::ih::{client, Iv};
 use crate::regs::gc;
 use crate::vm::access::VmResult;
+use crate::vm::Client;
 
 /// Interrupt sources of client GRBM_CP (`irqsrcs_gfx_9_0.h`).
 pub mod source {
@@ -77,7 +78,12 @@ impl Gpu {
             data as u32,
             (data >> 32) as u32,
         ];
-        self.vm_write_dwords(run.client(), base + u64::from(at) * 4, &words)
+        // The buffer is the queue's, whosever packet it is.
+        let c = Client {
+            vmid: run.vmid,
+            ..run.client()
+        };
+        self.vm_write_dwords(c, base + u64::from(at) * 4, &words)
     }
 
     /// An end-of-pipe event is over: the pointers of the EOP buffer move on.
@@ -130,14 +136,19 @@ impl Gpu {
     /// A packet the queue may not or cannot run: interrupt, and the queue stops in front of it.
     pub fn bad_packet(&mut self, slot: SlotId, run: &Run, code: u32, why: &'static str) -> Outcome {
         let id = (run.doorbell / 2) & 0x3FF;
-        self.cp_interrupt(slot, run.vmid, source::BAD_OPCODE, id | (code << 10));
+        self.cp_interrupt(slot, run.space(), source::BAD_OPCODE, id | (code << 10));
         self.queue_mistake(slot, run, "bad-packet", why.to_string());
         Outcome::Halt(why)
     }
 
     /// A register outside what a user queue may read and write.
     pub fn privilege_fault(&mut self, slot: SlotId, run: &Run, register: u32) -> Outcome {
-        self.cp_interrupt(slot, run.vmid, source::PRIV_REG, (run.doorbell / 2) & 0x3FF);
+        self.cp_interrupt(
+            slot,
+            run.space(),
+            source::PRIV_REG,
+            (run.doorbell / 2) & 0x3FF,
+        );
         self.queue_mistake(
             slot,
             run,
@@ -151,9 +162,11 @@ impl Gpu {
     pub fn queue_mistake(&mut self, slot: SlotId, run: &Run, rule: &'static str, text: String) {
         let text = format!(
             "{slot} {:?} doorbell {:#x} vmid {}: {text}",
-            run.role, run.doorbell, run.vmid
+            run.role,
+            run.doorbell,
+            run.space()
         );
-        if run.role == super::queue::Role::User {
+        if run.role == super::queue::Role::User || run.space() != run.vmid {
             self.user_error(rule, text);
         } else {
             self.protocol_error(rule, text);

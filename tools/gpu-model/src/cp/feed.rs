@@ -2,21 +2,18 @@
 //! Connected queues at work: doorbells, turns, and the pointers in memory.
 
 use super::hqd::{f, r};
-use super::queue::{Outcome, Role, Run, POLL_MIN_NS};
-use super::slot::SlotId;
+use super::queue::{Outcome, Role, Run};
+use super::slot::{SlotId, SLOTS};
 use crate::device::{Gpu, Wake};
+use crate::feed::{Stretch, STRETCH_PACKETS};
 use crate::regs::gc;
 use crate::trace::{Origin, Ring};
 use crate::vm::access::VmError;
 
-/// Longest polling interval.
-const POLL_MAX_NS: u64 = 2_000_000;
 /// Mistakes of user programs that the log file gets; the counter and the trace go on.
 const MAX_NOTES: u64 = 1000;
-/// Packets that are run at a stretch; also the turn of a queue without a quantum.
-const BUDGET: usize = 64;
-/// Bytes after which a stretch ends early.
-pub const STRETCH_BYTES: u64 = 128 * 1024;
+/// Packets in a turn of a queue without a quantum, and the larger unit of CP_HQD_QUANTUM.
+const TURN: usize = STRETCH_PACKETS;
 
 impl Gpu {
     /// A doorbell in the CP's part of a BAR2 page.
@@ -48,7 +45,7 @@ impl Gpu {
             return true;
         }
         run.wptr = new;
-        run.poll_ns = POLL_MIN_NS;
+        run.pace.rung();
         let (role, aql, len, rptr) = (run.role, run.aql, run.len, run.rptr);
         // CP_HQD_PQ_RPTR wraps: a ring that is filled to the last dword looks empty and would be dropped whole.
         if !aql && new.wrapping_sub(rptr) >= len {
@@ -83,87 +80,116 @@ impl Gpu {
         );
     }
 
-    /// Gives every active queue a turn.
-    pub fn cp_run(&mut self, now: u64, force: bool, wake: &mut Wake) {
+    /// Goes on with the round in which every active queue gets a turn, or begins one.  Returns whether one had work.
+    pub fn cp_run(&mut self, now: u64, wake: &mut Wake) -> bool {
         if let Some(t) = self.poll_write_pointers(now) {
             wake.at(t);
         }
         let turn = self.cp.turn.take();
-        let start = match turn {
-            Some((slot, _)) => slot.index(),
-            None => {
-                self.cp.next = (self.cp.next + 1) % super::slot::SLOTS;
-                self.cp.next
+        let resumed = self.cp.round != 0;
+        if !resumed {
+            self.cp.round = u64::MAX;
+            self.cp.next = (self.cp.next + 1) % SLOTS;
+        }
+        let mut ran = false;
+        for slot in self.cp_order(turn) {
+            self.cp.round &= !(1 << slot.index());
+            let runs = self.cp_turn(slot, turn, now, wake);
+            ran |= runs;
+            if self.cp.turn.is_some() {
+                // It is continued before the others get theirs.
+                self.cp.round |= 1 << slot.index();
+                return true;
             }
-        };
-        let mut order: Vec<SlotId> = (0..super::slot::SLOTS)
-            .filter_map(|i| SlotId::from_index((start + i) % super::slot::SLOTS))
+            if runs && self.pressed() {
+                wake.busy();
+                return true;
+            }
+        }
+        self.cp.round = 0;
+        if resumed {
+            // When those that had their turn in an earlier step want the next one is not known here.
+            wake.busy();
+        }
+        ran
+    }
+
+    /// The slots of the round that have something to do: a turn that was begun is ended first; then by priority; among
+    /// queues of one priority it goes round.
+    fn cp_order(&self, turn: Option<(SlotId, usize)>) -> Vec<SlotId> {
+        let start = turn.map_or(self.cp.next, |(slot, _)| slot.index());
+        let mut order: Vec<SlotId> = (0..SLOTS)
+            .filter_map(|i| SlotId::from_index((start + i) % SLOTS))
+            .filter(|s| (self.cp.round >> s.index()) & 1 != 0)
+            .filter(|&s| {
+                let h = self.cp.hqd(s);
+                h.run.is_some() || h.dequeue_at.is_some() || h.reset_at.is_some()
+            })
             .collect();
-        // A turn that was begun is ended first; among queues of one priority it goes round.
         order.sort_by_key(|&s| {
             let begun = turn.is_some_and(|(t, _)| t == s);
             std::cmp::Reverse((begun, self.cp.hqd(s).priority()))
         });
-        for slot in order {
-            if let Some(t) = self.cp.hqd(slot).dequeue_at {
-                self.settle_dequeue(slot);
-                if t > now {
-                    wake.at(t);
-                }
-            }
-            if let Some(t) = self.settle_reset(slot) {
+        order
+    }
+
+    /// Gives a queue its turn; returns whether it had work.
+    fn cp_turn(
+        &mut self,
+        slot: SlotId,
+        turn: Option<(SlotId, usize)>,
+        now: u64,
+        wake: &mut Wake,
+    ) -> bool {
+        if let Some(t) = self.cp.hqd(slot).dequeue_at {
+            self.settle_dequeue(slot);
+            if t > now {
                 wake.at(t);
-                continue;
-            }
-            let Some(run) = &mut self.cp.hqd_mut(slot).run else {
-                continue;
-            };
-            if !run.has_work() {
-                continue;
-            }
-            if force {
-                run.not_before = 0;
-            }
-            let (not_before, doorbell, role) = (run.not_before, run.doorbell, run.role);
-            let in_dma = run.in_dma;
-            if self.mec_halted(slot) && (!in_dma || self.mec_in_reset(slot)) {
-                continue;
-            }
-            if self.inject.queue_hung(doorbell) && role == Role::User {
-                self.learn_pointers(slot);
-                continue;
-            }
-            if role == Role::Hiq && self.inject.hws_hung() {
-                continue;
-            }
-            if not_before > now {
-                wake.at(not_before);
-                continue;
-            }
-            let left = match turn {
-                // The packet under way is all that a halted engine ends.
-                _ if self.mec_halted(slot) => 1,
-                Some((s, left)) if s == slot => left,
-                _ => self.turn(slot),
-            };
-            self.run_slot(slot, left, now, wake);
-            if self.cp.turn.is_some() {
-                return;
             }
         }
+        if let Some(t) = self.settle_reset(slot) {
+            wake.at(t);
+            return false;
+        }
+        let Some(run) = &self.cp.hqd(slot).run else {
+            return false;
+        };
+        if !run.has_work() {
+            return false;
+        }
+        let (not_before, doorbell, role) = (run.pace.not_before, run.doorbell, run.role);
+        let halted = self.mec_halted(slot);
+        if halted && (!run.in_dma || self.mec_in_reset(slot)) {
+            return false;
+        }
+        if self.inject.queue_hung(doorbell) && role == Role::User {
+            self.learn_pointers(slot);
+            return false;
+        }
+        if role == Role::Hiq && self.inject.hws_hung() {
+            return false;
+        }
+        if not_before > now {
+            wake.at(not_before);
+            return false;
+        }
+        let left = match turn {
+            // The packet under way is all that a halted engine ends.
+            _ if halted => 1,
+            Some((s, left)) if s == slot => left,
+            _ => self.turn(slot),
+        };
+        self.run_slot(slot, left, now, wake);
+        true
     }
 
     /// Packets of one turn, from CP_HQD_QUANTUM: EN, SCALE (a unit of 64 packets, else of 8) and DURATION.
     fn turn(&self, slot: SlotId) -> usize {
         let q = self.cp.hqd(slot).reg(r::QUANTUM);
         if q & 1 == 0 {
-            return BUDGET;
+            return TURN;
         }
-        let unit = if (q >> 4) & 1 != 0 {
-            BUDGET
-        } else {
-            BUDGET / 8
-        };
+        let unit = if (q >> 4) & 1 != 0 { TURN } else { TURN / 8 };
         unit * ((q >> 8) & 0x3F).max(1) as usize
     }
 
@@ -172,21 +198,18 @@ impl Gpu {
         let Some(mut run) = self.cp.hqd_mut(slot).run.take() else {
             return;
         };
-        let mut outcome = Outcome::Yield;
-        let moved = self.bytes_moved;
-        for _ in 0..left.min(BUDGET) {
+        let mut stretch = Stretch::begin(self, left);
+        let outcome = loop {
             if run.report_due {
                 self.report_rptr(&mut run, slot);
             }
-            let replays = self.log.stats.replays;
-            outcome = self.run_one(slot, &mut run);
-            run.retrying = outcome == Outcome::Wait && self.log.stats.replays != replays;
-            left -= 1;
-            let enough = self.bytes_moved.wrapping_sub(moved) >= STRETCH_BYTES;
-            if outcome != Outcome::Done || !run.has_work() || enough {
-                break;
+            let outcome = self.run_one(slot, &mut run);
+            left = left.saturating_sub(1);
+            let more = stretch.goes_on(self, outcome, &mut run.pace);
+            if !more || !run.has_work() {
+                break outcome;
             }
-        }
+        };
         if outcome == Outcome::Done && run.has_work() && left > 0 {
             self.cp.turn = Some((slot, left));
         }
@@ -194,22 +217,9 @@ impl Gpu {
         if active {
             self.report_rptr(&mut run, slot);
         }
-        match outcome {
-            Outcome::Done | Outcome::Yield => {
-                run.poll_ns = POLL_MIN_NS;
-                if run.has_work() {
-                    wake.busy();
-                }
-            }
-            Outcome::Wait => {
-                run.not_before = now + run.poll_ns;
-                run.poll_ns = (run.poll_ns * 2).min(POLL_MAX_NS);
-                wake.at(run.not_before);
-            }
-            Outcome::Halt(why) => {
-                run.halted = Some(why);
-                self.trace_sched(slot, "HALT", why.to_string());
-            }
+        let has_work = run.has_work();
+        if let Some(why) = run.pace.end(outcome, has_work, now, wake) {
+            self.trace_sched(slot, "HALT", why.to_string());
         }
         // A packet of this queue may have taken the slot away; then the state is gone with it.
         if active {
@@ -245,7 +255,7 @@ impl Gpu {
 
     /// A queue that hangs does so in a packet: what was rung before it was connected is in its registers.
     fn learn_pointers(&mut self, slot: SlotId) {
-        let unknown = |run: &Run| run.halted.is_none() && (run.fetch_rptr || run.poll_wptr);
+        let unknown = |run: &Run| run.pace.halted.is_none() && (run.fetch_rptr || run.poll_wptr);
         let Some(mut run) = self.cp.hqd_mut(slot).run.take_if(|run| unknown(run)) else {
             return;
         };

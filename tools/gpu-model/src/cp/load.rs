@@ -7,7 +7,7 @@
 use super::hqd::{f, r};
 use super::queue::Role;
 use super::slot::SlotId;
-use crate::device::{DoorbellTarget, Gpu, BAR2_SIZE};
+use crate::device::{DoorbellTarget, Gpu};
 use crate::hws::Target;
 use crate::ih::reg as ihreg;
 use crate::regs::{athub, gc, sh_mem};
@@ -89,6 +89,7 @@ impl Gpu {
             );
             self.protocol_error(rule, decoded);
         }
+        self.cwsr_check(slot, role);
         let h = self.cp.hqd_mut(slot);
         let poll = std::mem::take(&mut h.poll_wptr);
         h.set(r::EOP_RPTR, h.reg(r::EOP_RPTR) & !INIT_FETCHER);
@@ -165,24 +166,8 @@ impl Gpu {
             "hqd-owner",
             "SET_RESOURCES gave this slot to the scheduler",
         );
-        rule(
-            byte + 8 > BAR2_SIZE || byte % 8 != 0,
-            "doorbell-range",
-            "doorbell outside BAR2 or not aligned",
-        );
-        rule(
-            self.doorbell_target(byte) != DoorbellTarget::Cp,
-            "doorbell-routing",
-            "the doorbell is not routed to the CP",
-        );
-        rule(
-            self.doorbell_taken((byte / 4) as u32, Some(Seat::Compute(slot))),
-            "doorbell-duplicate",
-            "the doorbell belongs to another connected queue",
-        );
-        if vmid != 0 {
-            wrong.extend(self.check_vmid(vmid).into_iter().map(|t| ("hqd-vmid", t)));
-        }
+        wrong.extend(self.check_loaded_doorbell(byte, DoorbellTarget::Cp, Seat::Compute(slot)));
+        wrong.extend(self.check_loaded_space(vmid, "hqd-vmid"));
         wrong
     }
 
@@ -379,7 +364,7 @@ impl Gpu {
         let waits = h
             .run
             .as_ref()
-            .is_some_and(|run| run.has_work() && run.not_before > now);
+            .is_some_and(|run| run.has_work() && run.pace.not_before > now);
         let stored = h.reg(r::IQ_TIMER) & !ACTIVE;
         if waits {
             stored | ACTIVE

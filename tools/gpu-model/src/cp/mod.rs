@@ -14,6 +14,7 @@ pub mod queue;
 pub mod slot;
 
 use hqd::Hqd;
+use queue::Run;
 use slot::{SlotId, SLOTS};
 
 /// Both micro-engines.
@@ -24,6 +25,8 @@ pub struct Cp {
     pub next: usize,
     /// The slot whose turn goes on, and how many packets of it are left.
     pub turn: Option<(SlotId, usize)>,
+    /// Slots that have not had their turn in the round that goes on, a bit each; 0 between rounds.
+    pub round: u64,
     /// Context saves so far.
     pub saves: u32,
     /// When write pointers are looked for again.
@@ -36,6 +39,7 @@ impl Default for Cp {
             slots: (0..SLOTS).map(|_| Hqd::default()).collect(),
             next: 0,
             turn: None,
+            round: 0,
             saves: 0,
             poll_at: 0,
         }
@@ -52,6 +56,11 @@ impl Cp {
     /// A slot, for change.
     pub fn hqd_mut(&mut self, s: SlotId) -> &mut Hqd {
         &mut self.slots[s.index()]
+    }
+
+    /// What the connected queues are doing.
+    pub fn runs_mut(&mut self) -> impl Iterator<Item = &mut Run> {
+        self.slots.iter_mut().filter_map(|h| h.run.as_deref_mut())
     }
 
     /// All slots with their names.

@@ -149,6 +149,7 @@ impl Gpu {
             *d = dw(HQD_DW + i);
         }
         self.set_sh(slot, &m);
+        self.cwsr_check(slot, if e.user { Role::User } else { Role::Kiq });
         Ok(())
     }
 
@@ -294,6 +295,7 @@ impl Gpu {
         run.progress = u64::from(progress);
         run.stalled = flags & 1 != 0;
         run.in_vendor = flags & 2 != 0;
+        let vmid = run.vmid;
         run.frames = words
             .chunks_exact(4)
             .skip(1)
@@ -302,6 +304,7 @@ impl Gpu {
                 base: u64::from(c[0]) | (u64::from(c[1]) << 32),
                 size: c[2],
                 pos: c[3],
+                vmid,
             })
             .collect();
     }

@@ -12,9 +12,6 @@ use crate::regs::{gc, is_sh_register, is_user_register};
 use crate::vm::access::{VmError, VmResult};
 use crate::vm::Access;
 
-/// Bytes DMA_DATA moves before other queues get a turn.
-const DMA_CHUNK: u64 = 64 * 1024;
-
 /// What an access that failed means for the packet: replay it, or go on without the data.
 fn dropped(r: VmResult<()>) -> Outcome {
     match r {
@@ -51,7 +48,7 @@ impl Gpu {
     /// The first of `count` registers that a queue must not read or write.  User queues reach SH registers (their
     /// own) and the user-config space only.
     fn out_of_reach(run: &Run, register: u32, count: u32) -> Option<u32> {
-        let privileged = run.privileged || run.role != Role::User;
+        let privileged = run.is_trusted();
         (register..register.saturating_add(count))
             .find(|&r| !privileged && !is_sh_register(r) && !is_user_register(r))
     }
@@ -130,7 +127,7 @@ impl Gpu {
         // Without write confirmation the interrupt does not wait for the data: here it always comes first.
         let overtakes = int_sel == 1 && data_sel != 0;
         if overtakes && run.progress == 0 {
-            self.cp_interrupt(slot, run.vmid, source::EOP, p.dw(7));
+            self.cp_interrupt(slot, run.space(), source::EOP, p.dw(7));
             run.progress = 1;
             return Outcome::Wait;
         }
@@ -156,7 +153,7 @@ impl Gpu {
         // 1 and 2 always interrupt; 4 sends the context id likewise; 5 and 6 compare first, which memory written
         // by this very packet satisfies.
         if !overtakes && matches!(int_sel, 1 | 2 | 4 | 5 | 6) {
-            self.cp_interrupt(slot, run.vmid, source::EOP, p.dw(7));
+            self.cp_interrupt(slot, run.space(), source::EOP, p.dw(7));
         }
         Outcome::Done
     }
@@ -323,42 +320,40 @@ impl Gpu {
         }
         let (src, dst) = (p.qw(2), p.qw(4));
         let (src_fixed, dst_fixed) = ((command >> 28) & 1 != 0, (command >> 29) & 1 != 0);
-        let n = (total - run.progress.min(total)).min(DMA_CHUNK);
-        if n == 0 {
+        if total == 0 {
             return Outcome::Done;
         }
         let c = run.client();
-        let mut buf = vec![0u8; n as usize];
-        if src_sel == 2 {
-            for (i, b) in buf.iter_mut().enumerate() {
-                *b = p.dw(2).to_le_bytes()[(run.progress as usize + i) % 4];
-            }
-        } else {
-            let at = if src_fixed {
-                src
+        let pattern = p.dw(2).to_le_bytes();
+        let at =
+            |base: u64, fixed: bool, from: u64| if fixed { base } else { base.wrapping_add(from) };
+        let (mut progress, mut ahead) = (run.progress, run.ahead.take());
+        let outcome = self.transfer(&mut progress, total, |gpu, part| {
+            let mut buf = vec![0u8; part.len as usize];
+            if src_sel == 2 {
+                for (b, i) in buf.iter_mut().zip(part.from as usize..) {
+                    *b = pattern.get(i % 4).copied().unwrap_or(0);
+                }
             } else {
-                src.wrapping_add(run.progress)
-            };
-            if self.vm_read(c, at, &mut buf) == Err(VmError::Retry) {
-                return Outcome::Wait;
+                let from = at(src, src_fixed, part.from);
+                if gpu.vm_read(c, from, &mut buf) == Err(VmError::Retry) {
+                    return Err(VmError::Retry);
+                }
             }
-        }
-        let at = if dst_fixed {
-            dst
-        } else {
-            dst.wrapping_add(run.progress)
-        };
-        if self.vm_write(c, at, &buf) == Err(VmError::Retry) {
-            return Outcome::Wait;
-        }
-        self.log.stats.cp_dma_bytes += n;
-        run.progress += n;
-        run.in_dma = true;
-        if run.progress >= total {
-            Outcome::Done
-        } else {
-            Outcome::Yield
-        }
+            let to = at(dst, dst_fixed, part.from);
+            let written = if dst_fixed {
+                gpu.vm_write(c, to, &buf)
+            } else {
+                gpu.write_part(c, &mut ahead, to, (&buf, part.next))
+            };
+            if written != Err(VmError::Retry) {
+                gpu.log.stats.cp_dma_bytes += part.len;
+            }
+            written
+        });
+        run.in_dma |= progress != run.progress;
+        (run.progress, run.ahead) = (progress, ahead.filter(|_| outcome == Outcome::Yield));
+        outcome
     }
 
     pub(super) fn cond_exec(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {

@@ -6,6 +6,7 @@ use super::hqd::{f, r};
 use super::queue::{Outcome, Role, Run};
 use super::slot::SlotId;
 use crate::device::Gpu;
+use crate::feed::DwordRing;
 use crate::vm::access::VmError;
 
 /// Packet opcodes (`soc15d.h`).
@@ -93,20 +94,18 @@ impl Gpu {
                 out,
             );
         }
-        let start = run.rptr.wrapping_add(skip) & (run.len - 1);
-        let first = (run.len - start).min(out.len() as u64) as usize;
-        let (a, b) = out.split_at_mut(first);
-        self.vm_read_dwords(c, run.base + start * 4, a)?;
-        if !b.is_empty() {
-            self.vm_read_dwords(c, run.base, b)?;
-        }
-        Ok(())
+        let ring = DwordRing {
+            base: run.base,
+            len: run.len,
+        };
+        self.fetch_ring(c, ring, run.rptr.wrapping_add(skip), out)
     }
 
     /// Moves the stream on by some dwords.
     pub fn advance(run: &mut Run, n: u64) {
         run.traced = false;
         run.progress = 0;
+        run.ahead = None;
         run.in_dma = false;
         match run.frames.last_mut() {
             Some(fr) => fr.pos = u64::from(fr.pos).saturating_add(n).min(u64::from(fr.size)) as u32,
@@ -226,12 +225,12 @@ impl Gpu {
     fn run_packet(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {
         let scheduler = matches!(p.op, op::SET_RESOURCES..=op::RUN_LIST | op::INVALIDATE_TLBS);
         if scheduler {
-            if run.role == Role::User {
+            if run.role == Role::User || !run.is_trusted() {
                 return self.bad_packet(
                     slot,
                     run,
                     exception::UNSUPPORTED_PACKET,
-                    "scheduler packet on a user queue",
+                    "scheduler packet of a user",
                 );
             }
             return self.scheduler_packet(slot, run, p);
@@ -282,7 +281,18 @@ impl Gpu {
         let base = u64::from(p.dw(1) & !3) | (u64::from(p.dw(2) & 0xFFFF) << 32);
         let size = p.dw(3) & 0xF_FFFF;
         let chain = (p.dw(3) >> 20) & 1 != 0;
-        let frame = super::queue::Frame { base, size, pos: 0 };
+        // A buffer that is not privileged stays in its space.
+        let vmid = if run.is_trusted() && run.vmid == 0 {
+            (p.dw(3) >> 24) as u8 & 0xF
+        } else {
+            run.space()
+        };
+        let frame = super::queue::Frame {
+            base,
+            size,
+            pos: 0,
+            vmid,
+        };
         if chain && !run.frames.is_empty() {
             if let Some(top) = run.frames.last_mut() {
                 *top = frame;

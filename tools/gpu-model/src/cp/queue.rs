@@ -4,6 +4,7 @@
 use super::hqd::{f, r};
 use super::slot::SlotId;
 use crate::device::Gpu;
+use crate::feed::{Ahead, Pace};
 use crate::trace::{Origin, Reason, Ring, Seat};
 use crate::vm::{Client, HubId, CID_CPC, CID_CPF};
 
@@ -27,6 +28,8 @@ pub struct Frame {
     pub size: u32,
     /// Next dword.
     pub pos: u32,
+    /// Address space that it runs in.
+    pub vmid: u8,
 }
 
 /// Why a packet did not finish.
@@ -75,8 +78,6 @@ pub struct Run {
     pub progress: u64,
     /// A DMA_DATA is under way: a halt of the engine does not stop it.
     pub in_dma: bool,
-    /// The queue waits for a page after a retry fault.
-    pub retrying: bool,
     /// Read pointers from memory before the first packet.
     pub poll_wptr: bool,
     /// AQL: the read index must be fetched.
@@ -89,23 +90,29 @@ pub struct Run {
     pub in_vendor: bool,
     /// The queue left a record in its context save area and looks for it first; the address of its MQD.
     pub restore: Option<u64>,
-    /// Why the queue halted.
-    pub halted: Option<&'static str>,
-    /// Do not try before this time.
-    pub not_before: u64,
-    /// Current polling interval.
-    pub poll_ns: u64,
+    /// The next part of a long transfer.
+    pub ahead: Option<Ahead>,
+    /// When it runs again.
+    pub pace: Pace,
 }
 
-/// Shortest polling interval.
-pub(super) const POLL_MIN_NS: u64 = 50_000;
-
 impl Run {
+    /// The address space of the packets that run now: that of the queue, or the one that a privileged ring has named
+    /// for an indirect buffer.
+    pub fn space(&self) -> u8 {
+        self.frames.last().map_or(self.vmid, |fr| fr.vmid)
+    }
+
+    /// The packets that run now may do anything.  Those of a buffer in another address space may not.
+    pub fn is_trusted(&self) -> bool {
+        (self.privileged || self.role != Role::User) && self.space() == self.vmid
+    }
+
     /// How the queue's accesses appear to the VM.
     pub fn client(&self) -> Client {
         Client {
             hub: HubId::Gfx,
-            vmid: self.vmid,
+            vmid: self.space(),
             cid: CID_CPC,
         }
     }
@@ -114,7 +121,7 @@ impl Run {
     pub fn fetcher(&self) -> Client {
         Client {
             hub: HubId::Gfx,
-            vmid: self.vmid,
+            vmid: self.space(),
             cid: CID_CPF,
         }
     }
@@ -146,7 +153,7 @@ impl Run {
 
     /// There is something to do.
     pub fn has_work(&self) -> bool {
-        self.halted.is_none()
+        self.pace.halted.is_none()
             && (self.poll_wptr
                 || self.fetch_rptr
                 || self.report_due
@@ -170,8 +177,8 @@ impl Gpu {
     /// Identity of a queue for the trace.
     pub fn origin_of(&self, run: &Run) -> Origin {
         Origin {
-            vmid: run.vmid,
-            pasid: self.pasid_of(run.vmid, HubId::Gfx),
+            vmid: run.space(),
+            pasid: self.pasid_of(run.space(), HubId::Gfx),
             doorbell: run.doorbell,
         }
     }
@@ -255,16 +262,14 @@ impl Gpu {
             traced: false,
             progress: 0,
             in_dma: false,
-            retrying: false,
             poll_wptr: poll,
             fetch_rptr: aql,
             report_due: false,
             stalled: false,
             in_vendor: false,
             restore: None,
-            halted: None,
-            not_before: 0,
-            poll_ns: POLL_MIN_NS,
+            ahead: None,
+            pace: Pace::default(),
         };
         let h = self.cp.hqd_mut(slot);
         h.run = Some(Box::new(run));
@@ -284,6 +289,7 @@ impl Gpu {
     /// The indirect buffer that a saved queue was inside.
     fn saved_frames(&mut self, slot: SlotId) -> Vec<Frame> {
         let h = self.cp.hqd_mut(slot);
+        let vmid = (h.reg(r::VMID) & 0xF) as u8;
         let (control, pos) = (h.reg(r::IB_CONTROL), h.reg(r::IB_RPTR));
         if control >> 31 == 0 {
             return Vec::new();
@@ -293,6 +299,7 @@ impl Gpu {
             base: h.pair(r::IB_BASE),
             size: control & 0xF_FFFF,
             pos,
+            vmid,
         }]
     }
 

@@ -38,7 +38,11 @@ pub fn decode(_asic: &Asic, raw: &[u32]) -> Decoded {
         ),
         (4, _) => (
             "SDMA_INDIRECT",
-            vec![("base", qw(1)), ("size", w(3) & 0xF_FFFF)],
+            vec![
+                ("base", qw(1)),
+                ("size", w(3) & 0xF_FFFF),
+                ("vmid", (w(0) >> 16) & 0xF),
+            ],
         ),
         (5, _) => ("SDMA_FENCE", vec![("addr", qw(1)), ("data", w(3))]),
         (6, _) => ("SDMA_TRAP", vec![("context", w(1) & 0x0FFF_FFFF)]),

@@ -101,7 +101,9 @@ impl Gpu {
             // The answer is that the ring goes on.
             (op::INVALIDATE_TLBS, _) if self.inject.deaf_tlb() => Outcome::Wait,
             (op::INVALIDATE_TLBS, _) => {
-                self.invalidate_pasid(((p.dw(1) >> 5) & 0xFFFF) as u16, (p.dw(1) >> 4) & 1 != 0);
+                let control = p.dw(1);
+                let pasid = ((control >> 5) & 0xFFFF) as u16;
+                self.invalidate_pasid(pasid, (control >> 4) & 1 != 0, control >> 29);
                 Outcome::Done
             }
             _ => self.misplaced(run, p),

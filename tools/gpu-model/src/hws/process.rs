@@ -7,6 +7,7 @@ use crate::cp::pm4::Packet;
 use crate::device::Gpu;
 use crate::ih::reg as ihreg;
 use crate::mem::Phys;
+use crate::regs::dispatch::HEAVYWEIGHT;
 use crate::regs::{athub, gc, sh_mem, RETRY_DISABLE};
 use crate::trace::{Origin, Ring};
 use crate::vm::tlb::Levels;
@@ -155,8 +156,8 @@ impl Gpu {
         }
     }
 
-    /// INVALIDATE_TLBS: by PASID, through the mapping registers.
-    pub fn invalidate_pasid(&mut self, pasid: u16, all_hubs: bool) {
+    /// INVALIDATE_TLBS: by PASID, through the mapping registers; `kind` is the FLUSH_TYPE.
+    pub fn invalidate_pasid(&mut self, pasid: u16, all_hubs: bool, kind: u32) {
         let mut vmids = 0u16;
         for v in 0..16u32 {
             let m = self.regs.plain(self.asic.athub + athub::VMID_PASID + v);
@@ -171,6 +172,9 @@ impl Gpu {
         };
         for &hub in hubs {
             self.hub(hub).invalidate(vmids);
+            if kind >= HEAVYWEIGHT {
+                self.land_writes(hub, vmids);
+            }
             self.note_invalidation(hub, vmids, Levels::ALL);
         }
     }

@@ -10,6 +10,7 @@ use crate::cp::pm4::{op, Packet};
 use crate::cp::queue::{Outcome, Run};
 use crate::decode;
 use crate::device::Gpu;
+use crate::strays::Reading;
 use crate::trace::Reason;
 
 /// Unit of MAP_PROCESS.process_quantum.  The microcode's unit is not documented; KFD writes 10.
@@ -58,6 +59,8 @@ pub struct Runlist {
 /// What the scheduler is doing with a run list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// The RUN_LIST packet reads all of the buffer, to learn its doorbells.
+    Reading(Reading),
     /// The RUN_LIST packet connects the first window.
     Starting,
     /// The window runs.
@@ -94,7 +97,7 @@ impl Runlist {
             installed: 0,
             seen: Vec::new(),
             resume_process: None,
-            phase: Phase::Starting,
+            phase: Phase::Reading(Reading::default()),
             retired: Default::default(),
             reason: Reason::Map,
             quantum_ns: QUANTUM_UNIT_NS,
@@ -156,6 +159,16 @@ impl Gpu {
         let Some(mut list) = self.hws.runlist.take() else {
             return Outcome::Done;
         };
+        if let Phase::Reading(mut at) = list.phase {
+            let done = self.learn_doorbells(list.base, list.size, &mut at);
+            list.phase = if done {
+                Phase::Starting
+            } else {
+                Phase::Reading(at)
+            };
+            self.hws.runlist = Some(list);
+            return Outcome::Yield;
+        }
         let end = self.walk(&mut list);
         if end != Walk::More {
             list.phase = Phase::Running;
@@ -222,7 +235,7 @@ impl Gpu {
             let is_chain = header >> 30 == 3 && (header >> 8) & 0xFF == u32::from(op::RUN_LIST);
             list.over_subscribed = is_chain && (flags >> 20) & 1 != 0;
         }
-        self.learn_doorbells(list.base, list.size);
+        self.begin_learning();
         list.digest = self.runlist_digest(&list);
         self.hws.runlist = Some(list);
         true

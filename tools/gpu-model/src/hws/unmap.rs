@@ -44,13 +44,20 @@ impl Gpu {
     /// Whether a queue waits for a page: what is under way in the memory system has to come back first.
     fn retrying(&self, target: Target) -> bool {
         match target {
-            Target::Compute(slot) => self.cp.hqd(slot).run.as_ref().is_some_and(|r| r.retrying),
+            Target::Compute(slot) => self
+                .cp
+                .hqd(slot)
+                .run
+                .as_ref()
+                .is_some_and(|r| r.pace.retrying),
             Target::Sdma(engine, rlc) => {
                 let context = self
                     .sdma
                     .get(engine)
                     .and_then(|e| e.contexts.get(rlc + FIRST_RLC));
-                context.and_then(Option::as_ref).is_some_and(|c| c.retrying)
+                context
+                    .and_then(Option::as_ref)
+                    .is_some_and(|c| c.pace.retrying)
             }
         }
     }

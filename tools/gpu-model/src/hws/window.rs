@@ -40,7 +40,7 @@ impl Gpu {
             return;
         }
         match list.phase {
-            Phase::Starting => {}
+            Phase::Reading(_) | Phase::Starting => {}
             Phase::Running => {
                 let busy = self.window_busy();
                 let due = list.window_start + if busy { list.quantum_ns } else { list.idle_ns };

@@ -214,16 +214,20 @@ impl ConfigSpace {
         }
     }
 
-    /// Where the guest has put the BARs.
-    pub fn bars(&self) -> BarAddresses {
+    /// Where the guest has put the BARs. What they hold while memory decoding is off, as during their sizing, is no
+    /// address.
+    pub fn bars(&self) -> Option<BarAddresses> {
+        if !self.decodes_memory() {
+            return None;
+        }
         let dword = |at: usize| {
             let b = self.bytes.get(at..at + 4).and_then(|b| b.try_into().ok());
             b.map_or(0, u32::from_le_bytes)
         };
-        BarAddresses {
+        Some(BarAddresses {
             doorbells: u64::from(dword(0x18) & !0xF) | (u64::from(dword(0x1C)) << 32),
             registers: u64::from(dword(0x24) & !0xF),
-        }
+        })
     }
 
     fn power_state(&self) -> u8 {
@@ -233,6 +237,11 @@ impl ConfigSpace {
     /// The function is in D3hot.
     pub fn asleep(&self) -> bool {
         self.power_state() == D3HOT
+    }
+
+    /// Memory space is on: the BARs are where they say.
+    pub fn decodes_memory(&self) -> bool {
+        self.bytes.get(4).is_some_and(|b| b & 2 != 0)
     }
 
     /// Bus mastering is on.

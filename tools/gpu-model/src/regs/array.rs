@@ -37,6 +37,16 @@ impl Gpu {
         None
     }
 
+    /// Compute units that work: neither fused off nor given up by the driver.
+    pub fn active_units(&self) -> u32 {
+        let working = |engine: u32| {
+            let given_up = self.regs.user_array_config(engine as usize) >> SHIFT;
+            (!(self.board.inactive_units(self.asic, engine) | given_up) & ones(UNIT_BITS))
+                .count_ones()
+        };
+        (0..self.asic.engines).map(working).sum()
+    }
+
     /// Reads CC_GC_SHADER_ARRAY_CONFIG or GC_USER_SHADER_ARRAY_CONFIG: of the first array, if all are selected.
     pub fn shader_array_read(&mut self, r: u32) -> u32 {
         let Some(engines) = self.selected_engines(r) else {

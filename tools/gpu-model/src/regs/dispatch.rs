@@ -30,6 +30,8 @@ const CPC_GENERIC2: u32 = 1 << 29;
 const INVALIDATE_LIGHT_NS: u64 = 100_000;
 /// The same for a heavyweight one, which also waits for accesses that are under way.
 const INVALIDATE_HEAVY_NS: u64 = 200_000;
+/// FLUSH_TYPE from which on a request waits for writes that were translated before.
+pub const HEAVYWEIGHT: u32 = 2;
 
 impl Gpu {
     /// Slot selected by GRBM_GFX_CNTL; `None` for the graphics micro-engine.
@@ -292,6 +294,9 @@ impl Gpu {
         let now = self.clock.now_ns();
         for id in [HubId::Gfx, HubId::Mm] {
             while let Some(request) = self.hub_mut(id).end_request(now) {
+                if request.kind >= HEAVYWEIGHT {
+                    self.land_writes(id, request.vmids);
+                }
                 self.note_invalidation(id, request.vmids, request.levels);
             }
         }

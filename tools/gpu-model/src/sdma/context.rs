@@ -8,6 +8,7 @@ use super::regs::{
 use crate::cp::mqd::{Expect, MEC};
 use crate::cp::queue::Frame;
 use crate::device::Gpu;
+use crate::feed::{Ahead, DwordRing, Pace};
 use crate::hws::Target;
 use crate::trace::{Origin, Reason, Ring, Seat};
 use crate::vm::{Client, HubId};
@@ -39,28 +40,22 @@ pub struct Context {
     pub traced: bool,
     /// Bytes of the current packet that are done.
     pub progress: u64,
-    /// The queue waits for a page after a retry fault.
-    pub retrying: bool,
     /// The write pointer must be read from memory first.
     pub poll_wptr: bool,
     /// The write-back has not succeeded yet.
     pub report_due: bool,
     /// Retries of the current POLL_REGMEM.
     pub polls: u32,
-    /// Why the queue halted.
-    pub halted: Option<&'static str>,
-    /// Do not try before this time.
-    pub not_before: u64,
-    /// Current polling interval.
-    pub poll_ns: u64,
+    /// The next part of a long transfer.
+    pub ahead: Option<Ahead>,
+    /// When it runs again.
+    pub pace: Pace,
     /// When the write pointer is looked for in memory again (RB_WPTR_POLL_CNTL).
     pub poll_at: Option<u64>,
     /// The driver has cleared RB_ENABLE: stop at this time, or later when the queue is able to.
     pub stop_at: Option<u64>,
 }
 
-/// Shortest polling interval.
-pub(super) const POLL_MIN_NS: u64 = 50_000;
 /// Dwords of an SDMA MQD that are the register block (0..=41).
 const MQD_DWORDS: usize = 42;
 
@@ -69,8 +64,27 @@ impl Context {
     pub fn client(&self) -> Client {
         Client {
             hub: HubId::Mm,
-            vmid: self.vmid,
+            vmid: self.space(),
             cid: self.cid,
+        }
+    }
+
+    /// The address space of the packets that run now: that of the queue, or the one that a privileged ring has named
+    /// for an indirect buffer.
+    pub fn space(&self) -> u8 {
+        self.ib.map_or(self.vmid, |ib| ib.vmid)
+    }
+
+    /// The packets that run now may do anything.  Those of a buffer in another address space may not.
+    pub fn is_trusted(&self) -> bool {
+        self.privileged && self.space() == self.vmid
+    }
+
+    /// The ring in memory.
+    pub fn ring(&self) -> DwordRing {
+        DwordRing {
+            base: self.base,
+            len: self.len,
         }
     }
 
@@ -92,7 +106,7 @@ impl Context {
 
     /// There is something to do.
     pub fn has_work(&self) -> bool {
-        self.halted.is_none()
+        self.pace.halted.is_none()
             && (self.poll_wptr || self.report_due || self.ib.is_some() || self.pending() > 0)
     }
 }
@@ -269,6 +283,7 @@ impl Gpu {
             base: self.sdma_pair(engine, block, q::IB_BASE),
             size: ib_size,
             pos: ib_pos,
+            vmid: ((rb >> 24) & 0xF) as u8,
         });
         let ctx = Context {
             cid: self.asic.sdma.get(engine).map_or(0, |e| e.cid),
@@ -283,13 +298,11 @@ impl Gpu {
             ib,
             traced: false,
             progress: 0,
-            retrying: false,
             poll_wptr: poll,
             report_due: false,
             polls: 0,
-            halted: None,
-            not_before: 0,
-            poll_ns: POLL_MIN_NS,
+            ahead: None,
+            pace: Pace::default(),
             poll_at: polls.then_some(0),
             stop_at: None,
         };
@@ -309,8 +322,8 @@ impl Gpu {
     /// Identity of a context for the trace.
     pub fn sdma_origin(&self, ctx: &Context) -> Origin {
         Origin {
-            vmid: ctx.vmid,
-            pasid: self.pasid_of(ctx.vmid, HubId::Mm),
+            vmid: ctx.space(),
+            pasid: self.pasid_of(ctx.space(), HubId::Mm),
             doorbell: ctx.doorbell,
         }
     }
@@ -361,6 +374,7 @@ impl Gpu {
             base: 0,
             size: 0,
             pos: 0,
+            vmid: 0,
         });
         self.sdma_set_q(engine, block, q::IB_BASE, fr.base as u32);
         self.sdma_set_q(engine, block, q::IB_BASE + 1, (fr.base >> 32) as u32);

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! SDMA queues at work: doorbells, turns, and the pointers in memory.
 
-use super::context::{Context, POLL_MIN_NS};
+use super::context::Context;
 use super::regs::{q, BLOCKS, DOORBELL_ENABLE, FIRST_RLC};
-use crate::cp::feed::STRETCH_BYTES;
 use crate::cp::queue::Outcome;
 use crate::device::{Gpu, Wake};
+use crate::feed::{Stretch, STRETCH_PACKETS};
 use crate::vm::access::VmError;
 
-/// Longest polling interval.
-const POLL_MAX_NS: u64 = 2_000_000;
 /// How often RB_WPTR_POLL_CNTL makes the engine look for a write pointer.
 const WPTR_PERIOD_NS: u64 = 1_000_000;
-/// Packets of one turn.
-const BUDGET: usize = 64;
+/// All contexts of an engine, a bit each.
+const ALL: u16 = (1 << BLOCKS) - 1;
 
 impl Gpu {
     /// RB_WPTR written by register.
@@ -45,7 +43,7 @@ impl Gpu {
                 c.wptr & !0x3FFF_FFFF | (value / 4)
             };
             c.wptr = new;
-            c.poll_ns = POLL_MIN_NS;
+            c.pace.rung();
             let (ahead, len) = (new.wrapping_sub(c.rptr), c.len);
             if ahead > len || value % 4 != 0 {
                 let text = format!("SDMA{engine}: doorbell value {value:#x} is {ahead:#x} dwords ahead of RPTR, ring {len:#x}");
@@ -60,37 +58,50 @@ impl Gpu {
         false
     }
 
-    /// Gives every enabled queue of every engine a turn.
-    pub fn sdma_run(&mut self, now: u64, force: bool, wake: &mut Wake) {
+    /// Goes on with the round in which every enabled queue of every engine gets a turn, or begins one.  Returns whether
+    /// one had work.
+    pub fn sdma_run(&mut self, now: u64, wake: &mut Wake) -> bool {
+        let mut any = false;
+        let resumed = self.sdma.iter().any(|e| e.round != 0);
+        if !resumed {
+            for e in &mut self.sdma {
+                e.round = ALL;
+                e.next = (e.next + 1) % BLOCKS;
+            }
+        }
         for engine in 0..self.sdma.len() {
             self.sdma_settle_stops(engine);
             let halted = self.sdma_halted(engine);
-            let start = self.sdma.get_mut(engine).map_or(0, |e| {
-                e.next = (e.next + 1) % BLOCKS;
-                e.next
-            });
-            for i in 0..BLOCKS {
-                let block = (start + i) % BLOCKS;
+            while let Some(block) = self
+                .sdma
+                .get_mut(engine)
+                .and_then(super::Engine::next_block)
+            {
                 // A halt stops the microcode, not the copy that it has started.
                 let copying = |c: &mut Context| c.progress != 0;
                 if halted && !self.sdma_context(engine, block).is_some_and(copying) {
                     continue;
                 }
-                self.sdma_run_block(engine, block, now, force, wake);
+                let ran = self.sdma_run_block(engine, block, now, wake);
+                any |= ran;
+                if ran && self.pressed() {
+                    // It may have been the last one: the next step begins a round then.
+                    wake.busy();
+                    return true;
+                }
             }
         }
+        if resumed {
+            // When those that had their turn in an earlier step want the next one is not known here.
+            wake.busy();
+        }
+        any
     }
 
-    fn sdma_run_block(
-        &mut self,
-        engine: usize,
-        block: usize,
-        now: u64,
-        force: bool,
-        wake: &mut Wake,
-    ) {
+    /// Gives a queue its turn; returns whether it had one.
+    fn sdma_run_block(&mut self, engine: usize, block: usize, now: u64, wake: &mut Wake) -> bool {
         let Some(c) = self.sdma_context(engine, block) else {
-            return;
+            return false;
         };
         if c.poll_at.is_some_and(|t| now >= t) {
             c.poll_wptr = true;
@@ -105,61 +116,40 @@ impl Gpu {
                 wake.at(t);
             }
             if c.between_packets() {
-                return;
+                return false;
             }
         }
         if !c.has_work() {
-            return;
+            return false;
         }
-        if force {
-            c.not_before = 0;
-        }
-        let (not_before, doorbell) = (c.not_before, c.doorbell);
+        let (not_before, doorbell) = (c.pace.not_before, c.doorbell);
         if self.inject.queue_hung(doorbell) {
-            return;
+            return false;
         }
         if not_before > now {
             wake.at(not_before);
-            return;
+            return false;
         }
         let taken = self
             .sdma
             .get_mut(engine)
             .and_then(|e| e.contexts.get_mut(block))
             .and_then(Option::take);
-        let Some(mut c) = taken else { return };
-        let mut outcome = Outcome::Yield;
-        let moved = self.bytes_moved;
-        for _ in 0..BUDGET {
-            let replays = self.log.stats.replays;
-            outcome = self.sdma_one(engine, &mut c);
-            c.retrying = outcome == Outcome::Wait && self.log.stats.replays != replays;
-            if self.sdma_halted(engine) && c.progress == 0 {
-                break;
-            }
+        let Some(mut c) = taken else { return false };
+        let mut stretch = Stretch::begin(self, STRETCH_PACKETS);
+        let outcome = loop {
+            let outcome = self.sdma_one(engine, &mut c);
+            let more = stretch.goes_on(self, outcome, &mut c.pace);
+            let halted = self.sdma_halted(engine) && c.progress == 0;
             let drained = c.stop_at.is_some() && c.between_packets();
-            let enough = self.bytes_moved.wrapping_sub(moved) >= STRETCH_BYTES;
-            if outcome != Outcome::Done || !c.has_work() || drained || enough {
-                break;
+            if !more || halted || !c.has_work() || drained {
+                break outcome;
             }
-        }
+        };
         self.sdma_report(engine, block, &mut c);
-        match outcome {
-            Outcome::Done | Outcome::Yield => {
-                c.poll_ns = POLL_MIN_NS;
-                if c.has_work() {
-                    wake.busy();
-                }
-            }
-            Outcome::Wait => {
-                c.not_before = now + c.poll_ns;
-                c.poll_ns = (c.poll_ns * 2).min(POLL_MAX_NS);
-                wake.at(c.not_before);
-            }
-            Outcome::Halt(why) => {
-                c.halted = Some(why);
-                self.sdma_trace(engine, block, &c, "HALT", why.to_string());
-            }
+        let has_work = c.has_work();
+        if let Some(why) = c.pace.end(outcome, has_work, now, wake) {
+            self.sdma_trace(engine, block, &c, "HALT", why.to_string());
         }
         if let Some(slot) = self
             .sdma
@@ -168,6 +158,7 @@ impl Gpu {
         {
             *slot = Some(c);
         }
+        true
     }
 
     fn sdma_one(&mut self, engine: usize, c: &mut Context) -> Outcome {

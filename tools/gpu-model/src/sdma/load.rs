@@ -4,7 +4,7 @@
 
 use super::context::Context;
 use super::regs::{q, BLOCKS, CONTEXT_STATUS, DOORBELL_ENABLE, FIRST_RLC, IB_REGISTERS, RB_ENABLE};
-use crate::device::{DoorbellTarget, Gpu, BAR2_SIZE};
+use crate::device::{DoorbellTarget, Gpu};
 use crate::hws::Target;
 use crate::trace::{Reason, Seat};
 use crate::vm::HubId;
@@ -184,25 +184,10 @@ impl Gpu {
             "sdma-load",
             "a queue without RB_PRIV in VMID 0",
         );
-        rule(
-            byte + 8 > BAR2_SIZE || byte % 8 != 0,
-            "doorbell-range",
-            "doorbell outside BAR2 or not aligned",
-        );
-        rule(
-            self.doorbell_target(byte) != DoorbellTarget::Sdma(engine),
-            "doorbell-routing",
-            "the doorbell is not routed to the engine",
-        );
-        rule(
-            self.doorbell_taken((byte / 4) as u32, Some(Seat::Sdma { engine, block })),
-            "doorbell-duplicate",
-            "the doorbell belongs to another connected queue",
-        );
+        let seat = Seat::Sdma { engine, block };
+        wrong.extend(self.check_loaded_doorbell(byte, DoorbellTarget::Sdma(engine), seat));
         wrong.extend(self.sdma_not_ready(engine).map(|t| ("sdma-cntl", t)));
-        if vmid != 0 {
-            wrong.extend(self.check_vmid(vmid).into_iter().map(|t| ("sdma-vmid", t)));
-        }
+        wrong.extend(self.check_loaded_space(vmid, "sdma-vmid"));
         wrong
     }
 
@@ -222,7 +207,7 @@ impl Gpu {
 
     /// Whether a disabled queue has come to rest between two packets of its ring.
     fn sdma_at_rest(&self, c: &Context) -> bool {
-        c.between_packets() || c.halted.is_some() || self.inject.queue_hung(c.doorbell)
+        c.between_packets() || c.pace.halted.is_some() || self.inject.queue_hung(c.doorbell)
     }
 
     /// Completes a stop by register when the queue is able to.

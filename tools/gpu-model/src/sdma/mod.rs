@@ -22,6 +22,8 @@ pub struct Engine {
     /// Queue contexts: GFX, PAGE, RLC0..RLC7.
     pub contexts: [Option<Context>; BLOCKS],
     next: usize,
+    /// Contexts that have not had their turn in the round that goes on, a bit each.
+    round: u16,
 }
 
 impl Engine {
@@ -31,6 +33,7 @@ impl Engine {
             regs: vec![0; SPAN],
             contexts: Default::default(),
             next: 0,
+            round: 0,
         };
         e.set(layout.f32_cntl, 1);
         // A loader's last act is to leave the version in the address register.
@@ -44,6 +47,15 @@ impl Engine {
             );
         }
         e
+    }
+
+    /// Takes the next context out of the round that goes on.
+    fn next_block(&mut self) -> Option<usize> {
+        let block = (0..BLOCKS)
+            .map(|i| (self.next + i) % BLOCKS)
+            .find(|b| (self.round >> b) & 1 != 0)?;
+        self.round &= !(1 << block);
+        Some(block)
     }
 
     /// A register.

@@ -7,14 +7,13 @@ use crate::cp::atomics::Atomic;
 use crate::cp::packets::compare;
 use crate::cp::queue::{Frame, Outcome};
 use crate::device::Gpu;
+use crate::feed::CHUNK;
 use crate::ih::Iv;
 use crate::regs::dispatch::Writer;
 use crate::regs::{is_user_register, nbio};
 use crate::trace::Ring;
 use crate::vm::access::{VmError, VmResult};
 
-/// Bytes a copy or fill moves before other queues get a turn.
-const CHUNK: u64 = 128 * 1024;
 /// What a row of a sub-window costs at least: a short one takes two translations as well.
 const ROW_BYTES: u64 = 512;
 /// Dwords of WRITE in front of its data.
@@ -86,19 +85,13 @@ impl Gpu {
                 out,
             );
         }
-        let start = c.rptr.wrapping_add(skip) & (c.len - 1);
-        let first = (c.len - start).min(out.len() as u64) as usize;
-        let (a, b) = out.split_at_mut(first);
-        self.vm_read_dwords(c.client(), c.base + start * 4, a)?;
-        if b.is_empty() {
-            return Ok(());
-        }
-        self.vm_read_dwords(c.client(), c.base, b)
+        self.fetch_ring(c.client(), c.ring(), c.rptr.wrapping_add(skip), out)
     }
 
     fn sdma_advance(c: &mut Context, n: u64) {
         c.traced = false;
         c.progress = 0;
+        c.ahead = None;
         c.polls = 0;
         match &mut c.ib {
             Some(fr) => {
@@ -119,7 +112,7 @@ impl Gpu {
             client: inst.client,
             source,
             ring_id: 0,
-            vmid: c.vmid,
+            vmid: c.space(),
             mm: true,
             data: [data, 0, 0, 0],
         };
@@ -129,9 +122,10 @@ impl Gpu {
     fn sdma_bad(&mut self, engine: usize, c: &Context, why: &'static str) -> Outcome {
         let text = format!(
             "SDMA{engine} doorbell {:#x} vmid {}: {why}",
-            c.doorbell, c.vmid
+            c.doorbell,
+            c.space()
         );
-        if c.privileged {
+        if c.is_trusted() {
             self.protocol_error("sdma-packet", text);
         } else {
             self.user_error("sdma-packet", text);
@@ -257,7 +251,7 @@ impl Gpu {
                 ended(self.vm_write(cl, p.qw(1) & !7, &ticks.to_le_bytes()))
             }
             (14, _) => {
-                if !c.privileged {
+                if !c.is_trusted() {
                     self.sdma_interrupt(engine, c, source::SRBM_WRITE, p.dw(1) & 0x3_FFFF);
                     return self.sdma_bad(engine, c, "SRBM_WRITE on a user queue");
                 }
@@ -290,25 +284,27 @@ impl Gpu {
         let total = self.sdma_count(p.dw(1)) + 1;
         let (src, dst) = (p.qw(3), p.qw(5));
         let second = ((p.dw(0) >> 27) & 1 != 0).then(|| p.qw(7));
-        let n = (total - c.progress.min(total)).min(CHUNK);
         let cl = c.client();
-        let mut buf = vec![0u8; n as usize];
-        // Each part replays on its own; a read that faults for good leaves zeros, as the default page would.
-        if self.vm_read(cl, src.wrapping_add(c.progress), &mut buf) == Err(VmError::Retry) {
-            return Outcome::Wait;
-        }
-        for d in [Some(dst), second].into_iter().flatten() {
-            if self.vm_write(cl, d.wrapping_add(c.progress), &buf) == Err(VmError::Retry) {
-                return Outcome::Wait;
+        let (mut progress, mut ahead) = (c.progress, c.ahead.take());
+        let outcome = self.transfer(&mut progress, total, |gpu, part| {
+            let mut buf = vec![0u8; part.len as usize];
+            // Each part replays on its own; a read that faults for good leaves zeros, as the default page would.
+            if gpu.vm_read(cl, src.wrapping_add(part.from), &mut buf) == Err(VmError::Retry) {
+                return Err(VmError::Retry);
             }
-        }
-        self.log.stats.sdma_bytes += n;
-        c.progress += n;
-        if c.progress >= total {
-            Outcome::Done
-        } else {
-            Outcome::Yield
-        }
+            let to = dst.wrapping_add(part.from);
+            let written = gpu.write_part(cl, &mut ahead, to, (&buf, part.next));
+            if written == Err(VmError::Retry) {
+                return written;
+            }
+            if let Some(second) = second {
+                gpu.vm_write(cl, second.wrapping_add(part.from), &buf)?;
+            }
+            gpu.log.stats.sdma_bytes += part.len;
+            Ok(())
+        });
+        (c.progress, c.ahead) = (progress, ahead.filter(|_| outcome == Outcome::Yield));
+        outcome
     }
 
     fn sdma_sub_window(&mut self, engine: usize, c: &mut Context, p: &Words) -> Outcome {
@@ -370,7 +366,17 @@ impl Gpu {
             return self.sdma_bad(engine, c, "INDIRECT not aligned");
         }
         Self::sdma_advance(c, len);
-        c.ib = (size != 0).then_some(Frame { base, size, pos: 0 });
+        let vmid = if c.privileged && c.vmid == 0 {
+            (p.dw(0) >> 16) as u8 & 0xF
+        } else {
+            c.vmid
+        };
+        c.ib = (size != 0).then_some(Frame {
+            base,
+            size,
+            pos: 0,
+            vmid,
+        });
         Outcome::Yield
     }
 
@@ -382,7 +388,7 @@ impl Gpu {
         byte: u32,
     ) -> Result<u32, Outcome> {
         let register = (byte / 4) & 0x3_FFFF;
-        if !c.privileged && !is_user_register(register) {
+        if !c.is_trusted() && !is_user_register(register) {
             return Err(self.sdma_bad(engine, c, "privileged register read by a user queue"));
         }
         Ok(self.reg_read(register))
@@ -455,42 +461,44 @@ impl Gpu {
             _ => (1, count + 1),
         };
         let dst = p.qw(1) & !(unit as u64 - 1);
-        let n = (total - c.progress.min(total)).min(CHUNK);
-        let buf: Vec<u8> = data
-            .iter()
-            .take(unit)
-            .copied()
-            .cycle()
-            .take(n as usize)
-            .collect();
-        if self.vm_write(c.client(), dst.wrapping_add(c.progress), &buf) == Err(VmError::Retry) {
-            return Outcome::Wait;
-        }
-        self.log.stats.sdma_bytes += n;
-        c.progress += n;
-        if c.progress >= total {
-            Outcome::Done
-        } else {
-            Outcome::Yield
-        }
+        let cl = c.client();
+        let (mut progress, mut ahead) = (c.progress, c.ahead.take());
+        let outcome = self.transfer(&mut progress, total, |gpu, part| {
+            // The pattern repeats in every part, for parts are of whole units but for the last.
+            let pattern = data.iter().take(unit).copied().cycle();
+            let buf: Vec<u8> = pattern.take(part.len as usize).collect();
+            let written = gpu.write_part(
+                cl,
+                &mut ahead,
+                dst.wrapping_add(part.from),
+                (&buf, part.next),
+            );
+            if written != Err(VmError::Retry) {
+                gpu.log.stats.sdma_bytes += part.len;
+            }
+            written
+        });
+        (c.progress, c.ahead) = (progress, ahead.filter(|_| outcome == Outcome::Yield));
+        outcome
     }
 
     fn sdma_ptepde(&mut self, c: &mut Context, p: &Words) -> Outcome {
-        let total = u64::from(p.dw(9) & 0x7_FFFF) + 1;
+        let total = (u64::from(p.dw(9) & 0x7_FFFF) + 1) * 8;
         let (dst, flags, value, step) = (p.qw(1) & !7, p.qw(3), p.qw(5), p.qw(7));
-        let n = (total - c.progress.min(total)).min(CHUNK / 8);
-        let buf: Vec<u8> = (c.progress..c.progress + n)
-            .flat_map(|i| (flags | value.wrapping_add(i.wrapping_mul(step))).to_le_bytes())
-            .collect();
-        if self.vm_write(c.client(), dst.wrapping_add(c.progress * 8), &buf) == Err(VmError::Retry)
-        {
-            return Outcome::Wait;
-        }
-        c.progress += n;
-        if c.progress >= total {
-            Outcome::Done
-        } else {
-            Outcome::Yield
-        }
+        let cl = c.client();
+        let (mut progress, mut ahead) = (c.progress, c.ahead.take());
+        let outcome = self.transfer(&mut progress, total, |gpu, part| {
+            let buf: Vec<u8> = (part.from / 8..(part.from + part.len) / 8)
+                .flat_map(|i| (flags | value.wrapping_add(i.wrapping_mul(step))).to_le_bytes())
+                .collect();
+            gpu.write_part(
+                cl,
+                &mut ahead,
+                dst.wrapping_add(part.from),
+                (&buf, part.next),
+            )
+        });
+        (c.progress, c.ahead) = (progress, ahead.filter(|_| outcome == Outcome::Yield));
+        outcome
     }
 }

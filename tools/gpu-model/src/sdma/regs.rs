@@ -115,7 +115,8 @@ impl Gpu {
     /// Whether an engine is in the middle of a copy.
     fn sdma_moves(&self, engine: usize) -> bool {
         self.sdma.get(engine).is_some_and(|e| {
-            let moves = |c: &Context| c.progress != 0 && !c.retrying && c.halted.is_none();
+            let moves =
+                |c: &Context| c.progress != 0 && !c.pace.retrying && c.pace.halted.is_none();
             e.contexts.iter().flatten().any(moves)
         })
     }

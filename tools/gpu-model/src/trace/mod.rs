@@ -418,6 +418,38 @@ impl Log {
         self.records.iter()
     }
 
+    /// Serial numbers of the records kept from this time on, and of the oldest one of all.
+    pub fn since(&self, t_ns: u64) -> (std::ops::Range<u64>, u64) {
+        let oldest = self.records.front().map_or(self.next_seq, |rec| rec.seq);
+        let before = self.records.partition_point(|rec| rec.t_ns < t_ns) as u64;
+        (oldest + before..self.next_seq, oldest)
+    }
+
+    /// The records of these serial numbers that are still there, at most `most`, oldest first.
+    pub fn copy_records(&self, seq: std::ops::Range<u64>, most: usize) -> Vec<Record> {
+        let oldest = self.records.front().map_or(self.next_seq, |rec| rec.seq);
+        // What does not fit into `usize` is not there either.
+        let skip = usize::try_from(seq.start.saturating_sub(oldest)).unwrap_or(usize::MAX);
+        self.records
+            .iter()
+            .skip(skip)
+            .take_while(|rec| rec.seq < seq.end)
+            .take(most)
+            .cloned()
+            .collect()
+    }
+
+    /// The protocol errors kept from this serial number on, at most `most`, oldest first.
+    pub fn copy_errors(&self, from: u64, most: usize) -> Vec<ProtocolError> {
+        let later = |e: &&ProtocolError| e.seq >= from;
+        self.errors
+            .iter()
+            .filter(later)
+            .take(most)
+            .cloned()
+            .collect()
+    }
+
     /// The last protocol errors, oldest first.
     pub fn errors(&self) -> impl Iterator<Item = &ProtocolError> {
         self.errors.iter()

@@ -297,6 +297,33 @@ impl Gpu {
         true
     }
 
+    /// Where a write of a range would go: pieces of memory, or nowhere for a page that drops writes. No fault is raised;
+    /// `None` if some of the range cannot be written, or is a place of the device's own.
+    pub fn vm_destinations(
+        &mut self,
+        c: Client,
+        va: u64,
+        len: usize,
+    ) -> Option<Vec<(Option<Phys>, usize)>> {
+        let map = self.mem.current();
+        let mut out = Vec::with_capacity(1 + len / 4096);
+        let mut done = 0;
+        while done < len {
+            let at = va.wrapping_add(done as u64);
+            let page = self.lookup(&map, c, at).ok()?;
+            let size = 1u64 << page.shift;
+            let off = at & (size - 1);
+            let to = page.phys.map(|p| p.offset(off));
+            if !page.permits(Access::Write) || to.is_some_and(|p| !map.exists(p, true)) {
+                return None;
+            }
+            let n = (len - done).min(usize::try_from(size - off).unwrap_or(usize::MAX));
+            out.push((to, n));
+            done += n;
+        }
+        Some(out)
+    }
+
     /// Reads a 32-bit word without raising a fault.
     pub fn peek_u32(&mut self, c: Client, va: u64) -> Option<u32> {
         let map = self.mem.current();

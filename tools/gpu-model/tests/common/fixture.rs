@@ -32,7 +32,16 @@ impl Fixture {
         page: u64,
         make: impl FnOnce(&mut Bench, &mut Proc, (u64, u64)) -> UserQueue,
     ) -> Self {
-        let mut b = Bench::scheduled(asic);
+        Self::on(Bench::scheduled(asic), pasid, page, make)
+    }
+
+    /// As [`Fixture::with`], on a device whose scheduler runs.
+    pub fn on(
+        mut b: Bench,
+        pasid: u16,
+        page: u64,
+        make: impl FnOnce(&mut Bench, &mut Proc, (u64, u64)) -> UserQueue,
+    ) -> Self {
         let mut p = Proc::new(&mut b, pasid, 0);
         let (va, bus) = p.page(&mut b, page);
         let q = make(&mut b, &mut p, (va, bus));

@@ -121,7 +121,7 @@ impl Bench {
         let ram = make_vram(RAM).unwrap();
         let now = Arc::new(AtomicU64::new(1_000_000));
         let msis = Arc::new(AtomicU64::new(0));
-        let mut gpu = Gpu::new(
+        let gpu = Gpu::new(
             asic,
             board,
             vram.try_clone().unwrap(),
@@ -131,7 +131,6 @@ impl Bench {
             Box::new(CountMsi(msis.clone())),
         )
         .unwrap();
-        gpu.rules.late_acks = true;
         let gfx906 = asic.name == "gfx906";
         let b = Self {
             gpu,
@@ -250,6 +249,12 @@ impl Bench {
         Sys { bus, gart }
     }
 
+    /// Takes a page of the GART away.
+    pub fn unmap_gart(&mut self, gart: u64) {
+        self.vram_write(self.gart_table + gart / 4096 * 8, &[0; 8]);
+        self.flush_vmid(0);
+    }
+
     // Time and execution.
     pub fn run(&mut self) {
         for _ in 0..100_000 {
@@ -258,6 +263,12 @@ impl Bench {
             }
         }
         panic!("the device never goes idle");
+    }
+    /// Runs some steps of a device that has always more to do.
+    pub fn run_steps(&mut self, n: usize) {
+        for _ in 0..n {
+            let _ = self.gpu.step();
+        }
     }
     pub fn advance(&mut self, ns: u64) {
         self.now.fetch_add(ns, Ordering::Relaxed);

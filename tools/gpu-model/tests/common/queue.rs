@@ -279,11 +279,14 @@ impl UserQueue {
         self
     }
 
-    /// Gives a fresh queue a context save area, as CREATE_QUEUE does.  The MQD moves, since its control stack
-    /// lies behind it.
+    /// Gives a fresh queue a context save area for one compute unit, as CREATE_QUEUE does.  The MQD moves, since its
+    /// control stack lies behind it.
     pub fn with_cwsr(mut self, b: &mut Bench, p: &mut Proc) -> Self {
-        let stack = 0x2000u32;
-        let (area_va, area) = p.page(b, 0x6000);
+        let stack = 0x1000u32;
+        // VGPRs, SGPRs, LDS and hardware registers.
+        let vgprs = if b.tf { 0x8_0000 } else { 0x4_0000 };
+        let size = stack + vgprs + 0x4000 + 0x1_0000 + 0x1000;
+        let (area_va, area) = p.page(b, size.into());
         let mut image = b.words(self.mqd.bus, 512);
         self.mqd = b.alloc_sys(4096 + u64::from(stack));
         image[128] = self.mqd.gart as u32;
@@ -294,7 +297,7 @@ impl UserQueue {
         image[174] = stack;
         image[175] = stack;
         image[176] = stack;
-        image[177] = 0x6000;
+        image[177] = size;
         b.set_words(self.mqd.bus, &image);
         self.save = (area, stack);
         self

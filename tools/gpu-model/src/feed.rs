@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the command processor's queues and those of SDMA have in common: rings in memory, turns, long transfers, and
+//! what a driver that loads them by registers has to get right.
+
+use std::time::Instant;
+
+use crate::cp::queue::Outcome;
+use crate::device::{DoorbellTarget, Gpu, Wake, BAR2_SIZE};
+use crate::mem::Phys;
+use crate::trace::Seat;
+use crate::vm::access::{VmError, VmResult};
+use crate::vm::{Client, HubId};
+
+/// Shortest polling interval of a packet that waits.
+const POLL_MIN_NS: u64 = 50_000;
+/// Longest one.
+const POLL_MAX_NS: u64 = 2_000_000;
+/// Packets that are run at a stretch.
+pub const STRETCH_PACKETS: usize = 64;
+/// Bytes after which a stretch ends early.
+const STRETCH_BYTES: u64 = 128 * 1024;
+/// Bytes that a long transfer moves before other queues get a turn.
+pub const CHUNK: u64 = STRETCH_BYTES;
+/// Bytes that it moves at once, between two looks at what else there is to do.
+const PIECE: u64 = 16 * 1024;
+/// How long a write may be under way after it was translated.
+const FLIGHT_NS: u64 = 500_000;
+
+/// When a connected queue runs again.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// Why the queue halted.
+    pub halted: Option<&'static str>,
+    /// Do not try before this time.
+    pub not_before: u64,
+    /// The queue waits for a page after a retry fault.
+    pub retrying: bool,
+    poll_ns: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            halted: None,
+            not_before: 0,
+            retrying: false,
+            poll_ns: POLL_MIN_NS,
+        }
+    }
+}
+
+impl Pace {
+    /// A doorbell rang: what waits is looked at often again.
+    pub fn rung(&mut self) {
+        self.poll_ns = POLL_MIN_NS;
+    }
+
+    /// A stretch ended with `outcome`, at `now`. Returns why the queue halts, if it does.
+    pub fn end(
+        &mut self,
+        outcome: Outcome,
+        has_work: bool,
+        now: u64,
+        wake: &mut Wake,
+    ) -> Option<&'static str> {
+        match outcome {
+            Outcome::Done | Outcome::Yield => {
+                self.poll_ns = POLL_MIN_NS;
+                if has_work {
+                    wake.busy();
+                }
+            }
+            Outcome::Wait => {
+                self.not_before = now + self.poll_ns;
+                self.poll_ns = (self.poll_ns * 2).min(POLL_MAX_NS);
+                wake.at(self.not_before);
+            }
+            Outcome::Halt(why) => {
+                self.halted = Some(why);
+                return Some(why);
+            }
+        }
+        None
+    }
+}
+
+/// A bounded piece of a queue's work: so many packets, so many bytes, and no more than the step has time for.
+#[derive(Debug)]
+pub struct Stretch {
+    packets: usize,
+    moved: u64,
+    replays: u64,
+}
+
+impl Stretch {
+    /// Of at most `packets` packets.
+    pub fn begin(gpu: &Gpu, packets: usize) -> Self {
+        Self {
+            packets: packets.min(STRETCH_PACKETS),
+            moved: gpu.bytes_moved,
+            replays: gpu.log.stats.replays,
+        }
+    }
+
+    /// A packet ended with `outcome`. Tells `pace` whether it waits for a page; returns whether another one may run.
+    pub fn goes_on(&mut self, gpu: &Gpu, outcome: Outcome, pace: &mut Pace) -> bool {
+        let replays = gpu.log.stats.replays;
+        pace.retrying = outcome == Outcome::Wait && self.replays != replays;
+        self.replays = replays;
+        self.packets = self.packets.saturating_sub(1);
+        let enough = gpu.bytes_moved.wrapping_sub(self.moved) >= STRETCH_BYTES;
+        outcome == Outcome::Done && self.packets > 0 && !enough && !gpu.pressed()
+    }
+}
+
+/// A ring of dwords in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct DwordRing {
+    /// GPU address.
+    pub base: u64,
+    /// Its length in dwords, a power of two.
+    pub len: u64,
+}
+
+/// The next part of a long transfer: its addresses were translated while the part before was written, as hardware does
+/// that has many writes under way.
+#[derive(Debug, Clone)]
+pub struct Ahead {
+    vmid: u8,
+    hub: HubId,
+    va: u64,
+    places: Vec<(Option<Phys>, usize)>,
+    until: u64,
+}
+
+impl Ahead {
+    fn len(&self) -> usize {
+        self.places.iter().map(|(_, n)| n).sum()
+    }
+}
+
+/// One part of a long transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Bytes that were moved before.
+    pub from: u64,
+    /// Bytes to be moved now.
+    pub len: u64,
+    /// Bytes of the part after it.
+    pub next: u64,
+}
+
+impl Gpu {
+    /// Whether the step has to end: its time is over, or a trapped access waits.
+    pub fn pressed(&self) -> bool {
+        self.callers.are_waiting() || self.step_ends.is_some_and(|t| Instant::now() >= t)
+    }
+
+    /// Reads dwords of a ring from position `at` on, which wraps.
+    ///
+    /// # Errors
+    /// See [`Gpu::vm_read`].
+    pub fn fetch_ring(
+        &mut self,
+        c: Client,
+        ring: DwordRing,
+        at: u64,
+        out: &mut [u32],
+    ) -> VmResult<()> {
+        let start = at & (ring.len - 1);
+        let first = (ring.len - start).min(out.len() as u64) as usize;
+        let (a, b) = out.split_at_mut(first);
+        self.vm_read_dwords(c, ring.base + start * 4, a)?;
+        if b.is_empty() {
+            return Ok(());
+        }
+        self.vm_read_dwords(c, ring.base, b)
+    }
+
+    /// Moves a long transfer of `total` bytes on, of which `progress` are done, by at most [`CHUNK`] bytes. `piece`
+    /// moves one part of it.
+    pub fn transfer(
+        &mut self,
+        progress: &mut u64,
+        total: u64,
+        mut piece: impl FnMut(&mut Self, Part) -> VmResult<()>,
+    ) -> Outcome {
+        let end = total.min(progress.saturating_add(CHUNK));
+        while *progress < end {
+            let len = (end - *progress).min(PIECE);
+            let next = (total - *progress - len).min(PIECE);
+            let part = Part {
+                from: *progress,
+                len,
+                next,
+            };
+            // A part that faults for good is dropped, as the default page would.
+            if piece(self, part) == Err(VmError::Retry) {
+                return Outcome::Wait;
+            }
+            *progress += len;
+            if self.pressed() {
+                break;
+            }
+        }
+        if *progress >= total {
+            Outcome::Done
+        } else {
+            Outcome::Yield
+        }
+    }
+
+    /// Writes a part of a long transfer, and translates the next one.
+    ///
+    /// # Errors
+    /// See [`Gpu::vm_write`].
+    pub fn write_part(
+        &mut self,
+        c: Client,
+        ahead: &mut Option<Ahead>,
+        va: u64,
+        (buf, next): (&[u8], u64),
+    ) -> VmResult<()> {
+        let now = self.clock.now_ns();
+        let fits = |a: &Ahead| {
+            a.va == va
+                && a.len() == buf.len()
+                && (a.vmid, a.hub) == (c.vmid, c.hub)
+                && a.until >= now
+        };
+        let done = match ahead.take().filter(fits) {
+            Some(under_way) => self.land(&under_way, buf),
+            None => self.vm_write(c, va, buf),
+        };
+        if done.is_ok() && next != 0 && self.rules.late_writes {
+            let va = va.wrapping_add(buf.len() as u64);
+            *ahead = self.translate_ahead(c, va, next as usize);
+        }
+        done
+    }
+
+    fn land(&mut self, under_way: &Ahead, buf: &[u8]) -> VmResult<()> {
+        self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
+        let mut rest = buf;
+        for &(place, n) in &under_way.places {
+            let (now, later) = rest.split_at(n);
+            rest = later;
+            let Some(at) = place else { continue };
+            if self.mem.write(at, now).is_err() {
+                let text = format!(
+                    "VMID {} writes {:#x}, translated before the last flush, to {at:x?}, which is gone",
+                    under_way.vmid, under_way.va
+                );
+                self.protocol_error("late-write", text);
+                return Err(VmError::Fault);
+            }
+        }
+        Ok(())
+    }
+
+    fn translate_ahead(&mut self, c: Client, va: u64, len: usize) -> Option<Ahead> {
+        // Nothing faults ahead of time.
+        let places = self.vm_destinations(c, va, len)?;
+        Some(Ahead {
+            vmid: c.vmid,
+            hub: c.hub,
+            va,
+            places,
+            until: self.clock.now_ns().saturating_add(FLIGHT_NS),
+        })
+    }
+
+    /// A heavyweight flush waits for the writes that are under way; a lightweight one does not.
+    pub fn land_writes(&mut self, hub: HubId, vmids: u16) {
+        let hit = |a: &Ahead| a.hub == hub && (vmids >> (a.vmid & 0xF)) & 1 != 0;
+        for ahead in self.writes_under_way() {
+            // None of its bytes has been written: the transfer translates the part afresh.
+            let _ = ahead.take_if(|a| hit(a));
+        }
+    }
+
+    fn writes_under_way(&mut self) -> impl Iterator<Item = &mut Option<Ahead>> {
+        let compute = self.cp.runs_mut().map(|run| &mut run.ahead);
+        let contexts = self.sdma.iter_mut().flat_map(|e| e.contexts.iter_mut());
+        compute.chain(contexts.flatten().map(|c| &mut c.ahead))
+    }
+
+    /// What is wrong with the doorbell of a queue that is loaded by registers, as rule and words.
+    pub fn check_loaded_doorbell(
+        &self,
+        byte: u64,
+        target: DoorbellTarget,
+        seat: Seat,
+    ) -> impl Iterator<Item = (&'static str, String)> {
+        let rules = [
+            (
+                byte + 8 > BAR2_SIZE || byte % 8 != 0,
+                "doorbell-range",
+                "doorbell outside BAR2 or not aligned".to_string(),
+            ),
+            (
+                self.doorbell_target(byte) != target,
+                "doorbell-routing",
+                match target {
+                    DoorbellTarget::Sdma(_) => "the doorbell is not routed to the engine".into(),
+                    _ => "the doorbell is not routed to the CP".into(),
+                },
+            ),
+            (
+                self.doorbell_taken((byte / 4) as u32, Some(seat)),
+                "doorbell-duplicate",
+                "the doorbell belongs to another connected queue".into(),
+            ),
+        ];
+        rules
+            .into_iter()
+            .filter(|(bad, ..)| *bad)
+            .map(|(_, rule, text)| (rule, text))
+    }
+
+    /// What is wrong with the address space of a queue that is loaded by registers.
+    pub fn check_loaded_space(
+        &self,
+        vmid: u8,
+        rule: &'static str,
+    ) -> impl Iterator<Item = (&'static str, String)> {
+        let wrong = if vmid == 0 {
+            Vec::new()
+        } else {
+            self.check_vmid(vmid)
+        };
+        wrong.into_iter().map(move |text| (rule, text))
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Large replies of the control socket are put together while the device goes on.
+#![allow(clippy::expect_used)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use gpu_model::asic::GFX90A;
+use gpu_model::clock::Clock;
+use gpu_model::control::{answer, Device};
+use gpu_model::device::{Gpu, NoMsi};
+use gpu_model::server::make_vram;
+use gpu_model::trace::{Log, Origin, Ring};
+use serde_json::Value;
+
+/// A device that does something between two uses.
+struct Working {
+    gpu: Gpu,
+    now: Arc<AtomicU64>,
+    uses: usize,
+    /// Records that it makes between two uses.
+    makes: usize,
+}
+
+impl Working {
+    fn new(capacity: usize, records: usize, makes: usize) -> Self {
+        let now = Arc::new(AtomicU64::new(0));
+        let vram = make_vram(64 << 20).expect("VRAM");
+        let (clock, log) = (Clock::Manual(now.clone()), Log::new(capacity, None, false));
+        let gpu = Gpu::new(
+            &GFX90A,
+            GFX90A.board,
+            vram,
+            64 << 20,
+            clock,
+            log,
+            Box::new(NoMsi),
+        );
+        let mut working = Self {
+            gpu: gpu.expect("a device"),
+            now,
+            uses: 0,
+            makes: 0,
+        };
+        let before = working.gpu.log.since(0).0.end as usize;
+        working.work(records - before);
+        working.makes = makes;
+        working
+    }
+
+    /// One record each microsecond.
+    fn work(&mut self, records: usize) {
+        for _ in 0..records {
+            let t = self.now.fetch_add(1000, Ordering::Relaxed);
+            self.gpu
+                .log
+                .event(t, Ring::Device, Origin::default(), "WORK", String::new());
+        }
+    }
+
+    fn trace(&mut self, request: &str) -> (Value, Vec<u64>) {
+        let reply = answer(self, request);
+        let records = reply["records"].as_array().expect("records");
+        let seqs = records
+            .iter()
+            .map(|r| r["seq"].as_u64().expect("seq"))
+            .collect();
+        (reply, seqs)
+    }
+}
+
+impl Device for Working {
+    fn with<T>(&mut self, use_it: impl FnOnce(&mut Gpu) -> T) -> T {
+        if self.uses != 0 {
+            self.work(self.makes);
+        }
+        self.uses += 1;
+        use_it(&mut self.gpu)
+    }
+}
+
+#[test]
+fn a_long_trace_is_copied_in_pieces() {
+    let mut device = Working::new(65536, 3000, 10);
+    let (reply, seqs) = device.trace(r#"{"cmd":"trace","max":2000}"#);
+    // What there was when it was asked for, nothing of what came later.
+    assert_eq!(seqs, (1000..3000).collect::<Vec<_>>());
+    assert_eq!(reply["since_ns"], reply["records"][0]["t_ns"]);
+    assert!((8..=10).contains(&device.uses), "{} uses", device.uses);
+}
+
+#[test]
+fn all_of_a_time_is_said_to_be_all() {
+    let mut device = Working::new(65536, 3000, 10);
+    // The clock stands at 3 ms less what was there at the start.
+    let (reply, seqs) = device.trace(r#"{"cmd":"trace","last_ms":1,"max":5000}"#);
+    let since = reply["since_ns"].as_u64().expect("a time");
+    assert_eq!(since + 1_000_000, reply["t_ns"].as_u64().expect("a time"));
+    assert_eq!(seqs, (2000..3000).collect::<Vec<_>>());
+}
+
+#[test]
+fn records_that_are_dropped_meanwhile_are_not_claimed() {
+    // Between two pieces more comes than a piece takes.
+    let mut device = Working::new(1000, 3000, 300);
+    let (reply, seqs) = device.trace(r#"{"cmd":"trace","max":5000}"#);
+    assert_eq!(seqs.last(), Some(&2999));
+    assert!(seqs.len() < 1000 && !seqs.is_empty());
+    let whole = seqs
+        .windows(2)
+        .rposition(|w| w[1] != w[0] + 1)
+        .map_or(0, |i| i + 1);
+    assert_eq!(whole, 0, "no gaps: {seqs:?}");
+    assert_eq!(reply["since_ns"], reply["records"][0]["t_ns"]);
+}
+
+#[test]
+fn all_errors_are_shown_whatever_comes_meanwhile() {
+    let mut device = Working::new(100, 100, 0);
+    for i in 0..1500u64 {
+        device.gpu.protocol_error("bank", i.to_string());
+    }
+    let reply = answer(&mut device, r#"{"cmd":"errors"}"#);
+    let seqs: Vec<u64> = reply["errors"]
+        .as_array()
+        .expect("errors")
+        .iter()
+        .map(|e| e["seq"].as_u64().expect("seq"))
+        .collect();
+    assert_eq!(seqs, (476..1500).collect::<Vec<_>>());
+    assert_eq!(reply["total"], 1500);
+    assert!(device.uses > 4, "{} uses", device.uses);
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A device that has as much to do as it can have: how long steps take, and how long a trapped access waits.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::proc::Proc;
+use common::queue::{indirect, wait_mem, write_data, UserQueue};
+use common::Bench;
+use gpu_model::asic::GFX90A;
+use gpu_model::device::Step;
+use gpu_model::server::Shared;
+
+/// Bytes that each queue copies from and to.
+const PAGE: u64 = 128 << 10;
+
+/// A device with busy queues: 24 of DMA_DATA that go on for ever, and 8 of SDMA copies that are rung again.
+fn busy() -> (Bench, Vec<UserQueue>) {
+    let mut b = Bench::quiet(&GFX90A).schedule();
+    let mut p = Proc::new(&mut b, 0x61, 0);
+    let (mut list, mut compute, mut sdma) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..24 {
+        let (va, bus) = p.page(&mut b, 2 * PAGE);
+        let (ib, ib_bus) = p.page(&mut b, 4096);
+        let to = va + PAGE;
+        let mut words = Vec::new();
+        for _ in 0..8 {
+            words.extend([
+                0xc005_5000,
+                0,
+                va as u32,
+                (va >> 32) as u32,
+                to as u32,
+                (to >> 32) as u32,
+                PAGE as u32,
+            ]);
+        }
+        let chain = words.len() as u32 + 4;
+        words.extend(indirect(ib, chain, true));
+        b.set_words(ib_bus, &words);
+        b.set32(bus, 1);
+        let mut q = p.queue(&mut b);
+        q.push(&mut b, &indirect(ib, chain, false));
+        list.extend(q.map_queues());
+        compute.push(q);
+    }
+    for i in 0..8 {
+        let (va, _) = p.page(&mut b, 2 * PAGE);
+        let mut q = p.sdma_queue(&mut b, i % 5, u64::from(i));
+        let to = va + PAGE;
+        let copy = [
+            1,
+            PAGE as u32 - 1,
+            0,
+            va as u32,
+            (va >> 32) as u32,
+            to as u32,
+            (to >> 32) as u32,
+        ];
+        let mut ring = copy.repeat(146);
+        ring.extend([0, 0]);
+        b.set_words(q.ring, &ring);
+        q.wptr = 0;
+        list.extend(q.map_queues());
+        sdma.push(q);
+    }
+    let mut all = p.map_process(&b, 32);
+    all.extend(list);
+    b.run_list(&all, false, 1);
+    b.run_steps(200);
+    b.no_errors();
+    for q in &compute {
+        q.ring_bell(&mut b);
+    }
+    (b, sdma)
+}
+
+/// What the queues of [`busy`] have moved so far.
+fn moved(b: &Bench) -> u64 {
+    b.gpu.log.stats.cp_dma_bytes + b.gpu.log.stats.sdma_bytes
+}
+
+/// Bytes that are moved between two looks at what else there is to do.
+const PIECE: u64 = 16 << 10;
+
+#[test]
+fn a_step_ends_when_an_access_waits() {
+    let (mut b, mut sdma) = busy();
+    for q in &mut sdma {
+        q.wptr = 1024;
+        q.ring_bell(&mut b);
+    }
+    let callers = b.gpu.callers.clone();
+    let long = Duration::from_secs(3600);
+    callers.wait(|| {
+        let mut before = moved(&b);
+        for _ in 0..400 {
+            assert_eq!(b.gpu.step_within(long), Step::Busy);
+            let now = moved(&b);
+            assert!(now - before <= PIECE, "{} bytes in a step", now - before);
+            before = now;
+        }
+    });
+    // Nobody waits any more: the first step may end a round, the second one is a whole one.
+    let before = moved(&b);
+    for _ in 0..2 {
+        assert_eq!(b.gpu.step_within(long), Step::Busy);
+    }
+    assert!(moved(&b) - before > 24 * PIECE);
+    // So too when the time is over.
+    let before = moved(&b);
+    assert_eq!(b.gpu.step_within(Duration::ZERO), Step::Busy);
+    assert!(moved(&b) - before <= PIECE);
+    b.no_errors();
+}
+
+/// Steps that end early must not always serve the same queues.
+#[test]
+fn all_queues_get_on_when_every_step_ends_early() {
+    let (mut b, mut sdma) = busy();
+    let rptrs = |b: &Bench, all: &[UserQueue]| -> Vec<u64> {
+        all.iter().map(|q| b.ram64(q.ptrs)).collect()
+    };
+    for q in &mut sdma {
+        q.wptr = 1024;
+        q.ring_bell(&mut b);
+    }
+    let before = rptrs(&b, &sdma);
+    let packets = b.gpu.log.stats.packets_compute;
+    let callers = b.gpu.callers.clone();
+    callers.wait(|| {
+        // A copy of 128 KiB takes 8 steps of a queue, and there are 32 of them.
+        for _ in 0..2 * 8 * 32 {
+            let _ = b.gpu.step_within(Duration::from_secs(3600));
+        }
+    });
+    for (before, now) in before.iter().zip(rptrs(&b, &sdma)) {
+        assert!(now > *before, "a queue of SDMA stands still");
+    }
+    assert!(b.gpu.log.stats.packets_compute >= packets + 24);
+    b.no_errors();
+}
+
+/// A step that ended early has not looked at all queues: the times at which those want to be looked at again are kept.
+#[test]
+fn a_queue_that_waits_is_not_forgotten_by_steps_that_end_early() {
+    let mut b = Bench::scheduled(&GFX90A);
+    let mut p = Proc::new(&mut b, 0x61, 0);
+    let (va, bus) = p.page(&mut b, 4096);
+    let mut queues: Vec<UserQueue> = (0..8).map(|_| p.queue(&mut b)).collect();
+    let mut list = p.map_process(&b, 8);
+    for q in &queues {
+        list.extend(q.map_queues());
+    }
+    b.run_list(&list, false, 1);
+    b.run();
+    for (i, q) in (0..).zip(&mut queues) {
+        q.push(&mut b, &wait_mem(va, 1));
+        q.push(&mut b, &write_data(va + 64 + 4 * i, 5));
+        q.ring_bell(&mut b);
+    }
+    let callers = b.gpu.callers.clone();
+    let next = callers.wait(|| {
+        (0..1000)
+            .find_map(|_| match b.gpu.step_within(Duration::from_secs(3600)) {
+                Step::Idle(next) => Some(next),
+                Step::Busy => None,
+            })
+            .expect("the device comes to rest")
+    });
+    let now = b.gpu.clock.now_ns();
+    assert!(
+        next.is_some_and(|t| t > now && t <= now + 2_000_000),
+        "{next:?}"
+    );
+    b.set32(bus, 1);
+    b.run_for(4_000_000);
+    assert_eq!(b.words(bus + 64, 8), [5; 8]);
+    b.no_errors();
+}
+
+/// Figures in microseconds: median, 99 of 100, 999 of 1000, longest.
+fn figures(mut all: Vec<Duration>) -> [f64; 4] {
+    all.sort();
+    let at = |per_mille: usize| all[(all.len() - 1) * per_mille / 1000].as_secs_f64() * 1e6;
+    [at(500), at(990), at(999), at(1000)]
+}
+
+#[test]
+#[ignore = "prints figures of this machine"]
+fn figures_under_full_load() {
+    let (b, mut sdma) = busy();
+    let Bench { gpu, .. } = b;
+    let shared = Shared::new(gpu);
+    let worker = std::thread::spawn({
+        let shared = Arc::clone(&shared);
+        move || shared.run_worker()
+    });
+    let (mut waits, end) = (Vec::new(), Instant::now() + Duration::from_secs(4));
+    let mut rung = Instant::now();
+    while Instant::now() < end {
+        if rung.elapsed() > Duration::from_millis(20) {
+            rung = Instant::now();
+            for q in &mut sdma {
+                q.wptr += 1024;
+                shared.trapped(|gpu| gpu.doorbell_write(q.doorbell, &(q.wptr * 4).to_le_bytes()));
+            }
+        }
+        std::thread::sleep(Duration::from_micros(50));
+        let begun = Instant::now();
+        let mut data = [0; 4];
+        shared.trapped(|gpu| gpu.mmio_read(0x378c, &mut data));
+        waits.push(begun.elapsed());
+    }
+    let gpu = shared.lock();
+    let stats = gpu.log.stats.clone();
+    let steps = gpu.latency.step;
+    drop(gpu);
+    shared.stop();
+    worker.join().unwrap();
+    println!("access, us: {} of {:?}", waits.len(), figures(waits));
+    println!("steps: {}", serde_json::to_string(&steps).unwrap());
+    println!(
+        "moved: {} MB",
+        (stats.cp_dma_bytes + stats.sdma_bytes) >> 20
+    );
+}
