@@ -9,6 +9,7 @@ use common::proc::Proc;
 use common::queue::{indirect, release_mem, wait_mem, write_data, UserQueue};
 use common::Bench;
 use gpu_model::asic::{GFX906, GFX90A};
+use gpu_model::control::answer;
 use gpu_model::inject::Kind;
 
 const S: Slot = slot(3, 7);
@@ -407,4 +408,25 @@ fn a_halted_engine_forgets_the_scheduler() {
     b.run_list(&[0xffff_1000], false, 1);
     b.run();
     b.no_errors();
+}
+
+#[test]
+fn trap_handlers_of_address_spaces_are_shown() {
+    let mut b = Bench::new(&GFX90A);
+    // SQ_SHADER_TBA_LO to TMA_HI of VMID 3, in units of 256 bytes; with TRAP_EN, which is no address.
+    b.wr(0x8088, 3 << 4);
+    for (register, value) in [
+        (0x8c70, 0x0012_3456),
+        (0x8c74, 0x8000_0056),
+        (0x8c78, 0x00ab_cdef),
+        (0x8c7c, 0x0000_0007),
+    ] {
+        b.wr(register, value);
+    }
+    b.wr(0x8088, 0);
+    let mut shown = |vmid| answer(&mut b.gpu, &format!(r#"{{"cmd":"vm","vmid":{vmid}}}"#));
+    let three = shown(3);
+    assert_eq!(three["tba"], "0x560012345600");
+    assert_eq!(three["tma"], "0x700abcdef00");
+    assert_eq!(shown(4)["tba"], "0x0");
 }

@@ -44,10 +44,13 @@ fn each_way_to_flush_works_and_no_other() {
         let new = f.b.alloc_ram(4096);
         let at = f.p.pte_at(&mut f.b, va);
         f.b.vram_write(at, &(new | 0x77).to_le_bytes());
+        let before = f.b.gpu.log.stats.hdp_flushes;
         f.b.wr(register, 0);
+        let counted = f.b.gpu.log.stats.hdp_flushes - before;
         f.b.flush_vmid_only(vmid);
         f.q.send(&mut f.b, &write_data(va, 2));
         assert_eq!(f.b.ram32(new) == 2, flushes, "{register:#x}");
+        assert_eq!(counted, u64::from(flushes), "{register:#x}");
         f.b.no_errors();
     }
 }

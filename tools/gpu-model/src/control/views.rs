@@ -8,6 +8,7 @@ use crate::asic::Asic;
 use crate::cp::hqd::r;
 use crate::decode;
 use crate::device::Gpu;
+use crate::regs::sh_mem;
 use crate::trace::Record;
 use crate::vm::walk::walk;
 use crate::vm::HubId;
@@ -240,5 +241,20 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
         .filter(|(_, k)| k.vmid == vmid)
         .map(|(i, k)| json!({"index": i, "hub": format!("{:?}", k.hub), "va": format!("{:#x}", k.page << 12)}))
         .collect();
-    Ok(json!({"ok": true, "vmid": vmid, "hubs": hubs, "retry_cam": cam}))
+    // Addresses in units of 256 bytes; the high half has 8 bits of one.
+    let trap = |lo, hi| {
+        let (lo, hi) = (
+            gpu.regs.per_vmid(vmid, lo),
+            gpu.regs.per_vmid(vmid, hi) & 0xFF,
+        );
+        format!("{:#x}", (u64::from(hi) << 32 | u64::from(lo)) << 8)
+    };
+    Ok(json!({
+        "ok": true,
+        "vmid": vmid,
+        "hubs": hubs,
+        "retry_cam": cam,
+        "tba": trap(sh_mem::TBA_LO, sh_mem::TBA_HI),
+        "tma": trap(sh_mem::TMA_LO, sh_mem::TMA_HI),
+    }))
 }

@@ -226,6 +226,7 @@ impl Gpu {
         }
         let flushes = [nbio::HDP_MEM_COHERENCY_FLUSH, nbio::GPU_HDP_FLUSH_REQ];
         if flushes.iter().any(|f| r == self.asic.nbio2 + f) {
+            self.log.stats.hdp_flushes += 1;
             self.mem.hdp_flush();
         }
         if r == self.asic.nbio2 + nbio::CONFIG_MEMSIZE {
@@ -397,6 +398,7 @@ impl Gpu {
             );
             self.protocol_error("hdp-remap", text);
         } else if which == nbio::REMAP_HDP_MEM_FLUSH {
+            self.log.stats.hdp_flushes += 1;
             self.mem.hdp_flush();
         }
     }

@@ -226,6 +226,8 @@ pub struct Stats {
     pub msi_blocked: u64,
     /// Accesses to the bus that did not happen because bus mastering was off.
     pub dma_blocked: u64,
+    /// Flushes of the host data path that registers asked for.
+    pub hdp_flushes: u64,
     /// Interrupt ring overflows.
     pub ih_overflows: u64,
     /// Retry faults posted.
