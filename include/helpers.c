@@ -55,6 +55,20 @@ void rkfd_kunit_unmap_user(unsigned long addr, size_t len)
 {
 	vm_munmap(addr, len);
 }
+
+/* Makes a fatal signal pending for the running test, whose thread of the kernel takes none otherwise. */
+void rkfd_kunit_kill(void)
+{
+	allow_signal(SIGKILL);
+	send_sig(SIGKILL, current, 1);
+}
+
+/* Takes it away again. */
+void rkfd_kunit_clear_signals(void)
+{
+	disallow_signal(SIGKILL);
+	flush_signals(current);
+}
 #endif
 
 bool rkfd_in_compat_syscall(void)

@@ -34,7 +34,7 @@ mod client;
 mod debug;
 mod device;
 pub(crate) mod info;
-mod regs;
+pub(crate) mod regs;
 
 use self::debug::{
     Files,

@@ -129,6 +129,9 @@ mod test_direct;
 #[path = "tests/sched_failures.rs"]
 mod test_failures;
 #[cfg(rkfd_kunit)]
+#[path = "tests/sched_faults.rs"]
+mod test_faults;
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_hiq.rs"]
 mod test_hiq;
 #[cfg(rkfd_kunit)]

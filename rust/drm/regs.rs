@@ -40,7 +40,7 @@ const STATUS: [Reg; 16] = [
 /// # Errors
 ///
 /// `EFAULT` if it may not (upstream's choice), `EIO` if the device is lost.
-pub(super) fn read_allowed(hw: &Hw, offset: u32) -> Result<u32> {
+pub(crate) fn read_allowed(hw: &Hw, offset: u32) -> Result<u32> {
     if offset == gc::GB_ADDR_CONFIG.dword() {
         return gfx::gb_addr_config(hw);
     }

@@ -12,7 +12,8 @@ use kernel::{
     },
     error::to_result,
     faux,
-    prelude::*, //
+    prelude::*,
+    types::NotThreadSafe, //
 };
 
 /// Marks the running test as skipped. The test goes on and should return.
@@ -107,4 +108,32 @@ impl UserMemory {
         // SAFETY: Memory of the running test that nothing of the kernel refers to.
         unsafe { crate::bindings::rkfd_kunit_unmap_user(self.address, self.len) };
     }
+}
+
+/// A fatal signal that is pending for the running test, as long as this lives.
+pub(crate) struct FatalSignal(NotThreadSafe);
+
+impl FatalSignal {
+    /// Sends it.
+    pub(crate) fn send() -> Self {
+        // SAFETY: A test runs in a thread of the kernel of its own, which handles no signals.
+        unsafe { crate::bindings::rkfd_kunit_kill() };
+        Self(NotThreadSafe)
+    }
+}
+
+impl Drop for FatalSignal {
+    fn drop(&mut self) {
+        // SAFETY: As this value is bound to its thread, it is the one that got the signal.
+        unsafe { crate::bindings::rkfd_kunit_clear_signals() };
+    }
+}
+
+/// Bytes of the machine's memory that nobody uses at the moment.
+pub(crate) fn free_memory() -> u64 {
+    let mut info = bindings::sysinfo::default();
+    // SAFETY: Fills the structure.
+    unsafe { bindings::si_meminfo(&raw mut info) };
+    // CAST: `unsigned long` is at most 64 bits wide.
+    info.freeram as u64 * u64::from(info.mem_unit)
 }

@@ -7,7 +7,13 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 
 use crate::{
@@ -15,9 +21,17 @@ use crate::{
         registry,
         GartBuffer,
         Gpu,
-        Hw, //
+        Hw,
+        IrqSink,
+        VmFault, //
     },
     hw::{
+        ih::{
+            source,
+            Client,
+            SqInterrupt,
+            Vector, //
+        },
         pm4::{
             WriteMem,
             WriteReg, //
@@ -87,6 +101,41 @@ fn raise(gpu: &Gpu, hw: &Hw) -> Result {
     let done = gpu.kiq().submit(hw, &words);
     enable(0);
     done
+}
+
+/// Counts the calls.
+struct CountingSink(Atomic<i32>);
+
+impl CountingSink {
+    fn count(&self) {
+        self.0.add(1, Relaxed);
+    }
+}
+
+impl IrqSink for CountingSink {
+    fn eop(&self, _pasid: u16, _ctx: u32) {
+        self.count();
+    }
+
+    fn sdma_trap(&self, _pasid: u16, _ctx: u32) {
+        self.count();
+    }
+
+    fn sq(&self, _pasid: u16, _data: SqInterrupt) {
+        self.count();
+    }
+
+    fn bad_opcode(&self, _pasid: u16, _ctx0: u32) {
+        self.count();
+    }
+
+    fn vm_fault(&self, _fault: &VmFault) {
+        self.count();
+    }
+
+    fn overflow(&self) {
+        self.count();
+    }
 }
 
 /// A pattern that no neighbour has by accident.
@@ -345,6 +394,44 @@ mod cases {
                 assert!(gpu.ih().counters().vectors[0].get() > before);
             }
             assert_eq!(gpu.ih().counters().bad_pointers.get(), 0);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn vectors_of_the_vmids_of_graphics_reach_nobody() -> Result {
+        on_each(|gpu| {
+            let hw = gpu.enter()?;
+            let first = u8::try_from(gpu.asic().first_vmid)?;
+            for (vmid, pasid, ours) in [
+                (0, 0x8001, false),
+                (first - 1, 0x8001, false),
+                (first, 0, false),
+                (first, 0x8001, true),
+                (15, 0x8001, true),
+            ] {
+                for source in [source::CP_EOP, source::SQ] {
+                    let vector = Vector {
+                        client: Client::GrbmCp,
+                        source,
+                        ring_id: 0,
+                        vmid,
+                        mmhub: false,
+                        timestamp: 1,
+                        pasid,
+                        node_id: 0,
+                        data: [0x123, 0, 0, 0],
+                    };
+                    let sink = CountingSink(Atomic::new(0));
+                    let before = gpu.ih().counters().foreign.get();
+                    gpu.ih().deliver(&hw, 0, &vector, Some(&sink));
+                    let foreign = gpu.ih().counters().foreign.get() - before;
+                    assert_eq!(
+                        (vmid, source, sink.0.load(Relaxed), foreign),
+                        (vmid, source, i32::from(ours), i64::from(!ours))
+                    );
+                }
+            }
             Ok(())
         })
     }

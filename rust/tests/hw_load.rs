@@ -193,6 +193,8 @@ mod cases {
             assert_eq!(writes.len(), SDMA_WRITES);
             let end = writes.last().copied();
             assert_eq!(end, Some((block.rb_cntl(), 0x0906_1015)));
+            assert_eq!(last(&writes, block.rb_rptr()), Some(0x440));
+            assert_eq!(last(&writes, block.rb_rptr_hi()), Some(2));
             // Empty until the engine has looked.
             assert_eq!(last(&writes, block.rb_wptr()), Some(0x440));
             assert_eq!(last(&writes, block.rb_wptr_hi()), Some(2));

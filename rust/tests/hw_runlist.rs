@@ -18,6 +18,7 @@ mod tests {
     use crate::hw::runlist::Context;
     use crate::hw::runlist::Limits;
     use crate::hw::runlist::Plan;
+    use crate::hw::runlist::Process;
     use crate::hw::runlist::Queue;
     use crate::hw::runlist::RunListError;
     use crate::hw::runlist::SliceProcess;
@@ -135,6 +136,58 @@ mod tests {
             let watch = if debug == words { [1, 2, 3, 4] } else { [0; 4] };
             assert_eq!(out[15..19], watch);
         }
+    }
+
+    #[test]
+    fn global_wave_sync_is_for_processes_with_a_cooperative_queue() {
+        let cooperative = Queue {
+            gws: true,
+            ..queue(Engine::Compute, 0x800)
+        };
+        let (with, without) = ([cooperative], [queue(Engine::Compute, 0xC00)]);
+        let process = |pasid, queues| SliceProcess {
+            context: Context {
+                num_gws: 64,
+                ..context(pasid, false)
+            },
+            queues,
+        };
+        let processes = [process(1, &with[..]), process(2, &without[..])];
+        let plan = Plan::new(LIMITS, processes.iter());
+        let mut out = [0; 56];
+        let built = plan.and_then(|plan| plan.build(processes.iter(), 0, &mut out));
+        assert_eq!(built, Ok(56));
+        let mut found = [(0, 0); 2];
+        let mut n = 0;
+        for decoded in Packets::new(&out) {
+            if let Packet::MapProcess(process) = decoded.packet {
+                found[n % 2] = (process.pasid, process.num_gws);
+                n += 1;
+            }
+        }
+        assert_eq!((n, found), (2, [(1, 64), (2, 0)]));
+    }
+
+    #[test]
+    fn a_list_longer_than_its_packet_can_name_is_refused() {
+        /// One process with that many SDMA queues.
+        struct Many(u32);
+
+        impl Process for Many {
+            fn context(&self) -> Context {
+                context(1, false)
+            }
+
+            fn queues(&self) -> impl Iterator<Item = Queue> {
+                (0..self.0).map(|_| queue(Engine::Sdma(0), 0x900))
+            }
+        }
+
+        // The size has 20 bits.
+        let most = (0xF_FFFF - 21) / 7;
+        let length = |queues| Plan::new(LIMITS, [Many(queues)].iter()).map(|plan| plan.dwords());
+        assert_eq!(length(most), Ok(0xF_FFFC));
+        assert_eq!(length(most + 1), Err(RunListError::TooLong(0xF_FFFC + 7)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use kernel::{
 };
 
 use crate::kapi::{
+    kunit::free_memory,
     mappable::Transfer,
     pages::{
         Pages,
@@ -50,6 +51,20 @@ mod pages {
                 assert_eq!(bytes, [0; 64]);
             }
         }
+        Ok(())
+    }
+
+    #[test]
+    fn pages_go_back_to_the_machine() -> Result {
+        const ROUNDS: u64 = 8;
+        let count = (32 << 20) / PAGE_SIZE;
+        let before = free_memory();
+        for _ in 0..ROUNDS {
+            drop(Pages::alloc(count)?);
+        }
+        // Some of the last ones may lie in lists of the processors, and others use memory meanwhile.
+        let lost = before.saturating_sub(free_memory());
+        assert!(lost < ROUNDS * (32 << 20) / 2);
         Ok(())
     }
 

@@ -20,6 +20,7 @@ use kernel::{
 };
 
 use crate::kapi::{
+    kunit::FatalSignal,
     log::monotonic_ns,
     ticker::{
         new_ticker,
@@ -135,6 +136,25 @@ mod waiting {
             asked == 3
         });
         assert_eq!(woken, Woken::Met);
+        Ok(())
+    }
+
+    #[test]
+    fn a_killed_task_waits_for_nothing_that_it_need_not_wait_for() -> Result {
+        let flag = Flag::new()?;
+        let _killed = FatalSignal::send();
+        let killable = |condition: fn() -> bool| {
+            flag.waiters
+                .wait(Sleep::Killable, msecs_to_jiffies(2000), condition)
+        };
+        assert_eq!(killable(|| false), Woken::Killed);
+        // What is there already counts.
+        assert_eq!(killable(|| true), Woken::Met);
+        assert_eq!(
+            flag.waiters
+                .wait(Sleep::Uninterruptible, msecs_to_jiffies(2), || false),
+            Woken::TimedOut
+        );
         Ok(())
     }
 

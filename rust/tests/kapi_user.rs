@@ -16,6 +16,7 @@ use kernel::{
 
 use crate::kapi::{
     kunit::UserMemory,
+    mappable::Transfer,
     task::{
         access_ok,
         bring_in,
@@ -144,7 +145,11 @@ mod pages {
         assert!(user.snapshot().pages.is_none());
         user.find()?;
         let first = user.snapshot();
-        assert_eq!(first.pages.as_ref().map(|pages| pages.len()), Some(2));
+        let pages = first.pages.as_ref().ok_or(EINVAL)?;
+        assert_eq!(pages.len(), 2);
+        // They are the process's, and nobody's to copy or to hand on.
+        assert_eq!(pages.copy(0, Transfer::Read(&mut [0])).err(), Some(EPERM));
+        assert_eq!(pages.pfn(0).err(), Some(EPERM));
         // They are known: nothing is looked for.
         user.find()?;
         assert_eq!(user.version(), first.version);

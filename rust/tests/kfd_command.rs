@@ -103,6 +103,17 @@ mod command {
     }
 
     #[test]
+    fn arguments_are_copied_the_way_that_they_travel() {
+        for (direction, copies) in [
+            (Direction::In, (true, false)),
+            (Direction::Out, (false, true)),
+            (Direction::InOut, (true, true)),
+        ] {
+            assert_eq!((direction.copies_in(), direction.copies_out()), copies);
+        }
+    }
+
+    #[test]
     fn numbers_outside_the_table_are_no_commands() {
         for bad in [0, 0x29, 0x80, 0x85, 0xff] {
             assert_eq!(check_number(bad), Err(ENOTTY));

@@ -158,6 +158,14 @@ pub(super) struct Queue {
 
 impl<'a> Space<'a> {
     pub(super) fn new(bench: &'a Bench<'a>) -> Result<Self> {
+        Self::with(bench, |_| ())
+    }
+
+    /// A space whose process is attached with what `change` makes of the usual parameters.
+    pub(super) fn with(
+        bench: &'a Bench<'a>,
+        change: impl FnOnce(&mut ProcessParams),
+    ) -> Result<Self> {
         let hw = bench.gpu.enter()?;
         let tables = Tables {
             gpu: bench.gpu,
@@ -166,7 +174,7 @@ impl<'a> Space<'a> {
         let tree = Tree::new(&tables, bench.gpu.asic().pte)?;
         let root = pte::page_table_base(tree.root().pa(), Aperture::Vram).map_err(|_| EINVAL)?;
         let pasid = bench.gpu.pasids().alloc()?;
-        let process = bench.sched.attach(ProcessParams {
+        let mut params = ProcessParams {
             pasid: pasid.get(),
             page_table_base: root,
             sh_mem_config: ShMemConfig::for_xnack(false).raw(),
@@ -174,7 +182,9 @@ impl<'a> Space<'a> {
             tba: 0,
             tma: 0,
             keep: None,
-        })?;
+        };
+        change(&mut params);
+        let process = bench.sched.attach(params)?;
         Ok(Self {
             bench,
             queues: KVec::new(),
@@ -289,21 +299,21 @@ impl<'a> Space<'a> {
         queue.submit(&hw, value)
     }
 
+    /// Queue `n` shall store `value` at `address`.
+    pub(super) fn store(&mut self, n: usize, address: u64, value: u32) -> Result {
+        let hw = self.bench.gpu.enter()?;
+        let queue = self.queues.get_mut(n).ok_or(EINVAL)?;
+        queue.store(&hw, address, value)
+    }
+
     /// Waits until queue `n` has stored `value`.
     pub(super) fn expect(&self, n: usize, value: u32) -> Result {
         let queue = self.queues.get(n).ok_or(EINVAL)?;
-        let start: Instant<Monotonic> = Instant::now();
-        loop {
-            let seen = queue.value()?;
-            if seen == value {
-                return Ok(());
-            }
-            if start.elapsed() > PATIENCE {
-                pr_err!("queue {n} stored {seen:#x}, not {value:#x}\n");
-                return Err(ETIMEDOUT);
-            }
-            fsleep(Delta::from_micros(100));
+        let stored = eventually(|| Ok(queue.value()? == value));
+        if stored == Err(ETIMEDOUT) {
+            pr_err!("queue {n} stored {:#x}, not {value:#x}\n", queue.value()?);
         }
+        stored
     }
 
     /// Slots of the hardware that serve queue `n`.
@@ -311,6 +321,18 @@ impl<'a> Space<'a> {
         let queue = self.queues.get(n).ok_or(EINVAL)?;
         self.bench.slots_of(queue.doorbell)
     }
+}
+
+/// Waits until `done`.
+pub(super) fn eventually(mut done: impl FnMut() -> Result<bool>) -> Result {
+    let start: Instant<Monotonic> = Instant::now();
+    while !done()? {
+        if start.elapsed() > PATIENCE {
+            return Err(ETIMEDOUT);
+        }
+        fsleep(Delta::from_micros(100));
+    }
+    Ok(())
 }
 
 impl Bench<'_> {
@@ -321,35 +343,49 @@ impl Bench<'_> {
 
     /// Slots of the hardware with the doorbell at `byte`.
     pub(super) fn slots_of(&self, byte: usize) -> Result<usize> {
+        Ok(self.vmids_of(byte)?.len())
+    }
+
+    /// The VMID of each slot of the hardware with the doorbell at `byte`.
+    pub(super) fn vmids_of(&self, byte: usize) -> Result<KVec<u32>> {
         use crate::hw::regs::hqd;
-        let mut count = 0;
+        let mut vmids = KVec::new();
         for slot in (0..32).filter_map(hqd::Slot::from_bit) {
-            let mut words = [0; 2];
-            let regs = [hqd::CP_HQD_ACTIVE, hqd::CP_HQD_PQ_DOORBELL_CONTROL];
+            let mut words = [0; 3];
+            let regs = [
+                hqd::CP_HQD_ACTIVE,
+                hqd::CP_HQD_PQ_DOORBELL_CONTROL,
+                hqd::CP_HQD_VMID,
+            ];
             self.sched
                 .worker
                 .core
                 .platform
                 .read_slot(slot, &regs, &mut words)?;
-            let [active, control] = words;
+            let [active, control, vmid] = words;
             let offset = hqd::DoorbellControl::from_raw(control).get(hqd::DoorbellControl::OFFSET);
-            count += usize::from(active & 1 != 0 && crate::hw::num::index(offset) * 4 == byte);
+            if active & 1 != 0 && crate::hw::num::index(offset) * 4 == byte {
+                vmids.push(vmid & 0xf, GFP_KERNEL)?;
+            }
         }
-        Ok(count)
+        Ok(vmids)
     }
 }
 
 impl Queue {
     pub(super) fn submit(&mut self, hw: &Hw, value: u32) -> Result {
-        let data = self.va + layout::DATA;
+        self.store(hw, self.va + layout::DATA, value)
+    }
+
+    fn store(&mut self, hw: &Hw, address: u64, value: u32) -> Result {
         let mut words = [0; 8];
         let len = if self.sdma {
-            let packet = sdma::fence(data, value).ok_or(EINVAL)?;
+            let packet = sdma::fence(address, value).ok_or(EINVAL)?;
             words[..4].copy_from_slice(&packet);
             4
         } else {
             let packet = WriteMem {
-                address: data,
+                address,
                 value,
                 high: None,
                 confirm: true,

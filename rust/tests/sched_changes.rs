@@ -16,7 +16,18 @@ use kernel::{
 
 use super::{
     changes::pending::Pending,
-    desired::queue::QueueHold,
+    desired::{
+        plan::{
+            plan,
+            ActiveList,
+            ProcessView,
+            QueueView,
+            Rules,
+            Scope,
+            Step, //
+        },
+        queue::QueueHold, //
+    },
     fake::{
         create,
         doorbell,
@@ -52,6 +63,40 @@ use super::fake::Event::{
 #[kunit_tests(rkfd_sched_changes)]
 mod changes {
     use super::*;
+
+    #[test]
+    fn queue_leaves_a_list_that_goes_round_with_all_others() {
+        let rules = Rules {
+            coalesce: true,
+            targeted: true,
+            gathered: false,
+        };
+        let queue = |doorbell, wanted: bool| QueueView {
+            doorbell,
+            is_compute: true,
+            on_hardware: true,
+            wanted,
+            must_leave: !wanted,
+        };
+        // The firmware would map it again from a list that it walks again and again.
+        for (chained, scope) in [
+            (false, Scope::Doorbells([2, 0, 0, 0], 1)),
+            (true, Scope::Dynamic),
+        ] {
+            let list = ActiveList {
+                chained,
+                ..ActiveList::default()
+            };
+            let queues = [queue(2, false), queue(4, true)];
+            let process = ProcessView {
+                pasid: 1,
+                ends_list: false,
+            };
+            let processes = core::iter::once((process, queues.into_iter()));
+            let step = plan(Some(&list), rules, processes);
+            assert_eq!(step, Step::Preempt(scope));
+        }
+    }
 
     #[test]
     fn update_writes_the_descriptor_between_two_mappings() -> Result {

@@ -22,9 +22,12 @@ use crate::{
         Aperture,
         Mtype, //
     },
-    kapi::mappable::{
-        Mappable,
-        Transfer, //
+    kapi::{
+        kunit::UserMemory,
+        mappable::{
+            Mappable,
+            Transfer, //
+        },
     },
     vm::{
         BoFlags,
@@ -260,6 +263,36 @@ mod cases {
             bench.vm.unmap(&bo)?;
             assert!(!bench.vm.is_mapped(&bo));
             assert!(bench.walk(VA)?.is_none());
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn entries_that_replace_others_are_flushed() -> Result {
+        on_each(|gpu| {
+            let bench = Bench::new(gpu)?;
+            let size = 2 * PAGE;
+            let memory = UserMemory::new(size as usize)?;
+            let address = memory.address();
+            let bo = bench.make_user(address, size)?;
+            bo.find_pages()?;
+            bench.vm.map(&bo, VA)?;
+            assert!(bench.walk(VA)?.is_some());
+            // Other memory takes the place of this. Its entries are right when the next call returns, and what
+            // the hubs know of the old ones is not used any more.
+            memory.unmap();
+            let memory = UserMemory::at(address, size as usize)?;
+            bo.find_pages()?;
+            let flushes = gpu.kiq().status().submissions;
+            bench.vm.refresh(&bo)?;
+            assert!(gpu.kiq().status().submissions > flushes);
+            // Nothing to write, nothing to flush.
+            let flushes = gpu.kiq().status().submissions;
+            bench.vm.refresh(&bo)?;
+            assert_eq!(gpu.kiq().status().submissions, flushes);
+            bench.vm.unmap(&bo)?;
+            drop(bo);
+            memory.unmap();
             Ok(())
         })
     }

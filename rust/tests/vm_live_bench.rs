@@ -23,12 +23,21 @@ use crate::{
         Meaning,
         PageAttrs, //
     },
-    kapi::drm_file::DrmDevice,
+    kapi::{
+        drm_file::DrmDevice,
+        task::{
+            current_mm,
+            MmKey, //
+        },
+        userpages::Watcher, //
+    },
     vm::{
         Bo,
         BoArgs,
         BoFlags,
         BoKind,
+        UserAccount,
+        UserMemory,
         Vm, //
     },
 };
@@ -76,6 +85,19 @@ impl drm::Driver for FakeDrm {
     const IOCTLS: &'static [drm::ioctl::DrmIoctlDescriptor] = &[];
 }
 
+/// Does nothing when pages change.
+struct Unwatched(MmKey);
+
+impl Watcher for Unwatched {
+    fn address_space(&self) -> MmKey {
+        self.0
+    }
+
+    fn before_change(&self) {}
+
+    fn invalidated(&self) {}
+}
+
 /// An address space, and what it takes to make buffers without an open file.
 pub(super) struct Bench {
     pub(super) gpu: Arc<Gpu>,
@@ -108,6 +130,23 @@ impl Bench {
             flags,
             user: None,
             doorbells,
+        };
+        Bo::new(&self.gpu, &self.device, args)
+    }
+
+    /// A buffer of `size` bytes of the memory that the running test has at `address`, whose changes nobody watches.
+    pub(super) fn make_user(&self, address: u64, size: u64) -> Result<Arc<Bo>> {
+        let (_, key) = current_mm().ok_or(EINVAL)?;
+        let args = BoArgs {
+            kind: BoKind::Userptr,
+            size,
+            flags: BoFlags::default(),
+            user: Some(UserMemory {
+                address,
+                watcher: Arc::new(Unwatched(key), GFP_KERNEL)?,
+                account: UserAccount::new()?,
+            }),
+            doorbells: None,
         };
         Bo::new(&self.gpu, &self.device, args)
     }

@@ -76,6 +76,7 @@ mod cases {
         assert!(!SizeRule::Exact(0x3000).admits(mapping(), 0x10_0000));
         assert!(!SizeRule::Exact(0x5000).admits(mapping(), 0x10_0000));
         assert!(!SizeRule::Exact(0x3000).admits(mapping(), 0x10_1000));
+        assert!(!SizeRule::Exact(0x4000).admits(mapping(), 0x10_1000));
         Ok(())
     }
 

@@ -29,7 +29,7 @@ use crate::{
 
 impl Ih {
     /// Counts `vector` of ring number `ring`, and passes it to `sink` if it is a user's.
-    pub(super) fn deliver(
+    pub(crate) fn deliver(
         &self,
         hw: &Hw,
         ring: usize,
