@@ -5,6 +5,8 @@
 #include "kfd.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -134,6 +136,27 @@ CASE(fork_child, "the parent's file answers EBADF in a forked child")
 	int fd = need_kfd();
 
 	CHECK_EQ(in_child(child_uses_fd, &fd), 0);
+}
+
+static int sharer_uses_fd(void *fd)
+{
+	struct kfd_ioctl_get_version_args v = { 0, 0 };
+
+	_exit(kfd_call(*(int *)fd, AMDKFD_IOC_GET_VERSION, &v) == EBADF ? 0 : 1);
+}
+
+CASE(sharer, "the parent's file answers EBADF in a child that shares its memory, which is another process all the same")
+{
+	static char stack[16384] __attribute__((aligned(16)));
+	int fd = need_kfd(), status;
+	pid_t pid;
+
+	/* The parent waits meanwhile: the two have one errno. */
+	pid = clone(sharer_uses_fd, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &fd);
+	CHECK_OP(pid, >, 0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status));
+	CHECK_EQ(WEXITSTATUS(status), 0);
 }
 
 static void child_maps_fd(void *fd)

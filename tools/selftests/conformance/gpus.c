@@ -3,8 +3,10 @@
  * Which GPUs there are and how a process binds one: apertures, ACQUIRE_VM, the small per-GPU settings.
  */
 #include "kfd.h"
+#include "model.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -382,6 +384,54 @@ CASE(trap_ok, "SET_TRAP_HANDLER: a handler, and none, are accepted")
 	CHECK_OK(trap(&gpu, gpu.id, bo.va, 0));
 	CHECK_OK(trap(&gpu, gpu.id, bo.va, bo.va));
 	CHECK_OK(trap(&gpu, gpu.id, 0, 0));
+}
+
+/* Whether an address space of the model has this trap handler. */
+static bool has_trap(uint64_t tba, uint64_t tma)
+{
+	char request[64], code[64], memory[64];
+
+	snprintf(code, sizeof(code), "\"tba\":\"%#llx\"", (unsigned long long)tba);
+	snprintf(memory, sizeof(memory), "\"tma\":\"%#llx\"", (unsigned long long)tma);
+	for (int vmid = 1; vmid < 16; vmid++) {
+		const char *reply;
+
+		snprintf(request, sizeof(request), "{\"cmd\":\"vm\",\"vmid\":%d}", vmid);
+		reply = ask_model(request);
+		if (strstr(reply, code) && strstr(reply, memory))
+			return true;
+	}
+	return false;
+}
+
+static void await_trap(uint64_t tba, uint64_t tma)
+{
+	for (uint64_t end = now_ms() + WAIT_MS; !has_trap(tba, tma);) {
+		if (now_ms() > end)
+			FAIL("no address space has code %#llx and memory %#llx", (unsigned long long)tba,
+			     (unsigned long long)tma);
+		usleep(1000);
+	}
+}
+
+CASE(trap_installed, "SET_TRAP_HANDLER: before and beside a queue, code and memory are what the hardware has")
+{
+	/* Of this process alone: an address space of the hardware keeps what it had last. */
+	const uint64_t own = (uint64_t)getpid() << 16;
+	const uint64_t tba = 0x7e0000000000 + own, tma = 0x7d0000000100 + own, other = 0x7c0000000000 + own;
+	struct gpu gpu;
+	struct queue q;
+
+	need_model();
+	need_vm(&gpu, 0);
+	CHECK_OK(trap(&gpu, gpu.id, tba, tma));
+	need_queue(&gpu, &q, KFD_IOC_QUEUE_TYPE_COMPUTE);
+	await_trap(tba, tma);
+	/* Not where its memory is the code. */
+	CHECK(!has_trap(tma, tba));
+	CHECK_OK(trap(&gpu, gpu.id, other, tma));
+	await_trap(other, tma);
+	drop_queue(&gpu, &q);
 }
 
 CASE(trap_bad_gpu, "SET_TRAP_HANDLER: an unknown GPU is EINVAL")

@@ -3,9 +3,11 @@
  * ALLOC, FREE, MAP and UNMAP, as the CPU sees them. (queue_memory.c has the GPU's view.)
  */
 #include "kfd.h"
+#include "model.h"
 
 #include <glob.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -73,6 +75,32 @@ CASE(vram_rezeroed, "VRAM: memory freed by one buffer is zero in the next")
 		is_zero(&bo);
 		memset((void *)bo.va, 0xa5, bo.size);
 		drop_bo(&gpu, &bo);
+	}
+}
+
+static unsigned long hdp_flushes(void)
+{
+	const char *key = "\"hdp_flushes\":";
+	const char *count = strstr(ask_model("{\"cmd\":\"stats\"}"), key);
+
+	CHECK(count);
+	return strtoul(count + strlen(key), NULL, 10);
+}
+
+CASE(vram_zeroes_pushed, "VRAM: the zeroes of a new buffer have left the host data path when ALLOC returns")
+{
+	struct gpu gpu;
+	struct bo bo;
+
+	need_model();
+	need_vm(&gpu, 0);
+	for (int i = 0; i < 3; i++) {
+		unsigned long before = hdp_flushes();
+
+		/* Nothing is mapped for the GPU yet, so no page table asks for the flush. */
+		CHECK_OK(bo_alloc(&gpu, &bo, FLAGS_VRAM, PAGE));
+		CHECK_OP(hdp_flushes(), >, before);
+		CHECK_OK(bo_free(&gpu, &bo));
 	}
 }
 
