@@ -71,6 +71,13 @@ impl Vm {
         (known && vm.counts(suite)).then_some(vm)
     }
 
+    /// The VM with the suites of this one and of `other`, if both are of one machine.
+    pub(super) fn with(&self, other: &Self) -> Option<Self> {
+        let mut both = self.clone();
+        both.only.extend(other.only.iter().cloned());
+        (self.name == other.name).then_some(both)
+    }
+
     /// The memory that one takes, in MiB.
     pub(super) fn memory(debug: bool) -> u64 {
         let machine = Header::default().machine(None, None, debug);

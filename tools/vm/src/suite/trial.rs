@@ -151,6 +151,14 @@ impl Subjects {
 }
 
 impl Subject {
+    /// One whose VM runs this and `other`, if one VM can.
+    pub fn with(&self, other: &Self) -> Option<Self> {
+        match (&self.0, &other.0) {
+            (Kind::Kunit(one), Kind::Kunit(two)) => Some(Self(Kind::Kunit(one.with(two)?))),
+            _ => None,
+        }
+    }
+
     /// The memory that its VM takes, in MiB.
     pub fn memory(&self) -> u64 {
         match &self.0 {

@@ -52,8 +52,8 @@ pub struct Options {
 
 /// One suite with one module.
 enum Work<'a> {
-    /// The driver as it is.
-    Baseline(&'a str),
+    /// The driver as it is. Suites of KUnit share a VM.
+    Baseline(Subject, Vec<&'a str>),
     Mutant(usize),
 }
 
@@ -171,9 +171,23 @@ impl Mill<'_> {
             .collect();
         names.sort_unstable();
         names.dedup();
-        let work = names
-            .iter()
-            .map(|name| (self.memory(name), Work::Baseline(name)));
+        let mut together: Vec<(Subject, Vec<&str>)> = Vec::new();
+        for name in names {
+            let Some(subject) = self.subjects.get(name) else {
+                continue;
+            };
+            let last = together.last_mut();
+            match last.and_then(|last| Some((last.0.with(subject)?, last))) {
+                Some((both, last)) => {
+                    last.0 = both;
+                    last.1.push(name);
+                }
+                None => together.push((subject.clone(), vec![name])),
+            }
+        }
+        let work = together
+            .into_iter()
+            .map(|(subject, names)| (subject.memory(), Work::Baseline(subject, names)));
         self.side_by_side(work.collect());
     }
 
@@ -185,7 +199,9 @@ impl Mill<'_> {
                 scope.spawn(move || {
                     while let Some((size, work)) = line.next() {
                         match work {
-                            Work::Baseline(name) => self.baseline(name, worker),
+                            Work::Baseline(subject, names) => {
+                                self.baseline(&subject, &names, worker);
+                            }
                             Work::Mutant(at) => self.mutant(at, worker),
                         }
                         line.done(size);
@@ -195,25 +211,30 @@ impl Mill<'_> {
         });
     }
 
-    fn baseline(&self, name: &str, worker: usize) {
+    fn baseline(&self, subject: &Subject, names: &[&str], worker: usize) {
         let start = Instant::now();
-        let out = self.out(worker, &format!("baseline of {name}"));
-        let shown = out.and_then(|out| {
+        let all = names.join(", ");
+        let out = self.out(worker, &format!("baseline of {all}"));
+        let suites = out.and_then(|out| {
             self.switched.install(Some(0), &out.join("module"))?;
-            self.suite(name, out, FIRST_TIME)
+            self.try_subject(subject, out, FIRST_TIME)
         });
-        match shown {
-            Ok(None) => {
-                let time = start.elapsed();
-                println!(
-                    "  {} as it is   {name:<56} {:>6.1} s",
-                    self.paint.good("✓"),
-                    time.as_secs_f64()
-                );
-                self.results().set_baseline(name, time);
-            }
-            Ok(Some(why)) => self.broken("as it is", name, &why),
-            Err(error) => self.broken("as it is", name, &format!("{error:#}")),
+        let time = start.elapsed();
+        let why = match suites {
+            Ok(suites) => first_failure(&suites).or_else(|| missing(names, &suites)),
+            Err(error) => Some(format!("{error:#}")),
+        };
+        if let Some(why) = why {
+            self.broken("as it is", &all, &why);
+            return;
+        }
+        for name in names {
+            println!(
+                "  {} as it is   {name:<56} {:>6.1} s",
+                self.paint.good("✓"),
+                time.as_secs_f64()
+            );
+            self.results().set_baseline(name, time);
         }
     }
 
@@ -261,13 +282,22 @@ impl Mill<'_> {
     /// Why the suite fails, if it does.
     fn suite(&self, name: &str, out: PathBuf, time: Duration) -> anyhow::Result<Option<String>> {
         let subject = self.subjects.get(name).context("it is not known")?;
+        let suites = self.try_subject(subject, out, time)?;
+        anyhow::ensure!(!suites.is_empty(), "{name} did not run");
+        Ok(first_failure(&suites))
+    }
+
+    fn try_subject(
+        &self,
+        subject: &Subject,
+        out: PathBuf,
+        time: Duration,
+    ) -> anyhow::Result<Vec<Suite>> {
         let places = Places {
             out,
             ..self.places.clone()
         };
-        let suites = subject.run(places, time)?;
-        anyhow::ensure!(!suites.is_empty(), "{name} did not run");
-        Ok(first_failure(&suites))
+        subject.run(places, time)
     }
 
     /// A folder that looks like `build/`, for one VM at a time, with what is known of the module to come.
@@ -381,10 +411,27 @@ fn first_failure(suites: &[Suite]) -> Option<String> {
     first
 }
 
+/// What of several suites did not run, if anything.
+fn missing(names: &[&str], suites: &[Suite]) -> Option<String> {
+    let ran = |name: &str| suites.iter().any(|suite| suite.name == name);
+    let missing: Vec<&str> = names.iter().copied().filter(|name| !ran(name)).collect();
+    (!missing.is_empty()).then(|| format!("did not run: {}", missing.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::suite::report::case;
+
+    #[test]
+    fn what_did_not_run_is_named() {
+        let suite = Suite::check("kunit/a: b", Duration::ZERO, None, None);
+        assert_eq!(missing(&["kunit/a: b"], &[suite.clone()]), None);
+        assert_eq!(
+            missing(&["kunit/a: b", "kunit/a: c"], &[suite]),
+            Some("did not run: kunit/a: c".into())
+        );
+    }
 
     #[test]
     fn the_first_failure_is_named() {
