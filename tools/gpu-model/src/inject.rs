@@ -275,9 +275,11 @@ impl Injections {
             .retain(|i| i.kind != Kind::HangHws && (!i.kind.of_one_queue() || stays(i)));
     }
 
-    /// A full reset mends hung engines and queues.
+    /// A full reset mends hung engines and queues, and the fences of a queue arrive again.
     pub fn clear_hangs(&mut self) {
         self.clear_hangs_except(&[]);
+        self.list
+            .retain(|i| i.kind != Kind::DropFences || i.doorbell.is_none());
     }
 
     /// A VMM reset brings back a device that fell off the bus.
