@@ -175,7 +175,6 @@ CASE(null, "NULL is refused where a handle or a result belongs, and may be given
 	FAILS(rkfd_queue_error(NULL, NULL), EINVAL, "queue is NULL");
 	FAILS(rkfd_queue_error_wait(NULL, 0, NULL), EINVAL, "queue is NULL");
 	FAILS(rkfd_queue_on_error(NULL, NULL, NULL), EINVAL, "queue is NULL");
-	FAILS(rkfd_queue_resume(NULL), EINVAL, "queue is NULL");
 	FAILS(rkfd_vm_enable_runtime(NULL), EINVAL, "vm is NULL");
 	FAILS(rkfd_buffer_create(NULL, NULL, &b), EINVAL, "vm is NULL");
 	FAILS(rkfd_buffer_defaults(RKFD_BUFFER_GTT, 1, NULL), EINVAL, "rkfd_buffer_options is NULL");

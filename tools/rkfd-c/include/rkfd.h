@@ -1150,14 +1150,6 @@ int rkfd_queue_on_error(const struct rkfd_queue *queue,
                         rkfd_error_callback callback,
                         void *data);
 
-/**
- * Takes the error of a stopped AQL queue back: the GPU looks at the same packet again, which the program has mended in
- * its place (struct rkfd_queue_info tells where the ring is). Success where the queue did not stop.
- *
- * MT-Safe.
- */
-int rkfd_queue_resume(const struct rkfd_queue *queue);
-
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -219,19 +219,6 @@ pub unsafe extern "C" fn rkfd_queue_on_error(
     })
 }
 
-/// Takes the error of a stopped AQL queue back: the GPU looks at the same packet again, which the program has mended in
-/// its place (struct rkfd_queue_info tells where the ring is). Success where the queue did not stop.
-///
-/// MT-Safe.
-#[no_mangle]
-pub extern "C" fn rkfd_queue_resume(queue: Option<&Queue>) -> c_int {
-    guard(|| {
-        let queue = given(queue, "queue")?;
-        queue.demand(QueueKind::Aql)?;
-        Ok(queue.queue.resume()?)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

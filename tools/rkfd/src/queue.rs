@@ -499,19 +499,6 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes the error of a stopped AQL queue back: the GPU looks at the packet again, which was mended meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] on another kind of queue.
-    pub fn resume(&self) -> Result<()> {
-        self.demand(true)?;
-        self.live.object.clear_error();
-        if let Some(newest) = self.producers.highest().checked_sub(1) {
-            self.ring_doorbell(newest);
-        }
-        Ok(())
-    }
-
     /// Room in the ring now, in its units (dwords, bytes or packets).
     pub fn free(&self) -> u64 {
         let spare = match self.options.kind {

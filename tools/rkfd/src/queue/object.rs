@@ -81,8 +81,6 @@ pub(crate) struct Object {
     ring: Arc<Buffer>,
     /// Raised by the inactive signal and by the driver's reports; AQL only.
     event: Option<Event>,
-    /// How often an error was taken back.
-    cleared: AtomicU64,
 }
 
 impl Object {
@@ -95,7 +93,6 @@ impl Object {
             page: Buffer::new(device, Kind::Gtt, PAGE)?,
             ring: ring.clone(),
             event: None,
-            cleared: AtomicU64::new(0),
         };
         if kind == QueueKind::Aql {
             let event = Event::new(device, true)?;
@@ -230,20 +227,6 @@ impl Object {
                 first & 0xff != u32::from(aql::INVALID)
             })
             .unwrap_or(read)
-    }
-
-    /// Takes the error back, upon which the GPU looks at the packet again.
-    pub(crate) fn clear_error(&self) {
-        self.cleared.fetch_add(1, Ordering::AcqRel);
-        self.word(EXCEPTION + signal::VALUE)
-            .store(0, Ordering::Release);
-        self.word(INACTIVE + signal::VALUE)
-            .store(0, Ordering::Release);
-    }
-
-    /// How often an error was taken back.
-    pub(crate) fn cleared(&self) -> u64 {
-        self.cleared.load(Ordering::Acquire)
     }
 
     /// Sleeps until the event is raised that errors raise, though not for those that `age` covers.

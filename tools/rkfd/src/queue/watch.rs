@@ -38,11 +38,11 @@ impl Watcher {
             let mut age = FIRST_AGE;
             let mut last = None;
             while !its_stop.load(Ordering::Acquire) {
-                // Two errors are one only if nobody took the first one back.
-                let now = its_object.error().map(|e| (its_object.cleared(), e));
+                // The driver may tell more of the same stop later.
+                let now = its_object.error();
                 if now != last {
                     last = now;
-                    if let Some((_, error)) = now {
+                    if let Some(error) = now {
                         tell(error);
                     }
                 } else if its_object.sleep(&mut age, SLEEP).is_err() {
