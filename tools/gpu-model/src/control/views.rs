@@ -247,7 +247,7 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
             gpu.regs.per_vmid(vmid, lo),
             gpu.regs.per_vmid(vmid, hi) & 0xFF,
         );
-        format!("{:#x}", (u64::from(hi) << 32 | u64::from(lo)) << 8)
+        format!("{:#x}", ((u64::from(hi) << 32) | u64::from(lo)) << 8)
     };
     Ok(json!({
         "ok": true,
