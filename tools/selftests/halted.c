@@ -126,21 +126,23 @@ static struct crowd crowd;
 CASE_LIMIT(bad_once, "a queue that halted at a bad packet is not run into it at each turn, and the others go on", 120)
 {
 	struct crowd *c = &crowd;
+	uint64_t end = now_ms() + WAIT_MS;
 	unsigned long before, turns;
 
 	gather(c);
 	go_round(c, 0);
 	halt(c);
-	/* What was under way when it was noticed. */
-	go_round(c, 1);
-	go_round(c, 1);
-	before = counter("ih", "bad_opcode");
-	turns = counter("ih", "interrupts");
-	for (int i = 0; i < 20; i++)
-		go_round(c, 1);
-	tap_note("20 rounds: bad packets %lu, then %lu; interrupts %lu, then %lu", before, counter("ih", "bad_opcode"), turns,
-		 counter("ih", "interrupts"));
-	CHECK_EQ(counter("ih", "bad_opcode"), before);
+	/* The driver takes it off beside the turns. From then on there is not one more. */
+	do {
+		if (now_ms() > end)
+			FAIL("there is always another bad packet: %lu", counter("ih", "bad_opcode"));
+		before = counter("ih", "bad_opcode");
+		turns = counter("ih", "interrupts");
+		for (int i = 0; i < 20; i++)
+			go_round(c, 1);
+		tap_note("20 rounds: bad packets %lu, then %lu; interrupts %lu, then %lu", before, counter("ih", "bad_opcode"),
+			 turns, counter("ih", "interrupts"));
+	} while (counter("ih", "bad_opcode") != before);
 	CHECK_EQ(*bo32(&c->out, 0), 1);
 	part(c);
 }
