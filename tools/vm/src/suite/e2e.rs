@@ -13,6 +13,7 @@ use super::report::case;
 use super::report::Suite;
 use super::times::Times;
 use super::times::VmTime;
+use super::trial::kernel_report;
 use super::trial::says_failed;
 use super::trial::Guard;
 use super::Runner;
@@ -110,7 +111,8 @@ impl Runner {
             let channel = Channel::new();
             let guard = self
                 .trial
-                .map(|limits| Guard::new(limits, channel.sender(), log_dir.join("kernel.log")));
+                .as_ref()
+                .map(|trial| Guard::new(trial, channel.sender(), log_dir.join("kernel.log")));
             let session = Session::boot_on(&config, channel, Timings::default());
             time.boot = start.elapsed();
             match session {
@@ -119,7 +121,10 @@ impl Runner {
                     self.in_vm(session, &mut left, gpus, guard.as_ref(), &mut time);
                 }
                 Err(error) => {
-                    let why = Some(format!("no VM: {error:#}"));
+                    let why = match &self.trial {
+                        Some(trial) => trial.no_vm(&error, &log_dir),
+                        None => Some(format!("no VM: {error:#}")),
+                    };
                     for job in left.by_ref() {
                         let log = Some(log_dir.clone());
                         self.add(&Suite::check(&job.name, start.elapsed(), log, why.clone()));
@@ -245,6 +250,18 @@ impl Runner {
             Outcome::VmLost(how) => Some(how.clone()),
             _ => None,
         };
+        if let Some(trial) = self.trial.as_ref().filter(|_| !says_failed(&output.out)) {
+            match &outcome {
+                Outcome::Interrupted(_) => trial.time_is_up(),
+                Outcome::TimedOut => {
+                    trial.proves_nothing(format!("it was killed after {} s", limit.as_secs()));
+                }
+                Outcome::VmLost(how) if kernel_report(session.log_dir()).is_none() => {
+                    trial.proves_nothing(format!("the VM was lost: {how}"));
+                }
+                _ => {}
+            }
+        }
         let log = self.write_log(job, &output, session);
         let mut tests = judge(&outcome, &output, limit);
         let mut complaints: Vec<String> = session
@@ -279,6 +296,9 @@ impl Runner {
     fn end(&self, session: Session, names: &[String], log_dir: &Path) {
         let start = Instant::now();
         let verdict = session.finish(false);
+        if let (Some(trial), Some(_)) = (&self.trial, verdict.interrupted) {
+            trial.time_is_up();
+        }
         let complaints = verdict.complaints.iter().map(ToString::to_string);
         let all: Vec<String> = complaints.chain(verdict.problems).collect();
         let failure =

@@ -5,7 +5,6 @@ use super::filter::Filter;
 use super::report::case;
 use super::report::Suite;
 use super::times::VmTime;
-use super::trial::failed_case;
 use super::trial::Guard;
 use super::Runner;
 use crate::kmsg::Record;
@@ -159,7 +158,8 @@ impl Runner {
         let channel = Channel::new();
         let _guard = self
             .trial
-            .map(|limits| Guard::new(limits, channel.sender(), log_dir.join("kernel.log")));
+            .as_ref()
+            .map(|trial| Guard::new(trial, channel.sender(), log_dir.join("kernel.log")));
         let session = Session::boot_on(&config, channel, Timings::default());
         let mut time = VmTime {
             name: name.clone(),
@@ -169,11 +169,10 @@ impl Runner {
         let mut session = match session {
             Ok(session) => session,
             Err(error) => {
-                let why = format!("{error:#}");
-                let case = self
-                    .trial
-                    .and_then(|_| failed_case(&log_dir.join("kernel.log")));
-                let why = Some(case.unwrap_or(why));
+                let why = match &self.trial {
+                    Some(trial) => trial.no_vm(&error, &log_dir),
+                    None => Some(format!("{error:#}")),
+                };
                 self.add(&Suite::check(&name, start.elapsed(), Some(log_dir), why));
                 return Ok(());
             }
@@ -188,6 +187,9 @@ impl Runner {
         }
         let end = Instant::now();
         let verdict = session.finish(false);
+        if let (Some(trial), Some(_)) = (&self.trial, verdict.interrupted) {
+            trial.time_is_up();
+        }
         time.end = end.elapsed();
         records.extend(verdict.kernel_log.iter().cloned());
         let mut suites = suites(&name, &records);

@@ -77,7 +77,7 @@ pub struct Runner {
     /// Where the time of each VM went.
     vms: Mutex<Vec<VmTime>>,
     /// Ends runs early.
-    trial: Option<trial::Limits>,
+    trial: Option<trial::Trial>,
 }
 
 /// What one worker does without a break: it boots VMs, which end with its thread.

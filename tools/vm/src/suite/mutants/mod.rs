@@ -9,6 +9,7 @@ pub mod data;
 pub mod results;
 
 use super::available_memory;
+use super::trial::Found;
 use super::trial::Subject;
 use super::trial::Subjects;
 use super::workers;
@@ -35,10 +36,10 @@ use std::time::Instant;
 
 /// Where the mutants are, from the top of the checkout.
 pub const FOLDER: &str = "tests/mutants";
-/// How much longer than on the driver as it is a suite may take with a mutant, before that counts as failure.
+/// How much longer than on the driver as it is a suite may take with a mutant. One that takes more proves nothing.
 const PATIENCE: u32 = 4;
-/// At least.
-const LEAST_TIME: Duration = Duration::from_secs(40);
+/// What its VM may take beside it.
+const BOOT_TIME: Duration = Duration::from_secs(60);
 /// A suite's time on the driver as it is.
 const FIRST_TIME: Duration = Duration::from_secs(600);
 
@@ -57,6 +58,13 @@ enum Work<'a> {
     Mutant(usize),
 }
 
+/// What came of a mutant.
+enum Outcome {
+    Verdict(Verdict),
+    /// No suite failed, and of one it is not known whether it would have: which, and why.
+    NoVerdict(String),
+}
+
 struct Mill<'a> {
     places: &'a Places,
     dir: PathBuf,
@@ -69,6 +77,8 @@ struct Mill<'a> {
     /// One build at a time: the processors are for VMs, too.
     alone: Mutex<Workshop>,
     results: Mutex<Results>,
+    /// Why mutants have no verdict, by name.
+    undecided: Mutex<BTreeMap<String, String>>,
     paint: Paint,
 }
 
@@ -120,6 +130,7 @@ pub fn run(places: &Places, options: &Options) -> anyhow::Result<bool> {
         mutants,
         subjects,
         results: Mutex::new(results),
+        undecided: Mutex::default(),
         paint: Paint::for_stdout(),
     };
     mill.run()
@@ -215,20 +226,27 @@ impl Mill<'_> {
         let start = Instant::now();
         let all = names.join(", ");
         let out = self.out(worker, &format!("baseline of {all}"));
-        let suites = out.and_then(|out| {
+        let found = out.and_then(|out| {
             self.switched.install(Some(0), &out.join("module"))?;
             self.try_subject(subject, out, FIRST_TIME)
         });
-        let time = start.elapsed();
-        let why = match suites {
-            Ok(suites) => first_failure(&suites).or_else(|| missing(names, &suites)),
-            Err(error) => Some(format!("{error:#}")),
+        let whole = start.elapsed();
+        let suites = match found {
+            Ok(Found::Ran(suites)) => {
+                match first_failure(&suites).or_else(|| missing(names, &suites)) {
+                    None => Ok(suites),
+                    Some(why) => Err(why),
+                }
+            }
+            Ok(Found::NoVerdict(why)) => Err(why),
+            Err(error) => Err(format!("{error:#}")),
         };
-        if let Some(why) = why {
-            self.broken("as it is", &all, &why);
-            return;
-        }
+        let suites = match suites {
+            Ok(suites) => suites,
+            Err(why) => return self.broken("as it is", &all, &why),
+        };
         for name in names {
+            let time = time_of(name, &suites, whole);
             println!(
                 "  {} as it is   {name:<56} {:>6.1} s",
                 self.paint.good("✓"),
@@ -244,15 +262,17 @@ impl Mill<'_> {
         };
         let start = Instant::now();
         match self.try_mutant(mutant, worker) {
-            Ok(verdict) => {
+            Ok(Outcome::Verdict(verdict)) => {
                 println!("{}", self.line(mutant, &verdict, start.elapsed()));
                 self.results().set(mutant, verdict);
             }
-            Err(error) => self.broken(mutant.folder(), &mutant.name, &format!("{error:#}")),
+            // The next run tries again.
+            Ok(Outcome::NoVerdict(why)) => self.undecided(mutant, &why),
+            Err(error) => self.undecided(mutant, &format!("{error:#}")),
         }
     }
 
-    fn try_mutant(&self, mutant: &Mutant, worker: usize) -> anyhow::Result<Verdict> {
+    fn try_mutant(&self, mutant: &Mutant, worker: usize) -> anyhow::Result<Outcome> {
         let out = self.out(worker, &mutant.name)?;
         let module = out.join("module");
         if mutant.alone {
@@ -266,25 +286,28 @@ impl Mill<'_> {
                 .context("it is not listed")?;
             self.switched.install(Some(number), &module)?;
         }
+        let mut undecided = None;
         for name in &mutant.suites {
             let usual = self.results().baseline(name).unwrap_or_default();
-            let time = (usual * PATIENCE).max(LEAST_TIME);
-            if let Some(why) = self.suite(name, out.clone(), time)? {
-                return Ok(Verdict::Killed {
+            let time = BOOT_TIME + usual * PATIENCE;
+            let subject = self.subjects.get(name).context("it is not known")?;
+            let suites = match self.try_subject(subject, out.clone(), time)? {
+                Found::Ran(suites) => suites,
+                Found::NoVerdict(why) => {
+                    // Another suite may notice.
+                    undecided.get_or_insert(format!("{name}: {why}"));
+                    continue;
+                }
+            };
+            anyhow::ensure!(!suites.is_empty(), "{name} did not run");
+            if let Some(why) = first_failure(&suites) {
+                return Ok(Outcome::Verdict(Verdict::Killed {
                     by: name.clone(),
                     why,
-                });
+                }));
             }
         }
-        Ok(Verdict::Alive)
-    }
-
-    /// Why the suite fails, if it does.
-    fn suite(&self, name: &str, out: PathBuf, time: Duration) -> anyhow::Result<Option<String>> {
-        let subject = self.subjects.get(name).context("it is not known")?;
-        let suites = self.try_subject(subject, out, time)?;
-        anyhow::ensure!(!suites.is_empty(), "{name} did not run");
-        Ok(first_failure(&suites))
+        Ok(undecided.map_or(Outcome::Verdict(Verdict::Alive), Outcome::NoVerdict))
     }
 
     fn try_subject(
@@ -292,7 +315,7 @@ impl Mill<'_> {
         subject: &Subject,
         out: PathBuf,
         time: Duration,
-    ) -> anyhow::Result<Vec<Suite>> {
+    ) -> anyhow::Result<Found> {
         let places = Places {
             out,
             ..self.places.clone()
@@ -324,6 +347,12 @@ impl Mill<'_> {
 
     fn results(&self) -> MutexGuard<'_, Results> {
         self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn undecided(&self, mutant: &Mutant, why: &str) {
+        self.broken(mutant.folder(), &mutant.name, why);
+        let first = why.lines().next().unwrap_or("").to_owned();
+        super::lock(&self.undecided).insert(mutant.name.clone(), first);
     }
 
     fn verdict(&self, at: usize) -> Option<Verdict> {
@@ -363,6 +392,7 @@ impl Mill<'_> {
     /// Prints all verdicts; whether none is missing and all are good.
     fn table(&self) -> bool {
         println!();
+        let undecided = super::lock(&self.undecided);
         let (mut killed, mut alive, mut open) = (0, 0, 0);
         for (at, mutant) in self.mutants.iter().enumerate() {
             match self.verdict(at) {
@@ -374,19 +404,26 @@ impl Mill<'_> {
                     println!("{}", self.line(mutant, &verdict, Duration::ZERO));
                 }
                 None => {
-                    open += 1;
+                    let why = undecided.get(&mutant.name).map(String::as_str);
+                    open += usize::from(why.is_none());
                     println!(
-                        "  {}      {:<9} {}",
-                        self.paint.bad("!"),
+                        "  {} {:<9} {:<36} {}",
+                        self.paint.bad(if why.is_some() {
+                            "NO VERDICT"
+                        } else {
+                            "not tried"
+                        }),
                         mutant.folder(),
-                        mutant.name
+                        mutant.name,
+                        why.unwrap_or("")
                     );
                 }
             }
         }
         println!();
-        println!("{killed} killed, {alive} alive, {open} not tried");
-        alive == 0 && open == 0
+        let none = undecided.len();
+        println!("{killed} killed, {alive} alive, {none} without a verdict, {open} not tried");
+        alive + none + open == 0
     }
 }
 
@@ -411,6 +448,12 @@ fn first_failure(suites: &[Suite]) -> Option<String> {
     first
 }
 
+/// What the suite took, in a VM that took `whole`.
+fn time_of(name: &str, suites: &[Suite], whole: Duration) -> Duration {
+    let own = suites.iter().find(|suite| suite.name == name);
+    own.map_or(whole, |own| own.time)
+}
+
 /// What of several suites did not run, if anything.
 fn missing(names: &[&str], suites: &[Suite]) -> Option<String> {
     let ran = |name: &str| suites.iter().any(|suite| suite.name == name);
@@ -431,6 +474,15 @@ mod tests {
             missing(&["kunit/a: b", "kunit/a: c"], &[suite]),
             Some("did not run: kunit/a: c".into())
         );
+    }
+
+    #[test]
+    fn a_suite_that_shared_a_vm_takes_its_own_time() {
+        let seconds = Duration::from_secs;
+        let suites = [("kunit/a: b", 2), ("kunit/a: c", 5)]
+            .map(|(name, time)| Suite::check(name, seconds(time), None, None));
+        assert_eq!(time_of("kunit/a: c", &suites, seconds(10)), seconds(5));
+        assert_eq!(time_of("kunit/a: d", &suites, seconds(10)), seconds(10));
     }
 
     #[test]
