@@ -195,8 +195,8 @@ pub(super) fn end_copies(hw: &Hw) {
 /// whose device did not answer when it was to be taken down. Their memory is not theirs any more, so
 /// they must not save anything. Sleeps; bounded.
 ///
-/// Returns whether all came to rest. If not, a copy engine is in the middle of a packet; it is halted,
-/// and must not run again before the chip was reset.
+/// Returns whether all came to rest. If not, a copy engine that cannot be reset alone is in the middle of a packet; it
+/// is halted, and must not run again before the chip was reset.
 ///
 /// # Errors
 ///
@@ -236,6 +236,7 @@ pub(super) fn quiesce_stale_queues(hw: &Hw) -> Result<bool> {
         Ok(()) | Err(_) => {}
     }
     sdma::halt(hw);
+    end_copies(hw);
     hw.check_alive()?;
     Ok(!is_copying(hw))
 }
