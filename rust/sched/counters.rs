@@ -91,6 +91,8 @@ counters! {
     halts,
     /// Queues that had work and made no progress.
     stuck,
+    /// Looks of the progress watchdog, at the queues and at the firmware.
+    samples,
     /// Evictions that took effect.
     evictions,
     /// Restores that took effect.

@@ -174,6 +174,7 @@ impl Tick for Watchdog {
     fn tick(&self) {
         self.sample();
         self.worker.probe();
+        self.worker.core.counters.samples.inc();
     }
 }
 
