@@ -5,8 +5,10 @@
 
 #include <kunit/test.h>
 #include <kunit/test-bug.h>
+#include <linux/anon_inodes.h>
 #include <linux/compat.h>
 #include <linux/dma-mapping.h>
+#include <linux/file.h>
 #include <linux/gfp.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
@@ -49,6 +51,27 @@ unsigned long rkfd_kunit_map_user(unsigned long addr, size_t len, bool writable)
 		flags |= MAP_FIXED_NOREPLACE;
 	found = kunit_vm_mmap(test, NULL, addr, len, PROT_READ | (writable ? PROT_WRITE : 0), flags, 0);
 	return IS_ERR_VALUE(found) ? 0 : found;
+}
+
+/* A file with these operations that no path leads to; it owns data once it is made. */
+struct file *rkfd_kunit_file(const struct file_operations *ops, void *data, struct address_space *mapping)
+{
+	struct file *file = anon_inode_getfile("rkfd-kunit", ops, data, O_RDWR);
+
+	if (!IS_ERR(file))
+		file->f_mapping = mapping;
+	return file;
+}
+
+/* Maps a file for the running test as a program would; an error number in the address where that fails. */
+unsigned long rkfd_kunit_map_file(struct file *file, size_t len, bool writable, bool shared, unsigned long offset)
+{
+	struct kunit *test = kunit_get_current_test();
+
+	if (!test)
+		return -EINVAL;
+	return kunit_vm_mmap(test, file, 0, len, PROT_READ | (writable ? PROT_WRITE : 0),
+			     shared ? MAP_SHARED : MAP_PRIVATE, offset);
 }
 
 void rkfd_kunit_unmap_user(unsigned long addr, size_t len)

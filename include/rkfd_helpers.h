@@ -25,6 +25,9 @@ int rkfd_pci_domain_nr(struct pci_dev *pdev);
 void rkfd_kunit_skip(const char *reason);
 unsigned long rkfd_kunit_map_user(unsigned long addr, size_t len, bool writable);
 void rkfd_kunit_unmap_user(unsigned long addr, size_t len);
+struct file *rkfd_kunit_file(const struct file_operations *ops, void *data, struct address_space *mapping);
+unsigned long rkfd_kunit_map_file(struct file *file, size_t len, bool writable, bool shared,
+				  unsigned long offset);
 void rkfd_kunit_kill(void);
 void rkfd_kunit_clear_signals(void);
 const char *rkfd_force_probe(void);

@@ -181,6 +181,24 @@ impl<T: FileOps> CharDevice<T> {
         self.region.0
     }
 
+    /// A file as a program that opens the device has it. The device must outlive it and its mappings.
+    ///
+    /// # Errors
+    ///
+    /// Of [`FileOps::open`], and `ENOMEM`.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn test_file(&self) -> Result<super::kunit::TestFile> {
+        let data = T::open(&self.context)?.into_foreign();
+        // SAFETY: The operations are those of files that own a `T`; the caller keeps the device.
+        let file = unsafe {
+            super::kunit::TestFile::new(&FileVTable::<T>::OPS, data, self.inode.mapping())
+        };
+        file.inspect_err(|_| {
+            // SAFETY: Made above, and no file has it.
+            drop(unsafe { KBox::<T>::from_foreign(data) });
+        })
+    }
+
     /// Takes away what files mapped from `offset`, `len` bytes (0: all that follows). The next
     /// access faults again.
     pub(crate) fn unmap(&self, offset: u64, len: u64) {
@@ -288,6 +306,12 @@ impl MmapRequest<'_> {
     /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.vma.end() - self.vma.start()
+    }
+
+    /// The mapping that is being set up.
+    #[cfg(rkfd_kunit)]
+    pub(super) fn vma(&self) -> *mut bindings::vm_area_struct {
+        self.vma.as_ptr()
     }
 
     /// Offset in the file, bytes.

@@ -119,6 +119,18 @@ impl<T: Mappable> Object<T> {
         unsafe { bindings::drm_vma_node_offset_addr(&raw mut (*self.as_raw()).vma_node) }
     }
 
+    /// Maps the object as the DRM core does when a file of the node is mapped.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the mapping is larger than the object, else as [`vma::mmap`].
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn map_in_test(&self, request: super::chrdev::MmapRequest<'_>) -> Result {
+        let obj = self.as_raw();
+        // SAFETY: The object is live, and the mapping is being set up.
+        to_result(unsafe { bindings::drm_gem_mmap_obj(obj, (*obj).size, request.vma()) })
+    }
+
     /// `drm_gem_object_funcs::export`: what the object holds cannot follow the rules of a shared buffer yet
     /// (fences, moves, the end of the device).
     ///

@@ -4,13 +4,18 @@
 //!
 //! C header: [`include/kunit/test.h`](srctree/include/kunit/test.h)
 
+use core::ptr::NonNull;
+
 use kernel::{
     bindings,
     device::{
         Bound,
         Device, //
     },
-    error::to_result,
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     faux,
     prelude::*,
     types::NotThreadSafe, //
@@ -50,8 +55,57 @@ impl DmaDevice {
     }
 }
 
-/// Private anonymous memory of the address space that the running test has for itself. It goes with the test at
-/// the latest.
+/// Who sees what is written to a mapping of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Everybody.
+    Shared,
+    /// Its process alone.
+    Private {
+        /// It may be written.
+        writable: bool,
+    },
+}
+
+/// An open file that no path leads to.
+///
+/// # Invariants
+///
+/// The pointer is a file, and this value owns one of its references.
+pub(crate) struct TestFile(NonNull<bindings::file>);
+
+impl TestFile {
+    /// Makes one for reading and writing, whose pages are those of `mapping`. On failure `data` is still the caller's.
+    ///
+    /// # Safety
+    ///
+    /// `ops` are of this module and fit `data`, which they own until `release`, and `mapping` lives longer than every
+    /// use of the file.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENFILE`.
+    pub(super) unsafe fn new(
+        ops: &'static bindings::file_operations,
+        data: *mut c_void,
+        mapping: *mut bindings::address_space,
+    ) -> Result<Self> {
+        // SAFETY: By the requirements of this function.
+        let file = from_err_ptr(unsafe { crate::bindings::rkfd_kunit_file(ops, data, mapping) })?;
+        // INVARIANT: The new file has one reference.
+        Ok(Self(NonNull::new(file).ok_or(ENOMEM)?))
+    }
+}
+
+impl Drop for TestFile {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::fput(self.0.as_ptr()) };
+    }
+}
+
+/// Memory of the address space that the running test has for itself: private and anonymous, if it is not of a file. It
+/// goes with the test at the latest.
 pub(crate) struct UserMemory {
     address: usize,
     len: usize,
@@ -95,6 +149,37 @@ impl UserMemory {
             address: found,
             len,
         })
+    }
+
+    /// Maps `len` bytes of a file from byte `offset`, as [`Sharing`] says.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap`.
+    pub(crate) fn of_file(
+        file: &TestFile,
+        len: usize,
+        sharing: Sharing,
+        offset: u64,
+    ) -> Result<Self> {
+        let (writable, shared) = match sharing {
+            Sharing::Shared => (true, true),
+            Sharing::Private { writable } => (writable, false),
+        };
+        let offset = usize::try_from(offset)?;
+        // SAFETY: The file is open; maps it for the running test, which has no other address space.
+        let found = unsafe {
+            crate::bindings::rkfd_kunit_map_file(file.0.as_ptr(), len, writable, shared, offset)
+        };
+        let address = from_err_ptr(core::ptr::without_provenance_mut::<u8>(found))?.addr();
+        Ok(Self { address, len })
+    }
+
+    /// A part of what another one has mapped.
+    pub(crate) fn part(address: u64, len: usize) -> Self {
+        // CAST: `unsigned long` is 64 bits wide where this driver runs.
+        let address = address as usize;
+        Self { address, len }
     }
 
     /// First byte.

@@ -98,24 +98,41 @@ impl Watcher for Unwatched {
     fn invalidated(&self) {}
 }
 
-/// An address space, and what it takes to make buffers without an open file.
-pub(super) struct Bench {
-    pub(super) gpu: Arc<Gpu>,
-    pub(super) vm: Arc<Vm>,
+/// A DRM device without hardware, which objects can be made for.
+pub(super) struct FakeDevice {
     pub(super) device: DrmDevice,
     // Last: the parent of `device`.
     _parent: faux::Registration,
 }
 
-impl Bench {
-    pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Self> {
+impl FakeDevice {
+    pub(super) fn new() -> Result<Self> {
         let parent = faux::Registration::new(c"rkfd-kunit", None)?;
         let dev = drm::UnregisteredDevice::<FakeDrm>::new(parent.as_ref(), Ok::<_, Error>(()))?;
         Ok(Self {
-            gpu: gpu.clone(),
-            vm: Vm::new(gpu)?,
             device: DrmDevice::of(&dev),
             _parent: parent,
+        })
+    }
+}
+
+/// An address space, and what it takes to make buffers without an open file.
+pub(super) struct Bench {
+    pub(super) gpu: Arc<Gpu>,
+    pub(super) vm: Arc<Vm>,
+    pub(super) device: DrmDevice,
+    // Last: what `device` is a reference to.
+    _fake: FakeDevice,
+}
+
+impl Bench {
+    pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Self> {
+        let fake = FakeDevice::new()?;
+        Ok(Self {
+            gpu: gpu.clone(),
+            vm: Vm::new(gpu)?,
+            device: fake.device.clone(),
+            _fake: fake,
         })
     }
 
