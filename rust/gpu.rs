@@ -50,7 +50,6 @@ pub(crate) use self::{
     },
     doorbell::{
         Doorbell,
-        DoorbellManager,
         DoorbellSlice,
         KernelDoorbell, //
     },
@@ -60,16 +59,16 @@ pub(crate) use self::{
         IrqSink,
         VmFault, //
     },
-    pasid::{
-        Pasid,
-        PasidPool, //
-    },
+    pasid::Pasid,
     registry::{
         registry,
         Registry, //
     },
-    vram::{
-        VramBlock,
-        VramManager, //
-    },
+    vram::VramBlock,
+};
+#[cfg(rkfd_kunit)]
+pub(crate) use self::{
+    doorbell::DoorbellManager,
+    pasid::PasidPool,
+    vram::VramManager, //
 };

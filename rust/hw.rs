@@ -20,7 +20,7 @@
 //! print macros take them through `format_args!`.
 
 #![forbid(unsafe_code)]
-#![allow(
+#![expect(
     dead_code,
     unused_imports,
     reason = "the layer describes and re-exports all of the hardware, not only what is used today"

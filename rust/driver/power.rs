@@ -60,6 +60,7 @@ pub(crate) fn suspend(gpu: &Gpu, sched: &Scheduler) -> Result {
 /// # Errors
 ///
 /// As [`Gpu::resume`] and [`Scheduler::resume`].
+#[cfg(rkfd_kunit)]
 pub(crate) fn resume(gpu: &Gpu, sched: &Scheduler) -> Result {
     gpu.resume()?;
     sched.resume()
