@@ -198,7 +198,7 @@ fn in_place(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) -> Result
     let start = monotonic_ns();
     let mut queues = 0;
     let result = gpu
-        .reset_engines(sched.unload_ms(), revoke)
+        .reset_engines(sched.unload_ms(), failure.named_queue(), revoke)
         .and_then(|saved| {
             queues = saved.len();
             sched.recover(&saved, failure)

@@ -84,7 +84,8 @@ impl Gpu {
     /// the kernel interface queue works again. Returns what the user queues were doing. Sleeps for
     /// a second or so; bounded.
     ///
-    /// Queues have `timeout_ms` milliseconds to save themselves. `begin` is called when nobody gets past
+    /// Queues have `timeout_ms` milliseconds to save themselves, but for the one with doorbell `refused`, which had its
+    /// time. `begin` is called when nobody gets past
     /// [`Gpu::wait_up`] any more until the end of the reset; it must not wait for those who are past it, who ask
     /// [`Gpu::was_reset_since`].
     ///
@@ -100,6 +101,7 @@ impl Gpu {
     pub(crate) fn reset_engines(
         &self,
         timeout_ms: u32,
+        refused: Option<u32>,
         begin: impl FnOnce(),
     ) -> Result<KVec<SavedQueue>> {
         let buffers = salvage::SaveBuffers::new()?;
@@ -111,7 +113,7 @@ impl Gpu {
         begin();
         let hw = self.enter()?;
         self.write_pattern(&hw)?;
-        let saved = salvage::save(&hw, buffers, timeout_ms);
+        let saved = salvage::save(&hw, buffers, timeout_ms, refused);
         self.kiq.abandon(&hw);
         reset::engines(&hw)?;
         salvage::end_copies(&hw);

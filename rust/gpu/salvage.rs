@@ -98,8 +98,14 @@ impl SaveBuffers {
 /// Takes all user queues off the hardware and returns the state of each. Sleeps; bounded.
 ///
 /// All are asked before any is waited for, so that each has the same `timeout_ms` milliseconds, which
-/// are what the firmware would have given it: one that is slow is not yet one that hangs.
-pub(super) fn save(hw: &Hw, buffers: SaveBuffers, timeout_ms: u32) -> KVec<SavedQueue> {
+/// are what the firmware would have given it: one that is slow is not yet one that hangs. The one with doorbell `refused`
+/// had its time before, and gets only what the others take.
+pub(super) fn save(
+    hw: &Hw,
+    buffers: SaveBuffers,
+    timeout_ms: u32,
+    refused: Option<u32>,
+) -> KVec<SavedQueue> {
     let SaveBuffers {
         mut saved,
         mut slots,
@@ -119,8 +125,12 @@ pub(super) fn save(hw: &Hw, buffers: SaveBuffers, timeout_ms: u32) -> KVec<Saved
     }
     // Queues that did not stop are found below.
     let _ = hw.wait(timeout_ms.saturating_mul(1000), || {
-        let off = slots.iter().all(|(slot, _)| is_free(hw, *slot))
-            && blocks.iter().all(|block| is_idle(hw, block));
+        let had_time = |doorbell: u32| refused == Some(doorbell);
+        let off = slots.iter().all(|(slot, doorbell)| {
+            had_time(doorbell.get(DoorbellControl::OFFSET)) || is_free(hw, *slot)
+        }) && blocks
+            .iter()
+            .all(|block| is_idle(hw, block) || had_time(doorbell_of(hw, block)));
         Ok(off.then_some(()))
     });
     for (slot, doorbell) in &slots {
@@ -303,12 +313,16 @@ fn is_idle(hw: &Hw, block: &Block) -> bool {
     ContextStatus::from_raw(hw.read(block.context_status())).is_set(ContextStatus::IDLE)
 }
 
+/// Doorbell of an SDMA queue, dword index on BAR2.
+fn doorbell_of(hw: &Hw, block: &Block) -> u32 {
+    DoorbellOffset::from_raw(hw.read(block.doorbell_offset())).get(DoorbellOffset::OFFSET)
+}
+
 /// Where an SDMA queue stands that was disabled. One that the firmware was about to stop has not been
 /// saved either.
 fn stopped(hw: &Hw, block: &Block) -> SavedQueue {
-    let offset = DoorbellOffset::from_raw(hw.read(block.doorbell_offset()));
     SavedQueue {
-        doorbell: offset.get(DoorbellOffset::OFFSET),
+        doorbell: doorbell_of(hw, block),
         rptr: join(hw.read(block.rb_rptr()), hw.read(block.rb_rptr_hi())),
         wptr: join(hw.read(block.rb_wptr()), hw.read(block.rb_wptr_hi())),
         outcome: match is_idle(hw, block) {

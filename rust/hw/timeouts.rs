@@ -27,8 +27,10 @@ pub(crate) const fn unmap_latency_units(timeout: u32) -> u32 {
 
 /// How long a queue or pipe reset by registers may take.
 pub(crate) const QUEUE_RESET_MS: u32 = UNMAP_LATENCY_MS;
-/// How long a queue may take to leave of a process one of whose queues refused to. Ours: waves of any length are saved
-/// within milliseconds, and everybody else waits for it.
+/// How long a queue may take to leave while somebody else waits for it. Ours: waves of any length are saved within
+/// milliseconds, and a copy engine has as long for its packet where the driver stops it ([`SDMA_IDLE_MS`]).
+pub(crate) const AWAITED_PREEMPT_MS: u32 = SDMA_IDLE_MS;
+/// The same of a process one of whose queues refused to. Ours.
 pub(crate) const RECORD_PREEMPT_MS: u32 = 500;
 /// Wait for CP_HQD_ACTIVE to fall after a dequeue request.
 pub(crate) const HQD_DEQUEUE_MS: u32 = 1000;

@@ -17,6 +17,7 @@ use crate::{
         num::widen,
         timeouts::{
             unmap_latency_ms,
+            AWAITED_PREEMPT_MS,
             HWS_PREEMPTION_MS,
             RECORD_PREEMPT_MS, //
         }, //
@@ -42,6 +43,15 @@ pub(crate) enum Policy {
     Strict,
     /// The same, and without the firmware: the driver loads queues into hardware slots itself.
     Direct,
+}
+
+/// Why a queue has less time to leave the hardware than the firmware gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sched) enum Hurry {
+    /// Somebody else waits for it.
+    Awaited,
+    /// A queue of the same process refused to leave before.
+    Record,
 }
 
 /// How a scheduler works; fixed for the life of a scheduler.
@@ -92,9 +102,14 @@ impl Config {
         widen(unmap_latency_ms(self.timeout_ms)) * 1000
     }
 
-    /// The same for a queue of a process one of whose queues refused to leave.
-    pub(super) fn record_us(&self) -> u64 {
-        (widen(RECORD_PREEMPT_MS) * 1000).min(self.unload_us())
+    /// The same for a queue that has to be quicker: at most half as long, so that the driver comes before the firmware
+    /// gives up.
+    pub(super) fn hurry_us(&self, hurry: Hurry) -> u64 {
+        let ms = match hurry {
+            Hurry::Awaited => AWAITED_PREEMPT_MS,
+            Hurry::Record => RECORD_PREEMPT_MS,
+        };
+        (widen(ms) * 1000).min(self.unload_us() / 2)
     }
 
     /// Waits for convergence are bounded by this many milliseconds: within them a change is in force

@@ -81,11 +81,11 @@ counters! {
     preempt_max_us,
     /// Fences that did not come in time.
     timeouts,
-    /// Preemptions after which the firmware named a queue that refused.
+    /// Queues that were seen to refuse preemption, by the firmware or by the driver.
     refusals,
     /// Queues that were reset because they refused.
     queue_resets,
-    /// Those of them that were not waited for as long as the firmware does, because of their process's record.
+    /// Those of them that were not waited for as long as the firmware does.
     early_resets,
     /// Queues that stopped at a packet which cannot be executed.
     halts,

@@ -39,7 +39,7 @@ impl Failure {
     }
 
     /// Doorbell of the queue that the firmware named, dword index on BAR2.
-    pub(super) fn named_queue(&self) -> Option<u32> {
+    pub(crate) fn named_queue(&self) -> Option<u32> {
         match *self {
             Self::Timeout { refused } if refused != 0 => Some(refused),
             Self::Refused { doorbell } => Some(doorbell),

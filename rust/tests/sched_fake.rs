@@ -32,6 +32,7 @@ pub(super) use super::fixtures::{
 };
 
 use super::{
+    backend::hiq::RING_DWORDS,
     fake_mem::{
         Block,
         Mem, //
@@ -131,8 +132,10 @@ pub(super) enum Mode {
     /// Every queue refuses to be preempted, each for so many microseconds; a reset helps.
     AllRefuse(u64),
     /// Waits so many microseconds for the queue with this doorbell, then behaves as with `Refuses`. Goes on at once
-    /// when the queue is reset by register.
+    /// when the queue is reset by register. Those that it does not wait for leave at once.
     WaitsFor(u32, u64),
+    /// As before, and a reset by register does not help.
+    WaitsInVain(u32, u64),
     /// The next preemption names the queue with this doorbell, which is not mapped, and does nothing.
     Names(u32),
     /// The next preemption takes so many microseconds.
@@ -152,6 +155,16 @@ pub(super) struct Held {
     pub(super) until: u64,
     /// Dword index of the doorbell of the queue that it waits for, and would name then.
     pub(super) refused: Option<u32>,
+    /// A reset by register of that queue does not help.
+    pub(super) in_vain: bool,
+}
+
+impl Held {
+    /// Whether the queue with doorbell number `number` has left its place.
+    pub(super) fn has_left(&self, number: u32) -> bool {
+        self.refused
+            .is_some_and(|dword| doorbell(number).dword() != dword)
+    }
 }
 
 /// A queue on the hardware.
@@ -161,6 +174,8 @@ pub(super) struct Mapped {
     pub(super) doorbell: u32,
     /// Mapped as a static queue.
     pub(super) fixed: bool,
+    /// The copy engine of an SDMA queue that the firmware mapped.
+    pub(super) engine: Option<u32>,
 }
 
 /// Where the firmware found the ring.
@@ -502,6 +517,9 @@ impl Platform for Fake {
             return Ok(WAIT_TIME2);
         }
         let state = self.inner.state.lock();
+        if !state.regs.in_use() {
+            return Ok(self.inner.read_copy(&state, reg));
+        }
         Ok(self.inner.read_plain(&state, reg))
     }
 
@@ -523,8 +541,7 @@ impl Platform for Fake {
         self.check()?;
         let mut state = self.inner.state.lock();
         if !state.regs.in_use() {
-            self.inner.reset_mapped(&mut state, slot);
-            return Ok(());
+            return self.inner.reset_mapped(&mut state, slot);
         }
         self.inner.reset_banked(&mut state, slot)
     }
@@ -557,8 +574,17 @@ impl Platform for Fake {
             1 => state.mapped.get(nth).copied(),
             _ => None,
         };
+        let queue = queue.filter(|queue| {
+            let held = state.held;
+            !held.is_some_and(|held| held.has_left(queue.doorbell))
+        });
         for (word, reg) in words.iter_mut().zip(regs) {
             *word = match (queue, *reg) {
+                (_, hqd::CP_HQD_PQ_RPTR) if slot == Slot::HIQ => {
+                    let rptr = state.hiq.map_or(0, |hiq| hiq.rptr);
+                    // CAST: The remainder is below the ring's size.
+                    (rptr % u64::from(RING_DWORDS)) as u32
+                }
                 (Some(_), hqd::CP_HQD_ACTIVE) => 1,
                 (Some(queue), hqd::CP_HQD_PQ_DOORBELL_CONTROL) => doorbell(queue.doorbell).field(),
                 (Some(queue), hqd::CP_HQD_PQ_RPTR) => state.pointers_of(queue.doorbell).0,

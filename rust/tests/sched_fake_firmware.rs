@@ -140,7 +140,9 @@ impl Inner {
                 self.note(state, event);
                 if packet.action != UnmapAction::Reset {
                     let (us, refused) = match state.mode {
-                        Mode::WaitsFor(dword, us) => (us, Some(dword)),
+                        Mode::WaitsFor(dword, us) | Mode::WaitsInVain(dword, us) => {
+                            (us, Some(dword))
+                        }
                         Mode::Slow(us) => (us, None),
                         _ => (0, None),
                     };
@@ -149,11 +151,13 @@ impl Inner {
                         mapped.any(|queue| doorbell(queue.doorbell).dword() == dword)
                     };
                     if us != 0 && refused.is_none_or(there) {
+                        let in_vain = matches!(state.mode, Mode::WaitsInVain(..));
                         state.mode = Mode::Good;
                         state.held = Some(Held {
                             filter: packet.filter,
                             until: self.clock.load(Relaxed) + us,
                             refused,
+                            in_vain,
                         });
                         return;
                     }
@@ -236,20 +240,24 @@ impl Inner {
     }
 
     /// The queue in `slot` is reset by register.
-    pub(super) fn reset_mapped(&self, state: &mut State, slot: Slot) {
+    pub(super) fn reset_mapped(&self, state: &mut State, slot: Slot) -> Result {
         let Some(queue) = state.mapped.get(nth(slot)).copied() else {
             self.breach(state, "reset of a slot without a queue");
-            return;
+            return Ok(());
         };
         self.note(state, Event::Reset(queue.doorbell));
-        state
-            .mapped
-            .retain(|other| other.doorbell != queue.doorbell);
         let dword = doorbell(queue.doorbell).dword();
         match state.held {
-            Some(held) if held.refused == Some(dword) => self.end_held(state, true),
+            Some(held) if held.refused == Some(dword) && held.in_vain => return Err(ETIMEDOUT),
+            Some(held) if held.refused == Some(dword) => {
+                state
+                    .mapped
+                    .retain(|other| other.doorbell != queue.doorbell);
+                self.end_held(state, true);
+            }
             _ => self.breach(state, "reset by register of a queue that obeys"),
         }
+        Ok(())
     }
 
     pub(super) fn signal(&self, state: &mut State, (addr, value): (u64, u64)) {
@@ -365,10 +373,18 @@ impl Inner {
                     if state.mapped.iter().any(|queue| queue.doorbell == doorbell) {
                         self.breach(state, "queue mapped twice");
                     }
+                    let engine = match packet.target {
+                        MapTarget::Scheduled {
+                            engine: Engine::Sdma(engine),
+                            ..
+                        } => Some(engine.into()),
+                        _ => None,
+                    };
                     let queue = Mapped {
                         pasid,
                         doorbell,
                         fixed,
+                        engine,
                     };
                     let _ = state.mapped.push(queue, GFP_KERNEL);
                     self.note(state, event);

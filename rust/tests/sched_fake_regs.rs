@@ -187,6 +187,7 @@ impl Inner {
             pasid: context.pasid,
             doorbell,
             fixed: false,
+            engine: None,
         };
         let _ = state.mapped.push(queue, GFP_KERNEL);
         self.note(state, Event::Load { vmid, doorbell });
@@ -278,6 +279,44 @@ impl Inner {
             }
             None => state.regs.plain(reg),
         }
+    }
+
+    /// What a copy engine shows of the queues that the firmware mapped there: the n-th is in context n.
+    pub(super) fn read_copy(&self, state: &State, reg: Reg) -> u32 {
+        for number in 0..self.asic.sdma_engines() {
+            let Some(engine) = self.asic.sdma.engine(number) else {
+                continue;
+            };
+            for (queue, block) in (0..RLC_QUEUES).filter_map(|n| Some((n, engine.rlc(n)?))) {
+                let left = |number| state.held.is_some_and(|held| held.has_left(number));
+                let mapped = state.mapped.iter();
+                let queue = mapped
+                    .filter(|queue| queue.engine == Some(number))
+                    .nth(index(queue))
+                    .filter(|queue| !left(queue.doorbell));
+                let busy = |queue: &Mapped| {
+                    let dword = super::fake::doorbell(queue.doorbell).dword();
+                    state.held.is_some_and(|held| held.refused == Some(dword))
+                };
+                if reg == block.rb_cntl() {
+                    // The firmware has asked all at once.
+                    let enabled = queue.is_some() && state.held.is_none();
+                    return RbCntl::new().with_flag(RbCntl::RB_ENABLE, enabled).raw();
+                }
+                if reg == block.context_status() {
+                    let idle = !queue.is_some_and(busy);
+                    return ContextStatus::new()
+                        .with_flag(ContextStatus::IDLE, idle)
+                        .raw();
+                }
+                if reg == block.doorbell_offset() {
+                    return queue.map_or(0, |queue| {
+                        super::fake::doorbell(queue.doorbell).dword() << 2
+                    });
+                }
+            }
+        }
+        0
     }
 
     fn block(&self, wanted: impl Fn(&Block) -> bool) -> Option<Block> {

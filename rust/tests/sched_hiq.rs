@@ -58,7 +58,8 @@ impl Bench {
         for i in 0..dwords {
             held.push(&[first + i])?;
         }
-        held.submit()
+        held.submit()?;
+        Ok(())
     }
 
     /// The read pointer as the driver takes it.

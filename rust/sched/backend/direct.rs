@@ -402,9 +402,9 @@ fn unload_compute(core: &SchedCore, slot: Slot, request: &LoadRequest) -> Result
         (false, None) => DequeueRequest::DRAIN,
     };
     platform.write_slot(slot, &[(CP_HQD_DEQUEUE_REQUEST, dequeue.raw())])?;
-    let timeout = match request.has_record {
-        true => core.config.record_us(),
-        false => core.config.unload_us(),
+    let timeout = match request.hurry {
+        Some(hurry) => core.config.hurry_us(hurry),
+        None => core.config.unload_us(),
     };
     let gone = poll(platform, timeout, || {
         let mut words = [0];
@@ -424,7 +424,7 @@ fn unload_compute(core: &SchedCore, slot: Slot, request: &LoadRequest) -> Result
     trace::queue_reset(core, doorbell, start, &reset);
     reset?;
     core.counters.queue_resets.inc();
-    if request.has_record {
+    if request.hurry.is_some() {
         core.counters.early_resets.inc();
     }
     platform.err(fmt!(
@@ -436,9 +436,9 @@ fn unload_compute(core: &SchedCore, slot: Slot, request: &LoadRequest) -> Result
 /// Stops an SDMA queue and saves its pointer.
 fn unload_sdma(core: &SchedCore, block: Block, request: &LoadRequest) -> Result {
     let platform = &*core.platform;
-    let timeout = match request.has_record {
-        true => SDMA_IDLE_US.min(core.config.record_us()),
-        false => SDMA_IDLE_US,
+    let timeout = match request.hurry {
+        Some(hurry) => SDMA_IDLE_US.min(core.config.hurry_us(hurry)),
+        None => SDMA_IDLE_US,
     };
     let stopped = load::sdma_stopped(platform.read(block.rb_cntl())?);
     platform.write(block.rb_cntl(), stopped)?;

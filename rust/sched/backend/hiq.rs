@@ -36,7 +36,11 @@ use crate::{
             QueueFormat, //
         },
         num::widen,
-        pm4::NOP_ONE, //
+        pm4::NOP_ONE,
+        regs::hqd::{
+            Slot,
+            CP_HQD_PQ_RPTR, //
+        }, //
     },
     sched::platform::{
         poll,
@@ -340,7 +344,7 @@ impl Held<'_> {
     ///
     /// As [`DeviceMem`] and [`Platform::ring_hiq`]. After an error the packets may or may not reach
     /// the device.
-    pub(crate) fn submit(self) -> Result {
+    pub(crate) fn submit(self) -> Result<Submitted> {
         // The device may fetch as soon as it sees a new write pointer, in memory (when it connects
         // the queue) or by the doorbell. The barrier keeps the packets ahead of the pointer in
         // memory; the doorbell is a register write, which the accessor orders behind both.
@@ -351,6 +355,35 @@ impl Held<'_> {
         self.hiq.stats.padding += self.padding;
         self.hiq.stats.dwords += self.at - self.start - self.padding;
         self.hiq.stats.doorbells += 1;
-        self.platform.ring_hiq(self.at)
+        self.platform.ring_hiq(self.at)?;
+        Ok(Submitted {
+            first: self.start + self.padding,
+            end: self.at,
+        })
+    }
+}
+
+/// Where packets are in the ring, in dwords from its beginning, unwrapped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Submitted {
+    first: u64,
+    end: u64,
+}
+
+impl Submitted {
+    /// Whether the device has consumed the first of the packets. The register tells, where the read pointer in memory
+    /// may be late.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`, `ENODEV`.
+    pub(crate) fn is_taken_up(&self, platform: &dyn Platform) -> Result<bool> {
+        let mut words = [0];
+        platform.read_slot(Slot::HIQ, &[CP_HQD_PQ_RPTR], &mut words)?;
+        let size = widen(RING_DWORDS);
+        let [raw] = words;
+        // One that lies outside of the ring is before or behind them, too.
+        let passed = (widen(raw) % size + size - self.first % size) % size;
+        Ok(passed >= 1 && passed <= self.end - self.first)
     }
 }

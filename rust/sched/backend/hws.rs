@@ -15,15 +15,20 @@ use super::{
     },
     hiq::{
         Hiq,
+        Submitted,
         HIQ_BYTES, //
     },
     packets,
     runlist, //
 };
 use crate::{
+    gpu::salvage::Copying,
     hw::{
         mqd::compute::HUNG_DOORBELL,
-        pm4::UnmapAction,
+        pm4::{
+            UnmapAction,
+            NOP_ONE, //
+        },
         regs::{
             gc::CP_IQ_WAIT_TIME2,
             hqd::{
@@ -32,11 +37,18 @@ use crate::{
                 Slot,
                 CP_HQD_ACTIVE,
                 CP_HQD_PQ_DOORBELL_CONTROL, //
+            },
+            sdma::{
+                DoorbellOffset,
+                RLC_QUEUES, //
             }, //
         }, //
     },
     sched::{
-        config::Config,
+        config::{
+            Config,
+            Hurry, //
+        },
         core::SchedCore,
         desired::{
             plan::{
@@ -58,38 +70,147 @@ use crate::{
 /// Queues that one preemption may have to reset before the whole device counts as hung.
 const MAX_RESETS: usize = 8;
 
-/// Resets queues that do not leave, of processes with a record, long before the firmware gives up on them: until
-/// then it confirms nobody's preemption.
+/// Pause between two looks for queues whose time to leave is over, in microseconds.
+const LOOK_US: u64 = 100_000;
+
+/// Ends queues for which somebody else waits and that do not leave in time ([`Config::hurry_us`]), long before the
+/// firmware gives up on them: until then it confirms nobody's preemption.
 ///
-/// The firmware asked all queues at once, so the others leave meanwhile. A queue that its own reset does not free is
-/// left to the firmware, which has a reset of the pipe. SDMA has no reset of a queue.
-struct EarlyReset {
-    /// When, if it may be necessary and was not done.
-    due: Option<u64>,
+/// The firmware asked all queues at once, so the others leave meanwhile. A compute queue is reset alone. Where that does
+/// not free its slot, and for SDMA, which has no reset of a queue, the reset of the engines is all that is left, and the
+/// firmware is not waited for.
+struct EarlyEnd<'a> {
+    core: &'a SchedCore,
+    /// When the firmware was asked.
+    start: u64,
+    /// When to look next.
+    next: u64,
+    /// Doorbell of the last queue that it found, 0 for none.
+    refused: u32,
+    /// Doorbell of a queue that only a reset of the engines ends.
+    stuck: Option<u32>,
 }
 
-impl EarlyReset {
+impl<'a> EarlyEnd<'a> {
     /// For a preemption that begins now.
-    fn new(core: &SchedCore) -> Self {
-        let known = core.state.lock().preempts_known();
+    fn new(core: &'a SchedCore) -> Self {
+        let start = core.platform.now();
         Self {
-            due: known.then(|| core.platform.now() + core.config.record_us()),
+            core,
+            start,
+            next: start + core.config.hurry_us(Hurry::Record),
+            refused: 0,
+            stuck: None,
         }
     }
 
-    /// Does it when it is time.
+    /// Looks for such queues when it is time, if the firmware has taken up the `packets` that ask for the preemption:
+    /// one that does nothing has not asked any queue.
     ///
     /// # Errors
     ///
-    /// `EIO`, `ENODEV`.
-    fn when_due(&mut self, core: &SchedCore) -> Result {
-        match self.due {
-            Some(due) if core.platform.now() >= due => {
-                self.due = None;
-                compute_slots().try_for_each(|slot| reset_known(core, slot))
-            }
-            _ => Ok(()),
+    /// `ETIMEDOUT`: one is [stuck](Self::stuck). `EIO`, `ENODEV`.
+    fn look(&mut self, packets: &Submitted) -> Result {
+        let core = self.core;
+        let now = core.platform.now();
+        if now < self.next {
+            return Ok(());
         }
+        self.next = now + LOOK_US;
+        let elapsed = now - self.start;
+        let overdue = core.state.lock().overdue(&core.config, elapsed);
+        if !(overdue.compute || overdue.sdma) || !packets.is_taken_up(&*core.platform)? {
+            return Ok(());
+        }
+        if overdue.compute {
+            for slot in compute_slots() {
+                self.end_overdue(slot, elapsed)?;
+            }
+        }
+        if overdue.sdma {
+            self.find_overdue_copy(elapsed)?;
+        }
+        Ok(())
+    }
+
+    /// Resets the queue in `slot`, if there is one whose time to leave is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`EarlyEnd::look`].
+    fn end_overdue(&mut self, slot: Slot, elapsed: u64) -> Result {
+        let core = self.core;
+        let platform = &*core.platform;
+        let mut words = [0; 2];
+        let regs = [CP_HQD_ACTIVE, CP_HQD_PQ_DOORBELL_CONTROL];
+        platform.read_slot(slot, &regs, &mut words)?;
+        let [active, control] = words;
+        let doorbell = DoorbellControl::from_raw(control).get(DoorbellControl::OFFSET);
+        if !HqdActive::from_raw(active).is_set(HqdActive::ACTIVE)
+            || !self.is_overdue(doorbell, elapsed)
+        {
+            return Ok(());
+        }
+        let start = platform.now();
+        let reset = platform.reset_slot(slot, core.config.hurry_us(Hurry::Record));
+        if reset.is_ok() {
+            trace::reset_off(core, doorbell);
+            core.state.lock().queue_was_reset(doorbell);
+            core.counters.queue_resets.inc();
+            core.counters.early_resets.inc();
+        }
+        trace::queue_reset(core, doorbell, start, &reset);
+        if reset == Err(ETIMEDOUT) {
+            self.stuck = Some(doorbell);
+        }
+        reset?;
+        platform.err(fmt!(
+            "queue {doorbell:#x} refused preemption and was reset after {} ms; it does not run again",
+            elapsed / 1000
+        ));
+        Ok(())
+    }
+
+    /// Looks for an SDMA queue that is at work although its time to leave is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`EarlyEnd::look`].
+    fn find_overdue_copy(&mut self, elapsed: u64) -> Result {
+        let platform = &*self.core.platform;
+        let asic = platform.asic();
+        let engines = (0..asic.sdma_engines()).filter_map(|n| asic.sdma.engine(n));
+        let blocks =
+            engines.flat_map(|engine| (0..RLC_QUEUES).filter_map(move |queue| engine.rlc(queue)));
+        for block in blocks {
+            let cntl = platform.read(block.rb_cntl())?;
+            let status = platform.read(block.context_status())?;
+            if Copying::decode(cntl, status) == Copying::Idle {
+                continue;
+            }
+            let offset = DoorbellOffset::from_raw(platform.read(block.doorbell_offset())?);
+            let doorbell = offset.get(DoorbellOffset::OFFSET);
+            if self.is_overdue(doorbell, elapsed) {
+                self.stuck = Some(doorbell);
+                return Err(ETIMEDOUT);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the time to leave of the queue with `doorbell` is over, which then counts as one that refused.
+    fn is_overdue(&mut self, doorbell: u32, elapsed: u64) -> bool {
+        let core = self.core;
+        let when = core.refusal();
+        let overdue = {
+            let mut state = core.state.lock();
+            state.mark_overdue(doorbell, &core.config, elapsed, when)
+        };
+        if overdue {
+            core.counters.refusals.inc();
+            self.refused = doorbell;
+        }
+        overdue
     }
 }
 
@@ -97,44 +218,6 @@ impl EarlyReset {
 fn compute_slots() -> impl Iterator<Item = Slot> {
     let bits = (0..u64::BITS).filter(|bit| QUEUE_MASK & 1 << bit != 0);
     bits.filter_map(Slot::from_bit)
-}
-
-/// Resets the queue in `slot`, if there is one that is being preempted, of a process with a record.
-///
-/// # Errors
-///
-/// `EIO`, `ENODEV`.
-fn reset_known(core: &SchedCore, slot: Slot) -> Result {
-    let platform = &*core.platform;
-    let mut words = [0; 2];
-    let regs = [CP_HQD_ACTIVE, CP_HQD_PQ_DOORBELL_CONTROL];
-    platform.read_slot(slot, &regs, &mut words)?;
-    let [active, control] = words;
-    if !HqdActive::from_raw(active).is_set(HqdActive::ACTIVE) {
-        return Ok(());
-    }
-    let doorbell = DoorbellControl::from_raw(control).get(DoorbellControl::OFFSET);
-    let when = core.refusal();
-    if !core.state.lock().mark_hung_again(doorbell, when) {
-        return Ok(());
-    }
-    core.counters.refusals.inc();
-    let start = platform.now();
-    let reset = platform.reset_slot(slot, core.config.record_us());
-    match reset {
-        Ok(()) => {}
-        Err(error) if error == ETIMEDOUT => return Ok(()),
-        Err(error) => return Err(error),
-    }
-    trace::reset_off(core, doorbell);
-    core.state.lock().queue_was_reset(doorbell);
-    core.counters.queue_resets.inc();
-    core.counters.early_resets.inc();
-    trace::queue_reset(core, doorbell, start, &reset);
-    platform.err(fmt!(
-        "queue {doorbell:#x} refused preemption, as another one of its process did before, and was reset; it does not run again"
-    ));
-    Ok(())
 }
 
 /// The firmware's end of a scheduler.
@@ -182,7 +265,7 @@ impl Hws {
         config: &Config,
     ) -> Result {
         let end = platform.now() + config.cycle_us();
-        self.fenced(platform, config, end, &[], &mut || Ok(()))
+        self.fenced(platform, config, end, &[], &mut |_| Ok(()))
     }
 
     /// Forgets what was in flight, after the device was reset.
@@ -201,35 +284,37 @@ impl Hws {
             self.hiq
                 .hold(platform, u32::try_from(packets.len())?, config.timeout_us())?;
         held.push(packets)?;
-        held.submit()
+        let _ = held.submit()?;
+        Ok(())
     }
 
     /// Sends packets and waits until the firmware has finished them, at most until `end`. Calls `meanwhile` now and
-    /// then.
+    /// then, with where they are. Before them comes a NOP, whose consumption shows that the firmware has come to them.
     fn fenced(
         &mut self,
         platform: &dyn Platform,
         config: &Config,
         end: u64,
         packets: &[u32],
-        meanwhile: &mut dyn FnMut() -> Result,
+        meanwhile: &mut dyn FnMut(&Submitted) -> Result,
     ) -> Result {
         let left = || config.timeout_us().min(end.saturating_sub(platform.now()));
         let fence = self.fences.arm()?;
         let sent = packets::query(fence.addr(), fence.value()).and_then(|query| {
-            let len = u32::try_from(packets.len() + query.len())?;
+            let len = u32::try_from(1 + packets.len() + query.len())?;
             let mut held = self.hiq.hold(platform, len, left())?;
+            held.push(&[NOP_ONE])?;
             held.push(packets)?;
             held.push(&query)?;
             held.submit()
         });
         // Once the packets may have been published the firmware may write the slot, so an error of any
         // kind gives it up.
-        let waited = sent.and_then(|()| {
+        let waited = sent.and_then(|submitted| {
             poll(platform, left(), || {
                 let signalled = self.fences.signalled(&fence)?;
                 if !signalled {
-                    meanwhile()?;
+                    meanwhile(&submitted)?;
                 }
                 Ok(signalled)
             })
@@ -354,19 +439,27 @@ impl Hws {
         let unmap = packets::unmap(action, scope).map_err(Failure::Build)?;
         core.counters.packets.add(2);
         let start = platform.now();
-        let mut early = match action {
-            UnmapAction::Preempt => EarlyReset::new(core),
-            _ => EarlyReset { due: None },
-        };
-        let result = self.fenced(platform, &core.config, end, &unmap, &mut || {
-            early.when_due(core)
+        let mut early = EarlyEnd::new(core);
+        let result = self.fenced(platform, &core.config, end, &unmap, &mut |packets| {
+            match action {
+                UnmapAction::Preempt => early.look(packets),
+                // That of one queue, which it kills.
+                _ => Ok(()),
+            }
         });
         let took = platform.now().saturating_sub(start);
         core.counters.preempt_us.add(took);
         core.counters.preempt_max_us.raise(took);
         self.count(core);
         let named = self.hiq.read_mqd(HUNG_DOORBELL);
-        trace::preempted(core, scope, took, named.unwrap_or(0), &result);
+        let refused = match named {
+            Ok(0) | Err(_) => early.refused,
+            Ok(named) => named,
+        };
+        trace::preempted(core, scope, took, refused, &result);
+        if let Some(doorbell) = early.stuck {
+            return Err(Failure::Refused { doorbell });
+        }
         match result {
             Ok(()) => {}
             Err(error) if error == ETIMEDOUT => {

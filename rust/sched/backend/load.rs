@@ -7,8 +7,8 @@ use kernel::prelude::*;
 use crate::{
     gpu::vmid::VmidContext,
     sched::{
+        config::Hurry,
         desired::{
-            process::ProcRec,
             queue::Phase,
             state::State, //
         },
@@ -33,12 +33,13 @@ pub(in crate::sched) struct LoadRequest {
     pub(in crate::sched) destroyed: bool,
     /// The oldest change that needs it off the hardware, 0 for none.
     pub(in crate::sched) pending_since: u64,
-    /// A queue of its process refused to leave: this one gets less time for it.
-    pub(in crate::sched) has_record: bool,
+    /// It gets less time to leave, and why.
+    pub(in crate::sched) hurry: Option<Hurry>,
 }
 
 impl LoadRequest {
-    fn new(process: u64, proc: &ProcRec, queue: u64) -> Option<Self> {
+    fn new(state: &State, process: u64, queue: u64) -> Option<Self> {
+        let proc = state.procs.get(&process)?;
         let rec = proc.queues.get(&queue)?;
         Some(Self {
             process,
@@ -48,7 +49,7 @@ impl LoadRequest {
             context: proc.params.context(),
             destroyed: proc.destroyed || rec.destroyed,
             pending_since: rec.pending_since.unwrap_or(0),
-            has_record: proc.has_record(),
+            hurry: state.hurry(process, proc),
         })
     }
 }
@@ -78,7 +79,7 @@ pub(in crate::sched) fn next_unload(state: &mut State, all: bool) -> Option<Load
     let proc = state.procs.get_mut(&process)?;
     let rec = proc.queues.get_mut(&queue)?;
     rec.phase = rec.phase.preempting();
-    LoadRequest::new(process, proc, queue)
+    LoadRequest::new(state, process, queue)
 }
 
 /// Takes the next queue that should be on the hardware and is not, which counts as mapped from
@@ -88,17 +89,19 @@ pub(in crate::sched) fn next_unload(state: &mut State, all: bool) -> Option<Load
 ///
 /// `EINVAL`: a queue in the wrong phase; a driver bug.
 pub(in crate::sched) fn next_load(state: &mut State) -> Result<Option<LoadRequest>> {
+    let mut coming = None;
     for (process, proc) in state.procs.iter_mut() {
         let runs = proc.runs();
         let mut queues = proc.queues.iter_mut();
-        let coming = queues.find(|(_, rec)| rec.wanted(runs) && !rec.phase.on_hardware());
-        if let Some((queue, rec)) = coming {
-            let queue = *queue;
+        if let Some((queue, rec)) =
+            queues.find(|(_, rec)| rec.wanted(runs) && !rec.phase.on_hardware())
+        {
             rec.phase = rec.phase.mapped()?;
-            return Ok(LoadRequest::new(*process, proc, queue));
+            coming = Some((*process, *queue));
+            break;
         }
     }
-    Ok(None)
+    Ok(coming.and_then(|(process, queue)| LoadRequest::new(state, process, queue)))
 }
 
 /// Notes that a queue that [`next_unload`] returned is off the hardware.

@@ -25,7 +25,7 @@ use crate::{
 /// What is held against a process whose queues refused to be preempted.
 ///
 /// Everybody else waits while the firmware gives up on such a queue. Once may be a mistake; from then on its queues get
-/// less time ([`Config::record_us`](crate::sched::config::Config::record_us)). A process that does
+/// less time ([`Config::hurry_us`](crate::sched::config::Config::hurry_us)). A process that does
 /// it again, after the time in which the first occasion was over, is barred: its queues do not run any more, and
 /// it gets no new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +140,18 @@ impl ProcRec {
     /// Whether a queue of the process refused to be preempted.
     pub(in crate::sched) fn has_record(&self) -> bool {
         self.record != Record::Clean
+    }
+
+    /// Whether the process has, or is to have, the hardware do something: others should not keep it waiting.
+    pub(super) fn has_work(&self) -> bool {
+        self.wants_any() || self.on_hardware()
+    }
+
+    /// Whether the memory manager, or whoever else took the queues off, waits until they are. A fault is
+    /// waited for by nobody.
+    pub(super) fn is_evicted_for_others(&self) -> bool {
+        let fault = self.evictions(EvictCause::Fault);
+        self.evictions.iter().sum::<u32>() > fault
     }
 
     /// Notes that a queue of the process refused to be preempted at `now`, see [`Record`].

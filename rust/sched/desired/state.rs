@@ -48,7 +48,10 @@ use super::{
 use crate::{
     kapi::workqueue::OwnedQueue,
     sched::{
-        config::Config,
+        config::{
+            Config,
+            Hurry, //
+        },
         notes::Halt, //
     }, //
 };
@@ -84,6 +87,15 @@ pub(in crate::sched) struct Refusal {
     pub(in crate::sched) now: u64,
     /// For how long refusals count as one occasion.
     pub(in crate::sched) window: u64,
+}
+
+/// Of which kind queues are whose time to leave is over.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::sched) struct Overdue {
+    /// There are compute queues.
+    pub(in crate::sched) compute: bool,
+    /// There are SDMA queues.
+    pub(in crate::sched) sdma: bool,
 }
 
 /// Everything that the scheduler's inner mutex guards.
@@ -241,24 +253,64 @@ impl State {
         self.mark_hung_if(doorbell, when, |queue| queue.spec.kind.is_compute())
     }
 
-    /// The same for a compute queue that is being preempted, of a process with a record.
-    pub(in crate::sched) fn mark_hung_again(&mut self, doorbell: u32, when: Refusal) -> bool {
-        let known = self.procs.values().any(|proc| {
-            let mut queues = proc.queues.values();
+    /// Whether the queues of process `id` have to leave sooner than the firmware would have them, and why.
+    pub(in crate::sched) fn hurry(&self, id: u64, proc: &ProcRec) -> Option<Hurry> {
+        let mut others = self.procs.iter().filter(|(other, _)| **other != id);
+        if proc.has_record() {
+            Some(Hurry::Record)
+        } else if proc.is_evicted_for_others() || others.any(|(_, other)| other.has_work()) {
+            Some(Hurry::Awaited)
+        } else {
+            None
+        }
+    }
+
+    /// Queues whose time to leave is over, if their preemption began `elapsed` microseconds ago: compute queues, and
+    /// those of SDMA. Some of them may have left, which the firmware does not say before all have.
+    pub(in crate::sched) fn overdue(&self, config: &Config, elapsed: u64) -> Overdue {
+        let mut found = Overdue::default();
+        for (id, proc) in self.procs.iter() {
+            let mut leaving = proc
+                .queues
+                .values()
+                .filter(|queue| queue.phase == Phase::Preempting)
+                .peekable();
+            if leaving.peek().is_none() {
+                continue;
+            }
+            let hurry = self.hurry(*id, proc);
+            if hurry.is_none_or(|hurry| elapsed < config.hurry_us(hurry)) {
+                continue;
+            }
+            for queue in leaving {
+                match queue.spec.kind.is_compute() {
+                    true => found.compute = true,
+                    false => found.sdma = true,
+                }
+            }
+        }
+        found
+    }
+
+    /// Marks the queue with doorbell `doorbell`, which is on the hardware, as hung, if its time to leave is over: as
+    /// [`State::overdue`] and [`State::mark_hung`].
+    pub(in crate::sched) fn mark_overdue(
+        &mut self,
+        doorbell: u32,
+        config: &Config,
+        elapsed: u64,
+        when: Refusal,
+    ) -> bool {
+        let mut procs = self.procs.iter();
+        let overdue = procs.any(|(id, proc)| {
             let is_it = |queue: &QueueRec| {
                 queue.spec.doorbell.dword() == doorbell && queue.phase == Phase::Preempting
             };
-            proc.has_record() && queues.any(is_it)
+            let hurry = || self.hurry(*id, proc);
+            proc.queues.values().any(is_it)
+                && hurry().is_some_and(|hurry| elapsed >= config.hurry_us(hurry))
         });
-        known && self.mark_hung_compute(doorbell, when)
-    }
-
-    /// Whether a queue is being preempted of a process with a record.
-    pub(in crate::sched) fn preempts_known(&self) -> bool {
-        self.procs.values().any(|proc| {
-            let mut queues = proc.queues.values();
-            proc.has_record() && queues.any(|queue| queue.phase == Phase::Preempting)
-        })
+        overdue && self.mark_hung(doorbell, when)
     }
 
     /// Whether the queue with doorbell `doorbell` hung and was reset.

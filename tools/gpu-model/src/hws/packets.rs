@@ -34,10 +34,22 @@ fn reserved_of_unmap(words: &[u32]) -> Vec<(usize, u32)> {
         .collect()
 }
 
+/// How long a queue may keep a preemption waiting before the driver may take the scheduler for dead: longer than the
+/// memory system or a save ever takes.
+const STUCK_NS: u64 = 200_000_000;
+
 impl Gpu {
     /// Whether a driver must take the scheduler for dead, and so may take its queues off by registers.
     pub fn hws_seems_dead(&self) -> bool {
-        self.hws.silent || self.hws.gave_up || self.inject.hws_hung()
+        self.hws.silent || self.hws.gave_up || self.inject.hws_hung() || self.hws_is_stuck()
+    }
+
+    /// Whether a preemption waits for a queue that will not leave, for so long that a driver may give up on both.
+    fn hws_is_stuck(&self) -> bool {
+        let now = self.clock.now_ns();
+        self.hws.unmap.as_ref().is_some_and(|unmap| {
+            !unmap.refused.is_empty() && now >= unmap.ready.saturating_add(STUCK_NS)
+        })
     }
 
     /// Reports reserved bits and a wrong length of a scheduler packet.
