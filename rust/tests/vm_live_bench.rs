@@ -11,7 +11,14 @@ use kernel::{
     },
     faux,
     prelude::*,
-    sync::Arc, //
+    str::CString,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
 };
 
 use crate::{
@@ -105,9 +112,15 @@ pub(super) struct FakeDevice {
     _parent: faux::Registration,
 }
 
+/// Numbers the devices, whose names must differ.
+static NUMBER: Atomic<u32> = Atomic::new(0);
+
 impl FakeDevice {
     pub(super) fn new() -> Result<Self> {
-        let parent = faux::Registration::new(c"rkfd-kunit", None)?;
+        // A file of an earlier one may go later than its test.
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let name = CString::try_from_fmt(fmt!("rkfd-kunit-{number}"))?;
+        let parent = faux::Registration::new(&name, None)?;
         let dev = drm::UnregisteredDevice::<FakeDrm>::new(parent.as_ref(), Ok::<_, Error>(()))?;
         Ok(Self {
             device: DrmDevice::of(&dev),
