@@ -32,7 +32,6 @@ struct Contents {
 /// A buffer that is mapped, and what keeps its memory where the entries point.
 #[pin_data]
 pub(super) struct Mapping {
-    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     va: u64,
     bo: BoUse,
     /// The content of the entries. Taken under the lock of the `Vm`; nothing is allocated under it.
@@ -94,7 +93,6 @@ impl Mapping {
         }
     }
 
-    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(super) fn info(&self) -> MappingInfo {
         MappingInfo {
             va: self.va,

@@ -118,7 +118,6 @@ impl<B> Tree<B> {
     }
 
     /// All tables in the tree.
-    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn total_tables(&self) -> usize {
         self.tables.iter().sum()
     }
