@@ -29,6 +29,7 @@ mod hw_sdma;
 mod kapi_chrdev;
 mod kapi_class;
 mod kapi_dma;
+mod kapi_drm;
 mod kapi_gem;
 mod kapi_machine;
 mod kapi_memory;

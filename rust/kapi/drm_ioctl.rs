@@ -67,7 +67,12 @@ impl Reply {
         Self { address, bytes }
     }
 
-    fn copy_out(&self) -> Result {
+    /// Writes it.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`.
+    pub(crate) fn copy_out(&self) -> Result {
         let address = usize::try_from(self.address).map_err(|_| EFAULT)?;
         UserSlice::new(UserPtr::from_addr(address), self.bytes.len())
             .writer()

@@ -17,7 +17,9 @@ use kernel::{
         to_result, //
     },
     faux,
+    fs::LocalFile,
     prelude::*,
+    sync::aref::ARef,
     types::NotThreadSafe, //
 };
 
@@ -94,6 +96,14 @@ impl TestFile {
         let file = from_err_ptr(unsafe { crate::bindings::rkfd_kunit_file(ops, data, mapping) })?;
         // INVARIANT: The new file has one reference.
         Ok(Self(NonNull::new(file).ok_or(ENOMEM)?))
+    }
+}
+
+impl TestFile {
+    /// The file, as it is found behind a descriptor.
+    pub(crate) fn behind_descriptor(&self) -> ARef<LocalFile> {
+        // SAFETY: By the type invariant; nobody uses the position of the file.
+        unsafe { LocalFile::from_raw_file(self.0.as_ptr()) }.into()
     }
 }
 
