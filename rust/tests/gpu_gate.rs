@@ -20,10 +20,16 @@ use crate::{
     gpu::access::Reach,
     kapi::{
         gate::Gate,
-        log::RateLimit,
+        log::{
+            monotonic_ns,
+            RateLimit, //
+        },
         workqueue::OwnedQueue, //
     }, //
 };
+
+/// Longer than another thread takes to begin.
+const PATIENCE_NS: i64 = 20_000_000_000;
 
 /// Counts how often it was dropped.
 struct Probe {
@@ -133,7 +139,9 @@ mod cases {
         })?;
         meeting.closing.wait_for_completion();
         // Newcomers are refused as soon as the other thread has begun to close.
+        let start = monotonic_ns();
         while gate.enter().is_some() {
+            assert!(monotonic_ns() - start < PATIENCE_NS);
             kernel::time::delay::fsleep(kernel::time::Delta::from_micros(10));
         }
         // This thread is inside: the value is there and `close` has not returned.

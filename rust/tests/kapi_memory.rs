@@ -93,6 +93,11 @@ mod pages {
                 Some(EINVAL)
             );
         }
+        // What leaves the pages is refused as a whole.
+        let refused = pages.copy(end - 1, Transfer::Write(&[8, 9]));
+        assert_eq!(refused.err(), Some(EINVAL));
+        pages.copy(end - 1, Transfer::Read(&mut one))?;
+        assert_eq!(one, [7]);
         pages.copy(end, Transfer::Read(&mut []))?;
         Ok(())
     }

@@ -146,6 +146,38 @@ mod changes {
     }
 
     #[test]
+    fn update_beside_a_queue_that_runs_takes_one_preemption() -> Result {
+        let (fake, sched) = setup()?;
+        let proc = sched.attach(process(1))?;
+        let queue = create(&sched, proc, 1)?;
+        create(&sched, proc, 2)?;
+        sched.converge();
+        let _ = fake.log();
+        let update = QueueUpdate {
+            ring_size: Some(0x10000),
+            ..QueueUpdate::default()
+        };
+        let _ = sched.begin_update(proc, queue, update)?;
+        sched.converge();
+        // It comes back with the list that follows, for which everything has to be off.
+        assert_eq!(
+            fake.log().as_slice(),
+            &[
+                UnmapAll,
+                Fence,
+                List { processes: 1 },
+                Process {
+                    pasid: 1,
+                    queues: 2
+                },
+                Queue(1),
+                Queue(2),
+            ]
+        );
+        finish(&fake, sched)
+    }
+
+    #[test]
     fn percent_zero_stops_and_hundred_starts() -> Result {
         let (fake, sched) = setup()?;
         let proc = sched.attach(process(1))?;

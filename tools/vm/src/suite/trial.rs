@@ -157,14 +157,16 @@ fn has_failed(log: &Path) -> bool {
 pub(super) fn failed_case(log: &Path) -> Option<String> {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let line = text.lines().find_map(|line| line.split_once("not ok "));
-    let (_, case) = line?;
-    // The number stands before the name.
-    Some(
-        case.split_once(' ')
-            .map_or(case, |(_, name)| name)
-            .to_owned(),
-    )
+    text.lines().find_map(|line| {
+        // A kernel that the driver has broken may come no further than to what a case found wrong.
+        if let Some((before, _)) = line.split_once(": ASSERTION FAILED at ") {
+            return before.split_once("# ").map(|(_, case)| case.to_owned());
+        }
+        let (_, case) = line.split_once("not ok ")?;
+        // The number stands before the name.
+        let name = case.split_once(' ').map_or(case, |(_, name)| name);
+        Some(name.to_owned())
+    })
 }
 
 /// Whether a line of TAP says that a case has failed.
@@ -302,6 +304,9 @@ mod tests {
         let case = "[    3.0]     not ok 2 wakes_up\n";
         let failed = no_vm(case, "", Interrupted(SIGALRM).into());
         assert_eq!(failed, (Some("wakes_up".to_owned()), None));
+        let found = "[    3.6] error       # ends_in_time: ASSERTION FAILED at rust/tests/kapi_threads.rs:128\n";
+        let failed = no_vm(found, "", Interrupted(SIGALRM).into());
+        assert_eq!(failed, (Some("ends_in_time".to_owned()), None));
     }
 
     #[test]
