@@ -112,6 +112,8 @@ pub struct Wave {
     pub tracks_exceptions: bool,
     /// Allocated VGPRs and AccVGPRs.
     limits: [usize; 2],
+    /// How many of each kind there are rows for.
+    room: [usize; 2],
     /// The rows of all registers, and one more: results are written there, and the row takes the register's place.
     rows: Vec<Row>,
     /// The row of each register: VGPRs, then AccVGPRs.
@@ -184,7 +186,20 @@ pub(crate) struct Source {
 impl Wave {
     /// A wave with all registers 0 and as many VGPRs as there can be.
     pub fn new(asic: Asic) -> Self {
-        let files = if asic.has_acc() { 2 } else { 1 };
+        Self::with_registers(asic, FILE, FILE)
+    }
+
+    /// A wave with all registers 0 and these numbers of VGPRs and AccVGPRs, or as many as the ASIC has.
+    pub fn with_registers(asic: Asic, vgprs: usize, agprs: usize) -> Self {
+        let agprs_most = if asic.has_acc() { FILE } else { 0 };
+        let limits = [vgprs.clamp(1, FILE), agprs.min(agprs_most)];
+        let [vgprs, agprs] = limits;
+        // Registers without a row are never looked up.
+        let row = |at: usize| match at.checked_sub(FILE) {
+            None if at < vgprs => at,
+            Some(acc) if acc < agprs => vgprs + acc,
+            _ => 0,
+        };
         Self {
             asic,
             pc: 0,
@@ -202,10 +217,11 @@ impl Wave {
             xcc_id: 0,
             d16_clears: asic.has_acc(),
             tracks_exceptions: false,
-            limits: [FILE, if asic.has_acc() { FILE } else { 0 }],
-            rows: vec![Row([0; 64]); files * FILE + 1],
-            row_of: std::array::from_fn(|at| at as u16),
-            spare: (files * FILE) as u16,
+            limits,
+            room: limits,
+            rows: vec![Row([0; 64]); vgprs + agprs + 1],
+            row_of: std::array::from_fn(|at| row(at) as u16),
+            spare: (vgprs + agprs) as u16,
             filled: [Row([0; 64]); 3],
             fill: [Some(0); 3],
             flags: Row([0; 64]),
@@ -217,10 +233,9 @@ impl Wave {
         self.asic
     }
 
-    /// Sets how many VGPRs and AccVGPRs are allocated; at most what the ASIC has.
+    /// Sets how many VGPRs and AccVGPRs are allocated; at most what the wave was made with.
     pub fn set_limits(&mut self, vgprs: usize, agprs: usize) {
-        let agprs_most = if self.asic.has_acc() { FILE } else { 0 };
-        self.limits = [vgprs.clamp(1, FILE), agprs.min(agprs_most)];
+        self.limits = [vgprs.clamp(1, self.room[0]), agprs.min(self.room[1])];
     }
 
     /// A pair of scalar registers.
@@ -257,7 +272,13 @@ impl Wave {
         });
         word(self.pc as u32);
         word((self.pc >> 32) as u32);
-        self.sgpr.into_iter().for_each(&mut word);
+        // Most waves use few of the scalar registers that instructions can name.
+        let named = usize::from(reg::FLAT_SCRATCH);
+        let used = (0..named).rev().find(|&at| self.sgpr[at] != 0);
+        let used = used.map_or(0, |last| last + 1);
+        word(used as u32);
+        self.sgpr[..used].iter().copied().for_each(&mut word);
+        self.sgpr[named..].iter().copied().for_each(&mut word);
         for value in [
             u32::from(self.scc),
             self.mode,
@@ -288,7 +309,15 @@ impl Wave {
         let asic = *Asic::ALL.get(from.word()? as usize)?;
         let mut wave = Self::new(asic);
         wave.pc = u64::from(from.word()?) | u64::from(from.word()?) << 32;
-        for slot in &mut wave.sgpr {
+        let named = usize::from(reg::FLAT_SCRATCH);
+        let used = from.word()? as usize;
+        if used > named {
+            return None;
+        }
+        for slot in &mut wave.sgpr[..used] {
+            *slot = from.word()?;
+        }
+        for slot in &mut wave.sgpr[named..] {
             *slot = from.word()?;
         }
         wave.scc = from.flag()?;
@@ -362,11 +391,11 @@ impl Wave {
     fn row(&self, number: usize, acc: bool) -> usize {
         let limit = self.limits[usize::from(acc)];
         let number = if number < limit { number } else { 0 };
-        let at = number + if acc && self.asic.has_acc() { FILE } else { 0 };
+        let at = number + if acc && self.limits[1] > 0 { FILE } else { 0 };
         usize::from(self.row_of[at & (2 * FILE - 1)])
     }
 
-    /// A VGPR (`acc`: AccVGPR) as source; what is not allocated reads as the first.
+    /// A VGPR (`acc`: AccVGPR) as source; what is not allocated reads as the first, without AccVGPRs as the first VGPR.
     #[inline]
     pub fn vgpr(&self, number: usize, acc: bool) -> &Lanes {
         &self.rows[self.row(number, acc)].0

@@ -4,6 +4,8 @@
 //! All register numbers are absolute dword indices (BAR5 byte address / 4), that is IP segment base plus the
 //! header's offset; sources: `vega20_ip_offset.h`, `aldebaran_ip_offset.h` and the `*_offset.h` headers of Linux.
 
+use gfx9_isa::inst::Asic as Isa;
+
 use crate::board::Board;
 use crate::smu;
 
@@ -335,6 +337,15 @@ impl Asic {
     /// (4 registers, on gfx90a 8), 16 scalar and 32 hardware registers (`cwsr_trap_handler_gfx9.asm`).
     pub fn least_wave(&self) -> u32 {
         self.vgpr_bytes / 256 + (16 + 32) * 4
+    }
+
+    /// The instruction set.
+    pub fn isa(&self) -> Isa {
+        if self.gdbg_per_vmid {
+            Isa::Gfx90a
+        } else {
+            Isa::Gfx906
+        }
     }
 
     /// The descriptor of a command-line name.

@@ -30,6 +30,8 @@ use crate::vm::hub::Hub;
 use crate::vm::own::BarAddresses;
 use crate::vm::space::Spaces;
 use crate::vm::HubId;
+use crate::waves::pool::Pool;
+use crate::waves::units::Units;
 
 /// Bytes of BAR2.
 pub const BAR2_SIZE: u64 = 2 * 1024 * 1024;
@@ -119,6 +121,8 @@ pub struct Gpu {
     pub hws: Hws,
     /// SDMA engines.
     pub sdma: Vec<Engine>,
+    /// Kernels under way.
+    pub waves: Pool,
     /// Faults to inject.
     pub inject: Injections,
     /// Rules that are on.
@@ -161,11 +165,30 @@ impl Gpu {
         board.check(asic).map_err(anyhow::Error::msg)?;
         let spaces = Arc::new(Spaces::default());
         let hub = |id| Hub::new(id, Arc::clone(&spaces), FB_BASE, vram_size);
+        let mem = Arc::new(Bus::new(vram, vram_size)?);
+        let units = std::array::from_fn(|engine| {
+            let exists = engine < asic.engines as usize;
+            let units = !board.inactive_units(asic, engine as u32) as u16;
+            if exists {
+                units
+            } else {
+                0
+            }
+        });
+        let isa = asic.isa();
+        let waves = Pool::new(
+            Units::new(isa, &units),
+            &mem,
+            &spaces,
+            &clock,
+            board.engine_clock,
+        );
         let mut gpu = Self {
             asic,
             board,
             clock,
-            mem: Arc::new(Bus::new(vram, vram_size)?),
+            waves,
+            mem,
             log,
             gfxhub: hub(HubId::Gfx),
             mmhub: hub(HubId::Mm),
@@ -553,7 +576,9 @@ impl Gpu {
 
     /// Runs a bounded amount of work.
     pub fn step(&mut self) -> Step {
-        if self.absent() {
+        let absent = self.absent();
+        self.waves.stand_still(absent);
+        if absent {
             return Step::Idle(self.in_reset_until);
         }
         if self.take_kick() {
@@ -578,6 +603,7 @@ impl Gpu {
                 break;
             }
         }
+        self.waves_run(now, &mut next);
         self.ring_own_doorbells();
         if next.busy || self.kicked {
             Step::Busy
@@ -593,6 +619,7 @@ impl Gpu {
         for pace in self.cp.runs_mut().map(|run| &mut run.pace).chain(contexts) {
             pace.not_before = 0;
         }
+        self.retry_waves();
     }
 }
 

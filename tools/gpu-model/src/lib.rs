@@ -26,3 +26,4 @@ pub mod smu;
 pub mod strays;
 pub mod trace;
 pub mod vm;
+pub mod waves;

@@ -54,9 +54,16 @@ struct Args {
     /// A rule to do without: late-acks or late-writes; may be given more than once.
     #[arg(long, value_name = "NAME", value_parser = rule)]
     no_rule: Vec<String>,
+    /// Threads that execute waves [default: one less than there are processors, at least 1]; with 0 the thread of the
+    /// queues does.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=MAX_THREADS))]
+    wave_threads: Option<u16>,
     #[command(flatten)]
     board: BoardArgs,
 }
+
+/// Most threads that execute waves.
+const MAX_THREADS: i64 = 256;
 
 /// How the board differs from the usual one.
 #[derive(Debug, clap::Args)]
@@ -151,6 +158,12 @@ fn main() -> ExitCode {
     }
 }
 
+/// Processors beside the one of the queues, at least one.
+fn spare_processors() -> usize {
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    all.saturating_sub(1).max(1)
+}
+
 fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
     let vram = make_vram(args.vram).context("VRAM")?;
     let file = args
@@ -182,6 +195,8 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
         });
         anyhow::ensure!(added, "too many faults are on");
     }
+    let threads = args.wave_threads.map_or_else(spare_processors, usize::from);
+    gpu.waves.spawn(threads).context("threads for waves")?;
     let shared = Shared::new(gpu);
     gpu_model::control::listen(&args.control, Arc::clone(&shared)).context("control socket")?;
     let worker = {

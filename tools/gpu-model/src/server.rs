@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use nix::sys::memfd::{memfd_create, MemFdCreateFlag};
@@ -48,11 +48,21 @@ pub struct Shared {
 impl Shared {
     /// Wraps a device.
     pub fn new(gpu: Gpu) -> Arc<Self> {
-        Arc::new(Self {
-            callers: gpu.callers.clone(),
-            gpu: Mutex::new(gpu),
-            work: Condvar::new(),
-            stop: AtomicBool::new(false),
+        Arc::new_cyclic(|shared: &Weak<Self>| {
+            let shared = Weak::clone(shared);
+            gpu.waves.dispatcher.set_waker(Box::new(move || {
+                if let Some(shared) = shared.upgrade() {
+                    // The worker that was about to sleep does so before it gives the lock away.
+                    drop(shared.gpu.lock());
+                    shared.wake();
+                }
+            }));
+            Self {
+                callers: gpu.callers.clone(),
+                gpu: Mutex::new(gpu),
+                work: Condvar::new(),
+                stop: AtomicBool::new(false),
+            }
         })
     }
 
@@ -100,11 +110,13 @@ impl Shared {
             match gpu.step_within(STEP) {
                 Step::Busy if self.callers.are_waiting() => self.hand_over(&mut gpu),
                 Step::Busy => MutexGuard::bump(&mut gpu),
+                Step::Idle(_) if !gpu.waves.dispatcher.may_sleep() => {}
                 Step::Idle(at) => {
                     let now = gpu.clock.now_ns();
                     let sleep =
                         at.map_or(IDLE_SLEEP, |t| Duration::from_nanos(t.saturating_sub(now)));
                     self.work.wait_for(&mut gpu, sleep.min(IDLE_SLEEP));
+                    gpu.waves.dispatcher.awake();
                 }
             }
         }

@@ -6,12 +6,13 @@
 pub mod signal;
 
 use crate::cp::eop::{exception, source};
-use crate::cp::hqd::r;
 use crate::cp::queue::{Frame, Outcome, Run};
 use crate::cp::slot::SlotId;
 use crate::device::Gpu;
 use crate::vm::access::{VmError, VmResult};
 use crate::vm::Access;
+use crate::waves::front::Stand;
+use crate::waves::launch::Refused;
 
 /// Packet types in header bits 7:0.
 mod kind {
@@ -26,10 +27,6 @@ mod kind {
 const FORMAT_PM4_IB: u32 = 1;
 /// Vendor packet format: wait until a signal's value meets a condition (`hsa_amd_barrier_value_packet_t`).
 const FORMAT_BARRIER_VALUE: u32 = 2;
-/// LDS of a compute unit in bytes.
-const MAX_GROUP_SEGMENT: u32 = 65536;
-/// Most work-items of a workgroup.
-const MAX_WORKGROUP: u64 = 1024;
 
 /// Why a packet cannot run: the value for queue_inactive_signal and the KFD exception code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,25 +47,40 @@ const fn error(signal: u64, exception: u32, why: &'static str) -> QueueError {
     }
 }
 
-const DIMENSION: QueueError = error(0x2, 16, "dispatch has a zero or bad dimension");
-const GROUP_MEMORY: QueueError = error(0x4, 17, "group segment is larger than LDS");
-const CODE_OBJECT: QueueError = error(0x8, exception::CODE, "code object is null or not readable");
+/// The queue's private memory does not do; the runtime gives it more and lets the packet run again.
+pub const SCRATCH: QueueError = error(0x1, 0, "dispatch needs more scratch than the queue has");
+/// See the words.
+pub const DIMENSION: QueueError = error(0x2, 16, "dispatch has a zero or bad dimension");
+/// See the words.
+pub const GROUP_MEMORY: QueueError = error(0x4, 17, "group segment is larger than LDS");
+/// See the words.
+pub const CODE_OBJECT: QueueError = error(
+    0x8,
+    exception::CODE,
+    "code object is null, not aligned or not readable",
+);
 const FORMAT: QueueError = error(
     0x20,
     exception::UNSUPPORTED_PACKET,
     "packet type not supported",
 );
-const WORKGROUP: QueueError = error(0x40, 21, "workgroup is too large");
+/// See the words.
+pub const WORKGROUP: QueueError = error(0x40, 21, "workgroup is too large");
+/// See the words.
+pub const REGISTERS: QueueError = error(0x80, 22, "no compute unit has registers for a workgroup");
 const VENDOR: QueueError = error(0x100, 23, "vendor packet not supported");
-const NOT_MODELLED: QueueError = error(
-    0x4000_0000,
-    exception::CODE,
-    "kernel execution is not modelled",
-);
 
 fn pair(p: &[u32; 16], i: usize) -> u64 {
     let at = |i: usize| p.get(i).copied().map_or(0, u64::from);
     at(i) | (at(i + 1) << 32)
+}
+
+/// How far a dispatch is.
+enum Dispatched {
+    /// The packet is looked at again.
+    Waits,
+    /// It began and ended at these times.
+    Over(u64, u64),
 }
 
 impl Gpu {
@@ -98,7 +110,11 @@ impl Gpu {
                 .packet(self.clock.now_ns(), run.ring(), origin, &p, 16);
             run.traced = true;
         }
+        let now = self.clock.ticks();
+        let mut times = (now, now);
         let done = match header & 0xFF {
+            // What its buffer has dispatched belongs to the packet.
+            _ if run.in_vendor && !self.settle_flight(run) => return Outcome::Wait,
             _ if run.in_vendor => Ok(()),
             kind::VENDOR if p[0] >> 16 == FORMAT_BARRIER_VALUE => {
                 match self.aql_barrier_value(run, &p) {
@@ -117,9 +133,13 @@ impl Gpu {
                 Ok(false) | Err(VmError::Retry) => return Outcome::Wait,
                 Err(VmError::Fault) => return Outcome::Halt("dependent signal faulted"),
             },
-            kind::KERNEL_DISPATCH => match self.aql_dispatch(run, &p) {
-                Some(e) => Err(e),
-                None => return Outcome::Wait,
+            kind::KERNEL_DISPATCH => match self.aql_dispatch(slot, run, (at, &p)) {
+                Ok(Dispatched::Waits) => return Outcome::Wait,
+                Ok(Dispatched::Over(begun, ended)) => {
+                    times = (begun, ended);
+                    Ok(())
+                }
+                Err(e) => Err(e),
             },
             _ => Err(FORMAT),
         };
@@ -128,7 +148,7 @@ impl Gpu {
         }
         let signal = pair(&p, 14);
         if signal != 0 {
-            match self.signal_complete(slot, run, signal) {
+            match self.signal_complete(slot, run, signal, times) {
                 Ok(()) => {}
                 Err(VmError::Retry) => return Outcome::Wait,
                 Err(VmError::Fault) => return Outcome::Halt("completion signal faulted"),
@@ -144,6 +164,7 @@ impl Gpu {
         run.rptr = run.rptr.wrapping_add(1);
         run.traced = false;
         run.in_vendor = false;
+        self.drop_flight(run);
     }
 
     fn aql_vendor(&mut self, run: &mut Run, p: &[u32; 16]) -> Result<(), QueueError> {
@@ -206,59 +227,75 @@ impl Gpu {
         }))
     }
 
-    /// What stops a dispatch from running; `None` while the page of its code object is on its way.
-    fn aql_dispatch(&mut self, run: &Run, p: &[u32; 16]) -> Option<QueueError> {
-        let dims = (p[0] >> 16) & 3;
-        let group = [p[1] & 0xFFFF, p[1] >> 16, p[2] & 0xFFFF];
-        let grid = [p[3], p[4], p[5]];
-        let object = pair(p, 8);
-        let e = if dims == 0 || group.contains(&0) || grid.contains(&0) {
-            DIMENSION
-        } else if group.iter().map(|&g| u64::from(g)).product::<u64>() > MAX_WORKGROUP {
-            WORKGROUP
-        } else if p[7] > MAX_GROUP_SEGMENT {
-            GROUP_MEMORY
-        } else if object == 0 || object % 64 != 0 {
-            CODE_OBJECT
-        } else {
-            let mut descriptor = [0u32; 16];
-            match self.vm_read_dwords(run.client(), object, &mut descriptor) {
-                Ok(()) => NOT_MODELLED,
-                Err(VmError::Retry) => return None,
-                Err(VmError::Fault) => CODE_OBJECT,
+    /// Runs a dispatch, in several calls; returns the times (ticks) between which it ran when it is over.
+    fn aql_dispatch(
+        &mut self,
+        slot: SlotId,
+        run: &mut Run,
+        packet: (u64, &[u32; 16]),
+    ) -> Result<Dispatched, QueueError> {
+        let Some(flight) = &run.flight else {
+            if run.draining {
+                return Ok(Dispatched::Waits);
             }
+            return match self.aql_kernel(slot, run, packet) {
+                Ok(kernel) => {
+                    self.log.stats.dispatches += 1;
+                    self.start_kernel(run, kernel);
+                    Ok(Dispatched::Waits)
+                }
+                Err(Refused::Retry) => Ok(Dispatched::Waits),
+                Err(Refused::Error(e)) => {
+                    self.log.stats.dispatches += 1;
+                    Err(e)
+                }
+            };
         };
-        self.log.stats.dispatches += 1;
-        Some(e)
+        match flight.stand {
+            Stand::Running | Stand::Failed(_, true) => Ok(Dispatched::Waits),
+            Stand::Done(end) => Ok(Dispatched::Over(flight.started, end)),
+            Stand::Failed(e, false) => {
+                if self.tell_runtime(slot, run, e) != Err(VmError::Retry) {
+                    if let Some(flight) = &mut run.flight {
+                        flight.stand = Stand::Failed(e, true);
+                    }
+                }
+                Ok(Dispatched::Waits)
+            }
+        }
+    }
+
+    /// Stores the code of an error in queue_inactive_signal; returns the signal, 0 if there is none.
+    fn tell_runtime(&mut self, slot: SlotId, run: &Run, e: QueueError) -> VmResult<u64> {
+        let signal = match self.inactive_signal(slot, run) {
+            Err(VmError::Fault) => 0,
+            found => found?,
+        };
+        if signal != 0 && self.signal_set(slot, run, signal, e.signal) == Err(VmError::Retry) {
+            return Err(VmError::Retry);
+        }
+        Ok(signal)
     }
 
     /// Address of queue_inactive_signal's signal, found through the read index as the packet processor does.
-    fn inactive_signal(&mut self, slot: SlotId, run: &Run) -> Result<u64, VmError> {
-        let rptr = self.cp.hqd(slot).pair(r::RPTR_REPORT) & !7;
-        let offset = self.vm_read_u32(run.client(), rptr.wrapping_add(8))?;
-        // amd_queue_t is 256 bytes; anything else is not a queue object.
-        if offset == 0 || offset > 248 {
-            return Ok(0);
+    fn inactive_signal(&mut self, slot: SlotId, run: &Run) -> VmResult<u64> {
+        match self.queue_object(slot, run)? {
+            0 => Ok(0),
+            object => self.vm_read_u64(run.client(), object.wrapping_add(192)),
         }
-        self.vm_read_u64(
-            run.client(),
-            rptr.wrapping_sub(u64::from(offset)).wrapping_add(192),
-        )
     }
 
     /// Stops in front of a bad packet and tells the runtime.
     fn aql_error(&mut self, slot: SlotId, run: &mut Run, e: QueueError) -> Outcome {
-        let signal = match self.inactive_signal(slot, run) {
-            Ok(s) => s,
-            Err(VmError::Retry) => return Outcome::Wait,
-            Err(VmError::Fault) => 0,
-        };
-        if signal != 0 && self.signal_set(slot, run, signal, e.signal) == Err(VmError::Retry) {
+        let Ok(signal) = self.tell_runtime(slot, run, e) else {
             return Outcome::Wait;
+        };
+        // What the runtime mends by itself concerns nobody else.
+        if e.exception != 0 {
+            let id = (run.doorbell / 2) & 0x3FF;
+            self.cp_interrupt(slot, run.vmid, source::BAD_OPCODE, id | (e.exception << 10));
+            self.queue_mistake(slot, run, "aql-packet", e.why.to_string());
         }
-        let id = (run.doorbell / 2) & 0x3FF;
-        self.cp_interrupt(slot, run.vmid, source::BAD_OPCODE, id | (e.exception << 10));
-        self.queue_mistake(slot, run, "aql-packet", e.why.to_string());
         self.trace_sched(
             slot,
             "QUEUE_ERROR",

@@ -36,11 +36,18 @@ impl Gpu {
         }
     }
 
-    /// Completes a packet's signal: timestamps, decrement, mailbox, interrupt.
+    /// Completes the signal of a packet that began and ended at these times (ticks): timestamps, decrement, mailbox,
+    /// interrupt.
     ///
     /// # Errors
     /// Nothing was written.
-    pub fn signal_complete(&mut self, slot: SlotId, run: &Run, signal: u64) -> VmResult<()> {
+    pub fn signal_complete(
+        &mut self,
+        slot: SlotId,
+        run: &Run,
+        signal: u64,
+        (begun, ended): (u64, u64),
+    ) -> VmResult<()> {
         let (mailbox, event) = self.signal_mailbox(run, signal)?;
         // A buffer that is gone for good is reported by the access; the event goes on without its record.
         if self.eop_record(slot, run, signal) == Err(VmError::Retry) {
@@ -51,11 +58,10 @@ impl Gpu {
             return Ok(());
         }
         let c = run.client();
-        let ticks = self.clock.ticks();
         let mut stamps = [0u8; 16];
         let (start, end) = stamps.split_at_mut(8);
-        start.copy_from_slice(&ticks.to_le_bytes());
-        end.copy_from_slice(&ticks.to_le_bytes());
+        start.copy_from_slice(&begun.to_le_bytes());
+        end.copy_from_slice(&ended.to_le_bytes());
         self.vm_write(c, signal.wrapping_add(START_TS), &stamps)?;
         self.vm_atomic(c, signal.wrapping_add(VALUE), true, |v| v.wrapping_sub(1))?;
         self.signal_notify(slot, run, mailbox, event);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Saving a preempted queue into its context save area, and going on from there.
 //!
-//! On hardware a trap handler writes the waves there; nothing runs in waves here, so what a queue with unfinished
-//! work leaves is what one wave with the fewest registers would, with an opaque record of the queue where its vector
-//! registers would be.  Sizes, offsets and places are those of `kfd_mqd_manager_v9.c`: an entry of 8 bytes on the
+//! On hardware a trap handler writes the waves there.  Here the device writes them, in a form of its own
+//! ([`crate::waves::saved`]), behind a record of the queue.  A queue with unfinished work and without waves leaves what one
+//! wave with the fewest registers would.  Sizes, offsets and places are those of `kfd_mqd_manager_v9.c`: an entry of 8 bytes on the
 //! control stack in the pages behind the MQD, which grows downwards, and the state in the queue's own save area
 //! behind its control stack, growing upwards.  As on hardware, the command processor's own state is in the MQD: the
 //! record has to be there when the queue goes on, but queues that share an area do not lose their place.
@@ -18,6 +18,8 @@ use super::slot::SlotId;
 use crate::device::Gpu;
 use crate::vm::access::VmError;
 use crate::vm::Access;
+use crate::waves::front::Flight;
+use crate::waves::saved;
 
 /// "CWSR".
 const MAGIC: u32 = 0x5253_5743;
@@ -33,6 +35,8 @@ const HEADER: usize = 40;
 const PAGE: u32 = 4096;
 /// Where the frames begin.
 const FRAMES: usize = 12;
+/// Where the length of the saved dispatch lies, in dwords; its checksum follows.
+const WAVES: usize = FRAMES + 4 * MAX_FRAMES;
 /// Where the serial number of the save lies.
 const SERIAL: usize = FRAMES - 1;
 /// From the MQD to its control stack.
@@ -65,6 +69,26 @@ impl Gpu {
             stack: h.reg(r::CNTL_STACK_SIZE),
             size: h.reg(r::CTX_SAVE_SIZE),
         })
+    }
+
+    /// Whether a queue has a dispatch that cannot be saved: it leaves when its waves have ended, and not before.
+    pub fn holds_waves(&self, slot: SlotId) -> bool {
+        let run = self.cp.hqd(slot).run.as_ref();
+        let held = run.is_some_and(|run| {
+            let flight = run.flight.as_ref();
+            // A packet of an AQL queue is complete when its signal is.
+            flight.is_some_and(|flight| run.aql || flight.is_on())
+        });
+        held && self.save_area(slot).is_none()
+    }
+
+    /// As [`Gpu::holds_waves`]; such a queue starts no further dispatch then.
+    pub fn drain(&mut self, slot: SlotId) -> bool {
+        let holds = self.holds_waves(slot);
+        if let Some(run) = self.cp.hqd_mut(slot).run.as_mut().filter(|_| holds) {
+            run.draining = true;
+        }
+        holds
     }
 
     /// Reports a save area that does not hold what the waves of the queue may leave.
@@ -115,16 +139,23 @@ impl Gpu {
             return;
         }
         let fetched = !run.fetch_rptr && !run.poll_wptr;
-        let inside = !run.frames.is_empty() || run.progress != 0 || run.stalled || run.in_vendor;
+        let inside = !run.frames.is_empty()
+            || run.progress != 0
+            || run.stalled
+            || run.in_vendor
+            || run.flight.is_some();
         let idle = !inside && (!fetched || run.pending() == 0);
         if idle {
             self.set_saved(slot, area, 0, 0);
             return;
         }
-        let bytes = self.asic.least_wave();
-        let room = area.stack >= ENTRY && area.size >= area.stack.saturating_add(bytes);
+        let waves = run.flight.as_ref().map(saved::encode).unwrap_or_default();
+        let seats = run.flight.as_ref().map_or(0, Flight::waves);
+        let bytes = ((RECORD + waves.len()) as u32 * 4).max(self.asic.least_wave());
+        let used = ENTRY * (1 + seats);
+        let room = area.stack >= used && area.size >= area.stack.saturating_add(bytes);
         let stack = mqd.wrapping_add(STACK_PAGE);
-        let entry = stack.wrapping_add(u64::from(area.stack.saturating_sub(ENTRY)));
+        let entry = stack.wrapping_add(u64::from(area.stack.saturating_sub(used)));
         let at = area.base.wrapping_add(u64::from(area.stack));
         let behind = self.vm_accessible(
             MEC,
@@ -134,7 +165,8 @@ impl Gpu {
         );
         if !room || !behind {
             let text = format!(
-                "{slot}: cntl_stack_size {:#x} ctx_save_size {:#x}, control stack at {stack:#x}: nothing can be saved",
+                "{slot}: cntl_stack_size {:#x} ctx_save_size {:#x}, control stack at {stack:#x}: {bytes:#x} bytes of \
+                 {seats} waves cannot be saved",
                 area.stack, area.size
             );
             self.protocol_error("cwsr", text);
@@ -157,12 +189,35 @@ impl Gpu {
         self.cp.saves = self.cp.saves.wrapping_add(1);
         let serial = self.cp.saves;
         let mut words = vec![0; bytes as usize / 4];
-        fill(&mut words, run, serial);
+        fill(&mut words, run, serial, &waves);
+        let mut entries = vec![MAGIC, serial];
+        entries.extend(run.flight.iter().flat_map(Flight::entries).flatten());
         // Both places were looked at above.
         let _ = self.vm_write_dwords(run.client(), at, &words);
-        let _ = self.vm_write_dwords(MEC, entry, &[MAGIC, serial]);
-        self.set_saved(slot, area, ENTRY, bytes);
+        let _ = self.vm_write_dwords(MEC, entry, &entries);
+        self.set_saved(slot, area, used, bytes);
         self.trace_sched(slot, "SAVE", format!("{bytes:#x} bytes at {at:#x}"));
+    }
+
+    /// Lets the dispatch go on that lies in a saved state, if there is one.
+    fn restore_waves(&mut self, slot: SlotId, run: &mut Run, words: &[u32]) -> Result<(), Outcome> {
+        let length = words.get(WAVES).copied().unwrap_or(0) as usize;
+        if length == 0 {
+            return Ok(());
+        }
+        let part = words.get(RECORD..).and_then(|words| words.get(..length));
+        let base = self.kernel_of(slot, run, [0; 3], 0);
+        let saved = part.and_then(|words| saved::decode(words, base));
+        let held = saved.filter(|saved| {
+            let kernel = saved.frozen.as_ref().map(|frozen| &frozen.kernel);
+            kernel.is_none_or(|kernel| self.waves.dispatcher.can_hold(kernel))
+        });
+        let Some(saved) = held else {
+            self.user_error("cwsr-waves", format!("{slot}: its waves were changed"));
+            return Err(Outcome::Halt("the saved waves are none"));
+        };
+        self.resume_flight(run, saved);
+        Ok(())
     }
 
     /// Looks for the record of a queue before it runs on.
@@ -176,7 +231,11 @@ impl Gpu {
         };
         let at = area.base.wrapping_add(u64::from(area.stack));
         let entry = mqd + STACK_PAGE + u64::from(self.cp.hqd(slot).reg(r::CNTL_STACK_OFFSET));
-        let mut words = vec![0; self.asic.least_wave() as usize / 4];
+        let saved = self.cp.hqd(slot).reg(r::WG_STATE_OFFSET);
+        let offset = self.cp.hqd(slot).reg(r::CNTL_STACK_OFFSET);
+        let had_waves = area.stack.saturating_sub(offset) > ENTRY;
+        let bytes = saved.min(area.size).saturating_sub(area.stack);
+        let mut words = vec![0; bytes as usize / 4];
         let mut head = [0u32; 2];
         if self.peek_u32(MEC, entry).is_some() {
             // A failing read leaves zeros, which are no entry.
@@ -199,7 +258,13 @@ impl Gpu {
         run.restore = None;
         self.set_saved(slot, area, 0, 0);
         self.trace_sched(slot, "RESTORE", format!("from {at:#x}"));
-        Ok(())
+        if intact {
+            self.restore_waves(slot, run, &words)
+        } else if had_waves {
+            Err(Outcome::Halt("the saved waves are gone"))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -208,9 +273,10 @@ fn filler(serial: u32, i: usize) -> u32 {
     serial.wrapping_mul(0x9E37_79B9) ^ i as u32
 }
 
-fn fill(words: &mut [u32], run: &Run, serial: u32) {
-    for (i, d) in words.iter_mut().enumerate().skip(RECORD) {
-        *d = filler(serial, i);
+fn fill(words: &mut [u32], run: &Run, serial: u32, waves: &[u32]) {
+    let behind = words.iter_mut().enumerate().skip(RECORD);
+    for (at, (i, d)) in behind.enumerate() {
+        *d = waves.get(at).copied().unwrap_or_else(|| filler(serial, i));
     }
     let words = words.get_mut(..RECORD).unwrap_or(&mut []);
     let head = [
@@ -234,6 +300,9 @@ fn fill(words: &mut [u32], run: &Run, serial: u32) {
     for (d, fr) in frames.chunks_exact_mut(4).zip(&run.frames) {
         d.copy_from_slice(&[fr.base as u32, (fr.base >> 32) as u32, fr.size, fr.pos]);
     }
+    if let Some([length, sum, ..]) = words.get_mut(WAVES..) {
+        (*length, *sum) = (waves.len() as u32, checksum(waves));
+    }
     if let Some((last, rest)) = words.split_last_mut() {
         *last = checksum(rest);
     }
@@ -247,7 +316,13 @@ fn is_state(words: &[u32], serial: u32) -> bool {
     let whole = record
         .split_last()
         .is_some_and(|(last, rest)| *last == checksum(rest));
-    let filled = |(i, w): (usize, &u32)| *w == filler(serial, RECORD + i);
+    let waves = record.get(WAVES).map_or(0, |&n| n as usize);
+    let Some((waves, rest)) = rest.split_at_checked(waves) else {
+        return false;
+    };
+    let first = RECORD + waves.len();
+    let filled = |(i, w): (usize, &u32)| *w == filler(serial, first + i);
+    let whole = whole && record.get(WAVES + 1) == Some(&checksum(waves));
     let head = [record.first(), record.get(1), record.get(SERIAL)];
     whole
         && rest.iter().enumerate().all(filled)

@@ -224,6 +224,8 @@ impl Gpu {
         // A packet of this queue may have taken the slot away; then the state is gone with it.
         if active {
             self.cp.hqd_mut(slot).run = Some(run);
+        } else {
+            self.drop_flight(&mut run);
         }
     }
 
@@ -240,7 +242,7 @@ impl Gpu {
         }
         if run.frames.is_empty() && run.pending() == 0 {
             // Only the read pointer is left to be reported.
-            return if run.report_due {
+            return if run.report_due || run.flight.is_some() {
                 Outcome::Wait
             } else {
                 Outcome::Done

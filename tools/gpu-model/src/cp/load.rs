@@ -314,7 +314,10 @@ impl Gpu {
         let h = self.cp.hqd(slot);
         let Some(at) = h.dequeue_at else { return };
         let (doorbell, request) = (h.doorbell(), h.reg(r::DEQUEUE) & 7);
-        let dead = self.mec_halted(slot)
+        let held = request != 2 && self.drain(slot);
+        let h = self.cp.hqd(slot);
+        let dead = held
+            || self.mec_halted(slot)
             || h.reset_at.is_some()
             || self.inject.refuses_preempt(doorbell)
             || self.inject.hws_hung() && self.hws.hiq.is_some_and(|(s, _)| s == slot);

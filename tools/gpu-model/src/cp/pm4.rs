@@ -8,6 +8,7 @@ use super::slot::SlotId;
 use crate::device::Gpu;
 use crate::feed::DwordRing;
 use crate::vm::access::VmError;
+use crate::waves::front::Stand;
 
 /// Packet opcodes (`soc15d.h`).
 #[expect(missing_docs, reason = "hardware names")]
@@ -235,6 +236,14 @@ impl Gpu {
             }
             return self.scheduler_packet(slot, run, p);
         }
+        // End-of-pipe events and flushes wait for the waves before them, and so does the next dispatch.
+        let waits = matches!(
+            p.op,
+            op::DISPATCH_DIRECT | op::RELEASE_MEM | op::EVENT_WRITE | op::ACQUIRE_MEM
+        );
+        if waits && !self.settle_flight(run) {
+            return Outcome::Wait;
+        }
         match p.op {
             op::WRITE_DATA => self.write_data(slot, run, p),
             op::INDIRECT_BUFFER => self.indirect_buffer(slot, run, p),
@@ -251,15 +260,7 @@ impl Gpu {
             op::EVENT_WRITE => self.event_write(slot, run, p),
             // Caches are not modelled: memory is always coherent at packet boundaries.
             op::ACQUIRE_MEM => Outcome::Done,
-            op::DISPATCH_DIRECT | op::DISPATCH_INDIRECT => {
-                self.log.stats.dispatches += 1;
-                self.bad_packet(
-                    slot,
-                    run,
-                    exception::CODE,
-                    "kernel execution is not modelled",
-                )
-            }
+            op::DISPATCH_DIRECT => self.dispatch_direct(slot, run, p),
             _ => self.bad_packet(
                 slot,
                 run,
@@ -267,6 +268,38 @@ impl Gpu {
                 "opcode not supported",
             ),
         }
+    }
+
+    /// Forgets the last DISPATCH_DIRECT of a queue if it is over; returns whether there is none any more.
+    pub(crate) fn settle_flight(&mut self, run: &mut Run) -> bool {
+        if let Some(flight) = &run.flight {
+            if !matches!(flight.stand, Stand::Done(_)) {
+                return false;
+            }
+            run.flight = None;
+        }
+        true
+    }
+
+    fn dispatch_direct(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {
+        if p.words.len() < 5 {
+            return self.bad_packet(
+                slot,
+                run,
+                exception::UNSUPPORTED_PACKET,
+                "short DISPATCH_DIRECT",
+            );
+        }
+        if run.draining {
+            return Outcome::Wait;
+        }
+        self.log.stats.dispatches += 1;
+        match self.pm4_kernel(slot, run, p) {
+            Ok(Some(kernel)) => self.start_kernel(run, kernel),
+            Ok(None) => {}
+            Err(why) => return self.bad_packet(slot, run, exception::CODE, why),
+        }
+        Outcome::Done
     }
 
     fn indirect_buffer(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {

@@ -7,6 +7,7 @@ use crate::device::Gpu;
 use crate::feed::{Ahead, Pace};
 use crate::trace::{Origin, Reason, Ring, Seat};
 use crate::vm::{Client, HubId, CID_CPC, CID_CPF};
+use crate::waves::front::Flight;
 
 /// What a queue is for; decides which packets it may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub enum Outcome {
 }
 
 /// Execution state of an active queue.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Run {
     /// Role.
     pub role: Role,
@@ -90,6 +91,10 @@ pub struct Run {
     pub in_vendor: bool,
     /// The queue left a record in its context save area and looks for it first; the address of its MQD.
     pub restore: Option<u64>,
+    /// The dispatch that is under way, or has ended and is to be completed.
+    pub flight: Option<Flight>,
+    /// The queue has been asked to leave and cannot save its waves: it starts no further ones.
+    pub draining: bool,
     /// The next part of a long transfer.
     pub ahead: Option<Ahead>,
     /// When it runs again.
@@ -158,6 +163,7 @@ impl Run {
                 || self.fetch_rptr
                 || self.report_due
                 || self.restore.is_some()
+                || self.flight.is_some()
                 || !self.frames.is_empty()
                 || self.pending() > 0)
     }
@@ -268,6 +274,8 @@ impl Gpu {
             stalled: false,
             in_vendor: false,
             restore: None,
+            flight: None,
+            draining: false,
             ahead: None,
             pace: Pace::default(),
         };
@@ -332,6 +340,7 @@ impl Gpu {
     /// Disconnects a slot; its registers keep their values.
     pub fn stop_queue(&mut self, slot: SlotId, reason: Reason) -> Option<Box<Run>> {
         self.trace_seat(slot, false, reason, String::new());
+        self.freeze_kernel(slot);
         let h = self.cp.hqd_mut(slot);
         let run = h.run.take();
         h.set(r::ACTIVE, 0);

@@ -89,7 +89,12 @@ impl Gpu {
                 && (m.doorbell, m.mqd, m.pasid) == (doorbell, mqd, pasid)
                 && !m.by_kiq
         };
-        if self.hws.mapped.iter().any(kept) {
+        if let Some(m) = self.hws.mapped.iter().find(|m| kept(m)) {
+            if let Target::Compute(slot) = m.target {
+                if let Some(run) = &mut self.cp.hqd_mut(slot).run {
+                    run.draining = false;
+                }
+            }
             return Ok(());
         }
         self.check_doorbell(p, doorbell, engine)?;

@@ -38,7 +38,36 @@ impl Gpu {
         }
         let least = if self.retrying(m.target) { RETRY_NS } else { 0 };
         let delay = self.inject.preempt_delay_ns(m.doorbell).max(least);
-        (dead || self.inject.refuses_preempt(m.doorbell), delay)
+        let refuses = dead || self.inject.refuses_preempt(m.doorbell) || self.is_held(m.target);
+        (refuses, delay)
+    }
+
+    /// Whether waves that cannot be saved keep a queue on its slot.
+    fn is_held(&self, target: Target) -> bool {
+        matches!(target, Target::Compute(slot) if self.holds_waves(slot))
+    }
+
+    /// Asks a queue to leave: one whose waves cannot be saved starts no further ones.
+    pub(super) fn ask_to_leave(&mut self, target: Target) {
+        if let Target::Compute(slot) = target {
+            self.drain(slot);
+        }
+    }
+
+    /// Whether a queue that refused because of its waves has none any more.
+    fn is_drained(&self, m: &Mapped) -> bool {
+        let Target::Compute(slot) = m.target else {
+            return false;
+        };
+        let run = self.cp.hqd(slot).run.as_ref();
+        run.is_some_and(|run| run.draining) && !self.preempt_answer(m, false).0
+    }
+
+    /// Queues that have not left after all may start dispatches again.
+    fn end_draining(&mut self) {
+        for run in self.cp.runs_mut() {
+            run.draining = false;
+        }
     }
 
     /// Whether a queue waits for a page: what is under way in the memory system has to come back first.
@@ -122,6 +151,9 @@ impl Gpu {
             let mut refused = Vec::new();
             let mut wait = 0;
             for m in &targets {
+                if !reset {
+                    self.ask_to_leave(m.target);
+                }
                 let (refuses, delay) = self.preempt_answer(m, reset);
                 if refuses || delay > limit {
                     refused.push(m.doorbell);
@@ -139,9 +171,10 @@ impl Gpu {
             return Outcome::Done;
         };
         // What somebody resets meanwhile is not waited for.
-        pending
-            .refused
-            .retain(|doorbell| targets.iter().any(|m| m.doorbell == *doorbell));
+        pending.refused.retain(|doorbell| {
+            let stays = |m: &Mapped| m.doorbell == *doorbell && !self.is_drained(m);
+            targets.iter().any(stays)
+        });
         let end = if pending.refused.is_empty() {
             pending.ready
         } else {
@@ -170,6 +203,7 @@ impl Gpu {
                 _ => self.hws.runlist = None,
             }
         }
+        self.end_draining();
         if let Some(&doorbell) = pending.refused.first() {
             self.log_refusal(doorbell, run.role);
         }

@@ -100,6 +100,16 @@ impl Gpu {
 
     /// The quantum is over: the queues are asked to leave.
     fn end_window(&mut self, now: u64) {
+        let asked: Vec<_> = self
+            .hws
+            .mapped
+            .iter()
+            .filter(|m| !m.is_static && !m.by_kiq)
+            .map(|m| m.target)
+            .collect();
+        for target in asked {
+            self.ask_to_leave(target);
+        }
         let (_, wait) = self.leaving();
         if let Some(list) = &mut self.hws.runlist {
             list.phase = Phase::Leaving(now.saturating_add(wait));

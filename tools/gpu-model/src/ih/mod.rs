@@ -12,6 +12,8 @@ use crate::vm::{Client, HubId};
 pub mod client {
     /// The IH itself.
     pub const IH: u8 = 0x00;
+    /// Waves of the first shader engine; three more follow.
+    pub const SE0SH: u8 = 0x0A;
     /// MMHUB faults.
     pub const VMC: u8 = 0x12;
     /// Command processor.

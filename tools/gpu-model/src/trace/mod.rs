@@ -200,6 +200,8 @@ pub struct Stats {
     pub packets_sdma: u64,
     /// Kernel dispatches seen (PM4 and AQL).
     pub dispatches: u64,
+    /// Waves that failed without a trap handler.
+    pub waves_failed: u64,
     /// Run lists started.
     pub runlists: u64,
     /// Over-subscription rotations.

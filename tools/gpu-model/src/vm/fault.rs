@@ -117,7 +117,7 @@ impl Gpu {
     }
 
     /// Raises a fault for an access; `why` is `None` for missing permission.
-    pub(super) fn vm_fault(
+    pub(crate) fn vm_fault(
         &mut self,
         c: Client,
         va: u64,

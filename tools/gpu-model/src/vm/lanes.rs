@@ -42,7 +42,7 @@ fn each(lanes: u64) -> impl Iterator<Item = usize> {
 
 impl Window<'_> {
     /// The wave cannot go on; what the executor needs to tell the device is kept.
-    fn refuse(&mut self, fault: Fault) -> MemoryFault {
+    pub(crate) fn refuse(&mut self, fault: Fault) -> MemoryFault {
         self.note_fault(fault);
         let address = fault.va;
         if fault.retry {

@@ -121,6 +121,12 @@ impl<'a> Window<'a> {
         self.map
     }
 
+    /// The present epoch of the address space.
+    #[inline]
+    pub fn epoch(&self) -> Epoch {
+        self.space.epoch()
+    }
+
     /// The last fault of the accesses that go through [`gfx9_isa::env::Memory`], with all that is known of it.
     pub fn take_fault(&mut self) -> Option<Fault> {
         self.fault.take()

@@ -1,0 +1,656 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Hands workgroups to those who execute them.
+//!
+//! The device starts, freezes and ends dispatches; threads that execute take one group at a time and give it back after a
+//! slice.  A group that has begun is in one of four places: with a thread, ready, waiting for translations, or halted.
+//! Groups begin in ascending order, and one that has begun gets its turns whatever begins after it; more of them begin
+//! while those before them go on, up to what the compute units hold.
+//!
+//! Locks: the device may take this one while it holds its own, never the other way round.  A thread that executes holds
+//! neither a group nor translations when it wakes the device.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use gfx9_isa::group::Group;
+use parking_lot::{Condvar, Mutex};
+
+use super::kernel::Kernel;
+use super::units::{Place, Seat, Units};
+use crate::vm::window::Fault;
+
+/// A dispatch under way.
+#[derive(Debug)]
+pub struct Dispatch {
+    /// Names it; never used again.
+    pub serial: u64,
+    /// What its waves execute.
+    pub kernel: Kernel,
+    /// Its groups are to be given back at once.
+    frozen: AtomicBool,
+    /// Grows when decoded instructions have to be compared with memory again.
+    code: AtomicU64,
+}
+
+impl Dispatch {
+    /// Whether its groups are to be given back.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::Acquire)
+    }
+
+    /// The version of the instruction cache.
+    pub fn code(&self) -> u64 {
+        self.code.load(Ordering::Relaxed)
+    }
+
+    /// The instruction cache is invalid.
+    pub fn invalidate_code(&self) {
+        self.code.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A workgroup that has begun.
+#[derive(Debug)]
+pub struct Job {
+    /// Of which dispatch.
+    pub dispatch: Arc<Dispatch>,
+    /// Id of the group.
+    pub id: [u32; 3],
+    /// Waves, LDS, barrier.
+    pub group: Waves,
+    /// What it has of a compute unit.
+    pub place: Place,
+    /// Slots of private memory, one for each wave.
+    pub slots: Vec<u32>,
+}
+
+/// [`Group`] for records.
+pub struct Waves(pub Group);
+
+impl fmt::Debug for Waves {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} waves", self.0.len())
+    }
+}
+
+/// A workgroup without a unit: one that was taken off.
+#[derive(Debug)]
+pub struct Resting {
+    /// Id of the group.
+    pub id: [u32; 3],
+    /// Waves, LDS, barrier.
+    pub group: Waves,
+    /// Slots of private memory, one for each wave.
+    pub slots: Vec<u32>,
+}
+
+/// A dispatch that was taken off.
+#[derive(Debug)]
+pub struct Frozen {
+    /// What its waves execute.
+    pub kernel: Kernel,
+    /// Number of the next group that begins.
+    pub next: u64,
+    /// A wave has failed, so no further group begins.
+    pub failed: bool,
+    /// Groups that have begun and not ended.
+    pub groups: Vec<Resting>,
+}
+
+/// What somebody who executes does next.
+#[derive(Debug)]
+pub enum Work {
+    /// Goes on with a group.
+    Resume(Job),
+    /// Begins a group.
+    Begin {
+        /// Of which dispatch.
+        dispatch: Arc<Dispatch>,
+        /// Its number in the dispatch.
+        number: u64,
+        /// Where.
+        place: Place,
+        /// Slots of private memory, one for each wave.
+        slots: Vec<u32>,
+    },
+}
+
+/// How a slice of a group ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// It can go on.
+    Ready,
+    /// No wave can go on before translations come.
+    Waiting,
+    /// No wave can go on.
+    Halted,
+    /// All waves have ended.
+    Over,
+}
+
+/// What a wave has come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum What {
+    /// The dispatch is complete.
+    Done,
+    /// An access is to be replayed.
+    Retry(Fault),
+    /// An access faulted; the wave is halted, or in its trap handler.
+    Fault {
+        /// The fault.
+        fault: Fault,
+        /// The wave has a trap handler.
+        handled: bool,
+    },
+    /// The wave has halted for a reason that concerns the queue.
+    Failed(Failure),
+    /// `s_sendmsg` with MSG_INTERRUPT: M0, and whether the trap handler sent it.
+    Message(u32, bool),
+}
+
+/// Why a wave without a trap handler has halted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// An instruction that does not exist, in words why.
+    Illegal {
+        /// Address.
+        pc: u64,
+        /// Mnemonic, if there is one.
+        name: Option<&'static str>,
+    },
+    /// An address that no aperture has, or that is not aligned.
+    Aperture {
+        /// Address.
+        va: u64,
+    },
+    /// A page that is not there or lacks the permission.
+    Memory {
+        /// Address.
+        va: u64,
+    },
+    /// `s_trap 2`.
+    Abort,
+    /// Another trap.
+    Trap(u8),
+    /// Floating-point exceptions that MODE enables.
+    Math(u32),
+}
+
+/// Something for the device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Report {
+    /// Of which dispatch.
+    pub serial: u64,
+    /// Which wave.
+    pub seat: Seat,
+    /// What.
+    pub what: What,
+}
+
+/// How far a dispatch is.
+#[derive(Debug)]
+struct Progress {
+    dispatch: Arc<Dispatch>,
+    next: u64,
+    total: u64,
+    /// Groups that have begun and not ended.
+    resident: u64,
+    /// Of these, those that somebody executes.
+    running: u64,
+    failed: bool,
+    /// Groups that wait for a unit, after they were taken off.
+    resting: VecDeque<Resting>,
+    /// Slots of private memory in use, a bit each.
+    scratch: Vec<u64>,
+}
+
+impl Progress {
+    /// Takes slots of private memory for `waves` waves.
+    fn take_slots(&mut self, waves: u32) -> Option<Vec<u32>> {
+        let Some(scratch) = self.dispatch.kernel.scratch else {
+            return Some(Vec::new());
+        };
+        let free = (0..scratch.slots)
+            .filter(|slot| self.scratch[*slot as usize / 64] >> (slot % 64) & 1 == 0)
+            .take(waves as usize)
+            .collect::<Vec<_>>();
+        if free.len() < waves as usize {
+            return None;
+        }
+        self.set_slots(&free, true);
+        Some(free)
+    }
+
+    fn set_slots(&mut self, slots: &[u32], taken: bool) {
+        for slot in slots {
+            if let Some(word) = self.scratch.get_mut(*slot as usize / 64) {
+                let bit = 1 << (slot % 64);
+                *word = if taken { *word | bit } else { *word & !bit };
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.next == self.total && self.resident == 0
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    units: Units,
+    dispatches: BTreeMap<u64, Progress>,
+    ready: VecDeque<Job>,
+    waiting: Vec<Job>,
+    halted: Vec<Job>,
+    reports: VecDeque<Report>,
+    next_serial: u64,
+    /// A group that has begun is next, not a new one.
+    resume: bool,
+    /// The dispatch that began a group last.
+    last: u64,
+    stop: bool,
+    /// Nothing is handed out.
+    still: bool,
+    begun: u64,
+}
+
+/// Wakes the device.
+type Waker = Box<dyn Fn() + Send + Sync>;
+
+/// The dispatches of a device.
+pub struct Dispatcher {
+    state: Mutex<State>,
+    /// There is work.
+    work: Condvar,
+    /// A group was given back.
+    idle: Condvar,
+    /// The device sleeps and has to be woken.
+    asleep: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state.lock().fmt(f)
+    }
+}
+
+impl State {
+    fn pick(&mut self) -> Option<Work> {
+        if self.still {
+            return None;
+        }
+        let resume = self.resume;
+        self.resume = !resume;
+        if resume {
+            self.resume().or_else(|| self.begin())
+        } else {
+            self.begin().or_else(|| self.resume())
+        }
+    }
+
+    fn resume(&mut self) -> Option<Work> {
+        let job = self.ready.pop_front()?;
+        if let Some(progress) = self.dispatches.get_mut(&job.dispatch.serial) {
+            progress.running += 1;
+        }
+        Some(Work::Resume(job))
+    }
+
+    /// The next group of the dispatch whose turn it is, if there is room for it: those of higher priority first, among
+    /// equals in turn.
+    fn begin(&mut self) -> Option<Work> {
+        let mut serials: Vec<u64> = self.dispatches.keys().copied().collect();
+        let last = self.last;
+        serials.sort_by_key(|serial| {
+            let priority = self
+                .dispatches
+                .get(serial)
+                .map_or((0, 0), |p| p.dispatch.kernel.priority);
+            (std::cmp::Reverse(priority), *serial <= last, *serial)
+        });
+        serials.into_iter().find_map(|serial| self.begin_of(serial))
+    }
+
+    fn begin_of(&mut self, serial: u64) -> Option<Work> {
+        let progress = self.dispatches.get_mut(&serial)?;
+        let dispatch = Arc::clone(&progress.dispatch);
+        let kernel = &dispatch.kernel;
+        let fresh = progress.next < progress.total && !progress.failed;
+        if dispatch.is_frozen() || (progress.resting.is_empty() && !fresh) {
+            return None;
+        }
+        let demand = kernel.demand();
+        let place = self.units.take(&demand, &kernel.units)?;
+        self.last = serial;
+        if let Some(Resting { id, group, slots }) = progress.resting.pop_front() {
+            progress.running += 1;
+            let mut job = Job {
+                dispatch,
+                id,
+                group,
+                place,
+                slots,
+            };
+            job.seat_waves();
+            return Some(Work::Resume(job));
+        }
+        let Some(slots) = progress.take_slots(demand.waves) else {
+            self.units.release(&place);
+            return None;
+        };
+        let number = progress.next;
+        progress.next += 1;
+        progress.resident += 1;
+        progress.running += 1;
+        self.begun += 1;
+        Some(Work::Begin {
+            dispatch,
+            number,
+            place,
+            slots,
+        })
+    }
+
+    /// Whether [`State::pick`] might find something.
+    fn has_work(&self) -> bool {
+        let fresh = |p: &Progress| {
+            !p.dispatch.is_frozen() && (!p.resting.is_empty() || (p.next < p.total && !p.failed))
+        };
+        !self.still && (!self.ready.is_empty() || self.dispatches.values().any(fresh))
+    }
+}
+
+impl Job {
+    /// Tells the waves which seats they have.
+    fn seat_waves(&mut self) {
+        let kernel = &self.dispatch.kernel;
+        for (number, seat) in self.place.seats.iter().enumerate() {
+            if let Some(wave) = self.group.0.wave_mut(number) {
+                wave.hw_id = kernel.hw_id(*seat);
+            }
+        }
+    }
+
+    /// The seat of a wave.
+    pub fn seat(&self, wave: usize) -> Seat {
+        self.place.seats.get(wave).copied().unwrap_or_default()
+    }
+}
+
+impl Dispatcher {
+    /// Without any dispatch.
+    pub fn new(units: Units) -> Self {
+        Self {
+            state: Mutex::new(State {
+                units,
+                dispatches: BTreeMap::new(),
+                ready: VecDeque::new(),
+                waiting: Vec::new(),
+                halted: Vec::new(),
+                reports: VecDeque::new(),
+                next_serial: 1,
+                resume: false,
+                last: 0,
+                stop: false,
+                still: false,
+                begun: 0,
+            }),
+            work: Condvar::new(),
+            idle: Condvar::new(),
+            asleep: AtomicBool::new(false),
+            waker: Mutex::new(None),
+        }
+    }
+
+    /// Whether an empty unit has room for a group of the kernel.
+    pub fn can_hold(&self, kernel: &Kernel) -> bool {
+        self.state.lock().units.can_hold(&kernel.demand())
+    }
+
+    /// Starts a dispatch, or lets one go on that was taken off; returns its serial number.
+    pub fn start(&self, frozen: Frozen) -> u64 {
+        let mut state = self.state.lock();
+        let serial = state.next_serial;
+        state.next_serial += 1;
+        let Frozen {
+            kernel,
+            next,
+            failed,
+            groups,
+        } = frozen;
+        let total = kernel.count().unwrap_or(u64::MAX);
+        let words = kernel.scratch.map_or(0, |s| s.slots.div_ceil(64));
+        let mut progress = Progress {
+            next: next.min(total),
+            total,
+            resident: groups.len() as u64,
+            running: 0,
+            failed,
+            scratch: vec![0; words as usize],
+            resting: VecDeque::new(),
+            dispatch: Arc::new(Dispatch {
+                serial,
+                kernel,
+                frozen: AtomicBool::new(false),
+                code: AtomicU64::new(0),
+            }),
+        };
+        for group in &groups {
+            progress.set_slots(&group.slots, true);
+        }
+        progress.resting = groups.into();
+        if progress.is_over() {
+            state.reports.push_back(Report {
+                serial,
+                seat: Seat::default(),
+                what: What::Done,
+            });
+        } else {
+            state.dispatches.insert(serial, progress);
+        }
+        drop(state);
+        self.work.notify_all();
+        serial
+    }
+
+    /// Takes a dispatch off; `None` if it has ended.  Waits for those who execute it, which takes them a batch of
+    /// instructions.
+    pub fn freeze(&self, serial: u64) -> Option<Frozen> {
+        let mut state = self.state.lock();
+        let dispatch = Arc::clone(&state.dispatches.get(&serial)?.dispatch);
+        dispatch.frozen.store(true, Ordering::Release);
+        while state.dispatches.get(&serial).is_some_and(|p| p.running > 0) {
+            self.idle.wait(&mut state);
+        }
+        // The last group may have ended meanwhile.
+        let progress = state.dispatches.remove(&serial)?;
+        let mut jobs = extract(&mut state.waiting, serial);
+        jobs.extend(extract(&mut state.halted, serial));
+        let mut ready = Vec::from(std::mem::take(&mut state.ready));
+        jobs.extend(extract(&mut ready, serial));
+        state.ready = ready.into();
+        jobs.sort_by_key(|job| (job.id[2], job.id[1], job.id[0]));
+        let mut groups: Vec<Resting> = progress.resting.into();
+        for job in jobs {
+            state.units.release(&job.place);
+            groups.push(Resting {
+                id: job.id,
+                group: job.group,
+                slots: job.slots,
+            });
+        }
+        drop(state);
+        // There may be room for others now.
+        self.work.notify_all();
+        Some(Frozen {
+            kernel: dispatch.kernel.clone(),
+            next: progress.next,
+            failed: progress.failed,
+            groups,
+        })
+    }
+
+    /// Something to do, if there is any.
+    pub fn take(&self) -> Option<Work> {
+        self.state.lock().pick()
+    }
+
+    /// Waits for something to do; `None` when the device is gone.
+    pub fn wait(&self) -> Option<Work> {
+        let mut state = self.state.lock();
+        loop {
+            if state.stop {
+                return None;
+            }
+            if let Some(work) = state.pick() {
+                return Some(work);
+            }
+            self.work.wait(&mut state);
+        }
+    }
+
+    /// Gives a group back after a slice.
+    pub fn give_back(&self, job: Job, after: After) {
+        let mut state = self.state.lock();
+        let serial = job.dispatch.serial;
+        let mut room = false;
+        match after {
+            After::Ready => state.ready.push_back(job),
+            After::Waiting => state.waiting.push(job),
+            After::Halted => state.halted.push(job),
+            After::Over => {
+                state.units.release(&job.place);
+                room = true;
+                if let Some(progress) = state.dispatches.get_mut(&serial) {
+                    progress.set_slots(&job.slots, false);
+                    progress.resident -= 1;
+                }
+            }
+        }
+        let mut over = false;
+        if let Some(progress) = state.dispatches.get_mut(&serial) {
+            progress.running -= 1;
+            over = progress.is_over();
+        }
+        if over {
+            state.dispatches.remove(&serial);
+            state.reports.push_back(Report {
+                serial,
+                seat: Seat::default(),
+                what: What::Done,
+            });
+        }
+        // Who gives a group back takes the next one; others may have waited for the room.
+        let more = (room || after == After::Ready) && state.has_work();
+        drop(state);
+        if more {
+            self.work.notify_one();
+        }
+        self.idle.notify_all();
+        if over {
+            self.wake_device();
+        }
+    }
+
+    /// Tells the device something.
+    pub fn report(&self, report: Report) {
+        let mut state = self.state.lock();
+        if matches!(report.what, What::Failed(_) | What::Fault { .. }) {
+            // What is wrong with one group is likely to be wrong with all: no more of them begin.
+            if let Some(progress) = state.dispatches.get_mut(&report.serial) {
+                progress.failed = true;
+            }
+        }
+        state.reports.push_back(report);
+    }
+
+    /// Takes the oldest report.
+    pub fn take_report(&self) -> Option<Report> {
+        self.state.lock().reports.pop_front()
+    }
+
+    /// Lets the groups that wait for translations try again; returns whether there are any.
+    pub fn retry(&self) -> bool {
+        let mut state = self.state.lock();
+        let mut jobs = std::mem::take(&mut state.waiting);
+        let any = !jobs.is_empty();
+        for job in &mut jobs {
+            job.group.0.retry();
+        }
+        state.ready.extend(jobs);
+        drop(state);
+        if any {
+            self.work.notify_all();
+        }
+        any
+    }
+
+    /// Whether groups wait for translations.
+    pub fn is_waiting(&self) -> bool {
+        !self.state.lock().waiting.is_empty()
+    }
+
+    /// Whether somebody might execute something now.
+    pub fn has_work(&self) -> bool {
+        self.state.lock().has_work()
+    }
+
+    /// Groups that have begun, and waves on the units now.
+    pub fn figures(&self) -> (u64, u32) {
+        let state = self.state.lock();
+        (state.begun, state.units.waves())
+    }
+
+    /// Who wakes the device from its sleep.
+    pub fn set_waker(&self, waker: Waker) {
+        *self.waker.lock() = Some(waker);
+    }
+
+    /// The device is about to sleep, under its lock; false if it must not.
+    pub fn may_sleep(&self) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        let may = self.state.lock().reports.is_empty();
+        if !may {
+            self.asleep.store(false, Ordering::SeqCst);
+        }
+        may
+    }
+
+    /// The device is awake.
+    pub fn awake(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Wakes the device if it sleeps.  The caller holds nothing that the device waits for.
+    pub fn wake_device(&self) {
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            if let Some(waker) = &*self.waker.lock() {
+                waker();
+            }
+        }
+    }
+
+    /// Hands nothing out, or again.
+    pub fn stand_still(&self, still: bool) {
+        self.state.lock().still = still;
+        self.work.notify_all();
+    }
+
+    /// Ends the threads that wait for work.
+    pub fn stop(&self) {
+        self.state.lock().stop = true;
+        self.work.notify_all();
+    }
+}
+
+/// Takes out what belongs to a dispatch; the others keep their order.
+fn extract(jobs: &mut Vec<Job>, serial: u64) -> Vec<Job> {
+    let (out, rest) = std::mem::take(jobs)
+        .into_iter()
+        .partition(|job| job.dispatch.serial == serial);
+    *jobs = rest;
+    out
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The device's side of dispatches: starting them, and what follows from what waves come to.
+//!
+//! Interrupt words of waves: `kfd_int_process_v9.c`.
+
+use super::dispatcher::{Failure, Frozen, Report, What};
+use super::kernel::Kernel;
+use super::saved::Saved;
+use super::units::Seat;
+use crate::aql::QueueError;
+use crate::cp::queue::Run;
+use crate::cp::slot::SlotId;
+use crate::device::{Gpu, Wake};
+use crate::ih::{client, Iv};
+
+/// Interrupt source of shader engines.
+const SQ_INTERRUPT: u8 = 239;
+/// How often translations that waves wait for are looked for again.
+const RETRY_MIN_NS: u64 = 50_000;
+const RETRY_MAX_NS: u64 = 2_000_000;
+
+/// ENCODING of an SQ interrupt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    /// `s_sendmsg`.
+    Wave = 1,
+    /// An error.
+    Error = 2,
+}
+
+/// Types of SQ errors, in bits 23:20 of the data.
+mod sq_error {
+    pub const ILLEGAL_INST: u32 = 1 << 20;
+    pub const MEMVIOL: u32 = 2 << 20;
+}
+
+/// How a dispatch stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stand {
+    /// It executes.
+    Running,
+    /// It ended at this time (ticks).
+    Done(u64),
+    /// A wave has halted for good; the flag tells that the runtime knows.
+    Failed(QueueError, bool),
+}
+
+/// The dispatch that a queue waits for.
+#[derive(Debug)]
+pub struct Flight {
+    /// Its serial number.
+    pub serial: u64,
+    /// When it began (ticks).
+    pub started: u64,
+    /// How it stands.
+    pub stand: Stand,
+    /// Its groups, when the queue was taken off.
+    pub frozen: Option<Frozen>,
+}
+
+impl Flight {
+    /// Waves that were taken off.
+    pub fn waves(&self) -> u32 {
+        let groups = self.frozen.iter().flat_map(|frozen| &frozen.groups);
+        groups.map(|group| group.group.0.len() as u32).sum()
+    }
+
+    /// Entries of the control stack for them: HW_ID, and the number in the group.
+    pub fn entries(&self) -> Vec<[u32; 2]> {
+        let groups = self.frozen.iter().flat_map(|frozen| &frozen.groups);
+        groups
+            .flat_map(|group| {
+                let group = &group.group.0;
+                let id = |wave: usize| group.wave(wave).map_or(0, |w| w.hw_id);
+                (0..group.len()).map(move |wave| [id(wave), wave as u32])
+            })
+            .collect()
+    }
+
+    /// Waves of it may be on the compute units.
+    pub fn is_on(&self) -> bool {
+        !matches!(self.stand, Stand::Done(_)) && self.frozen.is_none()
+    }
+}
+
+impl Failure {
+    /// What the runtime learns: value of the inactive signal (0: none), exception of KFD, words.
+    pub(super) fn error(self) -> QueueError {
+        let error = |signal, exception, why| QueueError {
+            signal,
+            exception,
+            why,
+        };
+        match self {
+            Failure::Illegal { .. } => error(0x4000_0000, 4, "illegal instruction"),
+            Failure::Aperture { .. } => error(0x2000_0000, 6, "memory aperture violation"),
+            // The fault has its own interrupt.
+            Failure::Memory { .. } => error(0, 5, "memory violation"),
+            Failure::Abort => error(0x8000_0000, 1, "a wave aborted"),
+            Failure::Trap(_) => error(0x8000_0000, 2, "a wave trapped"),
+            Failure::Math(_) => error(0, 3, "floating-point exception"),
+        }
+    }
+
+    /// The error interrupt of the hardware, if it has one.
+    fn sq_error(self) -> Option<u32> {
+        match self {
+            Failure::Illegal { .. } => Some(sq_error::ILLEGAL_INST),
+            Failure::Aperture { .. } | Failure::Memory { .. } => Some(sq_error::MEMVIOL),
+            Failure::Abort | Failure::Trap(_) | Failure::Math(_) => None,
+        }
+    }
+}
+
+impl Gpu {
+    /// Starts a dispatch of a queue.
+    pub(crate) fn start_kernel(&mut self, run: &mut Run, kernel: Kernel) {
+        self.resume_kernel(
+            run,
+            Frozen {
+                kernel,
+                next: 0,
+                failed: false,
+                groups: Vec::new(),
+            },
+            self.clock.ticks(),
+        );
+    }
+
+    /// Lets a dispatch go on that began at `started`.
+    pub(crate) fn resume_kernel(&mut self, run: &mut Run, frozen: Frozen, started: u64) {
+        let serial = self.waves.dispatcher.start(frozen);
+        run.flight = Some(Flight {
+            serial,
+            started,
+            stand: Stand::Running,
+            frozen: None,
+        });
+        self.kick();
+    }
+
+    /// Lets a dispatch go on that was saved.
+    pub(crate) fn resume_flight(&mut self, run: &mut Run, saved: Saved) {
+        let Saved {
+            started,
+            stand,
+            frozen,
+        } = saved;
+        match frozen {
+            Some(frozen) => self.resume_kernel(run, frozen, started),
+            None => {
+                run.flight = Some(Flight {
+                    serial: 0,
+                    started,
+                    stand,
+                    frozen: None,
+                });
+            }
+        }
+        if let Some(flight) = &mut run.flight {
+            flight.stand = stand;
+        }
+    }
+
+    /// Takes the waves of a queue that stops off the compute units.
+    pub(crate) fn freeze_kernel(&mut self, slot: SlotId) {
+        let serial = match &self.cp.hqd(slot).run {
+            Some(run) => run.flight.as_ref().filter(|f| f.is_on()).map(|f| f.serial),
+            None => None,
+        };
+        let Some(serial) = serial else { return };
+        let frozen = self.waves.dispatcher.freeze(serial);
+        // What its waves have come to before.
+        self.take_wave_reports();
+        let run = self.cp.hqd_mut(slot).run.as_mut();
+        if let Some(flight) = run.and_then(|run| run.flight.as_mut()) {
+            flight.frozen = frozen;
+        }
+    }
+
+    /// Forgets the dispatch of a queue; waves that are still there are killed.
+    pub(crate) fn drop_flight(&mut self, run: &mut Run) {
+        if let Some(flight) = run.flight.take().filter(Flight::is_on) {
+            drop(self.waves.dispatcher.freeze(flight.serial));
+        }
+    }
+
+    /// Executes waves if nobody else does, and takes what waves have come to; returns whether there was anything.
+    pub(crate) fn waves_run(&mut self, now: u64, wake: &mut Wake) -> bool {
+        let mut any = self.take_wave_reports();
+        if self.waves.dispatcher.is_waiting() {
+            if now >= self.waves.retry_at {
+                self.waves.dispatcher.retry();
+                self.waves.retry_ns = (self.waves.retry_ns * 2).clamp(RETRY_MIN_NS, RETRY_MAX_NS);
+                self.waves.retry_at = now + self.waves.retry_ns;
+            }
+            wake.at(self.waves.retry_at);
+        } else {
+            self.waves.retry_ns = 0;
+        }
+        if let Some(mut runner) = self.waves.inline.take() {
+            if let Some(work) = self.waves.dispatcher.take() {
+                runner.run(&self.waves.dispatcher, work, &|| self.pressed());
+                any = true;
+            }
+            self.waves.inline = Some(runner);
+            any |= self.take_wave_reports();
+        }
+        if any {
+            wake.busy();
+        }
+        any
+    }
+
+    /// Waves that wait for translations try again.
+    pub(crate) fn retry_waves(&mut self) {
+        self.waves.dispatcher.retry();
+        self.waves.retry_ns = 0;
+    }
+
+    fn take_wave_reports(&mut self) -> bool {
+        let mut any = false;
+        while let Some(report) = self.waves.dispatcher.take_report() {
+            self.wave_report(&report);
+            any = true;
+        }
+        any
+    }
+
+    fn flight_mut(&mut self, serial: u64) -> Option<(&mut Flight, &mut u64)> {
+        self.cp.runs_mut().find_map(|run| {
+            let flight = run.flight.as_mut().filter(|f| f.serial == serial)?;
+            Some((flight, &mut run.pace.not_before))
+        })
+    }
+
+    fn slot_of(&self, serial: u64) -> Option<SlotId> {
+        let has = |run: &Run| run.flight.as_ref().is_some_and(|f| f.serial == serial);
+        let mut slots = self.cp.iter();
+        slots.find_map(|(slot, h)| h.run.as_ref().filter(|run| has(run)).map(|_| slot))
+    }
+
+    fn wave_report(&mut self, report: &Report) {
+        let ticks = self.clock.ticks();
+        let Report { serial, seat, what } = *report;
+        // Of a queue that was reset meanwhile nothing is left that anybody could be interested in.
+        let Some(slot) = self.slot_of(serial) else {
+            return;
+        };
+        let Some(run) = self.cp.hqd(slot).run.as_ref() else {
+            return;
+        };
+        let (vmid, doorbell) = (run.vmid, run.doorbell);
+        match what {
+            What::Done => {
+                if let Some((flight, not_before)) = self.flight_mut(serial) {
+                    flight.stand = Stand::Done(ticks);
+                    *not_before = 0;
+                }
+                self.kick();
+            }
+            What::Retry(fault) | What::Fault { fault, .. } => {
+                // How it ends is seen when the wave tries again.
+                let _ = self.vm_fault(fault.client, fault.va, fault.access, fault.why);
+            }
+            What::Message(data, privileged) => {
+                self.sq_interrupt(vmid, seat, Encoding::Wave, privileged, data);
+            }
+            What::Failed(failure) => {
+                let error = failure.error();
+                self.log.stats.waves_failed += 1;
+                let text = format!(
+                    "{slot} doorbell {doorbell:#x} vmid {vmid}: {}: {failure:x?} on {seat:?}",
+                    error.why
+                );
+                self.user_error("wave", text);
+                if let Some(data) = failure.sq_error() {
+                    self.sq_interrupt(vmid, seat, Encoding::Error, false, data);
+                }
+                // What the trap handler of the runtime sends, had it been there.
+                let data = doorbell / 2 & 0x3FF | 1 << (10 + error.exception - 1);
+                self.sq_interrupt(vmid, seat, Encoding::Wave, true, data);
+                if let Some((flight, not_before)) = self.flight_mut(serial) {
+                    if flight.stand == Stand::Running {
+                        flight.stand = Stand::Failed(error, error.signal == 0);
+                        *not_before = 0;
+                    }
+                }
+                self.kick();
+            }
+        }
+    }
+
+    fn sq_interrupt(&mut self, vmid: u8, seat: Seat, encoding: Encoding, priv_: bool, data: u32) {
+        let word = data & 0xFFF
+            | u32::from(priv_) << 13
+            | u32::from(seat.slot & 0xF) << 14
+            | u32::from(seat.simd & 3) << 18
+            | u32::from(seat.unit & 0xF) << 20
+            | u32::from(seat.engine & 3) << 24
+            | (encoding as u32) << 26
+            | (data >> 12 & 0xF) << 28;
+        let iv = Iv {
+            // There are clients for four engines.
+            client: client::SE0SH + (seat.engine & 3),
+            source: SQ_INTERRUPT,
+            ring_id: 0,
+            vmid,
+            mm: false,
+            data: [word, data >> 16 & 0xFF, 0, 0],
+        };
+        self.ih_post(0, iv);
+    }
+}

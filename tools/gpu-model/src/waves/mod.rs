@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Kernels: from a dispatch packet to waves that execute, and back to its completion.
+//!
+//! [`kernel`] is what a packet and its kernel descriptor say, [`units`] what compute units hold, [`dispatcher`] hands
+//! workgroups out, [`runner`] executes them, on the threads of [`pool`] or in the device's steps.  Only [`front`] and
+//! [`launch`] are behind the device's lock: they start dispatches, take them off, and turn what waves come to into
+//! interrupts, queue errors and signals.  [`saved`] is the form in which a dispatch lies in a save area.
+
+#![allow(
+    clippy::precedence,
+    reason = "fields of registers are shifted and masked everywhere"
+)]
+
+pub mod code;
+pub mod dispatcher;
+pub mod front;
+pub mod kernel;
+pub mod launch;
+pub mod pool;
+pub mod runner;
+pub mod saved;
+pub mod units;

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Who executes waves: threads of their own, or the device in its steps.
+
+use std::io;
+use std::sync::Arc;
+
+use super::dispatcher::Dispatcher;
+use super::runner::Runner;
+use super::units::Units;
+use crate::clock::Clock;
+use crate::mem::Bus;
+use crate::vm::space::Spaces;
+
+/// The shader part of a device.
+pub struct Pool {
+    /// Its dispatches.
+    pub dispatcher: Arc<Dispatcher>,
+    /// Executes in the steps of the device, if there are no threads.
+    pub inline: Option<Box<Runner>>,
+    /// The device is gone for a while, and its waves stand still.
+    still: bool,
+    /// When translations that waves wait for are looked for again, and the interval.
+    pub(super) retry_at: u64,
+    pub(super) retry_ns: u64,
+    make: Box<dyn Fn() -> Runner + Send>,
+}
+
+impl Pool {
+    /// Without threads: the device executes in its steps, in an order that depends on nothing but its input.
+    pub fn new(
+        units: Units,
+        bus: &Arc<Bus>,
+        spaces: &Arc<Spaces>,
+        clock: &Clock,
+        mhz: u32,
+    ) -> Self {
+        let (bus, spaces, clock) = (Arc::clone(bus), Arc::clone(spaces), clock.clone());
+        let make = move || Runner::new(&bus, &spaces, clock.clone(), mhz);
+        Self {
+            dispatcher: Arc::new(Dispatcher::new(units)),
+            inline: Some(Box::new(make())),
+            still: false,
+            retry_at: 0,
+            retry_ns: 0,
+            make: Box::new(make),
+        }
+    }
+
+    /// Lets all waves stand still, or go on.
+    pub fn stand_still(&mut self, still: bool) {
+        if self.still != still {
+            self.still = still;
+            self.dispatcher.stand_still(still);
+        }
+    }
+
+    /// Lets threads execute instead.
+    ///
+    /// # Errors
+    /// A thread cannot be made; those before it are there.
+    pub fn spawn(&mut self, threads: usize) -> io::Result<()> {
+        for number in 0..threads {
+            let mut runner = (self.make)();
+            let dispatcher = Arc::clone(&self.dispatcher);
+            std::thread::Builder::new()
+                .name(format!("waves-{number}"))
+                .spawn(move || {
+                    while let Some(work) = dispatcher.wait() {
+                        runner.run(&dispatcher, work, &|| false);
+                    }
+                })?;
+            self.inline = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.dispatcher.stop();
+    }
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Executes workgroups: one thread's decoded code, translations and memory.
+
+use std::sync::Arc;
+
+use gfx9_isa::env::{Gws, GwsOp, Messages};
+use gfx9_isa::exec::Exception;
+use gfx9_isa::group::{Event, Group, Host, State};
+use gfx9_isa::processor::{Processor, Stop};
+use rustc_hash::FxHashMap;
+
+use super::code::{CodePages, WaveMemory};
+use super::dispatcher::{After, Dispatch, Dispatcher, Failure, Job, Report, Waves, What, Work};
+use crate::clock::Clock;
+use crate::mem::Bus;
+use crate::vm::executor::Executor;
+use crate::vm::space::Spaces;
+use crate::vm::window::{Fault, PageCache};
+use crate::vm::{Client, HubId, CID_TCP};
+
+/// Instructions between two quiescent points.
+const BATCH: u64 = 1024;
+/// Batches of a slice.
+const SLICE: u32 = 32;
+/// Address spaces whose decoded code a runner keeps.
+const SPACES: usize = 4;
+
+/// Bits of TRAPSTS.
+mod trapsts {
+    pub const MEM_VIOL: u32 = 1 << 8;
+    pub const ILLEGAL_INST: u32 = 1 << 11;
+    pub const XNACK_ERROR: u32 = 1 << 28;
+}
+
+/// Messages of `s_sendmsg`, in its low four bits.
+mod message {
+    pub const INTERRUPT: u16 = 1;
+    pub const GET_DOORBELL: u16 = 10;
+}
+
+/// `llvm.debugtrap`: nothing without a debugger.
+const TRAP_DEBUG: u8 = 3;
+/// `llvm.trap`.
+const TRAP_ABORT: u8 = 2;
+
+/// Code of one address space.
+struct Code {
+    processor: Processor,
+    pages: CodePages,
+}
+
+/// What executes waves, for one thread.
+pub struct Runner {
+    memory: Executor,
+    cache: PageCache,
+    clock: Clock,
+    /// The engine clock in MHz.
+    mhz: u64,
+    code: FxHashMap<u8, Code>,
+}
+
+/// The rest of the machine as a wave sees it.
+struct Outside<'a> {
+    clock: &'a Clock,
+    mhz: u64,
+    doorbell: u32,
+    dispatch: &'a Dispatch,
+    /// The last interrupt: M0, and whether it is privileged.
+    sent: Option<(u32, bool)>,
+}
+
+impl Messages for Outside<'_> {
+    fn send(&mut self, message: u16, m0: u32, privileged: bool) -> Option<u64> {
+        match message & 0xF {
+            message::INTERRUPT => {
+                self.sent = Some((m0 & 0xFF_FFFF, privileged));
+                None
+            }
+            message::GET_DOORBELL => Some(u64::from(self.doorbell)),
+            _ => None,
+        }
+    }
+
+    fn clock(&mut self, constant: bool) -> u64 {
+        if constant {
+            self.clock.ticks()
+        } else {
+            let ns = u128::from(self.clock.now_ns());
+            // It wraps, as a counter does.
+            (ns * u128::from(self.mhz) / 1000) as u64
+        }
+    }
+
+    fn gws(&mut self, _: GwsOp, _: u32, _: u32) -> Gws {
+        // No queue has been given any resource: the wave waits for one.
+        Gws::Wait
+    }
+
+    fn instructions_changed(&mut self) {
+        self.dispatch.invalidate_code();
+    }
+}
+
+impl Runner {
+    /// Registers the calling thread as one that executes; `mhz` is the engine clock.
+    pub fn new(bus: &Arc<Bus>, spaces: &Arc<Spaces>, clock: Clock, mhz: u32) -> Self {
+        Self {
+            memory: Executor::new(bus, spaces),
+            cache: PageCache::default(),
+            clock,
+            mhz: u64::from(mhz.max(1)),
+            code: FxHashMap::default(),
+        }
+    }
+
+    /// Executes a slice of a group, or less if `stop` asks for it.
+    pub fn run(&mut self, dispatcher: &Dispatcher, work: Work, stop: &dyn Fn() -> bool) {
+        let mut job = match work {
+            Work::Resume(job) => job,
+            Work::Begin {
+                dispatch,
+                number,
+                place,
+                slots,
+            } => {
+                let id = dispatch.kernel.id(number);
+                let waves = dispatch.kernel.group(id, &place.seats, &slots);
+                let lds = dispatch.kernel.demand().lds as usize;
+                // The same dispatch executes in the same order again.
+                let seed = number ^ dispatch.kernel.packet.rotate_left(32);
+                Job {
+                    group: Waves(Group::new(waves, lds, seed)),
+                    dispatch,
+                    id,
+                    place,
+                    slots,
+                }
+            }
+        };
+        let mut reported = false;
+        let after = self.slice(dispatcher, &mut job, stop, &mut reported);
+        self.memory.pause();
+        dispatcher.give_back(job, after);
+        if reported {
+            dispatcher.wake_device();
+        }
+    }
+
+    fn slice(
+        &mut self,
+        dispatcher: &Dispatcher,
+        job: &mut Job,
+        stop: &dyn Fn() -> bool,
+        reported: &mut bool,
+    ) -> After {
+        let mut batches = 0;
+        loop {
+            if job.dispatch.is_frozen() || batches == SLICE || stop() {
+                return After::Ready;
+            }
+            let (event, fault, sent) = self.batch(job);
+            let mut tell = |job: &Job, wave: usize, what| {
+                *reported = true;
+                dispatcher.report(Report {
+                    serial: job.dispatch.serial,
+                    seat: job.seat(wave),
+                    what,
+                });
+            };
+            match event {
+                Event::Budget => batches += 1,
+                Event::Done | Event::Saved => return After::Over,
+                Event::Stalled => return stalled(&job.group.0),
+                Event::Message { wave, .. } => {
+                    if let Some((m0, privileged)) = sent {
+                        tell(job, wave, What::Message(m0, privileged));
+                    }
+                }
+                Event::Retry { wave, .. } => {
+                    if let Some(fault) = fault {
+                        tell(job, wave, What::Retry(fault));
+                    }
+                }
+                Event::Halt { .. } => {}
+                Event::Fault { wave, address, .. } => {
+                    let bits = match fault {
+                        Some(_) => trapsts::MEM_VIOL | trapsts::XNACK_ERROR,
+                        None => trapsts::MEM_VIOL,
+                    };
+                    let handled = trap(job, wave, bits, 0);
+                    match fault {
+                        Some(fault) => {
+                            tell(job, wave, What::Fault { fault, handled });
+                            if !handled {
+                                tell(job, wave, What::Failed(Failure::Memory { va: address }));
+                            }
+                        }
+                        None if handled => {}
+                        None => tell(job, wave, What::Failed(Failure::Aperture { va: address })),
+                    }
+                }
+                Event::Illegal { wave, why } => {
+                    let pc = job.group.0.wave(wave).map_or(0, |w| w.pc);
+                    if !trap(job, wave, trapsts::ILLEGAL_INST, 0) {
+                        let name = mnemonic(why);
+                        tell(job, wave, What::Failed(Failure::Illegal { pc, name }));
+                    }
+                }
+                Event::Trap { wave, id } => {
+                    if !trap(job, wave, 0, id) {
+                        match id {
+                            TRAP_DEBUG => skip(&mut job.group.0, wave),
+                            TRAP_ABORT => tell(job, wave, What::Failed(Failure::Abort)),
+                            id => tell(job, wave, What::Failed(Failure::Trap(id))),
+                        }
+                    }
+                }
+                Event::Math { wave, raised } => {
+                    if !trap(job, wave, 0, 0) {
+                        tell(job, wave, What::Failed(Failure::Math(raised)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Executes up to a batch of instructions; returns why no more, the fault that it met, and what was sent.
+    fn batch(&mut self, job: &mut Job) -> (Event, Option<Fault>, Option<(u32, bool)>) {
+        let kernel = &job.dispatch.kernel;
+        if self.code.len() >= SPACES && !self.code.contains_key(&kernel.vmid) {
+            self.code.clear();
+        }
+        let code = self.code.entry(kernel.vmid).or_insert_with(|| Code {
+            processor: Processor::new(kernel.isa),
+            pages: CodePages::default(),
+        });
+        let client = Client {
+            hub: HubId::Gfx,
+            vmid: kernel.vmid,
+            cid: CID_TCP,
+        };
+        self.memory.quiesce();
+        let window = self.memory.window(client, kernel.retries, &mut self.cache);
+        let version = (job.dispatch.serial, job.dispatch.code());
+        let mut memory = WaveMemory::new(window, &mut code.pages, version);
+        let mut outside = Outside {
+            clock: &self.clock,
+            mhz: self.mhz,
+            doorbell: kernel.doorbell,
+            dispatch: &job.dispatch,
+            sent: None,
+        };
+        let mut host = Host {
+            processor: &mut code.processor,
+            memory: &mut memory,
+            messages: &mut outside,
+        };
+        let event = job.group.0.run(&mut host, BATCH);
+        let sent = outside.sent;
+        (event, memory.take_fault(), sent)
+    }
+}
+
+/// No wave of the group is ready.
+fn stalled(group: &Group) -> After {
+    let any = |state: State| (0..group.len()).any(|wave| group.state(wave) == state);
+    if any(State::Retry) {
+        After::Waiting
+    } else if any(State::Ready) {
+        // Those in global wave sync try again after others.
+        After::Ready
+    } else {
+        After::Halted
+    }
+}
+
+/// Lets a halted wave enter its trap handler, if it has one; `bits` go to TRAPSTS.  A handler that fails itself has none.
+fn trap(job: &mut Job, wave: usize, bits: u32, id: u8) -> bool {
+    let traps = job.dispatch.kernel.traps;
+    let group = &mut job.group.0;
+    let Some(state) = group.wave_mut(wave) else {
+        return false;
+    };
+    state.trapsts |= bits;
+    if !traps || state.privileged() {
+        return false;
+    }
+    state.enter_trap(id, false);
+    group.resume(wave);
+    true
+}
+
+/// Lets a wave go on behind its `s_trap`.
+fn skip(group: &mut Group, wave: usize) {
+    if let Some(state) = group.wave_mut(wave) {
+        state.pc = state.pc.wrapping_add(4);
+    }
+    group.resume(wave);
+}
+
+fn mnemonic(why: Stop) -> Option<&'static str> {
+    match why {
+        Stop::Exception(Exception::Illegal { name, .. } | Exception::Unimplemented { name }) => {
+            Some(name)
+        }
+        _ => None,
+    }
+}
