@@ -121,6 +121,50 @@ CASE(open_packet, "a packet that another thread has not finished disturbs nobody
 	OK(rkfd_signals_wait_below(counted, 0, 1, PATIENCE_MS, NULL));
 }
 
+static void *publish_too(void *data)
+{
+	return (void *)(intptr_t)rkfd_aql_publish(shared, *(uint64_t *)data, BARRIER);
+}
+
+CASE(published_twice, "a packet is published once: a second time is EINVAL, at once, beside the first, and when it was read")
+{
+	const unsigned int packets = 200;
+	uint64_t index;
+
+	need_vm();
+	shared = queue(RKFD_QUEUE_AQL);
+	counted = signals(1);
+	OK(rkfd_signals_store(counted, 0, packets));
+	for (unsigned int n = 0; n < packets; n++) {
+		pthread_t thread;
+		void *other;
+		uint64_t *place;
+		int mine;
+
+		OK(rkfd_aql_reserve(shared, 1, PATIENCE_MS, &index));
+		CHECK_EQ(index, n);
+		place = rkfd_aql_place(shared, index);
+		CHECK(place);
+		for (unsigned int i = 1; i < 7; i++)
+			__atomic_store_n(place + i, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(place + 7, rkfd_signals_address(counted, 0), __ATOMIC_RELAXED);
+		CHECK_EQ(pthread_create(&thread, NULL, publish_too, &index), 0);
+		mine = rkfd_aql_publish(shared, index, BARRIER);
+		CHECK_EQ(pthread_join(thread, &other), 0);
+		CHECK((mine == 0 && (intptr_t)other == -EINVAL) || (mine == -EINVAL && !other));
+		CHECK(!rkfd_aql_place(shared, index));
+		FAILS(rkfd_aql_publish(shared, index, BARRIER), EINVAL, "a packet that is open");
+		OK(rkfd_queue_commit(shared));
+		OK(rkfd_signals_wait_below(counted, 0, packets - n, PATIENCE_MS, NULL));
+		/* The GPU is done with it, and may not have said yet that it has read it. */
+		FAILS(rkfd_aql_publish(shared, index, BARRIER), EINVAL, "a packet that is open");
+		CHECK(!rkfd_aql_place(shared, index));
+	}
+	OK(rkfd_queue_wait(shared, PATIENCE_MS));
+	CHECK_EQ(signal_value(counted, 0), 0);
+	CHECK_EQ(info_of(shared).read, packets);
+}
+
 static void *uncommitted(void *data)
 {
 	uint32_t value = 7;

@@ -460,7 +460,7 @@ pub extern "C" fn rkfd_aql_reserve(
 }
 
 /// Where the packet with that index is to be written: 64 bytes, of which the first two, the header, are
-/// rkfd_aql_publish()'s. NULL where nobody has taken the place, and where its packet is valid or was read.
+/// rkfd_aql_publish()'s. NULL where nobody has taken the place, and where its packet was published.
 ///
 /// MT-Safe; without a lock.
 #[no_mangle]
@@ -471,8 +471,8 @@ pub extern "C" fn rkfd_aql_place(queue: Option<&Queue>, index: u64) -> *mut c_vo
 }
 
 /// Makes a packet valid that was written in place: stores its header, after all of the packet. The GPU may run it from now
-/// on, and does after rkfd_queue_commit(). -EINVAL where the place is seen not to be open, and for a header
-/// of type INVALID (1). Each packet is published once: whether the GPU has read one since is not always to be seen.
+/// on, and does after rkfd_queue_commit(). -EINVAL where the place is not open, which it is not any more once its packet
+/// was published, by this thread or another; and for a header of type INVALID (1).
 ///
 /// MT-Safe; without a lock.
 #[no_mangle]

@@ -19,6 +19,7 @@
 //! | AQL | packets, monotonic, 64 bits | packets, monotonic, 64 bits | index of the newest packet |
 
 pub mod error;
+mod laps;
 mod object;
 pub mod producers;
 mod slots;
@@ -218,8 +219,10 @@ impl Queue {
         let ring_buffer = Arc::new(Buffer::new(device, Kind::Gtt, options.ring_bytes)?);
         let object = Arc::new(Object::new(device, options.kind, &ring_buffer)?);
         let compute = options.kind != QueueKind::Sdma;
+        let mut packets = 0;
         if options.kind == QueueKind::Aql {
-            for slot in 0..options.ring_bytes / aql::BYTES {
+            packets = options.ring_bytes / aql::BYTES;
+            for slot in 0..packets {
                 ring_buffer.write_u32(slot * aql::BYTES, aql::INVALID.into())?;
             }
         }
@@ -285,7 +288,7 @@ impl Queue {
             ring: Mutex::new(ring),
             written: AtomicU64::new(0),
             told: AtomicU64::new(0),
-            producers: Producers::default(),
+            producers: Producers::new(packets),
             watcher: Mutex::new(None),
             live,
             gone: false,

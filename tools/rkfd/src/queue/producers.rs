@@ -72,7 +72,7 @@ pub trait Ring {
     fn gaps(&self) -> &Self::Word;
     /// Works on these ranges, behind a lock.
     fn with_gaps<T>(&self, work: impl FnOnce(&mut Places) -> T) -> T;
-    /// Stores a packet that does nothing at `index`, and its header with release order.
+    /// Stores a packet that does nothing at `index`, and its header with release order; nothing where one is valid there.
     fn store_empty(&self, index: u64);
     /// Orders everything stored before and after, and pushes out write-combined stores.
     fn fence(&self);

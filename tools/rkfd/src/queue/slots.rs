@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use super::laps::Laps;
 use super::producers::Places;
 use super::producers::Ring;
 use super::Queue;
@@ -19,16 +20,29 @@ use crate::packet::aql;
 use crate::sys;
 
 /// What producers of one process share, beside what the GPU sees.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Producers {
     highest: AtomicU64,
     published: AtomicU64,
     told: AtomicU64,
     gaps: AtomicU64,
     places: Mutex<Places>,
+    valid: Laps,
 }
 
 impl Producers {
+    /// Those of a ring of as many packets.
+    pub(super) fn new(packets: usize) -> Self {
+        Self {
+            highest: AtomicU64::new(0),
+            published: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            gaps: AtomicU64::new(0),
+            places: Mutex::default(),
+            valid: Laps::new(packets),
+        }
+    }
+
     /// One more than the highest index that is valid.
     pub(super) fn highest(&self) -> u64 {
         self.highest.load(Ordering::Acquire)
@@ -72,6 +86,9 @@ impl Ring for Queue {
     }
 
     fn store_empty(&self, index: u64) {
+        if !self.producers.valid.claim(index) {
+            return;
+        }
         let mut packet = [0; aql::DWORDS];
         packet[0] = aql::INVALID.into();
         self.store_body(index, &packet);
@@ -154,7 +171,7 @@ impl Queue {
     }
 
     /// Where the packet with that index is to be written: 64 bytes. `None` where nobody has taken the place, or where it
-    /// is valid or was read.
+    /// was made valid.
     pub fn aql_place(&self, index: u64) -> Option<*mut u8> {
         self.demand(true).ok()?;
         let taken = self.taken().load(Ordering::Acquire);
@@ -163,23 +180,21 @@ impl Queue {
         let is_open = (taken.wrapping_sub(index) as i64) > 0
             && (index.wrapping_sub(read) as i64) >= 0
             && self.has_room(index.wrapping_add(1), read);
-        let at = self.dword(index, 0);
-        let invalid = at.load(Ordering::Acquire) & 0xff == u32::from(aql::INVALID);
-        (is_open && invalid).then(|| at.as_ptr().cast())
+        (is_open && !self.producers.valid.is_taken(index))
+            .then(|| self.dword(index, 0).as_ptr().cast())
     }
 
     /// Makes the packet valid that was written to a place: its header goes there, last. The GPU learns of it with the next
     /// [`Queue::flush`].
     ///
     /// # Errors
-    /// [`Error::Argument`] where the place is seen not to be open, and for a header of type INVALID. A packet that is
-    /// published twice is not always noticed: the GPU may have read it, and not told yet.
+    /// [`Error::Argument`] where the place is not open, which it is not any more once its packet was published, and for a
+    /// header of type INVALID.
     pub fn publish_aql(&self, index: u64, header: u16) -> Result<()> {
-        if header & 0xff == aql::INVALID {
-            return Err(Error::Argument("A header of type INVALID makes no packet"));
-        }
-        if self.aql_place(index).is_none() {
-            return Err(Error::Argument("Not the index of a packet that is open"));
+        demand_type(header)?;
+        // Of threads that publish one packet, the one that claims it does.
+        if self.aql_place(index).is_none() || !self.producers.valid.claim(index) {
+            return Err(NOT_OPEN);
         }
         self.store_header(index, header);
         self.publish(index);
@@ -216,16 +231,32 @@ impl Queue {
         header: u16,
         limit: Duration,
     ) -> Result<u64> {
-        if header & 0xff == aql::INVALID {
-            return Err(Error::Argument("A header of type INVALID makes no packet"));
-        }
+        demand_type(header)?;
         let index = self.take_aql(1, limit)?;
+        self.write_aql(index, packet, header)?;
+        Ok(index)
+    }
+
+    /// Writes the packet of a place that the caller has taken, and makes it valid.
+    fn write_aql(&self, index: u64, packet: &[u32; aql::DWORDS], header: u16) -> Result<()> {
+        if !self.producers.valid.claim(index) {
+            return Err(NOT_OPEN);
+        }
         self.store_body(index, &aql::still_invalid(packet));
         self.store_header(index, header);
         self.publish(index);
-        Ok(index)
+        Ok(())
     }
 }
+
+fn demand_type(header: u16) -> Result<()> {
+    if header & 0xff == aql::INVALID {
+        return Err(Error::Argument("A header of type INVALID makes no packet"));
+    }
+    Ok(())
+}
+
+const NOT_OPEN: Error = Error::Argument("Not the index of a packet that is open");
 
 /// Places that were taken, in order.
 #[derive(Debug)]
@@ -277,13 +308,12 @@ impl Slot<'_> {
     /// Writes the packet, and its header last. The GPU learns of it with the next [`Queue::flush`].
     ///
     /// # Errors
-    /// [`Error::Argument`] for a header of type INVALID; the place gets an empty packet then.
+    /// [`Error::Argument`] for a header of type INVALID, whereupon the place gets an empty packet, and where
+    /// [`Queue::publish_aql`] published the place.
     pub fn publish(mut self, packet: &[u32; aql::DWORDS], header: u16) -> Result<()> {
-        self.queue
-            .store_body(self.index, &aql::still_invalid(packet));
-        self.queue.publish_aql(self.index, header)?;
+        demand_type(header)?;
         self.open = false;
-        Ok(())
+        self.queue.write_aql(self.index, packet, header)
     }
 }
 
