@@ -9,6 +9,7 @@ use std::ffi::CString;
 use std::panic::catch_unwind;
 use std::panic::AssertUnwindSafe;
 
+use library::code::error::CodeError;
 use library::error::Error;
 use nix::errno::Errno;
 
@@ -56,9 +57,21 @@ impl From<Error> for Failure {
             Error::Argument(_) | Error::Packet(_) => Errno::EINVAL,
             Error::TimedOut { .. } => Errno::ETIMEDOUT,
             Error::QueueFailed(_) => Errno::EIO,
+            Error::Code(why) => errno_of(why),
             Error::Thread(why) => why.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw),
         };
         Self { errno, text }
+    }
+}
+
+/// The errno of what is wrong with a code object or a launch.
+fn errno_of(why: &CodeError) -> Errno {
+    match why {
+        CodeError::WrongIsa { .. } | CodeError::NotInBundle { .. } => Errno::EOPNOTSUPP,
+        CodeError::NoKernel { .. } | CodeError::NoSymbol(_) => Errno::ENOENT,
+        CodeError::Argument { .. } | CodeError::Launch { .. } => Errno::EINVAL,
+        // What is no code object, or is broken.
+        _ => Errno::ENOEXEC,
     }
 }
 

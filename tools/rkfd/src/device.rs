@@ -12,6 +12,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 
 use nix::errno::Errno;
@@ -19,6 +20,7 @@ use nix::errno::Errno;
 use crate::abi;
 use crate::error::Error;
 use crate::error::Result;
+use crate::hdp::FlushPage;
 use crate::sizes::SaveArea;
 use crate::sizes::Shape;
 use crate::sys;
@@ -261,6 +263,8 @@ pub struct Device {
     render_path: PathBuf,
     pci: Option<PciIdentity>,
     doorbells: Mutex<Option<Arc<Mapping>>>,
+    /// Nothing inside where the driver has none.
+    flush_page: OnceLock<Option<FlushPage>>,
 }
 
 impl Device {
@@ -294,6 +298,7 @@ impl Device {
                         pci: pci_identity(&path),
                         render_path: path,
                         doorbells: Mutex::new(None),
+                        flush_page: OnceLock::new(),
                     }))
                 }
                 // Another device's render node: the next one may be it.
@@ -384,6 +389,17 @@ impl Device {
         self.kfd
             .plain("AVAILABLE_MEMORY", abi::AVAILABLE_MEMORY, &mut arg)?;
         Ok(arg.available)
+    }
+
+    /// Flushes the host data path: what the CPU stored to VRAM before is there when a packet that is submitted afterwards
+    /// reads it. Nothing happens where the driver offers no way to do so.
+    pub fn flush_host_data_path(&self) {
+        let page = self
+            .flush_page
+            .get_or_init(|| FlushPage::new(&self.kfd, self.id()).ok());
+        if let Some(page) = page {
+            page.flush();
+        }
     }
 
     /// The process's doorbells on this GPU, mapped at the first call with the offset that CREATE_QUEUE returned.

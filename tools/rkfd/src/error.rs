@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
+use crate::code::error::CodeError;
 use crate::packet::PacketError;
 use crate::queue::error::QueueError;
 
@@ -91,6 +92,9 @@ pub enum Error {
     /// A packet that cannot be encoded.
     #[error(transparent)]
     Packet(#[from] PacketError),
+    /// A code object that cannot be loaded, or a launch that cannot be.
+    #[error(transparent)]
+    Code(#[from] CodeError),
 }
 
 /// Result of this library.

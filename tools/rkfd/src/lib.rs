@@ -3,7 +3,7 @@
 //!
 //! A program opens the driver ([`device::Kfd`]), binds a GPU ([`device::Device`]), makes buffers that CPU and GPU see at
 //! one address ([`memory::Buffer`]), and submits packets ([`packet`]) through queues that live in user memory
-//! ([`queue::Queue`]). It sleeps on events ([`event::Event`]) or polls memory. Nothing between a packet and its effect
+//! ([`queue::Queue`]). Compiled kernels are loaded and launched by [`code`]. It sleeps on events ([`event::Event`]) or polls memory. Nothing between a packet and its effect
 //! enters the kernel.
 //!
 //! ```no_run
@@ -39,10 +39,12 @@ compile_error!("/dev/kfd exists on 64-bit little-endian Linux only");
 pub mod abi;
 pub mod backoff;
 pub mod clock;
+pub mod code;
 pub mod device;
 pub mod error;
 pub mod event;
 pub mod exception;
+mod hdp;
 pub mod memory;
 pub mod packet;
 pub mod queue;

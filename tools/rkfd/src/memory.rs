@@ -382,6 +382,44 @@ impl Buffer {
         Ok(())
     }
 
+    /// Where `len` bytes begin that the CPU can reach.
+    fn range(&self, offset: usize, len: usize) -> Result<*mut u8> {
+        let inside = offset
+            .checked_add(len)
+            .is_some_and(|end| end <= self.size());
+        if !inside || self.kind == Kind::VramPrivate {
+            return Err(Error::OutOfRange {
+                offset,
+                len,
+                size: self.size(),
+            });
+        }
+        // SAFETY: the offset lies inside the mapping.
+        Ok(unsafe { self.memory.as_ptr().add(offset) })
+    }
+
+    /// Copies bytes into the buffer. Those that the GPU reads meanwhile it may see in part.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn write_bytes(&self, offset: usize, from: &[u8]) -> Result<()> {
+        let to = self.range(offset, from.len())?;
+        // SAFETY: `range` returned memory of that length which is mapped for writing; nobody has a reference to it.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes out of the buffer. Those that the GPU writes meanwhile are there in part.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn read_bytes(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        let from = self.range(offset, to.len())?;
+        // SAFETY: as in `write_bytes`, mapped for reading; `to` is memory of this program alone.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
     /// Writes dwords one after the other.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ pub mod error;
 mod laps;
 mod object;
 pub mod producers;
+mod scratch;
 mod slots;
 mod watch;
 
@@ -31,16 +32,19 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::RwLock;
 use std::time::Duration;
 
 use nix::errno::Errno;
 
+pub use self::scratch::ScratchUse;
 pub use self::slots::Slot;
 pub use self::slots::Slots;
 
 use self::error::QueueError;
 use self::object::Object;
 use self::producers::Ring as _;
+use self::scratch::Scratch;
 use self::slots::Producers;
 use self::watch::Watcher;
 use crate::abi;
@@ -161,6 +165,8 @@ struct Live {
     object: Arc<Object>,
     _eop: Option<Buffer>,
     _save: Option<Arc<SaveBuffer>>,
+    /// Private memory of the waves of an AQL queue.
+    scratch: RwLock<Scratch>,
 }
 
 /// A live queue; destroyed when dropped.
@@ -280,6 +286,7 @@ impl Queue {
             object,
             _eop: eop,
             _save: save,
+            scratch: RwLock::default(),
         });
         let queue = Self {
             options,
@@ -298,6 +305,11 @@ impl Queue {
             object.complete(queue.id, queue.doorbell_address())?;
         }
         Ok(queue)
+    }
+
+    /// Its GPU.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.live.device
     }
 
     /// The queue's id in this process.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! AQL packets: 64 bytes each, header in the first 16 bits and written last.
 
+use super::address;
 use super::aligned;
 use super::halves;
 use super::pm4;
@@ -15,6 +16,8 @@ pub const BYTES: usize = 64;
 pub const INVALID: u16 = 1;
 /// Header type of vendor packets.
 pub const VENDOR: u16 = 0;
+/// Header type of kernel dispatches.
+pub const KERNEL_DISPATCH: u16 = 2;
 /// Header type of barrier-AND.
 pub const BARRIER_AND: u16 = 3;
 /// Header type of barrier-OR.
@@ -65,6 +68,87 @@ impl Barrier {
         }
         dw[14..16].copy_from_slice(&halves(aligned("completion signal", self.completion, 64)?));
         Ok((dw, header))
+    }
+}
+
+/// How far a fence of a packet reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// There is none.
+    None,
+    /// The GPU.
+    Agent,
+    /// Everybody.
+    #[default]
+    System,
+}
+
+impl Scope {
+    fn bits(self) -> u16 {
+        match self {
+            Scope::None => 0,
+            Scope::Agent => 1,
+            Scope::System => 2,
+        }
+    }
+}
+
+/// How many dimensions a launch has: those behind the last that is more than 1 do not count.
+pub fn dimensions(grid: [u32; 3], group: [u16; 3]) -> u16 {
+    let counts = |n: usize| grid[n] > 1 || group[n] > 1;
+    match (counts(2), counts(1)) {
+        (true, _) => 3,
+        (false, true) => 2,
+        (false, false) => 1,
+    }
+}
+
+/// A packet that launches a kernel (`hsa_kernel_dispatch_packet_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelDispatch {
+    /// Work-items.
+    pub grid: [u32; 3],
+    /// Work-items of a work-group.
+    pub group: [u16; 3],
+    /// Bytes of private memory of a work-item.
+    pub private_bytes: u32,
+    /// Bytes of group memory of a work-group.
+    pub group_bytes: u32,
+    /// Address of the kernel's descriptor.
+    pub kernel_object: u64,
+    /// Address of the arguments.
+    pub kernargs: u64,
+    /// Address of the signal that is decremented afterwards, or 0.
+    pub completion: u64,
+    /// Whether it waits for the packets before it.
+    pub barrier: bool,
+    /// How far memory is acquired before it.
+    pub acquire: Scope,
+    /// How far memory is released after it.
+    pub release: Scope,
+}
+
+impl KernelDispatch {
+    /// The packet's dwords, and its header, which must be stored last.
+    ///
+    /// # Errors
+    /// [`super::PacketError`] where an address is not aligned, or none that the GPU has.
+    pub fn encode(&self) -> Result<([u32; DWORDS], u16)> {
+        let barrier = if self.barrier { BARRIER_BIT } else { 0 };
+        let fences = (self.acquire.bits() << 9) | (self.release.bits() << 11);
+        let [x, y, z] = self.group.map(u32::from);
+        let mut dw = [0; DWORDS];
+        // The slot stays invalid until the header is published.
+        dw[0] = u32::from(INVALID) | (u32::from(dimensions(self.grid, self.group)) << 16);
+        dw[1] = x | (y << 16);
+        dw[2] = z;
+        dw[3..6].copy_from_slice(&self.grid);
+        dw[6] = self.private_bytes;
+        dw[7] = self.group_bytes;
+        dw[8..10].copy_from_slice(&address("kernel descriptor", self.kernel_object, 64)?);
+        dw[10..12].copy_from_slice(&address("kernel arguments", self.kernargs, 16)?);
+        dw[14..16].copy_from_slice(&halves(aligned("completion signal", self.completion, 64)?));
+        Ok((dw, KERNEL_DISPATCH | barrier | fences))
     }
 }
 
@@ -138,6 +222,80 @@ mod tests {
             0x1505
         );
         assert!(Barrier { completion: 8, ..b }.encode().is_err());
+    }
+
+    #[test]
+    fn kernel_dispatch_bit_by_bit() {
+        let packet = KernelDispatch {
+            grid: [1000, 1, 1],
+            group: [256, 1, 1],
+            private_bytes: 0x30,
+            group_bytes: 0x400,
+            kernel_object: 0x7f00_0000_0040,
+            kernargs: 0x7f00_0000_1010,
+            completion: 0x2_0000_00c0,
+            barrier: true,
+            acquire: Scope::System,
+            release: Scope::Agent,
+        };
+        let (dw, header) = packet.encode().unwrap();
+        assert_eq!(header, 0xd02);
+        assert_eq!(
+            dw,
+            [
+                0x1_0001,
+                256 | (1 << 16),
+                1,
+                1000,
+                1,
+                1,
+                0x30,
+                0x400,
+                0x40,
+                0x7f00,
+                0x1010,
+                0x7f00,
+                0,
+                0,
+                0xc0,
+                2
+            ]
+        );
+        for (grid, group, count) in [
+            ([5, 2, 1], [1; 3], 2),
+            ([5, 1, 3], [1; 3], 3),
+            ([5, 1, 1], [1, 4, 1], 2),
+            ([5, 1, 1], [1, 1, 4], 3),
+        ] {
+            assert_eq!(dimensions(grid, group), count);
+        }
+        for wrong in [
+            KernelDispatch {
+                kernel_object: 0x20,
+                ..packet
+            },
+            KernelDispatch {
+                kernargs: 8,
+                ..packet
+            },
+            KernelDispatch {
+                kernargs: 1 << 48,
+                ..packet
+            },
+            KernelDispatch {
+                completion: 8,
+                ..packet
+            },
+        ] {
+            assert!(wrong.encode().is_err());
+        }
+        let relaxed = KernelDispatch {
+            barrier: false,
+            acquire: Scope::None,
+            release: Scope::None,
+            ..packet
+        };
+        assert_eq!(relaxed.encode().unwrap().1, 2);
     }
 
     #[test]

@@ -54,6 +54,16 @@ mod at {
     pub const READ: usize = 0x80;
     /// `read_dispatch_id_field_base_byte_offset`.
     pub const READ_OFFSET: usize = 0x88;
+    /// `compute_tmpring_size`.
+    pub const SCRATCH_RING_SIZE: usize = 0x8c;
+    /// `scratch_resource_descriptor`.
+    pub const SCRATCH_RESOURCE: usize = 0x90;
+    /// `scratch_backing_memory_location`.
+    pub const SCRATCH_LOCATION: usize = 0xa0;
+    /// `scratch_backing_memory_byte_size`.
+    pub const SCRATCH_BYTES: usize = 0xa8;
+    /// `scratch_wave64_lane_byte_size`.
+    pub const SCRATCH_LANE_BYTES: usize = 0xb0;
     /// `queue_properties`: bit 1, 64-bit pointers.
     pub const PROPERTIES: usize = 0xb4;
     /// `queue_inactive_signal`.
@@ -70,6 +80,21 @@ const EXCEPTION: usize = INACTIVE + signal::BYTES;
 
 /// `AMD_SIGNAL_KIND_DOORBELL`, as the bits of -1.
 const KIND_DOORBELL: u64 = u64::MAX;
+
+/// What the packet processor reads of the queue's scratch memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ScratchFields {
+    /// `COMPUTE_TMPRING_SIZE`.
+    pub(super) ring_size: u32,
+    /// The buffer resource that waves get.
+    pub(super) resource: [u32; 4],
+    /// Where the memory begins.
+    pub(super) location: u64,
+    /// Its bytes, of one XCC.
+    pub(super) bytes: u64,
+    /// Bytes of a work-item.
+    pub(super) lane_bytes: u32,
+}
 
 /// Waves of a compute unit.
 const WAVES_PER_CU: u32 = 40;
@@ -145,6 +170,19 @@ impl Object {
     pub(crate) fn complete(&self, id: u32, doorbell: u64) -> Result<()> {
         self.page.write_u64(at::ID, id.into())?;
         self.page.write_u64(DOORBELL + signal::VALUE, doorbell)
+    }
+
+    /// Tells of scratch memory, while the queue is idle.
+    ///
+    /// # Errors
+    /// None that can happen: the offsets lie inside the page.
+    pub(super) fn set_scratch(&self, fields: &ScratchFields) -> Result<()> {
+        let page = &self.page;
+        page.write_u32(at::SCRATCH_RING_SIZE, fields.ring_size)?;
+        page.write_dwords(at::SCRATCH_RESOURCE, &fields.resource)?;
+        page.write_u64(at::SCRATCH_LOCATION, fields.location)?;
+        page.write_u64(at::SCRATCH_BYTES, fields.bytes)?;
+        page.write_u32(at::SCRATCH_LANE_BYTES, fields.lane_bytes)
     }
 
     fn address_of(&self, offset: usize) -> u64 {
