@@ -121,9 +121,16 @@ CASE(open_packet, "a packet that another thread has not finished disturbs nobody
 	OK(rkfd_signals_wait_below(counted, 0, 1, PATIENCE_MS, NULL));
 }
 
+/* Which packet two threads publish at the same moment, plus 1. */
+static uint64_t both;
+
 static void *publish_too(void *data)
 {
-	return (void *)(intptr_t)rkfd_aql_publish(shared, *(uint64_t *)data, BARRIER);
+	uint64_t index = *(uint64_t *)data;
+
+	while (__atomic_load_n(&both, __ATOMIC_ACQUIRE) != index + 1)
+		;
+	return (void *)(intptr_t)rkfd_aql_publish(shared, index, BARRIER);
 }
 
 CASE(published_twice, "a packet is published once: a second time is EINVAL, at once, beside the first, and when it was read")
@@ -149,6 +156,7 @@ CASE(published_twice, "a packet is published once: a second time is EINVAL, at o
 			__atomic_store_n(place + i, 0, __ATOMIC_RELAXED);
 		__atomic_store_n(place + 7, rkfd_signals_address(counted, 0), __ATOMIC_RELAXED);
 		CHECK_EQ(pthread_create(&thread, NULL, publish_too, &index), 0);
+		__atomic_store_n(&both, index + 1, __ATOMIC_RELEASE);
 		mine = rkfd_aql_publish(shared, index, BARRIER);
 		CHECK_EQ(pthread_join(thread, &other), 0);
 		CHECK((mine == 0 && (intptr_t)other == -EINVAL) || (mine == -EINVAL && !other));

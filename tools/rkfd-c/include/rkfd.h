@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The user library of rkfd for C: GPUs, memory, queues, events and signals over /dev/kfd.
+ * The user library of rkfd for C: GPUs, memory, queues, events, signals and compiled kernels over /dev/kfd.
  *
  * Functions that can fail return 0 or a negative errno; rkfd_last_error() tells more. Each says how it goes with threads,
  * in the terms of attributes(7): what is MT-Safe may be called from any thread at any time, but for handles that are being
@@ -26,7 +26,7 @@
 /**
  * Minor version that the header is of: functions and fields were added since a lower one.
  */
-#define RKFD_VERSION_MINOR 2
+#define RKFD_VERSION_MINOR 3
 
 /**
  * VRAM that the CPU can reach, too.
@@ -107,6 +107,41 @@
  * Executes SDMA packets on a copy engine. The ring counts bytes.
  */
 #define RKFD_QUEUE_SDMA 2
+
+/**
+ * An argument's bytes, as many as it has.
+ */
+#define RKFD_ARGUMENT_VALUE 0
+
+/**
+ * An address, 8 bytes.
+ */
+#define RKFD_ARGUMENT_ADDRESS 1
+
+/**
+ * Group memory (local T * of OpenCL C): what is passed is its size in bytes, a uint32_t.
+ */
+#define RKFD_ARGUMENT_LOCAL 2
+
+/**
+ * Memory is acquired from, or released to, the whole system.
+ */
+#define RKFD_SCOPE_SYSTEM 0
+
+/**
+ * The GPU alone.
+ */
+#define RKFD_SCOPE_AGENT 1
+
+/**
+ * Nobody.
+ */
+#define RKFD_SCOPE_NONE 2
+
+/**
+ * The kernel may begin while packets before it still run.
+ */
+#define RKFD_DISPATCH_NO_BARRIER 1
 
 /**
  * A code or exception that this library does not know.
@@ -202,6 +237,16 @@ struct rkfd_event;
  * A GPU that the driver serves.
  */
 struct rkfd_gpu;
+
+/**
+ * A kernel of a program.
+ */
+struct rkfd_kernel;
+
+/**
+ * A code object in the memory of a GPU.
+ */
+struct rkfd_program;
 
 /**
  * A user queue. Packets of one call stay together, whoever else emits. PM4 and SDMA packets are copied behind a lock;
@@ -475,6 +520,169 @@ struct rkfd_queue_info {
          * Address of an AQL queue's amd_queue_t, 0 for other queues.
          */
         uint64_t object;
+};
+
+/**
+ * What is known of a kernel; 0 and "" where the compiler does not tell.
+ */
+struct rkfd_kernel_info {
+        /**
+         * sizeof(struct rkfd_kernel_info); set it before the call.
+         */
+        uint32_t size;
+        /**
+         * Version of the code object: 4, 5 or 6.
+         */
+        uint32_t version;
+        /**
+         * Address of the descriptor, for packets of the program's own.
+         */
+        uint64_t object;
+        /**
+         * Bytes of the arguments, those that the source does not name included.
+         */
+        uint32_t kernarg_bytes;
+        /**
+         * Their alignment, at least 16.
+         */
+        uint32_t kernarg_align;
+        /**
+         * Bytes of group memory of its own variables.
+         */
+        uint32_t group_bytes;
+        /**
+         * Bytes of private memory of a work-item.
+         */
+        uint32_t private_bytes;
+        /**
+         * Arguments that the source names.
+         */
+        uint32_t arguments;
+        /**
+         * Most work-items of a work-group.
+         */
+        uint32_t max_group;
+        /**
+         * The only dimensions that a work-group may have; 0 where there are none such.
+         */
+        uint32_t required_group[3];
+        /**
+         * Work-items of a wave.
+         */
+        uint32_t wavefront_size;
+        /**
+         * Scalar registers.
+         */
+        uint32_t sgprs;
+        /**
+         * Vector registers, accumulation registers among them.
+         */
+        uint32_t vgprs;
+        /**
+         * Accumulation registers.
+         */
+        uint32_t agprs;
+        /**
+         * 1 where calls need private memory that the compiler could not count.
+         */
+        uint32_t dynamic_stack;
+        /**
+         * Language, such as "OpenCL C".
+         */
+        char language[16];
+};
+
+/**
+ * What is known of an argument.
+ */
+struct rkfd_argument_info {
+        /**
+         * sizeof(struct rkfd_argument_info); set it before the call.
+         */
+        uint32_t size;
+        /**
+         * RKFD_ARGUMENT_*.
+         */
+        uint32_t kind;
+        /**
+         * Where it begins.
+         */
+        uint32_t offset;
+        /**
+         * How long it is.
+         */
+        uint32_t bytes;
+        /**
+         * Name in the source; "" where the compiler does not tell.
+         */
+        char name[32];
+};
+
+/**
+ * How to launch a kernel. Set `size` and all others to 0, then what is to differ.
+ */
+struct rkfd_dispatch {
+        /**
+         * sizeof(struct rkfd_dispatch).
+         */
+        uint32_t size;
+        /**
+         * RKFD_DISPATCH_*.
+         */
+        uint32_t flags;
+        /**
+         * Work-items in x, y and z; 0 counts as 1.
+         */
+        uint32_t grid[3];
+        /**
+         * Work-items of a work-group; 0 counts as 1.
+         */
+        uint32_t group[3];
+        /**
+         * Number of the first work-item, as OpenCL's kernels see it.
+         */
+        uint64_t offset[3];
+        /**
+         * Bytes of group memory beside the kernel's own (extern __shared__ of HIP).
+         */
+        uint32_t group_bytes;
+        /**
+         * At least as many bytes of private memory for each work-item.
+         */
+        uint32_t private_bytes;
+        /**
+         * RKFD_SCOPE_*: what the kernel sees of others' stores.
+         */
+        uint32_t acquire;
+        /**
+         * RKFD_SCOPE_*: who sees the kernel's stores.
+         */
+        uint32_t release;
+        /**
+         * For each argument that the source names, a pointer to its value.
+         */
+        const void *const *arguments;
+        /**
+         * Instead of them: the bytes of all arguments, for kernels without metadata.
+         */
+        const void *raw;
+        /**
+         * How many `arguments` are.
+         */
+        uint32_t argument_count;
+        /**
+         * How many bytes `raw` are.
+         */
+        uint32_t raw_bytes;
+        /**
+         * Where the arguments go: rkfd_kernel_info.kernarg_bytes (where that is 0, `raw_bytes`) of memory that CPU and GPU see,
+         * on kernarg_align bytes. It is the kernel's until that has ended.
+         */
+        void *kernarg;
+        /**
+         * Address of the signal that is decremented when the kernel has ended, or 0.
+         */
+        uint64_t completion;
 };
 
 /**
@@ -1094,6 +1302,115 @@ int rkfd_aql_pm4(const struct rkfd_queue *queue,
                  uint32_t dwords,
                  uint64_t completion,
                  uint64_t *index);
+
+/**
+ * Loads a code object for the GPU into its memory: what `clang -target amdgcn-amd-amdhsa`, `clang -x cl` and
+ * `hipcc --genco` make, of a bundle the part for this GPU. `image` is not needed afterwards. -ENOEXEC for what is no
+ * linked code object of version 4 to 6, or is broken; -EOPNOTSUPP for one of another GPU.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `image` points to `bytes` bytes that nobody changes meanwhile.
+ */
+int rkfd_program_load(const struct rkfd_vm *vm,
+                      const void *image,
+                      uint64_t bytes,
+                      struct rkfd_program **program);
+
+/**
+ * Gives a program back; NULL is allowed. It stays on the GPU while handles of its kernels exist. Kernels that run are the
+ * caller's concern: wait, then free.
+ *
+ * MT-Unsafe race:program: no other call may use the handle meanwhile or later.
+ */
+void rkfd_program_free(struct rkfd_program *program);
+
+/**
+ * Name of a program's kernel with that number, from 0; NULL where there are no more. It is valid until the program is
+ * freed.
+ *
+ * MT-Safe.
+ */
+const char *rkfd_program_kernel(const struct rkfd_program *program,
+                                uint32_t index);
+
+/**
+ * Address and size of a symbol of a program, such as a variable of the GPU's. Either pointer may be NULL. -ENOENT where
+ * there is none of that name.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `name` is a text that ends in a zero byte.
+ */
+int rkfd_program_symbol(const struct rkfd_program *program,
+                        const char *name,
+                        uint64_t *address,
+                        uint64_t *bytes);
+
+/**
+ * Finds a kernel by its name. -ENOENT where there is none; rkfd_last_error() then names those that there are.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `name` is a text that ends in a zero byte.
+ */
+int rkfd_kernel_new(const struct rkfd_program *program, const char *name, struct rkfd_kernel **kernel);
+
+/**
+ * Gives a kernel back; NULL is allowed.
+ *
+ * MT-Unsafe race:kernel: no other call may use the handle meanwhile or later.
+ */
+void rkfd_kernel_free(struct rkfd_kernel *kernel);
+
+/**
+ * Describes a kernel.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `info` points to as many bytes as its `size` says.
+ */
+int rkfd_kernel_describe(const struct rkfd_kernel *kernel, struct rkfd_kernel_info *info);
+
+/**
+ * Describes an argument that the source names, by its number from 0. -ERANGE where there are no more.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `info` points to as many bytes as its `size` says.
+ */
+int rkfd_kernel_argument(const struct rkfd_kernel *kernel, uint32_t index, struct rkfd_argument_info *info);
+
+/**
+ * Launches a kernel on an AQL queue: stores its arguments, those that the source does not name included, and writes the
+ * packet. The GPU runs it after rkfd_queue_commit(). Where the queue's waves have less private memory than the kernel
+ * needs, the call waits until the queue is idle, and gives them more. `index`, unless NULL, receives the packet's index.
+ * -EINVAL for dimensions, memory or arguments that cannot be; otherwise as rkfd_aql_emit().
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `dispatch` points to as many bytes as its `size` says, its pointers to values of the arguments' sizes; `kernarg` is
+ * memory for the arguments that nobody else uses.
+ */
+int rkfd_kernel_launch(const struct rkfd_queue *queue,
+                       const struct rkfd_kernel *kernel,
+                       const struct rkfd_dispatch *dispatch,
+                       uint64_t *index);
+
+/**
+ * Sees to it that waves of an AQL queue have at least `bytes` of private memory for each work-item, for dispatch packets
+ * of the program's own. Where they have less, it waits until the queue is idle. -EINVAL for more than there can be.
+ *
+ * MT-Safe.
+ */
+int rkfd_queue_provide_scratch(const struct rkfd_queue *queue,
+                               uint32_t bytes);
 
 /**
  * A reason (RKFD_REASON_*) in words; "" for a number that is none.

@@ -80,7 +80,7 @@ grows! {
 }
 
 /// `text`, cut so that a zero byte ends it.
-fn chars<const N: usize>(text: &str) -> [c_char; N] {
+pub(crate) fn chars<const N: usize>(text: &str) -> [c_char; N] {
     let mut out = [0; N];
     for (to, from) in out.iter_mut().zip(text.bytes().take(N.saturating_sub(1))) {
         // CAST: a byte is a byte; the sign of C's `char` is the platform's.

@@ -21,6 +21,7 @@ pub mod event;
 pub mod failure;
 pub mod gpu;
 pub mod packets;
+pub mod program;
 pub mod queue;
 pub mod signal;
 mod sized;

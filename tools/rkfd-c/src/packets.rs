@@ -100,7 +100,8 @@ unsafe fn aql_packet(packet: *const u32) -> Result<[u32; aql::DWORDS]> {
     Ok(copy)
 }
 
-fn put_aql(
+/// Writes an AQL packet.
+pub(crate) fn put_aql(
     queue: &Queue,
     (packet, header): ([u32; aql::DWORDS], u16),
     limit_ms: Option<u32>,

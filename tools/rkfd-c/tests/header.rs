@@ -14,7 +14,7 @@ use std::process::Command;
 
 const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The user library of rkfd for C: GPUs, memory, queues, events and signals over /dev/kfd.
+ * The user library of rkfd for C: GPUs, memory, queues, events, signals and compiled kernels over /dev/kfd.
  *
  * Functions that can fail return 0 or a negative errno; rkfd_last_error() tells more. Each says how it goes with threads,
  * in the terms of attributes(7): what is MT-Safe may be called from any thread at any time, but for handles that are being
@@ -28,11 +28,12 @@ const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
  */";
 
 /// The order of the header.
-const SOURCES: [&str; 9] = [
-    "version", "error", "gpu", "buffer", "event", "signal", "queue", "packets", "failure",
+const SOURCES: [&str; 10] = [
+    "version", "error", "gpu", "buffer", "event", "signal", "queue", "packets", "program",
+    "failure",
 ];
 
-const NAMES: [(&str, &str); 13] = [
+const NAMES: [(&str, &str); 18] = [
     ("Gpu", "rkfd_gpu"),
     ("GpuInfo", "rkfd_gpu_info"),
     ("Vm", "rkfd_vm"),
@@ -46,6 +47,11 @@ const NAMES: [(&str, &str); 13] = [
     ("QueueOptions", "rkfd_queue_options"),
     ("QueueErrorInfo", "rkfd_queue_error_info"),
     ("ErrorCallback", "rkfd_error_callback"),
+    ("Program", "rkfd_program"),
+    ("Kernel", "rkfd_kernel"),
+    ("KernelInfo", "rkfd_kernel_info"),
+    ("ArgumentInfo", "rkfd_argument_info"),
+    ("Dispatch", "rkfd_dispatch"),
 ];
 
 fn root() -> &'static Path {

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The user library from C: compiled code on the GPU. The kernels are those of kernels/, compiled beside this program.
+ */
+#include "library.h"
+
+#include <stdio.h>
+
+static struct rkfd_program *program;
+
+/* The compiled kernels for the GPU. */
+static void *code(const char *name, uint64_t *bytes)
+{
+	struct rkfd_gpu_info info = { .size = sizeof(info) };
+	const char *root = getenv("RKFD_KERNELS");
+	char path[512];
+	FILE *file;
+	void *image;
+	long end;
+
+	OK(rkfd_gpu_describe(gpu, &info));
+	if (!root)
+		SKIP("RKFD_KERNELS names no directory of compiled kernels");
+	snprintf(path, sizeof(path), "%s/%s/%s", root, info.gfx_target_version == 90010 ? "gfx90a" : "gfx906", name);
+	file = fopen(path, "rb");
+	if (!file)
+		FAIL("%s: %s", path, tap_errno(errno));
+	CHECK_EQ(fseek(file, 0, SEEK_END), 0);
+	end = ftell(file);
+	CHECK_OP(end, >, 0);
+	rewind(file);
+	image = malloc(end);
+	CHECK_EQ(fread(image, 1, end, file), end);
+	fclose(file);
+	*bytes = end;
+	return image;
+}
+
+static void need_program(void)
+{
+	uint64_t bytes;
+	void *image;
+
+	need_vm();
+	image = code("hip.co", &bytes);
+	OK(rkfd_program_load(vm, image, bytes, &program));
+	free(image);
+}
+
+static struct rkfd_kernel *kernel(const char *name)
+{
+	struct rkfd_kernel *k;
+
+	OK(rkfd_kernel_new(program, name, &k));
+	CHECK(k);
+	return k;
+}
+
+CASE(program_info, "a program tells of its kernels, their arguments and its variables")
+{
+	struct rkfd_kernel_info info = { .size = sizeof(info) };
+	struct rkfd_argument_info argument = { .size = sizeof(argument) };
+	struct rkfd_kernel *none, *k;
+	uint64_t address = 0, bytes = 0;
+	unsigned int count = 0;
+	bool found = false;
+
+	need_program();
+	for (const char *name; (name = rkfd_program_kernel(program, count)); count++)
+		found |= !strcmp(name, "step");
+	CHECK_OP(count, >=, 15);
+	CHECK(found);
+	k = kernel("step");
+	OK(rkfd_kernel_describe(k, &info));
+	CHECK_EQ(info.version, 5);
+	CHECK_EQ(info.arguments, 3);
+	CHECK_EQ(info.wavefront_size, 64);
+	CHECK_EQ(info.max_group, 256);
+	CHECK_OP(info.kernarg_bytes, >=, 16);
+	CHECK_OP(info.kernarg_align, >=, 16);
+	CHECK_EQ(info.private_bytes, 0);
+	CHECK_OP(info.vgprs, >, 0);
+	CHECK(info.object % 64 == 0 && info.object);
+	OK(rkfd_kernel_argument(k, 0, &argument));
+	CHECK_EQ(argument.kind, RKFD_ARGUMENT_ADDRESS);
+	CHECK_EQ(argument.bytes, 8);
+	OK(rkfd_kernel_argument(k, 2, &argument));
+	CHECK_EQ(argument.kind, RKFD_ARGUMENT_VALUE);
+	CHECK_EQ(argument.offset, 12);
+	CHECK_EQ(argument.bytes, 4);
+	FAILS(rkfd_kernel_argument(k, 3, &argument), ERANGE, "there are 3");
+	OK(rkfd_program_symbol(program, "answer", &address, &bytes));
+	CHECK_EQ(bytes, 4);
+	CHECK_NE(address, 0);
+	OK(rkfd_program_symbol(program, "answer", NULL, NULL));
+	FAILS(rkfd_program_symbol(program, "question", &address, NULL), ENOENT, "question");
+	FAILS(rkfd_kernel_new(program, "stop", &none), ENOENT, "step");
+	CHECK(!none);
+	/* The kernel keeps the program. */
+	rkfd_program_free(program);
+	OK(rkfd_kernel_describe(k, &info));
+	rkfd_kernel_free(k);
+}
+
+CASE(bad_programs, "what is no program for the GPU is refused, and says why")
+{
+	struct rkfd_program *none = (void *)1;
+	uint64_t bytes;
+	char *image;
+
+	need_vm();
+	image = code("hip.co", &bytes);
+	FAILS(rkfd_program_load(vm, "#!/bin/sh\n", 10, &none), ENOEXEC, "Not a code object");
+	CHECK(!none);
+	FAILS(rkfd_program_load(vm, image, bytes / 2, &none), ENOEXEC, "the file is cut off");
+	FAILS(rkfd_program_load(vm, image, 0, &none), EINVAL, "0 elements");
+	FAILS(rkfd_program_load(vm, NULL, 10, &none), EINVAL, "image is NULL");
+	FAILS(rkfd_program_load(NULL, image, bytes, &none), EINVAL, "vm is NULL");
+	FAILS(rkfd_program_load(vm, image, bytes, NULL), EINVAL, "program is NULL");
+	/* The machine in e_flags. */
+	image[48] = image[48] == 0x2f ? 0x3f : 0x2f;
+	FAILS(rkfd_program_load(vm, image, bytes, &none), EOPNOTSUPP, "Compiled for");
+	CHECK(!none);
+}
+
+CASE(bad_launches, "launches that cannot be are refused before anything of them is in the queue")
+{
+	struct rkfd_dispatch dispatch = { .size = sizeof(dispatch), .grid = { 64 }, .group = { 64 } };
+	struct rkfd_buffer *arguments, *data;
+	uint32_t count = 64, round = 1;
+	struct rkfd_kernel *k;
+	struct rkfd_queue *q;
+	uint64_t address;
+
+	need_program();
+	k = kernel("step");
+	q = queue(RKFD_QUEUE_AQL);
+	arguments = memory(RKFD_BUFFER_GTT, PAGE);
+	data = memory(RKFD_BUFFER_GTT, PAGE);
+	address = rkfd_buffer_gpu(data);
+	dispatch.arguments = (const void *[]){ &address, &count, &round };
+	dispatch.argument_count = 3;
+	FAILS(rkfd_kernel_launch(q, k, &dispatch, NULL), EINVAL, "kernarg is NULL");
+	dispatch.kernarg = (char *)rkfd_buffer_cpu(arguments) + 8;
+	FAILS(rkfd_kernel_launch(q, k, &dispatch, NULL), EINVAL, "not on 16 bytes");
+	dispatch.kernarg = rkfd_buffer_cpu(arguments);
+	dispatch.argument_count = 2;
+	FAILS(rkfd_kernel_launch(q, k, &dispatch, NULL), EINVAL, "2 arguments where the kernel has 3");
+	dispatch.argument_count = 3;
+	dispatch.group[0] = 257;
+	FAILS(rkfd_kernel_launch(q, k, &dispatch, NULL), EINVAL, "257 where 256");
+	dispatch.group[0] = 1 << 16;
+	FAILS(rkfd_kernel_launch(q, k, &dispatch, NULL), EINVAL, "65536 work-items");
+	dispatch.group[0] = 64;
+	dispatch.group_bytes = 65537;
+	FAILS(rkfd_kernel_launch(q, k, &dispatch, NULL), EINVAL, "65537 where 65536");
+	dispatch.group_bytes = 0;
+	dispatch.release = 3;
+	FAILS(rkfd_kernel_launch(q, k, &dispatch, NULL), EINVAL, "No scope: 3");
+	dispatch.release = 0;
+	dispatch.flags = 2;
+	FAILS(rkfd_kernel_launch(q, k, &dispatch, NULL), EINVAL, "No flags");
+	dispatch.flags = 0;
+	dispatch.completion = 8;
+	FAILS(rkfd_kernel_launch(q, k, &dispatch, NULL), EINVAL, "completion signal");
+	dispatch.completion = 0;
+	dispatch.arguments = (const void *[]){ &address, NULL, &round };
+	FAILS(rkfd_kernel_launch(q, k, &dispatch, NULL), EINVAL, "An argument is NULL");
+	FAILS(rkfd_kernel_launch(queue(RKFD_QUEUE_PM4), k, &dispatch, NULL), EINVAL, "AQL");
+	FAILS(rkfd_queue_provide_scratch(q, 1 << 20), EINVAL, "private memory");
+	FAILS(rkfd_queue_provide_scratch(queue(RKFD_QUEUE_PM4), 16), EINVAL, "AQL");
+	OK(rkfd_queue_provide_scratch(q, 0));
+	CHECK_EQ(info_of(q).written, 0);
+}
