@@ -7,10 +7,9 @@
 // A case fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod tap;
+
 use std::collections::BTreeSet;
-use std::env;
-use std::process::exit;
-use std::process::Command;
 use std::sync::mpsc;
 use std::sync::Arc;
 use std::thread;
@@ -36,11 +35,11 @@ use rkfd::queue::QueueKind;
 use rkfd::queue::QueueOptions;
 use rkfd::signal::Signals;
 
+use tap::patience;
+use tap::Case;
+
 /// How long to wait for what never comes.
 const SHORT: Duration = Duration::from_millis(20);
-
-/// A name, and what it does on a GPU.
-type Case = (&'static str, fn(&Arc<Device>));
 
 const CASES: &[Case] = &[
     ("memory of every kind is written by the GPU", memory),
@@ -54,12 +53,6 @@ const CASES: &[Case] = &[
     ("signals: sleepers, bounds, ages of events", signals),
     ("a queue is destroyed once", destroyed),
 ];
-
-/// How long to wait for what comes.
-fn patience() -> Duration {
-    let times = env::var("TAP_PATIENCE").ok().and_then(|v| v.parse().ok());
-    Duration::from_secs(30) * times.unwrap_or(1)
-}
 
 fn errno<T: std::fmt::Debug>(result: rkfd::error::Result<T>) -> Errno {
     let error = result.unwrap_err();
@@ -431,42 +424,6 @@ fn destroyed(device: &Arc<Device>) {
     }
 }
 
-fn run(number: usize) -> ! {
-    let (_, case) = CASES[number];
-    let device = Device::first().unwrap_or_else(|e| panic!("{e}"));
-    case(&device);
-    exit(0);
-}
-
 fn main() {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    if let [flag, number] = &arguments[..] {
-        if flag == "--case" {
-            run(number.parse().expect("a number"));
-        }
-    }
-    if Device::first().is_err() && env::var_os("KFD_REQUIRE_GPU").is_none() {
-        println!("1..0 # SKIP no GPU");
-        return;
-    }
-    let this = env::current_exe().expect("a path");
-    let chosen: Vec<usize> = (0..CASES.len())
-        .filter(|&n| arguments.is_empty() || arguments.iter().any(|a| CASES[n].0.contains(&**a)))
-        .collect();
-    println!("1..{}", chosen.len());
-    let mut failed = false;
-    for (position, number) in chosen.into_iter().enumerate() {
-        let child = Command::new(&this)
-            .args(["--case", &number.to_string()])
-            .output()
-            .expect("a child");
-        let ok = child.status.success();
-        failed |= !ok;
-        for line in String::from_utf8_lossy(&child.stderr).lines() {
-            println!("# {line}");
-        }
-        let not = if ok { "" } else { "not " };
-        println!("{not}ok {} {}", position + 1, CASES[number].0);
-    }
-    exit(failed.into());
+    tap::main(CASES);
 }
