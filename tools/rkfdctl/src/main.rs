@@ -15,6 +15,7 @@ mod info;
 mod latency;
 mod model;
 mod queues;
+mod run;
 mod stress;
 mod style;
 mod syscalls;
@@ -44,6 +45,8 @@ enum Command {
     Info(info::Options),
     /// Dispatch packets through a user queue and tell what happens
     Demo(demo::Options),
+    /// Run a kernel of a compiled file, or list its kernels
+    Run(run::Options),
     /// Show every queue, whose it is and where it sits (root)
     Queues(queues::Options),
     /// Show the packets that the GPU executed lately
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Info(options) => info::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Run(options) => run::run(&options),
         Command::Queues(options) => queues::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Stress(options) => stress::run(&options),
