@@ -353,6 +353,13 @@ fn messages_reach_the_driver() {
     f.b.no_errors();
 }
 
+/// SET_SH_REG.
+fn sh(first: u32, values: &[u32]) -> Vec<u32> {
+    let mut w = vec![0xc000_7600 | ((values.len() as u32) << 16), first];
+    w.extend(values);
+    w
+}
+
 /// A PM4 queue goes on behind a dispatch, except for what has to wait for its waves.
 #[test]
 fn a_dispatch_of_a_pm4_queue() {
@@ -368,11 +375,6 @@ fn a_dispatch_of_a_pm4_queue() {
             v_mov_b32 v0, s2\nglobal_store_dword v[2:3], v0, off\ns_endpgm";
         f.b.set_words(f.bus + 0x4000, &assemble(asic, program));
         let entry = (f.va + 0x4000) >> 8;
-        let sh = |first: u32, values: &[u32]| {
-            let mut w = vec![0xc000_7600 | ((values.len() as u32) << 16), first];
-            w.extend(values);
-            w
-        };
         let out = f.va + 0x100;
         f.q.push(&mut f.b, &sh(0x204, &[0, 0, 0, 1, 1, 1]));
         f.q.push(&mut f.b, &sh(0x20c, &[entry as u32, (entry >> 32) as u32]));
@@ -496,6 +498,65 @@ fn a_reset_kills_the_waves() {
     assert_eq!(f.b.ram64(fence.bus), 100);
     assert_eq!(f.b.gpu.waves.dispatcher.figures().1, 0);
     assert!(!is_done(&f));
+    f.b.no_errors();
+}
+
+/// Thirty queues on 24 slots, each with a kernel that takes longer than a window.
+#[test]
+fn kernels_share_the_device_by_quanta() {
+    if without_llvm("quanta") {
+        return;
+    }
+    let asic = &GFX90A;
+    let board = gpu_model::board::Board {
+        compute_units: 1,
+        ..asic.board
+    };
+    let b = common::Bench::on_board(asic, board).schedule();
+    let mut f = common::fixture::Fixture::on(b, 0x61, 0x10000, |b, p, _| p.queue(b));
+    f.preempt();
+    let program = "s_mov_b32 s4, 0\ns_mov_b32 s6, 100000\nloop:\ns_add_u32 s4, s4, 1\n\
+        s_sub_u32 s6, s6, 1\ns_cmp_lg_u32 s6, 0\ns_cbranch_scc1 loop\n\
+        v_mov_b32 v2, s0\nv_mov_b32 v3, s1\nv_mov_b32 v0, s4\n\
+        global_atomic_add v[2:3], v0, off\ns_endpgm";
+    f.b.set_words(f.bus + 0x4000, &assemble(asic, program));
+    let entry = (f.va + 0x4000) >> 8;
+    let mut queues = Vec::new();
+    f.list = f.p.map_process(&f.b, 30);
+    for i in 0..30u64 {
+        let mut q = f.p.queue(&mut f.b).with_cwsr(&mut f.b, &mut f.p);
+        f.list.extend(q.map_queues());
+        let out = f.va + 4 * i;
+        q.push(&mut f.b, &sh(0x204, &[0, 0, 0, 1, 1, 1]));
+        q.push(&mut f.b, &sh(0x20c, &[entry as u32, (entry >> 32) as u32]));
+        q.push(&mut f.b, &sh(0x212, &[2, 2 << 1]));
+        q.push(&mut f.b, &sh(0x22d, &[9]));
+        q.push(&mut f.b, &sh(0x240, &[out as u32, (out >> 32) as u32]));
+        q.push(&mut f.b, &[0xc003_1500, 1, 1, 1, 0x21]);
+        q.push(&mut f.b, &release_mem(f.va + 0x1000 + 8 * i, 1, 0));
+        queues.push(q);
+    }
+    let list = f.list.clone();
+    f.b.run_list(&list, true, 1);
+    let mut saved = 0;
+    let done =
+        |f: &common::fixture::Fixture| (0..30).all(|i| f.b.ram64(f.bus + 0x1000 + 8 * i) == 1);
+    for _ in 0..10_000 {
+        f.b.advance(5_000_000);
+        f.b.run_steps(5);
+        let waves = |q: &common::queue::UserQueue| {
+            let dw = |i: u64| f.b.ram32(q.mqd.bus + i * 4);
+            dw(175) - dw(174) > 8
+        };
+        saved += queues.iter().filter(|q| waves(q)).count();
+        if done(&f) {
+            break;
+        }
+    }
+    assert!(done(&f));
+    assert_eq!(f.b.words(f.bus, 31), [vec![100_000; 30], vec![0]].concat());
+    assert!(saved > 0 && f.b.gpu.log.stats.rotations > 1, "{saved}");
+    assert_eq!(f.b.gpu.log.stats.saves_changed, 0);
     f.b.no_errors();
 }
 
