@@ -13,7 +13,8 @@ pub enum Kind {
     IgnorePreempt,
     /// Like ignore-preempt, and a queue reset does not free the slot either; a pipe reset does.
     IgnoreQueueReset,
-    /// Like ignore-preempt, and neither queue nor pipe reset frees the slot; only a reset of the device does.
+    /// Like ignore-preempt, and neither queue nor pipe reset frees the slot, nor the reset of a copy engine its queue;
+    /// only a reset of the device does.
     IgnoreReset,
     /// Interrupt vectors vanish.
     DropInterrupts,

@@ -155,6 +155,9 @@ impl Gpu {
                 );
                 self.protocol_error("sdma-reset", text);
             }
+            if self.inject.refuses_pipe_reset(doorbell) {
+                continue;
+            }
             self.sdma_stop(engine, block, Reason::Reset);
             let rb = self.sdma_q(engine, block, q::RB_CNTL) & !RB_ENABLE;
             self.sdma_set_q(engine, block, q::RB_CNTL, rb);
