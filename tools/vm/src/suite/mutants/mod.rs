@@ -23,8 +23,11 @@ use build::Workshop;
 use data::Mutant;
 use results::Results;
 use results::Verdict;
+use rustix::fs::flock;
+use rustix::fs::FlockOperation;
 use std::collections::BTreeMap;
 use std::fs;
+use std::fs::File;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -120,6 +123,7 @@ pub fn run(places: &Places, options: &Options) -> anyhow::Result<bool> {
     }
     let dir = places.out.join("mutants");
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    let _alone = alone(&dir)?;
     let results = Results::load(&dir.join("results.json"), places, options.fresh)?;
     let mill = Mill {
         places,
@@ -134,6 +138,15 @@ pub fn run(places: &Places, options: &Options) -> anyhow::Result<bool> {
         paint: Paint::for_stdout(),
     };
     mill.run()
+}
+
+/// Keeps other runs away from the folder: of two, one would try the other's module. Held while the file is open.
+fn alone(dir: &Path) -> anyhow::Result<File> {
+    let path = dir.join("lock");
+    let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .with_context(|| format!("{} is in use by another run", dir.display()))?;
+    Ok(file)
 }
 
 impl Mill<'_> {
@@ -465,6 +478,16 @@ fn missing(names: &[&str], suites: &[Suite]) -> Option<String> {
 mod tests {
     use super::*;
     use crate::suite::report::case;
+
+    #[test]
+    fn a_folder_has_one_run_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = alone(dir.path()).unwrap();
+        let error = alone(dir.path()).unwrap_err();
+        assert!(format!("{error:#}").contains("in use by another run"));
+        drop(first);
+        alone(dir.path()).unwrap();
+    }
 
     #[test]
     fn what_did_not_run_is_named() {
