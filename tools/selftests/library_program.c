@@ -172,3 +172,86 @@ CASE(bad_launches, "launches that cannot be are refused before anything of them 
 	OK(rkfd_queue_provide_scratch(q, 0));
 	CHECK_EQ(info_of(q).written, 0);
 }
+
+/* A launch of `kernel` on as many work-items, whose end the signal tells. */
+static void launch(struct rkfd_queue *q, struct rkfd_kernel *k, uint32_t items, const void *const *arguments,
+		   uint32_t count, void *kernarg, uint64_t completion)
+{
+	struct rkfd_dispatch dispatch = {
+		.size = sizeof(dispatch),
+		.grid = { items },
+		.group = { 64 },
+		.arguments = arguments,
+		.argument_count = count,
+		.kernarg = kernarg,
+		.completion = completion,
+	};
+
+	OK(rkfd_kernel_launch(q, k, &dispatch, NULL));
+}
+
+CASE(launches, "launches run in order, one after the other, with the arguments that they were given")
+{
+	const uint32_t items = 1000, rounds = 5;
+	struct rkfd_buffer *arguments, *data;
+	struct rkfd_signals *done;
+	struct rkfd_kernel *k;
+	struct rkfd_queue *q;
+	uint32_t wanted = 0;
+	uint64_t address;
+
+	need_program();
+	k = kernel("step");
+	q = queue(RKFD_QUEUE_AQL);
+	done = signals(1);
+	arguments = memory(RKFD_BUFFER_GTT, PAGE);
+	data = memory(RKFD_BUFFER_GTT, PAGE);
+	address = rkfd_buffer_gpu(data);
+	for (uint32_t round = 0; round < rounds; round++) {
+		const void *values[] = { &address, &items, &round };
+
+		launch(q, k, items, values, 3, (char *)rkfd_buffer_cpu(arguments) + 512 * round,
+		       round + 1 == rounds ? rkfd_signals_address(done, 0) : 0);
+		wanted = wanted * 3 + round;
+	}
+	OK(rkfd_queue_commit(q));
+	OK(rkfd_signals_wait_below(done, 0, 1, PATIENCE_MS, NULL));
+	for (uint32_t i = 0; i < items; i++)
+		CHECK_EQ(dword(data, i), wanted);
+	CHECK_EQ(dword(data, items), 0);
+}
+
+CASE(scratch_grows, "a launch that needs private memory gets it, while the queue has other work")
+{
+	const uint32_t items = 128, depth = 3;
+	struct rkfd_buffer *arguments, *data;
+	struct rkfd_signals *done;
+	struct rkfd_queue *q;
+	uint32_t first[128];
+	uint64_t address;
+
+	need_program();
+	q = queue(RKFD_QUEUE_AQL);
+	done = signals(1);
+	arguments = memory(RKFD_BUFFER_GTT, PAGE);
+	data = memory(RKFD_BUFFER_GTT, PAGE);
+	address = rkfd_buffer_gpu(data);
+	for (unsigned int round = 0; round < 2; round++) {
+		const void *values[] = { &address, &depth };
+
+		OK(rkfd_aql_barrier(q, NULL, 0, 0, NULL));
+		OK(rkfd_signals_store(done, 0, 1));
+		launch(q, kernel("recursion"), items, values, 2, (char *)rkfd_buffer_cpu(arguments) + 512 * round,
+		       rkfd_signals_address(done, 0));
+		OK(rkfd_queue_commit(q));
+		OK(rkfd_signals_wait_below(done, 0, 1, PATIENCE_MS, NULL));
+		/* The same again, with memory that was grown once more meanwhile. */
+		if (!round) {
+			memcpy(first, rkfd_buffer_cpu(data), sizeof(first));
+			memset(rkfd_buffer_cpu(data), 0, sizeof(first));
+			OK(rkfd_queue_provide_scratch(q, 40000));
+		}
+	}
+	CHECK(first[1] && first[1] != first[2]);
+	CHECK(!memcmp(first, rkfd_buffer_cpu(data), sizeof(first)));
+}

@@ -28,6 +28,15 @@ __global__ void GROUP(256) lanes(u32 *out)
 	out[group_x() * 256 + i] = got;
 }
 
+// Work-items of this work-group in dimension d, as device libraries compute it: the last one may have fewer.
+__device__ inline u32 actual_size(u32 d, u32 group)
+{
+	const u32 *counts = (const u32 *)__builtin_amdgcn_implicitarg_ptr();
+	const unsigned short *sizes = (const unsigned short *)(counts + 3);
+
+	return group < counts[d] ? sizes[d] : sizes[3 + d];
+}
+
 // What the launch says of itself, by hidden arguments and the packet.
 __global__ void GROUP(1024) geometry(u32 *out)
 {
@@ -35,9 +44,9 @@ __global__ void GROUP(1024) geometry(u32 *out)
 
 	if (local_x() || local_y())
 		return;
-	to[0] = __builtin_amdgcn_workgroup_size_x();
-	to[1] = __builtin_amdgcn_workgroup_size_y();
-	to[2] = __builtin_amdgcn_workgroup_size_z();
+	to[0] = actual_size(0, group_x());
+	to[1] = actual_size(1, group_y());
+	to[2] = actual_size(2, __builtin_amdgcn_workgroup_id_z());
 	to[3] = __builtin_amdgcn_grid_size_x();
 	to[4] = __builtin_amdgcn_grid_size_y();
 	to[5] = __builtin_amdgcn_grid_size_z();
