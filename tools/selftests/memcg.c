@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Memory control groups: what a process has the driver allocate is charged to the group of the process, once; a process
+ * at the limit of its group gets ENOMEM, or is killed, while processes outside work; and the charge ends with the process.
+ *
+ * Needs root, and the memory controller of a cgroup2 mount at /sys/fs/cgroup.
+ */
+#include "pm4_queue.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ROOT "/sys/fs/cgroup"
+#define MIB (1ul << 20)
+/* What a process may still have charged when it begins to allocate without end. */
+#define ROOM (2 * MIB)
+/* … where each step takes little. */
+#define LITTLE_ROOM (MIB / 16)
+/* Charges are made in batches per processor, and some caches outlive a process. */
+#define SLACK (MIB / 2)
+/* Address space that the steps use, a page table apart. */
+#define STRIDE (1ul << 30)
+
+static char group[128];
+
+static void set_text(const char *file, const char *text)
+{
+	char path[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", group, file);
+	f = fopen(path, "we");
+	if (!f || fputs(text, f) < 0 || fclose(f))
+		FAIL("%s: cannot write %s: %s", path, text, strerror(errno));
+}
+
+static void set_number(const char *file, uint64_t number)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
+	set_text(file, text);
+}
+
+/* The number in a file of the group, behind `key` and a blank where there is one. */
+static uint64_t number_in(const char *file, const char *key)
+{
+	size_t skip = key ? strlen(key) : 0;
+	char path[256], line[128];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", group, file);
+	f = fopen(path, "re");
+	if (!f)
+		FAIL("%s: %s", path, strerror(errno));
+	while (fgets(line, sizeof(line), f)) {
+		if (key && (strncmp(line, key, skip) || line[skip] != ' '))
+			continue;
+		fclose(f);
+		return strtoull(line + skip, NULL, 10);
+	}
+	FAIL("%s says nothing of %s", path, key ? key : "its number");
+}
+
+static void need_group(void)
+{
+	FILE *f = fopen(ROOT "/cgroup.subtree_control", "we");
+
+	if (!f || fputs("+memory", f) < 0 || fclose(f))
+		LACKING("no memory controller at " ROOT ": %s", strerror(errno));
+	snprintf(group, sizeof(group), ROOT "/rkfd-%d", getpid());
+	if (mkdir(group, 0755))
+		FAIL("%s: %s", group, strerror(errno));
+}
+
+/* What is charged settles at `most` or below. */
+static void await_charge(uint64_t most)
+{
+	uint64_t end = now_ms() + WAIT_MS, now;
+
+	while ((now = number_in("memory.current", NULL)) > most) {
+		if (now_ms() > end)
+			FAIL("%llu bytes stay charged, %llu expected", (unsigned long long)now,
+			     (unsigned long long)most);
+		usleep(10000);
+	}
+}
+
+/*
+ * A limit below what is charged makes each processor give back what it has in reserve, one after the other. The charge is
+ * settled when a few such limits have not lowered it any more.
+ */
+static void settle_charge(void)
+{
+	uint64_t least = UINT64_MAX, now;
+
+	for (unsigned int still = 0; still < 5; still++) {
+		now = number_in("memory.current", NULL);
+		if (now < least) {
+			least = now;
+			still = 0;
+		}
+		set_number("memory.max", least - PAGE);
+		usleep(10000);
+	}
+}
+
+/* A process of the group, and how far it came; in memory that the case has charged to its own group. */
+struct member {
+	volatile uint32_t steps;
+	volatile int err;
+	pid_t pid;
+	int go[2], ready[2];
+};
+
+/* What is allocated again and again. */
+struct kind {
+	/* Before the limit is set. */
+	void (*prepare)(void);
+	/* Step number `n`; 0 or errno. */
+	int (*step)(uint32_t n);
+	/* So many would be charged with much more than the room that there is. */
+	uint32_t most;
+	uint64_t room;
+};
+
+/* Addresses for the steps, reserved beforehand: a call of the C library that fails would tell nothing of the driver. */
+static uint64_t addresses;
+
+static struct member *begin_member(const struct kind *kind, uint32_t steps, bool may_be_killed)
+{
+	struct member *m = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	char byte;
+	pid_t pid;
+
+	CHECK(m != MAP_FAILED);
+	memset(m, 0, sizeof(*m));
+	CHECK(!pipe2(m->go, O_CLOEXEC) && !pipe2(m->ready, O_CLOEXEC));
+	fflush(stdout);
+	pid = fork();
+	CHECK_NE(pid, -1);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		set_number("cgroup.procs", getpid());
+		if (!may_be_killed) {
+			FILE *adj = fopen("/proc/self/oom_score_adj", "we");
+
+			if (!adj || fputs("-1000", adj) < 0 || fclose(adj))
+				FAIL("oom_score_adj: %s", strerror(errno));
+		}
+		kind->prepare();
+		/* Its own page table of this page is there before the limit is. */
+		m->steps = 0;
+		say_ready(m->ready[1]);
+		if (read(m->go[0], &byte, 1) != 1)
+			_exit(1);
+		while (m->steps < steps && !(m->err = kind->step(m->steps)))
+			m->steps++;
+		say_ready(m->ready[1]);
+		for (;;)
+			pause();
+	}
+	m->pid = pid;
+	close(m->ready[1]);
+	if (read(m->ready[0], &byte, 1) != 1)
+		child_gave_up(m->pid);
+	return m;
+}
+
+static void let_go_on(struct member *m)
+{
+	CHECK_EQ(write(m->go[1], "x", 1), 1);
+}
+
+/* Waits until the member has no more to do: true, or has been killed: false. */
+static bool is_done(struct member *m)
+{
+	char byte;
+
+	return read(m->ready[0], &byte, 1) == 1;
+}
+
+/* Ends the member, and waits for its charge to go. */
+static void end_member(struct member *m, uint64_t charge)
+{
+	int status;
+
+	kill(m->pid, SIGKILL);
+	CHECK_EQ(waitpid(m->pid, &status, 0), m->pid);
+	CHECK(WIFSIGNALED(status));
+	close(m->go[0]);
+	close(m->go[1]);
+	close(m->ready[0]);
+	munmap((void *)m, PAGE);
+	await_charge(charge);
+}
+
+/* What a process outside of the group does meanwhile, and has to succeed with. */
+static void work_outside(uint32_t round)
+{
+	struct event ev;
+	struct bo bo;
+
+	need_bo(&f.gpu, &bo, FLAGS_GTT, MIB);
+	memset((void *)bo.va, 0x5a, MIB);
+	drop_bo(&f.gpu, &bo);
+	CHECK_OK(event_create(&f.gpu, KFD_IOC_EVENT_NODECHANGE, true, 0, &ev));
+	CHECK_OK(event_destroy(&f.gpu, ev.id));
+	pm4_write(&f.p, f.out.va, 0xb000 + round);
+	go();
+	await32(bo32(&f.out, 0), 0xb000 + round, "a packet of a process outside of the group");
+}
+
+static struct gpu mine;
+
+static void prepare_vm(void)
+{
+	/* The page tables of the case are those of another process. */
+	need_vm(&mine, 0);
+	addresses = need_address(512 * STRIDE, STRIDE);
+}
+
+/*
+ * A process allocates until it may no more. The charge of one that only began, and of what the kernel keeps for the
+ * group, is where the charge has to come back to.
+ */
+static void run_away(const struct kind *kind, bool may_be_killed)
+{
+	uint64_t start, before, kills, limited;
+	uint32_t round = 0;
+	struct member *m;
+	bool done;
+
+	need_group();
+	begin(FLAGS_GTT);
+	m = begin_member(kind, 4, may_be_killed);
+	let_go_on(m);
+	CHECK(is_done(m));
+	CHECK_EQ(m->steps, 4);
+	end_member(m, UINT64_MAX);
+	/* Whatever comes later than its end. */
+	await_charge(SLACK);
+	start = number_in("memory.current", NULL);
+
+	m = begin_member(kind, kind->most, may_be_killed);
+	if (!may_be_killed)
+		settle_charge();
+	before = number_in("memory.current", NULL);
+	kills = number_in("memory.events", "oom_kill");
+	limited = number_in("memory.events", "max");
+	set_number("memory.max", (before + kind->room) & ~(PAGE - 1));
+	let_go_on(m);
+	for (uint32_t seen = 0; seen < m->steps || round < 8; round++) {
+		seen = m->steps;
+		work_outside(round);
+	}
+	done = is_done(m);
+	tap_note("%u steps, %lld bytes, then %s", m->steps,
+		 (long long)(number_in("memory.current", NULL) - before),
+		 done ? tap_errno(m->err) : "killed");
+	CHECK_OP(m->steps, <, kind->most);
+	CHECK_OP(number_in("memory.events", "max"), >, limited);
+	if (may_be_killed) {
+		CHECK(!done);
+		CHECK_OP(number_in("memory.events", "oom_kill"), >, kills);
+	} else {
+		CHECK(done);
+		CHECK_ERR(m->err, ENOMEM);
+	}
+	work_outside(round++);
+	end_member(m, start + SLACK);
+	work_outside(round);
+	CHECK_EQ(rmdir(group), 0);
+}
+
+static int alloc(uint32_t flags, uint64_t va, uint64_t size, void *user, uint64_t *handle)
+{
+	struct kfd_ioctl_alloc_memory_of_gpu_args args = {
+		.va_addr = va,
+		.mmap_offset = (uintptr_t)user,
+		.size = size,
+		.gpu_id = mine.id,
+		.flags = flags,
+	};
+	int err = kfd_call(mine.fd, AMDKFD_IOC_ALLOC_MEMORY_OF_GPU, &args);
+
+	*handle = args.handle;
+	return err;
+}
+
+static int step_pages(uint32_t n)
+{
+	uint64_t handle;
+
+	return alloc(FLAGS_GTT, addresses + n * MIB, MIB / 4, NULL, &handle);
+}
+
+static const struct kind pages = { prepare_vm, step_pages, 8 * ROOM / (MIB / 4), ROOM };
+
+CASE(buffers, "system memory of buffers is the group's: at its limit ENOMEM")
+{
+	run_away(&pages, false);
+}
+
+static char *user;
+#define USER_BYTES (256 * PAGE)
+
+static void prepare_user(void)
+{
+	prepare_vm();
+	user = mmap(NULL, USER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	CHECK(user != MAP_FAILED);
+	madvise(user, USER_BYTES, MADV_DONTFORK);
+}
+
+static int step_user(uint32_t n)
+{
+	uint64_t handle;
+
+	return alloc(FLAGS_USERPTR, addresses + n * USER_BYTES, USER_BYTES, user, &handle);
+}
+
+/* The lists of pages alone are 8 bytes a page. */
+static const struct kind registrations = { prepare_user, step_user, 8 * ROOM / (USER_BYTES / PAGE * 8), ROOM };
+
+CASE(registrations_end, "records of registered memory are the group's: at its limit ENOMEM")
+{
+	run_away(&registrations, false);
+}
+
+static int step_tables(uint32_t n)
+{
+	struct bo bo = { .size = PAGE };
+	int err = alloc(FLAGS_VRAM_PRIVATE, addresses + n * STRIDE, PAGE, NULL, &bo.handle);
+
+	return err ? err : bo_map(&mine, &bo);
+}
+
+/* Each mapping has page directories of its own: three pages of copies at least. */
+static const struct kind tables = { prepare_vm, step_tables, 500, LITTLE_ROOM };
+
+CASE(page_tables, "page tables are the group's: at its limit ENOMEM")
+{
+	run_away(&tables, false);
+}
+
+static int step_bookkeeping(uint32_t n)
+{
+	uint64_t handle;
+
+	return alloc(FLAGS_VRAM_PRIVATE, addresses + n * PAGE, PAGE, NULL, &handle);
+}
+
+/* A buffer of VRAM takes no system memory but for what the driver and DRM note of it, some hundred bytes. */
+static const struct kind bookkeeping = { prepare_vm, step_bookkeeping, 8 * ROOM / 256, ROOM };
+
+CASE(notes, "what is noted of buffers is the group's: at its limit ENOMEM")
+{
+	run_away(&bookkeeping, false);
+}
+
+/* Waits with long lists, each by a thread of its own. */
+#define ENTRIES 4000u
+
+static struct kfd_event_data *entries;
+static volatile int wait_err;
+static pthread_attr_t small;
+
+static void prepare_waits(void)
+{
+	struct event ev;
+
+	prepare_vm();
+	CHECK_OK(event_create(&mine, KFD_IOC_EVENT_NODECHANGE, false, 0, &ev));
+	entries = calloc(ENTRIES, sizeof(*entries));
+	CHECK(entries);
+	for (uint32_t i = 0; i < ENTRIES; i++)
+		entries[i].event_id = ev.id;
+	CHECK(!pthread_attr_init(&small));
+	CHECK(!pthread_attr_setstacksize(&small, 64 << 10));
+}
+
+static void *wait_long(void *unused)
+{
+	struct waited waited;
+	int err = event_wait_data(&mine, entries, ENTRIES, false, UINT32_MAX - 1, &waited);
+
+	if (err)
+		wait_err = err;
+	return NULL;
+}
+
+static int step_waits(uint32_t n)
+{
+	pthread_t thread;
+	int err = pthread_create(&thread, &small, wait_long, NULL);
+
+	/* The kernel has no memory for a thread: EAGAIN of the C library. */
+	if (err)
+		return err == EAGAIN ? ENOMEM : err;
+	/* Until it waits, or may not. */
+	for (unsigned int i = 0; i < 20 && !wait_err; i++)
+		usleep(1000);
+	return wait_err;
+}
+
+static const struct kind waits = { prepare_waits, step_waits, 8 * ROOM / (ENTRIES * 40), ROOM };
+
+CASE_LIMIT(wait_lists, "lists of events to wait for are the group's: at its limit ENOMEM", 120)
+{
+	run_away(&waits, false);
+}
+
+/* Buffers as far as they go, then memory of the process itself. */
+static int step_touch(uint32_t n)
+{
+	int err = step_pages(n);
+
+	if (err == ENOMEM) {
+		memset(user, 0x5a, 8 * ROOM);
+		_exit(1);
+	}
+	return err;
+}
+
+static void prepare_touch(void)
+{
+	prepare_vm();
+	user = mmap(NULL, 8 * ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(user != MAP_FAILED);
+}
+
+static const struct kind touches = { prepare_touch, step_touch, 8 * ROOM / (MIB / 4), ROOM };
+
+CASE(killed, "a process that the kernel kills at its group's limit gives everything back")
+{
+	run_away(&touches, true);
+}
+
+CASE(once, "memory that is registered again and again is charged once")
+{
+	static const struct kind kind = { prepare_user, step_user, 32, 0 };
+	uint64_t before, after;
+	struct member *m;
+
+	need_group();
+	begin(FLAGS_GTT);
+	m = begin_member(&kind, kind.most, false);
+	before = number_in("memory.current", NULL);
+	CHECK_OP(before, >=, USER_BYTES);
+	let_go_on(m);
+	CHECK(is_done(m));
+	CHECK_EQ(m->err, 0);
+	CHECK_EQ(m->steps, 32);
+	after = number_in("memory.current", NULL);
+	tap_note("%llu bytes for %u registrations of %lu bytes", (unsigned long long)(after - before), 32u, USER_BYTES);
+	/* The lists of pages, not the pages. */
+	CHECK_OP(after - before, <, USER_BYTES);
+	end_member(m, SLACK);
+	CHECK_EQ(rmdir(group), 0);
+}
