@@ -203,6 +203,15 @@ u64 rkfd_total_ram(void)
 	return (u64)(info.totalram - info.totalhigh) * info.mem_unit;
 }
 
+/* The name of @task, padded with zeros to TASK_COMM_LEN bytes. */
+void rkfd_task_comm(struct task_struct *task, char *comm)
+{
+	char name[TASK_COMM_LEN];
+
+	get_task_comm(name, task);
+	memcpy(comm, name, sizeof(name));
+}
+
 /* The process of the thread that the caller's namespace calls @nr, in the initial one; 0 if none. */
 int rkfd_tgid_of(int nr)
 {

@@ -10,6 +10,7 @@
 #include <linux/kconfig.h>
 #include <linux/types.h>
 
+#include <linux/anon_inodes.h>
 #include <linux/pci.h>
 
 #include "rkfd_helpers.h"

@@ -19,6 +19,7 @@ struct mmu_notifier_range;
 struct page;
 struct pci_dev;
 struct sg_table;
+struct task_struct;
 struct vm_area_struct;
 
 int rkfd_pci_domain_nr(struct pci_dev *pdev);
@@ -38,6 +39,7 @@ bool rkfd_class_exists(const char *name);
 bool rkfd_in_compat_syscall(void);
 bool rkfd_access_ok(u64 addr, u64 len);
 int rkfd_tgid_of(int nr);
+void rkfd_task_comm(struct task_struct *task, char *comm);
 unsigned int rkfd_jiffies_to_msecs(unsigned long jiffies);
 void rkfd_sysfs_attr_init(struct attribute *attr);
 void rkfd_vma_set_io(struct vm_area_struct *vma, bool never_write);

@@ -20,6 +20,7 @@ pub(crate) mod dma;
 pub(crate) mod dma_map;
 pub(crate) mod drm_file;
 pub(crate) mod drm_ioctl;
+pub(crate) mod event_file;
 pub(crate) mod gate;
 pub(crate) mod gem;
 pub(crate) mod irq;

@@ -88,23 +88,58 @@ pub(crate) fn capable(capability: Capability) -> bool {
     })
 }
 
+/// Bytes of a task's name, its end included (`TASK_COMM_LEN`).
+const NAME_SIZE: usize = 16;
+
+/// Name of a task, as it chose it: any bytes.
+pub(crate) struct TaskName([u8; NAME_SIZE]);
+
+impl TaskName {
+    /// The bytes before its end.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let len = self.0.iter().position(|byte| *byte == 0);
+        self.0.get(..len.unwrap_or(NAME_SIZE)).unwrap_or_default()
+    }
+}
+
 /// Names a thread group (what user space calls a process) by its leader.
-pub(crate) struct ThreadGroup(ARef<Task>);
+pub(crate) struct ThreadGroup {
+    leader: ARef<Task>,
+    /// See [`Self::own_pid`].
+    own_pid: i32,
+}
 
 impl ThreadGroup {
     /// The group of the caller.
     pub(crate) fn current() -> Self {
-        Self(current!().group_leader().into())
+        let task = current!();
+        Self {
+            leader: task.group_leader().into(),
+            own_pid: task.tgid_nr_ns(task.active_pid_ns()),
+        }
     }
 
     /// Whether the caller belongs to this group.
     pub(crate) fn is_current(&self) -> bool {
-        *current!().group_leader() == *self.0
+        *current!().group_leader() == *self.leader
     }
 
     /// Process id in the initial namespace, for messages.
     pub(crate) fn pid(&self) -> i32 {
-        self.0.pid()
+        self.leader.pid()
+    }
+
+    /// Process id in the namespace of the process, which is what it knows itself by.
+    pub(crate) fn own_pid(&self) -> i32 {
+        self.own_pid
+    }
+
+    /// Name of the process at this moment.
+    pub(crate) fn name(&self) -> TaskName {
+        let mut name = [0; NAME_SIZE];
+        // SAFETY: The task is referenced, and the buffer has the size of a task's name.
+        unsafe { rkfd::rkfd_task_comm(self.leader.as_ptr(), name.as_mut_ptr()) };
+        TaskName(name)
     }
 }
 

@@ -89,6 +89,11 @@ impl WaitQueue {
         })
     }
 
+    /// The queue, for [`event_file`](super::event_file).
+    pub(super) fn as_raw(&self) -> *mut bindings::wait_queue_head {
+        self.head.get()
+    }
+
     /// Sleeps until `condition` holds, `timeout` jiffies have passed, or (if `sleep` allows it) the
     /// task is killed.
     ///
