@@ -13,6 +13,7 @@ pub(crate) mod interrupt;
 pub(crate) mod ioctl;
 pub(crate) mod process;
 pub(crate) mod reasons;
+pub(crate) mod smi;
 mod system;
 pub(crate) mod topology;
 pub(crate) mod uapi;
@@ -25,6 +26,7 @@ use crate::{
             Class,
             ClassDevice, //
         },
+        task::ThreadGroup, //
     },
     sched::Scheduler,
     vm::file::TakeFile,
@@ -39,6 +41,11 @@ use kernel::{
         Arc,
         Mutex, //
     },
+};
+use smi::{
+    EvictionTrigger,
+    ResetReport,
+    SmiEvent, //
 };
 use system::System;
 use topology::Topology;
@@ -95,7 +102,7 @@ impl Facade {
     ///
     /// `ENOMEM`, or what sysfs reports; then the GPU is not in service.
     pub(crate) fn add(&self, gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) -> Result {
-        let device = Device::new(gpu, sched)?;
+        let device = Device::new(gpu, sched, &self.system.smi)?;
         self.system.list(device.clone())?;
         gpu.set_sink(Some(Sink::new(&device)?));
         self.update_topology()
@@ -130,6 +137,33 @@ impl Facade {
     pub(crate) fn gpu_lost(&self, gpu: &Arc<Gpu>) {
         if let Some(device) = self.system.device_of(gpu) {
             interrupt::signal_lost(&device);
+        }
+    }
+
+    /// Reports that a reset of `gpu` begins, for which `cause` is the reason.
+    pub(crate) fn reset_begins(&self, gpu: &Gpu, cause: &'static str) -> ResetReport {
+        self.system.smi.reset_begins(gpu.id(), cause)
+    }
+
+    /// Reports that the queues on `gpu` are off, because the system goes to sleep.
+    pub(crate) fn queues_suspended(&self, gpu: &Arc<Gpu>) {
+        self.report_queues(gpu, |who| {
+            SmiEvent::QueueEviction(who, EvictionTrigger::Suspend)
+        });
+    }
+
+    /// Reports that they run again.
+    pub(crate) fn queues_resumed(&self, gpu: &Arc<Gpu>) {
+        self.report_queues(gpu, |who| SmiEvent::QueueRestore(who));
+    }
+
+    fn report_queues(&self, gpu: &Arc<Gpu>, event: impl Fn(&ThreadGroup) -> SmiEvent<'_>) {
+        if let Some(device) = self.system.device_of(gpu) {
+            device.for_each_tenant(|tenant| {
+                if tenant.has_queues() {
+                    device.report(&event(tenant.group()));
+                }
+            });
         }
     }
 

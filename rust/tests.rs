@@ -38,6 +38,7 @@ mod kapi_sysfs;
 mod kapi_threads;
 mod kapi_user;
 mod kfd_command;
+mod kfd_smi;
 mod kfd_topology;
 mod queue_request;
 mod vm_account;

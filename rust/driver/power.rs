@@ -69,7 +69,9 @@ pub(crate) fn resume(gpu: &Gpu, sched: &Scheduler) -> Result {
 impl PowerManagement for PciDriver {
     fn suspend(pdev: &pci::Device<Bound>) -> Result {
         let (gpu, sched) = find(pdev)?;
-        suspend(&gpu, &sched)
+        suspend(&gpu, &sched)?;
+        facade()?.queues_suspended(&gpu);
+        Ok(())
     }
 
     fn resume(pdev: &pci::Device<Bound>) -> Result {
@@ -86,6 +88,8 @@ impl PowerManagement for PciDriver {
         // A scheduler that fails is wedged; its reset hook resets the engines.
         sched
             .resume()
-            .inspect_err(|e| dev_err!(pdev, "the scheduler does not resume: {:?}\n", e))
+            .inspect_err(|e| dev_err!(pdev, "the scheduler does not resume: {:?}\n", e))?;
+        facade()?.queues_resumed(&gpu);
+        Ok(())
     }
 }

@@ -179,10 +179,13 @@ fn rebind(gpu: &Arc<Gpu>) {
     }
     gpu.reset_at_shutdown();
     let start = monotonic_ns();
+    let report = facade().map(|facade| facade.reset_begins(gpu, "chip"));
     let bound = pci::reprobe(gpu.pdev());
     record(gpu, ResetKind::Chip, 0, start, &bound);
-    if let Err(e) = bound {
-        dev_err!(gpu.dev(), "the GPU could not be bound again: {:?}\n", e);
+    match (bound, report) {
+        (Ok(()), Ok(report)) => report.over(),
+        (Ok(()), Err(_)) => {}
+        (Err(e), _) => dev_err!(gpu.dev(), "the GPU could not be bound again: {:?}\n", e),
     }
 }
 
@@ -196,6 +199,7 @@ fn in_place(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) -> Result
         }
     };
     let start = monotonic_ns();
+    let report = facade().map(|facade| facade.reset_begins(gpu, "engines"));
     let mut queues = 0;
     let result = gpu
         .reset_engines(sched.unload_ms(), failure.named_queue(), revoke)
@@ -204,6 +208,9 @@ fn in_place(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) -> Result
             sched.recover(&saved, failure)
         });
     record(gpu, ResetKind::Engines, queues, start, &result);
+    if let (Ok(()), Ok(report)) = (&result, report) {
+        report.over();
+    }
     result
 }
 

@@ -9,6 +9,10 @@
 
 use super::{
     reasons::Reasons,
+    smi::{
+        Smi,
+        SmiEvent, //
+    },
     topology::facts::GpuFacts,
     uapi::{
         Apertures,
@@ -33,7 +37,8 @@ use crate::{
             GateGuard, //
         },
         log::dev_limited,
-        sysinfo, //
+        sysinfo,
+        task::ThreadGroup, //
     },
     sched::{
         SchedProcess,
@@ -88,8 +93,10 @@ pub(crate) fn apertures(gpu_id: u32) -> Apertures {
 /// Whose address space a PASID of a GPU is, as the target of reports about it. Processes know devices; this
 /// is how devices reach processes.
 pub(crate) trait Tenant: Send + Sync {
-    /// Process id in the initial namespace, for messages.
-    fn pid(&self) -> i32;
+    /// The process.
+    fn group(&self) -> &ThreadGroup;
+    /// Whether the scheduler knows it, which it does from the first queue on.
+    fn has_queues(&self) -> bool;
     /// The events.
     fn events(&self) -> &Events;
     /// Takes the queues on the GPU off the hardware for good, because an access was refused.
@@ -106,6 +113,7 @@ pub(crate) struct Device {
     gpu: Arc<Gpu>,
     sched: Arc<Scheduler>,
     facts: GpuFacts,
+    smi: Arc<Smi>,
     /// Open while user space may map registers and doorbells.
     #[pin]
     mappable: Gate<()>,
@@ -115,17 +123,18 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// A GPU that works.
+    /// A GPU that works, whose events go to `smi`.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) -> Result<Arc<Self>> {
+    pub(crate) fn new(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, smi: &Arc<Smi>) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 gpu: gpu.clone(),
                 sched: sched.clone(),
                 facts: facts(gpu, sched),
+                smi: smi.clone(),
                 mappable <- Gate::new(()),
                 tenants <- new_spinlock!(RBTree::new(), "rkfd_device_tenants"),
             }? Error),
@@ -151,6 +160,11 @@ impl Device {
     /// What the topology shows of it.
     pub(crate) fn facts(&self) -> &GpuFacts {
         &self.facts
+    }
+
+    /// Reports an event of this GPU to those who monitor it. Neither sleeps nor allocates.
+    pub(crate) fn report(&self, event: &SmiEvent<'_>) {
+        self.smi.report(self.gpu_id(), event);
     }
 
     /// Ticks of the GPU, 0 if it cannot be asked.

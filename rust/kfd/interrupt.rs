@@ -8,7 +8,8 @@
 
 use super::{
     device::Device,
-    reasons::Reasons, //
+    reasons::Reasons,
+    smi::SmiEvent, //
 };
 use crate::{
     event::payload::{
@@ -133,11 +134,12 @@ impl IrqSink for Sink {
             ", and has no event that this signals"
         };
         tenant.events().raise(Payload::Memory(data));
+        self.device.report(&SmiEvent::VmFault(tenant.group()));
         dev_limited!(
             dev_info,
             self.device.gpu().dev(),
             "pid {} (PASID {}) faulted at {:#x}{}\n",
-            tenant.pid(),
+            tenant.group().pid(),
             fault.pasid,
             fault.fault.address,
             note

@@ -9,6 +9,7 @@ mod event;
 pub(crate) mod memory;
 mod policy;
 mod queue;
+mod smi;
 mod unsupported;
 mod version;
 
@@ -163,7 +164,7 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
             AllocQueueGws,
             queue::alloc_queue_gws
         ),
-        0x1f => entry!(SMI_EVENTS, InOut, SmiEvents, unsupported::smi_events),
+        0x1f => entry!(SMI_EVENTS, InOut, SmiEvents, smi::smi_events),
         0x20 => Entry {
             shape: Shape {
                 name: "SVM",

@@ -4,7 +4,8 @@
 
 use super::{
     device::Device,
-    process::ProcessTable, //
+    process::ProcessTable,
+    smi::Smi, //
 };
 use crate::{
     gpu::Gpu,
@@ -33,6 +34,8 @@ pub(crate) struct System {
     pub(crate) processes: Arc<ProcessTable>,
     /// Takes hold of a file of a render node.
     pub(crate) take_file: TakeFile,
+    /// Who reads events of GPUs.
+    pub(crate) smi: Arc<Smi>,
     /// The GPUs, in the order of the topology.
     #[pin]
     devices: Mutex<KVec<Arc<Device>>>,
@@ -51,6 +54,7 @@ impl System {
             try_pin_init!(Self {
                 processes: ProcessTable::new()?,
                 take_file,
+                smi: Smi::new()?,
                 devices <- new_mutex!(KVec::new(), "rkfd_devices"),
                 nodes: Atomic::new(0),
             }? Error),

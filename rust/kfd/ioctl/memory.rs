@@ -13,6 +13,7 @@ use crate::{
             Process,
             Watch, //
         },
+        smi::SmiEvent,
         uapi::{
             alloc_flags,
             AcquireVm,
@@ -77,6 +78,8 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
         .set_tenant(file.vm().pasid(), call.process.tenant(index)?)?;
     device.set_vm(file.vm());
     own.render = Some(file);
+    let start = SmiEvent::ProcessStart(call.process.group());
+    device.device().report(&start);
     Ok(())
 }
 

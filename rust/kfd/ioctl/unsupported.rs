@@ -14,7 +14,6 @@ use crate::kfd::{
         GetDmabufInfo,
         ImportDmabuf,
         Profiler,
-        SmiEvents,
         Svm, //
     },
 };
@@ -94,17 +93,6 @@ pub(super) fn export_dmabuf(call: &Call<'_>, args: &mut ExportDmabuf) -> Result 
     let state = call.process.state.lock();
     let (index, _) = call.process.device(handle.gpu_id)?;
     state.allocation(index, handle.index).ok_or(EINVAL)?;
-    Err(EOPNOTSUPP)
-}
-
-/// A stream of system events.
-///
-/// # Errors
-///
-/// - `EINVAL`: unknown GPU.
-/// - `EOPNOTSUPP`: otherwise.
-pub(super) fn smi_events(call: &Call<'_>, args: &mut SmiEvents) -> Result {
-    call.process.device(args.gpu_id)?;
     Err(EOPNOTSUPP)
 }
 

@@ -28,9 +28,12 @@ use crate::{
         },
         workqueue::OwnedQueue, //
     },
-    kfd::device::{
-        Device,
-        ProcessDevice, //
+    kfd::{
+        device::{
+            Device,
+            ProcessDevice, //
+        },
+        smi::SmiEvent, //
     },
     vm::{
         Bo,
@@ -159,6 +162,11 @@ impl Process {
         self.ended.load(Relaxed)
     }
 
+    /// The thread group that opened the device first.
+    pub(crate) fn group(&self) -> &ThreadGroup {
+        &self.group
+    }
+
     /// Process id in the initial namespace, for messages.
     pub(crate) fn pid(&self) -> i32 {
         self.group.pid()
@@ -258,6 +266,7 @@ impl Process {
         for (device, state) in self.devices.iter().zip(&memory) {
             if let Ok(vm) = state.vm() {
                 device.device().clear_tenant(vm.pasid());
+                device.device().report(&SmiEvent::ProcessEnd(&self.group));
             }
             device.release();
         }

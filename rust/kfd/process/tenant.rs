@@ -5,6 +5,7 @@
 use super::shared::Process;
 use crate::{
     event::Events,
+    kapi::task::ThreadGroup,
     kfd::{
         device::Tenant,
         reasons::Reasons, //
@@ -38,8 +39,13 @@ impl Process {
 }
 
 impl Tenant for OnDevice {
-    fn pid(&self) -> i32 {
-        self.process.pid()
+    fn group(&self) -> &ThreadGroup {
+        self.process.group()
+    }
+
+    fn has_queues(&self) -> bool {
+        let device = self.process.devices.get(self.index);
+        device.is_some_and(|device| device.sched_process().is_some())
     }
 
     fn events(&self) -> &Events {

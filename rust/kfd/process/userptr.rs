@@ -31,7 +31,13 @@ use crate::{
         task::MmKey,
         userpages::Watcher, //
     },
-    kfd::device::ProcessDevice,
+    kfd::{
+        device::ProcessDevice,
+        smi::{
+            EvictionTrigger,
+            SmiEvent, //
+        },
+    },
     sched::{
         EvictCause,
         SchedProcess, //
@@ -98,6 +104,10 @@ impl Watcher for Watch {
         let first = !core::mem::replace(&mut eviction.active, true);
         for device in &process.devices {
             device.keep_off(process.pid(), first);
+            if first && device.sched_process().is_some() {
+                let off = SmiEvent::QueueEviction(process.group(), EvictionTrigger::Userptr);
+                device.device().report(&off);
+            }
         }
         drop(eviction);
         process.enqueue::<0>();
@@ -115,6 +125,7 @@ impl WorkItem for Process {
         let pause = this.eviction.lock().pause();
         fsleep(pause);
         if !this.restore_queues() {
+            this.report_restore(&SmiEvent::QueueRestoreDelayed(this.group()));
             this.enqueue::<0>();
         }
     }
@@ -128,6 +139,15 @@ impl Process {
             device.set_sched_process(Some(known.clone()));
             if eviction.active {
                 device.keep_off(self.pid(), true);
+            }
+        }
+    }
+
+    /// Reports how the restore of the queues went, for each GPU where the process has any.
+    fn report_restore(&self, event: &SmiEvent<'_>) {
+        for device in &self.devices {
+            if device.sched_process().is_some() {
+                device.device().report(event);
             }
         }
     }
@@ -164,6 +184,7 @@ impl Process {
                 for device in &self.devices {
                     device.restore();
                 }
+                self.report_restore(&SmiEvent::QueueRestore(self.group()));
                 return true;
             }
             eviction.starving = true;

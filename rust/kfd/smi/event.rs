@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is reported, and the line that says so.
+//!
+//! A line is the number of the event and its fields, as the formats `KFD_EVENT_FMT_*` of `linux/kfd_ioctl.h` have
+//! them. Names of processes are the processes' own choice: what is no printable ASCII character in them is shown as
+//! `?`, so that a name with a line feed makes no line.
+
+use crate::kapi::task::{
+    TaskName,
+    ThreadGroup, //
+};
+use core::fmt::{
+    self,
+    Write, //
+};
+
+/// Longest line, bytes (`KFD_SMI_EVENT_MSG_SIZE`).
+pub(crate) const LINE_SIZE: usize = 96;
+
+/// Why queues are taken off (`enum KFD_QUEUE_EVICTION_TRIGGERS`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum EvictionTrigger {
+    /// Memory of the process changes.
+    Userptr = 1,
+    /// The GPU is being suspended.
+    Suspend = 3,
+}
+
+/// What happened to a GPU or on it.
+pub(crate) enum SmiEvent<'a> {
+    /// An access of a process was refused.
+    VmFault(&'a ThreadGroup),
+    /// A reset begins. Number of the reset and its cause.
+    PreReset(u32, &'static str),
+    /// It is over.
+    PostReset(u32, &'static str),
+    /// The queues of a process are off.
+    QueueEviction(&'a ThreadGroup, EvictionTrigger),
+    /// They run again.
+    QueueRestore(&'a ThreadGroup),
+    /// They could not be restored yet, which is tried again.
+    QueueRestoreDelayed(&'a ThreadGroup),
+    /// A process has an address space on the GPU.
+    ProcessStart(&'a ThreadGroup),
+    /// Not any more.
+    ProcessEnd(&'a ThreadGroup),
+}
+
+impl SmiEvent<'_> {
+    /// Number (`enum kfd_smi_event`).
+    fn number(&self) -> u32 {
+        match self {
+            Self::VmFault(_) => 1,
+            Self::PreReset(..) => 3,
+            Self::PostReset(..) => 4,
+            Self::QueueEviction(..) => 9,
+            Self::QueueRestore(_) | Self::QueueRestoreDelayed(_) => 10,
+            Self::ProcessStart(_) => 12,
+            Self::ProcessEnd(_) => 13,
+        }
+    }
+
+    /// The event's bit in a mask (`KFD_SMI_EVENT_MASK_FROM_INDEX`).
+    pub(crate) fn bit(&self) -> u64 {
+        1 << (self.number() - 1)
+    }
+
+    /// The process that it is about, if it is about one.
+    pub(crate) fn process(&self) -> Option<&ThreadGroup> {
+        match self {
+            Self::PreReset(..) | Self::PostReset(..) => None,
+            Self::VmFault(who)
+            | Self::QueueEviction(who, _)
+            | Self::QueueRestore(who)
+            | Self::QueueRestoreDelayed(who)
+            | Self::ProcessStart(who)
+            | Self::ProcessEnd(who) => Some(who),
+        }
+    }
+
+    /// The line of an event of GPU `gpu_id` at `time`, nanoseconds since the machine was started.
+    pub(crate) fn line(&self, gpu_id: u32, time: u64) -> Line {
+        let mut line = Line::new();
+        // What does not fit is cut off.
+        let _ = self.write(&mut line, gpu_id, time);
+        line.end();
+        line
+    }
+
+    fn write(&self, line: &mut Line, gpu_id: u32, time: u64) -> fmt::Result {
+        write!(line, "{:x} ", self.number())?;
+        match self {
+            Self::VmFault(who) => write!(line, "{:x}:{}", who.own_pid(), Printable(who.name())),
+            Self::PreReset(number, cause) | Self::PostReset(number, cause) => {
+                write!(line, "{number:x} {cause}")
+            }
+            Self::QueueEviction(who, trigger) => {
+                let trigger = *trigger as u32;
+                write!(line, "{time} -{} {gpu_id:x} {trigger}", who.own_pid())
+            }
+            Self::QueueRestore(who) => write!(line, "{time} -{} {gpu_id:x} 0", who.own_pid()),
+            Self::QueueRestoreDelayed(who) => {
+                write!(line, "{time} -{} {gpu_id:x} R", who.own_pid())
+            }
+            Self::ProcessStart(who) | Self::ProcessEnd(who) => {
+                write!(line, "{:x} {}", who.own_pid(), Printable(who.name()))
+            }
+        }
+    }
+}
+
+/// A name without control characters.
+struct Printable(TaskName);
+
+impl fmt::Display for Printable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0.bytes() {
+            let printable = byte.is_ascii_graphic() || *byte == b' ';
+            f.write_char(if printable { char::from(*byte) } else { '?' })?;
+        }
+        Ok(())
+    }
+}
+
+/// A line with its line feed.
+pub(crate) struct Line {
+    bytes: [u8; LINE_SIZE],
+    len: usize,
+}
+
+impl Line {
+    fn new() -> Self {
+        Self {
+            bytes: [0; LINE_SIZE],
+            len: 0,
+        }
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    /// Adds the line feed, for which there is always room.
+    fn end(&mut self) {
+        if let Some(place) = self.bytes.get_mut(self.len) {
+            *place = b'\n';
+            self.len += 1;
+        }
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // One byte stays free for the line feed.
+        let room = LINE_SIZE - 1 - self.len;
+        let len = text.len().min(room);
+        let place = self.bytes.get_mut(self.len..self.len + len);
+        if let (Some(place), Some(text)) = (place, text.as_bytes().get(..len)) {
+            place.copy_from_slice(text);
+            self.len += len;
+        }
+        if len == text.len() {
+            Ok(())
+        } else {
+            Err(fmt::Error)
+        }
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The lines of SMI_EVENTS, and where they wait to be read.
+
+use kernel::prelude::*;
+
+use crate::{
+    kapi::task::ThreadGroup,
+    kfd::smi::{
+        event::LINE_SIZE,
+        fifo::{
+            Fifo,
+            SIZE, //
+        },
+        EvictionTrigger,
+        SmiEvent, //
+    },
+};
+
+/// Longer than a line has room for.
+const LONG: &str = "a cause of a reset that somebody described with more words than there is room for in a line of \
+    this stream of events";
+
+/// Takes what there is, at most `max` bytes.
+fn taken(fifo: &mut Fifo, max: usize) -> Result<KVec<u8>> {
+    let mut bytes = KVec::from_elem(0, max, GFP_KERNEL)?;
+    let taken = fifo.take(&mut bytes);
+    bytes.truncate(taken.len);
+    Ok(bytes)
+}
+
+#[kunit_tests(rkfd_kfd_smi)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_leave_in_the_order_in_which_they_came() -> Result {
+        let mut fifo = Fifo::new()?;
+        assert!(fifo.is_empty());
+        assert_eq!(taken(&mut fifo, 8)?.len(), 0);
+        assert!(fifo.push(b"one\n") && fifo.push(b"two\n"));
+        assert!(!fifo.is_empty());
+        assert_eq!(&*taken(&mut fifo, 6)?, b"one\ntw");
+        assert!(fifo.push(b"three\n"));
+        assert_eq!(&*taken(&mut fifo, 100)?, b"o\nthree\n");
+        assert!(fifo.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn a_line_without_room_is_left_out_whole() -> Result {
+        let mut fifo = Fifo::new()?;
+        let line = [b'x'; 96];
+        let mut lines = 0;
+        while fifo.push(&line) {
+            lines += 1;
+        }
+        assert_eq!(lines, SIZE / line.len());
+        let rest = SIZE - lines * line.len();
+        assert!(!fifo.push(line.get(..=rest).unwrap_or_default()));
+        assert!(fifo.push(line.get(..rest).unwrap_or_default()));
+        assert!(!fifo.push(b"\n"));
+        assert_eq!(taken(&mut fifo, 2 * SIZE)?.len(), SIZE);
+        assert!(fifo.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn bytes_stay_what_they_are_over_the_end_of_the_buffer() -> Result {
+        let mut fifo = Fifo::new()?;
+        // Neither length divides the other, so that every place is a start once in a while.
+        for round in 0..3000u32 {
+            let line = round.to_le_bytes();
+            assert!(fifo.push(&line) && fifo.push(b"abcdefg"));
+            assert_eq!(&*taken(&mut fifo, 4)?, &line);
+            assert_eq!(&*taken(&mut fifo, 7)?, b"abcdefg");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_was_put_back_is_taken_again() -> Result {
+        let mut fifo = Fifo::new()?;
+        let mut room = [0; 4];
+        assert!(fifo.push(b"abcdef"));
+        let first = fifo.take(&mut room);
+        fifo.put_back(first);
+        assert_eq!(&*taken(&mut fifo, 6)?, b"abcdef");
+        // Too late: somebody else read on.
+        fifo.put_back(first);
+        assert!(fifo.is_empty());
+        // Too late: something else lies there.
+        assert!(fifo.push(b"abcd"));
+        let lost = fifo.take(&mut room);
+        let full = KVec::from_elem(b'x', SIZE, GFP_KERNEL)?;
+        assert!(fifo.push(&full));
+        fifo.put_back(lost);
+        assert_eq!(&*taken(&mut fifo, SIZE + 4)?, &*full);
+        Ok(())
+    }
+
+    #[test]
+    fn lines_say_what_the_interface_wants() {
+        let who = ThreadGroup::current();
+        let off = SmiEvent::QueueEviction(&who, EvictionTrigger::Suspend).line(0xabc, 12);
+        let text = core::str::from_utf8(off.bytes()).unwrap_or_default();
+        assert!(text.starts_with("9 12 -") && text.ends_with(" abc 3\n"));
+        let on = SmiEvent::QueueRestoreDelayed(&who).line(0xabc, 13);
+        let text = core::str::from_utf8(on.bytes()).unwrap_or_default();
+        assert!(text.starts_with("a 13 -") && text.ends_with(" abc R\n"));
+        let reset = SmiEvent::PreReset(0x1f, "engines").line(1, 2);
+        assert_eq!(reset.bytes(), b"3 1f engines\n");
+        let over = SmiEvent::PostReset(0x1f, "engines").line(1, 2);
+        assert_eq!(over.bytes(), b"4 1f engines\n");
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_cut_and_ends() {
+        let line = SmiEvent::PreReset(u32::MAX, LONG).line(1, 2);
+        assert_eq!(line.bytes().len(), LINE_SIZE);
+        assert!(line.bytes().starts_with(b"3 ffffffff a cause of"));
+        assert_eq!(line.bytes().last(), Some(&b'\n'));
+    }
+
+    #[test]
+    fn events_have_bits_of_their_own() {
+        let who = ThreadGroup::current();
+        let bit = |event: SmiEvent<'_>| event.bit();
+        assert_eq!(bit(SmiEvent::VmFault(&who)), 1);
+        assert_eq!(bit(SmiEvent::PreReset(0, "")), 1 << 2);
+        assert_eq!(bit(SmiEvent::PostReset(0, "")), 1 << 3);
+        assert_eq!(bit(SmiEvent::QueueRestore(&who)), 1 << 9);
+        assert_eq!(bit(SmiEvent::ProcessStart(&who)), 1 << 11);
+        assert_eq!(bit(SmiEvent::ProcessEnd(&who)), 1 << 12);
+    }
+}
