@@ -161,6 +161,8 @@ mirror! {
     }
     /// SET_XNACK_MODE.
     SetXnackMode = "kfd_ioctl_set_xnack_mode_args", 4 { 0 xnack_enabled: i32 }
+    /// SMI_EVENTS.
+    SmiEvents = "kfd_ioctl_smi_events_args", 8 { 0 gpu_id: u32, 4 anon_fd: u32 }
     /// AVAILABLE_MEMORY.
     AvailableMemory = "kfd_ioctl_get_available_memory_args", 16 { 0 available: u64, 8 gpu_id: u32, 12 pad: u32 }
     /// RUNTIME_ENABLE.
@@ -234,6 +236,7 @@ calls! {
     UNMAP_MEMORY_FROM_GPU = READ | WRITE, 0x19, UnmapMemory;
     SET_CU_MASK = WRITE, 0x1a, SetCuMask;
     GET_QUEUE_WAVE_STATE = READ | WRITE, 0x1b, GetQueueWaveState;
+    SMI_EVENTS = READ | WRITE, 0x1f, SmiEvents;
     SET_XNACK_MODE = READ | WRITE, 0x21, SetXnackMode;
     AVAILABLE_MEMORY = READ | WRITE, 0x23, AvailableMemory;
     RUNTIME_ENABLE = READ | WRITE, 0x25, RuntimeEnable;

@@ -46,6 +46,7 @@ pub mod event;
 pub mod exception;
 mod hdp;
 pub mod memory;
+pub mod monitor;
 pub mod packet;
 pub mod queue;
 pub mod ring;

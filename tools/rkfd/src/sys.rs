@@ -5,6 +5,8 @@ use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
+use std::os::fd::FromRawFd;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
 use nix::errno::Errno;
@@ -56,6 +58,7 @@ arguments!(
     SetCuMask,
     GetQueueWaveState,
     SetXnackMode,
+    SmiEvents,
     AvailableMemory,
     RuntimeEnable
 );
@@ -102,6 +105,16 @@ pub unsafe fn call_again<T: Argument>(
             Err(errno) => return Err(Error::Call { call: name, errno }),
         }
     }
+}
+
+/// Takes a descriptor that a call handed out.
+///
+/// # Safety
+/// It is open, and nobody else closes it.
+pub unsafe fn own_descriptor(number: u32) -> OwnedFd {
+    // CAST: descriptors are small.
+    // SAFETY: the caller's promise.
+    unsafe { OwnedFd::from_raw_fd(number as i32) }
 }
 
 /// A range of this process's address space that it owns, or that it was lent.

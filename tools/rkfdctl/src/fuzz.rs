@@ -10,6 +10,7 @@ mod memory;
 mod process;
 mod queues;
 mod raw;
+mod smi;
 mod tally;
 mod thread;
 

@@ -9,6 +9,7 @@ mod bench;
 mod control;
 mod debugfs;
 mod demo;
+mod events;
 mod fuzz;
 mod hang;
 mod info;
@@ -49,6 +50,8 @@ enum Command {
     Run(run::Options),
     /// Show every queue, whose it is and where it sits (root)
     Queues(queues::Options),
+    /// Show what happens on the GPUs: processes, evictions, faults, resets
+    Events(events::Options),
     /// Show the packets that the GPU executed lately
     Trace(trace::Options),
     /// Put a GPU under load and verify what it does
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Run(options) => run::run(&options),
         Command::Queues(options) => queues::run(&options),
+        Command::Events(options) => events::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Stress(options) => stress::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),

@@ -48,7 +48,6 @@ const FIXED: &[(Kind, u32, First)] = &[
         command(READ | WRITE, 0x1d, 24),
         First::Any,
     ),
-    (Kind::SmiEvents, command(READ | WRITE, 0x1f, 8), First::Gpu),
     (Kind::Svm, command(READ | WRITE, 0x20, 24), First::Any),
     (Kind::Criu, command(READ | WRITE, 0x22, 56), First::Any),
     (

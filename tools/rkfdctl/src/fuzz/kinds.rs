@@ -77,7 +77,7 @@ kinds! {
     DmabufInfo "GET_DMABUF_INFO" fails [EBADF, EINVAL]
     ImportDmabuf "IMPORT_DMABUF" fails [EBADF, EINVAL, ENODEV]
     ExportDmabuf "EXPORT_DMABUF" fails [EINVAL, EOPNOTSUPP]
-    SmiEvents "SMI_EVENTS" fails [EINVAL, EOPNOTSUPP]
+    SmiEvents "SMI_EVENTS" works [EINVAL, EMFILE, ENFILE, ENOMEM]
     Svm "SVM" fails [EINVAL, EPERM]
     Criu "CRIU_OP" fails [EACCES, EINVAL, EOPNOTSUPP]
     DbgTrap "DBG_TRAP" fails [EINVAL, ESRCH, EPERM, ENODEV]

@@ -29,7 +29,7 @@ type Call<'a> = fn(&mut Thread<'a>);
 
 impl<'a> Thread<'a> {
     /// The calls, and how often each is chosen.
-    const CHOICES: [(u32, Call<'a>); 30] = [
+    const CHOICES: [(u32, Call<'a>); 31] = [
         (12, Self::alloc),
         (8, Self::free),
         (10, Self::map),
@@ -51,6 +51,7 @@ impl<'a> Thread<'a> {
         (8, Self::fixed_answers),
         (3, Self::bad_argument),
         (3, Self::odd_size),
+        (2, Self::smi_events),
         (2, Self::acquire_vm),
         (3, Self::open_again),
         (3, Self::kfd_mmap),
