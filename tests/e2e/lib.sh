@@ -81,6 +81,21 @@ unload() {
 	eventually 20 within 60 rmmod rkfd
 }
 
+# Writes the events of the GPUs to $events_log until forget_events; from when events_come succeeded on.
+watch_events() {
+	events_log=/tmp/events-${0##*/}
+	rkfdctl events --raw >"$events_log" 2>&1 &
+	events_pid=$!
+}
+events_come() { rkfdctl demo --rounds 1 && grep -q '^0 c ' "$events_log"; }
+
+# Stops that, because whoever has a file open keeps the module.
+forget_events() {
+	kill "$events_pid"
+	wait "$events_pid" 2>/dev/null
+	true
+}
+
 # PCI addresses of the GPUs, one per line.
 gpus() {
 	for device in /sys/bus/pci/devices/*; do

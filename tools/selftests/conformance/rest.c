@@ -6,72 +6,12 @@
 #include "kfd.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* SMI events */
-
-static int smi(const struct gpu *gpu, uint32_t id, int *fd)
-{
-	struct kfd_ioctl_smi_events_args args = { .gpuid = id, .anon_fd = 0xffffffff };
-	int err = kfd_call(gpu->fd, AMDKFD_IOC_SMI_EVENTS, &args);
-
-	*fd = args.anon_fd;
-	return err;
-}
-
-static void need_smi(struct gpu *gpu, int *fd)
-{
-	int err;
-
-	need_vm(gpu, 0);
-	err = smi(gpu, gpu->id, fd);
-	if (err) {
-		CHECK_EQ(*fd, -1);
-		CHECK_ERR(err, EOPNOTSUPP);
-		SKIP("no SMI events here (%s)", tap_errno(err));
-	}
-}
-
-CASE(smi_bad_gpu, "SMI_EVENTS: an unknown GPU is EINVAL")
-{
-	struct gpu gpu;
-	int fd;
-
-	need_vm(&gpu, 0);
-	CHECK_ERR(smi(&gpu, gpu.id ^ 0x5555, &fd), EINVAL);
-	/* No file may be handed out with an error. */
-	CHECK_EQ(fd, -1);
-}
-
-CASE(smi_empty, "SMI_EVENTS: reading an empty file is EAGAIN, and it does not poll readable")
-{
-	struct pollfd p = { .events = POLLIN };
-	char line[KFD_SMI_EVENT_MSG_SIZE];
-	struct gpu gpu;
-	int fd;
-
-	need_smi(&gpu, &fd);
-	CHECK_EQ(read(fd, line, sizeof(line)), -1);
-	CHECK_EQ(errno, EAGAIN);
-	p.fd = fd;
-	CHECK_EQ(poll(&p, 1, 0), 0);
-}
-
-CASE(smi_short_mask, "SMI_EVENTS: a mask of less than 8 bytes is EFAULT")
-{
-	struct gpu gpu;
-	int fd;
-
-	need_smi(&gpu, &fd);
-	CHECK_EQ(write(fd, "1234", 4), -1);
-	CHECK_EQ(errno, EFAULT);
-}
 
 /* dma-buf */
 

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * SMI_EVENTS: a file of lines about a GPU and the processes on it. What a line says is checked to the last byte.
+ */
+#include "userptr.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BIT(event) KFD_SMI_EVENT_MASK_FROM_INDEX(event)
+/* What a file holds. */
+#define FIFO_BYTES 8192
+
+static int smi(const struct gpu *gpu, uint32_t id, int *fd)
+{
+	struct kfd_ioctl_smi_events_args args = { .gpuid = id, .anon_fd = 0xffffffff };
+	int err = kfd_call(gpu->fd, AMDKFD_IOC_SMI_EVENTS, &args);
+
+	*fd = args.anon_fd;
+	return err;
+}
+
+/* A file that reports `events`. */
+static int need_smi(const struct gpu *gpu, uint64_t events)
+{
+	int fd, err = smi(gpu, gpu->id, &fd);
+
+	if (err) {
+		CHECK_EQ(fd, -1);
+		CHECK_ERR(err, EOPNOTSUPP);
+		SKIP("no SMI events here (%s)", tap_errno(err));
+	}
+	if (events)
+		CHECK_EQ(write(fd, &events, sizeof(events)), sizeof(events));
+	return fd;
+}
+
+/* Reads a line, for which it waits; returns it with its line feed. */
+static const char *next_line(int fd)
+{
+	static char line[2 * KFD_SMI_EVENT_MSG_SIZE];
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	size_t n = 0;
+
+	do {
+		CHECK_OP(n, <, KFD_SMI_EVENT_MSG_SIZE);
+		CHECK_EQ(poll(&p, 1, tap_ms(30000)), 1);
+		CHECK_EQ(p.revents, POLLIN);
+		CHECK_EQ(read(fd, line + n, 1), 1);
+	} while (line[n++] != '\n');
+	line[n] = 0;
+	return line;
+}
+
+/* Nothing waits to be read. */
+static void check_empty(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char byte;
+
+	CHECK_EQ(poll(&p, 1, 0), 0);
+	CHECK_EQ(read(fd, &byte, 1), -1);
+	CHECK_EQ(errno, EAGAIN);
+}
+
+static void check_text(const char *found, const char *wanted)
+{
+	if (strcmp(found, wanted))
+		FAIL("\"%s\" instead of \"%s\"", found, wanted);
+}
+
+/* The line of an event that names this process and what it is called. */
+static void check_named(const char *line, unsigned int event, char between, const char *name)
+{
+	char wanted[128];
+
+	snprintf(wanted, sizeof(wanted), "%x %x%c%s\n", event, getpid(), between, name);
+	check_text(line, wanted);
+}
+
+static uint64_t boot_ns(void)
+{
+	struct timespec t;
+
+	CHECK_EQ(clock_gettime(CLOCK_BOOTTIME, &t), 0);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+CASE(bad_gpu, "SMI_EVENTS: an unknown GPU is EINVAL")
+{
+	struct gpu gpu;
+	int fd;
+
+	need_gpu(&gpu, 0);
+	CHECK_ERR(smi(&gpu, gpu.id ^ 0x5555, &fd), EINVAL);
+	/* No file may be handed out with an error. */
+	CHECK_EQ(fd, -1);
+}
+
+CASE(empty, "SMI_EVENTS: reading an empty file is EAGAIN, and it does not poll readable")
+{
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	check_empty(need_smi(&gpu, 0));
+}
+
+CASE(descriptor, "SMI_EVENTS: the file is for reading and writing, and open after exec")
+{
+	struct gpu gpu;
+	int fd;
+
+	need_gpu(&gpu, 0);
+	fd = need_smi(&gpu, 0);
+	CHECK_EQ(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDWR);
+	CHECK_EQ(fcntl(fd, F_GETFD), 0);
+}
+
+CASE(masks, "SMI_EVENTS: a mask of less than 8 bytes, or that is not there, is EFAULT; of more bytes 8 are taken")
+{
+	uint64_t masks[2] = { BIT(KFD_SMI_EVENT_PROCESS_START), ~0ull };
+	struct gpu gpu;
+	int fd;
+
+	need_gpu(&gpu, 0);
+	fd = need_smi(&gpu, 0);
+	CHECK_EQ(write(fd, "1234567", 7), -1);
+	CHECK_EQ(errno, EFAULT);
+	CHECK_EQ(write(fd, memory(PAGE, PROT_NONE), 8), -1);
+	CHECK_EQ(errno, EFAULT);
+	CHECK_EQ(write(fd, masks, sizeof(masks)), 8);
+}
+
+CASE(start, "SMI_EVENTS: ACQUIRE_VM starts a process, with its number and name, for files that ask")
+{
+	struct gpu gpu;
+	int fd, deaf, other;
+
+	CHECK_EQ(prctl(PR_SET_NAME, "starts here"), 0);
+	need_gpu(&gpu, 0);
+	fd = need_smi(&gpu, BIT(KFD_SMI_EVENT_PROCESS_START));
+	deaf = need_smi(&gpu, 0);
+	other = need_smi(&gpu, ~BIT(KFD_SMI_EVENT_PROCESS_START));
+	check_empty(fd);
+	gpu.drm = need_render(&gpu);
+	CHECK_OK(acquire_vm(&gpu, gpu.drm));
+	check_named(next_line(fd), KFD_SMI_EVENT_PROCESS_START, ' ', "starts here");
+	check_empty(fd);
+	check_empty(deaf);
+	check_empty(other);
+	/* Once. */
+	CHECK_OK(acquire_vm(&gpu, gpu.drm));
+	check_empty(fd);
+}
+
+CASE(mask_off, "SMI_EVENTS: what a new mask leaves out is not reported any more")
+{
+	const uint64_t none = 0;
+	struct gpu gpu;
+	int fd;
+
+	need_gpu(&gpu, 0);
+	fd = need_smi(&gpu, ~0ull);
+	CHECK_EQ(write(fd, &none, sizeof(none)), sizeof(none));
+	gpu.drm = need_render(&gpu);
+	CHECK_OK(acquire_vm(&gpu, gpu.drm));
+	check_empty(fd);
+}
+
+CASE(name, "SMI_EVENTS: a name with a line feed makes no line of its own")
+{
+	struct gpu gpu;
+	int fd;
+
+	CHECK_EQ(prctl(PR_SET_NAME, "a\nc 1 b\x01\xff"), 0);
+	need_gpu(&gpu, 0);
+	fd = need_smi(&gpu, BIT(KFD_SMI_EVENT_PROCESS_START));
+	gpu.drm = need_render(&gpu);
+	CHECK_OK(acquire_vm(&gpu, gpu.drm));
+	if (is_rkfd())
+		check_named(next_line(fd), KFD_SMI_EVENT_PROCESS_START, ' ', "a?c 1 b??");
+	else
+		next_line(fd);
+}
+
+static void start_and_end(void *unused)
+{
+	struct gpu gpu;
+
+	CHECK_EQ(prctl(PR_SET_NAME, "short life"), 0);
+	need_vm(&gpu, 0);
+	_exit(0);
+}
+
+CASE(end, "SMI_EVENTS: root sees other processes start and end")
+{
+	uint64_t events = BIT(KFD_SMI_EVENT_PROCESS_START) | BIT(KFD_SMI_EVENT_PROCESS_END) |
+			  BIT(KFD_SMI_EVENT_ALL_PROCESS);
+	unsigned int seen = 0;
+	struct gpu gpu;
+	int fd;
+
+	if (geteuid())
+		SKIP("needs root");
+	need_gpu(&gpu, 0);
+	fd = need_smi(&gpu, events);
+	CHECK_EQ(in_child(start_and_end, NULL), 0);
+	/* Earlier processes may end only now. */
+	while (seen < 2) {
+		unsigned int event;
+		const char *line = next_line(fd);
+		char name[32];
+		pid_t pid;
+
+		CHECK_EQ(sscanf(line, "%x %x %31[^\n]", &event, (unsigned int *)&pid, name), 3);
+		CHECK_NE(pid, getpid());
+		if (strcmp(name, "short life"))
+			continue;
+		CHECK_EQ(event, seen ? KFD_SMI_EVENT_PROCESS_END : KFD_SMI_EVENT_PROCESS_START);
+		seen++;
+	}
+}
+
+static int from_parent[2], to_parent[2];
+
+static void watch_without_root(void *unused)
+{
+	struct gpu gpu;
+	char byte;
+	int fd;
+
+	need_gpu(&gpu, 0);
+	gpu.drm = need_render(&gpu);
+	if (setgid(65534) || setuid(65534))
+		_exit(TAP_STATUS_SKIP);
+	fd = need_smi(&gpu, ~0ull);
+	CHECK_EQ(write(to_parent[1], "", 1), 1);
+	CHECK_EQ(read(from_parent[0], &byte, 1), 1);
+	/* The other process has started by now. */
+	check_empty(fd);
+	CHECK_EQ(prctl(PR_SET_NAME, "watcher"), 0);
+	CHECK_OK(acquire_vm(&gpu, gpu.drm));
+	check_named(next_line(fd), KFD_SMI_EVENT_PROCESS_START, ' ', "watcher");
+	_exit(0);
+}
+
+CASE(foreign, "SMI_EVENTS: without privilege one sees one's own process only")
+{
+	struct gpu gpu;
+	int status;
+	pid_t pid;
+	char byte;
+
+	if (geteuid())
+		SKIP("needs root to give it up");
+	CHECK_EQ(pipe(from_parent), 0);
+	CHECK_EQ(pipe(to_parent), 0);
+	pid = fork();
+	CHECK_OP(pid, >=, 0);
+	if (!pid)
+		watch_without_root(NULL);
+	close(to_parent[1]);
+	if (read(to_parent[0], &byte, 1) == 1) {
+		need_vm(&gpu, 0);
+		CHECK_EQ(write(from_parent[1], "", 1), 1);
+	}
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status));
+	if (WEXITSTATUS(status) == TAP_STATUS_SKIP)
+		SKIP("the watcher gave up");
+	CHECK_EQ(WEXITSTATUS(status), 0);
+}
+
+CASE(fault, "SMI_EVENTS: a refused access names the process")
+{
+	int fd;
+
+	CHECK_EQ(prctl(PR_SET_NAME, "faulty"), 0);
+	begin(2 * PAGE);
+	fd = need_smi(&f.gpu, BIT(KFD_SMI_EVENT_VMFAULT));
+	check_shared(&f, 0, 0x11);
+	check_empty(fd);
+	CHECK_EQ(munmap((void *)f.user.va, f.user.size), 0);
+	check_faults(&f, f.user.va + PAGE);
+	check_named(next_line(fd), KFD_SMI_EVENT_VMFAULT, ':', "faulty");
+}
+
+/* Reads the line of an event that has a time; returns what follows the process. */
+static const char *timed(const char *line, unsigned int event, uint64_t *ns)
+{
+	static char rest[64];
+	unsigned int found;
+	int pid;
+
+	CHECK_EQ(sscanf(line, "%x %" SCNu64 " -%d %63[^\n]", &found, ns, &pid, rest), 4);
+	CHECK_EQ(found, event);
+	CHECK_EQ(pid, getpid());
+	return rest;
+}
+
+CASE(eviction, "SMI_EVENTS: pages that change evict the queues, for the reason userptr, and restore them")
+{
+	uint64_t before, off, on;
+	char wanted[32];
+	const char *rest;
+	int fd;
+
+	begin(4 * PAGE);
+	check_shared(&f, 0, 0x11);
+	fd = need_smi(&f.gpu, BIT(KFD_SMI_EVENT_QUEUE_EVICTION) | BIT(KFD_SMI_EVENT_QUEUE_RESTORE));
+	before = boot_ns();
+	CHECK_EQ(madvise((void *)f.user.va, f.user.size, MADV_DONTNEED), 0);
+	snprintf(wanted, sizeof(wanted), "%x %d", f.gpu.id, KFD_QUEUE_EVICTION_TRIGGER_USERPTR);
+	check_text(timed(next_line(fd), KFD_SMI_EVENT_QUEUE_EVICTION, &off), wanted);
+	do {
+		rest = timed(next_line(fd), KFD_SMI_EVENT_QUEUE_RESTORE, &on);
+		snprintf(wanted, sizeof(wanted), "%x R", f.gpu.id);
+	} while (!strcmp(rest, wanted));
+	snprintf(wanted, sizeof(wanted), "%x 0", f.gpu.id);
+	check_text(rest, wanted);
+	CHECK_OP(off, >=, before);
+	CHECK_OP(on, >=, off);
+	CHECK_OP(boot_ns(), >=, on);
+	check_shared(&f, 0, 0x22);
+	check_empty(fd);
+}
+
+CASE(not_evicted, "SMI_EVENTS: a process without queues is not evicted")
+{
+	struct gpu gpu;
+	struct bo bo;
+	int fd;
+
+	need_vm(&gpu, 0);
+	fd = need_smi(&gpu, BIT(KFD_SMI_EVENT_QUEUE_EVICTION));
+	CHECK_OK(bo_wrap(&gpu, &bo, FLAGS_USERPTR, memory(PAGE, PROT_READ | PROT_WRITE), PAGE));
+	CHECK_OK(bo_map(&gpu, &bo));
+	CHECK_EQ(madvise((void *)bo.va, bo.size, MADV_DONTNEED), 0);
+	check_empty(fd);
+}
+
+CASE(kept, "SMI_EVENTS: what a read into no memory found is there for the next one; a short read takes a part")
+{
+	char line[KFD_SMI_EVENT_MSG_SIZE] = "", wanted[64];
+	struct gpu gpu;
+	int fd, n;
+
+	CHECK_EQ(prctl(PR_SET_NAME, "kept"), 0);
+	need_gpu(&gpu, 0);
+	fd = need_smi(&gpu, BIT(KFD_SMI_EVENT_PROCESS_START));
+	gpu.drm = need_render(&gpu);
+	CHECK_OK(acquire_vm(&gpu, gpu.drm));
+	CHECK_EQ(read(fd, memory(PAGE, PROT_NONE), PAGE), -1);
+	CHECK_EQ(errno, EFAULT);
+	if (!is_rkfd())
+		return;
+	n = snprintf(wanted, sizeof(wanted), "%x %x kept\n", KFD_SMI_EVENT_PROCESS_START, getpid());
+	CHECK_EQ(read(fd, line, 3), 3);
+	CHECK_EQ(read(fd, line + 3, sizeof(line) - 3), n - 3);
+	check_text(line, wanted);
+	check_empty(fd);
+}
+
+CASE(overflow, "SMI_EVENTS: a file that nobody reads holds whole lines, the oldest ones, and reports again once it was read")
+{
+	static char text[FIFO_BYTES + 1];
+	const uint64_t events = BIT(KFD_SMI_EVENT_QUEUE_EVICTION);
+	uint64_t ns, last = 0, before;
+	unsigned int lines = 0, bytes = 0;
+	int fd, n, fresh;
+
+	begin(PAGE);
+	fd = need_smi(&f.gpu, events);
+	before = boot_ns();
+	/* More than there is room for: a second file, which is read, says how much it is. */
+	fresh = need_smi(&f.gpu, events);
+	while (bytes < FIFO_BYTES + PAGE) {
+		const char *line;
+
+		check_shared(&f, 0, lines);
+		CHECK_EQ(madvise((void *)f.user.va, f.user.size, MADV_DONTNEED), 0);
+		line = next_line(fresh);
+		bytes += strlen(line);
+		timed(line, KFD_SMI_EVENT_QUEUE_EVICTION, &ns);
+		lines++;
+	}
+	n = read(fd, text, sizeof(text));
+	CHECK_OP(n, <=, FIFO_BYTES);
+	CHECK_OP(n, >, FIFO_BYTES - KFD_SMI_EVENT_MSG_SIZE);
+	CHECK_EQ(text[n - 1], '\n');
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines--) {
+		timed(line, KFD_SMI_EVENT_QUEUE_EVICTION, &ns);
+		if (!last)
+			CHECK_OP(ns, >=, before);
+		CHECK_OP(ns, >, last);
+		last = ns;
+	}
+	CHECK_OP(lines, >, 0);
+	check_empty(fd);
+	check_shared(&f, 0, 1);
+	CHECK_EQ(madvise((void *)f.user.va, f.user.size, MADV_DONTNEED), 0);
+	timed(next_line(fd), KFD_SMI_EVENT_QUEUE_EVICTION, &ns);
+	CHECK_OP(ns, >, last);
+}
+
+static void *starts(void *context)
+{
+	struct gpu *gpu = context;
+
+	CHECK_OK(acquire_vm(gpu, gpu->drm));
+	return NULL;
+}
+
+CASE(sleeper, "SMI_EVENTS: a line wakes who sleeps in poll")
+{
+	struct pollfd p = { .events = POLLIN };
+	pthread_t thread;
+	struct gpu gpu;
+
+	need_gpu(&gpu, 0);
+	gpu.drm = need_render(&gpu);
+	p.fd = need_smi(&gpu, BIT(KFD_SMI_EVENT_PROCESS_START));
+	CHECK_EQ(pthread_create(&thread, NULL, starts, &gpu), 0);
+	CHECK_EQ(poll(&p, 1, tap_ms(30000)), 1);
+	CHECK_EQ(p.revents, POLLIN);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
+CASE(many, "SMI_EVENTS: 200 files of one process report the same")
+{
+	struct gpu gpu;
+	int fds[200];
+
+	CHECK_EQ(prctl(PR_SET_NAME, "many"), 0);
+	need_gpu(&gpu, 0);
+	gpu.drm = need_render(&gpu);
+	for (int i = 0; i < 200; i++)
+		fds[i] = need_smi(&gpu, BIT(KFD_SMI_EVENT_PROCESS_START));
+	for (int i = 0; i < 200; i += 3)
+		close(fds[i]);
+	CHECK_OK(acquire_vm(&gpu, gpu.drm));
+	for (int i = 0; i < 200; i++)
+		if (i % 3)
+			check_named(next_line(fds[i]), KFD_SMI_EVENT_PROCESS_START, ' ', "many");
+}
