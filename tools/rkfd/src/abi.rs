@@ -162,7 +162,7 @@ mirror! {
     /// SET_XNACK_MODE.
     SetXnackMode = "kfd_ioctl_set_xnack_mode_args", 4 { 0 xnack_enabled: i32 }
     /// SMI_EVENTS.
-    SmiEvents = "kfd_ioctl_smi_events_args", 8 { 0 gpu_id: u32, 4 anon_fd: u32 }
+    SmiEvents = "kfd_ioctl_smi_events_args", 8 { 0 gpuid: u32, 4 anon_fd: u32 }
     /// AVAILABLE_MEMORY.
     AvailableMemory = "kfd_ioctl_get_available_memory_args", 16 { 0 available: u64, 8 gpu_id: u32, 12 pad: u32 }
     /// RUNTIME_ENABLE.

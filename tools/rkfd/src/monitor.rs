@@ -151,7 +151,10 @@ impl Monitor {
     /// # Errors
     /// [`Error::Call`]: `EINVAL` for an unknown GPU, `EOPNOTSUPP` where the driver has no events.
     pub fn open(kfd: &Kfd, gpu_id: u32, events: u64) -> Result<Self> {
-        let mut arg = abi::SmiEvents { gpu_id, anon_fd: 0 };
+        let mut arg = abi::SmiEvents {
+            gpuid: gpu_id,
+            anon_fd: 0,
+        };
         kfd.plain(NAME, abi::SMI_EVENTS, &mut arg)?;
         // SAFETY: the call handed out a new descriptor, which nobody else has.
         let file = unsafe { sys::own_descriptor(arg.anon_fd) };

@@ -11,7 +11,7 @@ impl Thread<'_> {
     /// A file of events, for a moment.
     pub fn smi_events(&mut self) {
         let mut arg = abi::SmiEvents {
-            gpu_id: self.dice.w32(self.process.plan.target.gpu_id),
+            gpuid: self.dice.w32(self.process.plan.target.gpu_id),
             anon_fd: 0,
         };
         if self
