@@ -66,7 +66,9 @@ impl Accel {
         match self {
             // Five-level paging off: the kernel asks its capability words whether it is on, and KASAN
             // misjudges an address when an interrupt comes while the boot CPU is being identified.
-            Accel::Tcg => "max,la57=off",
+            // No fast string operations: where they are announced, the kernel clears and copies pages by
+            // the byte, which TCG translates to a loop of bytes; without them, by words of 8 bytes.
+            Accel::Tcg => "max,la57=off,erms=off,fsrm=off",
             Accel::Kvm => "host",
         }
     }
