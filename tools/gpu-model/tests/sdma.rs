@@ -254,6 +254,22 @@ fn poll_waits_and_can_be_preempted() {
     f.b.no_errors();
 }
 
+/// ROCr puts such a packet, of register 0, in front of its copies.
+#[test]
+fn a_poll_that_always_succeeds_reads_nothing() {
+    for asic in [&GFX90A, &GFX906] {
+        let mut f = fixture(asic, 0);
+        // FENCE behind it.
+        f.q.send(
+            &mut f.b,
+            &[8, 0, 0x8000_0000, 0, 0, 0, 5, lo(f.va), hi(f.va), 0x600d],
+        );
+        assert_eq!(f.b.ram32(f.bus), 0x600d);
+        assert_eq!(f.b.gpu.log.stats.user_errors, 0);
+        f.b.no_errors();
+    }
+}
+
 #[test]
 fn user_queues_may_not_write_registers() {
     let mut f = fixture(&GFX90A, 0);

@@ -397,6 +397,11 @@ impl Gpu {
     fn sdma_poll(&mut self, engine: usize, c: &mut Context, p: &Words) -> Outcome {
         let header = p.dw(0);
         let (value, mask, retries) = (p.dw(3), p.dw(4), (p.dw(5) >> 16) & 0xFFF);
+        let condition = (header >> 28) & 7;
+        // ROCr puts a poll of register 0 for "always" in front of its copies, to have the HDP flushed.
+        if condition == 0 && (header >> 26) & 1 == 0 {
+            return Outcome::Done;
+        }
         let got = if (header >> 26) & 1 != 0 {
             // HDP flush: done and request register addresses.
             let (done, request) = (p.dw(1) / 4, p.dw(2) / 4);
@@ -419,7 +424,7 @@ impl Gpu {
                 Err(stop) => return stop,
             }
         };
-        if compare((header >> 28) & 7, got & mask, value) {
+        if compare(condition, got & mask, value) {
             return Outcome::Done;
         }
         // 0xFFF retries for ever.
