@@ -17,7 +17,7 @@ use crate::hws::Hws;
 use crate::ih::Ih;
 use crate::inject::{Injections, Rules};
 use crate::latency::Latency;
-use crate::mem::{Bus, Phys};
+use crate::mem::{Bus, Phys, Unwritten};
 use crate::regs::array::GFX_INDEX_RESET;
 use crate::regs::dispatch::Writer;
 use crate::regs::{gc, mp, nbio, RegFile, BAR5_SIZE};
@@ -37,7 +37,7 @@ use crate::waves::units::Units;
 pub const BAR2_SIZE: u64 = 2 * 1024 * 1024;
 /// MC address of the first byte of VRAM, as boards of this family have it.
 pub const FB_BASE: u64 = 0x80_0000_0000;
-/// How long the device is gone during a mode-1 reset.
+/// How long at least the device is gone during a mode-1 reset.
 const MODE1_NS: u64 = 20_000_000;
 
 /// Where messages go.
@@ -145,6 +145,8 @@ pub struct Gpu {
     msi: Box<dyn MsiSink>,
     kicked: bool,
     in_reset_until: Option<u64>,
+    /// VRAM that a reset in progress has still to lose.
+    losing: Option<Unwritten>,
     asleep: bool,
 }
 
@@ -212,10 +214,12 @@ impl Gpu {
             msi,
             kicked: false,
             in_reset_until: None,
+            losing: None,
             asleep: false,
         };
         gpu.mem.set_bus_bits(asic.bus_bits);
-        gpu.mem.make_noise();
+        gpu.losing = Some(Unwritten::all(&gpu.mem));
+        while gpu.lose_some_vram() {}
         gpu.power_on();
         Ok(gpu)
     }
@@ -332,6 +336,7 @@ impl Gpu {
     /// Function-level or VMM reset: everything to power-on state.
     pub fn device_reset(&mut self) {
         self.log.stats.resets += 1;
+        while self.lose_some_vram() {}
         self.in_reset_until = None;
         self.asleep = false;
         self.inject.revive();
@@ -357,11 +362,22 @@ impl Gpu {
             format!("mode-1 reset through the {by}"),
         );
         self.power_on();
-        if let Err(e) = self.mem.lose_vram() {
-            self.log.note(&format!("VRAM keeps its content: {e:#}"));
-        }
+        self.losing = Some(Unwritten::all(&self.mem));
         self.inject.clear_hangs();
         self.in_reset_until = Some(now + MODE1_NS);
+    }
+
+    /// Carries out a piece of the loss of VRAM that is under way.  False if there is nothing left of it.
+    fn lose_some_vram(&mut self) -> bool {
+        let Some(mut losing) = self.losing.take() else {
+            return false;
+        };
+        match losing.piece(&self.mem) {
+            Ok(true) => self.losing = Some(losing),
+            Ok(false) => {}
+            Err(e) => self.log.note(&format!("VRAM keeps its content: {e:#}")),
+        }
+        self.losing.is_some()
     }
 
     /// PCI power state D3hot, or D0 again.  Asleep the device does nothing and answers to nothing but configuration
@@ -392,7 +408,7 @@ impl Gpu {
             return true;
         }
         match self.in_reset_until {
-            Some(t) if self.clock.now_ns() < t => true,
+            Some(t) if self.clock.now_ns() < t || self.losing.is_some() => true,
             Some(_) => {
                 self.in_reset_until = None;
                 false
@@ -579,6 +595,11 @@ impl Gpu {
         let absent = self.absent();
         self.waves.stand_still(absent);
         if absent {
+            while self.lose_some_vram() {
+                if self.pressed() {
+                    return Step::Busy;
+                }
+            }
             return Step::Idle(self.in_reset_until);
         }
         if self.take_kick() {

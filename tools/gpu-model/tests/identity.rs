@@ -228,7 +228,7 @@ fn firmware_versions_outlive_resets() {
         assert_eq!(b.rd(at), (1 << bits) - 1);
         // Mode 1 through the PSP.
         b.wr(0x58200, 0x0007_0000);
-        b.advance(50_000_000);
+        b.run_for(50_000_000);
         assert_eq!(versions(&mut b), boot);
         b.no_errors();
     }

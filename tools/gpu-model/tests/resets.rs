@@ -8,7 +8,9 @@ use common::fixture::{active, inject, unmap_doorbells, Fixture, FIRST};
 use common::queue::write_data;
 use common::{Bench, MIB, VRAM};
 use gpu_model::asic::{GFX906, GFX90A};
+use gpu_model::device::Step;
 use gpu_model::inject::Kind;
+use std::time::Duration;
 
 fn fixture() -> Fixture {
     Fixture::new(&GFX90A, 0x61, 0x4000)
@@ -183,7 +185,7 @@ fn a_hung_scheduler_freezes_its_queue_and_mode1_revives_the_device() {
     f.b.wr(0x58a48, 1);
     f.b.wr(0x58a08, 3);
     assert_eq!(f.b.rd(0x378c), 0xffff_ffff);
-    f.b.advance(50_000_000);
+    f.b.run_for(50_000_000);
     assert_eq!(f.b.rd(0x378c), 64);
     assert_eq!(f.b.rd(0x5818c), 0x8000_0000);
     f.b.wr(0x8088, 2 << 2);
@@ -199,7 +201,7 @@ fn psp_mode1_reset_too() {
     assert_eq!(b.rd(0x58200) >> 31, 1);
     b.wr(0x58200, 0x0007_0000);
     assert_eq!(b.rd(0x378c), 0xffff_ffff);
-    b.advance(50_000_000);
+    b.run_for(50_000_000);
     assert_eq!(b.rd(0x378c), 64);
     // Everything is to be set up again.
     assert_eq!(b.rd(0x3780), 0);
@@ -216,7 +218,7 @@ fn mode1_loses_what_is_in_vram() {
         b.vram_write(at, &[0xa5; 8]);
     }
     b.wr(0x58200, 0x0007_0000);
-    b.advance(50_000_000);
+    b.run_for(50_000_000);
     let found = ends.map(|at| {
         let mut word = [0; 8];
         b.vram_read(at, &mut word);
@@ -227,6 +229,49 @@ fn mode1_loses_what_is_in_vram() {
         "{found:x?}"
     );
     assert_eq!(found.map(|v| v == 0), [false, true, false]);
+    b.no_errors();
+}
+
+/// An access that waits is served between two pieces of the loss; the reset is over when all of them are done, however
+/// late that is.
+#[test]
+fn mode1_loses_vram_piece_by_piece() {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    let marks = [0x1000, VRAM / 2 + 64, VRAM - 8];
+    for at in marks {
+        b.vram_write(at, &[0xa5; 8]);
+    }
+    let left = |b: &Bench| {
+        let mut word = [0; 8];
+        marks
+            .iter()
+            .filter(|at| {
+                b.vram_read(**at, &mut word);
+                word == [0xa5; 8]
+            })
+            .count()
+    };
+    b.wr(0x58200, 0x0007_0000);
+    assert_eq!(left(&b), 3, "the write itself takes no time for VRAM");
+    b.advance(50_000_000);
+    let callers = b.gpu.callers.clone();
+    let mut seen = Vec::new();
+    callers.wait(|| {
+        while b.gpu.step_within(Duration::from_secs(3600)) == Step::Busy {
+            seen.push(left(&b));
+            assert_eq!(b.rd(0x378c), 0xffff_ffff);
+            assert!(seen.len() < 100_000);
+        }
+    });
+    assert_eq!((seen.first(), seen.last()), (Some(&2), Some(&1)));
+    assert!(
+        seen.contains(&1) && seen.len() as u64 >= VRAM / MIB,
+        "{}",
+        seen.len()
+    );
+    assert_eq!(left(&b), 0);
+    assert_eq!(b.rd(0x378c), 64);
     b.no_errors();
 }
 

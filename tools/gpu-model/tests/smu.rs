@@ -116,7 +116,7 @@ fn only_mode_1_resets() {
     assert_eq!(b.rd(0x30100), 0x1234);
     // The upper half tells about fatal errors.
     assert_eq!(send(&mut b, 3, 0x0001_0001), (0xffff_ffff, 0xffff_ffff));
-    b.advance(50_000_000);
+    b.run_for(50_000_000);
     assert_eq!((b.rd(0x30100), b.rd(0x58a68)), (0, 1));
     b.no_errors();
 }
@@ -138,7 +138,7 @@ fn a_deaf_controller_answers_nothing_and_resets_nothing() {
     assert_eq!(b.rd(0x58a68), 1);
     // The PSP still resets; that does not mend it.
     b.wr(0x58200, 0x0007_0000);
-    b.advance(50_000_000);
+    b.run_for(50_000_000);
     assert_eq!(b.rd(0x30100), 0);
     assert_eq!(send(&mut b, 1, 5), (0, 5));
     b.gpu.device_reset();

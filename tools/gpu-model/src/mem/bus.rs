@@ -3,26 +3,17 @@
 
 use std::fs::File;
 use std::ops::{Deref, Range};
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{fence, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use nix::fcntl::FallocateFlags;
 use parking_lot::Mutex;
 use vm_memory::FileOffset;
 
 use super::host::HostPath;
 use super::map::{Map, Region};
 use super::{NoMemory, Phys};
-
-/// Bytes at either end of VRAM that are all noise when nobody has written them yet.
-const NOISE_ENDS: u64 = 4 << 20;
-/// Between the ends each block of this size ...
-const NOISE_BLOCK: u64 = 1 << 20;
-/// ... begins with so much noise; the rest is zeros.  All of it would cost the host as much memory as the board has.
-const NOISE_HEAD: u64 = 16 << 10;
 
 /// VRAM, the current DMA mappings and the host data path, for all threads.
 #[derive(Debug)]
@@ -134,47 +125,9 @@ impl Bus {
         }
     }
 
-    /// What is in VRAM that nobody has written: noise where drivers allocate, zeros elsewhere.
-    pub fn make_noise(&self) {
-        let map = self.current();
-        let size = map.vram_size();
-        let noise = |at: u64, bytes: u64| {
-            let data: Vec<u8> = (at / 8..(at + bytes) / 8)
-                .flat_map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1).to_le_bytes())
-                .collect();
-            // What lies beyond a small VRAM is not there to be written.
-            let _ = map.write(Phys::Vram(at), &data);
-        };
-        let ends = NOISE_ENDS.min(size / 2);
-        noise(0, ends);
-        noise(size - ends, ends);
-        for at in (ends..size - ends).step_by(NOISE_BLOCK as usize) {
-            noise(at, NOISE_HEAD);
-        }
-        self.host.flush();
-    }
-
     /// The host's writes through BAR0 reach memory.
     pub fn hdp_flush(&self) {
         self.host.flush();
-    }
-
-    /// Forgets what is in VRAM.
-    ///
-    /// # Errors
-    /// The kernel refuses to drop the pages.
-    pub fn lose_vram(&self) -> anyhow::Result<()> {
-        let map = self.current();
-        let file = map.vram().and_then(Region::file);
-        let file = file.ok_or_else(|| anyhow::anyhow!("VRAM is not a file"))?;
-        nix::fcntl::fallocate(
-            file.as_raw_fd(),
-            FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE,
-            0,
-            i64::try_from(map.vram_size())?,
-        )?;
-        self.make_noise();
-        Ok(())
     }
 
     /// Bytes of VRAM.

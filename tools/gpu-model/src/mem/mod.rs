@@ -8,9 +8,11 @@
 mod bus;
 mod host;
 mod map;
+mod unwritten;
 
 pub use bus::{Bus, Current, Pin, Retired};
 pub use map::{Frame, Map};
+pub use unwritten::Unwritten;
 
 /// A physical place, after all translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
