@@ -64,7 +64,10 @@ pub(crate) use self::{
         registry,
         Registry, //
     },
-    vram::VramBlock,
+    vram::{
+        VramBlock,
+        VramBlocks, //
+    },
 };
 #[cfg(rkfd_kunit)]
 pub(crate) use self::{

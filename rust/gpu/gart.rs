@@ -38,7 +38,6 @@ use crate::{
     kapi::{
         dma::DmaBuffer,
         range::{
-            Fit,
             Range,
             RangeAllocator, //
         }, //
@@ -156,7 +155,7 @@ impl Gart {
         let memory = DmaBuffer::new(hw.dev(), size)?;
         // CAST: `usize` is at most 64 bits wide.
         let count = memory.size() as u64 / pte::PAGE;
-        let pages = self.core.pages.alloc(count, 1, Fit::Lowest)?;
+        let pages = self.core.pages.alloc(count)?;
         let buffer = GartBuffer {
             address: self.core.start + pages.start() * pte::PAGE,
             held: Arc::new(Held { memory, pages }, GFP_KERNEL)?,

@@ -16,15 +16,6 @@ use kernel::{
     types::Opaque, //
 };
 
-/// From which end of the space a range is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fit {
-    /// The lowest hole that fits.
-    Lowest,
-    /// The highest hole that fits.
-    Highest,
-}
-
 /// The `drm_mm` in its lock.
 ///
 /// # Invariants
@@ -48,12 +39,11 @@ impl Space {
     }
 }
 
-/// Hands out disjoint, aligned ranges of `start..start + size` in whatever unit the caller counts.
+/// Hands out disjoint ranges of `start..start + size` in whatever unit the caller counts.
 #[pin_data(PinnedDrop)]
 pub(crate) struct RangeAllocator {
     #[pin]
     space: Mutex<Space>,
-    end: u64,
 }
 
 impl RangeAllocator {
@@ -64,57 +54,30 @@ impl RangeAllocator {
     /// - `EINVAL`: the space is empty or wraps.
     /// - `ENOMEM`.
     pub(crate) fn new(start: u64, size: u64) -> Result<Arc<Self>> {
-        let end = start.checked_add(size).ok_or(EINVAL)?;
+        start.checked_add(size).ok_or(EINVAL)?;
         if size == 0 {
             return Err(EINVAL);
         }
         Arc::pin_init(
             try_pin_init!(Self {
                 space <- new_mutex!(Space::new(start, size), "rkfd_range"),
-                end,
             }? Error),
             GFP_KERNEL,
         )
     }
 
-    /// Takes `size` units that begin at a multiple of `align` (0 and 1 mean any).
+    /// Takes `size` units, from the lowest hole that fits.
     ///
     /// # Errors
     ///
     /// - `EINVAL`: `size` is 0.
     /// - `ENOSPC`: no hole fits.
     /// - `ENOMEM`.
-    pub(crate) fn alloc(self: &Arc<Self>, size: u64, align: u64, fit: Fit) -> Result<Range> {
-        self.alloc_within(0..self.end, size, align, fit)
-    }
-
-    /// Takes the `size` units from `start` on.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: `size` is 0, or the range wraps.
-    /// - `ENOSPC`: some of it is taken, or outside the space.
-    /// - `ENOMEM`.
-    pub(crate) fn alloc_at(self: &Arc<Self>, start: u64, size: u64) -> Result<Range> {
-        let end = start.checked_add(size).ok_or(EINVAL)?;
-        self.alloc_within(start..end, size, 0, Fit::Lowest)
-    }
-
-    fn alloc_within(
-        self: &Arc<Self>,
-        within: core::ops::Range<u64>,
-        size: u64,
-        align: u64,
-        fit: Fit,
-    ) -> Result<Range> {
+    pub(crate) fn alloc(self: &Arc<Self>, size: u64) -> Result<Range> {
         if size == 0 {
             return Err(EINVAL);
         }
         let node = KBox::new(Opaque::<bindings::drm_mm_node>::zeroed(), GFP_KERNEL)?;
-        let mode = match fit {
-            Fit::Lowest => bindings::drm_mm_insert_mode_DRM_MM_INSERT_LOW,
-            Fit::Highest => bindings::drm_mm_insert_mode_DRM_MM_INSERT_HIGH,
-        };
         let space = self.space.lock();
         // SAFETY: The `drm_mm` is initialised and locked; the node is zeroed and stays where it is
         // until `Range` removes it.
@@ -123,11 +86,11 @@ impl RangeAllocator {
                 space.0.get(),
                 node.get(),
                 size,
-                align,
                 0,
-                within.start,
-                within.end,
-                mode,
+                0,
+                0,
+                u64::MAX,
+                bindings::drm_mm_insert_mode_DRM_MM_INSERT_LOW,
             )
         })?;
         drop(space);

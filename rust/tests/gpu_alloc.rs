@@ -13,19 +13,16 @@ use crate::{
             window_start,
             WINDOW, //
         },
+        reserved::Span,
         DoorbellManager,
         DoorbellSlice,
         PasidPool,
         Registry,
         VramBlock,
+        VramBlocks,
         VramManager, //
     },
     hw::doorbell::DoorbellLayout,
-    kapi::range::{
-        Fit,
-        Range,
-        RangeAllocator, //
-    },
 };
 
 const KIB: u64 = 1 << 10;
@@ -136,17 +133,190 @@ mod cases {
     }
 
     #[test]
-    fn ranges_are_taken_from_the_end_that_was_asked_for() -> Result {
-        let space = RangeAllocator::new(100, 50)?;
-        let low = space.alloc(10, 1, Fit::Lowest)?;
-        let high = space.alloc(10, 1, Fit::Highest)?;
-        assert_eq!((low.start(), high.start()), (100, 140));
-        assert_eq!(space.alloc(31, 1, Fit::Lowest).err(), Some(ENOSPC));
-        let rest: Range = space.alloc(30, 1, Fit::Lowest)?;
-        assert_eq!((rest.start(), rest.size()), (110, 30));
-        assert_eq!(RangeAllocator::new(0, 0).err(), Some(EINVAL));
-        assert_eq!(RangeAllocator::new(u64::MAX, 2).err(), Some(EINVAL));
-        assert_eq!(space.alloc(0, 1, Fit::Lowest).err(), Some(EINVAL));
+    fn scattered_vram_fills_holes_that_one_block_does_not_fit_in() -> Result {
+        let vram = vram()?;
+        let total = vram.total();
+        // Holes of 1 MiB between blocks of 1 MiB.
+        let mut keep = KVec::new();
+        let mut holes = KVec::new();
+        while let Ok(block) = vram.alloc(MIB, 0) {
+            if block.offset() / MIB % 2 == 0 {
+                keep.push(block, GFP_KERNEL)?;
+            } else {
+                holes.push(block, GFP_KERNEL)?;
+            }
+        }
+        assert_eq!((keep.len(), holes.len()), (32, 31));
+        drop(holes);
+        assert_eq!(vram.alloc(MIB + 4 * KIB, 0).err(), Some(ENOSPC));
+        assert_eq!(vram.alloc_blocks(2 * MIB, true).err(), Some(ENOSPC));
+        let left = vram.available();
+        assert_eq!(left, total - 32 * MIB);
+        let all = vram.alloc_blocks(left, false)?;
+        assert_eq!(vram.available(), 0);
+        let mut sum = 0;
+        for span in all.spans() {
+            sum += span.size;
+            for block in &keep {
+                let end = block.offset() + block.size();
+                assert!(end <= span.start || span.start + span.size <= block.offset());
+            }
+        }
+        assert_eq!(sum, left);
+        assert_eq!(vram.alloc_blocks(1, false).err(), Some(ENOSPC));
+        drop(all);
+        assert_eq!(vram.available(), left);
+        Ok(())
+    }
+
+    #[test]
+    fn offsets_in_scattered_vram_find_each_byte_once() -> Result {
+        let vram = vram()?;
+        // No power of two, and more than the largest block.
+        let all = vram.alloc_blocks(37 * MIB + 20 * KIB, false)?;
+        let mut offset = 0;
+        for span in all.spans() {
+            assert_eq!(all.locate(offset), Some((span.start, span.size)));
+            let last = offset + span.size - 1;
+            assert_eq!(all.locate(last), Some((span.start + span.size - 1, 1)));
+            // Large parts first, each where a page of its size can begin.
+            assert_eq!(offset % span.size.min(2 * MIB), 0);
+            assert_eq!(span.start % span.size.min(2 * MIB), 0);
+            offset += span.size;
+        }
+        assert_eq!(offset, 37 * MIB + 20 * KIB);
+        assert_eq!(all.locate(offset), None);
+        assert_eq!(all.locate(u64::MAX), None);
+        assert_eq!(all.pa(4 * KIB), 0x10_0000_1000);
+        drop(all);
+
+        let one = vram.alloc_blocks(5 * MIB + 1, true)?;
+        assert_eq!(one.spans().count(), 1);
+        assert_eq!(one.locate(5 * MIB).map(|(_, follow)| follow), Some(4 * KIB));
+        assert_eq!(
+            one.spans().next().map(|span| span.start % (2 * MIB)),
+            Some(0)
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn reserved_vram_is_nobody_elses() -> Result {
+        let vram = vram()?;
+        let span = Span {
+            start: 5 * MIB + 123,
+            size: MIB,
+        };
+        let reserved = vram.reserve(span)?.ok_or(EINVAL)?;
+        // Whole pages around it.
+        assert_eq!(reserved.offset(), 5 * MIB);
+        assert_eq!(reserved.size(), MIB + 4 * KIB);
+        assert_eq!(vram.used(), MIB + 4 * KIB);
+        assert_eq!(vram.reserve(span).err(), Some(ENOSPC));
+        let rest = vram.alloc_blocks(vram.available(), false)?;
+        for part in rest.spans() {
+            let end = reserved.offset() + reserved.size();
+            assert!(part.start >= end || part.start + part.size <= reserved.offset());
+        }
+        // What is not managed is no error; what reaches beyond the end is cut.
+        let beyond = Span {
+            start: vram.total(),
+            size: MIB,
+        };
+        assert!(vram.reserve(beyond)?.is_none());
+        drop(rest);
+        let across = Span {
+            start: vram.total() - 4 * KIB,
+            size: u64::MAX / 2,
+        };
+        assert_eq!(
+            vram.reserve(across)?.map(|block| block.size()),
+            Some(4 * KIB)
+        );
+        Ok(())
+    }
+
+    /// What a random walk through the allocator holds.
+    enum Held {
+        One(VramBlock),
+        Many(VramBlocks),
+    }
+
+    /// Marks the pages of a part taken or free, which they must not have been before.
+    fn mark(map: &mut [bool], start: u64, size: u64, taken: bool) {
+        for page in start / (4 * KIB)..(start + size) / (4 * KIB) {
+            let page = &mut map[page as usize];
+            assert!(*page != taken);
+            *page = taken;
+        }
+    }
+
+    #[test]
+    fn no_page_of_vram_is_taken_twice() -> Result {
+        let vram = vram()?;
+        let pages = (vram.total() / (4 * KIB)) as usize;
+        let mut map = KVVec::from_elem(false, pages, GFP_KERNEL)?;
+        let mut held: KVec<Held> = KVec::new();
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut random = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let mut refused = 0;
+        for step in 0..3000 {
+            let exponent = random(12);
+            let size = (1 + random(1 << exponent)) * 4 * KIB;
+            match random(5) {
+                0 | 1 if !held.is_empty() => {
+                    let at = random(held.len() as u64) as usize;
+                    match held.remove(at).map_err(|_| EINVAL)? {
+                        Held::One(block) => mark(&mut map, block.offset(), block.size(), false),
+                        Held::Many(blocks) => {
+                            for span in blocks.spans() {
+                                mark(&mut map, span.start, span.size, false);
+                            }
+                        }
+                    }
+                }
+                2 => match vram.alloc(size, 4 * KIB << random(4)) {
+                    Ok(block) => {
+                        assert_eq!(block.size(), size);
+                        mark(&mut map, block.offset(), block.size(), true);
+                        held.push(Held::One(block), GFP_KERNEL)?;
+                    }
+                    Err(e) => {
+                        assert_eq!(e, ENOSPC);
+                        refused += 1;
+                    }
+                },
+                _ => match vram.alloc_blocks(size, false) {
+                    Ok(blocks) => {
+                        for span in blocks.spans() {
+                            mark(&mut map, span.start, span.size, true);
+                        }
+                        assert_eq!(blocks.spans().map(|span| span.size).sum::<u64>(), size);
+                        held.push(Held::Many(blocks), GFP_KERNEL)?;
+                    }
+                    Err(e) => {
+                        // Nothing but a lack of pages is a reason.
+                        assert_eq!(e, ENOSPC);
+                        assert!(vram.available() < size);
+                        refused += 1;
+                    }
+                },
+            }
+            if step % 16 == 0 {
+                let taken = map.iter().filter(|taken| **taken).count() as u64;
+                assert_eq!(vram.used(), taken * 4 * KIB);
+            }
+        }
+        // The walk has been at the limit.
+        assert!(refused != 0);
+        drop(held);
+        assert_eq!(vram.used(), 0);
+        assert!(vram.alloc_blocks(vram.total(), false).is_ok());
         Ok(())
     }
 

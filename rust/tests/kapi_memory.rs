@@ -15,10 +15,7 @@ use crate::kapi::{
         Pages,
         Vmap, //
     },
-    range::{
-        Fit,
-        RangeAllocator, //
-    }, //
+    range::RangeAllocator, //
 };
 
 /// Bytes of which no neighbours are equal and no page repeats another.
@@ -140,59 +137,31 @@ mod ranges {
         assert_eq!(RangeAllocator::new(0, 0).err(), Some(EINVAL));
         assert_eq!(RangeAllocator::new(1, u64::MAX).err(), Some(EINVAL));
         let space = RangeAllocator::new(10, 5)?;
-        assert_eq!(space.alloc(0, 1, Fit::Lowest).err(), Some(EINVAL));
-        assert_eq!(space.alloc(6, 1, Fit::Lowest).err(), Some(ENOSPC));
-        assert_eq!(space.alloc(u64::MAX, 1, Fit::Lowest).err(), Some(ENOSPC));
-        let all = space.alloc(5, 1, Fit::Lowest)?;
+        assert_eq!(space.alloc(0).err(), Some(EINVAL));
+        assert_eq!(space.alloc(6).err(), Some(ENOSPC));
+        assert_eq!(space.alloc(u64::MAX).err(), Some(ENOSPC));
+        let all = space.alloc(5)?;
         assert_eq!((all.start(), all.size()), (10, 5));
-        assert_eq!(space.alloc(1, 1, Fit::Highest).err(), Some(ENOSPC));
+        assert_eq!(space.alloc(1).err(), Some(ENOSPC));
         Ok(())
     }
 
     #[test]
-    fn a_range_at_a_place_is_that_or_nothing() -> Result {
+    fn ranges_come_from_the_lowest_hole_and_go_back() -> Result {
         let space = RangeAllocator::new(16, 64)?;
-        let range = space.alloc_at(20, 4)?;
-        assert_eq!((range.start(), range.size()), (20, 4));
-        for (start, size) in [
-            (20, 1),
-            (23, 1),
-            (19, 2),
-            (16, 64),
-            (15, 1),
-            (79, 2),
-            (80, 1),
-        ] {
-            assert_eq!(space.alloc_at(start, size).err(), Some(ENOSPC));
-        }
-        assert_eq!(space.alloc_at(30, 0).err(), Some(EINVAL));
-        assert_eq!(space.alloc_at(u64::MAX, 2).err(), Some(EINVAL));
-        // Its neighbours, up to both ends.
-        let (below, above) = (space.alloc_at(16, 4)?, space.alloc_at(24, 56)?);
-        assert_eq!((below.start(), above.start()), (16, 24));
-        drop(range);
-        assert_eq!(space.alloc(4, 1, Fit::Highest)?.start(), 20);
-        Ok(())
-    }
-
-    #[test]
-    fn ranges_come_from_the_end_that_was_asked_for_and_go_back() -> Result {
-        let space = RangeAllocator::new(16, 64)?;
-        let (low, high) = (
-            space.alloc(3, 0, Fit::Lowest)?,
-            space.alloc(3, 8, Fit::Highest)?,
-        );
-        assert_eq!((low.start(), high.start()), (16, 72));
-        // Aligned ones leave room that others get.
-        let aligned = space.alloc(8, 16, Fit::Lowest)?;
-        assert_eq!(aligned.start(), 32);
-        let between = space.alloc(13, 1, Fit::Lowest)?;
-        assert_eq!(between.start(), 19);
-        drop(low);
-        assert_eq!(space.alloc(3, 1, Fit::Lowest)?.start(), 16);
+        let (first, second) = (space.alloc(3)?, space.alloc(13)?);
+        assert_eq!((first.start(), second.start()), (16, 19));
+        let third = space.alloc(40)?;
+        assert_eq!((third.start(), third.size()), (32, 40));
+        drop(first);
+        // Too large for the hole.
+        assert_eq!(space.alloc(4)?.start(), 72);
+        assert_eq!(space.alloc(3)?.start(), 16);
+        drop(second);
+        assert_eq!(space.alloc(16)?.start(), 16);
         // What is taken keeps the space.
         drop(space);
-        assert_eq!(high.size(), 3);
+        assert_eq!(third.size(), 40);
         Ok(())
     }
 }

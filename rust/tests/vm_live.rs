@@ -50,6 +50,11 @@ const RWX: BoFlags = BoFlags {
     public: false,
     contiguous: false,
 };
+/// VRAM whose parts follow each other.
+const ONE_BLOCK: BoFlags = BoFlags {
+    contiguous: true,
+    ..RWX
+};
 
 fn pattern(len: usize, seed: u8) -> Result<KVec<u8>> {
     let mut bytes = KVec::with_capacity(len, GFP_KERNEL)?;
@@ -107,7 +112,7 @@ mod cases {
         on_each(|gpu| {
             let used = gpu.vram().used();
             let bench = Bench::new(gpu)?;
-            let bo = bench.make(BoKind::Vram, 2 * HUGE + 3 * PAGE, RWX)?;
+            let bo = bench.make(BoKind::Vram, 2 * HUGE + 3 * PAGE, ONE_BLOCK)?;
             assert_eq!(bo.size(), 2 * HUGE + 3 * PAGE);
             bench.vm.map(&bo, VA)?;
             let (first, attrs) = bench.walk(VA)?.ok_or(ENOENT)?;
@@ -128,6 +133,30 @@ mod cases {
             assert_eq!(bench.vm.usage(), (0, 1));
             drop((bo, bench));
             assert_eq!(gpu.vram().used(), used);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn scattered_vram_is_mapped_in_the_order_of_the_buffer() -> Result {
+        on_each(|gpu| {
+            let bench = Bench::new(gpu)?;
+            // No power of two: several blocks, the large ones first.
+            let size = 2 * HUGE + 7 * PAGE;
+            let bo = bench.make(BoKind::Vram, size, RWX)?;
+            bench.vm.map(&bo, VA)?;
+            let (first, attrs) = bench.walk(VA)?.ok_or(ENOENT)?;
+            assert_eq!((first % HUGE, attrs.fragment), (0, 9));
+            let hw = gpu.enter()?;
+            for offset in (0..size).step_by(PAGE as usize) {
+                let marker = (offset | 0x5a5).to_le_bytes();
+                bo.memory()
+                    .transfer(offset as usize, Transfer::Write(&marker))?;
+                let (pa, _) = bench.walk(VA + offset)?.ok_or(ENOENT)?;
+                let mut seen = [0; 8];
+                hw.vram_read(pa - gpu.info().fb.offset, &mut seen)?;
+                assert_eq!(seen, marker);
+            }
             Ok(())
         })
     }
@@ -498,13 +527,15 @@ mod cases {
     fn dump_tells_ranges_and_pages() -> Result {
         on_each(|gpu| {
             let bench = Bench::new(gpu)?;
-            let bo = bench.make(BoKind::Vram, HUGE + PAGE, RWX)?;
+            let bo = bench.make(BoKind::Vram, HUGE + PAGE, ONE_BLOCK)?;
             bench.vm.map(&bo, VA)?;
             let hold = bench.vm.hold(VA, SizeRule::AtLeast(1))?;
             let mut text = Text(KVec::new());
             bench.vm.dump(&mut text).map_err(|_| ENOMEM)?;
             assert!(text.contains("1 mappings, tables PTB 1 PDB0 1 PDB1 1 PDB2 1"));
-            assert!(text.contains("0x700000200000-0x700000400fff Vram in use by a queue"));
+            assert!(
+                text.contains("0x700000200000-0x700000400fff Vram contiguous in use by a queue")
+            );
             assert!(text.contains(" vram rwx "));
             assert!(text.contains(", 1 x 4K, 1 x 2M, 0 x 1G"));
             drop(hold);

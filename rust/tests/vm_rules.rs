@@ -16,7 +16,6 @@ use crate::{
         Budget, //
     },
     vm::{
-        bo::smaller,
         stale::Stale,
         va,
         SizeRule, //
@@ -199,28 +198,6 @@ mod cases {
         assert_eq!(drops.get(), 1);
         let _kept = Stale::new(Drops(&drops)).keep();
         assert_eq!(drops.get(), 1);
-        Ok(())
-    }
-
-    #[test]
-    fn vram_is_cut_until_it_fits() -> Result {
-        assert_eq!(smaller(64 * MIB), 32 * MIB);
-        assert_eq!(smaller(6 * MIB), 4 * MIB);
-        assert_eq!(smaller(2 * MIB), MIB);
-        assert_eq!(smaller(2 * MIB + 0x1000), 2 * MIB);
-        assert_eq!(smaller(0x2000), 0x1000);
-        assert_eq!(smaller(0x3000), 0x2000);
-        for start in [0x7f3_5000, 5 * MIB, 3 * 0x1000, GIB + 0x1000] {
-            let mut size = start;
-            let mut steps = 0;
-            while size > 0x1000 {
-                let next = smaller(size);
-                assert!(next < size && next != 0 && next % 0x1000 == 0);
-                size = next;
-                steps += 1;
-            }
-            assert!(steps < 64);
-        }
         Ok(())
     }
 }

@@ -50,8 +50,6 @@ use crate::{
 mod args;
 mod memory;
 
-#[cfg(rkfd_kunit)]
-pub(crate) use self::memory::smaller;
 use self::memory::Storage;
 pub(crate) use self::{
     args::{
@@ -161,8 +159,8 @@ impl Bo {
         let mut len = self.size;
         let (aperture, memory, dma) = match &self.object.storage {
             Storage::Vram(blocks) if local => {
-                for block in blocks {
-                    push_run(&mut runs, block.pa(), block.size())?;
+                for span in blocks.spans() {
+                    push_run(&mut runs, blocks.pa(span.start), span.size)?;
                 }
                 (Aperture::Vram, Where::Local, None)
             }

@@ -21,7 +21,7 @@ use crate::{
         DoorbellSlice,
         Gpu,
         Hw,
-        VramBlock, //
+        VramBlocks, //
     },
     kapi::{
         mappable::{
@@ -35,10 +35,7 @@ use crate::{
     },
     vm::{
         account::UserCharge,
-        pt::{
-            HUGE,
-            PAGE, //
-        },
+        pt::PAGE, //
     },
 };
 
@@ -47,7 +44,7 @@ const ZERO_STEP: u64 = 16 << 20;
 
 /// What holds the bytes.
 pub(super) enum Storage {
-    Vram(KVec<VramBlock>),
+    Vram(VramBlocks),
     Pages(Arc<Pages>),
     User(UserPages),
     Doorbell(Arc<DoorbellSlice>),
@@ -141,27 +138,14 @@ impl Memory {
         }
     }
 
-    /// Finds the block of VRAM that holds byte `offset`, and where in the VRAM that is. Returns
-    /// also how many bytes follow there.
-    fn vram_at(blocks: &[VramBlock], offset: u64) -> Result<(u64, u64)> {
-        let mut rest = offset;
-        for block in blocks {
-            if rest < block.size() {
-                return Ok((block.offset() + rest, block.size() - rest));
-            }
-            rest -= block.size();
-        }
-        Err(EINVAL)
-    }
-
-    fn transfer_vram(&self, blocks: &[VramBlock], offset: usize, transfer: Transfer<'_>) -> Result {
+    fn transfer_vram(&self, blocks: &VramBlocks, offset: usize, transfer: Transfer<'_>) -> Result {
         let hw = self.gpu.enter()?;
         let mut done = 0;
         let len = transfer.len();
         let mut transfer = transfer;
         while done < len {
             // CAST: `usize` is at most 64 bits wide.
-            let (at, follow) = Self::vram_at(blocks, (offset + done) as u64)?;
+            let (at, follow) = blocks.locate((offset + done) as u64).ok_or(EINVAL)?;
             let part = usize::try_from(follow)
                 .unwrap_or(usize::MAX)
                 .min(len - done);
@@ -195,7 +179,7 @@ impl Mappable for Memory {
             Storage::Vram(blocks) => {
                 let hw = self.gpu.enter()?;
                 // CAST: `usize` is at most 64 bits wide.
-                let (offset, _) = Self::vram_at(blocks, (index as u64) << PAGE_SHIFT)?;
+                let (offset, _) = blocks.locate((index as u64) << PAGE_SHIFT).ok_or(EINVAL)?;
                 Ok(usize::try_from(
                     (hw.vram_bus_addr() + offset) >> PAGE_SHIFT,
                 )?)
@@ -219,44 +203,25 @@ fn handle_charge(size: u64) -> Result<Charges> {
     Ok(Charges::One(account::system().all.charge_module(size)?))
 }
 
-/// Takes VRAM, in as few blocks as there are holes, and zeroes it.
-fn vram_blocks(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<KVec<VramBlock>> {
-    let mut blocks = KVec::new();
-    let mut left = size;
-    let mut step = size;
-    while left != 0 {
-        step = step.min(left);
-        match gpu.vram().alloc(step, PAGE) {
-            Ok(block) => {
-                left = left.saturating_sub(block.size());
-                blocks.push(block, GFP_KERNEL_ACCOUNT)?;
-            }
-            Err(e) if e == ENOSPC && !contiguous && step > PAGE => {
-                step = smaller(step);
-            }
-            Err(e) if e == ENOSPC => return Err(ENOMEM),
-            Err(e) => return Err(e),
-        }
-    }
-    for block in &blocks {
+/// Takes VRAM and zeroes it.
+fn vram_blocks(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<VramBlocks> {
+    let blocks = match gpu.vram().alloc_blocks(size, contiguous) {
+        Err(e) if e == ENOSPC => return Err(ENOMEM),
+        blocks => blocks?,
+    };
+    for span in blocks.spans() {
         let mut offset = 0;
-        while offset < block.size() {
-            let len = ZERO_STEP.min(block.size() - offset);
+        while offset < span.size {
+            let len = ZERO_STEP.min(span.size - offset);
             if fatal_signal_pending() {
                 return Err(EINTR);
             }
-            hw.vram_fill(block.offset() + offset, len, 0)?;
+            hw.vram_fill(span.start + offset, len, 0)?;
             offset += len;
         }
     }
     hw.hdp_flush();
     Ok(blocks)
-}
-
-/// The next size to try for a block of VRAM when there is no hole of `size` bytes.
-pub(crate) fn smaller(size: u64) -> u64 {
-    let unit = if size > HUGE { HUGE } else { PAGE };
-    (size / 2).next_multiple_of(unit).min(size - PAGE)
 }
 
 fn page_count(size: u64) -> Result<usize> {
