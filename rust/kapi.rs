@@ -23,6 +23,7 @@ pub(crate) mod drm_ioctl;
 pub(crate) mod event_file;
 pub(crate) mod gate;
 pub(crate) mod gem;
+pub(crate) mod gpuvm;
 pub(crate) mod irq;
 pub(crate) mod kobject;
 #[cfg(rkfd_kunit)]

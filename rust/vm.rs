@@ -19,15 +19,15 @@
 //! made after an unmapping never meets a translation from before it. Nothing is allocated under
 //! it: an operation finds out what it needs, releases the lock, allocates, and looks again. Order:
 //! [`Vm::state`], then that of a mapping's contents, then that of the pages of a process, then the GPU's
-//! locks (KIQ and below). [`Vm::zap_userptr`] takes it inside the memory manager, where not even tables
-//! are freed: the VRAM allocator allocates under its lock.
+//! locks (KIQ and below). Those of the lists of mappings that `drm_gpuvm` keeps in the objects are innermost.
+//! [`Vm::zap_userptr`] takes it inside the memory manager, where not even tables are freed: the VRAM
+//! allocator allocates under its lock.
 
 use core::ops::Range;
 
 use kernel::{
     new_mutex,
     prelude::*,
-    rbtree::RBTree,
     sync::{
         Arc,
         Mutex, //
@@ -43,7 +43,14 @@ use crate::{
         self,
         Aperture, //
     },
-    kapi::log::dev_limited,
+    kapi::{
+        drm_file::DrmDevice,
+        gpuvm::{
+            GpuVm,
+            Handle, //
+        },
+        log::dev_limited, //
+    },
 };
 
 pub(crate) mod account;
@@ -51,7 +58,6 @@ pub(crate) mod bo;
 pub(crate) mod coverage;
 mod dump;
 pub(crate) mod file;
-pub(crate) mod interval;
 mod map;
 mod mapping;
 pub(crate) mod pt;
@@ -77,8 +83,10 @@ pub(crate) use self::{
 };
 
 use self::{
-    bo::Backing,
-    interval::IntervalMap,
+    bo::{
+        Backing,
+        Memory, //
+    },
     mapping::Mapping,
     pt::{
         Chain,
@@ -101,9 +109,7 @@ const MAX_ATTEMPTS: usize = 16;
 /// What a [`Vm`] maps.
 struct State {
     tree: Tree<TableBlock>,
-    ranges: IntervalMap<Arc<Mapping>>,
-    /// Where each buffer is mapped, by [`Bo::id`].
-    va_of_bo: RBTree<u64, u64>,
+    ranges: GpuVm<Memory, Arc<Mapping>>,
     /// A flush failed: entries were removed that the TLB may still hold.
     flush_owed: bool,
     /// Tables out of the tree that a failed flush left.
@@ -114,10 +120,12 @@ struct State {
 
 impl State {
     /// Where `bo` is mapped.
-    fn mapping_of(&self, bo: &Bo) -> Option<(u64, &Arc<Mapping>)> {
-        let va = *self.va_of_bo.get(&bo.id())?;
-        let (_, mapping) = self.ranges.containing(va)?;
-        Some((va, mapping))
+    fn mapping_of(&self, bo: &Bo) -> Option<(u64, Arc<Mapping>)> {
+        let mut found = None;
+        self.ranges.for_each_of(bo.object(), |entry| {
+            found = Some((entry.range.start, entry.data.clone()));
+        });
+        found
     }
 
     /// Where the entries of `bo` go: to its mapping, or to `wanted`, where none is yet. `None` if it is not
@@ -134,7 +142,7 @@ impl State {
     ) -> Result<Option<(u64, Option<Arc<Mapping>>)>> {
         match (self.mapping_of(bo), wanted) {
             (Some((va, _)), Some(range)) if va != range.start => Err(EINVAL),
-            (Some((va, mapping)), _) => Ok(Some((va, Some(mapping.clone())))),
+            (Some((va, mapping)), _) => Ok(Some((va, Some(mapping)))),
             (None, None) => Ok(None),
             (None, Some(_)) if self.closed => Err(ENODEV),
             (None, Some(range)) if self.ranges.first_overlap(range.clone()).is_some() => {
@@ -173,6 +181,8 @@ impl State {
 pub(crate) struct Vm {
     gpu: Arc<Gpu>,
     page_table_base: u64,
+    /// The name of [`State::ranges`].
+    ranges: Handle,
     #[pin]
     state: Mutex<State>,
     // After `state`: the name of the address space outlives its tables.
@@ -180,20 +190,21 @@ pub(crate) struct Vm {
 }
 
 impl Vm {
-    /// Makes an empty address space.
+    /// Makes an empty address space, for files of `dev`.
     ///
     /// # Errors
     ///
     /// `ENODEV`, `EIO` if the GPU is gone or lost; `ENOSPC` if all PASIDs are in use; `ENOMEM`.
-    pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Arc<Self>> {
+    pub(crate) fn new(gpu: &Arc<Gpu>, dev: &DrmDevice) -> Result<Arc<Self>> {
         let hw = gpu.enter()?;
         let tree = Tree::new(&VramStore::new(gpu, Some(&hw)), gpu.asic().pte)?;
         let page_table_base =
             pte::page_table_base(VramStore::pa(tree.root()), Aperture::Vram).map_err(|_| EINVAL)?;
+        let ranges = GpuVm::new(dev, c"rkfd", va::USER_START..va::USER_END)?;
+        let handle = ranges.handle().clone();
         let state = State {
             tree,
-            ranges: IntervalMap::new(),
-            va_of_bo: RBTree::new(),
+            ranges,
             flush_owed: false,
             pending_free: Chain::new(),
             closed: false,
@@ -202,6 +213,7 @@ impl Vm {
             try_pin_init!(Self {
                 gpu: gpu.clone(),
                 page_table_base,
+                ranges: handle,
                 state <- new_mutex!(state, "rkfd_vm"),
                 pasid: gpu.pasids().alloc()?,
             }? Error),
@@ -258,14 +270,14 @@ impl Vm {
             pending_free,
             ..
         } = &mut *state;
-        for (range, mapping) in ranges.iter() {
-            if mapping.bo().kind() != BoKind::Userptr {
+        for entry in ranges.iter() {
+            if entry.data.bo().kind() != BoKind::Userptr {
                 continue;
             }
-            mapping.set_cleared();
+            entry.data.set_cleared();
             // Whole mappings cut no large page, so no table is needed.
-            let len = range.end - range.start;
-            let changed = tree.unmap(&store, &mut Reserve::new(), range.start, len)?;
+            let len = entry.range.end - entry.range.start;
+            let changed = tree.unmap(&store, &mut Reserve::new(), entry.range.start, len)?;
             // Tables go with the next flush that may free them.
             *flush_owed |= changed.stale;
             pending_free.append(changed.retired);
@@ -298,18 +310,17 @@ impl Vm {
         // Should the flush fail, the mapping stays listed without them.
         mapping.set_cleared();
         self.clear(&mut state, &store, va, bo.size())?;
-        let node = state.va_of_bo.remove_node(&bo.id());
-        let mapping = state.ranges.remove(va);
+        let removed = state.ranges.remove(va);
         drop(state);
         // Outside the lock: this may be the last reference to the buffer.
-        drop((node, mapping));
+        drop(removed);
         Ok(())
     }
 
     /// Takes the entries of the mapping at `va` away after a flush failed.
     fn retract(&self, state: &mut State, store: &VramStore<'_>, va: u64, len: u64) -> Result {
-        if let Some((_, mapping)) = state.ranges.containing(va) {
-            mapping.set_cleared();
+        if let Some(entry) = state.ranges.containing(va) {
+            entry.data.set_cleared();
         }
         self.clear(state, store, va, len)
     }
@@ -353,15 +364,14 @@ impl Vm {
 
     /// Whether `bo` is mapped.
     pub(crate) fn is_mapped(&self, bo: &Bo) -> bool {
-        self.state.lock().va_of_bo.get(&bo.id()).is_some()
+        self.state.lock().mapping_of(bo).is_some()
     }
 
     /// The mapping that contains `va`.
     #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn lookup(&self, va: u64) -> Option<MappingInfo> {
         let state = self.state.lock();
-        let (_, mapping) = state.ranges.containing(va)?;
-        Some(mapping.info())
+        Some(state.ranges.containing(va)?.data.info())
     }
 
     /// Keeps the mapping at `va` from being unmapped while the result lives.
@@ -371,18 +381,18 @@ impl Vm {
     /// `EINVAL` if nothing is mapped there or `rule` is not met.
     pub(crate) fn hold(&self, va: u64, rule: SizeRule) -> Result<MappingHold> {
         let state = self.state.lock();
-        let (range, mapping) = state.ranges.containing(va).ok_or(EINVAL)?;
-        if !rule.admits(range, va) {
+        let entry = state.ranges.containing(va).ok_or(EINVAL)?;
+        if !rule.admits(entry.range, va) {
             return Err(EINVAL);
         }
-        Ok(mapping.hold())
+        Ok(entry.data.hold())
     }
 
     /// Number of mappings, and of page tables.
     #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn usage(&self) -> (usize, usize) {
         let state = self.state.lock();
-        (state.ranges.len(), state.tree.total_tables())
+        (state.ranges.iter().count(), state.tree.total_tables())
     }
 
     /// Ends the address space, in whatever state it and the device are: unmaps everything and
@@ -396,15 +406,13 @@ impl Vm {
             return;
         }
         let cleared = self.clear(&mut state, &store, 0, pt::VA_END);
-        let va_of_bo = core::mem::replace(&mut state.va_of_bo, RBTree::new());
-        let ranges = core::mem::replace(&mut state.ranges, IntervalMap::new());
+        let removed = state.ranges.clear();
         let pending_free = core::mem::replace(&mut state.pending_free, Chain::new());
         drop(state);
-        drop(va_of_bo);
         match cleared {
-            Ok(()) => drop((ranges, pending_free)),
+            Ok(()) => drop((removed, pending_free)),
             // The device answers, but not to this: it may still use the memory.
-            Err(_) => stale::keep_until_unbind(&self.gpu, (ranges, pending_free)),
+            Err(_) => stale::keep_until_unbind(&self.gpu, (removed, pending_free)),
         }
     }
 }

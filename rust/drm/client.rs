@@ -19,7 +19,10 @@ use super::{
     device::RkfdDrm, //
 };
 use crate::{
-    kapi::drm_file::DrmFile,
+    kapi::drm_file::{
+        DrmDevice,
+        DrmFile, //
+    },
     vm::{
         file::VmFile,
         Bo,
@@ -40,7 +43,7 @@ impl drm::file::DriverFile for Client {
 
     fn open(device: &drm::Device<RkfdDrm>) -> Result<Pin<KBox<Self>>> {
         let client = Self {
-            vm: Vm::new(device.gpu())?,
+            vm: Vm::new(device.gpu(), &DrmDevice::of(device))?,
             list: device.vms.clone(),
         };
         // From here on dropping `client` undoes everything.

@@ -33,7 +33,6 @@ unsafe impl Sync for DrmDevice {}
 
 impl DrmDevice {
     /// Takes a reference to a typed device.
-    #[cfg(rkfd_kunit)]
     pub(crate) fn of<D: drm::Driver>(dev: &drm::Device<D>) -> Self {
         let raw = raw_device(dev);
         // SAFETY: `dev` is a live device.

@@ -96,7 +96,7 @@ impl<T: Mappable> Object<T> {
         Ok(this)
     }
 
-    fn as_raw(&self) -> *mut bindings::drm_gem_object {
+    pub(super) fn as_raw(&self) -> *mut bindings::drm_gem_object {
         // SAFETY: By the type invariant the object is live.
         unsafe { self.inner.as_ref() }.obj.get()
     }
@@ -111,6 +111,12 @@ impl<T: Mappable> Object<T> {
         unsafe { bindings::drm_gem_object_release(obj) };
         // SAFETY: Leaked from a `KBox` in `new`; `obj` is its first field.
         drop(unsafe { KBox::from_raw(obj.cast::<Inner<T>>()) });
+    }
+
+    /// Bytes, whole pages.
+    pub(crate) fn size(&self) -> usize {
+        // SAFETY: The object is live; its size does not change.
+        unsafe { (*self.as_raw()).size }
     }
 
     /// The offset at which the object can be mapped from its DRM node.

@@ -98,7 +98,7 @@ mod cases {
             assert!(bench.walk(VA)?.is_none());
             assert!(bench.vm.lookup(VA).is_none());
             let pasid = bench.vm.pasid();
-            let other = Vm::new(gpu)?;
+            let other = Vm::new(gpu, &bench.device)?;
             assert!(other.pasid() != pasid);
             assert!(other.page_table_base() != bench.vm.page_table_base());
             drop((bench, other));

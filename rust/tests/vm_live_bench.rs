@@ -143,7 +143,7 @@ impl Bench {
         let fake = FakeDevice::new()?;
         Ok(Self {
             gpu: gpu.clone(),
-            vm: Vm::new(gpu)?,
+            vm: Vm::new(gpu, &fake.device)?,
             device: fake.device.clone(),
             _fake: fake,
         })

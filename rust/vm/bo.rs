@@ -8,13 +8,7 @@
 
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
-    },
+    sync::Arc, //
 };
 
 use super::pt::{
@@ -90,12 +84,8 @@ impl Dma {
     }
 }
 
-/// Distinguishes buffers; never repeats.
-static NEXT_ID: Atomic<i64> = Atomic::new(1);
-
 /// A buffer.
 pub(crate) struct Bo {
-    id: u64,
     kind: BoKind,
     flags: BoFlags,
     size: u64,
@@ -132,9 +122,7 @@ impl Bo {
         let (kind, flags) = (args.kind, args.flags);
         let memory = Memory::new(gpu, size, args)?;
         let object = Object::new(dev, usize::try_from(size).map_err(|_| ENOMEM)?, memory)?;
-        let id = u64::try_from(NEXT_ID.fetch_add(1, Relaxed))?;
         let bo = Self {
-            id,
             kind,
             flags,
             size,
@@ -142,6 +130,11 @@ impl Bo {
             object,
         };
         Ok(Arc::new(bo, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// The object that address spaces and files know.
+    pub(super) fn object(&self) -> &Object<Memory> {
+        &self.object
     }
 
     /// Finds out where the buffer lies for `gpu`, which `hw` belongs to, and fixes it there. Pages of
@@ -262,11 +255,6 @@ impl Bo {
         if let Some(user) = self.object.user() {
             user.tell_changed();
         }
-    }
-
-    /// Distinguishes the buffer from all others that ever were.
-    pub(super) fn id(&self) -> u64 {
-        self.id
     }
 
     /// What it is made of.

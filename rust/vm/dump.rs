@@ -96,13 +96,14 @@ impl Vm {
             "PASID {} page table base {:#x}: {} mappings, tables PTB {} PDB0 {} PDB1 {} PDB2 {}",
             self.pasid(),
             self.page_table_base(),
-            state.ranges.len(),
+            state.ranges.iter().count(),
             state.tree.tables(Level::Ptb),
             state.tree.tables(Level::Pdb0),
             state.tree.tables(Level::Pdb1),
             state.tree.tables(Level::Pdb2)
         )?;
-        for (range, mapping) in state.ranges.iter() {
+        for entry in state.ranges.iter() {
+            let (range, mapping) = (entry.range, entry.data);
             let bo = mapping.bo();
             write!(
                 f,

@@ -6,16 +6,15 @@ use core::ops::Range;
 
 use kernel::{
     prelude::*,
-    rbtree::RBTreeNodeReservation,
     sync::Arc, //
 };
 
 use super::{
     bo::{
         Backing,
-        Bo, //
+        Bo,
+        Memory, //
     },
-    interval::Slot,
     mapping::Mapping,
     pt::Reserve,
     stale,
@@ -25,12 +24,19 @@ use super::{
     Vm,
     MAX_ATTEMPTS, //
 };
+use crate::kapi::gpuvm::{
+    Handle,
+    Removed,
+    Room, //
+};
+
+/// What a change of the ranges left over.
+type Unlisted = Removed<Arc<Mapping>>;
 
 /// A mapping that is not listed yet, and memory to list it.
 struct NewMapping {
     mapping: Arc<Mapping>,
-    slot: Slot<Arc<Mapping>>,
-    node: RBTreeNodeReservation<u64, u64>,
+    room: Room<Memory, Arc<Mapping>>,
 }
 
 impl NewMapping {
@@ -39,22 +45,22 @@ impl NewMapping {
     /// # Errors
     ///
     /// `ENOMEM`.
-    fn new(bo: &Arc<Bo>, va: u64) -> Result<Self> {
+    fn new(ranges: &Handle, bo: &Arc<Bo>, va: u64) -> Result<Self> {
         Ok(Self {
             mapping: Mapping::new(bo.begin_use(), va)?,
-            slot: Slot::new()?,
-            node: RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
+            room: Room::to_map(ranges, bo.object())?,
         })
     }
 
-    /// Lists it. The range is free.
-    fn insert(self, state: &mut State, bo: &Bo, range: Range<u64>) -> Result<Arc<Mapping>> {
-        let va = range.start;
-        state
-            .ranges
-            .insert(self.slot, range, self.mapping.clone())?;
-        state.va_of_bo.insert(self.node.into_node(bo.id(), va));
-        Ok(self.mapping)
+    /// Lists it. The range is free. What was not needed is to be dropped without the lock.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the range leaves the user range, or is longer than the buffer.
+    fn insert(self, state: &mut State, range: Range<u64>) -> Result<(Arc<Mapping>, Unlisted)> {
+        let mapping = self.mapping;
+        let rest = state.ranges.map(self.room, range, 0, mapping.clone())?;
+        Ok((mapping, rest))
     }
 }
 
@@ -116,7 +122,7 @@ impl Vm {
                 drop(state);
                 if !has_mapping {
                     // Before the backing is found, so that no change of it is missed.
-                    new = Some(NewMapping::new(bo, va)?);
+                    new = Some(NewMapping::new(&self.ranges, bo, va)?);
                 }
                 backing = Some(bo.backing(&self.gpu, &hw)?);
                 continue;
@@ -141,14 +147,17 @@ impl Vm {
             };
             hw.hdp_flush();
             let is_empty = current.runs.is_empty();
-            let (mapping, is_new) = match (known, new.take(), &wanted) {
-                (None, Some(new), Some(range)) => {
-                    (new.insert(&mut state, bo, range.clone())?, true)
+            let (mapping, listed) = match (known, &wanted) {
+                (Some(mapping), _) => (mapping, None),
+                (None, Some(range)) => {
+                    let new = new.take().ok_or(EINVAL)?;
+                    let (mapping, rest) = new.insert(&mut state, range.clone())?;
+                    (mapping, Some(rest))
                 }
-                (Some(mapping), _, _) => (mapping, false),
                 // Excluded above.
-                _ => return Err(EINVAL),
+                (None, None) => return Err(EINVAL),
             };
+            let is_new = listed.is_some();
             let old = mapping.set_backing(backing.take());
             // A range that was unmapped without a flush may still be cached.
             let flushed = if changed.stale || state.flush_owed {
@@ -162,14 +171,11 @@ impl Vm {
                 // until a flush succeeds.
                 let cleared = self.retract(&mut state, &store, va, bo.size());
                 if is_new && cleared.is_ok() {
-                    unlisted = Some((
-                        state.va_of_bo.remove_node(&bo.id()),
-                        state.ranges.remove(va),
-                    ));
+                    unlisted = Some(state.ranges.remove(va));
                 }
             }
             drop(state);
-            drop(unlisted);
+            drop((listed, unlisted));
             if let (Err(_), Some(old)) = (&flushed, old) {
                 // The device answers, but not to this: it may still use the old addresses.
                 stale::keep_until_unbind(&self.gpu, old);
