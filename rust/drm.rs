@@ -26,8 +26,10 @@ use crate::{
             self,
             Ioctl,
             Reply, //
-        }, //
+        },
+        drm_prime::PrimeDriver, //
     },
+    vm::bo::Memory,
 };
 
 mod client;
@@ -115,6 +117,9 @@ impl drm::Driver for RkfdDrm {
     const FEAT_RENDER: bool = true;
 }
 
+/// The driver's table with import of shared buffers.
+static PRIME_DRIVER: PrimeDriver<RkfdDrm, Memory> = PrimeDriver::new();
+
 /// The render node of one GPU, from probe to unbind. Dropping it refuses new users, waits for
 /// those inside an ioctl or a fault, and removes all user mappings of buffers.
 pub(crate) struct Registration<'bound> {
@@ -140,6 +145,7 @@ impl<'bound> Registration<'bound> {
             vms,
         };
         let dev = drm::UnregisteredDevice::<RkfdDrm>::new(pdev, Ok::<_, Error>(data))?;
+        PRIME_DRIVER.install(&dev)?;
         // SAFETY: The caller keeps the result in the data of the PCI driver, which is dropped at
         // unbind and never forgotten.
         let registration =

@@ -28,6 +28,7 @@ kernel::prelude::module! {
     authors: ["The rkfd authors"],
     description: "HSA compute driver for AMD gfx9 GPUs",
     license: "GPL v2",
+    imports_ns: ["DMA_BUF"],
     params: {
         gpu_recovery: bool {
             default: true,

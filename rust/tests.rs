@@ -29,6 +29,7 @@ mod hw_sdma;
 mod kapi_chrdev;
 mod kapi_class;
 mod kapi_dma;
+mod kapi_dma_buf;
 mod kapi_drm;
 mod kapi_gem;
 mod kapi_gpuvm;

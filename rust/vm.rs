@@ -73,6 +73,7 @@ pub(crate) use self::{
         BoFlags,
         BoKind,
         BoVmap,
+        SharedMemory,
         UserMemory, //
     },
     mapping::{
@@ -123,7 +124,10 @@ impl State {
     fn mapping_of(&self, bo: &Bo) -> Option<(u64, Arc<Mapping>)> {
         let mut found = None;
         self.ranges.for_each_of(bo.object(), |entry| {
-            found = Some((entry.range.start, entry.data.clone()));
+            // Another buffer may be of the same memory.
+            if core::ptr::eq(entry.data.bo(), bo) {
+                found = Some((entry.range.start, entry.data.clone()));
+            }
         });
         found
     }

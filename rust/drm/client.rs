@@ -19,9 +19,12 @@ use super::{
     device::RkfdDrm, //
 };
 use crate::{
-    kapi::drm_file::{
-        DrmDevice,
-        DrmFile, //
+    kapi::{
+        dma_buf::DmaBuf,
+        drm_file::{
+            DrmDevice,
+            DrmFile, //
+        }, //
     },
     vm::{
         file::VmFile,
@@ -94,6 +97,10 @@ impl VmFile for RenderFile {
         let bo = Bo::new(self.vm().gpu(), &self.file.device(), args)?;
         let handle = bo.create_handle(&self.file)?;
         Ok((bo, handle))
+    }
+
+    fn export(&self, bo: &Bo, handle: u32) -> Result<DmaBuf> {
+        bo.export(&self.file, handle)
     }
 
     fn delete_handle(&self, bo: &Bo, handle: u32) {

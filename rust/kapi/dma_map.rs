@@ -54,6 +54,79 @@ fn as_raw(dev: &Device) -> *mut bindings::device {
 // CAST: A single bit, below 32.
 const COHERENT: c_ulong = bindings::DMA_ATTR_REQUIRE_COHERENT as c_ulong;
 
+/// Maps `pages` for `dev`, whoever drives it.
+///
+/// # Errors
+///
+/// - `EOPNOTSUPP`: the machine gives `dev` copies of memory (bounce buffers).
+/// - `ENOMEM`, and what the DMA layer reports.
+///
+/// # Safety
+///
+/// `dev` is bound, and the result is given to [`unmap_table`] while it is; `pages` live until then.
+pub(super) unsafe fn map_table(
+    dev: *mut bindings::device,
+    pages: &Pages,
+    dir: bindings::dma_data_direction,
+) -> Result<KBox<Opaque<bindings::sg_table>>> {
+    // SAFETY: `dev` is bound.
+    if unsafe { crate::bindings::rkfd_dma_bounces(dev) } {
+        return Err(EOPNOTSUPP);
+    }
+    // SAFETY: `dev` is a valid device.
+    let longest = unsafe { bindings::dma_max_mapping_size(dev) };
+    let longest = longest.min(u32::MAX as usize) & !(PAGE_SIZE - 1);
+    let sgt = KBox::new(Opaque::zeroed(), GFP_KERNEL_ACCOUNT)?;
+    // SAFETY: `sgt` is memory for a table, and the array holds valid pages, which the C
+    // function only reads. There is at least one.
+    to_result(unsafe {
+        bindings::sg_alloc_table_from_pages_segment(
+            sgt.get(),
+            pages.as_ptr(),
+            c_uint::try_from(pages.len())?,
+            0,
+            pages.size(),
+            c_uint::try_from(longest)?,
+            bindings::GFP_KERNEL_ACCOUNT,
+        )
+    })?;
+    // SAFETY: `dev` is bound and the table was just made.
+    let mapped = to_result(unsafe { bindings::dma_map_sgtable(dev, sgt.get(), dir, COHERENT) });
+    if let Err(e) = mapped {
+        // SAFETY: Made above and not mapped.
+        unsafe { bindings::sg_free_table(sgt.get()) };
+        return Err(e);
+    }
+    // Some machines begin only when they are asked.
+    // SAFETY: `dev` is bound.
+    if unsafe { crate::bindings::rkfd_dma_bounces(dev) } {
+        // SAFETY: Made and mapped above, in this direction.
+        unsafe {
+            crate::bindings::rkfd_dma_unmap_unsynced(dev, sgt.get(), dir);
+            bindings::sg_free_table(sgt.get());
+        }
+        return Err(EOPNOTSUPP);
+    }
+    Ok(sgt)
+}
+
+/// Ends what [`map_table`] began; the table is empty then.
+///
+/// # Safety
+///
+/// `sgt` is the result of [`map_table`] with these arguments and was not unmapped; no device uses it any more.
+pub(super) unsafe fn unmap_table(
+    dev: *mut bindings::device,
+    sgt: &Opaque<bindings::sg_table>,
+    dir: bindings::dma_data_direction,
+) {
+    // SAFETY: By the requirements of this function.
+    unsafe {
+        bindings::dma_unmap_sgtable(dev, sgt.get(), dir, COHERENT);
+        bindings::sg_free_table(sgt.get());
+    }
+}
+
 /// [`Pages`] mapped for one device.
 ///
 /// # Invariants
@@ -74,12 +147,9 @@ unsafe impl Sync for MappedTable {}
 impl Drop for MappedTable {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the table is mapped for `dev`, which is still bound or
-        // being unbound: the object lives in a `DmaMapper`, or was being made for a bound device.
-        unsafe {
-            bindings::dma_unmap_sgtable(as_raw(&self.dev), self.sgt.get(), self.dir, COHERENT);
-        }
-        // SAFETY: Made in `DmaMap::pages` and unmapped above.
-        unsafe { bindings::sg_free_table(self.sgt.get()) };
+        // being unbound: the object lives in a `DmaMapper`, or was being made for a bound device. It is not used
+        // any more.
+        unsafe { unmap_table(as_raw(&self.dev), &self.sgt, self.dir) };
     }
 }
 
@@ -222,51 +292,15 @@ impl DmaMapper {
         writable: bool,
     ) -> Result<DmaMap> {
         self.check(dev)?;
-        let raw = as_raw(dev);
-        // SAFETY: `dev` is bound.
-        if unsafe { crate::bindings::rkfd_dma_bounces(raw) } {
-            return Err(EOPNOTSUPP);
-        }
         let dir = if writable {
             DataDirection::Bidirectional
         } else {
             DataDirection::ToDevice
         };
         let dir = bindings::dma_data_direction::from(dir);
-        // SAFETY: `dev` is a valid device.
-        let longest = unsafe { bindings::dma_max_mapping_size(raw) };
-        let longest = longest.min(u32::MAX as usize) & !(PAGE_SIZE - 1);
-        let sgt = KBox::new(Opaque::zeroed(), GFP_KERNEL_ACCOUNT)?;
-        // SAFETY: `sgt` is memory for a table, and the array holds valid pages, which the C
-        // function only reads. There is at least one.
-        to_result(unsafe {
-            bindings::sg_alloc_table_from_pages_segment(
-                sgt.get(),
-                pages.as_ptr(),
-                c_uint::try_from(pages.len())?,
-                0,
-                pages.size(),
-                c_uint::try_from(longest)?,
-                bindings::GFP_KERNEL_ACCOUNT,
-            )
-        })?;
-        // SAFETY: `dev` is bound and the table was just made.
-        let mapped = to_result(unsafe { bindings::dma_map_sgtable(raw, sgt.get(), dir, COHERENT) });
-        if let Err(e) = mapped {
-            // SAFETY: Made above and not mapped.
-            unsafe { bindings::sg_free_table(sgt.get()) };
-            return Err(e);
-        }
-        // Some machines begin only when they are asked.
-        // SAFETY: `dev` is bound.
-        if unsafe { crate::bindings::rkfd_dma_bounces(raw) } {
-            // SAFETY: Made and mapped above, in this direction.
-            unsafe {
-                crate::bindings::rkfd_dma_unmap_unsynced(raw, sgt.get(), dir);
-                bindings::sg_free_table(sgt.get());
-            }
-            return Err(EOPNOTSUPP);
-        }
+        // SAFETY: `dev` is bound, and the result is unmapped before it is not any more, see `MappedTable`, whose
+        // pages outlive it.
+        let sgt = unsafe { map_table(as_raw(dev), pages, dir) }?;
         // INVARIANT: Made and mapped above.
         let table = MappedTable {
             sgt,

@@ -34,11 +34,20 @@ unsafe impl Sync for DrmDevice {}
 impl DrmDevice {
     /// Takes a reference to a typed device.
     pub(crate) fn of<D: drm::Driver>(dev: &drm::Device<D>) -> Self {
-        let raw = raw_device(dev);
         // SAFETY: `dev` is a live device.
-        unsafe { bindings::drm_dev_get(raw.as_ptr()) };
-        // INVARIANT: Referenced above.
-        Self(raw)
+        unsafe { Self::from_raw(raw_device(dev).as_ptr()) }
+    }
+
+    /// Takes a reference.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a live device.
+    pub(super) unsafe fn from_raw(raw: *mut bindings::drm_device) -> Self {
+        // SAFETY: By the requirement of this function.
+        unsafe { bindings::drm_dev_get(raw) };
+        // INVARIANT: Referenced above. SAFETY: A live device has an address.
+        Self(unsafe { NonNull::new_unchecked(raw) })
     }
 
     pub(super) fn as_raw(&self) -> *mut bindings::drm_device {
@@ -138,11 +147,8 @@ impl<D: OnlyDriver> DrmFile<D> {
 
     /// The device that the file was opened on.
     pub(crate) fn device(&self) -> DrmDevice {
-        let dev = self.as_raw_device();
-        // SAFETY: The open file keeps the device; this takes the reference of the new value.
-        unsafe { bindings::drm_dev_get(dev) };
-        // INVARIANT: Referenced above. SAFETY: An open file has a device.
-        DrmDevice(unsafe { NonNull::new_unchecked(dev) })
+        // SAFETY: The open file keeps the device.
+        unsafe { DrmDevice::from_raw(self.as_raw_device()) }
     }
 }
 
@@ -161,7 +167,7 @@ pub(crate) fn render_minor<D: drm::Driver>(dev: &drm::Device<D>) -> Option<u32> 
 }
 
 /// The C device behind `dev`.
-fn raw_device<D: drm::Driver>(dev: &drm::Device<D>) -> NonNull<bindings::drm_device> {
+pub(super) fn raw_device<D: drm::Driver>(dev: &drm::Device<D>) -> NonNull<bindings::drm_device> {
     // `drm::Device` is `repr(C)` and starts with its `struct drm_device`.
     NonNull::from(dev).cast()
 }

@@ -4,7 +4,8 @@
 //!
 //! [`kernel::drm::gem::Object`] offers no `mmap`, and each one carries a shmem file. [`Object`] is a
 //! bare GEM object. It has an offset on the DRM node; a file may map it there while it has a handle of the
-//! object ([`Object::create_handle`]), which user space may close by itself, and which ends with the file.
+//! object ([`Object::create_handle`]), which user space may close by itself, and which ends with the file. By the
+//! handle it can be shared as a [`DmaBuf`].
 //!
 //! C header: [`include/drm/drm_gem.h`](srctree/include/drm/drm_gem.h)
 
@@ -16,12 +17,14 @@ use core::{
 use kernel::{
     bindings,
     error::to_result,
+    fs::file::flags::O_RDWR,
     page::PAGE_SIZE,
     prelude::*,
     types::Opaque, //
 };
 
 use super::{
+    dma_buf::DmaBuf,
     drm_file::{
         DrmDevice,
         DrmFile,
@@ -137,17 +140,99 @@ impl<T: Mappable> Object<T> {
         to_result(unsafe { bindings::drm_gem_mmap_obj(obj, (*obj).size, request.vma()) })
     }
 
-    /// `drm_gem_object_funcs::export`: what the object holds cannot follow the rules of a shared buffer yet
-    /// (fences, moves, the end of the device).
+    /// `drm_gem_object_funcs::export`.
     ///
     /// # Safety
     ///
-    /// None; nothing is accessed.
+    /// Called by the DRM core for an object made by [`Self::new`].
     unsafe extern "C" fn export(
-        _obj: *mut bindings::drm_gem_object,
-        _flags: c_int,
+        obj: *mut bindings::drm_gem_object,
+        flags: c_int,
     ) -> *mut bindings::dma_buf {
-        EOPNOTSUPP.to_ptr()
+        // SAFETY: `obj` is embedded in an `Inner<T>` that the caller holds.
+        let inner = unsafe { Inner::<T>::from_gem(obj) };
+        match inner.data().may_export() {
+            // SAFETY: As above.
+            Ok(()) => unsafe { T::export_ops().export(obj, flags) },
+            Err(e) => e.to_ptr(),
+        }
+    }
+
+    /// Shares the object without a handle.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Mappable::may_export`]; `ENOMEM`, `ENFILE`.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn share(&self) -> Result<DmaBuf> {
+        // SAFETY: The object is live, and embedded in an `Inner<T>`.
+        let raw = unsafe { Self::export(self.as_raw(), 0) };
+        // SAFETY: The result's reference is ours.
+        unsafe { DmaBuf::from_raw(raw) }
+    }
+
+    /// Shares the object, of which `file` has `handle`.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: the file is one of another device, or user space has closed the handle.
+    /// - Those of [`Mappable::may_export`]; `ENOMEM`, `ENFILE`.
+    pub(crate) fn export_handle<D: OnlyDriver>(
+        &self,
+        file: &DrmFile<D>,
+        handle: u32,
+        writable: bool,
+    ) -> Result<DmaBuf> {
+        if file.as_raw_device() != self.dev.as_raw() {
+            return Err(EINVAL);
+        }
+        let flags = if writable { O_RDWR } else { 0 };
+        // SAFETY: The file is open, and both are of one device.
+        let raw = unsafe {
+            bindings::drm_gem_prime_handle_to_dmabuf(
+                self.dev.as_raw(),
+                file.as_raw().as_ptr(),
+                handle,
+                flags,
+            )
+        };
+        // SAFETY: The result's reference is ours.
+        let dma_buf = unsafe { DmaBuf::from_raw(raw) }.map_err(|e| match e {
+            e if e == ENOENT => EINVAL,
+            e => e,
+        })?;
+        // The number may name another object by now.
+        if T::export_ops().object_of(&dma_buf).map(NonNull::as_ptr) != Some(self.as_raw()) {
+            return Err(EINVAL);
+        }
+        Ok(dma_buf)
+    }
+
+    /// The object that is shared as `dma_buf`, if it is one with a `T`.
+    pub(crate) fn of_dma_buf(dma_buf: &DmaBuf) -> Option<Self> {
+        let obj = T::export_ops().object_of(dma_buf)?;
+        // SAFETY: The buffer keeps the object, and that its device, which this takes a reference of.
+        let dev = unsafe { DrmDevice::from_raw((*obj.as_ptr()).dev) };
+        // SAFETY: As above.
+        unsafe { bindings::drm_gem_object_get(obj.as_ptr()) };
+        // INVARIANT: Referenced above; exported with the operations for `T`, hence embedded in an `Inner<T>`.
+        Some(Self {
+            inner: obj.cast(),
+            dev,
+        })
+    }
+
+    /// A reference for C, if the object is one of `dev`.
+    pub(super) fn raw_of(
+        &self,
+        dev: *mut bindings::drm_device,
+    ) -> Option<*mut bindings::drm_gem_object> {
+        if self.dev.as_raw() != dev {
+            return None;
+        }
+        // SAFETY: The object is live; this takes the reference of the result.
+        unsafe { bindings::drm_gem_object_get(self.as_raw()) };
+        Some(self.as_raw())
     }
 
     /// Gives the object a handle in `file`, which may map the object as long as it has one.

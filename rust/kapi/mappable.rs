@@ -2,11 +2,18 @@
 
 //! What GEM objects show to those who map them; [`gem`](super::gem) makes the objects, [`vma`](super::vma) the mappings.
 
+use core::marker::PhantomData;
+
 use kernel::{
     bindings,
     prelude::*,
+    sync::Arc,
     types::Opaque, //
 };
+
+pub(crate) use super::pages::Transfer;
+
+use super::pages::Pages;
 
 /// How the CPU caches a user mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,23 +34,13 @@ impl UserCaching {
     }
 }
 
-/// A copy between a kernel buffer and an object.
-pub(crate) enum Transfer<'a> {
-    /// From the object.
-    Read(&'a mut [u8]),
-    /// To the object.
-    Write(&'a [u8]),
-}
-
-impl Transfer<'_> {
-    /// Bytes to copy.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Read(buffer) => buffer.len(),
-            Self::Write(buffer) => buffer.len(),
-        }
-    }
-}
+/// The operations of buffers that are objects with a `T`, see [`dma_buf`](super::dma_buf). To be stored in a `static`, whose
+/// address stands for the type.
+#[repr(transparent)]
+pub(crate) struct ExportOps<T>(
+    pub(super) bindings::dma_buf_ops,
+    pub(super) PhantomData<fn() -> T>,
+);
 
 /// What an object shows to those who map it.
 pub(crate) trait Mappable: Send + Sync + Sized + 'static {
@@ -68,6 +65,19 @@ pub(crate) trait Mappable: Send + Sync + Sized + 'static {
     ///
     /// Becomes the error of the access.
     fn transfer(&self, offset: usize, transfer: Transfer<'_>) -> Result;
+
+    /// The operations by which objects of this type are shared.
+    fn export_ops() -> &'static ExportOps<Self>;
+
+    /// Whether the object may be shared by a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// Becomes the error of the export.
+    fn may_export(&self) -> Result;
+
+    /// The pages that other devices may reach, for as long as the object lives.
+    fn pages(&self) -> Option<&Arc<Pages>>;
 }
 
 /// A GEM object and what it holds.

@@ -16,15 +16,30 @@ use kernel::{
     sync::Arc, //
 };
 
-use super::{
-    mappable::Transfer,
-    task::fatal_signal_pending, //
-};
+use super::task::fatal_signal_pending;
 
 /// Pages taken at once where the allocator can: 2 MiB, so that the GPU can map them as one.
 const LARGE_ORDER: u32 = 9;
 /// The next best: 64 KiB.
 const MEDIUM_ORDER: u32 = 4;
+
+/// A copy between a kernel buffer and an object.
+pub(crate) enum Transfer<'a> {
+    /// From the object.
+    Read(&'a mut [u8]),
+    /// To the object.
+    Write(&'a [u8]),
+}
+
+impl Transfer<'_> {
+    /// Bytes to copy.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Read(buffer) => buffer.len(),
+            Self::Write(buffer) => buffer.len(),
+        }
+    }
+}
 
 /// Whose the pages are.
 #[derive(Clone, Copy, PartialEq, Eq)]

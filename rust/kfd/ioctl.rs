@@ -5,6 +5,7 @@
 mod aperture;
 pub(crate) mod call;
 mod clock;
+mod dmabuf;
 mod event;
 pub(crate) mod memory;
 mod policy;
@@ -150,14 +151,9 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
             GET_DMABUF_INFO,
             InOut,
             GetDmabufInfo,
-            unsupported::get_dmabuf_info
+            dmabuf::get_dmabuf_info
         ),
-        0x1d => entry!(
-            IMPORT_DMABUF,
-            InOut,
-            ImportDmabuf,
-            unsupported::import_dmabuf
-        ),
+        0x1d => entry!(IMPORT_DMABUF, InOut, ImportDmabuf, dmabuf::import_dmabuf),
         0x1e => entry!(
             ALLOC_QUEUE_GWS,
             InOut,
@@ -185,12 +181,7 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
             AvailableMemory,
             memory::available_memory
         ),
-        0x24 => entry!(
-            EXPORT_DMABUF,
-            InOut,
-            ExportDmabuf,
-            unsupported::export_dmabuf
-        ),
+        0x24 => entry!(EXPORT_DMABUF, InOut, ExportDmabuf, dmabuf::export_dmabuf),
         0x25 => entry!(RUNTIME_ENABLE, InOut, RuntimeEnable, policy::runtime_enable),
         0x26 => entry!(DBG_TRAP, InOut, DbgTrap, unsupported::dbg_trap),
         0x27 => Entry {

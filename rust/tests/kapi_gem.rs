@@ -31,6 +31,7 @@ use crate::kapi::{
         UserMemory, //
     },
     mappable::{
+        ExportOps,
         Mappable,
         Transfer,
         UserCaching, //
@@ -68,6 +69,19 @@ impl Mappable for Held {
 
     fn transfer(&self, _offset: usize, _transfer: Transfer<'_>) -> Result {
         Err(EIO)
+    }
+
+    fn export_ops() -> &'static ExportOps<Self> {
+        static OPS: ExportOps<Held> = ExportOps::new();
+        &OPS
+    }
+
+    fn may_export(&self) -> Result {
+        Err(EPERM)
+    }
+
+    fn pages(&self) -> Option<&Arc<Pages>> {
+        None
     }
 }
 

@@ -5,12 +5,6 @@
 use core::ops::Range;
 
 use kernel::{
-    device::DeviceContext,
-    drm::{
-        self,
-        gem, //
-    },
-    faux,
     prelude::*,
     sync::{
         atomic::{
@@ -21,66 +15,25 @@ use kernel::{
     },
 };
 
+use super::vm_live_bench::FakeDevice;
 use crate::kapi::{
-    drm_file::DrmDevice,
     gem::Object,
     gpuvm::{
         GpuVm,
         Room, //
     },
     mappable::{
+        ExportOps,
         Mappable,
         Transfer,
         UserCaching, //
     },
+    pages::Pages, //
 };
 
 const PAGE: u64 = 0x1000;
 
-/// A DRM driver whose devices nobody sees.
-struct FakeDrm;
-
-#[pin_data]
-struct FakeObject {}
-
-impl gem::DriverObject for FakeObject {
-    type Driver = FakeDrm;
-    type Args = ();
-
-    fn new(_dev: &drm::Device<FakeDrm>, _size: usize, (): ()) -> impl PinInit<Self, Error> {
-        Err::<Self, Error>(EOPNOTSUPP)
-    }
-}
-
-struct FakeFile;
-
-impl drm::file::DriverFile for FakeFile {
-    type Driver = FakeDrm;
-
-    fn open(_dev: &drm::Device<FakeDrm>) -> Result<Pin<KBox<Self>>> {
-        Err(ENODEV)
-    }
-}
-
-#[vtable]
-impl drm::Driver for FakeDrm {
-    type Data = ();
-    type RegistrationData<'a> = ();
-    type File = FakeFile;
-    type Object = gem::Object<FakeObject>;
-    type ParentDevice<Ctx: DeviceContext> = faux::Device<Ctx>;
-
-    const INFO: drm::DriverInfo = drm::DriverInfo {
-        major: 0,
-        minor: 0,
-        patchlevel: 0,
-        name: c"rkfd-kunit-gpuvm",
-        desc: c"rkfd KUnit",
-    };
-    const IOCTLS: &'static [drm::ioctl::DrmIoctlDescriptor] = &[];
-}
-
-/// Content of an object that says when it is gone.
+/// Content of an object that counts how many live.
 struct Content(Arc<Atomic<i32>>);
 
 impl Drop for Content {
@@ -101,9 +54,22 @@ impl Mappable for Content {
     fn transfer(&self, _offset: usize, _transfer: Transfer<'_>) -> Result {
         Err(EPERM)
     }
+
+    fn export_ops() -> &'static ExportOps<Self> {
+        static OPS: ExportOps<Content> = ExportOps::new();
+        &OPS
+    }
+
+    fn may_export(&self) -> Result {
+        Err(EPERM)
+    }
+
+    fn pages(&self) -> Option<&Arc<Pages>> {
+        None
+    }
 }
 
-/// A value of a range that says when its last copy is gone.
+/// A value of a range that counts how many live.
 #[derive(Clone)]
 struct Value(Arc<Tag>);
 
@@ -124,31 +90,26 @@ type Space = GpuVm<Content, Value>;
 struct Bench {
     objects: Arc<Atomic<i32>>,
     values: Arc<Atomic<i32>>,
-    device: DrmDevice,
-    // Last: the parent of `device`.
-    _parent: faux::Registration,
+    fake: FakeDevice,
 }
 
 impl Bench {
     fn new() -> Result<Self> {
-        let parent = faux::Registration::new(c"rkfd-kunit-gpuvm", None)?;
-        let dev = drm::UnregisteredDevice::<FakeDrm>::new(parent.as_ref(), Ok::<_, Error>(()))?;
         Ok(Self {
             objects: Arc::new(Atomic::new(0), GFP_KERNEL)?,
             values: Arc::new(Atomic::new(0), GFP_KERNEL)?,
-            device: DrmDevice::of(&dev),
-            _parent: parent,
+            fake: FakeDevice::new()?,
         })
     }
 
     fn space(&self, pages: u64) -> Result<Space> {
-        GpuVm::new(&self.device, c"rkfd-kunit", 0..pages * PAGE)
+        GpuVm::new(&self.fake.device, c"rkfd-kunit", 0..pages * PAGE)
     }
 
     fn object(&self, pages: u64) -> Result<Object<Content>> {
         self.objects.add(1, Relaxed);
         let size = usize::try_from(pages * PAGE)?;
-        Object::new(&self.device, size, Content(self.objects.clone()))
+        Object::new(&self.fake.device, size, Content(self.objects.clone()))
     }
 
     fn value(&self, number: u64) -> Result<Value> {
@@ -189,12 +150,23 @@ impl Bench {
     }
 }
 
+/// Sorts a short list.
+fn sort<T: Ord>(list: &mut [T]) {
+    for end in 1..list.len() {
+        for at in (1..=end).rev() {
+            if list[at] < list[at - 1] {
+                list.swap(at, at - 1);
+            }
+        }
+    }
+}
+
 fn numbers<'a>(values: impl Iterator<Item = &'a Value>) -> Result<KVec<u64>> {
     let mut list = KVec::new();
     for value in values {
         list.push(value.0.number, GFP_KERNEL)?;
     }
-    list.sort_unstable();
+    sort(&mut list);
     Ok(list)
 }
 
@@ -221,7 +193,7 @@ fn of(space: &Space, object: &Object<Content>) -> Result<KVec<(u64, u64)>> {
         full |= list.push_within_capacity(pages).is_err();
     });
     assert!(!full);
-    list.sort_unstable();
+    sort(&mut list);
     Ok(list)
 }
 

@@ -27,6 +27,7 @@ use crate::{
         PageAttrs, //
     },
     kapi::{
+        dma_buf::DmaBuf,
         dma_map::{
             DmaMap,
             DmaRun, //
@@ -135,6 +136,43 @@ impl Bo {
     /// The object that address spaces and files know.
     pub(super) fn object(&self) -> &Object<Memory> {
         &self.object
+    }
+
+    /// A buffer for `gpu` of the memory that is shared as `dma_buf`: writable and executable, with the coherence that
+    /// it was made for.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: not memory of this driver, or such as `gpu` cannot reach (VRAM of another).
+    /// - `ENOMEM`.
+    pub(crate) fn import(gpu: &Arc<Gpu>, dma_buf: &DmaBuf) -> Result<Arc<Self>> {
+        let object = Object::<Memory>::of_dma_buf(dma_buf).ok_or(EINVAL)?;
+        let kind = object.shared_kind().ok_or(EINVAL)?;
+        if kind == BoKind::Vram && !Arc::ptr_eq(gpu, &object.gpu) {
+            return Err(EINVAL);
+        }
+        let bo = Self {
+            kind,
+            flags: BoFlags {
+                writable: true,
+                executable: true,
+                ..object.flags
+            },
+            size: u64::try_from(object.size())?,
+            userptr: None,
+            object,
+        };
+        Ok(Arc::new(bo, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Shares it by the handle that `file` has.
+    ///
+    /// # Errors
+    ///
+    /// - `EPERM`: it is neither VRAM nor system memory of the driver.
+    /// - Those of [`Object::export_handle`].
+    pub(crate) fn export<D: OnlyDriver>(&self, file: &DrmFile<D>, handle: u32) -> Result<DmaBuf> {
+        self.object.export_handle(file, handle, self.flags.writable)
     }
 
     /// Finds out where the buffer lies for `gpu`, which `hw` belongs to, and fixes it there. Pages of
@@ -317,6 +355,35 @@ impl Bo {
             Storage::Pages(pages) => Ok(BoVmap(Vmap::new(pages.clone())?)),
             _ => Err(EINVAL),
         }
+    }
+}
+
+/// What shared memory is, see [`Bo::import`].
+pub(crate) struct SharedMemory {
+    /// The GPU that it was made on.
+    pub(crate) gpu: Arc<Gpu>,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// What it is made of.
+    pub(crate) kind: BoKind,
+    /// What it was made for.
+    pub(crate) flags: BoFlags,
+}
+
+impl SharedMemory {
+    /// What is shared as `dma_buf`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not memory of this driver.
+    pub(crate) fn of(dma_buf: &DmaBuf) -> Result<Self> {
+        let object = Object::<Memory>::of_dma_buf(dma_buf).ok_or(EINVAL)?;
+        Ok(Self {
+            gpu: object.gpu.clone(),
+            size: u64::try_from(object.size())?,
+            kind: object.shared_kind().ok_or(EINVAL)?,
+            flags: object.flags,
+        })
     }
 }
 

@@ -18,6 +18,7 @@ use super::{
     },
     Vm, //
 };
+use crate::kapi::dma_buf::DmaBuf;
 
 /// An open file with an address space, kept open while this lives.
 pub(crate) trait VmFile: Send + Sync {
@@ -34,16 +35,30 @@ pub(crate) trait VmFile: Send + Sync {
     /// Those of [`Bo::new`]; `ENOSPC` if the file has no free handle.
     fn make(&self, args: BoArgs) -> Result<(Arc<Bo>, u32)>;
 
+    /// Shares `bo` by a handle that [`Self::make`] gave.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Bo::export`].
+    fn export(&self, bo: &Bo, handle: u32) -> Result<DmaBuf>;
+
     /// Takes a handle that [`Self::make`] gave back, if it still is one of `bo`.
     fn delete_handle(&self, bo: &Bo, handle: u32);
 }
 
-/// A buffer with its handle in an open file, which may map it while this lives, unless user space closes
-/// the handle before.
+/// A buffer, and by what it can be shared.
 pub(crate) struct BoHandle {
-    file: Arc<dyn VmFile>,
     bo: Arc<Bo>,
-    handle: u32,
+    name: Name,
+}
+
+/// By what a buffer can be shared.
+enum Name {
+    /// A handle in an open file, which may map the buffer while this lives, unless user space closes the handle
+    /// before.
+    Handle(Arc<dyn VmFile>, u32),
+    /// What it was imported from.
+    Shared(DmaBuf),
 }
 
 impl BoHandle {
@@ -54,7 +69,31 @@ impl BoHandle {
     /// Those of [`VmFile::make`].
     pub(crate) fn new(file: Arc<dyn VmFile>, args: BoArgs) -> Result<Self> {
         let (bo, handle) = file.make(args)?;
-        Ok(Self { file, bo, handle })
+        let name = Name::Handle(file, handle);
+        Ok(Self { bo, name })
+    }
+
+    /// A buffer for the GPU of `file` of the memory that is shared as `dma_buf`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Bo::import`].
+    pub(crate) fn import(file: &dyn VmFile, dma_buf: DmaBuf) -> Result<Self> {
+        let bo = Bo::import(file.vm().gpu(), &dma_buf)?;
+        let name = Name::Shared(dma_buf);
+        Ok(Self { bo, name })
+    }
+
+    /// Shares the buffer; one that was imported as what it was imported from.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Bo::export`].
+    pub(crate) fn export(&self) -> Result<DmaBuf> {
+        match &self.name {
+            Name::Handle(file, handle) => file.export(&self.bo, *handle),
+            Name::Shared(dma_buf) => Ok(dma_buf.clone()),
+        }
     }
 
     /// The buffer.
@@ -65,7 +104,9 @@ impl BoHandle {
 
 impl Drop for BoHandle {
     fn drop(&mut self) {
-        self.file.delete_handle(&self.bo, self.handle);
+        if let Name::Handle(file, handle) = &self.name {
+            file.delete_handle(&self.bo, *handle);
+        }
     }
 }
 

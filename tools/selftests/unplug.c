@@ -188,6 +188,74 @@ CASE_LIMIT(unbound_busy, "unbound while a queue waits in WAIT_REG_MEM; bound aga
 	CHECK_EQ(in_child(works, NULL), 0);
 }
 
+static int shared_buffer(const struct gpu *gpu, uint32_t flags, volatile uint32_t **cpu)
+{
+	struct kfd_ioctl_export_dmabuf_args args = { .flags = O_CLOEXEC };
+	struct bo bo;
+
+	need_bo(gpu, &bo, flags, 2 * PAGE);
+	args.handle = bo.handle;
+	CHECK_OK(kfd_call(gpu->fd, AMDKFD_IOC_EXPORT_DMABUF, &args));
+	*cpu = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, args.dmabuf_fd, 0);
+	CHECK(*cpu != MAP_FAILED);
+	(*cpu)[0] = 0x600d;
+	CHECK_EQ(*bo32(&bo, 0), 0x600d);
+	return args.dmabuf_fd;
+}
+
+/* Whether an access ends in a signal. */
+static bool is_refused(volatile uint32_t *cpu)
+{
+	if (sigsetjmp(escape, 1))
+		return true;
+	cpu[0] = 1;
+	return false;
+}
+
+/* Runs with the buffers of a GPU that is gone; the one that is there by now does not know them. */
+static void new_gpu_refuses(void *fds)
+{
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	for (int i = 0; i < 2; i++) {
+		struct kfd_ioctl_import_dmabuf_args args = {
+			.va_addr = need_address(PAGE, PAGE),
+			.gpu_id = gpu.id,
+			.dmabuf_fd = ((const int *)fds)[i],
+		};
+
+		/* System memory is any GPU's. */
+		CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args), i ? EINVAL : 0);
+	}
+}
+
+CASE_LIMIT(unbound_shared, "unbound while buffers are shared by descriptors: mappings of these end, the descriptors stay", 120)
+{
+	struct sigaction action = { .sa_handler = on_bus_error, .sa_flags = SA_NODEFER };
+	volatile uint32_t *cpu[2];
+	struct gpu gpu;
+	int fds[2];
+
+	need_vm(&gpu, 0);
+	find_device(&gpu);
+	fds[0] = shared_buffer(&gpu, FLAGS_GTT, &cpu[0]);
+	fds[1] = shared_buffer(&gpu, FLAGS_VRAM, &cpu[1]);
+	unbind();
+	CHECK_EQ(sigaction(SIGBUS, &action, NULL), 0);
+	for (int i = 0; i < 2; i++) {
+		CHECK(is_refused(cpu[i]));
+		CHECK_EQ(lseek(fds[i], 0, SEEK_END), 2 * PAGE);
+	}
+	bind_again();
+	CHECK(is_refused(cpu[0]));
+	CHECK(is_refused(cpu[1]));
+	CHECK_EQ(in_child(new_gpu_refuses, fds), 0);
+	close(fds[0]);
+	close(fds[1]);
+	CHECK_EQ(in_child(works, NULL), 0);
+}
+
 struct sleeper {
 	const struct gpu *gpu;
 	uint32_t id;

@@ -30,6 +30,7 @@ use crate::{
         BoArgs,
         BoFlags,
         BoKind,
+        SharedMemory,
         UserMemory,
         Vm, //
     },
@@ -109,6 +110,19 @@ pub(crate) fn flags_of(flags: u32) -> BoFlags {
         uncached: has(alloc_flags::UNCACHED),
         public: has(alloc_flags::PUBLIC),
         contiguous: has(alloc_flags::CONTIGUOUS),
+    }
+}
+
+/// What shared memory is, in flags.
+pub(super) fn shared_flags(memory: &SharedMemory) -> u32 {
+    let kind = match memory.kind {
+        BoKind::Vram => alloc_flags::VRAM,
+        _ => alloc_flags::GTT,
+    };
+    if memory.flags.public {
+        kind | alloc_flags::PUBLIC
+    } else {
+        kind
     }
 }
 

@@ -6,21 +6,14 @@
 use super::call::Call;
 use crate::kfd::{
     command::Argument,
-    process::Handle,
     uapi::{
         CriuOp,
         DbgTrap,
-        ExportDmabuf,
-        GetDmabufInfo,
-        ImportDmabuf,
         Profiler,
         Svm, //
     },
 };
-use kernel::{
-    fs::LocalFile,
-    prelude::*, //
-};
+use kernel::prelude::*;
 
 /// The debugger calls before DBG_TRAP.
 ///
@@ -51,49 +44,6 @@ pub(super) fn svm(argument: &Argument, args: &Svm) -> Result {
         return Err(EINVAL);
     }
     Err(EPERM)
-}
-
-/// What a dma-buf is. None is ours.
-///
-/// # Errors
-///
-/// - `EBADF`: no such file.
-/// - `EINVAL`: otherwise; without a GPU at once.
-pub(super) fn get_dmabuf_info(call: &Call<'_>, args: &mut GetDmabufInfo) -> Result {
-    if call.process.devices.is_empty() {
-        return Err(EINVAL);
-    }
-    LocalFile::fget(args.dmabuf_fd)?;
-    Err(EINVAL)
-}
-
-/// A buffer from a dma-buf. None is ours.
-///
-/// # Errors
-///
-/// - `EBADF`: no such file.
-/// - `EINVAL`: unknown GPU, or otherwise.
-/// - `ENODEV`: no address space yet.
-pub(super) fn import_dmabuf(call: &Call<'_>, args: &mut ImportDmabuf) -> Result {
-    let state = call.process.state.lock();
-    let (index, _) = call.process.device(args.gpu_id)?;
-    state.device(index)?.vm()?;
-    LocalFile::fget(args.dmabuf_fd)?;
-    Err(EINVAL)
-}
-
-/// A dma-buf from a buffer.
-///
-/// # Errors
-///
-/// - `EINVAL`: unknown GPU or handle.
-/// - `EOPNOTSUPP`: otherwise.
-pub(super) fn export_dmabuf(call: &Call<'_>, args: &mut ExportDmabuf) -> Result {
-    let handle = Handle::decode(args.handle);
-    let state = call.process.state.lock();
-    let (index, _) = call.process.device(handle.gpu_id)?;
-    state.allocation(index, handle.index).ok_or(EINVAL)?;
-    Err(EOPNOTSUPP)
 }
 
 /// Last operation of CRIU_OP.

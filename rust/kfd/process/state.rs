@@ -63,8 +63,8 @@ impl Handle {
 pub(crate) struct Allocation {
     /// The buffer.
     pub(crate) bo: Arc<Bo>,
-    /// Lets the process map it through its render node.
-    _handle: BoHandle,
+    /// Lets the process map it through its render node, and share it.
+    pub(crate) handle: BoHandle,
     /// GPU address.
     pub(crate) va: u64,
     /// Held while the buffer is mapped, unmapped or freed, across waits for the hardware; whether it was freed. Comes
@@ -83,7 +83,7 @@ impl Allocation {
         Arc::pin_init(
             pin_init!(Self {
                 bo: handle.bo().clone(),
-                _handle: handle,
+                handle,
                 va,
                 freed <- new_mutex!(false, "rkfd_allocation"),
             }),

@@ -10,6 +10,7 @@ use kernel::{
 
 use super::args::{
     BoArgs,
+    BoFlags,
     BoKind, //
 };
 use crate::{
@@ -25,6 +26,7 @@ use crate::{
     },
     kapi::{
         mappable::{
+            ExportOps,
             Mappable,
             Transfer,
             UserCaching, //
@@ -51,10 +53,15 @@ pub(super) enum Storage {
     MmioRemap,
 }
 
+/// How buffers of this driver are shared.
+static EXPORT_OPS: ExportOps<Memory> = ExportOps::new();
+
 /// The bytes of a buffer, with what was charged for them.
 pub(crate) struct Memory {
     pub(super) gpu: Arc<Gpu>,
     pub(super) storage: Storage,
+    /// What the buffer was made for; whom it is shared with gets some of it, too.
+    pub(super) flags: BoFlags,
     // After `storage`: what is given back must be free.
     _charges: Charges,
 }
@@ -126,6 +133,7 @@ impl Memory {
         Ok(Self {
             gpu: gpu.clone(),
             storage,
+            flags: args.flags,
             _charges: charges,
         })
     }
@@ -134,6 +142,15 @@ impl Memory {
     pub(super) fn user(&self) -> Option<&UserPages> {
         match &self.storage {
             Storage::User(pages) => Some(pages),
+            _ => None,
+        }
+    }
+
+    /// What buffers that share it are made of; `None` if it is not to be shared.
+    pub(super) fn shared_kind(&self) -> Option<BoKind> {
+        match &self.storage {
+            Storage::Vram(_) => Some(BoKind::Vram),
+            Storage::Pages(_) => Some(BoKind::System),
             _ => None,
         }
     }
@@ -194,6 +211,22 @@ impl Mappable for Memory {
             Storage::Vram(blocks) => self.transfer_vram(blocks, offset, transfer),
             Storage::Pages(pages) => pages.copy(offset, transfer),
             _ => Err(EPERM),
+        }
+    }
+
+    fn export_ops() -> &'static ExportOps<Self> {
+        &EXPORT_OPS
+    }
+
+    fn may_export(&self) -> Result {
+        // Memory of a process is the process's to share; doorbells and registers are nobody's.
+        self.shared_kind().map(|_| ()).ok_or(EPERM)
+    }
+
+    fn pages(&self) -> Option<&Arc<Pages>> {
+        match &self.storage {
+            Storage::Pages(pages) => Some(pages),
+            _ => None,
         }
     }
 }

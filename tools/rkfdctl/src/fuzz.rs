@@ -10,6 +10,7 @@ mod memory;
 mod process;
 mod queues;
 mod raw;
+mod sharing;
 mod smi;
 mod tally;
 mod thread;

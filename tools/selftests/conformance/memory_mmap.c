@@ -142,21 +142,6 @@ CASE(handle_reused, "freeing a buffer whose GEM handle was closed leaves the buf
 	CHECK_OK(close_handle(&gpu, FIRST_HANDLE));
 }
 
-CASE(handle_not_exported, "PRIME export of a buffer is EOPNOTSUPP, of no buffer ENOENT")
-{
-	struct drm_prime_handle args = { .handle = FIRST_HANDLE, .flags = DRM_CLOEXEC, .fd = -1 };
-	struct gpu gpu;
-	struct bo bo;
-
-	need_handles(&gpu);
-	need_bo(&gpu, &bo, FLAGS_VRAM, PAGE);
-	CHECK_EQ(kfd_call(gpu.drm, DRM_IOCTL_PRIME_HANDLE_TO_FD, &args), EOPNOTSUPP);
-	CHECK_EQ(args.fd, -1);
-	args.handle = FIRST_HANDLE + 1;
-	CHECK_EQ(kfd_call(gpu.drm, DRM_IOCTL_PRIME_HANDLE_TO_FD, &args), ENOENT);
-	drop_bo(&gpu, &bo);
-}
-
 static void peek(uint32_t flags)
 {
 	struct gpu gpu;

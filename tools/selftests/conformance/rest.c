@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* dma-buf */
+/* dma-buf; what works is in dmabuf.c */
 
 static int export_bo(const struct gpu *gpu, uint64_t handle, int *fd)
 {
@@ -32,23 +32,6 @@ CASE(export_bad_handle, "EXPORT_DMABUF: an unknown handle, and one of an unknown
 	need_vm(&gpu, 0);
 	CHECK_ERR(export_bo(&gpu, (uint64_t)gpu.id << 32 | 0x7fffffff, &fd), EINVAL);
 	CHECK_ERR(export_bo(&gpu, (uint64_t)(gpu.id ^ 0x5555) << 32 | 1, &fd), EINVAL);
-}
-
-CASE(export_works, "EXPORT_DMABUF: what succeeds hands out a file of the buffer's size")
-{
-	struct gpu gpu;
-	struct bo bo;
-	int fd, err;
-
-	need_vm(&gpu, 0);
-	need_bo(&gpu, &bo, FLAGS_GTT, 4 * PAGE);
-	err = export_bo(&gpu, bo.handle, &fd);
-	if (err) {
-		CHECK_ERR(err, EOPNOTSUPP);
-		SKIP("no dma-buf export here (%s)", tap_errno(err));
-	}
-	CHECK_OP(fd, >=, 0);
-	CHECK_EQ(lseek(fd, 0, SEEK_END), 4 * PAGE);
 }
 
 CASE(import_bad, "IMPORT_DMABUF: an unknown GPU is EINVAL, then a number that is no file EBADF, then what is no dma-buf EINVAL")

@@ -19,8 +19,8 @@ use super::thread::Thread;
 
 /// Most events of a process.
 const EVENTS: usize = 64;
-const WRITE: u32 = 1;
-const READ: u32 = 2;
+pub const WRITE: u32 = 1;
+pub const READ: u32 = 2;
 
 /// The command word of a call of `/dev/kfd`.
 pub const fn command(direction: u32, number: u32, size: u32) -> u32 {
@@ -28,7 +28,7 @@ pub const fn command(direction: u32, number: u32, size: u32) -> u32 {
 }
 
 /// The command word of a call of a render node.
-const fn drm_command(direction: u32, number: u32, size: u32) -> u32 {
+pub const fn drm_command(direction: u32, number: u32, size: u32) -> u32 {
     (direction << 30) | (size << 16) | ((b'd' as u32) << 8) | number // CAST: a byte.
 }
 
@@ -38,23 +38,8 @@ const FIXED: &[(Kind, u32, First)] = &[
     (Kind::OldDebugger, command(WRITE, 0x0e, 8), First::Gpu),
     (Kind::OldDebugger, command(WRITE, 0x0f, 16), First::Any),
     (Kind::OldDebugger, command(WRITE, 0x10, 16), First::Any),
-    (
-        Kind::DmabufInfo,
-        command(READ | WRITE, 0x1c, 32),
-        First::Any,
-    ),
-    (
-        Kind::ImportDmabuf,
-        command(READ | WRITE, 0x1d, 24),
-        First::Any,
-    ),
     (Kind::Svm, command(READ | WRITE, 0x20, 24), First::Any),
     (Kind::Criu, command(READ | WRITE, 0x22, 56), First::Any),
-    (
-        Kind::ExportDmabuf,
-        command(READ | WRITE, 0x24, 16),
-        First::Any,
-    ),
     (
         Kind::DbgTrap,
         command(READ | WRITE, 0x26, 32),
@@ -394,8 +379,6 @@ impl Thread<'_> {
             drm_command(READ | WRITE, 0x0b, 16), // GEM_OPEN
             drm_command(READ | WRITE, 0x0c, 16), // GET_CAP
             drm_command(WRITE, 0x0d, 16),        // SET_CLIENT_CAP
-            drm_command(READ | WRITE, 0x2d, 12), // PRIME_HANDLE_TO_FD
-            drm_command(READ | WRITE, 0x2e, 12), // PRIME_FD_TO_HANDLE
             drm_command(READ | WRITE, 0x40, 32), // AMDGPU_GEM_CREATE
             drm_command(READ | WRITE, 0x42, 24), // AMDGPU_CTX
             drm_command(READ | WRITE, 0x44, 24), // AMDGPU_CS
@@ -412,19 +395,22 @@ impl Thread<'_> {
         {
             *word = self.dice.below(8) as u32; // CAST: below 8.
         }
-        if call == drm_command(READ | WRITE, 0x2e, 12) {
-            arg[2] = u32::MAX;
-        }
         self.drm_call(Kind::Drm, call, &mut arg);
     }
 
-    fn drm_call<const N: usize>(&self, kind: Kind, word: u32, arg: &mut [u32; N]) {
+    pub(super) fn drm_call<const N: usize>(
+        &self,
+        kind: Kind,
+        word: u32,
+        arg: &mut [u32; N],
+    ) -> i32 {
         // CAST: an address.
         let place = arg.as_mut_ptr().expose_provenance() as u64;
         // SAFETY: as large as the command word says; addresses in it are right, small numbers, or lead nowhere.
         let errno = unsafe { raw::ioctl(self.process.render(), word, place) };
         self.process
             .answered(kind, errno, &format!(" ({:#04x})", word & 0xff));
+        errno
     }
 
     /// A child that uses what it has inherited, which is not its own.

@@ -33,7 +33,7 @@ impl Thread<'_> {
         objects.buffers.get(at).cloned()
     }
 
-    fn any_handle(&mut self) -> u64 {
+    pub(super) fn any_handle(&mut self) -> u64 {
         let right = self.any_buffer().map_or(0, |buffer| buffer.handle);
         if self.dice.odd() && self.dice.one_in(2) {
             // Of another GPU, or of none.

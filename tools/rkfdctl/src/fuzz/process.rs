@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -97,6 +98,8 @@ pub struct Objects {
     pub queues: Vec<Arc<Queue>>,
     /// Event ids.
     pub events: Vec<u32>,
+    /// Descriptors of buffers that were exported.
+    pub shared: Vec<Arc<OwnedFd>>,
 }
 
 /// One process.

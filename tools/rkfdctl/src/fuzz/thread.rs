@@ -29,12 +29,13 @@ type Call<'a> = fn(&mut Thread<'a>);
 
 impl<'a> Thread<'a> {
     /// The calls, and how often each is chosen.
-    const CHOICES: [(u32, Call<'a>); 31] = [
+    const CHOICES: [(u32, Call<'a>); 32] = [
         (12, Self::alloc),
         (8, Self::free),
         (10, Self::map),
         (8, Self::unmap),
         (6, Self::look),
+        (5, Self::share),
         (6, Self::create_queue),
         (1, Self::destroy_queue),
         (5, Self::update_queue),
