@@ -23,8 +23,9 @@
 #define MIB (1ul << 20)
 /* What a process may still have charged when it begins to allocate without end. */
 #define ROOM (2 * MIB)
-/* … where each step takes little. */
+/* … where each step takes little, and where it takes less than that. */
 #define LITTLE_ROOM (MIB / 16)
+#define LEAST_ROOM (MIB / 64)
 /* Charges are made in batches per processor, and some caches outlive a process. */
 #define SLACK (MIB / 2)
 /* Address space that the steps use, a page table apart. */
@@ -353,6 +354,14 @@ CASE(page_tables, "page tables are the group's: at its limit ENOMEM")
 	run_away(&tables, false);
 }
 
+static struct queue model;
+
+static void prepare_queue(void)
+{
+	prepare_vm();
+	queue_prepare(&mine, &model, COMPUTE, 0x1000);
+}
+
 static int step_bookkeeping(uint32_t n)
 {
 	uint64_t handle;
@@ -418,6 +427,20 @@ static const struct kind waits = { prepare_waits, step_waits, 8 * ROOM / (ENTRIE
 CASE_LIMIT(wait_lists, "lists of events to wait for are the group's: at its limit ENOMEM", 120)
 {
 	run_away(&waits, false);
+}
+
+static int step_queues(uint32_t n)
+{
+	struct kfd_ioctl_create_queue_args args = model.args;
+
+	return kfd_call(mine.fd, AMDKFD_IOC_CREATE_QUEUE, &args);
+}
+
+static const struct kind queues = { prepare_queue, step_queues, 400, LEAST_ROOM };
+
+CASE_LIMIT(queue, "what is noted of queues is the group's: at its limit ENOMEM", 120)
+{
+	run_away(&queues, false);
 }
 
 /* Buffers as far as they go, then memory of the process itself. */
