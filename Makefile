@@ -31,7 +31,7 @@ help:
 #:   make module                rkfd.ko for the test kernel, into build/module
 #:   make tools                 GPU model, VM runner, rkfdctl, self-tests, into build/bin
 #:   make clean                 drop build/; what checkouts share stays in the cache
-#:   make prune                 drop toolboxes and kernels in the cache that this checkout does not use
+#:   make prune                 drop toolboxes and kernels in the cache that this checkout does not use, and packages of --with
 #:
 #:   make KDIR=/path            rkfd.ko against your own Rust-enabled kernel build tree
 #:   make KDIR=/path modules_install

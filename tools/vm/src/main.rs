@@ -75,6 +75,10 @@ struct Cli {
     /// Further environment of the command
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     env: Vec<(String, String)>,
+    /// Have these Debian packages in the guest, too, with what they depend on; installed when first asked for
+    // Seen by scripts/vm: the root that is exported has them then.
+    #[arg(long, value_name = "PACKAGE", value_delimiter = ',')]
+    with: Vec<String>,
     /// Print the kernel log from the loading of the module on, at the end
     #[arg(long)]
     dmesg: bool,

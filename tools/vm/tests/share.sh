@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 #
-# What Documentation/ci.md promises to a project that is not in this checkout: scripts/vm --share and RKFD_BIND
-# of the toolbox. scripts/test runs it where a user would, outside of the toolbox; it prints TAP.
+# What Documentation/ci.md promises to a project that is not in this checkout: scripts/vm --share and --with, and
+# RKFD_BIND of the toolbox. scripts/test runs it where a user would, outside of the toolbox; it prints TAP.
 
 top=$(cd "${0%/*}/../../.." && pwd)
 . "$top/tests/e2e/lib.sh"
@@ -45,6 +45,30 @@ bound=$(RKFD_BIND=$project "$top/scripts/toolbox" run -- sh -c 'pwd; cat input; 
 check "the toolbox works in a directory of RKFD_BIND" same "$project
 from outside" "$bound"
 check "… and leaves there what it made" same built "$(cat product)"
+
+# Packages that the toolbox does not have: two small ones, by two runs at once.
+found=0
+for part in 1 2; do
+	"$top/scripts/vm" --no-build --gpus 0 --no-module --with hello,sl --share "$project" -- \
+		sh -c 'hello; ls /usr/games/sl; touch /usr/bin/rkfd-new' >with$part 2>with$part.err </dev/null &
+	eval "with$part=\$!"
+done
+wait "$with1" || found=$?
+check "a run with packages goes well" same "0 " "$found $(grep -v 'packages: \|waiting for another' with1.err)"
+check "the guest has the packages" same "Hello, world!
+/usr/games/sl" "$(cat with1)"
+found=0
+wait "$with2" || found=$?
+check "so has that of a run beside it" same "0 $(cat with1)" "$found $(cat with2)"
+check "the toolbox does not" [ ! -e "$("$top/scripts/toolbox" path)/usr/bin/hello" ]
+check "what the guest wrote is in no layer" same "" "$(find "$RKFD_CACHE"/with-*/ -name 'rkfd-new' 2>&1)"
+found=0
+"$top/scripts/vm" --no-build --with no-such-package-at-all -- true >stdout 2>stderr </dev/null || found=$?
+check "a package that Debian does not have is refused" same "1 " "$found $(cat stdout)"
+check "… by its name" holds "$(cat stderr)" '^error: --with no-such-package-at-all: Debian 13 .* no such package$'
+found=0
+"$top/scripts/vm" --no-build --with 'hello;rm' -- true >stdout 2>stderr </dev/null || found=$?
+check "a name that is none is refused" holds "$found $(cat stderr)" '^1 error: --with hello;rm: that is no name'
 
 # What belongs to the user and the machine must not be in the guest's reach. A file that says what no other file
 # says is where a credential would be; the guest looks for it, in its root beneath all that it mounts itself.
