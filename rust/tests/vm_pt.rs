@@ -552,6 +552,48 @@ mod cases {
     }
 
     #[test]
+    fn fragments_reach_over_pages_of_2_mib() -> Result {
+        let fragments = |bench: &Bench, want: &[Option<u32>]| -> Result {
+            for (page, fragment) in want.iter().enumerate() {
+                let va = GIB + page as u64 * HUGE + 3 * PAGE;
+                let found = bench.at(va)?;
+                assert_eq!(found.map(|found| found.fragment), *fragment);
+                if let Some(found) = found {
+                    assert_eq!(found.pa, 6 * GIB + va % GIB);
+                }
+            }
+            Ok(())
+        };
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            let runs = run(6 * GIB, 8 * HUGE);
+            bench.map(GIB, &runs, RW)?;
+            assert_eq!(bench.tables(), [0, 1, 1, 1]);
+            fragments(&bench, &[Some(12); 8])?;
+            // Of two pieces of memory that follow each other, as a buffer has them.
+            bench.map(GIB + 8 * HUGE, &run(6 * GIB + 8 * HUGE, 3 * HUGE), RW)?;
+            let (a, b, c) = (Some(12), Some(10), Some(9));
+            fragments(&bench, &[a, a, a, a, a, a, a, a, b, b, c, None])?;
+            // One page of the sixth: this has a table now, and nothing reaches over it.
+            bench.unmap(GIB + 5 * HUGE + 4 * PAGE, PAGE)?;
+            let (d, e) = (Some(11), Some(2));
+            fragments(&bench, &[d, d, d, d, c, e, b, b, b, b, c, None])?;
+            // A whole one.
+            bench.unmap(GIB + 2 * HUGE, HUGE)?;
+            fragments(&bench, &[b, b, None, c, c, e, b, b, b, b, c, None])?;
+            // Others in their places, of which one does not continue its neighbours.
+            bench.map(GIB + 6 * HUGE, &run(9 * GIB, HUGE), RW)?;
+            assert_eq!(bench.at(GIB + 6 * HUGE)?.ok_or(ENOENT)?.fragment, 9);
+            assert_eq!(bench.at(GIB + 7 * HUGE)?.ok_or(ENOENT)?.fragment, 9);
+            bench.map(GIB, &runs, RW)?;
+            fragments(&bench, &[a, a, a, a, a, a, a, a, b, b, c, None])?;
+            assert_eq!(bench.tables(), [0, 1, 1, 1]);
+            assert_eq!(bench.store.early_links(), 0);
+        }
+        Ok(())
+    }
+
+    #[test]
     fn reserve_is_checked_before_anything_changes() -> Result {
         for flavour in FLAVOURS {
             let mut bench = Bench::new(flavour)?;

@@ -130,7 +130,7 @@ mod cases {
             let mut bench = Bench::new(flavour)?;
             let mut random = Random(0x5eed_0000_0000_0002);
             let mut want: KVVec<Option<u64>> = KVVec::from_elem(None, SLOTS, GFP_KERNEL)?;
-            let mut giants = 0;
+            let (mut giants, mut larger) = (0, 0);
             for step in 0..25 {
                 // Mostly whole gibibytes, else anything.
                 let (first, count) = match random.below(4) {
@@ -162,11 +162,26 @@ mod cases {
                     let inside = if step % 2 == 0 { 0 } else { STEP - PAGE };
                     let found = bench.at(base + index * STEP + inside)?;
                     assert_eq!(found.map(|found| found.pa), slot.map(|pa| pa + inside));
-                    giants += usize::from(found.is_some_and(|found| found.giant));
+                    let Some(found) = found else { continue };
+                    giants += usize::from(found.giant);
+                    // Every page of the fragment must continue this one, aligned in both spaces.
+                    let size = PAGE << found.fragment;
+                    let at = index * STEP + inside;
+                    let back = (base + at) % size;
+                    assert_eq!(found.pa % size, back);
+                    assert!(found.giant || size <= GIB);
+                    if found.huge && found.fragment > 9 {
+                        larger += 1;
+                        for end in [at - back, at - back + size - STEP] {
+                            let other = want.get((end / STEP) as usize).copied().flatten();
+                            let first = other.ok_or(ENOENT)?;
+                            assert_eq!(first.wrapping_sub(end), found.pa.wrapping_sub(at));
+                        }
+                    }
                 }
                 assert_eq!(bench.store.live(), bench.tree.total_tables());
             }
-            assert!(giants != 0);
+            assert!(giants != 0 && larger != 0);
             assert_eq!(bench.store.early_links(), 0);
             bench.unmap(base, 3 * GIB)?;
             assert_eq!(bench.tables(), [0, 0, 0, 1]);

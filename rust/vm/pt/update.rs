@@ -28,8 +28,9 @@ use crate::hw::pte::{
     PageAttrs, //
 };
 
-/// Largest fragment written in a PTB: 2^9 pages, its whole reach.
-const MAX_FRAGMENT: u32 = 9;
+/// Largest fragment, as the exponent of the entries of one table: its whole reach. Larger ones would have to be cut in
+/// tables that a change does not touch.
+const MAX_FRAGMENT: u32 = ENTRIES.ilog2();
 
 /// First address that does not fit an entry.
 const ADDR_END: u64 = 1 << 48;
@@ -53,7 +54,7 @@ impl<B> Changed<B> {
     }
 }
 
-/// A part of a mapping that one entry of a PDB1 maps, or that lies within one entry of a PDB0.
+/// A part of a mapping that entries of one table map: one of a PDB1, some of a PDB0, or some of a PTB.
 struct Piece {
     va: u64,
     addr: u64,
@@ -72,8 +73,8 @@ const fn whole_fragment(level: Level) -> u32 {
     level.shift() - Level::Ptb.shift()
 }
 
-/// Cuts `runs`, laid out from `va` on: into pages of 1 GiB, where both addresses allow them, and elsewhere at multiples
-/// of [`HUGE`].
+/// Cuts `runs`, laid out from `va` on: into pages of 1 GiB, where both addresses allow them, then into as many pages of
+/// 2 MiB as one table has, and elsewhere at multiples of [`HUGE`].
 fn pieces(va: u64, runs: &[Run]) -> impl Iterator<Item = Piece> + '_ {
     let mut va = va;
     let mut runs = runs.iter().copied();
@@ -86,7 +87,13 @@ fn pieces(va: u64, runs: &[Run]) -> impl Iterator<Item = Piece> + '_ {
         let gibibytes = run.len & !(GIB - 1);
         let len = match Level::largest_page(va, run.addr, gibibytes) {
             Level::Pdb1 => GIB,
-            _ => run.len.min(HUGE - va % HUGE),
+            _ => {
+                let huge = run.len.min(GIB - va % GIB) & !(HUGE - 1);
+                match Level::largest_page(va, run.addr, huge) {
+                    Level::Ptb => run.len.min(HUGE - va % HUGE),
+                    _ => huge,
+                }
+            }
         };
         let piece = Piece {
             va,
@@ -267,6 +274,10 @@ impl<S: Store> Update<'_, S> {
             let below = level.child().ok_or(EINVAL)?;
             let mut child = self.reserve.take(below).ok_or(EAGAIN)?;
             if let Some(old) = self.leaf(table, index) {
+                // Neighbours do not belong to one fragment with what is about to differ.
+                let (low, high) = carve(self.flavour, table, index, index + 1)?;
+                table.store(self.store, low, index);
+                table.store(self.store, index + 1, high);
                 split(self.flavour, &mut child, old.pa, old.attrs)?;
                 child.store(self.store, 0, ENTRIES);
                 // The GPU uses the old page until it sees the new table, which must be complete
@@ -297,32 +308,18 @@ impl<S: Store> Update<'_, S> {
         while table.level() < level {
             table = self.step(table, piece.va)?;
         }
-        if level != Level::Ptb {
-            let index = level.index(piece.va);
-            let entry = page(
-                self.flavour,
-                level,
-                piece.addr,
-                attrs,
-                whole_fragment(level),
-            )?;
-            self.changed.stale |= self.is_set(table, index);
-            let old = table.detach(self.flavour, index);
-            table.set_entry(self.flavour, index, entry);
-            table.store(self.store, index, index + 1);
-            if let Some(table) = old {
-                self.retire(table);
+        let first = level.index(piece.va);
+        // CAST: A piece has at most as many pages as a table has entries.
+        let end = first + (piece.len / level.span()) as usize;
+        self.changed.stale |= (first..end).any(|index| self.is_set(table, index));
+        let (low, high) = carve(self.flavour, table, first, end)?;
+        for index in first..end {
+            if let Some(below) = table.detach(self.flavour, index) {
+                self.retire(below);
             }
-            return Ok(());
         }
-        let ptb = table;
-        let first = Level::Ptb.index(piece.va);
-        // CAST: A piece is at most 512 pages long.
-        let end = first + (piece.len / PAGE) as usize;
-        self.changed.stale |= (first..end).any(|index| self.is_set(ptb, index));
-        let (low, high) = carve(self.flavour, ptb, first, end)?;
-        fill(self.flavour, ptb, first, end, piece.addr, attrs)?;
-        ptb.store(self.store, low, high);
+        fill(self.flavour, table, first, end, piece.addr, attrs)?;
+        table.store(self.store, low, high);
         Ok(())
     }
 
@@ -348,6 +345,10 @@ impl<S: Store> Update<'_, S> {
             return Ok(());
         }
 
+        // Before what they belong to goes.
+        let (from, to) = carve(flavour, table, first, end)?;
+        table.store(self.store, from, first);
+        table.store(self.store, end, to);
         let span = level.span();
         let mut low = va;
         let mut dirty: Option<usize> = None;
@@ -438,20 +439,10 @@ fn page(flavour: Flavour, level: Level, pa: u64, attrs: PageAttrs, fragment: u32
 ///
 /// Those of [`fill`].
 fn split<B>(flavour: Flavour, child: &mut Table<B>, pa: u64, attrs: PageAttrs) -> Result {
-    let level = child.level();
-    if level == Level::Ptb {
-        return fill(flavour, child, 0, ENTRIES, pa, attrs);
-    }
-    let mut pa = pa;
-    for index in 0..ENTRIES {
-        let entry = page(flavour, level, pa, attrs, whole_fragment(level))?;
-        child.set_entry(flavour, index, entry);
-        pa += level.span();
-    }
-    Ok(())
+    fill(flavour, child, 0, ENTRIES, pa, attrs)
 }
 
-/// Fills entries `first..end` of a PTB with the pages from `pa` on, in fragments as large as
+/// Fills entries `first..end` of a table with the pages from `pa` on, in fragments as large as
 /// alignment and length allow.
 ///
 /// # Errors
@@ -459,51 +450,59 @@ fn split<B>(flavour: Flavour, child: &mut Table<B>, pa: u64, attrs: PageAttrs) -
 /// `EINVAL` if `pa` is misaligned or too wide, which [`check`] excludes.
 fn fill<B>(
     flavour: Flavour,
-    ptb: &mut Table<B>,
+    table: &mut Table<B>,
     first: usize,
     end: usize,
     pa: u64,
     attrs: PageAttrs,
 ) -> Result {
+    let level = table.level();
     let mut index = first;
     let mut pa = pa;
     while index < end {
-        let fragment = (index | ENTRIES)
+        let exponent = (index | ENTRIES)
             .trailing_zeros()
-            .min((pa / PAGE).trailing_zeros())
+            .min((pa / level.span()).trailing_zeros())
             .min((end - index).ilog2())
             .min(MAX_FRAGMENT);
-        for _ in 0..1usize << fragment {
-            let entry = page(flavour, Level::Ptb, pa, attrs, fragment)?;
-            ptb.set_entry(flavour, index, entry);
+        for _ in 0..1usize << exponent {
+            let fragment = whole_fragment(level) + exponent;
+            let entry = page(flavour, level, pa, attrs, fragment)?;
+            table.set_entry(flavour, index, entry);
             index += 1;
-            pa += PAGE;
+            pa += level.span();
         }
     }
     Ok(())
 }
 
-/// Prepares a change of entries `first..end` of a PTB: fragments that reach over either boundary
+/// Prepares a change of entries `first..end` of a table: fragments that reach over either boundary
 /// are cut there. Returns the range of entries to write once `first..end` are changed.
 fn carve<B>(
     flavour: Flavour,
-    ptb: &mut Table<B>,
+    table: &mut Table<B>,
     first: usize,
     end: usize,
 ) -> Result<(usize, usize)> {
-    let page_at = |ptb: &Table<B>, index| leaf(flavour, Level::Ptb, 0, ptb.entry(index));
+    let level = table.level();
+    let page_at = |table: &Table<B>, index| leaf(flavour, level, 0, table.entry(index));
     // First entry and end of the fragment that `index` belongs to.
-    let fragment_of = |ptb: &Table<B>, index: usize| {
-        let exponent = page_at(ptb, index).map_or(0, |p| p.attrs.fragment.min(MAX_FRAGMENT));
+    let fragment_of = |table: &Table<B>, index: usize| {
+        let exponent = page_at(table, index).map_or(0, |p| {
+            p.attrs
+                .fragment
+                .saturating_sub(whole_fragment(level))
+                .min(MAX_FRAGMENT)
+        });
         let start = index & !((1usize << exponent) - 1);
         (start, start + (1usize << exponent))
     };
-    let (low, _) = fragment_of(ptb, first);
-    let (_, high) = fragment_of(ptb, end - 1);
+    let (low, _) = fragment_of(table, first);
+    let (_, high) = fragment_of(table, end - 1);
     for (from, to) in [(low, first), (end, high)] {
         if from < to {
-            if let Some(p) = page_at(ptb, from) {
-                fill(flavour, ptb, from, to, p.pa, p.attrs)?;
+            if let Some(p) = page_at(table, from) {
+                fill(flavour, table, from, to, p.pa, p.attrs)?;
             }
         }
     }
