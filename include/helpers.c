@@ -7,6 +7,7 @@
 #include <kunit/test-bug.h>
 #include <linux/anon_inodes.h>
 #include <linux/compat.h>
+#include <linux/dma-fence.h>
 #include <linux/dma-mapping.h>
 #include <linux/file.h>
 #include <linux/gfp.h>
@@ -22,6 +23,27 @@
 #include <linux/vmalloc.h>
 
 #include "rkfd_helpers.h"
+
+void rkfd_fence_get(struct dma_fence *fence)
+{
+	dma_fence_get(fence);
+}
+
+void rkfd_fence_put(struct dma_fence *fence)
+{
+	dma_fence_put(fence);
+}
+
+/* Without lockdep these two do nothing and are no functions. */
+bool rkfd_fence_begin_signalling(void)
+{
+	return dma_fence_begin_signalling();
+}
+
+void rkfd_fence_end_signalling(bool cookie)
+{
+	dma_fence_end_signalling(cookie);
+}
 
 int rkfd_pci_domain_nr(struct pci_dev *pdev)
 {

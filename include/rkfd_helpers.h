@@ -12,6 +12,7 @@
 struct attribute;
 struct cdev;
 struct device;
+struct dma_fence;
 struct inode;
 struct mm_struct;
 struct mmu_interval_notifier;
@@ -95,6 +96,12 @@ void rkfd_dma_unmap_unsynced(struct device *dev, struct sg_table *table,
 void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write);
 u64 rkfd_total_ram(void);
 bool rkfd_fatal_signal_pending(void);
+
+/* Fences. */
+void rkfd_fence_get(struct dma_fence *fence);
+void rkfd_fence_put(struct dma_fence *fence);
+bool rkfd_fence_begin_signalling(void);
+void rkfd_fence_end_signalling(bool cookie);
 
 /* Pages of a process. */
 int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsigned long end,

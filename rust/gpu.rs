@@ -3,7 +3,7 @@
 //! One GPU: a PCI device.
 //!
 //! [`Gpu::new`] brings a posted device up in the order that the hardware requires (the same as
-//! `amdgpu`'s: bus interface, hubs, interrupts, compute block, SDMA, kernel queue) and
+//! `amdgpu`'s: bus interface, hubs, interrupts, compute block, SDMA, kernel queues) and
 //! [`Gpu::shutdown`] takes it down again. In between the object hands out what the layers above
 //! share: video memory, the GART window, doorbells, address space ids, and the hardware itself
 //! through a gate ([`access`]).
@@ -11,12 +11,14 @@
 //! A [`Gpu`] is reference-counted and may outlive its device; then every operation answers
 //! `ENODEV`.
 //!
-//! Lock order, outermost first: IH rings, IH sink, KIQ, range allocators; hardware locks
+//! Lock order, outermost first: IH rings, IH sink, KIQ, copy engine, range allocators; hardware locks
 //! ([`access`]) are innermost.
 
 pub(crate) mod access;
 pub(crate) mod account;
 mod bring_up;
+pub(crate) mod clear;
+pub(crate) mod copy;
 pub(crate) mod debug;
 mod device;
 pub(crate) mod doorbell;

@@ -34,6 +34,7 @@ use super::{
         Budget,
         TableBudget, //
     },
+    copy::CopyEngine,
     device::{
         Config,
         Gpu,
@@ -143,6 +144,8 @@ impl Gpu {
         let ih = ih::Ih::new(access, &hw)?;
         let doorbells = DoorbellManager::new(&asic.doorbell, hw.doorbell_len())?;
         let kiq = kiq::Kiq::new(&hw, &gart, &asic.doorbell)?;
+        let copy = CopyEngine::new(&hw, &gart)?;
+        ih.set_copy(copy.clone());
 
         let name: &Device = pdev.as_ref();
         let debugfs = registry.debugfs().map(|dir| dir.subdir(name.name()));
@@ -163,6 +166,7 @@ impl Gpu {
                 vram,
                 gart,
                 kiq <- kiq,
+                copy,
                 power <- Power::new(),
                 config,
                 doorbells,
@@ -292,11 +296,14 @@ impl Gpu {
         // Before anything is freed.
         hw.end_dma();
         self.kiq.release();
+        self.copy.release();
     }
 
     /// Stops all blocks.
     pub(super) fn stop_blocks(&self, hw: &Hw) {
-        // Taken out first: the lock must not be held while the last interrupt ends.
+        // While the engines run: what it was given comes to its end.
+        self.copy.stop(hw);
+        // Taken out before: the lock must not be held while the last interrupt ends.
         let irq = self.irq.lock().take();
         drop(irq);
         self.kiq.stop(hw);

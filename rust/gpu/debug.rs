@@ -4,7 +4,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `rings` | pointers of the kernel interface queue and of the interrupt rings |
+//! | `rings` | pointers of the kernel interface queue, the copy engine and the interrupt rings |
 //! | `ih` | what the interrupt thread has seen, by kind |
 //! | `doorbells` | who has which slice of the doorbell BAR, and doorbells that no queue answered |
 //! | `memory` | VRAM, doorbell slices and address space ids in use |
@@ -65,6 +65,15 @@ fn rings(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if kiq.stuck { "stuck" } else { "ready" },
         kiq.submissions
     )?;
+    let copy = gpu.copy().status();
+    writeln!(
+        f,
+        "copy  {:<14} {:<14} {}, {} jobs",
+        copy.written,
+        copy.done,
+        if copy.ready { "ready" } else { "stopped" },
+        copy.jobs
+    )?;
     let positions = gpu.ih().positions();
     for (ring, (position, vectors)) in positions
         .iter()
@@ -90,6 +99,7 @@ fn ih(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ("unannounced", &count.unannounced),
         ("eop", &count.eop),
         ("sdma_trap", &count.sdma_trap),
+        ("copy", &count.copy),
         ("sq", &count.sq),
         ("bad_opcode", &count.bad_opcode),
         ("fault", &count.faults),

@@ -29,6 +29,7 @@ use super::{
         Budget,
         TableBudget, //
     },
+    copy::CopyEngine,
     doorbell::DoorbellManager,
     gart::Gart,
     gfx, hub,
@@ -91,6 +92,7 @@ pub(crate) struct Gpu {
     pub(super) ih: Arc<Ih>,
     #[pin]
     pub(super) kiq: Kiq,
+    pub(super) copy: Arc<CopyEngine>,
     #[pin]
     pub(super) power: Power,
     pub(super) config: Config,
@@ -283,6 +285,11 @@ impl Gpu {
         if let Ok(hw) = self.enter() {
             access::keep_until_unbind(&self.access, &hw, value);
         }
+    }
+
+    /// The kernel's copy engine.
+    pub(crate) fn copy(&self) -> &CopyEngine {
+        &self.copy
     }
 
     /// The kernel interface queue.

@@ -9,7 +9,7 @@
 //! Where a ring is and how it is programmed is in [`ring`], how it is read without trust in what the
 //! device says in [`cursor`], and what becomes of a vector in [`deliver`].
 //!
-//! Lock order: [`Ih::rings`] before [`Ih::sink`]; the sink's own locks come after both. The bank
+//! Lock order: [`Ih::rings`] before [`Ih::sink`]; the locks of the sink and of the copy engine come after both. The bank
 //! lock of the hardware is innermost.
 
 use kernel::{
@@ -21,7 +21,8 @@ use kernel::{
             Relaxed, //
         },
         Arc,
-        Mutex, //
+        Mutex,
+        SetOnce, //
     },
 };
 
@@ -42,6 +43,7 @@ use super::{
         Access,
         Hw, //
     },
+    copy::CopyEngine,
     nbio, //
 };
 use crate::{
@@ -134,6 +136,8 @@ pub(crate) struct Ih {
     announced: Atomic<i64>,
     #[pin]
     sink: Mutex<Option<Arc<dyn IrqSink>>>,
+    /// Whose jobs the traps of VMID 0 announce.
+    copy: SetOnce<Arc<CopyEngine>>,
     counters: Counters,
 }
 
@@ -161,6 +165,7 @@ impl Ih {
                 handled: Atomic::new(0),
                 announced: Atomic::new(0),
                 sink <- new_mutex!(None, "rkfd_ih_sink"),
+                copy: SetOnce::new(),
                 counters: Counters::default(),
             }? Error),
             GFP_KERNEL,
@@ -247,6 +252,11 @@ impl Ih {
                 .with(RetryIntCamCntl::ENABLE, 0)
                 .raw()
         });
+    }
+
+    /// From now on interrupts of the kernel's copy engine reach `copy`; to be called once.
+    pub(super) fn set_copy(&self, copy: Arc<CopyEngine>) {
+        let _ = self.copy.populate(copy);
     }
 
     /// Sets or removes the sink.

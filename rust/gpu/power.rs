@@ -115,6 +115,7 @@ impl Gpu {
         self.write_pattern(&hw)?;
         let saved = salvage::save(&hw, buffers, timeout_ms, refused);
         self.kiq.abandon(&hw);
+        self.copy.stop(&hw);
         reset::engines(&hw)?;
         salvage::end_copies(&hw);
         if salvage::is_copying(&hw) {
@@ -138,10 +139,13 @@ impl Gpu {
         Ok(saved)
     }
 
-    /// Starts compute and copy engines and the queue of the driver.
+    /// Starts compute and copy engines and the queues of the driver.
     pub(super) fn start_engines(&self, hw: &Hw) -> Result {
         gfx::start(hw, self.config.xnack);
         sdma::start(hw);
+        hw.check_alive()?;
+        // Without it the CPU does its work; it has said what is wrong.
+        let _ = self.copy.start(hw);
         hw.check_alive()?;
         self.kiq.start(hw)
     }

@@ -149,6 +149,13 @@ fn copies(hw: &Hw) -> impl Iterator<Item = Block> + '_ {
         .flat_map(|engine| (0..RLC_QUEUES).filter_map(move |queue| engine.rlc(queue)))
 }
 
+/// All contexts that packets run in: those of user queues, and the kernel's on each copy engine. An earlier driver may
+/// have had a ring there, too.
+fn contexts(hw: &Hw) -> impl Iterator<Item = Block> + '_ {
+    let engines = (0..hw.asic().sdma_engines()).filter_map(|n| hw.asic().sdma.engine(n));
+    Iterator::chain(engines.map(|engine| engine.gfx()), copies(hw))
+}
+
 /// What a copy engine does with the queue in one of its contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copying {
@@ -177,13 +184,13 @@ impl Copying {
     }
 }
 
-/// Whether a copy engine is still in the middle of a packet of a queue that was stopped, by [`save`]
-/// or by a firmware that came no further.
+/// Whether a copy engine is still in the middle of a packet of a queue that was stopped, by [`save`], by the end of the
+/// kernel's own ring, or by a firmware that came no further.
 ///
 /// GRBM_SOFT_RESET does not reach SDMA: the engine is halted, and when it runs again it goes on with the packet,
 /// whoever has the memory by then. See [`end_copies`].
 pub(super) fn is_copying(hw: &Hw) -> bool {
-    copies(hw).any(|block| Copying::of(hw, &block) == Copying::Ending)
+    contexts(hw).any(|block| Copying::of(hw, &block) == Copying::Ending)
 }
 
 /// Resets each copy engine that [is in the middle of a packet](is_copying), where an engine can be reset alone. All
@@ -193,7 +200,10 @@ pub(super) fn end_copies(hw: &Hw) {
         let Some(engine) = hw.asic().sdma.engine(n) else {
             continue;
         };
-        let mut blocks = (0..RLC_QUEUES).filter_map(|queue| engine.rlc(queue));
+        let mut blocks = Iterator::chain(
+            (0..RLC_QUEUES).filter_map(|queue| engine.rlc(queue)),
+            [engine.gfx()],
+        );
         if engine.can_be_reset() && blocks.any(|b| Copying::of(hw, &b) == Copying::Ending) {
             dev_warn!(hw.dev(), "resetting copy engine {}\n", n);
             sdma::reset(hw, &engine);
@@ -221,7 +231,7 @@ pub(super) fn quiesce_stale_queues(hw: &Hw) -> Result<bool> {
         .filter(|slot| occupied(*slot))
         .count();
     // One that was disabled counts, too, while its packet goes on.
-    let copying = copies(hw)
+    let copying = contexts(hw)
         .filter(|block| Copying::of(hw, block) != Copying::Idle)
         .count();
     hw.check_alive()?;
@@ -236,7 +246,7 @@ pub(super) fn quiesce_stale_queues(hw: &Hw) -> Result<bool> {
     );
     // The scheduler firmware first, for contexts that it has mapped are its own.
     reset::compute(hw)?;
-    for block in copies(hw).filter(|block| Copying::of(hw, block) != Copying::Idle) {
+    for block in contexts(hw).filter(|block| Copying::of(hw, block) != Copying::Idle) {
         disable(hw, &block);
     }
     // An engine that runs has this time to complete its packet. One that the earlier driver halted stays

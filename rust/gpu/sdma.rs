@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! SDMA engines: start and stop. Their user queues are the scheduler's business; the driver has no
-//! ring of its own there.
+//! SDMA engines: start and stop. Their user queues are the scheduler's business; the driver's own ring is in
+//! [`copy`](super::copy).
 //!
 //! Source: `sdma_v4_0.c` (`ctx_switch_enable`, `start`, `enable`).
 

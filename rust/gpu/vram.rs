@@ -129,7 +129,7 @@ impl VramManager {
 
     /// Takes memory of at least `size` bytes (whole pages), in as few blocks as there are holes, or in one.
     ///
-    /// The content is whatever the previous owner left.
+    /// The content is whatever the previous owner left; see [`Gpu::clear_vram`](super::Gpu::clear_vram).
     ///
     /// # Errors
     ///
@@ -306,6 +306,11 @@ impl VramBlocks {
     /// Address of byte `offset` of the VRAM for page-table entries.
     pub(crate) fn pa(&self, offset: u64) -> u64 {
         self.vram.pa_base + offset
+    }
+
+    /// Address of byte `offset` of the VRAM for VMID 0, which sees it untranslated.
+    pub(crate) fn mc(&self, offset: u64) -> u64 {
+        self.vram.mc_base + offset
     }
 
     /// Where in the VRAM byte `offset` of the whole lies, and how many bytes follow there; `None` beyond the end.

@@ -36,6 +36,8 @@ pub(crate) const RECORD_PREEMPT_MS: u32 = 500;
 pub(crate) const HQD_DEQUEUE_MS: u32 = 1000;
 /// Wait for an SDMA context to become idle.
 pub(crate) const SDMA_IDLE_MS: u32 = 2000;
+/// Wait for a job of the kernel's copy engine, which shares the SDMA engine with user queues. Ours.
+pub(crate) const COPY_MS: u32 = 10_000;
 /// Wait for a TLB flush to be acknowledged.
 pub(crate) const TLB_FLUSH_MS: u32 = 100;
 /// Wait for a VMID to stand for another PASID.

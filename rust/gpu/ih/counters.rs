@@ -20,6 +20,8 @@ pub(crate) struct Counters {
     pub(crate) eop: Count,
     /// SDMA traps.
     pub(crate) sdma_trap: Count,
+    /// SDMA traps of the kernel's copy engine.
+    pub(crate) copy: Count,
     /// SQ messages.
     pub(crate) sq: Count,
     /// Bad packets.

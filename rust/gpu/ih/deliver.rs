@@ -61,6 +61,12 @@ impl Ih {
                     sink.sdma_trap(pasid, context);
                 }
             }
+            Event::SdmaTrap { .. } if vector.vmid == 0 => {
+                count.copy.inc();
+                if let Some(copy) = self.copy.as_ref() {
+                    copy.retire();
+                }
+            }
             Event::Sq(data) if user => {
                 count.sq.inc();
                 if let Some(sink) = sink {

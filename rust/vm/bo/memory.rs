@@ -32,7 +32,6 @@ use crate::{
             UserCaching, //
         },
         pages::Pages,
-        task::fatal_signal_pending,
         userpages::UserPages, //
     },
     vm::{
@@ -40,9 +39,6 @@ use crate::{
         pt::PAGE, //
     },
 };
-
-/// VRAM that is zeroed at once; in between a lost device, or that the caller is being killed, is noticed.
-const ZERO_STEP: u64 = 16 << 20;
 
 /// What holds the bytes.
 pub(super) enum Storage {
@@ -236,25 +232,13 @@ fn handle_charge(size: u64) -> Result<Charges> {
     Ok(Charges::One(account::system().all.charge_module(size)?))
 }
 
-/// Takes VRAM and zeroes it.
+/// Takes VRAM and clears it.
 fn vram_blocks(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<VramBlocks> {
     let blocks = match gpu.vram().alloc_blocks(size, contiguous) {
         Err(e) if e == ENOSPC => return Err(ENOMEM),
         blocks => blocks?,
     };
-    for span in blocks.spans() {
-        let mut offset = 0;
-        while offset < span.size {
-            let len = ZERO_STEP.min(span.size - offset);
-            if fatal_signal_pending() {
-                return Err(EINTR);
-            }
-            hw.vram_fill(span.start + offset, len, 0)?;
-            offset += len;
-        }
-    }
-    hw.hdp_flush();
-    Ok(blocks)
+    gpu.clear_vram(hw, blocks)
 }
 
 fn page_count(size: u64) -> Result<usize> {
