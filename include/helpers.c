@@ -3,6 +3,8 @@
  * Out-of-line forms of inline functions and macros for the Rust side; see rkfd_helpers.h.
  */
 
+#include <drm/drm_file.h>
+#include <drm/drm_gem.h>
 #include <kunit/test.h>
 #include <kunit/test-bug.h>
 #include <linux/anon_inodes.h>
@@ -11,6 +13,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/file.h>
 #include <linux/gfp.h>
+#include <linux/idr.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
@@ -23,6 +26,23 @@
 #include <linux/vmalloc.h>
 
 #include "rkfd_helpers.h"
+
+void rkfd_drm_for_each_object(struct drm_file *file, void (*each)(struct drm_gem_object *obj, void *data),
+			      void *data)
+{
+	struct drm_gem_object *obj;
+	int id;
+
+	spin_lock(&file->table_lock);
+	idr_for_each_entry(&file->object_idr, obj, id)
+		each(obj, data);
+	spin_unlock(&file->table_lock);
+}
+
+bool rkfd_drm_object_is_shared(struct drm_gem_object *obj)
+{
+	return drm_gem_object_is_shared_for_memory_stats(obj);
+}
 
 void rkfd_fence_get(struct dma_fence *fence)
 {

@@ -13,6 +13,8 @@ struct attribute;
 struct cdev;
 struct device;
 struct dma_fence;
+struct drm_file;
+struct drm_gem_object;
 struct inode;
 struct mm_struct;
 struct mmu_interval_notifier;
@@ -96,6 +98,11 @@ void rkfd_dma_unmap_unsynced(struct device *dev, struct sg_table *table,
 void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write);
 u64 rkfd_total_ram(void);
 bool rkfd_fatal_signal_pending(void);
+
+/* Objects that a DRM file has handles of; each must not sleep. */
+void rkfd_drm_for_each_object(struct drm_file *file, void (*each)(struct drm_gem_object *obj, void *data),
+			      void *data);
+bool rkfd_drm_object_is_shared(struct drm_gem_object *obj);
 
 /* Fences. */
 void rkfd_fence_get(struct dma_fence *fence);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Import of shared buffers by a DRM driver's ioctl: what the kernel crate's table of a driver lacks.
+//! Import of shared buffers by a DRM driver's ioctl, and what `fdinfo` shows: what the kernel crate's table of a driver
+//! lacks.
 //!
-//! [`drm::Driver`] has no callback for it, and its table is a constant of the kernel crate. [`PrimeDriver`] is a copy of
-//! the table with the callback, which a device gets before it is registered.
+//! [`drm::Driver`] has no callbacks for them, and its tables, that of the driver and that of its files, are constants of the
+//! kernel crate. [`PrimeDriver`] has copies of the tables with the callbacks, which a device gets before it is registered.
 //!
 //! C header: [`include/drm/drm_drv.h`](srctree/include/drm/drm_drv.h)
 
@@ -21,6 +22,7 @@ use kernel::{
 
 use super::{
     dma_buf::DmaBuf,
+    drm_fdinfo,
     drm_file::raw_device,
     gem::Object,
     mappable::Mappable, //
@@ -29,12 +31,21 @@ use super::{
 /// How often a probe looks for the table that another one is copying.
 const MAX_LOOKS: u32 = 1000;
 
-/// The table of driver `D`, whose objects hold a `T`, with import of buffers that were shared by it. To be stored in a
-/// `static`: devices have a pointer to it until the module goes.
+/// The table of driver `D`, whose objects hold a `T`, with import of buffers that were shared by it and with `fdinfo`. To be
+/// stored in a `static`: devices have a pointer to it until the module goes.
 pub(crate) struct PrimeDriver<D, T> {
+    files: SetOnce<Files>,
     table: SetOnce<Table>,
     _types: PhantomData<fn() -> (D, T)>,
 }
+
+/// As `file_operations`.
+struct Files(bindings::file_operations);
+
+// SAFETY: Never changes once it is stored.
+unsafe impl Send for Files {}
+// SAFETY: As above.
+unsafe impl Sync for Files {}
 
 /// As `drm_driver`.
 struct Table(bindings::drm_driver);
@@ -48,6 +59,7 @@ impl<D: drm::Driver, T: Mappable> PrimeDriver<D, T> {
     /// Not copied yet.
     pub(crate) const fn new() -> Self {
         Self {
+            files: SetOnce::new(),
             table: SetOnce::new(),
             _types: PhantomData,
         }
@@ -62,15 +74,28 @@ impl<D: drm::Driver, T: Mappable> PrimeDriver<D, T> {
         let raw = raw_device(dev).as_ptr();
         for _ in 0..MAX_LOOKS {
             if let Some(table) = self.table.as_ref() {
-                // SAFETY: Nobody else uses the device yet. The table differs from the one it has, that of `D`, in one
-                // callback; it stays for as long as the module.
+                // SAFETY: Nobody else uses the device yet. The table differs from the one it has, that of `D`, in
+                // callbacks for any driver with such objects; it stays for as long as the module.
                 unsafe { (*raw).driver = &table.0 };
                 return Ok(());
             }
             // SAFETY: The device has a table, a constant.
             let mut table = unsafe { *(*raw).driver };
-            table.gem_prime_import = Some(Self::import);
-            if !self.table.populate(Table(table)) {
+            let stored = match self.files.as_ref() {
+                None => {
+                    // SAFETY: Every driver's table has one of its files, another constant.
+                    let mut files = unsafe { *table.fops };
+                    files.show_fdinfo = Some(bindings::drm_show_fdinfo);
+                    self.files.populate(Files(files))
+                }
+                Some(files) => {
+                    table.fops = &files.0;
+                    table.gem_prime_import = Some(Self::import);
+                    table.show_fdinfo = Some(drm_fdinfo::show::<T>);
+                    self.table.populate(Table(table))
+                }
+            };
+            if !stored {
                 // The probe of another device is at it.
                 fsleep(Delta::from_micros(10));
             }

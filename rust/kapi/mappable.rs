@@ -34,6 +34,15 @@ impl UserCaching {
     }
 }
 
+/// Memory that objects lie in, as `fdinfo` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Region {
+    /// The device's own.
+    Vram,
+    /// System memory that the device reaches.
+    Gtt,
+}
+
 /// The operations of buffers that are objects with a `T`, see [`dma_buf`](super::dma_buf). To be stored in a `static`, whose
 /// address stands for the type.
 #[repr(transparent)]
@@ -78,6 +87,9 @@ pub(crate) trait Mappable: Send + Sync + Sized + 'static {
 
     /// The pages that other devices may reach, for as long as the object lives.
     fn pages(&self) -> Option<&Arc<Pages>>;
+
+    /// The memory that the object takes; `None` if it takes none. Must not sleep.
+    fn region(&self) -> Option<Region>;
 }
 
 /// A GEM object and what it holds.

@@ -25,6 +25,7 @@ use crate::kapi::{
     mappable::{
         ExportOps,
         Mappable,
+        Region,
         Transfer,
         UserCaching, //
     },
@@ -74,6 +75,10 @@ macro_rules! mappable {
 
             fn pages(&self) -> Option<&Arc<Pages>> {
                 self.pages.as_ref()
+            }
+
+            fn region(&self) -> Option<Region> {
+                None
             }
         }
     };

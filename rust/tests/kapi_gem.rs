@@ -33,6 +33,7 @@ use crate::kapi::{
     mappable::{
         ExportOps,
         Mappable,
+        Region,
         Transfer,
         UserCaching, //
     },
@@ -81,6 +82,10 @@ impl Mappable for Held {
     }
 
     fn pages(&self) -> Option<&Arc<Pages>> {
+        None
+    }
+
+    fn region(&self) -> Option<Region> {
         None
     }
 }

@@ -25,6 +25,7 @@ use crate::kapi::{
     mappable::{
         ExportOps,
         Mappable,
+        Region,
         Transfer,
         UserCaching, //
     },
@@ -65,6 +66,10 @@ impl Mappable for Content {
     }
 
     fn pages(&self) -> Option<&Arc<Pages>> {
+        None
+    }
+
+    fn region(&self) -> Option<Region> {
         None
     }
 }

@@ -28,6 +28,7 @@ use crate::{
         mappable::{
             ExportOps,
             Mappable,
+            Region,
             Transfer,
             UserCaching, //
         },
@@ -223,6 +224,14 @@ impl Mappable for Memory {
         match &self.storage {
             Storage::Pages(pages) => Some(pages),
             _ => None,
+        }
+    }
+
+    fn region(&self) -> Option<Region> {
+        match &self.storage {
+            Storage::Vram(_) => Some(Region::Vram),
+            Storage::Pages(_) | Storage::User(_) => Some(Region::Gtt),
+            Storage::Doorbell(_) | Storage::MmioRemap => None,
         }
     }
 }

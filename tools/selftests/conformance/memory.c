@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define MIB (1ull << 20)
 
@@ -102,6 +103,56 @@ CASE(vram_zeroes_pushed, "VRAM: the zeroes of a new buffer have left the host da
 		CHECK_OP(hdp_flushes(), >, before);
 		CHECK_OK(bo_free(&gpu, &bo));
 	}
+}
+
+/* A line of the render node's fdinfo, in bytes. */
+static uint64_t fdinfo(const struct gpu *gpu, const char *key)
+{
+	char path[64], line[256], unit[8] = "";
+	unsigned long long value = 0;
+	bool found = false;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", gpu->drm);
+	file = fopen(path, "r");
+	CHECK(file);
+	while (!found && fgets(line, sizeof(line), file))
+		found = !strncmp(line, key, strlen(key)) && line[strlen(key)] == ':' &&
+			sscanf(line + strlen(key) + 1, "%llu %7s", &value, unit) >= 1;
+	fclose(file);
+	CHECK(found);
+	return value << (!strcmp(unit, "KiB") ? 10 : !strcmp(unit, "MiB") ? 20 : 0);
+}
+
+CASE(fdinfo_regions, "fdinfo of the render node: what its buffers take of VRAM and of system memory, and what is shared")
+{
+	static const char *const keys[] = { "drm-total-vram", "drm-resident-vram", "drm-shared-vram",
+					    "drm-total-gtt", "drm-resident-gtt", "drm-shared-gtt" };
+	static const uint64_t alone[] = { 3 * MIB, 3 * MIB, 0, 5 * PAGE, 5 * PAGE, 0 };
+	static const uint64_t shared[] = { 3 * MIB, 3 * MIB, 3 * MIB, 5 * PAGE, 5 * PAGE, 0 };
+	struct kfd_ioctl_export_dmabuf_args args = { 0 };
+	uint64_t before[6];
+	struct bo vram, gtt;
+	struct gpu gpu;
+
+	if (!is_rkfd())
+		SKIP("other drivers count page tables, too");
+	need_vm(&gpu, 0);
+	for (int i = 0; i < 6; i++)
+		before[i] = fdinfo(&gpu, keys[i]);
+	need_bo(&gpu, &vram, FLAGS_VRAM, 3 * MIB);
+	need_bo(&gpu, &gtt, FLAGS_GTT, 5 * PAGE);
+	for (int i = 0; i < 6; i++)
+		CHECK_EQ(fdinfo(&gpu, keys[i]) - before[i], alone[i]);
+	args.handle = vram.handle;
+	CHECK_OK(kfd_call(gpu.fd, AMDKFD_IOC_EXPORT_DMABUF, &args));
+	for (int i = 0; i < 6; i++)
+		CHECK_EQ(fdinfo(&gpu, keys[i]) - before[i], shared[i]);
+	close((int)args.dmabuf_fd);
+	drop_bo(&gpu, &gtt);
+	drop_bo(&gpu, &vram);
+	for (int i = 0; i < 6; i++)
+		CHECK_EQ(fdinfo(&gpu, keys[i]), before[i]);
 }
 
 CASE(vram_private, "VRAM without host access: its mapping with PROT_NONE succeeds")
