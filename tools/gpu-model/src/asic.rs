@@ -97,12 +97,16 @@ pub struct Asic {
     pub hdp_remap: u32,
     /// Shader engines, each with one shader array.
     pub engines: u32,
+    /// Waves that a SIMD holds.
+    pub waves_per_simd: u16,
     /// Compute units of an engine on the die, at most 16.
     pub units_per_engine: u32,
     /// Bytes of vector registers of a compute unit (`VGPR_SIZE_PER_CU` of `kfd_queue.c`).
     pub vgpr_bytes: u32,
     /// Register of the data fabric that tells how memory is interleaved (dword index), and its value: IntLvNumChan.
     pub df_interleave: (u32, u32),
+    /// EccCtrl of the first memory controller's channels (dword indices), where the block is decoded.
+    pub ecc_controls: &'static [u32],
     /// Messages of the power controller.
     pub smu: smu::Interface,
     /// The board unless told otherwise.
@@ -161,7 +165,7 @@ const SDMA_906: [SdmaInstance; 2] = [
     },
 ];
 
-const RANGES_COMMON: [(u32, u32); 16] = [
+const RANGES_COMMON: [(u32, u32); 15] = [
     (0x00000, 0x003FF),
     (0x03080, 0x031FF),
     (0x03480, 0x03BFF),
@@ -178,13 +182,19 @@ const RANGES_COMMON: [(u32, u32); 16] = [
     (0x5A000, 0x5AFFF),
     (0x68000, 0x6BFFF),
     (0x7F000, 0x7FFFF),
-    (0x7F000, 0x7FFFF),
 ];
 
-const RANGES_90A: [(u32, u32); 16] = {
-    let mut r = RANGES_COMMON;
-    // SDMA2, SDMA3 and SDMA4 replace the duplicate of the last entry.
-    r[15] = (0x78000, 0x7AFFF);
+const RANGES_90A: [(u32, u32); 17] = {
+    let mut r = [(0, 0); 17];
+    let mut i = 0;
+    while i < RANGES_COMMON.len() {
+        r[i] = RANGES_COMMON[i];
+        i += 1;
+    }
+    // The first memory controller: four channels.
+    r[15] = (0x50000, 0x53FFF);
+    // SDMA2, SDMA3 and SDMA4.
+    r[16] = (0x78000, 0x7AFFF);
     r
 };
 
@@ -226,10 +236,13 @@ pub const GFX90A: Asic = Asic {
     bus_bits: 48,
     hdp_remap: 0x7F000,
     engines: 8,
+    waves_per_simd: 8,
     vgpr_bytes: 0x8_0000,
     // DF_GCM_AON0_DramMegaBaseAddress0, 32 channels.
     df_interleave: (0x7064, 8 << 2),
     units_per_engine: 14,
+    // UMCCH0_0_EccCtrl to UMCCH3_0_EccCtrl.
+    ecc_controls: &[0x14053, 0x14453, 0x14853, 0x14C53],
     smu: smu::Interface {
         version: 0x0044_3C00,
         reset: Some(3),
@@ -286,10 +299,12 @@ pub const GFX906: Asic = Asic {
     bus_bits: 44,
     hdp_remap: 0x7F000,
     engines: 4,
+    waves_per_simd: 10,
     vgpr_bytes: 0x4_0000,
     // DF_CS_UMC_AON0_DramBaseAddress0, 32 channels.
     df_interleave: (0x7044, 8 << 2),
     units_per_engine: 16,
+    ecc_controls: &[],
     smu: smu::Interface {
         version: 0x0028_2F00,
         reset: None,

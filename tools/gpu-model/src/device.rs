@@ -40,6 +40,13 @@ pub const FB_BASE: u64 = 0x80_0000_0000;
 /// How long at least the device is gone during a mode-1 reset.
 const MODE1_NS: u64 = 20_000_000;
 
+/// BIOS_SCRATCH_7: the board is posted (`ATOM_S7_ASIC_INIT_COMPLETE_MASK` of `atombios.h`).
+const ASIC_INIT_COMPLETE: u32 = 1 << 9;
+
+/// UMCCHn_0_EccCtrl.UCFatalEn: errors that cannot be corrected are fatal, memory is not poisoned, as the data fabric
+/// has it (HardwareAssertMask registers of 0).
+const UC_FATAL_EN: u32 = 1 << 8;
+
 /// Where messages go.
 pub trait MsiSink: Send {
     /// Sends the device's only message.
@@ -265,6 +272,7 @@ impl Gpu {
         for (r, v) in [
             (nb + nbio::CONFIG_MEMSIZE, mib),
             (nb + nbio::BIF_FB_EN, 3),
+            (nbio::BIOS_SCRATCH_7, ASIC_INIT_COMPLETE),
             (gc::CP_MEC_CNTL, 0x5000_0000),
             // Who loads firmware leaves its version in the address register; the boot firmware has.
             (gc::CP_MEC_ME1_UCODE_ADDR, self.board.mec_firmware),
@@ -275,11 +283,13 @@ impl Gpu {
             (mpb + mp::MP0_C2PMSG_33, 0x8000_0000),
             (mpb + mp::MP0_C2PMSG_35, 0x8000_0000),
             (mpb + mp::MP0_C2PMSG_64, 0x8000_0000),
-            (mpb + mp::MP0_C2PMSG_81, 0x0000_0001),
             (mpb + mp::MP1_C2PMSG_90, 1),
             self.asic.df_interleave,
         ] {
             self.regs.set_plain(r, v);
+        }
+        for &r in self.asic.ecc_controls {
+            self.regs.set_plain(r, UC_FATAL_EN);
         }
     }
 

@@ -95,6 +95,13 @@ pub struct Rules {
     pub late_acks: bool,
     /// A long transfer goes on writing where its next part was translated to, past a flush that is not heavyweight.
     pub late_writes: bool,
+    /// A request of an invalidation engine has an ADDR_RANGE also while the contexts that it names are off, so that it
+    /// has nothing to do.
+    pub flush_range: bool,
+    /// A queue is loaded while its engine runs.
+    pub load_running: bool,
+    /// What the host writes to an MQD in VRAM that the device has read before is seen after the next HDP flush only.
+    pub mqd_flush: bool,
 }
 
 impl Default for Rules {
@@ -102,13 +109,22 @@ impl Default for Rules {
         Self {
             late_acks: true,
             late_writes: true,
+            flush_range: true,
+            load_running: true,
+            mqd_flush: true,
         }
     }
 }
 
 impl Rules {
     /// Names of all.
-    pub const NAMES: [&str; 2] = ["late-acks", "late-writes"];
+    pub const NAMES: [&str; 5] = [
+        "late-acks",
+        "late-writes",
+        "flush-range",
+        "load-running",
+        "mqd-flush",
+    ];
 
     /// Switches a rule off by its name.
     ///
@@ -118,6 +134,9 @@ impl Rules {
         match name {
             "late-acks" => self.late_acks = false,
             "late-writes" => self.late_writes = false,
+            "flush-range" => self.flush_range = false,
+            "load-running" => self.load_running = false,
+            "mqd-flush" => self.mqd_flush = false,
             _ => {
                 let known = Self::NAMES.join(", ");
                 return Err(format!("unknown rule {name}; known: {known}"));

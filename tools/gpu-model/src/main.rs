@@ -51,7 +51,7 @@ struct Args {
     /// A fault that is on from the start, for all queues; may be given more than once.
     #[arg(long, value_name = "KIND", value_parser = Kind::from_the_start)]
     fault: Vec<Kind>,
-    /// A rule to do without: late-acks or late-writes; may be given more than once.
+    /// A rule to do without: late-acks, late-writes, flush-range, load-running or mqd-flush; may be given more than once.
     #[arg(long, value_name = "NAME", value_parser = rule)]
     no_rule: Vec<String>,
     /// Threads that execute waves [default: one less than there are processors, at least 1]; with 0 the thread of the

@@ -16,7 +16,7 @@ use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE,
     VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_BAR2_REGION_INDEX, VFIO_PCI_BAR5_REGION_INDEX,
     VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_MSI_IRQ_INDEX,
-    VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_MMAP,
+    VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_PCI_ROM_REGION_INDEX, VFIO_REGION_INFO_FLAG_MMAP,
     VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE,
 };
 use vfio_user::{
@@ -24,7 +24,7 @@ use vfio_user::{
 };
 
 use crate::device::{Callers, Gpu, MsiSink, Step, BAR2_SIZE};
-use crate::pci::{ConfigSpace, Subsystem, CONFIG_SIZE};
+use crate::pci::{ConfigSpace, Rom, Subsystem, CONFIG_SIZE, ROM_SIZE};
 use crate::regs::BAR5_SIZE;
 use crate::vm::own::BarAddresses;
 
@@ -138,6 +138,7 @@ pub struct Backend {
     shared: Arc<Shared>,
     config: ConfigSpace,
     reset_config: ConfigSpace,
+    rom: Rom,
 }
 
 impl Backend {
@@ -146,9 +147,11 @@ impl Backend {
         let gpu = shared.lock();
         gpu.mem.set_bus_master(false);
         let config = ConfigSpace::new(gpu.asic, gpu.mem.vram_size(), subsystem);
+        let rom = Rom::new(gpu.asic, &gpu.board);
         drop(gpu);
         Self {
             shared,
+            rom,
             reset_config: config.clone(),
             config,
         }
@@ -160,6 +163,7 @@ impl ServerBackend for Backend {
         match region {
             VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(offset, data),
             VFIO_PCI_BAR0_REGION_INDEX => self.shared.trapped(|gpu| gpu.vram_read(offset, data)),
+            VFIO_PCI_ROM_REGION_INDEX => self.rom.read(offset, data),
             // What a doorbell reads as is not specified.
             VFIO_PCI_BAR2_REGION_INDEX => data.fill(0),
             VFIO_PCI_BAR5_REGION_INDEX => self.shared.trapped(|gpu| gpu.mmio_read(offset, data)),
@@ -331,6 +335,7 @@ pub fn serve(
             }
             VFIO_PCI_BAR2_REGION_INDEX => region(i, BAR2_SIZE, rw),
             VFIO_PCI_BAR5_REGION_INDEX => region(i, BAR5_SIZE, rw),
+            VFIO_PCI_ROM_REGION_INDEX => region(i, ROM_SIZE as u64, VFIO_REGION_INFO_FLAG_READ),
             VFIO_PCI_CONFIG_REGION_INDEX => region(i, CONFIG_SIZE as u64, rw),
             _ => region(i, 0, 0),
         })

@@ -17,6 +17,7 @@ use vfio_user::Client;
 const BAR0: u32 = 0;
 const BAR2: u32 = 2;
 const BAR5: u32 = 5;
+const ROM: u32 = 6;
 const CONFIG: u32 = 7;
 const MSI: u32 = 1;
 
@@ -148,6 +149,11 @@ fn identity_and_regions() {
         assert!(bar0.file_offset.is_some(), "VRAM comes with its descriptor");
         assert_eq!(c.region(BAR2).unwrap().size, 2 << 20);
         assert_eq!(c.region(BAR5).unwrap().size, 512 << 10);
+        assert_eq!(c.region(ROM).unwrap().size, 4096);
+        let mut rom = [0; 4096];
+        c.region_read(ROM, 0, &mut rom).unwrap();
+        assert_eq!(rom[..3], [0x55, 0xaa, 8]);
+        assert_eq!(&rom[0x30..0x3a], b" 761295520");
         c.shutdown().unwrap();
         drop(c);
         assert_eq!(model.finish(), (0, String::new()));

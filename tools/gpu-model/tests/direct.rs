@@ -303,6 +303,18 @@ fn wrong_orders_are_errors() {
 }
 
 #[test]
+fn without_the_rule_a_queue_is_loaded_to_a_halted_engine_and_runs_with_it() {
+    let (mut b, _, q, ..) = one(&GFX90A);
+    b.gpu.rules.switch_off("load-running").unwrap();
+    b.wr(0x8234, 1 << 30);
+    b.hqd_load(S, &q, 9);
+    b.no_errors();
+    b.wr(0x8234, 0);
+    assert!(b.hqd_destroy(S, 1, 0));
+    b.no_errors();
+}
+
+#[test]
 fn loads_that_are_out_of_order_register_by_register() {
     let (mut b, _, q, ..) = one(&GFX90A);
     b.hqd_load(S, &q, 9);

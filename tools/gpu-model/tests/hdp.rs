@@ -71,8 +71,12 @@ fn in_vram(b: &mut Bench, p: &mut Proc) -> (UserQueue, u64) {
 
 #[test]
 fn an_mqd_that_was_not_flushed() {
-    for flush in [true, false] {
+    // With the flush, without it, and without the rule.
+    for (flush, rule) in [(true, true), (false, true), (false, false)] {
         let mut b = Bench::scheduled(&GFX90A);
+        if !rule {
+            b.gpu.rules.switch_off("mqd-flush").unwrap();
+        }
         let mut p = Proc::new(&mut b, 0x46, 0);
         let (q, at) = in_vram(&mut b, &mut p);
         let mut list = p.map_process(&b, 1);
@@ -99,7 +103,7 @@ fn an_mqd_that_was_not_flushed() {
         b.wr(0x8088, common::fixture::FIRST);
         let seen = b.rd(common::direct::hqd(134));
         b.wr(0x8088, 0);
-        if flush {
+        if flush || !rule {
             b.no_errors();
             assert_eq!(seen, 9);
         } else {
@@ -122,5 +126,6 @@ fn vram_is_noise_at_first_and_after_a_reset() {
     b.vram_write(5 << 20, &[0; 8192]);
     // Mode-1 reset through the PSP.
     b.wr(0x58200, 0x0007_0000);
+    b.run();
     assert!(places.iter().all(|&at| noisy(&b, at)));
 }

@@ -5,6 +5,7 @@ mod common;
 
 use common::fixture::{inject, Fixture};
 use common::queue::write_data;
+use common::Bench;
 use gpu_model::asic::{GFX906, GFX90A};
 use gpu_model::inject::Kind;
 
@@ -91,6 +92,30 @@ fn a_range_must_cover_everything() {
     f.b.wr(gfx + 0x21c + 8 * 5, 0x0000_ffff);
     f.b.wr(gfx + REQ + 4 * 5, (1 << 3) | ALL);
     f.b.expect_errors(&["invalidate-range"]);
+    // The rule's absence excuses requests of contexts that are off, no others.
+    f.b.gpu.rules.switch_off("flush-range").unwrap();
+    f.b.await_ack(gfx, 5, 1 << 3);
+    let vmid = f.b.first_vmid();
+    f.b.wr(gfx + REQ + 4 * 5, (1 << vmid) | ALL);
+    f.b.expect_errors(&["invalidate-range"]);
+}
+
+#[test]
+fn without_the_rule_a_request_of_a_context_that_is_off_needs_no_range() {
+    for rule in [true, false] {
+        let mut b = Bench::new(&GFX90A);
+        if !rule {
+            b.gpu.rules.switch_off("flush-range").unwrap();
+        }
+        let gfx = b.hubs()[0].0;
+        b.wr(gfx + REQ + 4 * 17, 1 | ALL);
+        b.await_ack(gfx, 17, 1);
+        if rule {
+            b.expect_errors(&["invalidate-range"]);
+        } else {
+            b.no_errors();
+        }
+    }
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn impossible_boards_are_refused() {
 fn rules_that_are_none_are_refused() {
     let text = refusal(&["--no-rule", "early-acks"]);
     assert!(
-        text.contains("unknown rule early-acks; known: late-acks, late-writes"),
+        text.contains("unknown rule early-acks; known: late-acks, late-writes, flush-range, load-running, mqd-flush"),
         "{text}"
     );
 }

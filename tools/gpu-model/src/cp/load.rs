@@ -135,7 +135,7 @@ impl Gpu {
             .resources
             .is_some_and(|res| (res.queue_mask >> slot.index()) & 1 != 0);
         rule(
-            self.mec_halted(slot),
+            self.rules.load_running && self.mec_halted(slot),
             "hqd-load",
             "the engine is halted or in reset (CP_MEC_CNTL, GRBM_SOFT_RESET)",
         );

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! PCI configuration space: identity, BARs, MSI and PCI Express capabilities.
 
+mod rom;
+
 use crate::asic::Asic;
 use crate::device::BAR2_SIZE;
 use crate::regs::BAR5_SIZE;
 use crate::vm::own::BarAddresses;
+
+pub use rom::{Image as Rom, SIZE as ROM_SIZE};
 
 /// Bytes of extended configuration space.
 pub const CONFIG_SIZE: usize = 4096;
@@ -57,6 +61,8 @@ const D0: u8 = 0;
 const D3HOT: u8 = 3;
 const PCIE_CAP: usize = 0x50;
 const MSI_CAP: usize = 0xA0;
+/// Where extended capabilities begin.
+const VENDOR_CAP: usize = 0x100;
 
 /// Configuration space with its writable bits.
 #[derive(Debug, Clone)]
@@ -88,12 +94,14 @@ impl ConfigSpace {
         c.bar32(0x24, BAR5_SIZE as u32);
         c.put16(0x2C, subsystem.vendor);
         c.put16(0x2E, subsystem.device);
+        c.rom();
         c.put(0x34, PM_CAP as u8);
         c.writable8(0x3C, 0xFF);
         // Interrupt pin 0: no INTx.
         c.power_management();
         c.pci_express();
         c.msi();
+        c.vendor_specific();
         c
     }
 
@@ -133,6 +141,13 @@ impl ConfigSpace {
         self.writable32(MSI_CAP + 4, 0xFFFF_FFFC);
         self.writable32(MSI_CAP + 8, 0xFFFF_FFFF);
         self.writable16(MSI_CAP + 12, 0xFFFF);
+    }
+
+    /// The first extended capability of all AMD GPUs: vendor-specific, with nothing in it.
+    fn vendor_specific(&mut self) {
+        self.put32(VENDOR_CAP, 0x0001_000B);
+        // Length 16, revision 1, id 1.
+        self.put32(VENDOR_CAP + 4, 0x0101_0001);
     }
 
     fn put(&mut self, at: usize, v: u8) {
@@ -176,6 +191,11 @@ impl ConfigSpace {
         let mask = !(size - 1);
         self.writable32(at, mask as u32 & !0xF);
         self.writable32(at + 4, (mask >> 32) as u32);
+    }
+
+    /// Expansion ROM: address and enable bit.
+    fn rom(&mut self) {
+        self.writable32(0x30, !(ROM_SIZE as u32 - 1) | 1);
     }
 
     fn bar32(&mut self, at: usize, size: u32) {

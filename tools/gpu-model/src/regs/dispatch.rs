@@ -244,7 +244,8 @@ impl Gpu {
             self.hub_mut(id).write_mc(o, v);
             return;
         }
-        if let Some((engine, [low, high])) = self.hub(id).rangeless_engine(o) {
+        let ranged = self.rules.flush_range || self.hub(id).translates(v as u16);
+        if let Some((engine, [low, high])) = self.hub(id).rangeless_engine(o).filter(|_| ranged) {
             let text = format!(
                 "{id:?} hub: VM_INVALIDATE_ENG{engine}_REQ = {v:#x}, its ADDR_RANGE is {high:#x}:{low:08x}, not all"
             );

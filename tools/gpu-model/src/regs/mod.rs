@@ -66,6 +66,9 @@ pub mod nbio {
     pub const PCIE_INDEX2: u32 = 0x0E;
     pub const PCIE_DATA2: u32 = 0x0F;
     pub const PCIE_INDEX2_HI: u32 = 0x11;
+    /// The first of 16 that firmware of the board leaves its state in (segment 1 at 0x14).
+    pub const BIOS_SCRATCH_0: u32 = 0x4C;
+    pub const BIOS_SCRATCH_7: u32 = BIOS_SCRATCH_0 + 7;
     pub const DOORBELL_APER_EN: u32 = 0xC0;
     pub const CONFIG_MEMSIZE: u32 = 0xC3;
     pub const SELFRING_HIGH: u32 = 0xF3;

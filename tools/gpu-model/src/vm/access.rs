@@ -383,6 +383,9 @@ impl Gpu {
             let read = map.read_hosted(at, &mut seen);
             read.and_then(|()| map.load_bytes(frame, &mut real))
                 .map_err(|_| VmError::Fault)?;
+            if !self.rules.mqd_flush {
+                seen.clone_from(&real);
+            }
             stale |= seen != real;
             for (d, s) in now.iter_mut().zip(seen.chunks_exact(4)) {
                 *d = s.try_into().map(u32::from_le_bytes).unwrap_or(0);

@@ -274,6 +274,11 @@ impl Hub {
         (self.sem_refusals.get(engine as usize) == Some(&SEM_PATIENCE)).then_some(engine)
     }
 
+    /// A context of these VMIDs is on.
+    pub fn translates(&self, vmids: u16) -> bool {
+        (0..VMIDS as u8).any(|vmid| (vmids >> vmid) & 1 != 0 && self.context(vmid).enabled)
+    }
+
     /// The engine that a write of register `r` starts with a range of addresses that does not cover everything, and
     /// this range.  The reset value is no range; how a part of the address space is named no source tells.
     pub fn rangeless_engine(&self, r: u32) -> Option<(u32, [u32; 2])> {
