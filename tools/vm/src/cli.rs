@@ -5,6 +5,8 @@ use crate::accel::Accel;
 use crate::accel::Choice;
 use crate::budget::Budget;
 use crate::complaints::Policy;
+use crate::driver::Driver;
+use crate::driver::Installed;
 use crate::jail;
 use crate::passthrough;
 use crate::protocol::Setup;
@@ -82,10 +84,13 @@ pub struct MachineOptions {
     /// Mount this directory read-write in the guest, at the same path
     #[arg(long, value_name = "DIR")]
     pub share: Vec<PathBuf>,
-    /// Do not load rkfd.ko
+    /// The driver of the GPUs; amdgpu has a kernel of its own (built when first asked for)
+    #[arg(long, value_name = "NAME", value_enum, default_value_t)]
+    pub driver: Driver,
+    /// Do not load the driver
     #[arg(long)]
     pub no_module: bool,
-    /// Parameters for rkfd.ko, as on an insmod line
+    /// Parameters for the driver, as on an insmod line
     #[arg(
         long,
         value_name = "ARGS",
@@ -170,7 +175,11 @@ impl MachineOptions {
     pub fn policy(&self) -> Policy {
         Policy {
             allow_warnings: self.allow_warnings,
-            expected: self.expect_kmsg.clone(),
+            expected: self
+                .driver
+                .expected()
+                .chain(self.expect_kmsg.iter().cloned())
+                .collect(),
         }
     }
 
@@ -242,6 +251,7 @@ impl MachineOptions {
     fn model_options(&self) -> anyhow::Result<Vec<String>> {
         let mut words = shlex::split(&self.model_args)
             .with_context(|| format!("--model-args {}: a quote is not closed", self.model_args))?;
+        words.splice(0..0, self.driver.model_options());
         if let Some(vram) = &self.vram {
             words.extend(["--vram".to_owned(), vram.clone()]);
         }
@@ -255,6 +265,9 @@ impl MachineOptions {
                 tag: format!("share{index}"),
                 path: shared_path(dir)?,
             });
+        }
+        if self.driver == Driver::Amdgpu {
+            return self.setup_amdgpu(places, setup);
         }
         let dir = places.out.join("module");
         let flavour = if self.debug_kernel {
@@ -293,6 +306,27 @@ impl MachineOptions {
             let ids: Vec<&str> = cards.iter().map(|card| card.device_id.as_str()).collect();
             setup.module_args = format!("{} force_probe={}", self.module_args, ids.join(","));
         }
+        Ok(setup)
+    }
+
+    /// amdgpu and what it needs, with the firmware files that it asks for.
+    fn setup_amdgpu(&self, places: &Places, mut setup: Setup) -> anyhow::Result<Setup> {
+        anyhow::ensure!(
+            !self.debug_kernel,
+            "the debug kernel has no amdgpu: --driver amdgpu goes without --debug-kernel"
+        );
+        setup.firmware = true;
+        if self.no_module {
+            return Ok(setup);
+        }
+        let installed = Installed::find(&places.out.join("module-amdgpu"))?;
+        setup.needs = installed
+            .needs
+            .iter()
+            .map(|path| text(path))
+            .collect::<anyhow::Result<_>>()?;
+        setup.module = Some(text(&installed.module)?);
+        setup.module_args = Installed::parameters(&self.module_args);
         Ok(setup)
     }
 
@@ -465,6 +499,49 @@ mod tests {
             let setup = setup(words).unwrap();
             assert_eq!((&setup.binds, &setup.module), (binds, module), "{words:?}");
         }
+    }
+
+    #[test]
+    fn amdgpu_comes_with_what_it_needs_and_not_with_the_debug_kernel() {
+        use clap::Parser as _;
+        let out = tempfile::tempdir().unwrap();
+        let out = out.path();
+        let tree = out.join("module-amdgpu/lib/modules/7");
+        fs::create_dir_all(&tree).unwrap();
+        fs::write(
+            tree.join("modules.dep"),
+            "k/amdgpu.ko: k/ttm.ko\nk/ttm.ko:\n",
+        )
+        .unwrap();
+        let places = Places {
+            top: out.into(),
+            out: out.into(),
+            kernel: out.into(),
+        };
+        let setup = |words: &str| {
+            let line = Line::try_parse_from(["vm"].into_iter().chain(words.split_whitespace()));
+            line.unwrap().machine.setup(&places, &[])
+        };
+        let at = |name: &str| tree.join(name).to_str().unwrap().to_owned();
+        let found = setup("--driver amdgpu --module-args noretry=1").unwrap();
+        assert_eq!(found.needs, [at("k/ttm.ko")]);
+        assert_eq!(found.module, Some(at("k/amdgpu.ko")));
+        assert!(found.module_args.ends_with(" num_kcq=1 noretry=1"));
+        assert!(found.firmware && found.stub.is_none());
+        let bare = setup("--driver amdgpu --no-module").unwrap();
+        assert_eq!((bare.module, bare.firmware), (None, true));
+        let error = setup("--driver amdgpu --debug-kernel").unwrap_err();
+        assert!(error.to_string().contains("--debug-kernel"), "{error}");
+        // What is allowed to one driver is not allowed to the other.
+        let options = |words: &str| {
+            let line = Line::try_parse_from(["vm"].into_iter().chain(words.split_whitespace()));
+            line.unwrap().machine.model_options().unwrap().join(" ")
+        };
+        assert_eq!(options(""), "");
+        assert_eq!(
+            options("--driver amdgpu --vram 2G"),
+            "--no-rule flush-range --no-rule load-running --no-rule mqd-flush --vram 2G"
+        );
     }
 
     #[test]

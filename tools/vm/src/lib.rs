@@ -13,6 +13,7 @@ pub mod budget;
 pub mod child;
 pub mod cli;
 pub mod complaints;
+pub mod driver;
 pub mod guest;
 pub mod jail;
 pub mod kmsg;

@@ -148,6 +148,7 @@ fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
         None
     };
     let mut env = cli::environment(&cli.places, gpus);
+    env.push(("RKFD_DRIVER".into(), cli.machine.driver.name().into()));
     env.extend(cli.env);
     let argv = if shell {
         vec!["/bin/bash".to_owned()]

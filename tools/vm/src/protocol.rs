@@ -60,6 +60,10 @@ pub struct Setup {
     pub module: Option<String>,
     /// Parameters of the module, as on an `insmod` line.
     pub module_args: String,
+    /// What that module needs, in order of loading.
+    pub needs: Vec<String>,
+    /// Make the firmware files of amdgpu before.
+    pub firmware: bool,
     /// Further module to load afterwards (the stub called `amdgpu`).
     pub stub: Option<String>,
     /// Pairs of directories (from, onto) to bind, so that tests find the right build.

@@ -7,6 +7,7 @@
 
 mod exec;
 mod finish;
+mod firmware;
 mod kmsg;
 pub(crate) mod module;
 mod mounts;
@@ -113,6 +114,13 @@ fn run() -> anyhow::Result<()> {
             Event::Request(Request::Setup(setup)) => {
                 finish::prepare();
                 let result = mounts::shares(&setup)
+                    .and_then(|()| {
+                        if setup.firmware {
+                            firmware::write()
+                        } else {
+                            Ok(())
+                        }
+                    })
                     .and_then(|()| kmsg::mark(MARK_MODULE))
                     .and_then(|()| loaded.load(&setup));
                 status.send(&Reply::SetUp {

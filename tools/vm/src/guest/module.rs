@@ -31,6 +31,9 @@ impl Loaded {
     /// # Errors
     /// Names the file and the errno; the kernel log says more.
     pub(super) fn load(&mut self, setup: &Setup) -> anyhow::Result<()> {
+        for path in &setup.needs {
+            self.load_one(path, "")?;
+        }
         if let Some(path) = &setup.module {
             self.load_one(path, &setup.module_args)?;
         }
