@@ -24,6 +24,8 @@ static void begin_with(int sharing)
 {
 	cpu_set_t here;
 
+	if (!is_rkfd())
+		SKIP("amdkfd does not mark pages dirty that the GPU may write: reclaim discards what it wrote");
 	/* Pages on their way to the lists of reclaim wait on the CPU that sent them, which must be the one that reclaims. */
 	CPU_ZERO(&here);
 	CPU_SET(sched_getcpu(), &here);
