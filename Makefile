@@ -9,6 +9,7 @@ export KDIR TOOLBOX RKFD_CACHE RKFD_OUT V
 
 flavour := $(if $(filter 1 y,$(DEBUG)),debug,base)
 debug_option := $(if $(filter 1 y,$(DEBUG)),--debug-kernel)
+upstream_option := $(if $(filter 1 y,$(UPSTREAM)),--upstream)
 changed_option := $(if $(CHANGED),--changed$(if $(filter-out 1 y,$(CHANGED)),=$(CHANGED)))
 
 .PHONY: help
@@ -23,6 +24,7 @@ help:
 #:   make test FILTER=TEXT      only tests whose name contains TEXT
 #:   make test CHANGED=1        only what changed files can affect, since the branch left main (or CHANGED=COMMIT)
 #:   make test TIMINGS=1        prints at the end where the time went
+#:   make test UPSTREAM=1       the kernel's own amdgpu instead of rkfd: a kernel of its own, tests/upstream
 #:   make mutants               small wrong changes to the driver, each of which a test must notice (FILTER=TEXT)
 #:   make shell                 a shell in the VM (DEBUG=1 likewise)
 #:
@@ -49,7 +51,7 @@ run: toolbox kernel module tools
 
 .PHONY: test
 test:
-	@scripts/test $(debug_option) $(if $(TIMINGS),--timings) $(changed_option) $(if $(FILTER),--filter '$(FILTER)')
+	@scripts/test $(debug_option) $(upstream_option) $(if $(TIMINGS),--timings) $(changed_option) $(if $(FILTER),--filter '$(FILTER)')
 
 .PHONY: mutants
 mutants:

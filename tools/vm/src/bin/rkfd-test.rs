@@ -29,6 +29,9 @@ struct Cli {
     /// prints (may be repeated)
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
+    /// Run the tests of tests/upstream, on the kernel that has amdgpu, and nothing else
+    #[arg(long, conflicts_with_all = ["debug_kernel", "changed"])]
+    upstream: bool,
     /// Print where the time went: per VM, and the slowest suites
     #[arg(long)]
     timings: bool,
@@ -54,7 +57,7 @@ fn main() {
     let filter = Filter::new(wanted);
     if let Some(name) = cli.wants {
         exit(i32::from(
-            cli.debug_kernel || unaffected || !filter.wants(&name),
+            cli.debug_kernel || cli.upstream || unaffected || !filter.wants(&name),
         ));
     }
     if unaffected {
@@ -64,6 +67,7 @@ fn main() {
     end_on_signals();
     let options = Options {
         debug: cli.debug_kernel,
+        upstream: cli.upstream,
         timings: cli.timings,
         changed: cli.changed.is_some(),
     };

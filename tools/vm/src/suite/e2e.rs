@@ -60,12 +60,17 @@ pub(super) struct Output {
 }
 
 impl Runner {
-    /// The tests of `tests/e2e`, in groups that share a VM.
+    /// The tests of `tests/e2e`, or of `tests/upstream`, in groups that share a VM.
     ///
     /// # Errors
     /// Where the folder cannot be read.
     pub(super) fn e2e_groups(&self, times: &Times) -> anyhow::Result<Vec<Vec<Job>>> {
-        let dir = self.places.top.join("tests/e2e");
+        let folder = if self.options.upstream {
+            "tests/upstream"
+        } else {
+            "tests/e2e"
+        };
+        let dir = self.places.top.join(folder);
         let mut wanted = Vec::new();
         for (name, found) in discover(&dir)? {
             match found {
@@ -215,10 +220,13 @@ impl Runner {
     ) -> (Suite, Option<String>) {
         self.progress(&job.name);
         let start = Instant::now();
-        session.set_policy(job.header.policy.clone());
+        session.set_policy(job.policy());
         let mut env = cli::environment(&self.places, gpus);
         let asic = job.asic.clone().unwrap_or_else(|| "gfx90a".into());
         env.push(("RKFD_ASIC".into(), asic));
+        if let Ok(machine) = job.machine(self.debug) {
+            env.push(("RKFD_DRIVER".into(), machine.driver.name().into()));
+        }
         if let Some(policy) = job.sched_policy {
             env.push(("KFD_SCHED_POLICY".into(), policy.to_string()));
         }
@@ -342,9 +350,9 @@ impl Runner {
 /// the driver with it.
 fn end_policy(job: &Job) -> Policy {
     if job.is_fresh() {
-        job.policy().clone()
+        job.policy()
     } else {
-        Policy::default()
+        job.policy_of_driver()
     }
 }
 

@@ -53,9 +53,20 @@ impl Job {
         self.sharing() != Sharing::Any
     }
 
-    /// Which kernel messages count.
-    pub(super) fn policy(&self) -> &Policy {
-        &self.header.policy
+    /// Which kernel messages count while it runs.
+    pub(super) fn policy(&self) -> Policy {
+        let mut policy = self.header.policy.clone();
+        policy.expected.extend(self.policy_of_driver().expected);
+        policy
+    }
+
+    /// Which kernel messages count of the driver, whatever it is used for.
+    pub(super) fn policy_of_driver(&self) -> Policy {
+        let driver = self.machine(false).map(|machine| machine.driver);
+        Policy {
+            expected: driver.unwrap_or_default().expected().collect(),
+            ..Policy::default()
+        }
     }
 
     /// Parameters of the module.
@@ -107,7 +118,9 @@ pub(super) fn discover(dir: &Path) -> anyhow::Result<Vec<(String, anyhow::Result
         if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
             continue;
         }
-        let name = format!("e2e/{}", entry.file_name().to_string_lossy());
+        // The folder's own name tells the kind of test.
+        let folder = dir.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
         let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
         let jobs = Header::parse(&String::from_utf8_lossy(&text))
             .map(|header| jobs(&name, &path, &header));
@@ -158,9 +171,11 @@ mod tests {
 
     #[test]
     fn executables_are_found_and_split_by_asic() {
-        let dir = tempfile::tempdir().unwrap();
+        let base = tempfile::tempdir().unwrap();
+        let dir = base.path().join("e2e");
+        fs::create_dir(&dir).unwrap();
         let write = |name: &str, text: &str, mode: u32| {
-            let path = dir.path().join(name);
+            let path = dir.join(name);
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         };
@@ -173,7 +188,7 @@ mod tests {
         write("a", "#!/bin/sh\n", 0o755);
         write("lib.sh", "#!/bin/sh\n", 0o644);
         write("bad", "# timeout: x\n", 0o755);
-        let found = discover(dir.path()).unwrap();
+        let found = discover(&dir).unwrap();
         let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["e2e/a", "e2e/b", "e2e/bad", "e2e/c"]);
         let jobs = found[1].1.as_ref().unwrap();

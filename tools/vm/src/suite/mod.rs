@@ -57,6 +57,8 @@ const MOST_VMS: usize = 3;
 pub struct Options {
     /// On the debug kernel.
     pub debug: bool,
+    /// The tests of the kernel's own driver, and nothing else.
+    pub upstream: bool,
     /// Tables tell where the time went.
     pub timings: bool,
     /// What changes can affect, as far as there is such a suite, and with one build of the module, that with the KUnit
@@ -252,8 +254,11 @@ impl Runner {
             // It is there, though not on this kernel.
             let _ = self.wants(outside::SHARE);
         }
-        let mut work = vec![Work::Host, Work::Vm];
-        work.extend(self.kunit_vms().into_iter().map(Work::Kunit));
+        let mut work = Vec::new();
+        if !self.options.upstream {
+            work.extend([Work::Host, Work::Vm]);
+            work.extend(self.kunit_vms().into_iter().map(Work::Kunit));
+        }
         self.part("e2e", || {
             let groups = self.e2e_groups(&lock(&self.times))?;
             work.extend(groups.into_iter().map(Work::Group));

@@ -89,7 +89,7 @@ impl Runner {
     /// # Errors
     /// Why that does not work.
     pub(super) fn load(&self, session: &mut Session, job: &Job, reset: bool) -> Result<(), String> {
-        session.set_policy(job.policy().clone());
+        session.set_policy(job.policy());
         if reset {
             for control in session.controls() {
                 // A model that does not answer does not serve its device either.
