@@ -313,6 +313,34 @@ fn buffers_end_where_their_records_end() {
     );
 }
 
+/// The base may be negative: base and offset add up on 32 bits.
+#[test]
+fn addresses_in_lds_wrap() {
+    if without_llvm("addresses in LDS") {
+        return;
+    }
+    for exec in [u64::MAX, 7] {
+        let mut machine = Machine::new(Asic::Gfx90a);
+        machine.wave.set_pair(reg::EXEC, exec);
+        let base = |lane: usize| (4 * lane as u32).wrapping_sub(512);
+        machine.set(0, std::array::from_fn(base));
+        machine.set(2, std::array::from_fn(|lane| 1000 + lane as u32));
+        machine.set(4, std::array::from_fn(|lane| 77 + lane as u32));
+        machine
+            .asm(
+                "ds_write2st64_b32 v0, v2, v4 offset0:2 offset1:3\nds_add_u32 v0, v2 offset:512\n\
+                 ds_read_b32 v6, v0 offset:512\nds_read2st64_b32 v[8:9], v0 offset0:2 offset1:3\n\
+                 ds_read_u8 v10, v0 offset:768\nds_write_b8 v0, v4 offset:1024\nds_read_u8 v12, v0 offset:1024",
+            )
+            .unwrap();
+        for lane in (0..64).filter(|lane| exec >> lane & 1 != 0) {
+            let found = [6, 8, 9, 10, 12].map(|number| machine.get(number)[lane]);
+            let (first, second) = (1000 + lane as u32, 77 + lane as u32);
+            assert_eq!(found, [2 * first, 2 * first, second, second, second]);
+        }
+    }
+}
+
 #[test]
 fn lds_in_all_widths_and_lanes_through_it() {
     if without_llvm("LDS") {

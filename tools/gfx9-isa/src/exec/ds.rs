@@ -382,7 +382,9 @@ pub(super) fn execute(
     let lds = &mut *env.lds;
     let offset = mem.offset as u64 & 0xFFFF;
     let base = value(wave, inst.src[0], 0);
-    let at = |lane: usize| u64::from(base[lane]) + offset;
+    // Compilers move constants into the offset also where what is left for the base is negative.
+    let from = |lane: usize, offset: u64| u64::from(base[lane].wrapping_add(offset as u32));
+    let at = |lane: usize| from(lane, offset);
     let second = |stride: u32| {
         [
             (offset & 0xFF) * u64::from(stride),
@@ -447,7 +449,7 @@ pub(super) fn execute(
                 }
                 for dword in 0..dwords as usize {
                     for lane in each(exec) {
-                        let address = u64::from(base[lane]) + offset + 4 * dword as u64;
+                        let address = from(lane, offset) + 4 * dword as u64;
                         out[place * dwords as usize + dword][lane] = read(lds, address, 4);
                     }
                 }
@@ -461,7 +463,7 @@ pub(super) fn execute(
                 for dword in 0..bytes as usize / 4 {
                     let data = value(wave, inst.src[1 + place], dword);
                     for lane in each(exec) {
-                        let address = u64::from(base[lane]) + offset + 4 * dword as u64;
+                        let address = from(lane, offset) + 4 * dword as u64;
                         write(lds, address, 4, data[lane]);
                     }
                 }
@@ -474,7 +476,7 @@ pub(super) fn execute(
             for lane in each(exec) {
                 for (place, offset) in second(stride).into_iter().enumerate() {
                     let data = wide_value(wave, inst.src[1 + place], lane, wide);
-                    let address = u64::from(base[lane]) + offset;
+                    let address = from(lane, offset);
                     let old = modify(lds, address, AtomicOp::Swap, wide, [data, 0]);
                     out[place * dwords][lane] = old as u32;
                     if wide {
