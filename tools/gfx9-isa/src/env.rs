@@ -134,8 +134,9 @@ pub trait Messages {
     /// The core clock's counter, or the one of constant rate.
     fn clock(&mut self, constant: bool) -> u64;
 
-    /// Global wave sync on `resource` with `value`.
-    fn gws(&mut self, op: GwsOp, resource: u32, value: u32) -> Gws;
+    /// Global wave sync on `resource` with `value`.  `ticket` is 0 when a wave comes to the instruction; when it tries
+    /// again, it is what the call left there that let it wait.
+    fn gws(&mut self, op: GwsOp, resource: u32, value: u32, ticket: &mut u64) -> Gws;
 
     /// The instruction cache is invalid.
     fn instructions_changed(&mut self);

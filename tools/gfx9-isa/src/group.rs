@@ -23,7 +23,7 @@ const WAVES: usize = 16;
 /// Bytes of LDS, at most.
 const LDS: usize = 1 << 16;
 /// Begins what [`Group::save`] writes; the last digit is the version of the format.
-const MAGIC: u32 = 0x4757_3902;
+const MAGIC: u32 = 0x4757_3903;
 
 /// What a wave does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -106,6 +106,8 @@ pub struct Wave {
     pub trap_base: [u32; 4],
     /// XCC_ID.
     pub xcc_id: u32,
+    /// What the wave has in hand while it waits in global wave sync; 0 elsewhere.
+    pub gws_ticket: u64,
     /// Whether 16-bit loads clear the other half of the register (chips with SRAM-ECC).
     pub d16_clears: bool,
     /// Whether TRAPSTS collects exceptions of floats also if MODE lets none of them trap.
@@ -215,6 +217,7 @@ impl Wave {
             sh_mem_bases: 0x0001_0002,
             trap_base: [0; 4],
             xcc_id: 0,
+            gws_ticket: 0,
             d16_clears: asic.has_acc(),
             tracks_exceptions: false,
             limits,
@@ -290,6 +293,8 @@ impl Wave {
             self.ib_sts,
             self.sh_mem_bases,
             self.xcc_id,
+            self.gws_ticket as u32,
+            (self.gws_ticket >> 32) as u32,
             u32::from(self.d16_clears),
             u32::from(self.tracks_exceptions),
         ] {
@@ -330,6 +335,7 @@ impl Wave {
         wave.ib_sts = from.word()?;
         wave.sh_mem_bases = from.word()?;
         wave.xcc_id = from.word()?;
+        wave.gws_ticket = from.wide()?;
         wave.d16_clears = from.flag()?;
         wave.tracks_exceptions = from.flag()?;
         for slot in &mut wave.trap_base {

@@ -220,7 +220,7 @@ impl Messages for Silent {
         0
     }
 
-    fn gws(&mut self, _: GwsOp, _: u32, _: u32) -> Gws {
+    fn gws(&mut self, _: GwsOp, _: u32, _: u32, _: &mut u64) -> Gws {
         Gws::Go
     }
 

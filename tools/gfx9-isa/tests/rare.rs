@@ -551,9 +551,11 @@ fn global_wave_sync_hands_on_resource_and_value() {
     machine.host.answer = Gws::Wait;
     let code = assemble(Asic::Gfx90a, "ds_gws_barrier v0 gds");
     machine.wave.pc = 64;
-    assert_eq!(machine.step(&code), Ok(Flow::Wait));
-    assert_eq!(machine.wave.pc, 64);
+    for tried in 1..4 {
+        assert_eq!(machine.step(&code), Ok(Flow::Wait));
+        assert_eq!((machine.wave.pc, machine.wave.gws_ticket), (64, tried));
+    }
     machine.host.answer = Gws::Go;
     assert_eq!(machine.step(&code), Ok(Flow::Next));
-    assert_eq!(machine.wave.pc, 72);
+    assert_eq!((machine.wave.pc, machine.wave.gws_ticket), (72, 0));
 }

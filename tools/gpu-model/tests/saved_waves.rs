@@ -8,6 +8,7 @@ use gpu_model::waves::dispatcher::{Frozen, Resting, Waves};
 use gpu_model::waves::front::{Flight, Stand};
 use gpu_model::waves::kernel::{Kernel, Scratch};
 use gpu_model::waves::saved::{decode, encode};
+use gpu_model::waves::sync::Share;
 use proptest::prelude::*;
 
 /// 40 groups of 2 waves with private memory, as the queue of VMID 9 has them.
@@ -36,6 +37,10 @@ fn kernel() -> Kernel {
         packet: 77,
         units: [0xff; 8],
         priority: (1, 2),
+        sync: Share {
+            pasid: 3,
+            count: 64,
+        },
     }
 }
 

@@ -132,6 +132,37 @@ fn atomics_of_all_groups_add_up() {
     }
 }
 
+/// Each group adds to a counter, and reads it when all have: what the first kernel has set up holds for the second.
+#[test]
+fn groups_meet_in_global_wave_sync() {
+    if without_llvm("global wave sync") {
+        return;
+    }
+    for asic in BOTH {
+        let mut f = fixture(asic, 4, false, false);
+        let init = "v_mov_b32 v4, 9\ns_mov_b32 m0, 0x50000\nds_gws_init v4 gds\n\
+             s_waitcnt lgkmcnt(0)\ns_endpgm";
+        launch(&mut f, asic, &Launch::new(init, 64, 64));
+        assert!(is_done(&f));
+        f.b.set64(f.bus + DONE + 8, 1);
+        let program = format!(
+            "v_mov_b32 v1, 0\n{ADDRESS}v_mov_b32 v0, 1\nglobal_atomic_add v[2:3], v0, off\n\
+             s_waitcnt vmcnt(0)\nv_mov_b32 v4, 9\ns_mov_b32 m0, 0x50000\nds_gws_barrier v4 gds\n\
+             s_waitcnt lgkmcnt(0)\nglobal_load_dword v6, v[2:3], off glc\ns_add_u32 s3, s2, 1\n\
+             v_mov_b32 v1, s3\n{ADDRESS}s_waitcnt vmcnt(0)\nglobal_store_dword v[2:3], v6, off\ns_endpgm"
+        );
+        launch(&mut f, asic, &Launch::new(&program, 64, 640));
+        assert_eq!(
+            data(&f, 12),
+            [&[640; 11][..], &[0]].concat(),
+            "{}",
+            asic.name
+        );
+        assert!(is_done(&f));
+        f.b.no_errors();
+    }
+}
+
 /// Hardware registers of the waves name the units that the mask of the queue permits.
 #[test]
 fn waves_run_where_the_mask_permits() {

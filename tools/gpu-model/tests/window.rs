@@ -28,7 +28,7 @@ impl Messages for NoMessages {
     fn clock(&mut self, _: bool) -> u64 {
         0
     }
-    fn gws(&mut self, _: GwsOp, _: u32, _: u32) -> Gws {
+    fn gws(&mut self, _: GwsOp, _: u32, _: u32, _: &mut u64) -> Gws {
         Gws::Go
     }
     fn instructions_changed(&mut self) {}

@@ -348,13 +348,16 @@ fn exchange_lanes(wave: &mut Wave, inst: &Inst, mem: &Mem, action: Action) {
 }
 
 /// Global wave sync: the value is that of the first active lane.
-fn sync(wave: &Wave, inst: &Inst, env: &mut Env<'_>, op: GwsOp, mem: &Mem) -> Flow {
+fn sync(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, op: GwsOp, mem: &Mem) -> Flow {
     let exec = wave.exec();
     let data = value(wave, inst.src[0], 0);
     let value = data[(exec.trailing_zeros() & 63) as usize];
     let resource = ((wave.m0() >> 16 & 63) + (mem.offset as u32 & 63)) & 63;
-    match env.messages.gws(op, resource, value) {
-        Gws::Go => Flow::Next,
+    match env.messages.gws(op, resource, value, &mut wave.gws_ticket) {
+        Gws::Go => {
+            wave.gws_ticket = 0;
+            Flow::Next
+        }
         Gws::Wait => Flow::Wait,
     }
 }

@@ -187,7 +187,9 @@ impl Messages for Host {
         self.clock
     }
 
-    fn gws(&mut self, op: GwsOp, resource: u32, value: u32) -> Gws {
+    fn gws(&mut self, op: GwsOp, resource: u32, value: u32, ticket: &mut u64) -> Gws {
+        // It counts how often the wave has tried.
+        *ticket += 1;
         self.synced.push((op, resource, value));
         self.answer
     }

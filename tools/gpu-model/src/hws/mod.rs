@@ -33,6 +33,8 @@ pub struct Process {
     pub pasid: u16,
     /// SH_MEM_CONFIG.RETRY_DISABLE of the process.
     pub retry_disable: bool,
+    /// Its resources of global wave sync.
+    pub gws: u8,
 }
 
 /// Where a queue is connected.

@@ -74,11 +74,16 @@ impl Gpu {
             }
         }
         self.set_pasid_mapping(vmid, Some(pasid));
+        let gws = (p.dw(13) & 0x7F) as u8;
         if let Some(slot) = self.hws.processes.get_mut(usize::from(vmid)) {
             *slot = Some(Process {
                 pasid,
                 retry_disable: config & RETRY_DISABLE != 0,
+                gws,
             });
+        }
+        if gws == 0 {
+            self.waves.dispatcher.sync.forget(pasid);
         }
         let origin = Origin {
             vmid,

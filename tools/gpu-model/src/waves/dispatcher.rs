@@ -18,6 +18,7 @@ use gfx9_isa::group::Group;
 use parking_lot::{Condvar, Mutex};
 
 use super::kernel::Kernel;
+use super::sync::Resources;
 use super::units::{Place, Seat, Units};
 use crate::vm::window::Fault;
 
@@ -269,6 +270,8 @@ pub struct Dispatcher {
     /// The device sleeps and has to be woken.
     asleep: AtomicBool,
     waker: Mutex<Option<Waker>>,
+    /// Where waves of different groups meet.
+    pub sync: Resources,
 }
 
 impl fmt::Debug for Dispatcher {
@@ -402,6 +405,7 @@ impl Dispatcher {
             idle: Condvar::new(),
             asleep: AtomicBool::new(false),
             waker: Mutex::new(None),
+            sync: Resources::default(),
         }
     }
 

@@ -7,6 +7,7 @@
 use gfx9_isa::inst::Asic as Isa;
 use gfx9_isa::wave::{reg, status, Wave};
 
+use super::sync::Share;
 use super::units::{Demand, Seat, UnitMask};
 
 /// COMPUTE_PGM_RSRC2 and what follows from it.
@@ -81,6 +82,8 @@ pub struct Kernel {
     pub units: UnitMask,
     /// Priority of the queue; higher ones launch first.
     pub priority: (u32, u32),
+    /// Its resources of global wave sync.
+    pub sync: Share,
 }
 
 impl Kernel {

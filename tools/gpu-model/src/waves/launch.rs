@@ -7,6 +7,7 @@
 use gfx9_isa::inst::Asic as Isa;
 
 use super::kernel::{Kernel, Scratch, USER_SGPRS};
+use super::sync::Share;
 use super::units::{UnitMask, ENGINES, LDS};
 use crate::aql::{self, QueueError};
 use crate::cp::hqd::r;
@@ -156,6 +157,15 @@ impl Gpu {
         })
     }
 
+    /// What the process in `vmid` has of global wave sync.
+    fn sync_share(&self, vmid: u8) -> Share {
+        let process = self.hws.processes.get(usize::from(vmid)).copied().flatten();
+        process.map_or(Share::default(), |process| Share {
+            pasid: process.pasid,
+            count: process.gws,
+        })
+    }
+
     /// A kernel with what follows from its queue alone; `properties` are those of the queue object.
     pub(crate) fn kernel_of(
         &self,
@@ -197,6 +207,7 @@ impl Gpu {
             packet: run.rptr,
             units: self.units_of(slot),
             priority: self.cp.hqd(slot).priority(),
+            sync: self.sync_share(vmid),
         }
     }
 

@@ -4,7 +4,8 @@
 //! [`kernel`] is what a packet and its kernel descriptor say, [`units`] what compute units hold, [`dispatcher`] hands
 //! workgroups out, [`runner`] executes them, on the threads of [`pool`] or in the device's steps.  Only [`front`] and
 //! [`launch`] are behind the device's lock: they start dispatches, take them off, and turn what waves come to into
-//! interrupts, queue errors and signals.  [`saved`] is the form in which a dispatch lies in a save area.
+//! interrupts, queue errors and signals.  [`sync`] is where waves of different groups meet, [`saved`] the form in which
+//! a dispatch lies in a save area.
 
 #![allow(
     clippy::precedence,
@@ -19,4 +20,5 @@ pub mod launch;
 pub mod pool;
 pub mod runner;
 pub mod saved;
+pub mod sync;
 pub mod units;

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::code::{CodePages, WaveMemory};
 use super::dispatcher::{After, Dispatch, Dispatcher, Failure, Job, Report, Waves, What, Work};
+use super::sync::Resources;
 use crate::clock::Clock;
 use crate::mem::Bus;
 use crate::vm::executor::Executor;
@@ -65,6 +66,7 @@ struct Outside<'a> {
     mhz: u64,
     doorbell: u32,
     dispatch: &'a Dispatch,
+    sync: &'a Resources,
     /// The last interrupt: M0, and whether it is privileged.
     sent: Option<(u32, bool)>,
 }
@@ -91,9 +93,9 @@ impl Messages for Outside<'_> {
         }
     }
 
-    fn gws(&mut self, _: GwsOp, _: u32, _: u32) -> Gws {
-        // No queue has been given any resource: the wave waits for one.
-        Gws::Wait
+    fn gws(&mut self, op: GwsOp, resource: u32, value: u32, ticket: &mut u64) -> Gws {
+        let share = self.dispatch.kernel.sync;
+        self.sync.operate(share, op, (resource, value), ticket)
     }
 
     fn instructions_changed(&mut self) {
@@ -158,7 +160,7 @@ impl Runner {
             if job.dispatch.is_frozen() || batches == SLICE || stop() {
                 return After::Ready;
             }
-            let (event, fault, sent) = self.batch(job);
+            let (event, fault, sent) = self.batch(&dispatcher.sync, job);
             let mut tell = |job: &Job, wave: usize, what| {
                 *reported = true;
                 dispatcher.report(Report {
@@ -225,7 +227,11 @@ impl Runner {
     }
 
     /// Executes up to a batch of instructions; returns why no more, the fault that it met, and what was sent.
-    fn batch(&mut self, job: &mut Job) -> (Event, Option<Fault>, Option<(u32, bool)>) {
+    fn batch(
+        &mut self,
+        sync: &Resources,
+        job: &mut Job,
+    ) -> (Event, Option<Fault>, Option<(u32, bool)>) {
         let kernel = &job.dispatch.kernel;
         if self.code.len() >= SPACES && !self.code.contains_key(&kernel.vmid) {
             self.code.clear();
@@ -248,6 +254,7 @@ impl Runner {
             mhz: self.mhz,
             doorbell: kernel.doorbell,
             dispatch: &job.dispatch,
+            sync,
             sent: None,
         };
         let mut host = Host {

@@ -168,6 +168,7 @@ pub fn fixture(asic: &'static Asic, units: u32, retry: bool, cwsr: bool) -> Fixt
     let b = Bench::on_board(asic, board).schedule();
     let f = Fixture::on(b, 0x31, DATA + DATA_SIZE, |b, p, (va, bus)| {
         p.retry = retry;
+        p.gws = 64;
         let mut q = p.queue(b).into_aql(b);
         if cwsr {
             q = q.with_cwsr(b, p);

@@ -11,6 +11,8 @@ pub struct Proc {
     pub root: u64,
     pub doorbells: u64,
     pub retry: bool,
+    /// Resources of global wave sync.
+    pub gws: u32,
     next_va: u64,
     next_id: u64,
 }
@@ -25,6 +27,7 @@ impl Proc {
             root,
             doorbells: 0x10_0000 + slice * 0x2000,
             retry: false,
+            gws: 0,
             next_va: 0x7000_0000_0000,
             next_id: 0,
         }
@@ -105,7 +108,7 @@ impl Proc {
         p[3] = (self.root >> 32) as u32;
         p[4] = 0x0001_0002;
         p[5] = if self.retry { 0x18 } else { 0x1018 };
-        p[13] = (1 << 7) | (queues << 22);
+        p[13] = self.gws | (1 << 7) | (queues << 22);
         p
     }
 }
