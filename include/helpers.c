@@ -234,6 +234,8 @@ void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write)
 	/* Cached is RAM, which is encrypted where the machine does that; all else is the device's. */
 	if (caching == RKFD_WRITE_COMBINED)
 		prot = pgprot_decrypted(pgprot_writecombine(prot));
+	else if (caching == RKFD_UNCACHED)
+		prot = pgprot_decrypted(pgprot_noncached(prot));
 	vma->vm_page_prot = prot;
 }
 

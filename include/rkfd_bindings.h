@@ -11,6 +11,7 @@
 #include <linux/types.h>
 
 #include <linux/anon_inodes.h>
+#include <linux/eventfd.h>
 #include <linux/pci.h>
 
 #include "rkfd_helpers.h"

@@ -84,6 +84,7 @@ bool rkfd_pci_completes_atomics(struct pci_dev *pdev);
 enum {
 	RKFD_CACHED,
 	RKFD_WRITE_COMBINED,
+	RKFD_UNCACHED,
 };
 
 struct page *rkfd_alloc_pages(unsigned int order);

@@ -23,6 +23,8 @@ use self::{
 };
 use crate::{
     drm,
+    drm::Windows,
+    event::tenants::Tenants,
     gpu::{
         debug::DebugFiles,
         registry,
@@ -207,13 +209,16 @@ impl<'bound> BoundGpu<'bound> {
             registry,
             _enabled: enabled,
         };
-        bound
-            .sched
-            .set_reset_hook(Some(Recovery::new(&bound.gpu, &bound.sched)?));
-        bound.render = Some(drm::Registration::new(pdev, &bound.gpu)?);
+        let windows = Windows::new()?;
+        let recovery = Recovery::new(&bound.gpu, &bound.sched, &windows)?;
+        bound.sched.set_reset_hook(Some(recovery));
+        let tenants = Tenants::new()?;
+        let render = drm::Registration::new(pdev, &bound.gpu, &bound.sched, &tenants)?;
+        windows.set(&render);
+        bound.render = Some(render);
         bound.debug = DebugFiles::new(&bound.gpu)?;
         bound.registry.add(&bound.gpu)?;
-        facade()?.add(&bound.gpu, &bound.sched)?;
+        facade()?.add(&bound.gpu, &bound.sched, &tenants)?;
         bound.announce(pdev);
         Ok(bound)
     }

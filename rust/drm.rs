@@ -3,8 +3,9 @@
 //! The render node.
 //!
 //! Opening it makes an address space ([`Vm`](crate::vm::Vm)); opening it again makes another.
-//! User mappings of buffers go through it, and it answers the few queries of `amdgpu` that ROCm's
-//! user libraries make before they use `/dev/kfd`. It submits nothing and shows nothing.
+//! User mappings of buffers go through it. It answers the few queries of `amdgpu` that ROCm's
+//! user libraries make before they use `/dev/kfd`, and has an interface of its own ([`native`]) that needs no
+//! `/dev/kfd`. It shows nothing.
 
 use kernel::{
     device::DeviceContext,
@@ -19,16 +20,22 @@ use kernel::{
 };
 
 use crate::{
+    event::tenants::Tenants,
     gpu::Gpu,
     kapi::{
-        drm_file::OnlyDriver,
+        drm_file::{
+            DrmDevice,
+            OnlyDriver, //
+        },
         drm_ioctl::{
             self,
             Ioctl,
             Reply, //
         },
-        drm_prime::PrimeDriver, //
+        drm_prime::PrimeDriver,
+        gem::ObjectDriver, //
     },
+    sched::Scheduler,
     vm::bo::Memory,
 };
 
@@ -36,7 +43,9 @@ mod client;
 mod debug;
 mod device;
 pub(crate) mod info;
+mod native;
 pub(crate) mod regs;
+mod windows;
 
 use self::debug::{
     Files,
@@ -52,6 +61,7 @@ pub(crate) use self::{
         DrmData,
         RkfdDrm, //
     },
+    windows::Windows, //
 };
 
 /// Buffers are GEM objects of our own ([`kapi::gem`](crate::kapi::gem)); the driver trait wants a
@@ -70,6 +80,12 @@ impl gem::DriverObject for NoObject {
 
 // SAFETY: `drm::Registration::new` is called once in this crate, for `RkfdDrm`.
 unsafe impl OnlyDriver for RkfdDrm {}
+
+// SAFETY: No `NoObject` is ever made, imports give handles of objects with `Memory` alone, and address spaces' common
+// objects have no handle.
+unsafe impl ObjectDriver for RkfdDrm {
+    type Held = Memory;
+}
 
 /// `DRM_IOCTL_AMDGPU_INFO`.
 struct Info;
@@ -90,11 +106,11 @@ unsafe impl Ioctl for Info {
     }
 }
 
-/// Driver commands by number. The native commands will follow those of `amdgpu`.
-const IOCTLS: [DrmIoctlDescriptor; 6] = {
-    let mut table = [const { drm_ioctl::HOLE }; 6];
+/// Driver commands by number. The native commands follow those of `amdgpu`.
+const IOCTLS: [DrmIoctlDescriptor; native::END] = {
+    let mut table = [const { drm_ioctl::HOLE }; native::END];
     table[info::NR as usize] = drm_ioctl::render::<Info>();
-    table
+    native::add_to(table)
 };
 
 #[vtable]
@@ -124,11 +140,12 @@ static PRIME_DRIVER: PrimeDriver<RkfdDrm, Memory> = PrimeDriver::new();
 /// those inside an ioctl or a fault, and removes all user mappings of buffers.
 pub(crate) struct Registration<'bound> {
     _files: Option<Pin<KBox<Files>>>,
-    _registration: drm::Registration<'bound, RkfdDrm>,
+    registration: drm::Registration<'bound, RkfdDrm>,
 }
 
 impl<'bound> Registration<'bound> {
-    /// Makes the render node of `gpu`, the driver's object of `pdev`.
+    /// Makes the render node of `gpu`, the driver's object of `pdev`, whose queues `sched` runs and whose address spaces
+    /// belong to `tenants`.
     ///
     /// # Errors
     ///
@@ -136,12 +153,16 @@ impl<'bound> Registration<'bound> {
     pub(crate) fn new(
         pdev: &'bound pci::Device<kernel::device::Bound>,
         gpu: &Arc<Gpu>,
+        sched: &Arc<Scheduler>,
+        tenants: &Arc<Tenants>,
     ) -> Result<Self> {
         let vms = VmList::new()?;
         // A render node without its file is better than none.
         let files = gpu.debugfs().and_then(|dir| Files::new(&dir, &vms).ok());
         let data = DrmData {
             gpu: gpu.clone(),
+            sched: sched.clone(),
+            tenants: tenants.clone(),
             vms,
         };
         let dev = drm::UnregisteredDevice::<RkfdDrm>::new(pdev, Ok::<_, Error>(data))?;
@@ -156,7 +177,12 @@ impl<'bound> Registration<'bound> {
         }
         Ok(Self {
             _files: files,
-            _registration: registration,
+            registration,
         })
+    }
+
+    /// The device, to reach its mappings.
+    fn device(&self) -> DrmDevice {
+        DrmDevice::of(self.registration.device())
     }
 }

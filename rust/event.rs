@@ -3,7 +3,8 @@
 //! Events of one process: what user space creates and waits for, and what the GPU signals.
 //!
 //! [`table`] is the state machine, [`payload`] what an event carries, [`notices`] what was reported and not
-//! entered yet, [`wait`] the sleep of a caller. This module adds the locks and the signal page.
+//! entered yet, [`wait`] the sleep of a caller. This module adds the locks and the signal page. [`tenants`] finds who
+//! has an address space that a GPU reports something of.
 //!
 //! # Locks
 //!
@@ -20,7 +21,9 @@
 
 pub(crate) mod notices;
 pub(crate) mod payload;
+pub(crate) mod reasons;
 pub(crate) mod table;
+pub(crate) mod tenants;
 pub(crate) mod wait;
 mod waitpoint;
 

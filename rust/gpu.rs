@@ -66,6 +66,7 @@ pub(crate) use self::{
         registry,
         Registry, //
     },
+    stage::Moment,
     vram::{
         VramBlock,
         VramBlocks, //

@@ -24,6 +24,7 @@ pub(crate) mod drm_file;
 pub(crate) mod drm_ioctl;
 pub(crate) mod drm_prime;
 pub(crate) mod event_file;
+pub(crate) mod eventfd;
 pub(crate) mod fence;
 pub(crate) mod gate;
 pub(crate) mod gem;

@@ -12,13 +12,13 @@ pub(crate) mod file;
 pub(crate) mod interrupt;
 pub(crate) mod ioctl;
 pub(crate) mod process;
-pub(crate) mod reasons;
 pub(crate) mod smi;
 mod system;
 pub(crate) mod topology;
 pub(crate) mod uapi;
 
 use crate::{
+    event::tenants::Tenants,
     gpu::Gpu,
     kapi::{
         chrdev::CharDevice,
@@ -96,13 +96,18 @@ impl Facade {
         )
     }
 
-    /// Takes a GPU into service. Its render node must exist.
+    /// Takes a GPU into service, whose address spaces belong to `tenants`. Its render node must exist.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, or what sysfs reports; then the GPU is not in service.
-    pub(crate) fn add(&self, gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) -> Result {
-        let device = Device::new(gpu, sched, &self.system.smi)?;
+    pub(crate) fn add(
+        &self,
+        gpu: &Arc<Gpu>,
+        sched: &Arc<Scheduler>,
+        tenants: &Arc<Tenants>,
+    ) -> Result {
+        let device = Device::new(gpu, sched, tenants, &self.system.smi)?;
         self.system.list(device.clone())?;
         gpu.set_sink(Some(Sink::new(&device)?));
         self.update_topology()
@@ -159,7 +164,7 @@ impl Facade {
 
     fn report_queues(&self, gpu: &Arc<Gpu>, event: impl Fn(&ThreadGroup) -> SmiEvent<'_>) {
         if let Some(device) = self.system.device_of(gpu) {
-            device.for_each_tenant(|tenant| {
+            device.tenants().for_each(|tenant| {
                 if tenant.has_queues() {
                     device.report(&event(tenant.group()));
                 }

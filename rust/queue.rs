@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User queues of one process: what user space asks for, checked, and what it may then name by id.
+//! User queues of one process, or of one open file: what user space asks for, checked, and what it may then name by id.
 //!
-//! [`request`] has the checks that need no hardware and no memory, [`manager`] the queues themselves.
+//! [`request`] has the checks that need no hardware and no memory, [`manager`] the queues themselves,
+//! [`address_space`] what the scheduler is told of where they run.
 
+pub(crate) mod address_space;
 pub(crate) mod manager;
 pub(crate) mod request;

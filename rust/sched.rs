@@ -185,7 +185,10 @@ pub(crate) use self::{
         SchedQueue,
         Scheduler, //
     },
-    sdma_ids::SdmaSlot, //
+    sdma_ids::{
+        SdmaSlot,
+        QUEUES_PER_ENGINE, //
+    },
 };
 
 /// Value of `sched_policy` with which the driver schedules.

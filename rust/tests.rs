@@ -46,6 +46,7 @@ mod kfd_smi;
 mod kfd_topology;
 mod queue_request;
 mod vm_account;
+mod vm_bind;
 mod vm_live;
 mod vm_live_bench;
 mod vm_pt;

@@ -29,6 +29,10 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
         Arc,
         Mutex, //
     },
@@ -45,6 +49,7 @@ use crate::{
     },
     kapi::{
         drm_file::DrmDevice,
+        gem::Object,
         gpuvm::{
             GpuVm,
             Handle, //
@@ -54,6 +59,7 @@ use crate::{
 };
 
 pub(crate) mod account;
+pub(crate) mod bind;
 pub(crate) mod bo;
 pub(crate) mod coverage;
 mod dump;
@@ -73,6 +79,7 @@ pub(crate) use self::{
         BoFlags,
         BoKind,
         BoVmap,
+        DoorbellWindow,
         SharedMemory,
         UserMemory, //
     },
@@ -180,6 +187,16 @@ impl State {
     }
 }
 
+/// Which interface changes an address space. Only one does, so that neither meets what the other left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Interface {
+    /// `/dev/kfd`: whole buffers, at one address each.
+    Kfd = 1,
+    /// The render node's own calls.
+    Native = 2,
+}
+
 /// One address space of one GPU.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Vm {
@@ -187,6 +204,8 @@ pub(crate) struct Vm {
     page_table_base: u64,
     /// The name of [`State::ranges`].
     ranges: Handle,
+    /// The [`Interface`] that changes it; 0 for none yet.
+    interface: Atomic<u32>,
     #[pin]
     state: Mutex<State>,
     // After `state`: the name of the address space outlives its tables.
@@ -218,6 +237,7 @@ impl Vm {
                 gpu: gpu.clone(),
                 page_table_base,
                 ranges: handle,
+                interface: Atomic::new(0),
                 state <- new_mutex!(state, "rkfd_vm"),
                 pasid: gpu.pasids().alloc()?,
             }? Error),
@@ -233,6 +253,21 @@ impl Vm {
     /// The number by which hardware names the address space; never 0.
     pub(crate) fn pasid(&self) -> u16 {
         self.pasid.get()
+    }
+
+    /// Leaves the address space to one interface, for good.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`: it is left to the other one.
+    pub(crate) fn claim(&self, interface: Interface) -> Result {
+        // CAST: The discriminant of a fieldless enum.
+        let wanted = interface as u32;
+        match self.interface.cmpxchg(0, wanted, Full) {
+            Ok(_) => Ok(()),
+            Err(owner) if owner == wanted => Ok(()),
+            Err(_) => Err(EBUSY),
+        }
     }
 
     /// What MAP_PROCESS takes: the address of the root and its flags.
@@ -364,6 +399,14 @@ impl Vm {
                 Err(e)
             }
         }
+    }
+
+    /// In how many ranges `object` is mapped.
+    pub(crate) fn count_ranges(&self, object: &Object<Memory>) -> u64 {
+        let state = self.state.lock();
+        let mut count = 0;
+        state.ranges.for_each_of(object, |_| count += 1);
+        count
     }
 
     /// Whether `bo` is mapped.

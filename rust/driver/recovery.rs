@@ -22,6 +22,7 @@ use kernel::{
 };
 
 use crate::{
+    drm::Windows,
     gpu::{
         registry::{
             registry,
@@ -57,18 +58,25 @@ use crate::{
 pub(super) struct Recovery {
     gpu: Arc<Gpu>,
     sched: Arc<Scheduler>,
+    /// Where programs map doorbells through the render node.
+    windows: Arc<Windows>,
 }
 
 impl Recovery {
-    /// Of `gpu` and its scheduler.
+    /// Of `gpu`, its scheduler, and the mappings of its render node.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) -> Result<Arc<Self>> {
+    pub(super) fn new(
+        gpu: &Arc<Gpu>,
+        sched: &Arc<Scheduler>,
+        windows: &Arc<Windows>,
+    ) -> Result<Arc<Self>> {
         let recovery = Self {
             gpu: gpu.clone(),
             sched: sched.clone(),
+            windows: windows.clone(),
         };
         Ok(Arc::new(recovery, GFP_KERNEL)?)
     }
@@ -86,9 +94,10 @@ impl ResetHook for Recovery {
             return;
         }
         let (job_gpu, job_sched, failure) = (gpu.clone(), sched.clone(), *failure);
+        let windows = self.windows.clone();
         let reset = registry().and_then(|registry| {
             registry.reset(gpu, Kind::Engines, move || {
-                run(&job_gpu, &job_sched, &failure)
+                run(&job_gpu, &job_sched, &windows, &failure)
             })
         });
         match reset {
@@ -153,13 +162,13 @@ pub(super) fn reset_chip(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) {
     }
 }
 
-fn run(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) {
+fn run(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, windows: &Windows, failure: &Failure) {
     // It may have been unbound meanwhile, which is not undone; or another reset helped.
     if gpu.is_gone() || !sched.is_wedged() {
         return;
     }
     dev_warn!(gpu.dev(), "resetting the engines\n");
-    match in_place(gpu, sched, failure) {
+    match in_place(gpu, sched, windows, failure) {
         Ok(()) => return,
         // It is being unbound, which is not undone.
         Err(_) if sched.is_shut_down() || gpu.is_gone() => return,
@@ -190,13 +199,19 @@ fn rebind(gpu: &Arc<Gpu>) {
 }
 
 /// Resets the engines under everybody who uses them.
-fn in_place(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, failure: &Failure) -> Result {
+fn in_place(
+    gpu: &Arc<Gpu>,
+    sched: &Arc<Scheduler>,
+    windows: &Windows,
+    failure: &Failure,
+) -> Result {
     // Doorbells that ring during the reset would be lost. Those who fault wait until it is over;
     // those who rang before are served, for the write pointer in memory counts.
     let revoke = || {
         if let Ok(facade) = facade() {
             facade.revoke(gpu);
         }
+        windows.revoke();
     };
     let start = monotonic_ns();
     let report = facade().map(|facade| facade.reset_begins(gpu, "engines"));

@@ -16,7 +16,8 @@ use kernel::{
 
 use super::{
     debug::VmList,
-    device::RkfdDrm, //
+    device::RkfdDrm,
+    native::Context, //
 };
 use crate::{
     kapi::{
@@ -34,19 +35,30 @@ use crate::{
     },
 };
 
-/// What an open file has beside its handles: an address space.
+/// What an open file has beside its handles: an address space, and what the native interface adds.
 pub(crate) struct Client {
     vm: Arc<Vm>,
+    context: Arc<Context>,
     /// Where the address space is listed while the file is open.
     list: Arc<VmList>,
+}
+
+impl Client {
+    /// What it has beside memory.
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
 }
 
 impl drm::file::DriverFile for Client {
     type Driver = RkfdDrm;
 
     fn open(device: &drm::Device<RkfdDrm>) -> Result<Pin<KBox<Self>>> {
+        let vm = Vm::new(device.gpu(), &DrmDevice::of(device))?;
+        let context = Context::new(&vm, device.sched(), &device.tenants)?;
         let client = Self {
-            vm: Vm::new(device.gpu(), &DrmDevice::of(device))?,
+            vm,
+            context,
             list: device.vms.clone(),
         };
         // From here on dropping `client` undoes everything.
@@ -59,7 +71,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         // Others may hold it longer than the file is open.
         self.list.remove(&self.vm);
-        self.vm.close();
+        self.context.close();
     }
 }
 

@@ -5,14 +5,21 @@
 use kernel::sync::Arc;
 
 use super::debug::VmList;
-use crate::gpu::Gpu;
+use crate::{
+    event::tenants::Tenants,
+    gpu::Gpu,
+    sched::Scheduler, //
+};
 
 /// The DRM driver.
 pub(crate) struct RkfdDrm;
 
-/// What a DRM device has: its GPU. It may outlive the PCI device, as the GPU may.
+/// What a DRM device has: its GPU and what runs queues there. It may outlive the PCI device, as they may.
 pub(crate) struct DrmData {
     pub(super) gpu: Arc<Gpu>,
+    pub(super) sched: Arc<Scheduler>,
+    /// Whose address spaces there are.
+    pub(super) tenants: Arc<Tenants>,
     /// The address spaces of open files.
     pub(super) vms: Arc<VmList>,
 }
@@ -21,5 +28,10 @@ impl DrmData {
     /// The GPU.
     pub(crate) fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
+    }
+
+    /// The scheduler.
+    pub(crate) fn sched(&self) -> &Arc<Scheduler> {
+        &self.sched
     }
 }

@@ -40,6 +40,18 @@ pub(super) struct Power {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(pub(super) i64);
 
+impl Moment {
+    /// As a number, for those who cannot name the type.
+    pub(crate) fn number(self) -> i64 {
+        self.0
+    }
+
+    /// From [`Self::number`].
+    pub(crate) fn from_number(number: i64) -> Self {
+        Self(number)
+    }
+}
+
 impl Power {
     /// Of a GPU that is being brought up.
     pub(super) fn new() -> impl PinInit<Self> {

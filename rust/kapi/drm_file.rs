@@ -53,6 +53,15 @@ impl DrmDevice {
     pub(super) fn as_raw(&self) -> *mut bindings::drm_device {
         self.0.as_ptr()
     }
+
+    /// Takes the pages of all user mappings of the device away. The next access to one faults again.
+    pub(crate) fn unmap_all(&self) {
+        // SAFETY: By the type invariant the device is live; it has had the inode since it was made, and has it until
+        // its end.
+        unsafe {
+            bindings::unmap_mapping_range((*(*self.as_raw()).anon_inode).i_mapping, 0, 0, 1);
+        }
+    }
 }
 
 impl Clone for DrmDevice {
@@ -156,6 +165,48 @@ impl<D: OnlyDriver> Drop for DrmFile<D> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant.
         unsafe { bindings::fput(self.file.as_ptr()) };
+    }
+}
+
+/// An open file of any driver, while somebody else keeps it open.
+///
+/// # Invariants
+///
+/// The pointer is a file that is open for `'a`.
+#[derive(Clone, Copy)]
+pub(crate) struct OpenFile<'a> {
+    file: NonNull<bindings::drm_file>,
+    _open: PhantomData<&'a bindings::drm_file>,
+}
+
+impl OpenFile<'_> {
+    pub(super) fn as_raw(self) -> *mut bindings::drm_file {
+        self.file.as_ptr()
+    }
+
+    pub(super) fn as_raw_device(self) -> *mut bindings::drm_device {
+        // SAFETY: By the type invariant the file is open: it keeps its minor, and that its device.
+        unsafe { (*(*self.file.as_ptr()).minor).dev }
+    }
+}
+
+impl<'a, D: OnlyDriver> From<&'a DrmFile<D>> for OpenFile<'a> {
+    fn from(file: &'a DrmFile<D>) -> Self {
+        // INVARIANT: `file` keeps it open.
+        Self {
+            file: file.as_raw(),
+            _open: PhantomData,
+        }
+    }
+}
+
+impl<'a, F: drm::file::DriverFile> From<&'a drm::File<F>> for OpenFile<'a> {
+    fn from(file: &'a drm::File<F>) -> Self {
+        // INVARIANT: Whoever has a reference sees to it that it stays open. `drm::File` is transparent.
+        Self {
+            file: NonNull::from(file).cast(),
+            _open: PhantomData,
+        }
     }
 }
 

@@ -22,6 +22,8 @@ use kernel::{
     }, //
 };
 
+use super::abi::Plain;
+
 /// First number of driver commands.
 const COMMAND_BASE: u32 = 0x40;
 
@@ -124,6 +126,75 @@ unsafe extern "C" fn dispatch<I: Ioctl>(
     // The DRM core's unplugging waits for the guards of all devices.
     drop(guard);
     match reply.and_then(|reply| reply.copy_out()) {
+        Ok(()) => 0,
+        Err(e) => e.to_errno(),
+    }
+}
+
+/// One command of a driver whose argument goes both ways, and that may take as long as user space wants: it may
+/// touch user memory.
+///
+/// The size of the argument is in the command word: what a caller does not send is 0, what the driver does not know is
+/// not looked at.
+///
+/// # Safety
+///
+/// The table that holds its descriptor belongs to `Driver`.
+pub(crate) unsafe trait Call {
+    /// The driver.
+    type Driver: drm::Driver;
+    /// The argument.
+    type Arg: Plain;
+    /// Number among the driver's commands.
+    const NR: u32;
+    /// Name for debug messages of the DRM core.
+    const NAME: &'static CStr;
+
+    /// Runs the command for `file`. The device may be unplugged meanwhile, which does not wait for the command. User
+    /// space gets what is in `arg` afterwards, also with an error.
+    ///
+    /// # Errors
+    ///
+    /// Becomes the error of the system call.
+    fn run(
+        dev: &drm::Device<Self::Driver>,
+        file: &drm::File<<Self::Driver as drm::Driver>::File>,
+        arg: &mut Self::Arg,
+    ) -> Result;
+}
+
+/// The descriptor of a command that render nodes allow and whose argument goes both ways.
+pub(crate) const fn render_call<C: Call>() -> DrmIoctlDescriptor {
+    DrmIoctlDescriptor {
+        cmd: drm::ioctl::IOWR::<C::Arg>(COMMAND_BASE + C::NR),
+        flags: drm::ioctl::RENDER_ALLOW,
+        func: Some(dispatch_call::<C>),
+        name: kernel::str::as_char_ptr_in_const_context(C::NAME),
+    }
+}
+
+/// `drm_ioctl_t` of a [`Call`].
+///
+/// # Safety
+///
+/// Called by the DRM core through a table of `C::Driver`, with an argument of the size that the
+/// descriptor says.
+unsafe extern "C" fn dispatch_call<C: Call>(
+    dev: *mut bindings::drm_device,
+    data: *mut c_void,
+    file: *mut bindings::drm_file,
+) -> c_int {
+    // SAFETY: By the requirement of `Call` the device is one of that driver; the open file keeps it.
+    let dev: &drm::Device<C::Driver> = unsafe { drm::Device::from_raw(dev) };
+    // SAFETY: The file is open and of the device's driver.
+    let file = unsafe { drm::File::from_raw(file) };
+    // SAFETY: The DRM core has a buffer of at least the size that the descriptor says, with what the caller sent and
+    // zeroes; any bytes are a valid `Arg`.
+    let mut arg = unsafe { data.cast::<C::Arg>().read_unaligned() };
+    let result = C::run(dev, file, &mut arg);
+    // SAFETY: As above; an `Arg` has no padding.
+    unsafe { data.cast::<C::Arg>().write_unaligned(arg) };
+    match result {
         Ok(()) => 0,
         Err(e) => e.to_errno(),
     }

@@ -16,6 +16,7 @@ use core::{
 
 use kernel::{
     bindings,
+    drm,
     error::to_result,
     fs::file::flags::O_RDWR,
     page::PAGE_SIZE,
@@ -28,7 +29,8 @@ use super::{
     drm_file::{
         DrmDevice,
         DrmFile,
-        OnlyDriver, //
+        OnlyDriver,
+        OpenFile, //
     },
     mappable::{
         Inner,
@@ -36,6 +38,16 @@ use super::{
     },
     vma, //
 };
+
+/// A driver whose objects all hold the same type.
+///
+/// # Safety
+///
+/// Every GEM object that a file of its devices has a handle of was made by [`Object::<Self::Held>::new`].
+pub(crate) unsafe trait ObjectDriver: OnlyDriver {
+    /// What they hold.
+    type Held: Mappable;
+}
 
 /// A reference to a GEM object that holds a `T`.
 ///
@@ -240,16 +252,36 @@ impl<T: Mappable> Object<T> {
     /// # Errors
     ///
     /// `EINVAL` if the file is one of another device, `ENOMEM`, `ENOSPC`.
-    pub(crate) fn create_handle<D: OnlyDriver>(&self, file: &DrmFile<D>) -> Result<u32> {
+    pub(crate) fn create_handle<'a>(&self, file: impl Into<OpenFile<'a>>) -> Result<u32> {
+        let file = file.into();
         if file.as_raw_device() != self.dev.as_raw() {
             return Err(EINVAL);
         }
         let mut handle = 0;
         // SAFETY: The file is open, the object live, and both are of one device.
         to_result(unsafe {
-            bindings::drm_gem_handle_create(file.as_raw().as_ptr(), self.as_raw(), &mut handle)
+            bindings::drm_gem_handle_create(file.as_raw(), self.as_raw(), &mut handle)
         })?;
         Ok(handle)
+    }
+
+    /// The object with `handle` in `file`, if there is one.
+    pub(crate) fn of_handle<F>(file: &drm::File<F>, handle: u32) -> Option<Self>
+    where
+        F: drm::file::DriverFile,
+        F::Driver: ObjectDriver<Held = T>,
+    {
+        let file = OpenFile::from(file);
+        // SAFETY: The file is open.
+        let obj = unsafe { bindings::drm_gem_object_lookup(file.as_raw(), handle) };
+        let obj = NonNull::new(obj)?;
+        // SAFETY: The object is live, and keeps its device.
+        let dev = unsafe { DrmDevice::from_raw((*obj.as_ptr()).dev) };
+        // INVARIANT: The lookup took the reference; by the requirement of `ObjectDriver` the object is an `Inner<T>`.
+        Some(Self {
+            inner: obj.cast(),
+            dev,
+        })
     }
 
     /// Takes `handle` from `file`, if it still is one of this object: user space may have closed it, and the

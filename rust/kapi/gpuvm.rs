@@ -398,7 +398,6 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
     ///
     /// `EINVAL`, and nothing has changed: the range is empty, leaves the address space, or `room` was made for
     /// another one.
-    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn unmap(&mut self, room: Room<T, D>, range: Range<u64>) -> Result<Removed<D>> {
         self.check(&room, &range)?;
         self.change(room, None, |vm, change| {

@@ -22,6 +22,8 @@ pub(crate) enum UserCaching {
     Cached,
     /// Writes may be merged and delayed.
     WriteCombined,
+    /// Each access reaches the device by itself, in order.
+    Uncached,
 }
 
 impl UserCaching {
@@ -30,6 +32,7 @@ impl UserCaching {
         (match self {
             Self::Cached => crate::bindings::RKFD_CACHED,
             Self::WriteCombined => crate::bindings::RKFD_WRITE_COMBINED,
+            Self::Uncached => crate::bindings::RKFD_UNCACHED,
         }) as c_int
     }
 }
@@ -51,6 +54,10 @@ pub(crate) struct ExportOps<T>(
     pub(super) PhantomData<fn() -> T>,
 );
 
+/// Names a moment, see [`Mappable::begin_fault`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FaultStamp(pub(crate) i64);
+
 /// What an object shows to those who map it.
 pub(crate) trait Mappable: Send + Sync + Sized + 'static {
     /// Whether user space may map the object at all, and how.
@@ -67,6 +74,21 @@ pub(crate) trait Mappable: Send + Sync + Sized + 'static {
     ///
     /// Any; the access ends in `SIGBUS`.
     fn pfn(&self, index: usize) -> Result<usize>;
+
+    /// Called before frames are asked for; may wait until they may be used.
+    ///
+    /// # Errors
+    ///
+    /// Any; the access ends in `SIGBUS`.
+    fn begin_fault(&self) -> Result<FaultStamp> {
+        Ok(FaultStamp::default())
+    }
+
+    /// Whether the mappings of the object were taken away since `begin`. Then frames that were inserted meanwhile are
+    /// taken away, too, and the access is repeated.
+    fn is_revoked_since(&self, _begin: FaultStamp) -> bool {
+        false
+    }
 
     /// Copies for a debugger.
     ///

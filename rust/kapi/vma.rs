@@ -134,6 +134,9 @@ unsafe fn insert<T: Mappable>(
     let Some(first) = first else {
         return sigbus;
     };
+    let Ok(begin) = inner.data().begin_fault() else {
+        return sigbus;
+    };
     let Ok(pfn) = inner.data().pfn(first) else {
         return sigbus;
     };
@@ -145,6 +148,7 @@ unsafe fn insert<T: Mappable>(
     }
     // SAFETY: As above.
     let end = unsafe { (*vma).__bindgen_anon_1.__bindgen_anon_1.vm_end };
+    let mut inserted = PAGE_SIZE;
     for i in 1..FAULT_AROUND {
         let next = address + i * PAGE_SIZE;
         if next >= end {
@@ -160,6 +164,12 @@ unsafe fn insert<T: Mappable>(
         {
             break;
         }
+        inserted += PAGE_SIZE;
+    }
+    if inner.data().is_revoked_since(begin) {
+        // The thread accesses it anew.
+        // SAFETY: The VMA is valid and locked by the memory manager, and the range lies in it.
+        unsafe { bindings::zap_special_vma_range(vma, address, inserted) };
     }
     result
 }

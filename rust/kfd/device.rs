@@ -3,12 +3,11 @@
 //! GPUs as `/dev/kfd` shows them, and what each process has of them outside its lock.
 //!
 //! Lock order: [`ProcessDevice::doorbells`] may be taken with the mmap lock held and is innermost but for
-//! memory allocation. [`ProcessDevice::vm`] comes before the locks of the address space. [`Device::tenants`] and
-//! [`ProcessDevice::sched_process`] are innermost spinlocks, for the interrupt thread and the scheduler take them
+//! memory allocation. [`ProcessDevice::vm`] comes before the locks of the address space.
+//! [`ProcessDevice::sched_process`] is an innermost spinlock, for the interrupt thread and the scheduler take it
 //! when they report, and do not wait for threads of a process.
 
 use super::{
-    reasons::Reasons,
     smi::{
         Smi,
         SmiEvent, //
@@ -21,7 +20,7 @@ use super::{
     },
 };
 use crate::{
-    event::Events,
+    event::tenants::Tenants,
     gpu::{
         DoorbellSlice,
         Gpu, //
@@ -37,8 +36,7 @@ use crate::{
             GateGuard, //
         },
         log::dev_limited,
-        sysinfo,
-        task::ThreadGroup, //
+        sysinfo, //
     },
     sched::{
         SchedProcess,
@@ -49,10 +47,6 @@ use crate::{
 use kernel::{
     new_mutex, new_spinlock,
     prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    },
     sync::{
         atomic::{
             Atomic,
@@ -90,21 +84,6 @@ pub(crate) fn apertures(gpu_id: u32) -> Apertures {
     }
 }
 
-/// Whose address space a PASID of a GPU is, as the target of reports about it. Processes know devices; this
-/// is how devices reach processes.
-pub(crate) trait Tenant: Send + Sync {
-    /// The process.
-    fn group(&self) -> &ThreadGroup;
-    /// Whether the scheduler knows it, which it does from the first queue on.
-    fn has_queues(&self) -> bool;
-    /// The events.
-    fn events(&self) -> &Events;
-    /// Takes the queues on the GPU off the hardware for good, because an access was refused.
-    fn stop_on_fault(&self);
-    /// Reports to a runtime that the queue with `doorbell` failed; returns whether there is one.
-    fn queue_failed(&self, doorbell: u32, reasons: Reasons) -> bool;
-}
-
 /// A GPU with its scheduler.
 ///
 /// May outlive both: then operations answer `ENODEV`.
@@ -117,18 +96,21 @@ pub(crate) struct Device {
     /// Open while user space may map registers and doorbells.
     #[pin]
     mappable: Gate<()>,
-    /// Whose address space a PASID is.
-    #[pin]
-    tenants: SpinLock<RBTree<u16, Arc<dyn Tenant>>>,
+    tenants: Arc<Tenants>,
 }
 
 impl Device {
-    /// A GPU that works, whose events go to `smi`.
+    /// A GPU that works, whose events go to `smi`, and what concerns one address space to `tenants`.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, smi: &Arc<Smi>) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        gpu: &Arc<Gpu>,
+        sched: &Arc<Scheduler>,
+        tenants: &Arc<Tenants>,
+        smi: &Arc<Smi>,
+    ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 gpu: gpu.clone(),
@@ -136,7 +118,7 @@ impl Device {
                 facts: facts(gpu, sched),
                 smi: smi.clone(),
                 mappable <- Gate::new(()),
-                tenants <- new_spinlock!(RBTree::new(), "rkfd_device_tenants"),
+                tenants: tenants.clone(),
             }? Error),
             GFP_KERNEL,
         )
@@ -194,52 +176,9 @@ impl Device {
         let _ = self.mappable.close();
     }
 
-    /// Notes whose address space `pasid` is.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: it is noted already.
-    /// - `ENOMEM`: no memory.
-    pub(crate) fn set_tenant(&self, pasid: u16, tenant: Arc<dyn Tenant>) -> Result {
-        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let mut tenants = self.tenants.lock();
-        if tenants.get(&pasid).is_some() {
-            // Dropped after the lock is released.
-            drop(tenants);
-            return Err(EINVAL);
-        }
-        tenants.insert(node.into_node(pasid, tenant));
-        Ok(())
-    }
-
-    /// Forgets whose address space `pasid` is.
-    pub(crate) fn clear_tenant(&self, pasid: u16) {
-        let tenant = self.tenants.lock().remove(&pasid);
-        drop(tenant);
-    }
-
-    /// Whose address space `pasid` is.
-    pub(crate) fn tenant(&self, pasid: u16) -> Option<Arc<dyn Tenant>> {
-        self.tenants.lock().get(&pasid).cloned()
-    }
-
-    /// Calls `f`, without the lock, for each process with an address space on this GPU, in the order of their
-    /// PASIDs. Allocates nothing. Those that come or go meanwhile may be left out.
-    pub(crate) fn for_each_tenant(&self, mut f: impl FnMut(&dyn Tenant)) {
-        let mut next = Some(0);
-        while let Some(pasid) = next {
-            let found = {
-                let tenants = self.tenants.lock();
-                let cursor = tenants.cursor_lower_bound(&pasid);
-                cursor.map(|cursor| {
-                    let (pasid, tenant) = cursor.current();
-                    (*pasid, tenant.clone())
-                })
-            };
-            let Some((pasid, tenant)) = found else { return };
-            f(&*tenant);
-            next = pasid.checked_add(1);
-        }
+    /// Whose address spaces there are.
+    pub(crate) fn tenants(&self) -> &Tenants {
+        &self.tenants
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From what a GPU reports to the events of a process.
+//! From what a GPU reports to those who have its address spaces.
 //!
 //! Runs in the interrupt thread, which serves all processes: it waits for no lock that a thread of one of them may
 //! hold for long, and allocates nothing that it has to wait for. Reports of an address space that belongs to no
@@ -8,14 +8,16 @@
 
 use super::{
     device::Device,
-    reasons::Reasons,
     smi::SmiEvent, //
 };
 use crate::{
-    event::payload::{
-        HwExceptionData,
-        MemoryExceptionData,
-        Payload, //
+    event::{
+        payload::{
+            HwExceptionData,
+            MemoryExceptionData, //
+        },
+        reasons::Reasons,
+        tenants::Loss, //
     },
     gpu::{
         IrqSink,
@@ -62,13 +64,13 @@ impl Sink {
 
     /// A queue failed. Returns whether a runtime learns of it.
     fn fail(&self, pasid: u16, doorbell: u32, reasons: Reasons) -> bool {
-        let tenant = self.device.tenant(pasid);
+        let tenant = self.device.tenants().get(pasid);
         tenant.is_some_and(|tenant| tenant.queue_failed(doorbell, reasons))
     }
 
     fn signal(&self, pasid: u16, id: u32) {
-        if let Some(tenant) = self.device.tenant(pasid) {
-            tenant.events().interrupt(id);
+        if let Some(tenant) = self.device.tenants().get(pasid) {
+            tenant.interrupt(id);
         }
     }
 }
@@ -123,17 +125,14 @@ impl IrqSink for Sink {
     }
 
     fn vm_fault(&self, fault: &VmFault) {
-        let Some(tenant) = self.device.tenant(fault.pasid) else {
+        let Some(tenant) = self.device.tenants().get(fault.pasid) else {
             return;
         };
-        tenant.stop_on_fault();
-        let data = memory_exception(&fault.fault, self.device.gpu_id());
-        let note = if tenant.events().has_memory_events() {
+        let note = if tenant.faulted(fault) {
             ""
         } else {
             ", and has no event that this signals"
         };
-        tenant.events().raise(Payload::Memory(data));
         self.device.report(&SmiEvent::VmFault(tenant.group()));
         dev_limited!(
             dev_info,
@@ -148,14 +147,15 @@ impl IrqSink for Sink {
 
     fn overflow(&self) {
         // Whose vectors were lost is unknown, but the slot of each was written.
-        self.device.for_each_tenant(|tenant| tenant.events().lost());
+        self.device
+            .tenants()
+            .for_each(|tenant| tenant.interrupts_lost());
     }
 }
 
 /// Signals to every process with an address space on `device` that the GPU does not run its work any more.
 pub(crate) fn signal_lost(device: &Device) {
-    let lost = Payload::HwException(gpu_lost(device.gpu_id()));
-    device.for_each_tenant(|tenant| tenant.events().raise(lost));
+    device.tenants().for_each(|tenant| tenant.lost(Loss::Gpu));
 }
 
 /// What a waiter for memory faults learns.
@@ -175,14 +175,8 @@ pub(crate) fn memory_exception(fault: &Fault, gpu_id: u32) -> MemoryExceptionDat
 
 /// Signals to the process with address space `pasid` that a queue of it hung and was reset.
 pub(crate) fn queue_lost(device: &Device, pasid: u16) {
-    if let Some(tenant) = device.tenant(pasid) {
-        tenant.events().raise(Payload::HwException(HwExceptionData {
-            // One engine was reset, because it hung; the memory is as it was.
-            reset_type: 1,
-            reset_cause: 0,
-            memory_lost: 0,
-            gpu_id: device.gpu_id(),
-        }));
+    if let Some(tenant) = device.tenants().get(pasid) {
+        tenant.lost(Loss::Queue);
     }
 }
 

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The queues of one process: ids, limits, doorbells, and the memory that each keeps mapped.
+//! The queues of one process, or of one open file: ids, limits, doorbells, and the memory that each keeps mapped.
 //!
 //! The process lock protects a [`QueueManager`]: who has which id. A [`Queue`] is shared, so that the lock
 //! is not held across a wait for the hardware. `Queue::changes` comes after the process lock and is held across
 //! such waits; it keeps other changes of the same queue waiting, and nothing else.
 
 use super::request::{
-    effective_percent,
+    Change,
     Kind,
     MappingReq,
     Properties,
-    SdmaEngine,
-    Update, //
+    SdmaEngine, //
 };
 use crate::{
     gpu::{
@@ -66,12 +65,21 @@ pub(crate) const MAX_QUEUES: u32 = 1024;
 const NO_HWS_LIMIT: IpVersion = IpVersion(9, 4, 3);
 
 /// Queues of one process on one GPU.
-fn max_per_device(asic: &AsicDesc) -> usize {
+pub(crate) fn max_per_device(asic: &AsicDesc) -> usize {
     if asic.ip.gc == NO_HWS_LIMIT {
         255
     } else {
         127
     }
+}
+
+/// How the memory of a queue has to lie in its mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// Ring, end-of-pipe buffer and save area are mappings of their own, as upstream demands.
+    Exact,
+    /// Everything lies anywhere in a mapping, each in one.
+    Within,
 }
 
 /// Where a queue is made.
@@ -102,6 +110,7 @@ struct Holds {
 /// end it is released at once.
 #[pin_data]
 pub(crate) struct QueueMemory {
+    fit: Fit,
     #[pin]
     holds: Mutex<Option<Holds>>,
 }
@@ -114,33 +123,39 @@ impl QueueMemory {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: memory that is not mapped as required.
+    /// - `EINVAL`: a size that does not suit the GPU.
+    /// - `EFAULT`: memory that is not mapped as `fit` requires.
     /// - `ENOMEM`: no memory.
     pub(crate) fn hold(
         vm: &Vm,
         asic: &AsicDesc,
         units: ComputeUnits,
         properties: &Properties,
+        fit: Fit,
     ) -> Result<Arc<Self>> {
         let area = asic.shader.save_area(units.count(), asic.num_xcc);
-        Self::new(vm, &properties.mapping_reqs(&area, asic.num_xcc)?)
+        Self::new(vm, &properties.mapping_reqs(&area, asic.num_xcc)?, fit)
     }
 
-    fn new(vm: &Vm, reqs: &super::request::MappingReqs) -> Result<Arc<Self>> {
+    fn new(vm: &Vm, reqs: &super::request::MappingReqs, fit: Fit) -> Result<Arc<Self>> {
+        let hold = |req| hold(vm, req, fit);
         let mut others = KVec::with_capacity(4, GFP_KERNEL_ACCOUNT)?;
-        others.push(hold(vm, &reqs.wptr)?, GFP_KERNEL_ACCOUNT)?;
-        others.push(hold(vm, &reqs.rptr)?, GFP_KERNEL_ACCOUNT)?;
+        others.push(hold(&reqs.wptr)?, GFP_KERNEL_ACCOUNT)?;
+        others.push(hold(&reqs.rptr)?, GFP_KERNEL_ACCOUNT)?;
         let mut rings = KVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
-        rings.push(hold(vm, &reqs.ring)?, GFP_KERNEL_ACCOUNT)?;
+        rings.push(hold(&reqs.ring)?, GFP_KERNEL_ACCOUNT)?;
         for req in [&reqs.eop, &reqs.ctx].into_iter().flatten() {
-            others.push(hold(vm, req)?, GFP_KERNEL_ACCOUNT)?;
+            others.push(hold(req)?, GFP_KERNEL_ACCOUNT)?;
         }
         let holds = Holds {
             rings,
             _others: others,
         };
         Arc::pin_init(
-            pin_init!(Self { holds <- new_mutex!(Some(holds), "rkfd_queue_memory") }),
+            pin_init!(Self {
+                fit,
+                holds <- new_mutex!(Some(holds), "rkfd_queue_memory"),
+            }),
             GFP_KERNEL_ACCOUNT,
         )
     }
@@ -176,12 +191,13 @@ impl QueueMemory {
     }
 }
 
-fn hold(vm: &Vm, req: &MappingReq) -> Result<MappingHold> {
-    let rule = match req.size {
-        0 => SizeRule::AtLeast(1),
-        size => SizeRule::Exact(size),
+fn hold(vm: &Vm, req: &MappingReq, fit: Fit) -> Result<MappingHold> {
+    let rule = match (req.size, fit) {
+        (0, _) => SizeRule::AtLeast(1),
+        (size, Fit::Exact) => SizeRule::Exact(size),
+        (size, Fit::Within) => SizeRule::AtLeast(size),
     };
-    vm.hold(req.va, rule).map_err(|_| EINVAL)
+    vm.hold(req.va, rule).map_err(|_| EFAULT)
 }
 
 /// A queue.
@@ -228,32 +244,45 @@ impl Queue {
         Ok(())
     }
 
-    /// Changes ring, share and priority, and waits until that is in force.
+    /// Whether waves run for it.
+    pub(crate) fn is_compute(&self) -> bool {
+        self.kind.is_compute()
+    }
+
+    /// Changes the queue, in one step, and waits until that is in force. An SDMA queue has no compute units: a mask
+    /// is left out.
     ///
     /// # Errors
     ///
-    /// - `EFAULT`: the queue was destroyed meanwhile, or the ring is not mapped as required.
+    /// - `ENOENT`: the queue was destroyed meanwhile.
+    /// - `EFAULT`: the ring is not mapped as required.
     /// - `EACCES`: the queue hung and was reset; it does not run again.
-    /// - `EIO`, `ENODEV`, `EINTR`, `ENOMEM`, `ENOSPC`: those of the scheduler.
-    pub(crate) fn update(&self, update: &Update, vm: &Vm) -> Result {
+    /// - `EIO`, `ENODEV`, `EINTR`, `EINVAL`, `ENOMEM`, `ENOSPC`: those of the scheduler.
+    pub(crate) fn update(&self, change: &Change<'_>, vm: &Vm) -> Result {
         // Rings are exchanged one after the other: which is the newest must be clear.
         let _changes = self.changes.lock();
-        let has_ring = update.ring_base != 0;
-        if has_ring {
-            let bytes = u64::from(update.ring_size) + u64::from(self.metadata_size);
-            let req = MappingReq::pages(update.ring_base, bytes).map_err(|_| EFAULT)?;
-            self.memory.add_ring(hold(vm, &req).map_err(|_| EFAULT)?)?;
+        if let Some((base, size)) = change.ring {
+            let bytes = u64::from(size) + u64::from(self.metadata_size);
+            let req = MappingReq::pages(base, bytes).map_err(|_| EFAULT)?;
+            self.memory.add_ring(hold(vm, &req, self.memory.fit)?)?;
         }
+        let (ring_base, ring_size) = change.ring.unzip();
+        let cu_mask = change.cu_mask.filter(|_| self.is_compute());
         let result = self.sched.update_queue(
             &self.queue,
             QueueUpdate {
-                ring_base: has_ring.then_some(update.ring_base),
-                ring_size: has_ring.then_some(update.ring_size),
-                percent: Some(effective_percent(update.ring_base, update.percent)),
-                priority: Some(update.priority),
+                ring_base,
+                ring_size,
+                percent: change.percent,
+                priority: change.priority,
+                cu_mask: cu_mask.map(|(mask, count)| {
+                    let CuMask(engines) = mqd::spread(&self.units, mask, count);
+                    engines
+                }),
                 ..QueueUpdate::default()
             },
         );
+        let has_ring = change.ring.is_some();
         match result {
             Ok(()) if has_ring => self.memory.drop_old_rings(),
             // The queue is as before.
@@ -262,31 +291,7 @@ impl Queue {
             // again: the caller is being killed, or the GPU is not coming back.
             _ => {}
         }
-        result.map_err(gone)
-    }
-
-    /// Restricts the compute units to the first `count` bits of `mask`. An SDMA queue has none and is left
-    /// alone.
-    ///
-    /// # Errors
-    ///
-    /// - `EFAULT`: the queue was destroyed meanwhile.
-    /// - Those of the scheduler.
-    pub(crate) fn set_cu_mask(&self, mask: &[u32], count: u32) -> Result {
-        if !self.kind.is_compute() {
-            return Ok(());
-        }
-        let _changes = self.changes.lock();
-        let CuMask(engines) = mqd::spread(&self.units, mask, count);
-        self.sched
-            .update_queue(
-                &self.queue,
-                QueueUpdate {
-                    cu_mask: Some(engines),
-                    ..QueueUpdate::default()
-                },
-            )
-            .map_err(gone)
+        result.map_err(Error::from)
     }
 
     /// Gives the GPU's global wave sync to the queue, or takes it back.
@@ -313,14 +318,6 @@ impl Queue {
         self.sched
             .wave_state(&self.queue)
             .map_err(|error| if error == ENOENT { EFAULT } else { error })
-    }
-}
-
-/// What a call on a queue answers that another thread has destroyed: what it would have, had it come later.
-fn gone(error: UpdateError) -> Error {
-    match Error::from(error) {
-        error if error == ENOENT => EFAULT,
-        error => error,
     }
 }
 

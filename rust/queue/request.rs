@@ -18,7 +18,7 @@ const MAX_PERCENTAGE: u32 = 100;
 /// Largest priority.
 const MAX_PRIORITY: u32 = 15;
 /// Smaller rings are taken for this size, bytes.
-const MIN_RING: u32 = 1024;
+pub(crate) const MIN_RING: u32 = 1024;
 
 /// CREATE_QUEUE, as it came.
 #[derive(Clone, Copy, Debug, Default)]
@@ -219,7 +219,34 @@ impl Update {
     }
 }
 
-fn check_share(percentage: u32, priority: u32) -> Result {
+/// What of a queue changes; `None` leaves it as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Change<'a> {
+    /// GPU address and bytes of the ring.
+    pub(crate) ring: Option<(u64, u32)>,
+    /// 0 to 100; 0: stop.
+    pub(crate) percent: Option<u32>,
+    /// 0 to 15.
+    pub(crate) priority: Option<u32>,
+    /// Mask of compute units, and how many bits of it count.
+    pub(crate) cu_mask: Option<(&'a [u32], u32)>,
+}
+
+impl From<&Update> for Change<'_> {
+    fn from(update: &Update) -> Self {
+        Self {
+            ring: (update.ring_base != 0).then_some((update.ring_base, update.ring_size)),
+            percent: Some(effective_percent(update.ring_base, update.percent)),
+            priority: Some(update.priority),
+            cu_mask: None,
+        }
+    }
+}
+
+/// # Errors
+///
+/// `EINVAL`: more than 100 per cent, or more than the highest priority.
+pub(crate) fn check_share(percentage: u32, priority: u32) -> Result {
     if percentage & 0xff > MAX_PERCENTAGE || priority > MAX_PRIORITY {
         return Err(EINVAL);
     }

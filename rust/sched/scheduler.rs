@@ -14,7 +14,10 @@ use kernel::{
 
 use super::{
     changes::pending::Pending,
-    config::Config,
+    config::{
+        Config,
+        Policy, //
+    },
     desired::queue::QueueHold,
     diag::{
         debugfs::Files,
@@ -374,6 +377,11 @@ impl Scheduler {
     /// Whether somebody has shut the scheduler down, or is about to.
     pub(crate) fn is_shut_down(&self) -> bool {
         self.worker.core.life().is_shut_down()
+    }
+
+    /// Whether queues that find no slot take turns with others; else they are refused.
+    pub(crate) fn takes_turns(&self) -> bool {
+        self.worker.core.config.policy == Policy::Oversubscribe
     }
 
     /// Milliseconds that a queue may take to leave the hardware before it counts as one that refuses.

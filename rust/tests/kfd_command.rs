@@ -5,6 +5,7 @@
 use kernel::prelude::*;
 
 use crate::{
+    event::reasons::Reasons,
     hw::ih::{
         bad_packet,
         Fault,
@@ -27,7 +28,6 @@ use crate::{
             memory::flags_of, //
         },
         process::Handle,
-        reasons::Reasons,
         uapi, //
     },
 };

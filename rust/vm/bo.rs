@@ -7,6 +7,7 @@
 //! no mapping of it is left.
 
 use kernel::{
+    drm,
     prelude::*,
     sync::Arc, //
 };
@@ -35,15 +36,20 @@ use crate::{
         drm_file::{
             DrmDevice,
             DrmFile,
-            OnlyDriver, //
+            OnlyDriver,
+            OpenFile, //
         },
-        gem::Object,
+        gem::{
+            Object,
+            ObjectDriver, //
+        },
         pages::Vmap, //
     },
 };
 
 mod args;
 mod memory;
+mod window;
 
 use self::memory::Storage;
 pub(crate) use self::{
@@ -53,16 +59,76 @@ pub(crate) use self::{
         BoKind,
         UserMemory, //
     },
-    memory::Memory, //
+    memory::Memory,
+    window::DoorbellWindow, //
 };
 
 /// Where a buffer lies for one GPU; keeps it there.
 pub(super) struct Backing {
     pub(super) runs: KVVec<Run>,
+    /// Where each run begins in the buffer.
+    starts: KVVec<u64>,
     pub(super) attrs: PageAttrs,
     /// Which pages of the process these are, for [`BoKind::Userptr`].
     pub(super) version: u64,
     _dma: Option<Dma>,
+}
+
+impl Backing {
+    /// Calls `f(at, runs)` for the runs that `len` bytes from byte `offset` on lie in, cut to these bytes, in order;
+    /// `at` counts from `offset`. There are at most three calls. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the part leaves the buffer; that of `f`, which ends the walk.
+    pub(super) fn for_each_part(
+        &self,
+        offset: u64,
+        len: u64,
+        mut f: impl FnMut(u64, &[Run]) -> Result,
+    ) -> Result {
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        let mut at = offset;
+        // The run that `offset` lies in.
+        let mut next = self.starts.partition_point(|start| *start <= offset);
+        next = next.checked_sub(1).ok_or(EINVAL)?;
+        while at < end {
+            let (run, start) = self
+                .runs
+                .get(next)
+                .zip(self.starts.get(next))
+                .ok_or(EINVAL)?;
+            let run_end = start + run.len;
+            if at == *start && run_end <= end {
+                // All runs that lie in the part as a whole.
+                let mut last = self.starts.partition_point(|start| *start < end);
+                if self.end_of(last - 1)? > end {
+                    last -= 1;
+                }
+                f(at - offset, self.runs.get(next..last).ok_or(EINVAL)?)?;
+                at = self.end_of(last - 1)?;
+                next = last;
+                continue;
+            }
+            if run_end <= at {
+                return Err(EINVAL);
+            }
+            let part = Run {
+                addr: run.addr + (at - start),
+                len: run_end.min(end) - at,
+            };
+            f(at - offset, &[part])?;
+            at += part.len;
+            next += 1;
+        }
+        Ok(())
+    }
+
+    /// Where a run ends in the buffer.
+    fn end_of(&self, run: usize) -> Result<u64> {
+        let (start, run) = self.starts.get(run).zip(self.runs.get(run)).ok_or(EINVAL)?;
+        Ok(start + run.len)
+    }
 }
 
 /// Keeps a buffer where the device reaches it.
@@ -151,18 +217,7 @@ impl Bo {
         if kind == BoKind::Vram && !Arc::ptr_eq(gpu, &object.gpu) {
             return Err(EINVAL);
         }
-        let bo = Self {
-            kind,
-            flags: BoFlags {
-                writable: true,
-                executable: true,
-                ..object.flags
-            },
-            size: u64::try_from(object.size())?,
-            userptr: None,
-            object,
-        };
-        Ok(Arc::new(bo, GFP_KERNEL_ACCOUNT)?)
+        Self::with_rights(object, true, true)
     }
 
     /// Shares it by the handle that `file` has.
@@ -233,7 +288,13 @@ impl Bo {
             }
         }
         // What is mapped must be what was asked for, byte by byte.
-        if runs.iter().map(|run| run.len).sum::<u64>() != len {
+        let mut starts = KVVec::with_capacity(runs.len(), GFP_KERNEL_ACCOUNT)?;
+        let mut end = 0;
+        for run in &runs {
+            starts.push(end, GFP_KERNEL_ACCOUNT)?;
+            end += run.len;
+        }
+        if end != len {
             return Err(EIO);
         }
         let mtype = match self.kind {
@@ -242,6 +303,7 @@ impl Bo {
         };
         Ok(Backing {
             runs,
+            starts,
             attrs: PageAttrs {
                 aperture,
                 access: self.flags.access(),
@@ -336,8 +398,43 @@ impl Bo {
     /// # Errors
     ///
     /// Those of [`Object::create_handle`].
-    pub(crate) fn create_handle<D: OnlyDriver>(&self, file: &DrmFile<D>) -> Result<u32> {
+    pub(crate) fn create_handle<'a>(&self, file: impl Into<OpenFile<'a>>) -> Result<u32> {
         self.object.create_handle(file)
+    }
+
+    /// The memory with `handle` in `file`: VRAM or system memory. `None` if there is none.
+    pub(crate) fn of_handle<F>(file: &drm::File<F>, handle: u32) -> Option<Object<Memory>>
+    where
+        F: drm::file::DriverFile,
+        F::Driver: ObjectDriver<Held = Memory>,
+    {
+        let object = Object::of_handle(file, handle)?;
+        object.shared_kind().is_some().then_some(object)
+    }
+
+    /// A buffer of `object`, which [`Self::of_handle`] gave, for mappings with these rights. Its coherence is what it
+    /// was made for.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is not memory that can be shared so; `ENOMEM`.
+    pub(crate) fn with_rights(
+        object: Object<Memory>,
+        writable: bool,
+        executable: bool,
+    ) -> Result<Arc<Self>> {
+        let bo = Self {
+            kind: object.shared_kind().ok_or(EINVAL)?,
+            flags: BoFlags {
+                writable,
+                executable,
+                ..object.flags
+            },
+            size: u64::try_from(object.size())?,
+            userptr: None,
+            object,
+        };
+        Ok(Arc::new(bo, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Takes a handle back, if it still is one of this buffer.

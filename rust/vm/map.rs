@@ -103,7 +103,7 @@ impl Vm {
         let store = VramStore::new(&self.gpu, Some(&hw));
         let mut reserve = Reserve::new();
         let mut new: Option<NewMapping> = None;
-        let mut backing: Option<Backing> = None;
+        let mut backing: Option<Arc<Backing>> = None;
 
         // What turns out to be missing is made without the lock, and everything is looked at again.
         for _ in 0..MAX_ATTEMPTS {
@@ -124,7 +124,7 @@ impl Vm {
                     // Before the backing is found, so that no change of it is missed.
                     new = Some(NewMapping::new(&self.ranges, bo, va)?);
                 }
-                backing = Some(bo.backing(&self.gpu, &hw)?);
+                backing = Some(Arc::new(bo.backing(&self.gpu, &hw)?, GFP_KERNEL_ACCOUNT)?);
                 continue;
             };
             let count = state.tree.missing(va, &current.runs);

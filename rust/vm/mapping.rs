@@ -24,7 +24,7 @@ use super::bo::{
 /// The content of the entries of a mapping.
 struct Contents {
     /// Where the buffer lies; `None` until entries are written. The memory stays there while this lives.
-    backing: Option<Backing>,
+    backing: Option<Arc<Backing>>,
     /// The entries were taken away; the TLB may still know them.
     cleared: bool,
 }
@@ -67,7 +67,7 @@ impl Mapping {
     }
 
     /// Notes that entries for `backing` were written. Returns what they named before, which the TLB may hold.
-    pub(super) fn set_backing(&self, backing: Option<Backing>) -> Option<Backing> {
+    pub(super) fn set_backing(&self, backing: Option<Arc<Backing>>) -> Option<Arc<Backing>> {
         let mut contents = self.contents.lock();
         contents.cleared = false;
         core::mem::replace(&mut contents.backing, backing)

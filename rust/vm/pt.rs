@@ -49,7 +49,10 @@ pub(crate) use table::{
     Table,
     TableCount, //
 };
-pub(crate) use update::Changed;
+pub(crate) use update::{
+    Changed,
+    Missing, //
+};
 
 /// Bytes of a page that a PDB0 entry maps.
 pub(crate) const HUGE: u64 = Level::Pdb0.span();

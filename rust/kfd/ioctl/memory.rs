@@ -30,6 +30,7 @@ use crate::{
         BoArgs,
         BoFlags,
         BoKind,
+        Interface,
         SharedMemory,
         UserMemory,
         Vm, //
@@ -55,7 +56,8 @@ const MAX_LIST: u32 = 1 << 16;
 ///
 /// - `EINVAL`: no such file, or not one of this GPU's render node, an unknown GPU, or an address space that
 ///   another process has taken.
-/// - `EBUSY`: the process has the address space of another file.
+/// - `EBUSY`: the process has the address space of another file; or that of this one was changed by calls of the render
+///   node's own.
 /// - `ENODEV`: the GPU is gone.
 pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
     let file = LocalFile::fget(args.drm_fd).map_err(|_| EINVAL)?;
@@ -74,9 +76,11 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
     if !Arc::ptr_eq(file.vm().gpu(), device.device().gpu()) {
         return Err(EINVAL);
     }
+    file.vm().claim(Interface::Kfd)?;
     device
         .device()
-        .set_tenant(file.vm().pasid(), call.process.tenant(index)?)?;
+        .tenants()
+        .set(file.vm().pasid(), call.process.tenant(index)?)?;
     device.set_vm(file.vm());
     own.render = Some(file);
     let start = SmiEvent::ProcessStart(call.process.group());

@@ -15,11 +15,13 @@ use crate::{
     },
     queue::{
         manager::{
+            Fit,
             Queue,
             QueueMemory,
             Target, //
         },
         request::{
+            Change,
             Kind,
             Request,
             SdmaEngine,
@@ -88,7 +90,13 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
     }
     let units = device.device().gpu().info().silicon.units;
     // Without the lock: this waits while another thread unmaps something.
-    let memory = QueueMemory::hold(&vm, asic, units, &properties)?;
+    let memory = QueueMemory::hold(&vm, asic, units, &properties, Fit::Exact).map_err(|error| {
+        if error == EFAULT {
+            EINVAL
+        } else {
+            error
+        }
+    })?;
     let state = call.process.state.lock();
     let doorbells = device.doorbells()?;
     let process = call.process.attach(&state, index)?;
@@ -153,7 +161,16 @@ pub(super) fn update_queue(call: &Call<'_>, args: &mut UpdateQueue) -> Result {
         let vm = state.device(queue.device())?.vm()?.clone();
         (queue, vm)
     };
-    queue.update(&update, &vm)
+    queue.update(&Change::from(&update), &vm).map_err(gone)
+}
+
+/// What a call on a queue answers that another thread has destroyed: what it would have, had it come later.
+fn gone(error: Error) -> Error {
+    if error == ENOENT {
+        EFAULT
+    } else {
+        error
+    }
 }
 
 /// Restricts a queue to some compute units.
@@ -176,9 +193,19 @@ pub(super) fn set_cu_mask(call: &Call<'_>, args: &mut SetCuMask) -> Result {
     for _ in 0..words {
         mask.push(reader.read()?, GFP_KERNEL_ACCOUNT)?;
     }
-    find(call, args.queue_id)
-        .ok_or(EFAULT)?
-        .set_cu_mask(&mask, count)
+    let queue = find(call, args.queue_id).ok_or(EFAULT)?;
+    if !queue.is_compute() {
+        return Ok(());
+    }
+    let vm = {
+        let state = call.process.state.lock();
+        state.device(queue.device())?.vm()?.clone()
+    };
+    let change = Change {
+        cu_mask: Some((&mask, count)),
+        ..Change::default()
+    };
+    queue.update(&change, &vm).map_err(gone)
 }
 
 /// Tells what waves a stopped compute queue has saved: fills the first four words of the header of the save

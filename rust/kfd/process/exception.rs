@@ -19,6 +19,7 @@ use super::{
     state::State, //
 };
 use crate::{
+    event::reasons::Reasons,
     kapi::{
         abi::abi_struct,
         task::{
@@ -28,7 +29,6 @@ use crate::{
             write_present, //
         }, //
     },
-    kfd::reasons::Reasons,
 };
 use kernel::{
     impl_has_work,

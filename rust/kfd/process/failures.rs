@@ -4,7 +4,7 @@
 
 use kernel::prelude::*;
 
-use crate::kfd::reasons::Reasons;
+use crate::event::reasons::Reasons;
 
 /// So often memory for a report may be absent.
 const MAX_ABSENT: u32 = 8;

@@ -265,7 +265,7 @@ impl Process {
         self.events.shutdown();
         for (device, state) in self.devices.iter().zip(&memory) {
             if let Ok(vm) = state.vm() {
-                device.device().clear_tenant(vm.pasid());
+                device.device().tenants().clear(vm.pasid());
                 device.device().report(&SmiEvent::ProcessEnd(&self.group));
             }
             device.release();

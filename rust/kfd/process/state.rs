@@ -3,16 +3,12 @@
 //! What a process has, under its lock: address spaces, buffers and queues.
 
 use crate::{
-    hw::regs::gc::{
-        ShMemBases,
-        ShMemConfig, //
-    },
     kapi::slots::Slots,
-    queue::manager::QueueManager,
-    sched::{
-        KeepAlive,
-        ProcessParams, //
+    queue::{
+        address_space,
+        manager::QueueManager, //
     },
+    sched::ProcessParams,
     vm::{
         file::{
             BoHandle,
@@ -136,19 +132,11 @@ impl State {
     ///
     /// # Errors
     ///
-    /// `ENODEV`: no address space yet.
+    /// `ENODEV`: no address space yet; `ENOMEM`.
     pub(super) fn process_params(&self, index: usize) -> Result<ProcessParams> {
         let device = self.device(index)?;
         let vm = device.vm()?;
-        Ok(ProcessParams {
-            pasid: vm.pasid(),
-            page_table_base: vm.page_table_base(),
-            sh_mem_config: ShMemConfig::for_xnack(self.xnack).raw(),
-            sh_mem_bases: ShMemBases::KFD.raw(),
-            tba: device.tba,
-            tma: device.tma,
-            keep: Some(Arc::new(KeepVm(vm.clone()), GFP_KERNEL_ACCOUNT)?),
-        })
+        address_space::params(vm, self.xnack, device.tba, device.tma)
     }
 
     /// Unmaps every buffer and takes all memory out, to be dropped without the lock.
@@ -235,8 +223,3 @@ impl DeviceState {
         Ok(Handle { gpu_id, index })
     }
 }
-
-/// Keeps an address space while the hardware may walk it.
-struct KeepVm(#[expect(dead_code, reason = "kept, not used")] Arc<Vm>);
-
-impl KeepAlive for KeepVm {}

@@ -4,11 +4,25 @@
 
 use super::shared::Process;
 use crate::{
-    event::Events,
+    event::{
+        payload::{
+            HwExceptionData,
+            Payload, //
+        },
+        reasons::Reasons,
+        tenants::{
+            Loss,
+            Tenant, //
+        }, //
+    },
+    gpu::VmFault,
     kapi::task::ThreadGroup,
     kfd::{
-        device::Tenant,
-        reasons::Reasons, //
+        device::ProcessDevice,
+        interrupt::{
+            gpu_lost,
+            memory_exception, //
+        }, //
     },
 };
 use kernel::{
@@ -38,24 +52,58 @@ impl Process {
     }
 }
 
+impl OnDevice {
+    fn device(&self) -> Option<&ProcessDevice> {
+        self.process.devices.get(self.index).map(|device| &**device)
+    }
+
+    /// The GPU as the interface names it.
+    fn gpu_id(&self) -> u32 {
+        self.device().map_or(0, ProcessDevice::gpu_id)
+    }
+}
+
 impl Tenant for OnDevice {
     fn group(&self) -> &ThreadGroup {
         self.process.group()
     }
 
     fn has_queues(&self) -> bool {
-        let device = self.process.devices.get(self.index);
-        device.is_some_and(|device| device.sched_process().is_some())
+        self.device()
+            .is_some_and(|device| device.sched_process().is_some())
     }
 
-    fn events(&self) -> &Events {
-        &self.process.events
+    fn interrupt(&self, id: u32) {
+        self.process.events.interrupt(id);
     }
 
-    fn stop_on_fault(&self) {
-        if let Some(device) = self.process.devices.get(self.index) {
+    fn interrupts_lost(&self) {
+        self.process.events.lost();
+    }
+
+    fn faulted(&self, fault: &VmFault) -> bool {
+        if let Some(device) = self.device() {
             device.stop_on_fault();
         }
+        let events = &self.process.events;
+        let data = memory_exception(&fault.fault, self.gpu_id());
+        let is_awaited = events.has_memory_events();
+        events.raise(Payload::Memory(data));
+        is_awaited
+    }
+
+    fn lost(&self, what: Loss) {
+        let data = match what {
+            Loss::Gpu => gpu_lost(self.gpu_id()),
+            // One engine was reset, because it hung; the memory is as it was.
+            Loss::Queue => HwExceptionData {
+                reset_type: 1,
+                reset_cause: 0,
+                memory_lost: 0,
+                gpu_id: self.gpu_id(),
+            },
+        };
+        self.process.events.raise(Payload::HwException(data));
     }
 
     fn queue_failed(&self, doorbell: u32, reasons: Reasons) -> bool {

@@ -22,11 +22,13 @@ use crate::{
         DoorbellSlice,
         Gpu,
         Hw,
+        Moment,
         VramBlocks, //
     },
     kapi::{
         mappable::{
             ExportOps,
+            FaultStamp,
             Mappable,
             Region,
             Transfer,
@@ -48,6 +50,8 @@ pub(super) enum Storage {
     User(UserPages),
     Doorbell(Arc<DoorbellSlice>),
     MmioRemap,
+    /// Doorbells for the CPU alone, see [`DoorbellWindow`](super::DoorbellWindow).
+    Window(Arc<DoorbellSlice>),
 }
 
 /// How buffers of this driver are shared.
@@ -135,6 +139,20 @@ impl Memory {
         })
     }
 
+    /// The doorbells of `slice`, for the CPU to map.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: limits exceeded.
+    pub(super) fn window(gpu: &Arc<Gpu>, slice: Arc<DoorbellSlice>) -> Result<Self> {
+        Ok(Self {
+            gpu: gpu.clone(),
+            storage: Storage::Window(slice),
+            flags: BoFlags::default(),
+            _charges: handle_charge(u64::from(DoorbellSlice::SIZE))?,
+        })
+    }
+
     /// The pages of a process, if it is made of those.
     pub(super) fn user(&self) -> Option<&UserPages> {
         match &self.storage {
@@ -182,9 +200,25 @@ impl Mappable for Memory {
         match &self.storage {
             Storage::Vram(_) => Ok(UserCaching::WriteCombined),
             Storage::Pages(_) => Ok(UserCaching::Cached),
+            Storage::Window(_) => Ok(UserCaching::Uncached),
             // User memory is mapped already; doorbells and registers are mapped by `/dev/kfd`,
             // which knows whose they are.
             _ => Err(EPERM),
+        }
+    }
+
+    fn begin_fault(&self) -> Result<FaultStamp> {
+        match &self.storage {
+            // A reset takes mappings away before it begins, and they shall stay away until it is over.
+            Storage::Window(_) => Ok(FaultStamp(self.gpu.wait_up()?.number())),
+            _ => Ok(FaultStamp::default()),
+        }
+    }
+
+    fn is_revoked_since(&self, begin: FaultStamp) -> bool {
+        match &self.storage {
+            Storage::Window(_) => self.gpu.was_reset_since(Moment::from_number(begin.0)),
+            _ => false,
         }
     }
 
@@ -199,6 +233,15 @@ impl Mappable for Memory {
                 )?)
             }
             Storage::Pages(pages) => pages.pfn(index),
+            Storage::Window(slice) => {
+                // CAST: `usize` is at most 64 bits wide.
+                let offset = (index as u64) << PAGE_SHIFT;
+                if offset >= u64::from(DoorbellSlice::SIZE) {
+                    return Err(EINVAL);
+                }
+                let base = self.gpu.enter()?.doorbell_bus_addr() + slice.bar_offset();
+                Ok(usize::try_from((base + offset) >> PAGE_SHIFT)?)
+            }
             _ => Err(EPERM),
         }
     }
@@ -231,7 +274,7 @@ impl Mappable for Memory {
         match &self.storage {
             Storage::Vram(_) => Some(Region::Vram),
             Storage::Pages(_) | Storage::User(_) => Some(Region::Gtt),
-            Storage::Doorbell(_) | Storage::MmioRemap => None,
+            Storage::Doorbell(_) | Storage::MmioRemap | Storage::Window(_) => None,
         }
     }
 }

@@ -139,11 +139,47 @@ struct Update<'a, S: Store> {
     changed: Changed<S::Block>,
 }
 
+/// Counts the tables that updates would add, one after the other.
+pub(crate) struct Missing {
+    need: TableCount,
+    /// The last place of a table of each level that was looked at.
+    seen: [u64; 3],
+}
+
+impl Missing {
+    /// None yet.
+    pub(crate) const fn new() -> Self {
+        Self {
+            need: TableCount([0; 3]),
+            seen: [u64::MAX; 3],
+        }
+    }
+
+    /// Adds tables that are counted otherwise.
+    pub(crate) fn add(&mut self, more: TableCount) {
+        for (need, more) in self.need.0.iter_mut().zip(more.0) {
+            *need += more;
+        }
+    }
+
+    /// What was counted.
+    pub(crate) fn need(&self) -> TableCount {
+        self.need
+    }
+}
+
 impl<B> Tree<B> {
     /// Counts the tables that [`Self::map`] of the same arguments would add.
     pub(crate) fn missing(&self, va: u64, runs: &[Run]) -> TableCount {
-        let mut need = TableCount::default();
-        let mut seen = [u64::MAX; 3];
+        let mut missing = Missing::new();
+        self.count_missing(&mut missing, va, runs);
+        missing.need
+    }
+
+    /// Adds to `missing` the tables that [`Self::map`] of the same arguments would add after the updates that were
+    /// counted before. These have lower addresses; else a table may be counted twice.
+    pub(crate) fn count_missing(&self, missing: &mut Missing, va: u64, runs: &[Run]) {
+        let Missing { need, seen } = missing;
         for piece in pieces(va, runs) {
             let deepest = piece.level();
             for level in [Level::Pdb1, Level::Pdb0, Level::Ptb] {
@@ -159,7 +195,6 @@ impl<B> Tree<B> {
                 }
             }
         }
-        need
     }
 
     /// Counts the tables that [`Self::unmap`] of the same range would add: a PTB for each 2 MiB that the range

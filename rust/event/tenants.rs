@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whose address space a PASID of a GPU is, as the target of reports about it.
+//!
+//! Facades know GPUs; this is how what a GPU reports reaches the facade that has the address space.
+//!
+//! [`Tenants::list`] is an innermost spinlock: the interrupt thread and the scheduler take it when they report, and do
+//! not wait for threads of a program.
+
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        Arc,
+        SpinLock, //
+    },
+};
+
+use super::reasons::Reasons;
+use crate::{
+    gpu::VmFault,
+    kapi::task::ThreadGroup, //
+};
+
+/// What a GPU lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// A queue hung and was reset. Memory is as it was.
+    Queue,
+    /// The GPU is reset, out of service, or gone, with all its memory.
+    Gpu,
+}
+
+/// Who has an address space. Called by the interrupt thread and the scheduler: waits for no lock that a thread of a
+/// program may hold for long, and for no memory.
+pub(crate) trait Tenant: Send + Sync {
+    /// The program, for people.
+    fn group(&self) -> &ThreadGroup;
+    /// Whether the scheduler knows it, which it does from the first queue on.
+    fn has_queues(&self) -> bool;
+    /// A packet or a wave raised an interrupt with context id `id`.
+    fn interrupt(&self, id: u32);
+    /// Interrupts were lost, perhaps some of this address space.
+    fn interrupts_lost(&self);
+    /// An access was refused: takes the queues on the GPU off the hardware for good. Returns whether anybody waits for
+    /// the report.
+    fn faulted(&self, fault: &VmFault) -> bool;
+    /// Reports what the GPU lost.
+    fn lost(&self, what: Loss);
+    /// Reports that the queue with `doorbell` failed; returns whether anybody learns of it.
+    fn queue_failed(&self, doorbell: u32, reasons: Reasons) -> bool;
+}
+
+/// The address spaces of one GPU that somebody uses.
+#[pin_data]
+pub(crate) struct Tenants {
+    #[pin]
+    list: SpinLock<RBTree<u16, Arc<dyn Tenant>>>,
+}
+
+impl Tenants {
+    /// None.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                list <- new_spinlock!(RBTree::new(), "rkfd_tenants"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Notes whose address space `pasid` is.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: it is noted already.
+    /// - `ENOMEM`: no memory.
+    pub(crate) fn set(&self, pasid: u16, tenant: Arc<dyn Tenant>) -> Result {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let mut list = self.list.lock();
+        if list.get(&pasid).is_some() {
+            // Dropped after the lock is released.
+            drop(list);
+            return Err(EINVAL);
+        }
+        list.insert(node.into_node(pasid, tenant));
+        Ok(())
+    }
+
+    /// Forgets whose address space `pasid` is.
+    pub(crate) fn clear(&self, pasid: u16) {
+        let tenant = self.list.lock().remove(&pasid);
+        drop(tenant);
+    }
+
+    /// Whose address space `pasid` is.
+    pub(crate) fn get(&self, pasid: u16) -> Option<Arc<dyn Tenant>> {
+        self.list.lock().get(&pasid).cloned()
+    }
+
+    /// Calls `f`, without the lock, for each address space, in the order of the PASIDs. Allocates nothing. Those that
+    /// come or go meanwhile may be left out.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&dyn Tenant)) {
+        let mut next = Some(0);
+        while let Some(pasid) = next {
+            let found = {
+                let list = self.list.lock();
+                let cursor = list.cursor_lower_bound(&pasid);
+                cursor.map(|cursor| {
+                    let (pasid, tenant) = cursor.current();
+                    (*pasid, tenant.clone())
+                })
+            };
+            let Some((pasid, tenant)) = found else { return };
+            f(&*tenant);
+            next = pasid.checked_add(1);
+        }
+    }
+}

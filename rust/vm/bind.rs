@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Lists of ranges that are mapped and unmapped together: all of them, or none.
+//!
+//! A range maps any whole pages of a buffer; a buffer may be mapped in any number of places. What a range of the list
+//! covers is replaced, and of older ranges that it cuts the rest stays. No leaf of the page table reaches over the
+//! boundary of a range: the entries of a range can be changed without a table for its neighbours.
+//!
+//! Everything that may fail for want of memory is done before the first entry is written. Ranges of one list do not
+//! overlap, so their order means nothing, and those that map are written first: no table that they need leaves the tree
+//! on account of those that unmap.
+//!
+//! What is left to fail is a GPU that does not confirm that it dropped translations. Then the ranges of the list are
+//! unmapped, and what they showed before is kept until the device is unbound.
+
+use core::ops::Range;
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    bo::{
+        Backing,
+        Bo,
+        Memory, //
+    },
+    mapping::Mapping,
+    pt::{
+        Chain,
+        Missing,
+        Reserve, //
+    },
+    stale,
+    store::{
+        TableBlock,
+        VramStore, //
+    },
+    va,
+    State,
+    Vm,
+    MAX_ATTEMPTS, //
+};
+use crate::{
+    gpu::Hw,
+    kapi::gpuvm::{
+        Removed,
+        Room, //
+    }, //
+};
+
+/// A range of a list, and what becomes of it.
+pub(crate) struct Bind {
+    /// GPU addresses, whole pages.
+    range: Range<u64>,
+    /// Which buffer of the list's, and from which byte on; `None` unmaps.
+    part: Option<Part>,
+    /// Where the caller has it in the list.
+    index: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Part {
+    source: usize,
+    offset: u64,
+}
+
+/// Why a list was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BindError {
+    /// The reason.
+    pub(crate) error: Error,
+    /// The range of the caller's list that is at fault, where one is.
+    pub(crate) index: Option<u32>,
+}
+
+impl From<Error> for BindError {
+    fn from(error: Error) -> Self {
+        Self { error, index: None }
+    }
+}
+
+impl Bind {
+    /// Unmaps what is mapped in `len` bytes at `va`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`va::check`].
+    pub(crate) fn unmap(index: u32, va: u64, len: u64) -> Result<Self> {
+        Ok(Self {
+            range: va::check(va, len)?,
+            part: None,
+            index,
+        })
+    }
+
+    /// Maps `len` bytes from byte `offset` on of buffer `source` of the list at `va`; `bo` is that buffer.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`va::check`]; `EINVAL`: `offset` is not a multiple of 4 KiB, or the part leaves the buffer.
+    pub(crate) fn map(
+        index: u32,
+        va: u64,
+        len: u64,
+        source: usize,
+        bo: &Bo,
+        offset: u64,
+    ) -> Result<Self> {
+        let range = va::check(va, len)?;
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if offset % super::pt::PAGE != 0 || end > bo.size() {
+            return Err(EINVAL);
+        }
+        Ok(Self {
+            range,
+            part: Some(Part { source, offset }),
+            index,
+        })
+    }
+
+    fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    fn refuse(&self, error: Error) -> BindError {
+        BindError {
+            error,
+            index: Some(self.index),
+        }
+    }
+}
+
+/// What one range needs to be listed.
+struct Ready {
+    room: Room<Memory, Arc<Mapping>>,
+    /// `None` unmaps.
+    mapping: Option<Arc<Mapping>>,
+}
+
+/// Where the buffers of a list lie.
+type Backings = KVVec<Arc<Backing>>;
+
+/// What the second half of [`Vm::bind`] left.
+struct Written {
+    stale: bool,
+    retired: Chain<TableBlock>,
+}
+
+impl State {
+    /// Counts the tables that the list needs at most.
+    fn missing_for(&self, list: &[Bind], backings: &Backings) -> Result<Missing> {
+        let mut missing = Missing::new();
+        for bind in list {
+            let start = bind.range.start;
+            match &bind.part {
+                Some(part) => {
+                    let backing = backings.get(part.source).ok_or(EINVAL)?;
+                    backing.for_each_part(part.offset, bind.len(), |at, runs| {
+                        self.tree.count_missing(&mut missing, start + at, runs);
+                        Ok(())
+                    })?;
+                }
+                None => missing.add(self.tree.missing_for_unmap(start, bind.len())),
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Refuses a list that would change what a queue uses.
+    fn check_unused(&self, list: &[Bind]) -> Result<(), BindError> {
+        for bind in list {
+            if self
+                .ranges
+                .iter_in(bind.range.clone())
+                .any(|entry| entry.data.is_held())
+            {
+                return Err(bind.refuse(EBUSY));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the entries of the whole list.
+    ///
+    /// # Errors
+    ///
+    /// Those of the page table for arguments that [`Bind`] and [`Backing`] exclude. Some entries are written then.
+    fn write_list(
+        &mut self,
+        store: &VramStore<'_>,
+        reserve: &mut Reserve<TableBlock>,
+        list: &[Bind],
+        backings: &Backings,
+    ) -> Result<Written> {
+        let tree = &mut self.tree;
+        let mut written = Written {
+            stale: false,
+            retired: Chain::new(),
+        };
+        for bind in list {
+            let Some(part) = &bind.part else { continue };
+            let backing = backings.get(part.source).ok_or(EINVAL)?;
+            backing.for_each_part(part.offset, bind.len(), |at, runs| {
+                let va = bind.range.start + at;
+                let changed = tree.map(store, reserve, va, runs, backing.attrs)?;
+                written.stale |= changed.stale;
+                written.retired.append(changed.retired);
+                Ok(())
+            })?;
+        }
+        for bind in list.iter().filter(|bind| bind.part.is_none()) {
+            let changed = tree.unmap(store, reserve, bind.range.start, bind.len())?;
+            written.stale |= changed.stale;
+            written.retired.append(changed.retired);
+        }
+        store.finish();
+        Ok(written)
+    }
+
+    /// Lists the ranges. What they replace is added to `removed`, which has room for one more each.
+    fn list_ranges(
+        &mut self,
+        list: &[Bind],
+        ready: &mut KVVec<Option<Ready>>,
+        removed: &mut KVVec<Removed<Arc<Mapping>>>,
+    ) -> Result {
+        for (bind, ready) in list.iter().zip(ready.iter_mut()) {
+            let Ready { room, mapping } = ready.take().ok_or(EINVAL)?;
+            let range = bind.range.clone();
+            let old = match (mapping, &bind.part) {
+                (Some(mapping), Some(part)) => {
+                    self.ranges.map(room, range, part.offset, mapping)?
+                }
+                _ => self.ranges.unmap(room, range)?,
+            };
+            removed.push_within_capacity(old).map_err(|_| ENOMEM)?;
+        }
+        Ok(())
+    }
+}
+
+impl Vm {
+    /// Maps and unmaps the ranges of `list`, which name buffers of `sources`: all of them, or none. When this returns,
+    /// the GPU can use what is mapped, and no wave can reach what is not any more. Sorts the list.
+    ///
+    /// Bounded by the length of the list; other operations on the address space wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: ranges of the list overlap; a buffer is VRAM of another GPU.
+    /// - `EBUSY`: a queue uses what would be replaced or unmapped.
+    /// - `ENOMEM`: no memory for page tables or to note the ranges.
+    /// - `EAGAIN`: others change the neighbourhood all the time.
+    /// - `ENODEV`, `EIO`: the GPU is gone or lost, or the file is closed.
+    /// - `ETIMEDOUT`: the GPU did not confirm the change. Nothing is mapped in the ranges of the list then.
+    pub(crate) fn bind(&self, sources: &[Arc<Bo>], list: &mut [Bind]) -> Result<(), BindError> {
+        sort(list);
+        for pair in list.windows(2) {
+            if let [first, second] = pair {
+                if first.range.end > second.range.start {
+                    let later = if first.index > second.index {
+                        first
+                    } else {
+                        second
+                    };
+                    return Err(later.refuse(EINVAL));
+                }
+            }
+        }
+        let hw = self.gpu.enter()?;
+        let backings = self.backings(&hw, sources)?;
+        let mut ready = self.ready(sources, list, &backings)?;
+        let mut removed =
+            KVVec::with_capacity(2 * list.len(), GFP_KERNEL_ACCOUNT).map_err(Error::from)?;
+        let store = VramStore::new(&self.gpu, Some(&hw));
+        let mut reserve = Reserve::new();
+        for _ in 0..MAX_ATTEMPTS {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Err(ENODEV.into());
+            }
+            state.check_unused(list)?;
+            let need = state.missing_for(list, &backings)?.need();
+            if !reserve.covers(need) {
+                drop(state);
+                reserve.fill(&store, self.gpu.asic().pte, need)?;
+                continue;
+            }
+            let done = state
+                .write_list(&store, &mut reserve, list, &backings)
+                .and_then(|written| {
+                    hw.hdp_flush();
+                    state.list_ranges(list, &mut ready, &mut removed)?;
+                    if written.stale || state.flush_owed {
+                        self.flush(&mut state, written.retired)?;
+                    }
+                    Ok(())
+                });
+            if done.is_err() {
+                self.retract_list(&mut state, &store, list, &mut removed);
+            }
+            drop(state);
+            return done.map_err(|error| {
+                // What was mapped before may be reached by old translations.
+                stale::keep_until_unbind(&self.gpu, removed);
+                error.into()
+            });
+        }
+        Err(EAGAIN.into())
+    }
+
+    /// Finds where the buffers lie.
+    fn backings(&self, hw: &Hw, sources: &[Arc<Bo>]) -> Result<Backings> {
+        let mut backings = KVVec::with_capacity(sources.len(), GFP_KERNEL_ACCOUNT)?;
+        for bo in sources {
+            let backing = Arc::new(bo.backing(&self.gpu, hw)?, GFP_KERNEL_ACCOUNT)?;
+            backings.push(backing, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(backings)
+    }
+
+    /// Makes what the ranges need to be listed.
+    fn ready(
+        &self,
+        sources: &[Arc<Bo>],
+        list: &[Bind],
+        backings: &Backings,
+    ) -> Result<KVVec<Option<Ready>>> {
+        let mut ready = KVVec::with_capacity(list.len(), GFP_KERNEL_ACCOUNT)?;
+        for bind in list {
+            let one = match &bind.part {
+                Some(part) => {
+                    let bo = sources.get(part.source).ok_or(EINVAL)?;
+                    let mapping = Mapping::new(bo.begin_use(), bind.range.start)?;
+                    let backing = backings.get(part.source).ok_or(EINVAL)?;
+                    drop(mapping.set_backing(Some(backing.clone())));
+                    Ready {
+                        room: Room::to_map(&self.ranges, bo.object())?,
+                        mapping: Some(mapping),
+                    }
+                }
+                None => Ready {
+                    room: Room::to_unmap(&self.ranges)?,
+                    mapping: None,
+                },
+            };
+            ready.push(Some(one), GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(ready)
+    }
+
+    /// Takes the ranges of a list out after a failure half way. The GPU may know old translations.
+    fn retract_list(
+        &self,
+        state: &mut State,
+        store: &VramStore<'_>,
+        list: &[Bind],
+        removed: &mut KVVec<Removed<Arc<Mapping>>>,
+    ) {
+        let mut retired = Chain::new();
+        for bind in list.iter().filter(|bind| bind.part.is_some()) {
+            // No leaf reaches over the range, so no table is needed, and nothing fails.
+            let changed =
+                state
+                    .tree
+                    .unmap(store, &mut Reserve::new(), bind.range.start, bind.len());
+            if let Ok(changed) = changed {
+                retired.append(changed.retired);
+            }
+            let listed = state.ranges.containing(bind.range.start);
+            if listed.is_some_and(|entry| entry.range == bind.range) {
+                let gone = state.ranges.remove(bind.range.start);
+                // There is room for two per range.
+                drop(removed.push_within_capacity(gone));
+            }
+        }
+        store.finish();
+        // Once more: this may have been what the GPU missed. It reports its failure itself.
+        let _ = self.flush(state, retired);
+    }
+}
+
+/// Sorts by address: a heap sort, in place.
+fn sort(list: &mut [Bind]) {
+    let key = |list: &[Bind], at: usize| list.get(at).map_or(0, |bind| bind.range.start);
+    let sift = |list: &mut [Bind], mut at: usize, end: usize| loop {
+        let mut child = 2 * at + 1;
+        if child >= end {
+            return;
+        }
+        if child + 1 < end && key(list, child) < key(list, child + 1) {
+            child += 1;
+        }
+        if key(list, at) >= key(list, child) {
+            return;
+        }
+        // PANIC: Both are below `end`, which is at most the length.
+        list.swap(at, child);
+        at = child;
+    };
+    let len = list.len();
+    for at in (0..len / 2).rev() {
+        sift(list, at, len);
+    }
+    for end in (1..len).rev() {
+        // PANIC: Below the length.
+        list.swap(0, end);
+        sift(list, 0, end);
+    }
+}
