@@ -23,6 +23,7 @@ help:
 #:   make test DEBUG=1          the same on the debug kernel (KASAN, lockdep, UBSAN, kmemleak)
 #:   make test FILTER=TEXT      only tests whose name contains TEXT
 #:   make test CHANGED=1        only what changed files can affect, since the branch left main (or CHANGED=COMMIT)
+#:   make test ROCM=1           the same, and the tests that Debian ships of ROCm's libraries (gigabytes of packages)
 #:   make test TIMINGS=1        prints at the end where the time went
 #:   make test UPSTREAM=1       the kernel's own amdgpu instead of rkfd: a kernel of its own, tests/upstream
 #:   make mutants               small wrong changes to the driver, each of which a test must notice (FILTER=TEXT)
@@ -47,11 +48,11 @@ help:
 
 .PHONY: run
 run: toolbox kernel module tools
-	@scripts/vm --no-build $(debug_option) -- rkfdctl demo
+	@scripts/vm --no-build $(debug_option) -- sh -c '! command -v hip >/dev/null || hip saxpy && rkfdctl demo'
 
 .PHONY: test
 test:
-	@scripts/test $(debug_option) $(upstream_option) $(if $(TIMINGS),--timings) $(changed_option) $(if $(FILTER),--filter '$(FILTER)')
+	@scripts/test $(debug_option) $(upstream_option) $(if $(TIMINGS),--timings) $(if $(ROCM),--rocm) $(changed_option) $(if $(FILTER),--filter '$(FILTER)')
 
 .PHONY: mutants
 mutants:
