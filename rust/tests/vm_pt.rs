@@ -588,6 +588,9 @@ mod cases {
             bench.map(GIB, &runs, RW)?;
             fragments(&bench, &[a, a, a, a, a, a, a, a, b, b, c, None])?;
             assert_eq!(bench.tables(), [0, 1, 1, 1]);
+            // One page of the fourth is replaced.
+            bench.map(GIB + 3 * HUGE + 5 * PAGE, &run(0x9000, PAGE), RW)?;
+            fragments(&bench, &[b, b, c, e, d, d, d, d, b, b, c, None])?;
             assert_eq!(bench.store.early_links(), 0);
         }
         Ok(())
