@@ -99,7 +99,7 @@ impl Thread<'_> {
         let word = command(READ | WRITE, 0x1d, 24);
         if self.process.call(Kind::ImportDmabuf, word, &mut arg) == 0 {
             let buffer = Buffer {
-                handle: u64::from(arg[3]) << 32 | u64::from(arg[2]),
+                handle: (u64::from(arg[3]) << 32) | u64::from(arg[2]),
                 va,
                 size: 0,
                 flags: 0,
