@@ -12,15 +12,17 @@ use kernel::{
 };
 
 use super::{
-    for_each_element,
-    require_zero,
+    args::{
+        for_each_element,
+        require_zero, //
+        Device,
+        File,
+    },
     uapi::{
         bind,
         BindList,
         BindOp, //
-    },
-    Device,
-    File, //
+    }, //
 };
 use crate::vm::{
     bind::{

@@ -5,15 +5,17 @@
 use kernel::prelude::*;
 
 use super::{
-    require_zero,
+    args::{
+        require_zero, //
+        Device,
+        File,
+    },
     uapi::{
         bo_flags,
         heap,
         BoCreate,
         BoInfo, //
-    },
-    Device,
-    File, //
+    }, //
 };
 use crate::{
     kapi::drm_file::DrmDevice,

@@ -25,13 +25,9 @@ use kernel::{
     },
 };
 
-use super::{
-    notices::{
-        Condition,
-        Notices, //
-    },
-    Device,
-    File, //
+use super::notices::{
+    Condition,
+    Notices, //
 };
 use crate::{
     event::{
@@ -44,7 +40,10 @@ use crate::{
     },
     gpu::VmFault,
     kapi::{
-        drm_file::DrmDevice,
+        drm_file::{
+            DrmDevice,
+            OpenFile, //
+        },
         task::ThreadGroup, //
     },
     queue::{
@@ -179,10 +178,10 @@ impl Context {
     /// - `ENOMEM`: no SDMA queue left; no memory.
     /// - `EBUSY`: no doorbell of that kind left.
     /// - `EINVAL`, `EIO`, `ENODEV`: those of the scheduler.
-    pub(super) fn create_queue(
+    pub(super) fn create_queue<'a>(
         &self,
-        dev: &Device,
-        file: &File,
+        dev: &DrmDevice,
+        file: impl Into<OpenFile<'a>>,
         properties: &Properties,
         memory: Arc<QueueMemory>,
     ) -> Result<(u32, Doorbell)> {
@@ -191,7 +190,7 @@ impl Context {
         if state.doorbells.is_none() {
             let slice = gpu.doorbells().alloc_slice();
             let slice = slice.map_err(|e| if e == ENOSPC { EUSERS } else { e })?;
-            let window = DoorbellWindow::new(gpu, &DrmDevice::of(dev), slice, file)?;
+            let window = DoorbellWindow::new(gpu, dev, slice, file)?;
             state.doorbells = Some(window);
         }
         let State {

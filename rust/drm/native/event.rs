@@ -10,12 +10,17 @@ use kernel::{
 };
 
 use super::{
-    for_each_element,
+    args::{
+        for_each_element,
+        require_zero,
+        user_slice, //
+        Device,
+        File,
+    },
     notices::{
         Condition,
         FAULT_LIMIT, //
     },
-    require_zero,
     uapi::{
         condition,
         fault,
@@ -26,10 +31,7 @@ use super::{
         Faults,
         Wait,
         WaitOp, //
-    },
-    user_slice,
-    Device,
-    File, //
+    }, //
 };
 use crate::{
     hw::{

@@ -8,17 +8,19 @@ use kernel::{
 };
 
 use super::{
+    args::{
+        require_zero,
+        user_slice, //
+        Device,
+        File,
+    },
     bind,
-    require_zero,
     uapi::{
         self,
         DeviceAnswer,
         HeapAnswer,
         Query, //
-    },
-    user_slice,
-    Device,
-    File, //
+    }, //
 };
 use crate::{
     gpu::{

@@ -5,20 +5,23 @@
 use kernel::prelude::*;
 
 use super::{
-    require_zero,
+    args::{
+        require_zero,
+        user_slice, //
+        Device,
+        File,
+    },
     uapi::{
         queue,
         update,
         QueueCreate,
         QueueDestroy,
         QueueUpdate, //
-    },
-    user_slice,
-    Device,
-    File, //
+    }, //
 };
 use crate::{
     hw::num::index,
+    kapi::drm_file::DrmDevice,
     queue::{
         manager::{
             Fit,
@@ -126,7 +129,7 @@ pub(super) fn create(dev: &Device, file: &File, arg: &mut QueueCreate) -> Result
     let units = gpu.info().silicon.units;
     // Without the lock: this waits while another thread changes ranges.
     let memory = QueueMemory::hold(context.vm(), gpu.asic(), units, &properties, Fit::Within)?;
-    let (id, doorbell) = context.create_queue(dev, file, &properties, memory)?;
+    let (id, doorbell) = context.create_queue(&DrmDevice::of(dev), file, &properties, memory)?;
     arg.id = id;
     arg.doorbell = doorbell.byte;
     arg.doorbell_map = doorbell.mmap_offset;
