@@ -131,6 +131,22 @@ fn other_states_come_back_too() {
     assert!(decode(&encode(&lost), base()).is_none());
 }
 
+/// Any two of the numbers at the head may be as large as they like, also those that are multiplied.
+#[test]
+fn large_numbers_are_refused_or_sane() {
+    let words = encode(&flight());
+    for first in 0..64 {
+        for second in 0..first {
+            let mut words = words.clone();
+            words[first] = u32::MAX;
+            words[second] = u32::MAX;
+            if let Some(frozen) = decode(&words, base()).and_then(|saved| saved.frozen) {
+                assert!(frozen.kernel.waves() <= 16 && frozen.kernel.count().is_some());
+            }
+        }
+    }
+}
+
 proptest! {
     /// Whatever is stored in the area, reading it does not panic, and what is read fits its own numbers.
     #[test]

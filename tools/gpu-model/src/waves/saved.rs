@@ -183,7 +183,8 @@ pub fn decode(words: &[u32], base: Kernel) -> Option<Saved> {
         user: from.list()?,
         ..base
     };
-    let items: u64 = size.iter().map(|&n| u64::from(n)).product();
+    let whole = |items: u64, n: &u32| items.checked_mul(u64::from(*n));
+    let items = size.iter().try_fold(1, whole)?;
     let fits = |(n, whole): (&u32, &u32)| *n >= 1 && n <= whole;
     if !(1..=MAX_WORKGROUP).contains(&items) || !last.iter().zip(&size).all(fits) {
         return None;
