@@ -136,7 +136,7 @@ impl Gpu {
         let submitted = flight.each(|blocks| {
             // A job for the next part of a large block.
             let (at, size) = loop {
-                match blocks.spans().nth(span) {
+                match blocks.span(span) {
                     Some(block) if block.size >= ENGINE_MIN && offset < block.size => {
                         break (block.start + offset, block.size - offset);
                     }

@@ -303,6 +303,11 @@ impl VramBlocks {
         self.parts.iter().map(|part| part.span)
     }
 
+    /// The contiguous part with this number.
+    pub(crate) fn span(&self, number: usize) -> Option<Span> {
+        self.parts.get(number).map(|part| part.span)
+    }
+
     /// Address of byte `offset` of the VRAM for page-table entries.
     pub(crate) fn pa(&self, offset: u64) -> u64 {
         self.vram.pa_base + offset
