@@ -66,6 +66,7 @@ fn kernel_queues_map_unmap_and_reset() {
     let mut fixed = still.map_queues();
     fixed[1] |= 2 << 21;
     list.extend(fixed);
+    let before = b.gpu.log.stats.clone();
     b.run_list(&list, false, 1);
     q.send(&mut b, &write_data(va, 1));
     assert_eq!(b.ram32(bus), 1);
@@ -123,6 +124,12 @@ fn kernel_queues_map_unmap_and_reset() {
     );
     let stats = &b.gpu.log.stats;
     assert_eq!((stats.queue_maps, stats.queue_unmaps), (5, 3));
+    // RUN_LIST, and twice UNMAP_QUEUES with QUERY_STATUS.
+    assert_eq!((stats.preemptions, stats.queues_preempted), (2, 3));
+    assert_eq!(stats.packets_hiq - before.packets_hiq, 5);
+    assert_eq!(stats.dwords_hiq - before.dwords_hiq, 4 + 2 * (6 + 7));
+    let listed = stats.dwords_runlist - before.dwords_runlist;
+    assert_eq!(listed, list.len() as u64);
     b.no_errors();
 }
 
@@ -191,6 +198,10 @@ fn busy_queues_sit_for_their_quantum() {
     }
     // Thirteen queues, then one, and so on.
     assert_eq!(stays.len(), 28);
+    // The chained RUN_LIST at its end belongs to it; that it is walked again does not count.
+    let stats = &b.gpu.log.stats;
+    assert_eq!(stats.dwords_runlist, list.len() as u64 + 4);
+    assert_eq!(stats.queues_preempted, 0);
     assert!(stays.iter().all(|ms| (100..=101).contains(ms)), "{stays:?}");
     b.no_errors();
 }

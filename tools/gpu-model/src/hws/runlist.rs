@@ -222,6 +222,7 @@ impl Gpu {
             return false;
         }
         self.log.stats.runlists += 1;
+        self.log.stats.dwords_runlist += u64::from(size);
         let mut list = Runlist::new(base, size, (control >> 24) & 0xF, self.clock.now_ns());
         if size >= 4 {
             let mut tail = [0u32; 4];

@@ -145,6 +145,7 @@ impl Gpu {
             run.progress = 1;
             self.check_unmap(run.role, p);
             if run.role == Role::Hiq {
+                self.log.stats.preemptions += 1;
                 self.look_again();
             }
             let limit = self.preempt_limit_ns();

@@ -194,6 +194,12 @@ pub struct Stats {
     pub packets_runlist: u64,
     /// PM4 packets of user queues.
     pub packets_compute: u64,
+    /// Dwords of the packets from the KIQ.
+    pub dwords_kiq: u64,
+    /// Dwords of the packets from the HIQ.
+    pub dwords_hiq: u64,
+    /// Dwords of the buffers of the run lists that were started. Each counts once, however often time slicing walks it.
+    pub dwords_runlist: u64,
     /// AQL packets.
     pub packets_aql: u64,
     /// SDMA packets.
@@ -204,12 +210,16 @@ pub struct Stats {
     pub waves_failed: u64,
     /// Run lists started.
     pub runlists: u64,
+    /// UNMAP_QUEUES packets of the HIQ.
+    pub preemptions: u64,
     /// Over-subscription rotations.
     pub rotations: u64,
     /// Queues connected to hardware slots.
     pub queue_maps: u64,
     /// Queues disconnected.
     pub queue_unmaps: u64,
+    /// Of these, queues that UNMAP_QUEUES or a reset took off their slots.
+    pub queues_preempted: u64,
     /// Queues that found something else in their save area than they had left there.
     pub saves_changed: u64,
     /// Queues that came back without the indirect buffer that they had left in.
@@ -309,8 +319,14 @@ impl Log {
         }
         let stats = &mut self.stats;
         match ring {
-            Ring::Kiq => stats.packets_kiq += 1,
-            Ring::Hiq => stats.packets_hiq += 1,
+            Ring::Kiq => {
+                stats.packets_kiq += 1;
+                stats.dwords_kiq += total_len as u64;
+            }
+            Ring::Hiq => {
+                stats.packets_hiq += 1;
+                stats.dwords_hiq += total_len as u64;
+            }
             Ring::Runlist => stats.packets_runlist += 1,
             Ring::Compute => stats.packets_compute += 1,
             Ring::Aql => stats.packets_aql += 1,
@@ -357,6 +373,9 @@ impl Log {
             &mut self.stats.queue_unmaps
         };
         *count += 1;
+        if !connect && matches!(reason, Reason::Unmap | Reason::Reset) {
+            self.stats.queues_preempted += 1;
+        }
         let event = Event::Seat {
             connect,
             seat,
