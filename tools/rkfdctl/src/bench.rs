@@ -2,9 +2,11 @@
 //! `rkfdctl bench`: what things cost, counted and timed.
 
 mod doorbells;
+mod holders;
 mod isa;
 mod queues;
 mod strays;
+mod versus;
 mod worker;
 
 use std::process::ExitCode;
@@ -25,6 +27,8 @@ enum What {
     Isa(isa::Options),
     /// Round trips of events beside a process that rings doorbells without a queue
     Strays(strays::Options),
+    /// The loaded driver by what every driver of this interface has, and the comparison of two
+    Versus(versus::Options),
     /// One process of `queues`
     #[command(hide = true)]
     Worker(worker::Options),
@@ -39,6 +43,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         What::Doorbells(doorbells) => doorbells::run(doorbells),
         What::Isa(isa) => isa::run(isa),
         What::Strays(strays) => strays::run(strays),
+        What::Versus(versus) => versus::run(versus),
         What::Worker(worker) => worker::run(worker),
         What::Ringer(ringer) => strays::ringer(ringer),
     }

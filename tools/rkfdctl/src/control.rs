@@ -329,8 +329,8 @@ fn records(answer: Value) -> anyhow::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// PCI addresses of the device models, in order.
-fn model_addresses(devices: &Path) -> Vec<String> {
+/// PCI addresses of the device models below `devices`, the directory of PCI devices in sysfs, in order.
+pub fn model_addresses(devices: &Path) -> Vec<String> {
     let is_model = |dir: &Path| {
         let id = |name: &str| {
             fs::read_to_string(dir.join(name))

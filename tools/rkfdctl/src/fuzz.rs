@@ -9,7 +9,7 @@ mod kinds;
 mod memory;
 mod process;
 mod queues;
-mod raw;
+pub mod raw;
 mod sharing;
 mod smi;
 mod tally;

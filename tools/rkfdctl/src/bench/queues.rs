@@ -5,10 +5,7 @@
 //! Without (`coalesce=n`) the driver does what amdkfd does: everything off the hardware and a whole new run list at each
 //! change. Both are measured in one run, on one machine, with the same sequence of calls.
 
-use std::io::BufRead;
-use std::io::BufReader;
 use std::path::PathBuf;
-use std::process::Child;
 use std::process::Command;
 use std::process::ExitCode;
 use std::process::Stdio;
@@ -26,10 +23,9 @@ use tabled::settings::Style;
 use tabled::Table;
 use tabled::Tabled;
 
+use super::holders::Holders;
 use super::worker::Phase;
 
-/// Queues that one holding process takes, so that many queues are also several processes.
-const HELD_BY_ONE: usize = 120;
 /// How long the driver may be in use after the last program has ended.
 const UNLOAD: Duration = Duration::from_secs(20);
 
@@ -176,27 +172,12 @@ fn command(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Holding processes; they end with this value.
-struct Holders(Vec<Child>);
-
-impl Drop for Holders {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // End of input is the word to end.
-            drop(child.stdin.take());
-        }
-        for child in &mut self.0 {
-            let _ = child.wait();
-        }
-    }
-}
-
-fn process(options: &Options, queues: usize, measuring: bool) -> anyhow::Result<Command> {
+/// The process that measures.
+fn worker(options: &Options, queues: usize) -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("this program's own path")?);
     command
         .args(["bench", "worker", "--gpu", &options.gpu.to_string()])
-        .args(["--queues", &queues.to_string()])
-        .args(measuring.then_some("--measure"));
+        .args(["--queues", &queues.to_string(), "--measure"]);
     // Parameters of a Rust module are not in sysfs.
     if let Some(us) = options
         .parameter
@@ -210,31 +191,16 @@ fn process(options: &Options, queues: usize, measuring: bool) -> anyhow::Result<
 }
 
 fn measure(options: &Options, say: impl Fn(&str)) -> anyhow::Result<Vec<(usize, Phase)>> {
-    let mut holders = Holders(Vec::new());
-    let mut held = 0;
+    let mut holders = Holders::new(options.gpu);
     let mut found = Vec::new();
     for &existing in &options.existing {
-        while held < existing {
-            let queues = (existing - held).min(HELD_BY_ONE);
-            let mut child = process(options, queues, false)?
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .context("starting a process")?;
-            let out = child.stdout.take().context("a process without output")?;
-            holders.0.push(child);
-            let mut line = String::new();
-            BufReader::new(out).read_line(&mut line)?;
-            if line.trim() != "ready" {
-                bail!("a process could not create {queues} queues beside {held}");
-            }
-            held += queues;
-        }
+        holders.grow(existing)?;
         say(&format!(
-            "  beside {held} queues of {} processes …",
-            holders.0.len()
+            "  beside {} queues of {} processes …",
+            holders.held(),
+            holders.processes()
         ));
-        let out = process(options, usize::from(options.rounds), true)?
+        let out = worker(options, usize::from(options.rounds))?
             .stderr(Stdio::inherit())
             .output()
             .context("starting the measuring process")?;

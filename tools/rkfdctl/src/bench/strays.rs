@@ -121,7 +121,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 /// A queue and an event that its packets signal.
-struct Trip {
+pub(super) struct Trip {
     // Destroyed before the event whose slot its packets write.
     queue: Queue,
     event: Event,
@@ -129,7 +129,7 @@ struct Trip {
 }
 
 impl Trip {
-    fn new(device: &Arc<Device>) -> anyhow::Result<Self> {
+    pub(super) fn new(device: &Arc<Device>) -> anyhow::Result<Self> {
         let event = Event::new(device, true).context("event")?;
         let packets = Packet::encode_all(&[Packet::ReleaseMem {
             event: CACHE_FLUSH_AND_INV_TS,
@@ -145,7 +145,7 @@ impl Trip {
     }
 
     /// Adds the times of `rounds` round trips to `times`.
-    fn series(&mut self, rounds: u32, times: &mut Vec<Duration>) -> anyhow::Result<()> {
+    pub(super) fn series(&mut self, rounds: u32, times: &mut Vec<Duration>) -> anyhow::Result<()> {
         for _ in 0..rounds {
             let began = Instant::now();
             self.queue.submit(&self.packets)?;
