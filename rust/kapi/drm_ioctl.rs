@@ -163,6 +163,14 @@ pub(crate) unsafe trait Call {
     ) -> Result;
 }
 
+/// Whether the device of a [`Call`] is being, or was, taken away: it will not serve another call.
+pub(crate) fn is_unplugged<D: drm::Driver>(dev: &drm::Device<D>) -> bool {
+    let raw = super::drm_file::raw_device(dev);
+    // SAFETY: The same device, and one of `D`. It was registered before anybody could open the file that calls.
+    let dev: &drm::Device<D, drm::Ioctl> = unsafe { drm::Device::from_raw(raw.as_ptr()) };
+    dev.registration_guard().is_none()
+}
+
 /// The descriptor of a command that render nodes allow and whose argument goes both ways.
 pub(crate) const fn render_call<C: Call>() -> DrmIoctlDescriptor {
     DrmIoctlDescriptor {

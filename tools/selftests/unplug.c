@@ -4,7 +4,7 @@
  *
  * Needs root, and a driver that may be unbound. Each case leaves the GPU bound again.
  */
-#include "kfd.h"
+#include "native.h"
 
 #include <dirent.h>
 #include <drm/amdgpu_drm.h>
@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -368,6 +369,98 @@ CASE_LIMIT(unbound_in_fault, "unbound while a query of the render node waits for
 	CHECK_ERR(q.err, 0);
 	CHECK_EQ(*at, 1);
 	CHECK_EQ(in_child(works, NULL), 0);
+}
+
+struct native_sleeper {
+	const struct nfile *file;
+	int err;
+};
+
+/* Sleeps for a word that nobody writes. */
+static void *sleep_natively(void *context)
+{
+	struct native_sleeper *me = context;
+	uint64_t word = 0;
+	struct drm_rkfd_wait_op op = { .address = (uintptr_t)&word, .value = 1, .mask = ~0ull, .size = 8 };
+	struct drm_rkfd_wait wait = {
+		.ops = (uintptr_t)&op, .count = 1, .stride = sizeof(op), .deadline = ~0ull,
+	};
+
+	do
+		me->err = native(me->file->fd, DRM_IOCTL_RKFD_WAIT, &wait);
+	while (me->err == EINTR);
+	return NULL;
+}
+
+CASE_LIMIT(unbound_native, "unbound while the native interface is in use: an event, an end of waits, and ENODEV from every call", 120)
+{
+	struct sigaction action = { .sa_handler = on_bus_error, .sa_flags = SA_NODEFER };
+	struct drm_rkfd_event_create event = { .condition = DRM_RKFD_EVENT_RESET };
+	struct drm_rkfd_queue_update update = { .flags = DRM_RKFD_UPDATE_PRIORITY };
+	struct drm_rkfd_query query = { .what = DRM_RKFD_QUERY_DEVICE };
+	struct drm_rkfd_event_destroy event_destroy = { .pad = 0 };
+	struct native_sleeper sleepers[2];
+	struct packets p = { .n = 0 };
+	struct drm_rkfd_wait wait = { .count = 1 };
+	struct drm_rkfd_faults faults = { .count = 0 };
+	struct drm_rkfd_bo_info info;
+	struct pollfd told;
+	struct nfile file, second;
+	struct nqueue q;
+	struct nbo bo;
+	struct gpu gpu;
+	pthread_t threads[2];
+
+	need_gpu(&gpu, 0);
+	find_device(&gpu);
+	need_file(&file);
+	need_nqueue(&file, &q, DRM_RKFD_QUEUE_SDMA, 0x10000000);
+	need_nbo(&file, &bo, VRAM, PAGE);
+	CHECK_OK(bind_one(&file, 0x100000000, PAGE, bo.handle, 0));
+	sdma_fence(&p, 0x100000000, 7);
+	nsubmit(&q, &p);
+	await32((volatile uint32_t *)bo.cpu, 7, "work before");
+	told = (struct pollfd){ .fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN };
+	event.eventfd = told.fd;
+	CHECK_OK(native(file.fd, DRM_IOCTL_RKFD_EVENT_CREATE, &event));
+	/* Both files are known by then: each has asked for its faults. */
+	need_file(&second);
+	sleepers[0].file = &file;
+	sleepers[1].file = &second;
+	for (int i = 0; i < 2; i++) {
+		faults.stride = sizeof(struct drm_rkfd_fault);
+		CHECK_OK(native(sleepers[i].file->fd, DRM_IOCTL_RKFD_FAULTS, &faults));
+		CHECK_EQ(pthread_create(&threads[i], NULL, sleep_natively, &sleepers[i]), 0);
+	}
+	unbind();
+	CHECK_EQ(poll(&told, 1, (int)WAIT_MS), 1);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+		CHECK_ERR(sleepers[i].err, ENODEV);
+	}
+	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_QUERY, &query), ENODEV);
+	CHECK_ERR(nbo_create(&file, &bo, SYSTEM, PAGE, 0), ENODEV);
+	CHECK_ERR(nbo_info(&file, 1, &info), ENODEV);
+	CHECK_ERR(unbind_one(&file, 0x100000000, PAGE), ENODEV);
+	CHECK_ERR(nqueue_create(&file, &q), ENODEV);
+	update.id = q.args.id;
+	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_QUEUE_UPDATE, &update), ENODEV);
+	CHECK_ERR(nqueue_destroy(&file, q.args.id), ENODEV);
+	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_EVENT_CREATE, &event), ENODEV);
+	event_destroy.slot = 1;
+	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_EVENT_DESTROY, &event_destroy), ENODEV);
+	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_WAIT, &wait), ENODEV);
+	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_FAULTS, &faults), ENODEV);
+	/* What is mapped reaches nothing. */
+	CHECK_EQ(sigaction(SIGBUS, &action, NULL), 0);
+	CHECK(is_refused((volatile uint32_t *)q.doorbell));
+	CHECK(is_refused((volatile uint32_t *)q.memory.cpu));
+	close_file(&file);
+	close_file(&second);
+	bind_again();
+	CHECK_EQ(in_child(works, NULL), 0);
+	need_file(&file);
+	close_file(&file);
 }
 
 CASE_LIMIT(readers, "topology files held open and read across unbinding and binding", 120)

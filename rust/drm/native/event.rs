@@ -39,6 +39,7 @@ use crate::{
         num::index, //
     },
     kapi::{
+        drm_ioctl::is_unplugged,
         eventfd::EventFd,
         log::monotonic_ns, //
     },
@@ -167,6 +168,10 @@ pub(super) fn wait(dev: &Device, file: &File, arg: &mut Wait) -> Result {
         if let Some(first) = look(&conditions, arg.flags & wait::ALL != 0)? {
             arg.met = first;
             return Ok(());
+        }
+        // What takes the GPU away wakes those who wait before the hardware goes.
+        if is_unplugged(dev) {
+            return Err(ENODEV);
         }
         drop(dev.gpu().enter()?);
         let now = u64::try_from(monotonic_ns()).unwrap_or(0);
