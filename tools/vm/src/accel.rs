@@ -7,8 +7,8 @@
 //! that TCG does for now, and a later run asks again.
 
 use crate::child::Bound;
-use rustix::fs::flock;
-use rustix::fs::FlockOperation;
+use nix::fcntl::Flock;
+use nix::fcntl::FlockArg;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -110,10 +110,9 @@ fn announces_kvm(cpuinfo: &str) -> bool {
 /// holds for `pause`.
 fn remembered(cache: &Path, pause: Duration, probe: impl FnOnce() -> Probe) -> Accel {
     // Runs that start at the same time probe once, unless the lock cannot be made.
-    let guard = fs::File::create(cache.with_extension("lock"));
-    if let Ok(guard) = &guard {
-        let _ = flock(guard, FlockOperation::LockExclusive);
-    }
+    let _guard = fs::File::create(cache.with_extension("lock"))
+        .ok()
+        .and_then(|file| Flock::lock(file, FlockArg::LockExclusive).ok());
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot = boot.trim();
     let kept = fs::read_to_string(cache).unwrap_or_default();

@@ -7,15 +7,15 @@
 //! there was no claim; a VM that is larger than that runs alone. One run at a time has the turn to claim: others wait
 //! behind it, so that a large VM is not kept waiting by small ones that come later.
 
-use rustix::fs::flock;
-use rustix::fs::FlockOperation;
+use crate::lock;
+use nix::fcntl::Flock;
 use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
-use tempfile::NamedTempFile;
+use tempfile::TempPath;
 
 /// Start of the names of the claims.
 const CLAIM: &str = "claim.";
@@ -33,14 +33,15 @@ pub struct Budget {
 /// The right to claim, until this value is dropped.
 #[derive(Debug)]
 pub struct Turn {
-    _lock: File,
+    _lock: Flock<File>,
 }
 
 /// Memory that one run has for itself until this value is dropped.
 #[derive(Debug)]
 pub struct Claim {
-    // Its lock and its name go with it.
-    _file: NamedTempFile,
+    // Nobody takes the memory for free before the lock goes, and nobody finds the file after.
+    _path: TempPath,
+    _lock: Flock<File>,
 }
 
 impl Budget {
@@ -59,11 +60,7 @@ impl Budget {
     pub fn turn(&self) -> io::Result<Option<Turn>> {
         fs::create_dir_all(&self.dir)?;
         let lock = File::create(self.dir.join("turn"))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Turn { _lock: lock })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        Ok(lock::take(lock)?.map(|_lock| Turn { _lock }))
     }
 
     /// Claims so many MiB; none where others have them.
@@ -84,12 +81,17 @@ impl Budget {
         if runs > 0 && claimed.saturating_add(wanted) > all {
             return Ok(None);
         }
-        let mut file = tempfile::Builder::new()
+        let (mut file, path) = tempfile::Builder::new()
             .prefix(CLAIM)
-            .tempfile_in(&self.dir)?;
-        flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)?;
+            .tempfile_in(&self.dir)?
+            .into_parts();
         write!(file, "{wanted}")?;
-        Ok(Some(Claim { _file: file }))
+        // Nobody else opens it: only the one with the turn looks for claims.
+        let lock = lock::take(file)?.ok_or(io::ErrorKind::ResourceBusy)?;
+        Ok(Some(Claim {
+            _path: path,
+            _lock: lock,
+        }))
     }
 
     /// The number of runs that have claims, and their sum in MiB. Removes the claims of dead ones.
@@ -103,13 +105,12 @@ impl Budget {
             let Ok(file) = File::open(entry.path()) else {
                 continue;
             };
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    let text = fs::read_to_string(entry.path()).unwrap_or_default();
-                    runs += 1;
-                    sum = sum.saturating_add(text.trim().parse().unwrap_or(0));
-                }
-                _ => drop(fs::remove_file(entry.path())),
+            if let Ok(None) = lock::take(file) {
+                let text = fs::read_to_string(entry.path()).unwrap_or_default();
+                runs += 1;
+                sum = sum.saturating_add(text.trim().parse().unwrap_or(0));
+            } else {
+                drop(fs::remove_file(entry.path()));
             }
         }
         Ok((runs, sum))
@@ -195,10 +196,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let budget = budget(dir.path());
         let dead = claim(&budget, 8).unwrap();
-        let path = dead._file.path().to_owned();
+        let path = dead._path.to_path_buf();
         assert!(claim(&budget, 1).is_none());
         // A killed process loses its locks and leaves its files.
-        flock(dead._file.as_file(), FlockOperation::Unlock).unwrap();
+        drop(dead._lock);
         assert!(path.exists());
         let next = claim(&budget, 8);
         assert!(next.is_some() && !path.exists());

@@ -18,6 +18,7 @@ pub mod guest;
 pub mod jail;
 pub mod kmsg;
 pub mod ktap;
+pub mod lock;
 pub mod log;
 pub mod model;
 pub mod passthrough;

@@ -4,10 +4,10 @@
 //! A run that is killed leaves it behind. Its owner holds a lock on it, so that the next run can tell one
 //! that is dead from one that is in use.
 
+use crate::lock;
 use anyhow::Context;
+use nix::fcntl::Flock;
 use nix::unistd::geteuid;
-use rustix::fs::flock;
-use rustix::fs::FlockOperation;
 use std::fs;
 use std::fs::File;
 use std::io;
@@ -25,7 +25,7 @@ const TRIES: usize = 100;
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    _lock: File,
+    _lock: Flock<File>,
 }
 
 impl RunDir {
@@ -66,20 +66,18 @@ impl Drop for RunDir {
 }
 
 /// Locks the directory; none where it is locked or gone.
-fn own(path: &Path) -> io::Result<Option<File>> {
+fn own(path: &Path) -> io::Result<Option<Flock<File>>> {
     let opened = File::options()
         .read(true)
         .custom_flags(nix::libc::O_DIRECTORY | nix::libc::O_NOFOLLOW)
         .open(path);
-    let lock = match opened {
+    let file = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    }
+    let Some(lock) = lock::take(file)? else {
+        return Ok(None);
+    };
     // Its owner may have removed it, and another one be there by that name, before the lock was ours.
     let same = |found: fs::Metadata| {
         let ours = lock.metadata()?;
@@ -136,7 +134,7 @@ mod tests {
         // A killed run drops nothing, but its lock goes.
         let path = alive.path().to_owned();
         let RunDir { path: _, _lock } = &alive;
-        flock(_lock, FlockOperation::Unlock).unwrap();
+        rustix::fs::flock(&**_lock, rustix::fs::FlockOperation::Unlock).unwrap();
         sweep(parent);
         assert!(!path.exists());
     }

@@ -16,15 +16,15 @@ use super::workers;
 use super::Line;
 use crate::cli::Places;
 use crate::ktap::Status;
+use crate::lock;
 use crate::suite::report::Suite;
 use crate::term::Paint;
 use anyhow::Context;
 use build::Workshop;
 use data::Mutant;
+use nix::fcntl::Flock;
 use results::Results;
 use results::Verdict;
-use rustix::fs::flock;
-use rustix::fs::FlockOperation;
 use std::collections::BTreeMap;
 use std::fs;
 use std::fs::File;
@@ -140,13 +140,11 @@ pub fn run(places: &Places, options: &Options) -> anyhow::Result<bool> {
     mill.run()
 }
 
-/// Keeps other runs away from the folder: of two, one would try the other's module. Held while the file is open.
-fn alone(dir: &Path) -> anyhow::Result<File> {
+/// Keeps other runs away from the folder: of two, one would try the other's module. Held by the value.
+fn alone(dir: &Path) -> anyhow::Result<Flock<File>> {
     let path = dir.join("lock");
     let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)
-        .with_context(|| format!("{} is in use by another run", dir.display()))?;
-    Ok(file)
+    lock::take(file)?.with_context(|| format!("{} is in use by another run", dir.display()))
 }
 
 impl Mill<'_> {
