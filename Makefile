@@ -26,6 +26,7 @@ help:
 #:   make test ROCM=1           the same, and the tests that Debian ships of ROCm's libraries (gigabytes of packages)
 #:   make test TIMINGS=1        prints at the end where the time went
 #:   make test UPSTREAM=1       the kernel's own amdgpu instead of rkfd: a kernel of its own, tests/upstream
+#:   make versus                rkfd and the kernel's own amdgpu side by side (RUNS=N VMs of each; WRITE=1: into Documentation/versus.md)
 #:   make mutants               small wrong changes to the driver, each of which a test must notice (FILTER=TEXT)
 #:   make shell                 a shell in the VM (DEBUG=1 likewise)
 #:
@@ -53,6 +54,10 @@ run: toolbox kernel module tools
 .PHONY: test
 test:
 	@scripts/test $(debug_option) $(upstream_option) $(if $(TIMINGS),--timings) $(if $(ROCM),--rocm) $(changed_option) $(if $(FILTER),--filter '$(FILTER)')
+
+.PHONY: versus
+versus:
+	@scripts/bench-versus $(if $(RUNS),--runs '$(RUNS)') $(if $(filter 1 y,$(WRITE)),--write)
 
 .PHONY: mutants
 mutants:
