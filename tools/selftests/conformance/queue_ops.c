@@ -236,7 +236,7 @@ static void go_inside(struct inside *in)
 	uint64_t at;
 
 	if (!is_rkfd())
-		SKIP("amdkfd's update of a queue inside an indirect buffer takes the rest of the buffer from it");
+		SKIP("amdkfd's update of a queue inside an indirect buffer takes the rest of the buffer from it, on the model");
 	need_vm(&in->f.gpu, 0);
 	need_queue(&in->f.gpu, &in->f.q, COMPUTE);
 	need_bo(&in->f.gpu, &in->out, FLAGS_GTT, 2 * PAGE);
