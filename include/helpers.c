@@ -14,6 +14,8 @@
 #include <linux/file.h>
 #include <linux/gfp.h>
 #include <linux/idr.h>
+#include <linux/irq.h>
+#include <linux/irqdesc.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
@@ -133,6 +135,27 @@ void rkfd_kunit_clear_signals(void)
 {
 	disallow_signal(SIGKILL);
 	flush_signals(current);
+}
+
+/* An interrupt that no device sends; a negative error number where there is none left. */
+int rkfd_kunit_irq_alloc(void)
+{
+	int irq = irq_alloc_desc(NUMA_NO_NODE);
+
+	if (irq >= 0)
+		irq_set_chip_and_handler(irq, &dummy_irq_chip, handle_simple_irq);
+	return irq;
+}
+
+/* Sends it: runs its handler with interrupts disabled, here. */
+int rkfd_kunit_irq_raise(unsigned int irq)
+{
+	return generic_handle_irq_safe(irq);
+}
+
+void rkfd_kunit_irq_free(unsigned int irq)
+{
+	irq_free_desc(irq);
 }
 #endif
 

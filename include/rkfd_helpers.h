@@ -34,6 +34,9 @@ unsigned long rkfd_kunit_map_file(struct file *file, size_t len, bool writable, 
 				  unsigned long offset);
 void rkfd_kunit_kill(void);
 void rkfd_kunit_clear_signals(void);
+int rkfd_kunit_irq_alloc(void);
+int rkfd_kunit_irq_raise(unsigned int irq);
+void rkfd_kunit_irq_free(unsigned int irq);
 const char *rkfd_force_probe(void);
 const char *rkfd_reserved_vram(void);
 

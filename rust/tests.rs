@@ -35,6 +35,7 @@ mod kapi_drm;
 mod kapi_fence;
 mod kapi_gem;
 mod kapi_gpuvm;
+mod kapi_irq;
 mod kapi_machine;
 mod kapi_memory;
 mod kapi_slots;

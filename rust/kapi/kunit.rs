@@ -224,6 +224,51 @@ impl Drop for FatalSignal {
     }
 }
 
+/// An interrupt that no device sends.
+///
+/// # Invariants
+///
+/// The number is of an interrupt descriptor that this value has allocated.
+pub(crate) struct SimulatedIrq(c_uint);
+
+impl SimulatedIrq {
+    /// Allocates one.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` and `ENOSPC` of the interrupt core.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: Allocates a descriptor that nobody else knows of.
+        let irq = unsafe { crate::bindings::rkfd_kunit_irq_alloc() };
+        // INVARIANT: Allocated above; what is negative is an error.
+        Ok(Self(
+            c_uint::try_from(irq).map_err(|_| Error::from_errno(irq))?,
+        ))
+    }
+
+    /// Its number.
+    pub(super) fn number(&self) -> c_uint {
+        self.0
+    }
+
+    /// Sends it. The first handler has run when this returns.
+    ///
+    /// # Errors
+    ///
+    /// What the interrupt core reports.
+    pub(crate) fn raise(&self) -> Result {
+        // SAFETY: By the type invariant; the function may be called in any context.
+        to_result(unsafe { crate::bindings::rkfd_kunit_irq_raise(self.0) })
+    }
+}
+
+impl Drop for SimulatedIrq {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; who requests the interrupt borrows it.
+        unsafe { crate::bindings::rkfd_kunit_irq_free(self.0) };
+    }
+}
+
 /// Bytes of the machine's memory that nobody uses at the moment.
 pub(crate) fn free_memory() -> u64 {
     let mut info = bindings::sysinfo::default();
