@@ -4,8 +4,8 @@
 
 use gfx9_isa::group::Group;
 use gfx9_isa::inst::Asic as Isa;
-use gpu_model::waves::dispatcher::{Frozen, Resting, Waves};
 use gpu_model::waves::front::{Flight, Stand};
+use gpu_model::waves::job::{Frozen, Resting, Waves};
 use gpu_model::waves::kernel::{Kernel, Scratch};
 use gpu_model::waves::saved::{decode, encode};
 use gpu_model::waves::sync::Share;

@@ -11,184 +11,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use gfx9_isa::group::Group;
 use parking_lot::{Condvar, Mutex};
 
+use super::job::{After, Dispatch, Frozen, Job, Resting, Work};
 use super::kernel::Kernel;
+use super::report::{Report, What};
 use super::sync::Resources;
-use super::units::{Place, Seat, Units};
-use crate::vm::window::Fault;
-
-/// A dispatch under way.
-#[derive(Debug)]
-pub struct Dispatch {
-    /// Names it; never used again.
-    pub serial: u64,
-    /// What its waves execute.
-    pub kernel: Kernel,
-    /// Its groups are to be given back at once.
-    frozen: AtomicBool,
-    /// Grows when decoded instructions have to be compared with memory again.
-    code: AtomicU64,
-}
-
-impl Dispatch {
-    /// Whether its groups are to be given back.
-    pub fn is_frozen(&self) -> bool {
-        self.frozen.load(Ordering::Acquire)
-    }
-
-    /// The version of the instruction cache.
-    pub fn code(&self) -> u64 {
-        self.code.load(Ordering::Relaxed)
-    }
-
-    /// The instruction cache is invalid.
-    pub fn invalidate_code(&self) {
-        self.code.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// A workgroup that has begun.
-#[derive(Debug)]
-pub struct Job {
-    /// Of which dispatch.
-    pub dispatch: Arc<Dispatch>,
-    /// Id of the group.
-    pub id: [u32; 3],
-    /// Waves, LDS, barrier.
-    pub group: Waves,
-    /// What it has of a compute unit.
-    pub place: Place,
-    /// Slots of private memory, one for each wave.
-    pub slots: Vec<u32>,
-}
-
-/// [`Group`] for records.
-pub struct Waves(pub Group);
-
-impl fmt::Debug for Waves {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} waves", self.0.len())
-    }
-}
-
-/// A workgroup without a unit: one that was taken off.
-#[derive(Debug)]
-pub struct Resting {
-    /// Id of the group.
-    pub id: [u32; 3],
-    /// Waves, LDS, barrier.
-    pub group: Waves,
-    /// Slots of private memory, one for each wave.
-    pub slots: Vec<u32>,
-}
-
-/// A dispatch that was taken off.
-#[derive(Debug)]
-pub struct Frozen {
-    /// What its waves execute.
-    pub kernel: Kernel,
-    /// Number of the next group that begins.
-    pub next: u64,
-    /// A wave has failed, so no further group begins.
-    pub failed: bool,
-    /// Groups that have begun and not ended.
-    pub groups: Vec<Resting>,
-}
-
-/// What somebody who executes does next.
-#[derive(Debug)]
-pub enum Work {
-    /// Goes on with a group.
-    Resume(Job),
-    /// Begins a group.
-    Begin {
-        /// Of which dispatch.
-        dispatch: Arc<Dispatch>,
-        /// Its number in the dispatch.
-        number: u64,
-        /// Where.
-        place: Place,
-        /// Slots of private memory, one for each wave.
-        slots: Vec<u32>,
-    },
-}
-
-/// How a slice of a group ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum After {
-    /// It can go on.
-    Ready,
-    /// No wave can go on before translations come.
-    Waiting,
-    /// No wave can go on.
-    Halted,
-    /// All waves have ended.
-    Over,
-}
-
-/// What a wave has come to.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum What {
-    /// The dispatch is complete.
-    Done,
-    /// An access is to be replayed.
-    Retry(Fault),
-    /// An access faulted; the wave is halted, or in its trap handler.
-    Fault {
-        /// The fault.
-        fault: Fault,
-        /// The wave has a trap handler.
-        handled: bool,
-    },
-    /// The wave has halted for a reason that concerns the queue.
-    Failed(Failure),
-    /// `s_sendmsg` with MSG_INTERRUPT: M0, and whether the trap handler sent it.
-    Message(u32, bool),
-}
-
-/// Why a wave without a trap handler has halted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
-    /// An instruction that does not exist, in words why.
-    Illegal {
-        /// Address.
-        pc: u64,
-        /// Mnemonic, if there is one.
-        name: Option<&'static str>,
-    },
-    /// An address that no aperture has, or that is not aligned.
-    Aperture {
-        /// Address.
-        va: u64,
-    },
-    /// A page that is not there or lacks the permission.
-    Memory {
-        /// Address.
-        va: u64,
-    },
-    /// `s_trap 2`.
-    Abort,
-    /// Another trap.
-    Trap(u8),
-    /// Floating-point exceptions that MODE enables.
-    Math(u32),
-}
-
-/// Something for the device.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Report {
-    /// Of which dispatch.
-    pub serial: u64,
-    /// Which wave.
-    pub seat: Seat,
-    /// What.
-    pub what: What,
-}
+use super::units::{Seat, Units};
 
 /// How far a dispatch is.
 #[derive(Debug)]
@@ -366,23 +198,6 @@ impl State {
     }
 }
 
-impl Job {
-    /// Tells the waves which seats they have.
-    fn seat_waves(&mut self) {
-        let kernel = &self.dispatch.kernel;
-        for (number, seat) in self.place.seats.iter().enumerate() {
-            if let Some(wave) = self.group.0.wave_mut(number) {
-                wave.hw_id = kernel.hw_id(*seat);
-            }
-        }
-    }
-
-    /// The seat of a wave.
-    pub fn seat(&self, wave: usize) -> Seat {
-        self.place.seats.get(wave).copied().unwrap_or_default()
-    }
-}
-
 impl Dispatcher {
     /// Without any dispatch.
     pub fn new(units: Units) -> Self {
@@ -435,12 +250,7 @@ impl Dispatcher {
             failed,
             scratch: vec![0; words as usize],
             resting: VecDeque::new(),
-            dispatch: Arc::new(Dispatch {
-                serial,
-                kernel,
-                frozen: AtomicBool::new(false),
-                code: AtomicU64::new(0),
-            }),
+            dispatch: Arc::new(Dispatch::new(serial, kernel)),
         };
         for group in &groups {
             progress.set_slots(&group.slots, true);
@@ -465,7 +275,7 @@ impl Dispatcher {
     pub fn freeze(&self, serial: u64) -> Option<Frozen> {
         let mut state = self.state.lock();
         let dispatch = Arc::clone(&state.dispatches.get(&serial)?.dispatch);
-        dispatch.frozen.store(true, Ordering::Release);
+        dispatch.freeze();
         while state.dispatches.get(&serial).is_some_and(|p| p.running > 0) {
             self.idle.wait(&mut state);
         }

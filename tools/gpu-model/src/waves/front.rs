@@ -3,8 +3,9 @@
 //!
 //! Interrupt words of waves: `kfd_int_process_v9.c`.
 
-use super::dispatcher::{Failure, Frozen, Report, What};
+use super::job::Frozen;
 use super::kernel::Kernel;
+use super::report::{Failure, Report, What};
 use super::saved::Saved;
 use super::units::Seat;
 use crate::aql::QueueError;

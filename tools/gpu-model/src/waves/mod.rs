@@ -2,10 +2,10 @@
 //! Kernels: from a dispatch packet to waves that execute, and back to its completion.
 //!
 //! [`kernel`] is what a packet and its kernel descriptor say, [`units`] what compute units hold, [`dispatcher`] hands
-//! workgroups out, [`runner`] executes them, on the threads of [`pool`] or in the device's steps.  Only [`front`] and
-//! [`launch`] are behind the device's lock: they start dispatches, take them off, and turn what waves come to into
-//! interrupts, queue errors and signals.  [`sync`] is where waves of different groups meet, [`saved`] the form in which
-//! a dispatch lies in a save area.
+//! workgroups out ([`job`]), [`runner`] executes them, on the threads of [`pool`] or in the device's steps, and says what
+//! their waves come to ([`report`]).  Only [`front`] and [`launch`] are behind the device's lock: they start dispatches,
+//! take them off, and turn what waves come to into interrupts, queue errors and signals.  [`sync`] is where waves of
+//! different groups meet, [`saved`] the form in which a dispatch lies in a save area.
 
 #![allow(
     clippy::precedence,
@@ -15,9 +15,11 @@
 pub mod code;
 pub mod dispatcher;
 pub mod front;
+pub mod job;
 pub mod kernel;
 pub mod launch;
 pub mod pool;
+pub mod report;
 pub mod runner;
 pub mod saved;
 pub mod sync;

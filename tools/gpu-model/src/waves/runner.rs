@@ -10,7 +10,9 @@ use gfx9_isa::processor::{Processor, Stop};
 use rustc_hash::FxHashMap;
 
 use super::code::{CodePages, WaveMemory};
-use super::dispatcher::{After, Dispatch, Dispatcher, Failure, Job, Report, Waves, What, Work};
+use super::dispatcher::Dispatcher;
+use super::job::{After, Dispatch, Job, Waves, Work};
+use super::report::{Failure, Report, What};
 use super::sync::Resources;
 use crate::clock::Clock;
 use crate::mem::Bus;

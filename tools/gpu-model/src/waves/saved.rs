@@ -7,9 +7,10 @@
 
 use gfx9_isa::group::Group;
 
-use super::dispatcher::{Failure, Frozen, Resting, Waves};
 use super::front::{Flight, Stand};
+use super::job::{Frozen, Resting, Waves};
 use super::kernel::{Kernel, Scratch};
+use super::report::Failure;
 use crate::aql::QueueError;
 
 /// Begins a saved dispatch; the last digit is the version of the format.

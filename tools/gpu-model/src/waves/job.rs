@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What is handed out to those who execute: dispatches, their workgroups, and how a slice of one ended.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use gfx9_isa::group::Group;
+
+use super::kernel::Kernel;
+use super::units::{Place, Seat};
+
+/// A dispatch under way.
+#[derive(Debug)]
+pub struct Dispatch {
+    /// Names it; never used again.
+    pub serial: u64,
+    /// What its waves execute.
+    pub kernel: Kernel,
+    /// Its groups are to be given back at once.
+    frozen: AtomicBool,
+    /// Grows when decoded instructions have to be compared with memory again.
+    code: AtomicU64,
+}
+
+impl Dispatch {
+    /// A dispatch that begins or goes on.
+    pub fn new(serial: u64, kernel: Kernel) -> Self {
+        Self {
+            serial,
+            kernel,
+            frozen: AtomicBool::new(false),
+            code: AtomicU64::new(0),
+        }
+    }
+
+    /// Its groups are to be given back.
+    pub fn freeze(&self) {
+        self.frozen.store(true, Ordering::Release);
+    }
+
+    /// Whether its groups are to be given back.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::Acquire)
+    }
+
+    /// The version of the instruction cache.
+    pub fn code(&self) -> u64 {
+        self.code.load(Ordering::Relaxed)
+    }
+
+    /// The instruction cache is invalid.
+    pub fn invalidate_code(&self) {
+        self.code.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A workgroup that has begun.
+#[derive(Debug)]
+pub struct Job {
+    /// Of which dispatch.
+    pub dispatch: Arc<Dispatch>,
+    /// Id of the group.
+    pub id: [u32; 3],
+    /// Waves, LDS, barrier.
+    pub group: Waves,
+    /// What it has of a compute unit.
+    pub place: Place,
+    /// Slots of private memory, one for each wave.
+    pub slots: Vec<u32>,
+}
+
+impl Job {
+    /// Tells the waves which seats they have.
+    pub(super) fn seat_waves(&mut self) {
+        let kernel = &self.dispatch.kernel;
+        for (number, seat) in self.place.seats.iter().enumerate() {
+            if let Some(wave) = self.group.0.wave_mut(number) {
+                wave.hw_id = kernel.hw_id(*seat);
+            }
+        }
+    }
+
+    /// The seat of a wave.
+    pub fn seat(&self, wave: usize) -> Seat {
+        self.place.seats.get(wave).copied().unwrap_or_default()
+    }
+}
+
+/// [`Group`] for records.
+pub struct Waves(pub Group);
+
+impl fmt::Debug for Waves {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} waves", self.0.len())
+    }
+}
+
+/// A workgroup without a unit: one that was taken off.
+#[derive(Debug)]
+pub struct Resting {
+    /// Id of the group.
+    pub id: [u32; 3],
+    /// Waves, LDS, barrier.
+    pub group: Waves,
+    /// Slots of private memory, one for each wave.
+    pub slots: Vec<u32>,
+}
+
+/// A dispatch that was taken off.
+#[derive(Debug)]
+pub struct Frozen {
+    /// What its waves execute.
+    pub kernel: Kernel,
+    /// Number of the next group that begins.
+    pub next: u64,
+    /// A wave has failed, so no further group begins.
+    pub failed: bool,
+    /// Groups that have begun and not ended.
+    pub groups: Vec<Resting>,
+}
+
+/// What somebody who executes does next.
+#[derive(Debug)]
+pub enum Work {
+    /// Goes on with a group.
+    Resume(Job),
+    /// Begins a group.
+    Begin {
+        /// Of which dispatch.
+        dispatch: Arc<Dispatch>,
+        /// Its number in the dispatch.
+        number: u64,
+        /// Where.
+        place: Place,
+        /// Slots of private memory, one for each wave.
+        slots: Vec<u32>,
+    },
+}
+
+/// How a slice of a group ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// It can go on.
+    Ready,
+    /// No wave can go on before translations come.
+    Waiting,
+    /// No wave can go on.
+    Halted,
+    /// All waves have ended.
+    Over,
+}

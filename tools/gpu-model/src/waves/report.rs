@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What waves come to, as those who execute them tell the device.
+
+use super::units::Seat;
+use crate::vm::window::Fault;
+
+/// What a wave has come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum What {
+    /// The dispatch is complete.
+    Done,
+    /// An access is to be replayed.
+    Retry(Fault),
+    /// An access faulted; the wave is halted, or in its trap handler.
+    Fault {
+        /// The fault.
+        fault: Fault,
+        /// The wave has a trap handler.
+        handled: bool,
+    },
+    /// The wave has halted for a reason that concerns the queue.
+    Failed(Failure),
+    /// `s_sendmsg` with MSG_INTERRUPT: M0, and whether the trap handler sent it.
+    Message(u32, bool),
+}
+
+/// Why a wave without a trap handler has halted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// An instruction that does not exist, in words why.
+    Illegal {
+        /// Address.
+        pc: u64,
+        /// Mnemonic, if there is one.
+        name: Option<&'static str>,
+    },
+    /// An address that no aperture has, or that is not aligned.
+    Aperture {
+        /// Address.
+        va: u64,
+    },
+    /// A page that is not there or lacks the permission.
+    Memory {
+        /// Address.
+        va: u64,
+    },
+    /// `s_trap 2`.
+    Abort,
+    /// Another trap.
+    Trap(u8),
+    /// Floating-point exceptions that MODE enables.
+    Math(u32),
+}
+
+/// Something for the device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Report {
+    /// Of which dispatch.
+    pub serial: u64,
+    /// Which wave.
+    pub seat: Seat,
+    /// What.
+    pub what: What,
+}
