@@ -11,6 +11,8 @@ use crate::env::MemoryFault;
 use crate::env::Messages;
 use crate::exec::Exception;
 use crate::exec::Flow;
+use crate::observe::Nobody;
+use crate::observe::Observer;
 use crate::processor::Processor;
 use crate::processor::Stop;
 use crate::wave::Wave;
@@ -272,6 +274,16 @@ impl Group {
     /// Waves wait for global wave sync in their instruction: where all that can go on do, the group has stalled, and
     /// they try again at the next call.
     pub fn run(&mut self, host: &mut Host<'_>, budget: u64) -> Event {
+        self.observe(host, budget, &mut Nobody)
+    }
+
+    /// As [`Group::run`], with an observer.
+    pub fn observe<O: Observer + ?Sized>(
+        &mut self,
+        host: &mut Host<'_>,
+        budget: u64,
+        observer: &mut O,
+    ) -> Event {
         let mut budget = budget;
         loop {
             let ready = self.state(self.turn) == State::Ready;
@@ -290,7 +302,11 @@ impl Group {
             let Some((wave, _)) = self.waves.get_mut(turn) else {
                 return Event::Stalled;
             };
-            let (done, stop) = host.processor.run(wave, &mut env, self.left.min(budget));
+            observer.turn(turn);
+            let budget_of_turn = self.left.min(budget);
+            let (done, stop) = host
+                .processor
+                .observe(wave, &mut env, budget_of_turn, observer);
             budget -= done;
             self.left -= done;
             if done > 0 {

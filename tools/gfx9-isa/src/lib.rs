@@ -6,6 +6,7 @@
 //! * [`text`]: the text of an instruction, as LLVM's disassembler writes it.
 //! * [`wave`]: the state of a wave; [`env`]: the memory, LDS and messages that it reaches, as traits.
 //! * [`exec`]: what each instruction does to them; [`fp`]: floating point as the ISA has it.
+//! * [`observe`]: who watches, with [`exec::cost`] for what instructions move.
 //!
 //! No device and no I/O is known here.  `Documentation/isa.md` tells the scope and how it is proved.
 
@@ -22,6 +23,7 @@ pub mod fp;
 pub mod group;
 pub mod inst;
 pub mod lanes;
+pub mod observe;
 pub mod processor;
 pub mod simd;
 pub mod tables;

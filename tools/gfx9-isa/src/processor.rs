@@ -16,6 +16,8 @@ use crate::exec::Flow;
 use crate::exec::Prepared;
 use crate::inst::Asic;
 use crate::inst::Inst;
+use crate::observe::Nobody;
+use crate::observe::Observer;
 use crate::wave::Wave;
 use std::collections::HashMap;
 
@@ -137,17 +139,29 @@ impl Processor {
     ///
     /// What stops a wave with [`Flow::Barrier`], [`Flow::Sleep`] and the like was executed and counts.
     pub fn run(&mut self, wave: &mut Wave, env: &mut Env<'_>, budget: u64) -> (u64, Stop) {
+        self.observe(wave, env, budget, &mut Nobody)
+    }
+
+    /// As [`Processor::run`], with an observer.
+    pub fn observe<O: Observer + ?Sized>(
+        &mut self,
+        wave: &mut Wave,
+        env: &mut Env<'_>,
+        budget: u64,
+        observer: &mut O,
+    ) -> (u64, Stop) {
         let mut done = 0;
-        let stop = self.run_counting(wave, env, budget, &mut done);
+        let stop = self.run_counting(wave, env, budget, &mut done, observer);
         (done, stop)
     }
 
-    fn run_counting(
+    fn run_counting<O: Observer + ?Sized>(
         &mut self,
         wave: &mut Wave,
         env: &mut Env<'_>,
         budget: u64,
         done: &mut u64,
+        observer: &mut O,
     ) -> Stop {
         // No page begins at an odd address.
         let mut address = 1;
@@ -163,7 +177,7 @@ impl Processor {
             }
             let page = &self.pages[at];
             let result = match page.get(pc) {
-                Some(code) => code.execute(wave, env),
+                Some(code) => watched(code, wave, env, observer),
                 None => {
                     let inst = match self.decode(pc, env) {
                         Ok(inst) => inst,
@@ -175,7 +189,7 @@ impl Processor {
                     if last & !(CODE_PAGE - 1) == address {
                         self.pages[at].add(pc, code);
                     }
-                    code.execute(wave, env)
+                    watched(&code, wave, env, observer)
                 }
             };
             match result {
@@ -194,4 +208,18 @@ impl Processor {
         }
         Stop::Budget
     }
+}
+
+/// Executes one instruction with an observer.
+#[inline(always)]
+fn watched<O: Observer + ?Sized>(
+    code: &Prepared,
+    wave: &mut Wave,
+    env: &mut Env<'_>,
+    observer: &mut O,
+) -> Result<Flow, Exception> {
+    observer.before(wave, &code.inst);
+    let result = code.execute(wave, env);
+    observer.after(wave, &code.inst, result);
+    result
 }

@@ -6,6 +6,7 @@
 //! to private memory may have happened in part; repeating them is harmless.
 
 mod control;
+pub mod cost;
 mod ds;
 mod fused;
 mod mai;
