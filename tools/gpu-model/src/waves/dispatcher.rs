@@ -18,9 +18,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::job::{After, Dispatch, Frozen, Job, Resting, Work};
 use super::kernel::Kernel;
-use super::report::{Report, What};
+use super::report::{Report, Spot, What};
 use super::sync::Resources;
-use super::units::{Seat, Units};
+use super::units::Units;
 
 /// How far a dispatch is.
 #[derive(Debug)]
@@ -257,11 +257,7 @@ impl Dispatcher {
         }
         progress.resting = groups.into();
         if progress.is_over() {
-            state.reports.push_back(Report {
-                serial,
-                seat: Seat::default(),
-                what: What::Done,
-            });
+            state.reports.push_back(done(progress.dispatch));
         } else {
             state.dispatches.insert(serial, progress);
         }
@@ -350,12 +346,9 @@ impl Dispatcher {
             over = progress.is_over();
         }
         if over {
-            state.dispatches.remove(&serial);
-            state.reports.push_back(Report {
-                serial,
-                seat: Seat::default(),
-                what: What::Done,
-            });
+            if let Some(progress) = state.dispatches.remove(&serial) {
+                state.reports.push_back(done(progress.dispatch));
+            }
         }
         // Who gives a group back takes the next one; others may have waited for the room.
         let more = (room || after == After::Ready) && state.has_work();
@@ -374,7 +367,7 @@ impl Dispatcher {
         let mut state = self.state.lock();
         if matches!(report.what, What::Failed(_) | What::Fault { .. }) {
             // What is wrong with one group is likely to be wrong with all: no more of them begin.
-            if let Some(progress) = state.dispatches.get_mut(&report.serial) {
+            if let Some(progress) = state.dispatches.get_mut(&report.dispatch.serial) {
                 progress.failed = true;
             }
         }
@@ -467,4 +460,13 @@ fn extract(jobs: &mut Vec<Job>, serial: u64) -> Vec<Job> {
         .partition(|job| job.dispatch.serial == serial);
     *jobs = rest;
     out
+}
+
+/// Says that a dispatch is complete.
+fn done(dispatch: Arc<Dispatch>) -> Report {
+    Report {
+        dispatch,
+        spot: Spot::default(),
+        what: What::Done,
+    }
 }

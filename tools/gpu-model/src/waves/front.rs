@@ -243,7 +243,8 @@ impl Gpu {
 
     fn wave_report(&mut self, report: &Report) {
         let ticks = self.clock.ticks();
-        let Report { serial, seat, what } = *report;
+        let (serial, spot, what) = (report.dispatch.serial, report.spot, report.what);
+        let seat = spot.seat;
         // Of a queue that was reset meanwhile nothing is left that anybody could be interested in.
         let Some(slot) = self.slot_of(serial) else {
             return;
@@ -271,8 +272,13 @@ impl Gpu {
                 let error = failure.error();
                 self.log.stats.waves_failed += 1;
                 let text = format!(
-                    "{slot} doorbell {doorbell:#x} vmid {vmid}: {}: {failure:x?} on {seat:?}",
-                    error.why
+                    "{slot} doorbell {doorbell:#x} vmid {vmid}: {}: {failure:x?} in {}, wave {} of group {:?}, \
+                     PC {:#x}, on {seat:?}",
+                    error.why,
+                    report.dispatch.title(),
+                    spot.wave,
+                    spot.group,
+                    spot.pc,
                 );
                 self.user_error("wave", text);
                 if let Some(data) = failure.sq_error() {

@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gfx9_isa::group::Group;
 
 use super::kernel::Kernel;
+use super::names::{self, Reader};
+use super::report::Spot;
 use super::units::{Place, Seat};
 
 /// A dispatch under way.
@@ -21,6 +23,8 @@ pub struct Dispatch {
     frozen: AtomicBool,
     /// Grows when decoded instructions have to be compared with memory again.
     code: AtomicU64,
+    /// The kernel's name, once somebody has looked for it.
+    name: OnceLock<Option<String>>,
 }
 
 impl Dispatch {
@@ -31,6 +35,26 @@ impl Dispatch {
             kernel,
             frozen: AtomicBool::new(false),
             code: AtomicU64::new(0),
+            name: OnceLock::new(),
+        }
+    }
+
+    /// Looks for the kernel's name, unless somebody has done so before; `read` reads the memory of the address space.
+    pub fn learn_name(&self, read: &mut Reader<'_>) {
+        self.name
+            .get_or_init(|| names::kernel_at(read, self.kernel.entry));
+    }
+
+    /// The kernel's name, if somebody has looked for it and it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.get()?.as_deref()
+    }
+
+    /// The kernel in messages: its name, or where it begins.
+    pub fn title(&self) -> String {
+        match self.name() {
+            Some(name) => format!("kernel {name}"),
+            None => format!("the kernel at {:#x}", self.kernel.entry),
         }
     }
 
@@ -84,6 +108,16 @@ impl Job {
     /// The seat of a wave.
     pub fn seat(&self, wave: usize) -> Seat {
         self.place.seats.get(wave).copied().unwrap_or_default()
+    }
+
+    /// Where a wave is, and its instruction.
+    pub fn spot(&self, wave: usize) -> Spot {
+        Spot {
+            seat: self.seat(wave),
+            group: self.id,
+            wave: wave as u32,
+            pc: self.group.0.wave(wave).map_or(0, |wave| wave.pc),
+        }
     }
 }
 

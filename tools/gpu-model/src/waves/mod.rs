@@ -5,7 +5,8 @@
 //! workgroups out ([`job`]), [`runner`] executes them, on the threads of [`pool`] or in the device's steps, and says what
 //! their waves come to ([`report`]).  Only [`front`] and [`launch`] are behind the device's lock: they start dispatches,
 //! take them off, and turn what waves come to into interrupts, queue errors and signals.  [`sync`] is where waves of
-//! different groups meet, [`saved`] the form in which a dispatch lies in a save area.
+//! different groups meet, [`saved`] the form in which a dispatch lies in a save area,
+//! [`names`] tells what a kernel is called.
 
 #![allow(
     clippy::precedence,
@@ -18,6 +19,7 @@ pub mod front;
 pub mod job;
 pub mod kernel;
 pub mod launch;
+pub mod names;
 pub mod pool;
 pub mod report;
 pub mod runner;

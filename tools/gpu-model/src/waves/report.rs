@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What waves come to, as those who execute them tell the device.
 
+use std::sync::Arc;
+
+use super::job::Dispatch;
 use super::units::Seat;
 use crate::vm::window::Fault;
 
@@ -52,13 +55,26 @@ pub enum Failure {
     Math(u32),
 }
 
+/// Where a wave is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spot {
+    /// Its place on a compute unit.
+    pub seat: Seat,
+    /// Id of its group.
+    pub group: [u32; 3],
+    /// Its number in the group.
+    pub wave: u32,
+    /// Address of its instruction.
+    pub pc: u64,
+}
+
 /// Something for the device.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Report {
     /// Of which dispatch.
-    pub serial: u64,
-    /// Which wave.
-    pub seat: Seat,
+    pub dispatch: Arc<Dispatch>,
+    /// Which wave; of a dispatch that is complete, none.
+    pub spot: Spot,
     /// What.
     pub what: What,
 }

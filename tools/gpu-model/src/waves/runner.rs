@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use super::code::{CodePages, WaveMemory};
 use super::dispatcher::Dispatcher;
 use super::job::{After, Dispatch, Job, Waves, Work};
+use super::kernel::Kernel;
 use super::report::{Failure, Report, What};
 use super::sync::Resources;
 use crate::clock::Clock;
@@ -19,7 +20,7 @@ use crate::mem::Bus;
 use crate::vm::executor::Executor;
 use crate::vm::space::Spaces;
 use crate::vm::window::{Fault, PageCache};
-use crate::vm::{Client, HubId, CID_TCP};
+use crate::vm::{Access, Client, HubId, CID_TCP};
 
 /// Instructions between two quiescent points.
 const BATCH: u64 = 1024;
@@ -163,11 +164,14 @@ impl Runner {
                 return After::Ready;
             }
             let (event, fault, sent) = self.batch(&dispatcher.sync, job);
+            if is_failure(event) {
+                self.learn_name(&job.dispatch);
+            }
             let mut tell = |job: &Job, wave: usize, what| {
                 *reported = true;
                 dispatcher.report(Report {
-                    serial: job.dispatch.serial,
-                    seat: job.seat(wave),
+                    dispatch: Arc::clone(&job.dispatch),
+                    spot: job.spot(wave),
                     what,
                 });
             };
@@ -228,6 +232,14 @@ impl Runner {
         }
     }
 
+    /// Finds out what a kernel is called.
+    fn learn_name(&mut self, dispatch: &Dispatch) {
+        let client = client(&dispatch.kernel);
+        let mut window = self.memory.window(client, false, &mut self.cache);
+        dispatch
+            .learn_name(&mut |va, bytes: &mut [u8]| window.read(va, bytes, Access::Read).is_ok());
+    }
+
     /// Executes up to a batch of instructions; returns why no more, the fault that it met, and what was sent.
     fn batch(
         &mut self,
@@ -242,13 +254,10 @@ impl Runner {
             processor: Processor::new(kernel.isa),
             pages: CodePages::default(),
         });
-        let client = Client {
-            hub: HubId::Gfx,
-            vmid: kernel.vmid,
-            cid: CID_TCP,
-        };
         self.memory.quiesce();
-        let window = self.memory.window(client, kernel.retries, &mut self.cache);
+        let window = self
+            .memory
+            .window(client(kernel), kernel.retries, &mut self.cache);
         let version = (job.dispatch.serial, job.dispatch.code());
         let mut memory = WaveMemory::new(window, &mut code.pages, version);
         let mut outside = Outside {
@@ -268,6 +277,23 @@ impl Runner {
         let sent = outside.sent;
         (event, memory.take_fault(), sent)
     }
+}
+
+/// As whom the waves of a kernel access memory.
+pub(super) fn client(kernel: &Kernel) -> Client {
+    Client {
+        hub: HubId::Gfx,
+        vmid: kernel.vmid,
+        cid: CID_TCP,
+    }
+}
+
+/// Whether the event is one that may halt a wave for good.
+fn is_failure(event: Event) -> bool {
+    matches!(
+        event,
+        Event::Fault { .. } | Event::Illegal { .. } | Event::Trap { .. } | Event::Math { .. }
+    )
 }
 
 /// No wave of the group is ready.

@@ -191,6 +191,37 @@ pub fn fixture(asic: &'static Asic, units: u32, retry: bool, cwsr: bool) -> Fixt
     f
 }
 
+/// Gives the kernel at [`CODE`] a name: the code object around it, as a loader leaves it in memory.
+pub fn name_kernel(f: &Fixture, name: &str) {
+    let at = |offset: u64| f.bus + CODE - 0x2000 + offset;
+    // ELF64, little-endian, of AMDGPU, with two program headers.
+    f.b.set_words(at(0), &[0x464c_457f, 0x0001_0102]);
+    f.b.set32(at(16), 3 | (224 << 16));
+    f.b.set64(at(32), 64);
+    f.b.set32(at(52), 64 | (56 << 16));
+    f.b.set32(at(56), 2);
+    // A segment of four pages, and the dynamic section: symbols, names, hashes.
+    f.b.set32(at(64), 1);
+    f.b.set64(at(64 + 40), 0x4000);
+    f.b.set32(at(120), 2);
+    f.b.set64(at(120 + 16), 0x200);
+    for (number, (tag, value)) in [(6, 0x300), (5, 0x400), (4, 0x500)].into_iter().enumerate() {
+        f.b.set64(at(0x200 + 16 * number as u64), tag);
+        f.b.set64(at(0x208 + 16 * number as u64), value);
+    }
+    // A global function where the code begins.
+    f.b.set32(at(0x318), 1);
+    f.b.set32(at(0x31c), 0x12);
+    f.b.set64(at(0x320), 0x2000 + 256);
+    f.b.set32(at(0x504), 2);
+    let bytes: Vec<u8> = [b"\0", name.as_bytes(), &[0; 4]].concat();
+    let words: Vec<u32> = bytes
+        .chunks_exact(4)
+        .map(|word| u32::from_le_bytes(word.try_into().unwrap()))
+        .collect();
+    f.b.set_words(at(0x400), &words);
+}
+
 /// Dispatches without running to the end.
 pub fn submit(f: &mut Fixture, asic: &Asic, launch: &Launch) {
     launch.put(&f.b, asic, f.bus + CODE);
