@@ -22,6 +22,7 @@ mod style;
 mod syscalls;
 mod timeline;
 mod trace;
+mod waves;
 
 use std::process::ExitCode;
 
@@ -50,6 +51,8 @@ enum Command {
     Run(run::Options),
     /// Show every queue, whose it is and where it sits (root)
     Queues(queues::Options),
+    /// Show where every wave is: kernel, instruction, active lanes (model only)
+    Waves(waves::Options),
     /// Show what happens on the GPUs: processes, evictions, faults, resets
     Events(events::Options),
     /// Show the packets that the GPU executed lately
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Run(options) => run::run(&options),
         Command::Queues(options) => queues::run(&options),
+        Command::Waves(options) => waves::run(&options),
         Command::Events(options) => events::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Stress(options) => stress::run(&options),

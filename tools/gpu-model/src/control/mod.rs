@@ -2,6 +2,7 @@
 //! The control socket: newline-delimited JSON, one request, one reply.  Several clients may connect.
 
 mod views;
+mod waves;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,6 +20,9 @@ use crate::server::Shared;
 const MAX_LINE: u64 = 64 * 1024;
 /// Trace records returned unless the request names another number.
 const DEFAULT_TRACE: usize = 1000;
+
+/// The same of waves: more than an MI210 holds.
+const DEFAULT_WAVES: usize = 4096;
 
 /// A request.
 #[derive(Debug, Deserialize)]
@@ -38,6 +42,13 @@ pub enum Request {
     },
     /// Table of hardware queue slots.
     Queues,
+    /// Where all waves are.
+    Waves {
+        /// Only those of kernels whose name has this in it.
+        kernel: Option<String>,
+        /// At most so many; the others are counted.
+        max: Option<usize>,
+    },
     /// Doorbells that no connected queue listened to.
     Doorbells,
     /// Set-up of an address space.
@@ -116,6 +127,9 @@ fn execute(device: &mut impl Device, request: Request) -> Result<Value, String> 
             queues,
         } => views::trace(device, last_ms, max.unwrap_or(DEFAULT_TRACE), queues),
         Request::Queues => device.with(views::queues),
+        Request::Waves { kernel, max } => {
+            waves::waves(device, kernel.as_deref(), max.unwrap_or(DEFAULT_WAVES))
+        }
         Request::Doorbells => device.with(|gpu| views::doorbells(gpu)),
         Request::Vm { vmid, va } => device.with(|gpu| views::vm(gpu, vmid, va))?,
         Request::Errors => views::errors(device),

@@ -11,13 +11,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::job::{After, Dispatch, Frozen, Job, Resting, Work};
 use super::kernel::Kernel;
+use super::look::{Look, Seen};
 use super::report::{Report, Spot, What};
 use super::sync::Resources;
 use super::units::Units;
@@ -101,6 +102,8 @@ pub struct Dispatcher {
     idle: Condvar,
     /// The device sleeps and has to be woken.
     asleep: AtomicBool,
+    /// How many look at the waves, which stand still meanwhile.
+    looks: AtomicU32,
     waker: Mutex<Option<Waker>>,
     /// Where waves of different groups meet.
     pub sync: Resources,
@@ -219,6 +222,7 @@ impl Dispatcher {
             work: Condvar::new(),
             idle: Condvar::new(),
             asleep: AtomicBool::new(false),
+            looks: AtomicU32::new(0),
             waker: Mutex::new(None),
             sync: Resources::default(),
         }
@@ -305,7 +309,11 @@ impl Dispatcher {
 
     /// Something to do, if there is any.
     pub fn take(&self) -> Option<Work> {
-        self.state.lock().pick()
+        let mut state = self.state.lock();
+        if self.is_looked_at() {
+            return None;
+        }
+        state.pick()
     }
 
     /// Waits for something to do; `None` when the device is gone.
@@ -315,8 +323,10 @@ impl Dispatcher {
             if state.stop {
                 return None;
             }
-            if let Some(work) = state.pick() {
-                return Some(work);
+            if !self.is_looked_at() {
+                if let Some(work) = state.pick() {
+                    return Some(work);
+                }
             }
             self.work.wait(&mut state);
         }
@@ -360,6 +370,48 @@ impl Dispatcher {
         if over {
             self.wake_device();
         }
+    }
+
+    /// All waves, which stand still as long as somebody looks.  Waits for those who execute, which takes them a batch of
+    /// instructions.
+    pub fn look(&self) -> Look<'_> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        let mut state = self.state.lock();
+        while state.dispatches.values().any(|p| p.running > 0) {
+            self.idle.wait(&mut state);
+        }
+        let on_units = [&state.waiting, &state.halted].into_iter().flatten();
+        let mut waves: Vec<Seen> = state
+            .ready
+            .iter()
+            .chain(on_units)
+            .flat_map(Seen::of)
+            .collect();
+        for progress in state.dispatches.values() {
+            let resting = progress.resting.iter();
+            waves.extend(resting.flat_map(|group| Seen::of_resting(&progress.dispatch, group)));
+        }
+        drop(state);
+        Look::new(self, waves)
+    }
+
+    /// A look ends.
+    pub(super) fn end_look(&self) {
+        // Under the lock: a thread that has seen the counter and not yet begun to wait would miss the notice.
+        let state = self.state.lock();
+        self.looks.fetch_sub(1, Ordering::SeqCst);
+        drop(state);
+        self.work.notify_all();
+    }
+
+    /// Whether somebody looks at the waves: groups are to be given back.
+    pub fn is_looked_at(&self) -> bool {
+        self.looks.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether a dispatch is under way.
+    pub fn has(&self, serial: u64) -> bool {
+        self.state.lock().dispatches.contains_key(&serial)
     }
 
     /// Tells the device something.

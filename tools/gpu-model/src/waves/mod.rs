@@ -6,7 +6,7 @@
 //! their waves come to ([`report`]).  Only [`front`] and [`launch`] are behind the device's lock: they start dispatches,
 //! take them off, and turn what waves come to into interrupts, queue errors and signals.  [`sync`] is where waves of
 //! different groups meet, [`saved`] the form in which a dispatch lies in a save area,
-//! [`names`] tells what a kernel is called.
+//! [`names`] tells what a kernel is called, [`look`] where all waves are.
 
 #![allow(
     clippy::precedence,
@@ -19,6 +19,7 @@ pub mod front;
 pub mod job;
 pub mod kernel;
 pub mod launch;
+pub mod look;
 pub mod names;
 pub mod pool;
 pub mod report;

@@ -160,7 +160,8 @@ impl Runner {
     ) -> After {
         let mut batches = 0;
         loop {
-            if job.dispatch.is_frozen() || batches == SLICE || stop() {
+            let away = job.dispatch.is_frozen() || dispatcher.is_looked_at();
+            if away || batches == SLICE || stop() {
                 return After::Ready;
             }
             let (event, fault, sent) = self.batch(&dispatcher.sync, job);
@@ -280,7 +281,7 @@ impl Runner {
 }
 
 /// As whom the waves of a kernel access memory.
-pub(super) fn client(kernel: &Kernel) -> Client {
+pub fn client(kernel: &Kernel) -> Client {
     Client {
         hub: HubId::Gfx,
         vmid: kernel.vmid,
