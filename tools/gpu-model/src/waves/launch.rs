@@ -50,6 +50,8 @@ mod wants {
     pub const FLAT_SCRATCH_INIT: u32 = 1 << 5;
     pub const PRIVATE_SEGMENT_SIZE: u32 = 1 << 6;
 }
+/// Bytes in front of the entry of a kernel with preloaded arguments (gfx90a and later).
+const PRELOAD_PROLOGUE: u64 = 256;
 /// COMPUTE_PGM_RSRC2.TRAP_PRESENT.
 const TRAP_PRESENT: u32 = 1 << 6;
 /// SQ_SHADER_TBA_HI.TRAP_EN.
@@ -254,9 +256,16 @@ impl Gpu {
         };
         let rsrc = [descriptor[12], descriptor[13], descriptor[11]];
         let split: [(u32, u32); 3] = std::array::from_fn(|i| split(grid[i], size[i]));
+        let mut user = user_sgprs(descriptor[14], &queue, (at, run.rptr, p));
+        let preloaded = self.preload(run, descriptor[14] >> 16, pair(p, 10), &mut user)?;
         let mut kernel = Kernel {
-            entry,
-            user: user_sgprs(descriptor[14], &queue, (at, run.rptr, p)),
+            // Code that loads the arguments itself comes first, for firmware that does not.
+            entry: if preloaded {
+                entry.wrapping_add(PRELOAD_PROLOGUE)
+            } else {
+                entry
+            },
+            user,
             groups: split.map(|(groups, _)| groups),
             size,
             last: split.map(|(_, last)| last),
@@ -277,6 +286,31 @@ impl Gpu {
             return error(aql::REGISTERS);
         }
         Ok(kernel)
+    }
+
+    /// Puts the arguments that a descriptor asks for (`kernarg_preload`) into the user SGPRs behind the others; returns
+    /// whether there are any.
+    fn preload(
+        &mut self,
+        run: &Run,
+        asked: u32,
+        kernarg: u64,
+        user: &mut Vec<u32>,
+    ) -> Result<bool, Refused> {
+        let (length, offset) = ((asked & 0x7F) as usize, u64::from(asked >> 7 & 0x1FF));
+        if length == 0 || self.asic.isa() == Isa::Gfx906 {
+            return Ok(false);
+        }
+        let mut words = [0; USER_SGPRS];
+        let room = USER_SGPRS - user.len().min(USER_SGPRS);
+        let words = &mut words[..length.min(room)];
+        let from = kernarg.wrapping_add(4 * offset);
+        // Arguments that are not there have raised their fault; the kernel gets zeros, as whoever reads them.
+        if self.vm_read_dwords(run.client(), from, words) == Err(VmError::Retry) {
+            return Err(Refused::Retry);
+        }
+        user.extend_from_slice(words);
+        Ok(true)
     }
 
     /// The kernel of a DISPATCH_DIRECT packet, or `None` if it has no group.
