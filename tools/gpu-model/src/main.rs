@@ -2,6 +2,7 @@
 //! The gfx9 GPU model: command line and process set-up.
 
 use std::fs::File;
+use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use gpu_model::inject::{Injection, Kind, Rules};
 use gpu_model::pci::Subsystem;
 use gpu_model::server::{make_vram, serve, Shared};
 use gpu_model::trace::{Log, DEFAULT_RECORDS};
+use gpu_model::waves::watch::Filter;
 
 /// Exit status when the driver broke a rule of the hardware.
 const EXIT_PROTOCOL_ERRORS: u8 = 3;
@@ -58,6 +60,15 @@ struct Args {
     /// queues does.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=MAX_THREADS))]
     wave_threads: Option<u16>,
+    /// File that gets a line for each instruction that waves execute.
+    #[arg(long, value_name = "FILE")]
+    trace_isa: Option<PathBuf>,
+    /// Only instructions of kernels whose name has this in it.
+    #[arg(long, value_name = "PART", requires = "trace_isa")]
+    trace_kernel: Option<String>,
+    /// Only those of one group, of the waves with one number in their groups, or of one wave: X,Y,Z, N or X,Y,Z:N.
+    #[arg(long, value_name = "WAVE", requires = "trace_isa", value_parser = waves)]
+    trace_wave: Option<Filter>,
     #[command(flatten)]
     board: BoardArgs,
 }
@@ -111,6 +122,10 @@ fn asic(name: &str) -> Result<&'static Asic, String> {
 
 fn rule(name: &str) -> Result<String, String> {
     Rules::default().switch_off(name).map(|()| name.to_string())
+}
+
+fn waves(text: &str) -> Result<Filter, String> {
+    Filter::default().waves(text)
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -196,6 +211,15 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
         anyhow::ensure!(added, "too many faults are on");
     }
     let threads = args.wave_threads.map_or_else(spare_processors, usize::from);
+    if let Some(path) = &args.trace_isa {
+        let file = File::create(path).context("trace of instructions")?;
+        let filter = Filter {
+            kernel: args.trace_kernel.clone(),
+            ..args.trace_wave.clone().unwrap_or_default()
+        };
+        let to = Box::new(BufWriter::new(file));
+        gpu.waves.dispatcher.watch.trace(filter, to);
+    }
     gpu.waves.spawn(threads).context("threads for waves")?;
     let shared = Shared::new(gpu);
     gpu_model::control::listen(&args.control, Arc::clone(&shared)).context("control socket")?;
@@ -211,7 +235,11 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
         anyhow::bail!("the queue worker died");
     }
     served?;
-    let errors = shared.lock().log.total_errors();
+    let errors = {
+        let gpu = shared.lock();
+        gpu.waves.dispatcher.watch.flush();
+        gpu.log.total_errors()
+    };
     // The sockets are ours; a leftover would only confuse the next start.
     let _ = std::fs::remove_file(&args.socket);
     let _ = std::fs::remove_file(&args.control);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What people see of waves: errors that name kernel, wave and address; where all waves are.
+//! What people see of waves: errors that name kernel, wave and address; where all waves are; profiles and traces.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,10 +9,13 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
+
 use common::fixture::Fixture;
 use common::kernel::*;
 use gpu_model::asic::{Asic, GFX906, GFX90A};
 use gpu_model::control::answer;
+use gpu_model::waves::watch::Filter;
 
 const BOTH: [&Asic; 2] = [&GFX90A, &GFX906];
 
@@ -144,7 +147,7 @@ fn waves_on_threads_stand_still_while_somebody_looks() {
     f.b.gpu.waves.spawn(2).unwrap();
     submit(&mut f, asic, &Launch::new(LOOP, 128, 256));
     f.b.run_steps(50);
-    let dispatcher = std::sync::Arc::clone(&f.b.gpu.waves.dispatcher);
+    let dispatcher = Arc::clone(&f.b.gpu.waves.dispatcher);
     let mut places = std::collections::HashSet::new();
     // The waves that count are at one of three instructions whenever they are looked at, and at each in the end.
     while places.len() < 6 {
@@ -159,4 +162,142 @@ fn waves_on_threads_stand_still_while_somebody_looks() {
         drop(look);
         f.b.run_steps(1);
     }
+}
+
+/// Stores to LDS, all lanes in one bank; counts to three; stores its ids.
+const COUNTS: &str = "v_lshlrev_b32 v1, 7, v0\nds_write_b32 v1, v0\ns_movk_i32 s4, 3\n\
+    again: s_sub_u32 s4, s4, 1\ns_cmp_lg_u32 s4, 0\ns_cbranch_scc1 again\n\
+    s_load_dwordx2 s[4:5], s[0:1], 0x0\ns_waitcnt lgkmcnt(0)\nv_lshlrev_b32 v2, 2, v0\n\
+    global_store_dword v2, v0, s[4:5]\ns_endpgm";
+
+fn counting(f: &mut Fixture, asic: &Asic) {
+    name_kernel(f, "counts");
+    let mut kernel = Launch::new(COUNTS, 64, 256);
+    kernel.lds = 8192;
+    launch(f, asic, &kernel);
+    assert!(is_done(f));
+}
+
+#[test]
+fn a_profile_counts_what_kernels_execute() {
+    if without_llvm("profile") {
+        return;
+    }
+    for asic in BOTH {
+        let mut f = fixture(asic, 2, false, false);
+        let start = r#"{"cmd":"profile-start","kernel":"count"}"#;
+        assert_eq!(answer(&mut f.b.gpu, start)["ok"], true);
+        counting(&mut f, asic);
+        assert_eq!(
+            answer(&mut f.b.gpu, r#"{"cmd":"profile-stop"}"#)["ok"],
+            true
+        );
+        let reply = answer(&mut f.b.gpu, r#"{"cmd":"profile","top":4}"#);
+        assert_eq!(reply["running"], false);
+        let kernels = reply["kernels"].as_array().unwrap();
+        assert_eq!(kernels.len(), 1, "{reply}");
+        let (kernel, entry) = (&kernels[0], f.va + CODE + 256);
+        assert_eq!(kernel["kernel"], "counts");
+        assert_eq!(kernel["entry"], entry);
+        // Four waves of 17 instructions.
+        assert_eq!(kernel["instructions"], 68);
+        let class = |count: u64, loaded: u64, stored: u64, conflicts: u64| {
+            serde_json::json!({
+                "instructions": 4 * count, "loaded": 4 * loaded, "stored": 4 * stored,
+                "conflicts": 4 * conflicts,
+            })
+        };
+        let classes = serde_json::json!({
+            "scalar": class(7, 0, 0, 0),
+            "control": class(5, 0, 0, 0),
+            "scalar-memory": class(1, 8, 0, 0),
+            "vector": class(2, 0, 0, 0),
+            "lds": class(1, 0, 256, 62),
+            "global": class(1, 0, 256, 0),
+        });
+        assert_eq!(kernel["classes"], classes, "{}", asic.name);
+        let place = |offset: u64, count: u64, conflicts: u64, instruction: &str| {
+            serde_json::json!({
+                "pc": entry + offset, "count": count, "conflicts": conflicts,
+                "instruction": instruction,
+            })
+        };
+        let top = serde_json::json!([
+            place(16, 12, 0, "s_sub_u32 s4, s4, 1"),
+            place(20, 12, 0, "s_cmp_lg_u32 s4, 0"),
+            place(24, 12, 0, "s_cbranch_scc1 65533"),
+            place(0, 4, 0, "v_lshlrev_b32_e32 v1, 7, v0"),
+        ]);
+        assert_eq!(kernel["top"], top, "{}", asic.name);
+
+        // Nothing is added when it has ended, nor to one of other kernels, which forgets the last one.
+        f.b.set64(f.bus + DONE + 8, 1);
+        counting(&mut f, asic);
+        let again = answer(&mut f.b.gpu, r#"{"cmd":"profile","top":4}"#);
+        assert_eq!(again["kernels"], reply["kernels"]);
+        answer(&mut f.b.gpu, r#"{"cmd":"profile-start","kernel":"other"}"#);
+        f.b.set64(f.bus + DONE + 8, 1);
+        counting(&mut f, asic);
+        let other = answer(&mut f.b.gpu, r#"{"cmd":"profile"}"#);
+        assert_eq!(other["running"], true);
+        assert_eq!(other["kernels"], serde_json::json!([]));
+        f.b.no_errors();
+    }
+}
+
+/// A file in memory.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_trace_has_the_instructions_of_the_waves_that_were_asked_for() {
+    if without_llvm("trace of instructions") {
+        return;
+    }
+    let asic = &GFX90A;
+    let traced = |filter: Filter| {
+        let mut f = fixture(asic, 2, false, false);
+        let file = Shared::default();
+        let to = Box::new(file.clone());
+        f.b.gpu.waves.dispatcher.watch.trace(filter, to);
+        counting(&mut f, asic);
+        let bytes = file.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    };
+    let all = "ffffffffffffffff";
+    let text = traced(Filter::default().waves("1,0,0:0").unwrap());
+    let lines: Vec<&str> = text.lines().collect();
+    let want = [
+        format!("counts 1,0,0:0 +0x0 exec={all} v_lshlrev_b32_e32 v1, 7, v0 ; v1[0]=0x0"),
+        format!("counts 1,0,0:0 +0x4 exec={all} ds_write_b32 v1, v0"),
+        format!("counts 1,0,0:0 +0xc exec={all} s_movk_i32 s4, 0x3 ; s4=0x3"),
+        format!("counts 1,0,0:0 +0x10 exec={all} s_sub_u32 s4, s4, 1 ; s4=0x2"),
+    ];
+    assert_eq!(lines[..4], want);
+    assert_eq!(lines.len(), 17);
+    assert_eq!(
+        lines[16],
+        format!("counts 1,0,0:0 +0x34 exec={all} s_endpgm")
+    );
+
+    // All groups; another kernel; a wave that no group has.
+    assert_eq!(traced(Filter::default()).lines().count(), 68);
+    let of = |kernel: &str| Filter {
+        kernel: Some(kernel.into()),
+        ..Filter::default()
+    };
+    assert_eq!(traced(of("oun")).lines().count(), 68);
+    assert_eq!(traced(of("other")), "");
+    assert_eq!(traced(Filter::default().waves("1").unwrap()), "");
 }

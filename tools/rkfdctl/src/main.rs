@@ -15,6 +15,7 @@ mod hang;
 mod info;
 mod latency;
 mod model;
+mod profile;
 mod queues;
 mod run;
 mod stress;
@@ -53,6 +54,8 @@ enum Command {
     Queues(queues::Options),
     /// Show where every wave is: kernel, instruction, active lanes (model only)
     Waves(waves::Options),
+    /// Count what the kernels of a command execute (model only)
+    Profile(profile::Options),
     /// Show what happens on the GPUs: processes, evictions, faults, resets
     Events(events::Options),
     /// Show the packets that the GPU executed lately
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Queues(options) => queues::run(&options),
         Command::Waves(options) => waves::run(&options),
+        Command::Profile(options) => profile::run(&options),
         Command::Events(options) => events::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Stress(options) => stress::run(&options),

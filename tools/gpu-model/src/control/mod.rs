@@ -21,6 +21,8 @@ const MAX_LINE: u64 = 64 * 1024;
 /// Trace records returned unless the request names another number.
 const DEFAULT_TRACE: usize = 1000;
 
+/// The same of instructions of a profile.
+const DEFAULT_TOP: usize = 10;
 /// The same of waves: more than an MI210 holds.
 const DEFAULT_WAVES: usize = 4096;
 
@@ -48,6 +50,18 @@ pub enum Request {
         kernel: Option<String>,
         /// At most so many; the others are counted.
         max: Option<usize>,
+    },
+    /// Counts what kernels execute, from now on.
+    ProfileStart {
+        /// Only kernels whose name has this in it.
+        kernel: Option<String>,
+    },
+    /// Counts no more.
+    ProfileStop,
+    /// What was counted.
+    Profile {
+        /// So many instructions of each kernel, those executed most.
+        top: Option<usize>,
     },
     /// Doorbells that no connected queue listened to.
     Doorbells,
@@ -130,6 +144,15 @@ fn execute(device: &mut impl Device, request: Request) -> Result<Value, String> 
         Request::Waves { kernel, max } => {
             waves::waves(device, kernel.as_deref(), max.unwrap_or(DEFAULT_WAVES))
         }
+        Request::ProfileStart { kernel } => {
+            device.with(|gpu| gpu.waves.dispatcher.watch.start_profile(kernel));
+            json!({"ok": true})
+        }
+        Request::ProfileStop => {
+            device.with(|gpu| gpu.waves.dispatcher.watch.stop_profile());
+            json!({"ok": true})
+        }
+        Request::Profile { top } => waves::profile(device, top.unwrap_or(DEFAULT_TOP)),
         Request::Doorbells => device.with(|gpu| views::doorbells(gpu)),
         Request::Vm { vmid, va } => device.with(|gpu| views::vm(gpu, vmid, va))?,
         Request::Errors => views::errors(device),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use gfx9_isa::decode::Decoder;
+use gfx9_isa::exec::cost::Class;
 use gfx9_isa::text::text;
 use rustc_hash::FxHashMap;
 use serde_json::{json, Value};
@@ -87,4 +88,49 @@ pub fn waves(device: &mut impl Device, kernel: Option<&str>, max: usize) -> Valu
     drop(look);
     memory.pause();
     json!({"ok": true, "total": total, "waves": rows})
+}
+
+/// What kernels have executed while they were watched, with the `top` instructions that were executed most.
+pub fn profile(device: &mut impl Device, top: usize) -> Value {
+    let (dispatcher, isa) = device.with(|gpu| (Arc::clone(&gpu.waves.dispatcher), gpu.asic.isa()));
+    let (running, kernels) = dispatcher.watch.profile();
+    let kernels: Vec<Value> = kernels
+        .into_iter()
+        .map(|((name, entry), tally)| {
+            let classes: serde_json::Map<String, Value> = Class::ALL
+                .iter()
+                .zip(&tally.classes)
+                .filter(|(_, (count, _))| *count != 0)
+                .map(|(class, (count, moved))| {
+                    let value = json!({
+                        "instructions": count,
+                        "loaded": moved.loaded,
+                        "stored": moved.stored,
+                        "conflicts": moved.conflicts,
+                    });
+                    (class.name().to_owned(), value)
+                })
+                .collect();
+            let top: Vec<Value> = tally
+                .top(top)
+                .iter()
+                .map(|(pc, place)| {
+                    json!({
+                        "pc": pc,
+                        "count": place.count,
+                        "conflicts": place.conflicts,
+                        "instruction": text(&place.inst, isa),
+                    })
+                })
+                .collect();
+            json!({
+                "kernel": name,
+                "entry": entry,
+                "instructions": tally.instructions(),
+                "classes": classes,
+                "top": top,
+            })
+        })
+        .collect();
+    json!({"ok": true, "running": running, "kernels": kernels})
 }

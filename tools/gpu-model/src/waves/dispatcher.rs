@@ -22,6 +22,7 @@ use super::look::{Look, Seen};
 use super::report::{Report, Spot, What};
 use super::sync::Resources;
 use super::units::Units;
+use super::watch::Watch;
 
 /// How far a dispatch is.
 #[derive(Debug)]
@@ -107,6 +108,8 @@ pub struct Dispatcher {
     waker: Mutex<Option<Waker>>,
     /// Where waves of different groups meet.
     pub sync: Resources,
+    /// Who watches waves execute.
+    pub watch: Watch,
 }
 
 impl fmt::Debug for Dispatcher {
@@ -225,6 +228,7 @@ impl Dispatcher {
             looks: AtomicU32::new(0),
             waker: Mutex::new(None),
             sync: Resources::default(),
+            watch: Watch::default(),
         }
     }
 

@@ -6,7 +6,8 @@
 //! their waves come to ([`report`]).  Only [`front`] and [`launch`] are behind the device's lock: they start dispatches,
 //! take them off, and turn what waves come to into interrupts, queue errors and signals.  [`sync`] is where waves of
 //! different groups meet, [`saved`] the form in which a dispatch lies in a save area,
-//! [`names`] tells what a kernel is called, [`look`] where all waves are.
+//! [`names`] tells what a kernel is called, [`look`] where all waves are, and
+//! [`watch`] what they execute.
 
 #![allow(
     clippy::precedence,
@@ -27,3 +28,4 @@ pub mod runner;
 pub mod saved;
 pub mod sync;
 pub mod units;
+pub mod watch;

@@ -15,6 +15,7 @@ use super::job::{After, Dispatch, Job, Waves, Work};
 use super::kernel::Kernel;
 use super::report::{Failure, Report, What};
 use super::sync::Resources;
+use super::watch::Recorder;
 use crate::clock::Clock;
 use crate::mem::Bus;
 use crate::vm::executor::Executor;
@@ -143,8 +144,12 @@ impl Runner {
             }
         };
         let mut reported = false;
-        let after = self.slice(dispatcher, &mut job, stop, &mut reported);
+        let mut recorder = self.recorder(dispatcher, &job);
+        let after = self.slice(dispatcher, &mut job, stop, &mut reported, recorder.as_mut());
         self.memory.pause();
+        if let Some(recorder) = &recorder {
+            dispatcher.watch.close(recorder);
+        }
         dispatcher.give_back(job, after);
         if reported {
             dispatcher.wake_device();
@@ -157,6 +162,7 @@ impl Runner {
         job: &mut Job,
         stop: &dyn Fn() -> bool,
         reported: &mut bool,
+        mut recorder: Option<&mut Recorder>,
     ) -> After {
         let mut batches = 0;
         loop {
@@ -164,7 +170,7 @@ impl Runner {
             if away || batches == SLICE || stop() {
                 return After::Ready;
             }
-            let (event, fault, sent) = self.batch(&dispatcher.sync, job);
+            let (event, fault, sent) = self.batch(&dispatcher.sync, job, recorder.as_deref_mut());
             if is_failure(event) {
                 self.learn_name(&job.dispatch);
             }
@@ -233,6 +239,15 @@ impl Runner {
         }
     }
 
+    /// What watches the next slice of a group, if somebody wants to know of it.
+    fn recorder(&mut self, dispatcher: &Dispatcher, job: &Job) -> Option<Recorder> {
+        if !dispatcher.watch.is_on() {
+            return None;
+        }
+        self.learn_name(&job.dispatch);
+        dispatcher.watch.recorder(&job.dispatch, job.id)
+    }
+
     /// Finds out what a kernel is called.
     fn learn_name(&mut self, dispatch: &Dispatch) {
         let client = client(&dispatch.kernel);
@@ -246,6 +261,7 @@ impl Runner {
         &mut self,
         sync: &Resources,
         job: &mut Job,
+        recorder: Option<&mut Recorder>,
     ) -> (Event, Option<Fault>, Option<(u32, bool)>) {
         let kernel = &job.dispatch.kernel;
         if self.code.len() >= SPACES && !self.code.contains_key(&kernel.vmid) {
@@ -274,7 +290,10 @@ impl Runner {
             memory: &mut memory,
             messages: &mut outside,
         };
-        let event = job.group.0.run(&mut host, BATCH);
+        let event = match recorder {
+            Some(recorder) => job.group.0.observe(&mut host, BATCH, recorder),
+            None => job.group.0.run(&mut host, BATCH),
+        };
         let sent = outside.sent;
         (event, memory.take_fault(), sent)
     }
