@@ -7,7 +7,7 @@ use gfx9_isa::inst::Asic as Isa;
 use gpu_model::waves::front::{Flight, Stand};
 use gpu_model::waves::job::{Frozen, Resting, Waves};
 use gpu_model::waves::kernel::{Kernel, Scratch};
-use gpu_model::waves::saved::{decode, encode};
+use gpu_model::waves::saved::{decode, decode_all, encode, encode_all};
 use gpu_model::waves::sync::Share;
 use proptest::prelude::*;
 
@@ -63,6 +63,7 @@ fn flight() -> Flight {
         serial: 4,
         started: 1234,
         stand: Stand::Running,
+        private: true,
         frozen: Some(Frozen {
             kernel,
             next: 3,
@@ -145,6 +146,37 @@ fn large_numbers_are_refused_or_sane() {
             }
         }
     }
+}
+
+#[test]
+fn several_dispatches_come_back_in_their_order() {
+    let all = [
+        flight(),
+        Flight {
+            stand: Stand::Told,
+            frozen: None,
+            ..flight()
+        },
+        Flight {
+            started: 77,
+            ..flight()
+        },
+    ];
+    let words = encode_all(all.iter());
+    let saved = decode_all(&words, &base(), 3).unwrap();
+    let seen: Vec<_> = saved
+        .iter()
+        .map(|s| (s.started, s.stand, s.frozen.is_some()))
+        .collect();
+    let want = [
+        (1234, Stand::Running, true),
+        (1234, Stand::Told, false),
+        (77, Stand::Running, true),
+    ];
+    assert_eq!(seen, want);
+    assert!(decode_all(&words, &base(), 2).is_none(), "too many");
+    assert!(decode_all(&words[..words.len() - 1], &base(), 3).is_none());
+    assert!(decode_all(&[], &base(), 3).unwrap().is_empty());
 }
 
 proptest! {

@@ -3,6 +3,7 @@
 //!
 //! Formats: `hsa.h`, `amd_hsa_signal.h` and `amd_hsa_queue.h` of the ROCm runtime.
 
+mod ahead;
 pub mod signal;
 
 use crate::cp::eop::{exception, source};
@@ -11,7 +12,7 @@ use crate::cp::slot::SlotId;
 use crate::device::Gpu;
 use crate::vm::access::{VmError, VmResult};
 use crate::vm::Access;
-use crate::waves::front::Stand;
+use crate::waves::front::{Flight, Stand};
 use crate::waves::launch::Refused;
 
 /// Packet types in header bits 7:0.
@@ -81,6 +82,8 @@ enum Dispatched {
     Waits,
     /// It began and ended at these times.
     Over(u64, u64),
+    /// It is over, and its signal says so.
+    Told,
 }
 
 impl Gpu {
@@ -89,7 +92,7 @@ impl Gpu {
         if run.stalled {
             return self.aql_stalled(slot, run);
         }
-        let at = run.base + (run.rptr & (run.len - 1)) * 64;
+        let at = run.packet_at(run.rptr);
         let mut p = [0u32; 16];
         // The header is written back at the end; a page that is missing now must not be found missing then.
         let ready = self
@@ -134,7 +137,14 @@ impl Gpu {
                 Err(VmError::Fault) => return Outcome::Halt("dependent signal faulted"),
             },
             kind::KERNEL_DISPATCH => match self.aql_dispatch(slot, run, (at, &p)) {
-                Ok(Dispatched::Waits) => return Outcome::Wait,
+                Ok(Dispatched::Waits) => {
+                    self.aql_ahead(slot, run);
+                    return Outcome::Wait;
+                }
+                Ok(Dispatched::Told) => {
+                    self.aql_retire(run, at);
+                    return Outcome::Done;
+                }
                 Ok(Dispatched::Over(begun, ended)) => {
                     times = (begun, ended);
                     Ok(())
@@ -162,9 +172,14 @@ impl Gpu {
         // Probed before the packet ran.
         let _ = self.vm_write(run.client(), at, &(kind::INVALID as u16).to_le_bytes());
         run.rptr = run.rptr.wrapping_add(1);
-        run.traced = false;
         run.in_vendor = false;
-        self.drop_flight(run);
+        // Only one that a changed save area has made up can still be on the units.
+        if let Some(flight) = run.flight.take().filter(Flight::is_on) {
+            drop(self.waves.dispatcher.freeze(flight.serial));
+        }
+        run.flight = run.later.pop_front();
+        // One that has begun ahead of its turn is in the trace.
+        run.traced = run.flight.is_some();
     }
 
     fn aql_vendor(&mut self, run: &mut Run, p: &[u32; 16]) -> Result<(), QueueError> {
@@ -238,10 +253,11 @@ impl Gpu {
             if run.draining {
                 return Ok(Dispatched::Waits);
             }
-            return match self.aql_kernel(slot, run, packet) {
+            let (at, p) = packet;
+            return match self.aql_kernel(slot, run, (run.rptr, at, p)) {
                 Ok(kernel) => {
                     self.log.stats.dispatches += 1;
-                    self.start_kernel(run, kernel);
+                    run.flight = Some(self.start_kernel(kernel));
                     Ok(Dispatched::Waits)
                 }
                 Err(Refused::Retry) => Ok(Dispatched::Waits),
@@ -254,6 +270,7 @@ impl Gpu {
         match flight.stand {
             Stand::Running | Stand::Failed(_, true) => Ok(Dispatched::Waits),
             Stand::Done(end) => Ok(Dispatched::Over(flight.started, end)),
+            Stand::Told => Ok(Dispatched::Told),
             Stand::Failed(e, false) => {
                 if self.tell_runtime(slot, run, e) != Err(VmError::Retry) {
                     if let Some(flight) = &mut run.flight {

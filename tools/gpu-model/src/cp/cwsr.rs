@@ -18,7 +18,7 @@ use super::slot::SlotId;
 use crate::device::Gpu;
 use crate::vm::access::VmError;
 use crate::vm::Access;
-use crate::waves::front::Flight;
+use crate::waves::front::{Flight, MAX_LATER};
 use crate::waves::saved;
 
 /// "CWSR".
@@ -149,8 +149,8 @@ impl Gpu {
             self.set_saved(slot, area, 0, 0);
             return;
         }
-        let waves = run.flight.as_ref().map(saved::encode).unwrap_or_default();
-        let seats = run.flight.as_ref().map_or(0, Flight::waves);
+        let waves = saved::encode_all(run.flights());
+        let seats = run.flights().map(Flight::waves).sum::<u32>();
         let bytes = ((RECORD + waves.len()) as u32 * 4).max(self.asic.least_wave());
         let used = ENTRY * (1 + seats);
         let room = area.stack >= used && area.size >= area.stack.saturating_add(bytes);
@@ -191,7 +191,7 @@ impl Gpu {
         let mut words = vec![0; bytes as usize / 4];
         fill(&mut words, run, serial, &waves);
         let mut entries = vec![MAGIC, serial];
-        entries.extend(run.flight.iter().flat_map(Flight::entries).flatten());
+        entries.extend(run.flights().flat_map(Flight::entries).flatten());
         // Both places were looked at above.
         let _ = self.vm_write_dwords(run.client(), at, &words);
         let _ = self.vm_write_dwords(MEC, entry, &entries);
@@ -199,7 +199,7 @@ impl Gpu {
         self.trace_sched(slot, "SAVE", format!("{bytes:#x} bytes at {at:#x}"));
     }
 
-    /// Lets the dispatch go on that lies in a saved state, if there is one.
+    /// Lets the dispatches go on that lie in a saved state, if there are any.
     fn restore_waves(&mut self, slot: SlotId, run: &mut Run, words: &[u32]) -> Result<(), Outcome> {
         let length = words.get(WAVES).copied().unwrap_or(0) as usize;
         if length == 0 {
@@ -207,16 +207,26 @@ impl Gpu {
         }
         let part = words.get(RECORD..).and_then(|words| words.get(..length));
         let base = self.kernel_of(slot, run, [0; 3], 0);
-        let saved = part.and_then(|words| saved::decode(words, base));
-        let held = saved.filter(|saved| {
-            let kernel = saved.frozen.as_ref().map(|frozen| &frozen.kernel);
-            kernel.is_none_or(|kernel| self.waves.dispatcher.can_hold(kernel))
+        let most = if run.aql { 1 + MAX_LATER } else { 1 };
+        let saved = part.and_then(|words| saved::decode_all(words, &base, most));
+        let held = saved.filter(|all| {
+            all.iter().all(|saved| {
+                let kernel = saved.frozen.as_ref().map(|frozen| &frozen.kernel);
+                kernel.is_none_or(|kernel| self.waves.dispatcher.can_hold(kernel))
+            })
         });
         let Some(saved) = held else {
             self.user_error("cwsr-waves", format!("{slot}: its waves were changed"));
             return Err(Outcome::Halt("the saved waves are none"));
         };
-        self.resume_flight(run, saved);
+        for saved in saved {
+            let flight = self.resume_flight(saved);
+            if run.flight.is_none() {
+                run.flight = Some(flight);
+            } else {
+                run.later.push_back(flight);
+            }
+        }
         Ok(())
     }
 

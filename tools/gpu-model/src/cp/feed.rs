@@ -225,7 +225,7 @@ impl Gpu {
         if active {
             self.cp.hqd_mut(slot).run = Some(run);
         } else {
-            self.drop_flight(&mut run);
+            self.drop_flights(&mut run);
         }
     }
 

@@ -273,7 +273,7 @@ impl Gpu {
     /// Forgets the last DISPATCH_DIRECT of a queue if it is over; returns whether there is none any more.
     pub(crate) fn settle_flight(&mut self, run: &mut Run) -> bool {
         if let Some(flight) = &run.flight {
-            if !matches!(flight.stand, Stand::Done(_)) {
+            if !matches!(flight.stand, Stand::Done(_) | Stand::Told) {
                 return false;
             }
             run.flight = None;
@@ -295,7 +295,7 @@ impl Gpu {
         }
         self.log.stats.dispatches += 1;
         match self.pm4_kernel(slot, run, p) {
-            Ok(Some(kernel)) => self.start_kernel(run, kernel),
+            Ok(Some(kernel)) => run.flight = Some(self.start_kernel(kernel)),
             Ok(None) => {}
             Err(why) => return self.bad_packet(slot, run, exception::CODE, why),
         }

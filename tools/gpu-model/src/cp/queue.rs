@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! A connected queue: what it is, starting, stopping. (`feed` lets it run.)
 
+use std::collections::VecDeque;
+
 use super::hqd::{f, r};
 use super::slot::SlotId;
 use crate::device::Gpu;
@@ -93,6 +95,9 @@ pub struct Run {
     pub restore: Option<u64>,
     /// The dispatch that is under way, or has ended and is to be completed.
     pub flight: Option<Flight>,
+    /// AQL: dispatches of the packets behind that one, in their order, which need not wait for it.  There are none
+    /// without one at the read index.
+    pub later: VecDeque<Flight>,
     /// The queue has been asked to leave and cannot save its waves: it starts no further ones.
     pub draining: bool,
     /// The next part of a long transfer.
@@ -111,6 +116,16 @@ impl Run {
     /// The packets that run now may do anything.  Those of a buffer in another address space may not.
     pub fn is_trusted(&self) -> bool {
         (self.privileged || self.role != Role::User) && self.space() == self.vmid
+    }
+
+    /// All dispatches that are under way or wait for their completion, oldest first.
+    pub fn flights(&self) -> impl Iterator<Item = &Flight> {
+        self.flight.iter().chain(&self.later)
+    }
+
+    /// Where a packet of an AQL queue is.
+    pub fn packet_at(&self, index: u64) -> u64 {
+        self.base.wrapping_add((index & (self.len - 1)) * 64)
     }
 
     /// How the queue's accesses appear to the VM.
@@ -275,6 +290,7 @@ impl Gpu {
             in_vendor: false,
             restore: None,
             flight: None,
+            later: VecDeque::new(),
             draining: false,
             ahead: None,
             pace: Pace::default(),

@@ -42,11 +42,16 @@ pub enum Stand {
     Running,
     /// It ended at this time (ticks).
     Done(u64),
+    /// It ended, and its signal says so; its packet waits for those before it.
+    Told,
     /// A wave has halted for good; the flag tells that the runtime knows.
     Failed(QueueError, bool),
 }
 
-/// The dispatch that a queue waits for.
+/// Dispatches that a queue has under way behind the one at its read index.
+pub const MAX_LATER: usize = 7;
+
+/// A dispatch of a queue.
 #[derive(Debug)]
 pub struct Flight {
     /// Its serial number.
@@ -55,6 +60,8 @@ pub struct Flight {
     pub started: u64,
     /// How it stands.
     pub stand: Stand,
+    /// It uses private memory, of which the queue has one.
+    pub private: bool,
     /// Its groups, when the queue was taken off.
     pub frozen: Option<Frozen>,
 }
@@ -80,7 +87,7 @@ impl Flight {
 
     /// Waves of it may be on the compute units.
     pub fn is_on(&self) -> bool {
-        !matches!(self.stand, Stand::Done(_)) && self.frozen.is_none()
+        !matches!(self.stand, Stand::Done(_) | Stand::Told) && self.frozen.is_none()
     }
 }
 
@@ -114,74 +121,83 @@ impl Failure {
 }
 
 impl Gpu {
-    /// Starts a dispatch of a queue.
-    pub(crate) fn start_kernel(&mut self, run: &mut Run, kernel: Kernel) {
-        self.resume_kernel(
-            run,
-            Frozen {
-                kernel,
-                next: 0,
-                failed: false,
-                groups: Vec::new(),
-            },
-            self.clock.ticks(),
-        );
+    /// Starts a dispatch.
+    pub(crate) fn start_kernel(&mut self, kernel: Kernel) -> Flight {
+        let frozen = Frozen {
+            kernel,
+            next: 0,
+            failed: false,
+            groups: Vec::new(),
+        };
+        self.resume_kernel(frozen, self.clock.ticks())
     }
 
     /// Lets a dispatch go on that began at `started`.
-    pub(crate) fn resume_kernel(&mut self, run: &mut Run, frozen: Frozen, started: u64) {
+    fn resume_kernel(&mut self, frozen: Frozen, started: u64) -> Flight {
+        let private = frozen.kernel.scratch.is_some();
         let serial = self.waves.dispatcher.start(frozen);
-        run.flight = Some(Flight {
+        self.kick();
+        Flight {
             serial,
             started,
             stand: Stand::Running,
+            private,
             frozen: None,
-        });
-        self.kick();
+        }
     }
 
     /// Lets a dispatch go on that was saved.
-    pub(crate) fn resume_flight(&mut self, run: &mut Run, saved: Saved) {
+    pub(crate) fn resume_flight(&mut self, saved: Saved) -> Flight {
         let Saved {
             started,
             stand,
             frozen,
         } = saved;
         match frozen {
-            Some(frozen) => self.resume_kernel(run, frozen, started),
-            None => {
-                run.flight = Some(Flight {
-                    serial: 0,
-                    started,
-                    stand,
-                    frozen: None,
-                });
-            }
-        }
-        if let Some(flight) = &mut run.flight {
-            flight.stand = stand;
+            Some(frozen) => Flight {
+                stand,
+                ..self.resume_kernel(frozen, started)
+            },
+            None => Flight {
+                serial: 0,
+                started,
+                stand,
+                private: false,
+                frozen: None,
+            },
         }
     }
 
     /// Takes the waves of a queue that stops off the compute units.
     pub(crate) fn freeze_kernel(&mut self, slot: SlotId) {
-        let serial = match &self.cp.hqd(slot).run {
-            Some(run) => run.flight.as_ref().filter(|f| f.is_on()).map(|f| f.serial),
-            None => None,
+        let Some(run) = &self.cp.hqd(slot).run else {
+            return;
         };
-        let Some(serial) = serial else { return };
-        let frozen = self.waves.dispatcher.freeze(serial);
+        let on: Vec<u64> = run
+            .flights()
+            .filter(|flight| flight.is_on())
+            .map(|flight| flight.serial)
+            .collect();
+        if on.is_empty() {
+            return;
+        }
+        let frozen: Vec<_> = on
+            .into_iter()
+            .map(|serial| (serial, self.waves.dispatcher.freeze(serial)))
+            .collect();
         // What its waves have come to before.
         self.take_wave_reports();
-        let run = self.cp.hqd_mut(slot).run.as_mut();
-        if let Some(flight) = run.and_then(|run| run.flight.as_mut()) {
-            flight.frozen = frozen;
+        for (serial, frozen) in frozen {
+            if let Some((flight, _)) = self.flight_mut(serial) {
+                flight.frozen = frozen;
+            }
         }
     }
 
-    /// Forgets the dispatch of a queue; waves that are still there are killed.
-    pub(crate) fn drop_flight(&mut self, run: &mut Run) {
-        if let Some(flight) = run.flight.take().filter(Flight::is_on) {
+    /// Forgets the dispatches of a queue; waves that are still there are killed.
+    pub(crate) fn drop_flights(&mut self, run: &mut Run) {
+        let flights = run.flight.take().into_iter().chain(run.later.drain(..));
+        for flight in flights.filter(Flight::is_on) {
             drop(self.waves.dispatcher.freeze(flight.serial));
         }
     }
@@ -230,13 +246,14 @@ impl Gpu {
 
     fn flight_mut(&mut self, serial: u64) -> Option<(&mut Flight, &mut u64)> {
         self.cp.runs_mut().find_map(|run| {
-            let flight = run.flight.as_mut().filter(|f| f.serial == serial)?;
+            let mut flights = run.flight.iter_mut().chain(&mut run.later);
+            let flight = flights.find(|flight| flight.serial == serial)?;
             Some((flight, &mut run.pace.not_before))
         })
     }
 
     fn slot_of(&self, serial: u64) -> Option<SlotId> {
-        let has = |run: &Run| run.flight.as_ref().is_some_and(|f| f.serial == serial);
+        let has = |run: &Run| run.flights().any(|flight| flight.serial == serial);
         let mut slots = self.cp.iter();
         slots.find_map(|(slot, h)| h.run.as_ref().filter(|run| has(run)).map(|_| slot))
     }

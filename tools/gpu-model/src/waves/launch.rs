@@ -213,7 +213,7 @@ impl Gpu {
         }
     }
 
-    /// The kernel of an AQL packet at `at`.
+    /// The kernel of an AQL packet: number `index` of its queue, at `at`.
     ///
     /// # Errors
     /// The packet is wrong, or something that it names is not there.
@@ -221,7 +221,7 @@ impl Gpu {
         &mut self,
         slot: SlotId,
         run: &Run,
-        (at, p): (u64, &[u32; 16]),
+        (index, at, p): (u64, u64, &[u32; 16]),
     ) -> Result<Kernel, Refused> {
         let error = |e| Err(Refused::Error(e));
         let size = [p[1] & 0xFFFF, p[1] >> 16, p[2] & 0xFFFF];
@@ -256,7 +256,7 @@ impl Gpu {
         };
         let rsrc = [descriptor[12], descriptor[13], descriptor[11]];
         let split: [(u32, u32); 3] = std::array::from_fn(|i| split(grid[i], size[i]));
-        let mut user = user_sgprs(descriptor[14], &queue, (at, run.rptr, p));
+        let mut user = user_sgprs(descriptor[14], &queue, (at, index, p));
         let preloaded = self.preload(run, descriptor[14] >> 16, pair(p, 10), &mut user)?;
         let mut kernel = Kernel {
             // Code that loads the arguments itself comes first, for firmware that does not.
@@ -270,6 +270,7 @@ impl Gpu {
             size,
             last: split.map(|(_, last)| last),
             lds,
+            packet: index,
             ..self.kernel_of(slot, run, rsrc, queue.properties)
         };
         if kernel.count().is_none() {

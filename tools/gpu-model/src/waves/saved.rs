@@ -79,6 +79,7 @@ pub fn encode(flight: &Flight) -> Vec<u32> {
         Stand::Running => (0, 0, 0, 0),
         Stand::Done(end) => (1, end, 0, 0),
         Stand::Failed(e, told) => (2, 0, e.exception, u32::from(told)),
+        Stand::Told => (3, 0, 0, 0),
     };
     out.word(kind);
     out.wide(time);
@@ -147,11 +148,12 @@ pub fn decode(words: &[u32], base: Kernel) -> Option<Saved> {
         0 => Stand::Running,
         1 => Stand::Done(end),
         2 => Stand::Failed(error_of(exception)?, told),
+        3 => Stand::Told,
         _ => return None,
     };
     if from.word()? == 0 {
         // Nothing would ever complete it.
-        let over = matches!(stand, Stand::Done(_));
+        let over = matches!(stand, Stand::Done(_) | Stand::Told);
         return over.then_some(Saved {
             started,
             stand,
@@ -209,6 +211,28 @@ pub fn decode(words: &[u32], base: Kernel) -> Option<Saved> {
             groups: resting,
         }),
     })
+}
+
+/// The words of all dispatches of a queue, each behind their number; none if there is no dispatch.
+pub fn encode_all<'a>(flights: impl Iterator<Item = &'a Flight>) -> Vec<u32> {
+    let mut out = Writer(Vec::new());
+    for flight in flights {
+        out.list(&encode(flight));
+    }
+    out.0
+}
+
+/// Reads what [`encode_all`] has written, as [`decode`] does; `None` also for more than `most` dispatches.
+pub fn decode_all(words: &[u32], base: &Kernel, most: usize) -> Option<Vec<Saved>> {
+    let mut from = Reader(words);
+    let mut all = Vec::new();
+    while !from.0.is_empty() {
+        if all.len() == most {
+            return None;
+        }
+        all.push(decode(&from.list()?, base.clone())?);
+    }
+    Some(all)
 }
 
 fn group(from: &mut Reader<'_>, kernel: &Kernel) -> Option<Resting> {
