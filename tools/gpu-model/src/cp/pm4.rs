@@ -239,7 +239,11 @@ impl Gpu {
         // End-of-pipe events and flushes wait for the waves before them, and so does the next dispatch.
         let waits = matches!(
             p.op,
-            op::DISPATCH_DIRECT | op::RELEASE_MEM | op::EVENT_WRITE | op::ACQUIRE_MEM
+            op::DISPATCH_DIRECT
+                | op::DISPATCH_INDIRECT
+                | op::RELEASE_MEM
+                | op::EVENT_WRITE
+                | op::ACQUIRE_MEM
         );
         if waits && !self.settle_flight(run) {
             return Outcome::Wait;
@@ -260,7 +264,11 @@ impl Gpu {
             op::EVENT_WRITE => self.event_write(slot, run, p),
             // Caches are not modelled: memory is always coherent at packet boundaries.
             op::ACQUIRE_MEM => Outcome::Done,
-            op::DISPATCH_DIRECT => self.dispatch_direct(slot, run, p),
+            op::DISPATCH_DIRECT => {
+                let dims = [p.dw(1), p.dw(2), p.dw(3)];
+                self.dispatch_pm4(slot, run, p.words.len() >= 5, (dims, p.dw(4)))
+            }
+            op::DISPATCH_INDIRECT => self.dispatch_indirect(slot, run, p),
             _ => self.bad_packet(
                 slot,
                 run,
@@ -281,20 +289,40 @@ impl Gpu {
         true
     }
 
-    fn dispatch_direct(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {
-        if p.words.len() < 5 {
+    /// DISPATCH_INDIRECT as MECs have it: the dimensions are in memory, at an address in the packet.
+    fn dispatch_indirect(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {
+        let whole = p.words.len() >= 4;
+        let mut dims = [0; 3];
+        // Dimensions that are not there read as zeros, and dispatch nothing; the access has raised its fault.
+        if whole
+            && self.vm_read_dwords(run.client(), p.qw(1) & !3, &mut dims) == Err(VmError::Retry)
+        {
+            return Outcome::Wait;
+        }
+        self.dispatch_pm4(slot, run, whole, (dims, p.dw(3)))
+    }
+
+    /// Dispatches what the registers describe, with these dimensions and this initiator; `whole`: the packet has them.
+    fn dispatch_pm4(
+        &mut self,
+        slot: SlotId,
+        run: &mut Run,
+        whole: bool,
+        what: ([u32; 3], u32),
+    ) -> Outcome {
+        if !whole {
             return self.bad_packet(
                 slot,
                 run,
                 exception::UNSUPPORTED_PACKET,
-                "short DISPATCH_DIRECT",
+                "short dispatch packet",
             );
         }
         if run.draining {
             return Outcome::Wait;
         }
         self.log.stats.dispatches += 1;
-        match self.pm4_kernel(slot, run, p) {
+        match self.pm4_kernel(slot, run, what) {
             Ok(Some(kernel)) => run.flight = Some(self.start_kernel(kernel)),
             Ok(None) => {}
             Err(why) => return self.bad_packet(slot, run, exception::CODE, why),

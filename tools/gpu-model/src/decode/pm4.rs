@@ -151,8 +151,8 @@ const SPECS: &[Spec] = &[
     Spec {
         op: op::DISPATCH_INDIRECT,
         name: "DISPATCH_INDIRECT",
-        len: 0,
-        fields: &[],
+        len: 4,
+        fields: &[q("addr", 1, 0), d("initiator", 3)],
     },
     Spec {
         op: op::ATOMIC_MEM,

@@ -11,7 +11,6 @@ use super::sync::Share;
 use super::units::{UnitMask, ENGINES, LDS};
 use crate::aql::{self, QueueError};
 use crate::cp::hqd::r;
-use crate::cp::pm4::Packet;
 use crate::cp::queue::Run;
 use crate::cp::slot::SlotId;
 use crate::device::Gpu;
@@ -314,7 +313,8 @@ impl Gpu {
         Ok(true)
     }
 
-    /// The kernel of a DISPATCH_DIRECT packet, or `None` if it has no group.
+    /// The kernel of a DISPATCH_DIRECT or DISPATCH_INDIRECT packet with these dimensions and this initiator, or `None` if
+    /// it has no group.
     ///
     /// # Errors
     /// The registers describe none that can run.
@@ -322,11 +322,10 @@ impl Gpu {
         &self,
         slot: SlotId,
         run: &Run,
-        p: &Packet,
+        (dims, control): ([u32; 3], u32),
     ) -> Result<Option<Kernel>, &'static str> {
         let hqd = self.cp.hqd(slot);
         let reg = |i: usize| hqd.sh.get(i).copied().unwrap_or(0);
-        let (dims, control) = ([p.dw(1), p.dw(2), p.dw(3)], p.dw(4));
         let threads: [u32; 3] = std::array::from_fn(|i| reg(sh::NUM_THREAD + i));
         let size = threads.map(|n| (n & 0xFFFF).max(1));
         let mut start: [u32; 3] = std::array::from_fn(|i| reg(sh::START + i));
