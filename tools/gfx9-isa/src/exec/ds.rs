@@ -462,8 +462,18 @@ pub(super) fn execute(
             }
         }
         Action::Write2 { bytes, stride } => {
+            let dwords = bytes as usize / 4;
             for (place, offset) in second(stride).into_iter().enumerate() {
-                for dword in 0..bytes as usize / 4 {
+                if exec == u64::MAX {
+                    let mut rows = [[0; 64]; 2];
+                    for (dword, row) in rows.iter_mut().take(dwords).enumerate() {
+                        *row = value(wave, inst.src[1 + place], dword);
+                    }
+                    if write_all(lds, &base, offset, bytes, &rows) {
+                        continue;
+                    }
+                }
+                for dword in 0..dwords {
                     let data = value(wave, inst.src[1 + place], dword);
                     for lane in each(exec) {
                         let address = from(lane, offset) + 4 * dword as u64;
