@@ -3,14 +3,18 @@
  * Out-of-line forms of inline functions and macros for the Rust side; see rkfd_helpers.h.
  */
 
+#include <drm/drm_device.h>
+#include <drm/drm_exec.h>
 #include <drm/drm_file.h>
 #include <drm/drm_gem.h>
+#include <drm/drm_vma_manager.h>
 #include <kunit/test.h>
 #include <kunit/test-bug.h>
 #include <linux/anon_inodes.h>
 #include <linux/compat.h>
 #include <linux/dma-fence.h>
 #include <linux/dma-mapping.h>
+#include <linux/dma-resv.h>
 #include <linux/file.h>
 #include <linux/gfp.h>
 #include <linux/idr.h>
@@ -44,6 +48,60 @@ void rkfd_drm_for_each_object(struct drm_file *file, void (*each)(struct drm_gem
 bool rkfd_drm_object_is_shared(struct drm_gem_object *obj)
 {
 	return drm_gem_object_is_shared_for_memory_stats(obj);
+}
+
+/* The flags are no constants that bindgen knows. */
+void rkfd_exec_init(struct drm_exec *exec, bool interruptible, unsigned int room)
+{
+	u32 flags = DRM_EXEC_IGNORE_DUPLICATES;
+
+	if (interruptible)
+		flags |= DRM_EXEC_INTERRUPTIBLE_WAIT;
+	drm_exec_init(exec, flags, room);
+}
+
+/*
+ * Locks the reservation for a fault. 0: it is locked; else what the fault is answered with. Who moves
+ * the object may take long, so the mmap lock is not held meanwhile where the fault can be repeated.
+ */
+unsigned int rkfd_fault_reserve(struct vm_fault *vmf, struct drm_gem_object *obj)
+{
+	if (dma_resv_trylock(obj->resv))
+		return 0;
+	if (!fault_flag_allow_retry_first(vmf->flags))
+		return dma_resv_lock_interruptible(obj->resv, NULL) ? VM_FAULT_NOPAGE : 0;
+	if (!(vmf->flags & FAULT_FLAG_RETRY_NOWAIT)) {
+		/* The mapping, which has the other reference, may go with the lock. */
+		drm_gem_object_get(obj);
+		mmap_read_unlock(vmf->vma->vm_mm);
+		if (!dma_resv_lock_interruptible(obj->resv, NULL))
+			dma_resv_unlock(obj->resv);
+		drm_gem_object_put(obj);
+	}
+	return VM_FAULT_RETRY;
+}
+
+void rkfd_gem_zap(struct drm_gem_object *obj)
+{
+	drm_vma_node_unmap(&obj->vma_node, obj->dev->anon_inode->i_mapping);
+}
+
+unsigned int rkfd_lru_take(struct drm_device *dev, struct drm_gem_lru *lru,
+			   struct drm_gem_object **objects, unsigned int room)
+{
+	struct drm_gem_object *obj;
+	unsigned int count = 0;
+
+	mutex_lock(&dev->gem_lru_mutex);
+	list_for_each_entry(obj, &lru->list, lru_node) {
+		if (count == room)
+			break;
+		/* One that is ending waits for the lock to leave the list. */
+		if (kref_get_unless_zero(&obj->refcount))
+			objects[count++] = obj;
+	}
+	mutex_unlock(&dev->gem_lru_mutex);
+	return count;
 }
 
 void rkfd_fence_get(struct dma_fence *fence)
@@ -246,20 +304,31 @@ void rkfd_dma_unmap_unsynced(struct device *dev, struct sg_table *table,
 	dma_unmap_sgtable(dev, table, direction, DMA_ATTR_SKIP_CPU_SYNC | DMA_ATTR_REQUIRE_COHERENT);
 }
 
+static pgprot_t rkfd_prot(struct vm_area_struct *vma, int caching)
+{
+	pgprot_t prot = vm_get_page_prot(vma->vm_flags);
+
+	/* Cached is RAM, which is encrypted where the machine does that; all else is the device's. */
+	if (caching == RKFD_WRITE_COMBINED)
+		return pgprot_decrypted(pgprot_writecombine(prot));
+	if (caching == RKFD_UNCACHED)
+		return pgprot_decrypted(pgprot_noncached(prot));
+	return prot;
+}
+
 void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write)
 {
-	pgprot_t prot;
-
 	vm_flags_set(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP);
 	if (never_write)
 		vm_flags_clear(vma, VM_MAYWRITE);
-	prot = vm_get_page_prot(vma->vm_flags);
-	/* Cached is RAM, which is encrypted where the machine does that; all else is the device's. */
-	if (caching == RKFD_WRITE_COMBINED)
-		prot = pgprot_decrypted(pgprot_writecombine(prot));
-	else if (caching == RKFD_UNCACHED)
-		prot = pgprot_decrypted(pgprot_noncached(prot));
-	vma->vm_page_prot = prot;
+	vma->vm_page_prot = rkfd_prot(vma, caching);
+}
+
+/* For memory that moves, where the frames of one mapping are not all of one kind. */
+unsigned int rkfd_fault_insert(struct vm_area_struct *vma, unsigned long addr, unsigned long pfn,
+			       int caching)
+{
+	return vmf_insert_pfn_prot(vma, addr, pfn, rkfd_prot(vma, caching));
 }
 
 u64 rkfd_total_ram(void)

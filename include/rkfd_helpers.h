@@ -13,7 +13,10 @@ struct attribute;
 struct cdev;
 struct device;
 struct dma_fence;
+struct drm_device;
+struct drm_exec;
 struct drm_file;
+struct drm_gem_lru;
 struct drm_gem_object;
 struct inode;
 struct mm_struct;
@@ -24,6 +27,7 @@ struct pci_dev;
 struct sg_table;
 struct task_struct;
 struct vm_area_struct;
+struct vm_fault;
 
 int rkfd_pci_domain_nr(struct pci_dev *pdev);
 void rkfd_kunit_skip(const char *reason);
@@ -107,6 +111,15 @@ bool rkfd_fatal_signal_pending(void);
 void rkfd_drm_for_each_object(struct drm_file *file, void (*each)(struct drm_gem_object *obj, void *data),
 			      void *data);
 bool rkfd_drm_object_is_shared(struct drm_gem_object *obj);
+
+/* Reservations. */
+void rkfd_exec_init(struct drm_exec *exec, bool interruptible, unsigned int room);
+unsigned int rkfd_fault_reserve(struct vm_fault *vmf, struct drm_gem_object *obj);
+unsigned int rkfd_fault_insert(struct vm_area_struct *vma, unsigned long addr, unsigned long pfn,
+			       int caching);
+void rkfd_gem_zap(struct drm_gem_object *obj);
+unsigned int rkfd_lru_take(struct drm_device *dev, struct drm_gem_lru *lru,
+			   struct drm_gem_object **objects, unsigned int room);
 
 /* Fences. */
 void rkfd_fence_get(struct dma_fence *fence);

@@ -38,6 +38,7 @@ mod kapi_gpuvm;
 mod kapi_irq;
 mod kapi_machine;
 mod kapi_memory;
+mod kapi_resv;
 mod kapi_slots;
 mod kapi_sysfs;
 mod kapi_threads;

@@ -138,6 +138,10 @@ unsafe impl Send for Fence {}
 unsafe impl Sync for Fence {}
 
 impl Fence {
+    pub(super) fn as_raw(&self) -> *mut bindings::dma_fence {
+        self.0.as_ptr()
+    }
+
     /// How the work went, if it has ended.
     pub(crate) fn result(&self) -> Option<Result> {
         // SAFETY: By the type invariant.

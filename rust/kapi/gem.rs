@@ -21,6 +21,7 @@ use kernel::{
     fs::file::flags::O_RDWR,
     page::PAGE_SIZE,
     prelude::*,
+    sync::Arc,
     types::Opaque, //
 };
 
@@ -31,6 +32,10 @@ use super::{
         DrmFile,
         OnlyDriver,
         OpenFile, //
+    },
+    lru::{
+        ObjectLru,
+        MOST, //
     },
     mappable::{
         Inner,
@@ -83,6 +88,21 @@ impl<T: Mappable> Object<T> {
     ///
     /// `EINVAL` if `size` is not a positive multiple of the page size, `ENOMEM`.
     pub(crate) fn new(dev: &DrmDevice, size: usize, data: T) -> Result<Self> {
+        Self::with_lru(dev, size, data, None)
+    }
+
+    /// As [`Self::new`]; `lru` is the list that it may be in, from the first [`Self::touch`] on. A list of another device is
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::new`].
+    pub(crate) fn with_lru(
+        dev: &DrmDevice,
+        size: usize,
+        data: T,
+        lru: Option<Arc<ObjectLru<T>>>,
+    ) -> Result<Self> {
         if size == 0 || size % PAGE_SIZE != 0 {
             return Err(EINVAL);
         }
@@ -90,6 +110,7 @@ impl<T: Mappable> Object<T> {
             Inner {
                 obj: Opaque::zeroed(),
                 data,
+                lru: lru.filter(|lru| lru.is_of(dev)),
             },
             GFP_KERNEL_ACCOUNT,
         )?;
@@ -109,6 +130,36 @@ impl<T: Mappable> Object<T> {
         // SAFETY: The object is valid.
         to_result(unsafe { bindings::drm_gem_create_mmap_offset(this.as_raw()) })?;
         Ok(this)
+    }
+
+    /// Takes over a reference from C.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a live object that [`Self::new`] made, and the caller gives one of its references up.
+    pub(super) unsafe fn from_raw(raw: NonNull<bindings::drm_gem_object>) -> Self {
+        // SAFETY: By the requirement of this function; the object keeps its device.
+        let dev = unsafe { DrmDevice::from_raw((*raw.as_ptr()).dev) };
+        // INVARIANT: By the requirement of this function.
+        Self {
+            inner: raw.cast(),
+            dev,
+        }
+    }
+
+    /// The object was used: it becomes the last one of its list, if it has one.
+    pub(crate) fn touch(&self) {
+        // SAFETY: By the type invariant the object is live.
+        if let Some(lru) = unsafe { &self.inner.as_ref().lru } {
+            // SAFETY: As above; `with_lru` has compared the device, and the object keeps the list.
+            unsafe { lru.move_to_tail(self.inner.cast()) };
+        }
+    }
+
+    /// Takes it out of its list, until the next [`Self::touch`].
+    pub(crate) fn unlist(&self) {
+        // SAFETY: By the type invariant the object is live.
+        unsafe { bindings::drm_gem_lru_remove(self.as_raw()) };
     }
 
     pub(super) fn as_raw(&self) -> *mut bindings::drm_gem_object {
@@ -303,6 +354,24 @@ impl<T: Mappable> Object<T> {
             // SAFETY: The file is open.
             let _ = unsafe { bindings::drm_gem_handle_delete(raw, handle) };
         }
+    }
+}
+
+impl<T: Mappable> ObjectLru<T> {
+    /// References of the objects, at most 4096, the one that was used longest ago first. None if `dev` is another device.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn snapshot(&self, dev: &DrmDevice) -> Result<KVVec<Object<T>>> {
+        let mut objects = KVVec::with_capacity(MOST, GFP_KERNEL)?;
+        self.take_each(dev, |raw| {
+            // SAFETY: By the type invariant of the list an object that holds a `T`; the reference is ours.
+            let object = unsafe { Object::from_raw(raw) };
+            // There is room for all.
+            let _ = objects.push_within_capacity(object);
+        })?;
+        Ok(objects)
     }
 }
 

@@ -38,6 +38,10 @@ use super::{
     mappable::Mappable, //
 };
 
+mod spaces;
+
+pub(crate) use self::spaces::SpaceKey;
+
 /// Ranges that one change adds at most: the new one, and what it leaves of others before and behind it.
 const MOST_ADDED: usize = 3;
 

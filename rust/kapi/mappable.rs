@@ -13,7 +13,10 @@ use kernel::{
 
 pub(crate) use super::pages::Transfer;
 
-use super::pages::Pages;
+use super::{
+    lru::ObjectLru,
+    pages::Pages, //
+};
 
 /// How the CPU caches a user mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +93,14 @@ pub(crate) trait Mappable: Send + Sync + Sized + 'static {
         false
     }
 
-    /// Copies for a debugger.
+    /// How the frames that [`Self::pfn`] has for an object that moves are cached at present; called with its reservation
+    /// held. `None`: the object does not move, its reservation is not taken, and frames are cached as [`Self::may_mmap`]
+    /// says.
+    fn moving_caching(&self) -> Option<UserCaching> {
+        None
+    }
+
+    /// Copies for a debugger. The reservation of an object that moves is held.
     ///
     /// # Errors
     ///
@@ -116,12 +126,14 @@ pub(crate) trait Mappable: Send + Sync + Sized + 'static {
 
 /// A GEM object and what it holds.
 #[repr(C)]
-pub(super) struct Inner<T> {
+pub(super) struct Inner<T: Mappable> {
     pub(super) obj: Opaque<bindings::drm_gem_object>,
     pub(super) data: T,
+    /// The list that the object may be in. The object leaves it before this goes.
+    pub(super) lru: Option<Arc<ObjectLru<T>>>,
 }
 
-impl<T> Inner<T> {
+impl<T: Mappable> Inner<T> {
     /// # Safety
     ///
     /// `obj` is embedded in an `Inner<T>` that lives for `'a`.

@@ -111,8 +111,25 @@ unsafe extern "C" fn fault<T: Mappable>(vmf: *mut bindings::vm_fault) -> binding
     if !unsafe { bindings::drm_dev_enter((*obj).dev, &mut registered) } {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     }
-    // SAFETY: The memory manager holds the VMA lock.
-    let result = unsafe { insert::<T>(obj, vma, address) };
+    // SAFETY: The memory manager holds the VMA lock, and the object holds a `T`.
+    let result = unsafe {
+        let moves = Inner::<T>::from_gem(obj).data().moving_caching().is_some();
+        let answer = if moves {
+            crate::bindings::rkfd_fault_reserve(vmf, obj)
+        } else {
+            0
+        };
+        if answer != 0 {
+            // Without the reservation, and perhaps without the VMA lock.
+            answer
+        } else {
+            let result = insert::<T>(obj, vma, address);
+            if moves {
+                bindings::dma_resv_unlock((*obj).resv);
+            }
+            result
+        }
+    };
     // SAFETY: Entered above.
     unsafe { bindings::drm_dev_exit(registered) };
     result
@@ -141,8 +158,16 @@ unsafe fn insert<T: Mappable>(
         return sigbus;
     };
     let address = address & !(PAGE_SIZE - 1);
-    // SAFETY: The VMA is a locked PFN mapping that is not copied on write, and `address` is in it.
-    let result = unsafe { bindings::vmf_insert_pfn(vma, address, pfn) };
+    let caching = inner.data().moving_caching();
+    let put = |address, pfn| match caching {
+        // SAFETY: The VMA is a locked PFN mapping that is not copied on write, and the address is in it.
+        None => unsafe { bindings::vmf_insert_pfn(vma, address, pfn) },
+        // SAFETY: As above.
+        Some(caching) => unsafe {
+            crate::bindings::rkfd_fault_insert(vma, address, pfn, caching.raw())
+        },
+    };
+    let result = put(address, pfn);
     if result != bindings::vm_fault_reason_VM_FAULT_NOPAGE {
         return result;
     }
@@ -158,10 +183,7 @@ unsafe fn insert<T: Mappable>(
             break;
         };
         // A failure here is no failure of the fault.
-        // SAFETY: As above.
-        if unsafe { bindings::vmf_insert_pfn(vma, next, pfn) }
-            != bindings::vm_fault_reason_VM_FAULT_NOPAGE
-        {
+        if put(next, pfn) != bindings::vm_fault_reason_VM_FAULT_NOPAGE {
             break;
         }
         inserted += PAGE_SIZE;
@@ -187,9 +209,10 @@ unsafe extern "C" fn access<T: Mappable>(
     write: c_int,
 ) -> c_int {
     // SAFETY: The VMA is valid and locked, and holds the object.
-    let (inner, page, end) = unsafe {
+    let (resv, inner, page, end) = unsafe {
         let obj = (*vma).vm_private_data.cast::<bindings::drm_gem_object>();
         (
+            (*obj).resv,
             Inner::<T>::from_gem(obj),
             page_index(obj, vma, address),
             (*vma).__bindgen_anon_1.__bindgen_anon_1.vm_end,
@@ -207,7 +230,18 @@ unsafe extern "C" fn access<T: Mappable>(
         // SAFETY: As above, and the caller lends it for writing.
         Transfer::Read(unsafe { core::slice::from_raw_parts_mut(buf.cast::<u8>(), len) })
     };
-    match inner.data().transfer(offset, transfer) {
+    let moves = inner.data().moving_caching().is_some();
+    if moves {
+        // The mmap lock comes before.
+        // SAFETY: The object is live.
+        unsafe { bindings::dma_resv_lock(resv, core::ptr::null_mut()) };
+    }
+    let result = inner.data().transfer(offset, transfer);
+    if moves {
+        // SAFETY: Locked above.
+        unsafe { bindings::dma_resv_unlock(resv) };
+    }
+    match result {
         Ok(()) => c_int::try_from(len).unwrap_or(0),
         Err(e) => e.to_errno(),
     }
