@@ -29,6 +29,7 @@ mod identity;
 mod ids;
 pub(crate) mod ih;
 pub(crate) mod kiq;
+pub(crate) mod moves;
 mod nbio;
 pub(crate) mod pasid;
 pub(crate) mod poll;

@@ -16,6 +16,7 @@ mod gpu_gate;
 mod gpu_identity;
 mod gpu_ih;
 mod gpu_live;
+mod gpu_moves;
 mod gpu_poll;
 mod gpu_reserved;
 mod gpu_salvage;

@@ -45,6 +45,7 @@ use super::{
 use crate::{
     hw::{
         asic::AsicDesc,
+        bits::Overflow,
         doorbell::DoorbellOffset,
         num::{
             hi32,
@@ -94,11 +95,11 @@ const BUFFER: usize = RPTR + 0x1000;
 
 /// Jobs in the ring.
 const MAX_JOBS: usize = 32;
-/// Bytes that one job fills at most. The largest number of packets follows from the engines whose packets count to 4 MiB.
+/// Bytes that one job fills or copies at most. The largest number of packets follows from the engines whose packets count to 4 MiB.
 pub(crate) const JOB_BYTES: u64 = 16 << 20;
 const MAX_PACKETS: usize = 4;
-/// Dwords of a job: CONST_FILL packets, FENCE and TRAP.
-const JOB_DWORDS: usize = MAX_PACKETS * 5 + 4 + 2;
+/// Dwords of a job: COPY packets, which are longer than those of CONST_FILL, FENCE and TRAP.
+const JOB_DWORDS: usize = MAX_PACKETS * 7 + 4 + 2;
 /// RPTR_WRITEBACK_TIMER after a reset, which amdgpu keeps (`sdma0_4_0_default.h`).
 const WRITEBACK_TIMER: u32 = 4;
 /// Pause between two looks at the number in memory, should interrupts get lost.
@@ -294,7 +295,34 @@ impl CopyEngine {
     /// - `ENOMEM`.
     /// - Those of [`CopyEngine::wait`], for a job that is in the way.
     pub(crate) fn clear(&self, hw: &Hw, to: u64, bytes: u64) -> Result<Fence> {
-        if bytes == 0 || bytes > JOB_BYTES || to % 4 != 0 {
+        if to % 4 != 0 {
+            return Err(EINVAL);
+        }
+        self.job(hw, bytes, |at, part| {
+            sdma::fill(to + at, 0, part, self.long_count)
+        })
+    }
+
+    /// Copies `bytes` bytes, not more than [`JOB_BYTES`], from address `from` of VMID 0 to `to`; the two do not overlap.
+    /// Waits for room in the ring.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::clear`].
+    pub(crate) fn copy(&self, hw: &Hw, from: u64, to: u64, bytes: u64) -> Result<Fence> {
+        self.job(hw, bytes, |at, part| {
+            sdma::copy(from + at, to + at, part, self.long_count)
+        })
+    }
+
+    /// A job of packets that `packet(at, bytes)` makes.
+    fn job<const N: usize>(
+        &self,
+        hw: &Hw,
+        bytes: u64,
+        packet: impl Fn(u64, u64) -> Result<[u32; N], Overflow>,
+    ) -> Result<Fence> {
+        if bytes == 0 || bytes > JOB_BYTES {
             return Err(EINVAL);
         }
         let mut words = [0; JOB_DWORDS];
@@ -302,8 +330,7 @@ impl CopyEngine {
         let mut at = 0;
         while at < bytes {
             let part = sdma::max_bytes(self.long_count).min(bytes - at);
-            let packet = sdma::fill(to + at, 0, part, self.long_count).map_err(|_| EINVAL)?;
-            used = put(&mut words, used, &packet)?;
+            used = put(&mut words, used, &packet(at, part).map_err(|_| EINVAL)?)?;
             at += part;
         }
         self.submit(hw, words.get(..used).ok_or(EINVAL)?, true)

@@ -4,7 +4,7 @@
 //!
 //! A window of 512 MiB in the GPU's address space, translated by one flat table in VRAM. Rings,
 //! descriptors, fences and runlists lie in it: coherent memory of whole pages, each mapped for
-//! as long as its [`GartBuffer`] lives.
+//! as long as its [`GartBuffer`] lives. Memory that is moved is shown in it part by part ([`GartWindow`]).
 //!
 //! Lock order: the range allocator's lock is innermost; the hub's flush lock is taken alone.
 
@@ -37,6 +37,7 @@ use crate::{
     },
     kapi::{
         dma::DmaBuffer,
+        dma_map::DmaMap,
         range::{
             Range,
             RangeAllocator, //
@@ -79,6 +80,45 @@ struct Core {
     /// PAGE_TABLE_BASE of VMID 0.
     base: u64,
     start: u64,
+}
+
+/// Entries that are written at once.
+const BATCH: usize = 64;
+
+impl Core {
+    /// Table offset of the entry of the first page, in VRAM.
+    fn entries(&self, pages: &Range) -> u64 {
+        self.table.offset() + pages.start() * 8
+    }
+
+    fn flush(hw: &Hw) -> Result {
+        hw.hdp_flush();
+        hub::flush_vmid(hw, 0, FlushType::Legacy)
+    }
+
+    /// Takes the entries of `pages` away. Where that fails, the table and what `keep` makes, which includes the pages, are
+    /// kept until the device is unbound.
+    fn retract<T: Send + 'static>(self: &Arc<Self>, pages: &Range, keep: impl FnOnce() -> T) {
+        // Without a device there is no table, and the memory is freed by what unbinds.
+        let Some(hw) = self.access.enter() else {
+            return;
+        };
+        if hw.is_lost() {
+            return;
+        }
+        let cleared = hw.vram_fill(self.entries(pages), pages.size() * 8, 0);
+        let Err(e) = cleared.and_then(|()| Self::flush(&hw)) else {
+            return;
+        };
+        dev_err!(
+            hw.dev(),
+            "GART unmap of {:#x} failed: {:?}; its memory is kept until the device is unbound\n",
+            self.start + pages.start() * pte::PAGE,
+            e
+        );
+        // Also the table, which would go to somebody else with the last buffer.
+        keep_until_unbind(&self.access, &hw, (keep(), self.clone()));
+    }
 }
 
 /// The window of one GPU.
@@ -151,6 +191,36 @@ impl Gart {
         self.alloc_as(hw, size, Usage::Mqd)
     }
 
+    /// Shows `len` bytes from byte `offset` on of the memory that `dma` maps, both whole pages, snooped and uncached.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: no whole pages, or the part leaves the memory.
+    /// - `ENOMEM`, `ENOSPC`: no memory or no room in the window.
+    /// - `EIO`, `ETIMEDOUT`: the device does not answer.
+    pub(crate) fn show(
+        &self,
+        hw: &Hw,
+        dma: &Arc<DmaMap>,
+        offset: u64,
+        len: u64,
+    ) -> Result<GartWindow> {
+        if len == 0 || (offset | len) % pte::PAGE != 0 {
+            return Err(EINVAL);
+        }
+        let pages = self.core.pages.alloc(len / pte::PAGE)?;
+        let shown = Shown {
+            dma: dma.clone(),
+            pages,
+        };
+        let window = GartWindow {
+            shown: Arc::new(shown, GFP_KERNEL)?,
+            core: self.core.clone(),
+        };
+        window.map(hw, offset, len)?;
+        Ok(window)
+    }
+
     fn alloc_as(&self, hw: &Hw, size: usize, usage: Usage) -> Result<GartBuffer> {
         let memory = DmaBuffer::new(hw.dev(), size)?;
         // CAST: `usize` is at most 64 bits wide.
@@ -219,7 +289,7 @@ impl GartBuffer {
 
     /// Table offset of the first entry, in VRAM.
     pub(crate) fn entries(&self) -> u64 {
-        self.core.table.offset() + self.held.pages.start() * 8
+        self.core.entries(&self.held.pages)
     }
 
     fn map(&self, hw: &Hw, usage: Usage) -> Result {
@@ -228,39 +298,77 @@ impl GartBuffer {
             let entry = pte::gart(bus, usage.mtype(i)).map_err(|_| EINVAL)?;
             hw.vram_write_u64s(self.entries() + i * 8, &[entry.raw()])?;
         }
-        self.flush(hw)
-    }
-
-    fn flush(&self, hw: &Hw) -> Result {
-        hw.hdp_flush();
-        hub::flush_vmid(hw, 0, FlushType::Legacy)
+        Core::flush(hw)
     }
 }
 
 impl Drop for GartBuffer {
     fn drop(&mut self) {
-        // Without a device there is no table; `DmaBuffer` frees what unbind has not freed yet.
-        let Some(hw) = self.core.access.enter() else {
-            return;
+        // `DmaBuffer` frees what unbind has not freed yet.
+        self.core.retract(&self.held.pages, || self.held.clone());
+    }
+}
+
+/// What a [`GartWindow`] takes up.
+struct Shown {
+    dma: Arc<DmaMap>,
+    pages: Range,
+}
+
+/// A part of memory that is mapped for the device otherwise, at an address of the window; dropping takes it out. Where that
+/// fails, the mapping and the address stay taken until the device is unbound.
+pub(crate) struct GartWindow {
+    /// Shared with nobody but who keeps it after a failure.
+    shown: Arc<Shown>,
+    core: Arc<Core>,
+}
+
+impl GartWindow {
+    /// Address of its first byte for VMID 0.
+    pub(crate) fn gpu_addr(&self) -> u64 {
+        self.core.start + self.shown.pages.start() * pte::PAGE
+    }
+
+    fn map(&self, hw: &Hw, offset: u64, len: u64) -> Result {
+        let mut words = [0; BATCH];
+        let (mut used, mut written) = (0, 0);
+        let mut put = |bus: Option<u64>| -> Result {
+            if let Some(bus) = bus {
+                let entry = pte::gart(bus, Mtype::Uc).map_err(|_| EINVAL)?;
+                *words.get_mut(used).ok_or(EINVAL)? = entry.raw();
+                used += 1;
+            }
+            if used == BATCH || bus.is_none() && used != 0 {
+                let at = self.core.entries(&self.shown.pages) + written * 8;
+                hw.vram_write_u64s(at, words.get(..used).ok_or(EINVAL)?)?;
+                // CAST: A few entries.
+                written += used as u64;
+                used = 0;
+            }
+            Ok(())
         };
-        if hw.is_lost() {
-            return;
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        let (mut start, mut shown) = (0, 0);
+        for run in self.shown.dma.runs() {
+            let run_end = start + run.len;
+            let mut at = offset.max(start);
+            while at < end.min(run_end) {
+                put(Some(run.addr + (at - start)))?;
+                at += pte::PAGE;
+                shown += pte::PAGE;
+            }
+            start = run_end;
         }
-        let cleared = hw.vram_fill(self.entries(), self.held.pages.size() * 8, 0);
-        let Err(e) = cleared.and_then(|()| self.flush(&hw)) else {
-            return;
-        };
-        dev_err!(
-            hw.dev(),
-            "GART unmap of {:#x} failed: {:?}; its memory is kept until the device is unbound\n",
-            self.address,
-            e
-        );
-        // Also the table, which would go to somebody else with the last buffer.
-        keep_until_unbind(
-            &self.core.access,
-            &hw,
-            (self.held.clone(), self.core.clone()),
-        );
+        if shown != len {
+            return Err(EINVAL);
+        }
+        put(None)?;
+        Core::flush(hw)
+    }
+}
+
+impl Drop for GartWindow {
+    fn drop(&mut self) {
+        self.core.retract(&self.shown.pages, || self.shown.clone());
     }
 }
