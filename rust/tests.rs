@@ -50,6 +50,7 @@ mod kfd_topology;
 mod queue_request;
 mod vm_account;
 mod vm_bind;
+mod vm_evict;
 mod vm_live;
 mod vm_live_bench;
 mod vm_pt;

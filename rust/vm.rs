@@ -20,6 +20,8 @@
 //! it: an operation finds out what it needs, releases the lock, allocates, and looks again. Order:
 //! [`Vm::state`], then that of a mapping's contents, then that of the pages of a process, then the GPU's
 //! locks (KIQ and below). Those of the lists of mappings that `drm_gpuvm` keeps in the objects are innermost.
+//! Memory that moves is mapped with the reservation of its object held, which comes before all of these; see [`evict`] and
+//! [`restore`] for what comes before it, and for [`Vm::eviction`].
 //! [`Vm::zap_userptr`] takes it inside the memory manager, where not even tables are freed: the VRAM
 //! allocator allocates under its lock.
 
@@ -27,6 +29,8 @@ use core::ops::Range;
 
 use kernel::{
     new_mutex,
+    new_spinlock,
+    new_work,
     prelude::*,
     sync::{
         atomic::{
@@ -34,8 +38,10 @@ use kernel::{
             Full, //
         },
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     },
+    workqueue::Work, //
 };
 
 use crate::{
@@ -52,9 +58,11 @@ use crate::{
         gem::Object,
         gpuvm::{
             GpuVm,
-            Handle, //
+            Handle,
+            SpaceKey, //
         },
-        log::dev_limited, //
+        log::dev_limited,
+        workqueue::OwnedQueue, //
     },
 };
 
@@ -63,13 +71,17 @@ pub(crate) mod bind;
 pub(crate) mod bo;
 pub(crate) mod coverage;
 mod dump;
+pub(crate) mod evict;
 pub(crate) mod file;
 mod map;
 mod mapping;
 pub(crate) mod pt;
+mod restore;
 pub(crate) mod stale;
+mod standing;
 mod store;
 pub(crate) mod va;
+mod vacate;
 
 pub(crate) use self::{
     account::UserAccount,
@@ -87,6 +99,7 @@ pub(crate) use self::{
         MappingHold,
         MappingInfo, //
     },
+    standing::VmQueues,
     va::SizeRule, //
 };
 
@@ -104,6 +117,7 @@ use self::{
         Tree, //
     },
     stale::Stale,
+    standing::Eviction,
     store::{
         TableBlock,
         VramStore, //
@@ -208,6 +222,15 @@ pub(crate) struct Vm {
     interface: Atomic<u32>,
     #[pin]
     state: Mutex<State>,
+    /// Whether its queues are stopped because memory moves.
+    #[pin]
+    eviction: Mutex<Eviction>,
+    /// Ends that.
+    #[pin]
+    restore: Work<Self>,
+    /// Where it runs, from the claim to the end.
+    #[pin]
+    restorer: SpinLock<Option<OwnedQueue>>,
     // After `state`: the name of the address space outlives its tables.
     pasid: Pasid,
 }
@@ -223,6 +246,7 @@ impl Vm {
         let tree = Tree::new(&VramStore::new(gpu, Some(&hw)), gpu.asic().pte)?;
         let page_table_base =
             pte::page_table_base(VramStore::pa(tree.root()), Aperture::Vram).map_err(|_| EINVAL)?;
+        Self::prepare(gpu, dev)?;
         let ranges = GpuVm::new(dev, c"rkfd", va::USER_START..va::USER_END)?;
         let handle = ranges.handle().clone();
         let state = State {
@@ -239,6 +263,9 @@ impl Vm {
                 ranges: handle,
                 interface: Atomic::new(0),
                 state <- new_mutex!(state, "rkfd_vm"),
+                eviction <- new_mutex!(Eviction::new(), "rkfd_vm_eviction"),
+                restore <- new_work!("Vm::restore"),
+                restorer <- new_spinlock!(None, "rkfd_vm_restorer"),
                 pasid: gpu.pasids().alloc()?,
             }? Error),
             GFP_KERNEL_ACCOUNT,
@@ -255,16 +282,21 @@ impl Vm {
         self.pasid.get()
     }
 
-    /// Leaves the address space to one interface, for good.
+    /// Which one it is.
+    fn key(&self) -> SpaceKey {
+        self.ranges.key()
+    }
+
+    /// Leaves the address space to one interface, for good. From here on its memory may be evicted.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: it is left to the other one.
-    pub(crate) fn claim(&self, interface: Interface) -> Result {
+    /// `EBUSY`: it is left to the other one. `ENOMEM`.
+    pub(crate) fn claim(self: &Arc<Self>, interface: Interface) -> Result {
         // CAST: The discriminant of a fieldless enum.
         let wanted = interface as u32;
         match self.interface.cmpxchg(0, wanted, Full) {
-            Ok(_) => Ok(()),
+            Ok(_) => self.join(),
             Err(owner) if owner == wanted => Ok(()),
             Err(_) => Err(EBUSY),
         }
@@ -446,6 +478,7 @@ impl Vm {
     /// refuses new mappings. Mappings that queues hold lose their entries, too; their memory stays
     /// until the queues are gone. Later calls do nothing.
     pub(crate) fn close(&self) {
+        self.leave();
         let hw = self.gpu.enter().ok();
         let store = VramStore::new(&self.gpu, hw.as_deref());
         let mut state = self.state.lock();

@@ -176,6 +176,7 @@ impl Gpu {
                 debugfs <- new_mutex!(debugfs, "rkfd_debugfs"),
                 irq <- new_mutex!(None, "rkfd_irq"),
                 reset: AtomicFlag::new(false),
+                upper <- new_mutex!(None, "rkfd_gpu_upper"),
                 dummy,
                 scratch,
                 _reserved: reserved,

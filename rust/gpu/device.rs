@@ -2,6 +2,8 @@
 
 //! The object that stands for a GPU, and what the layers above ask of it.
 
+use core::any::Any;
+
 use kernel::{
     debugfs::Dir,
     device::Device,
@@ -105,6 +107,9 @@ pub(crate) struct Gpu {
     pub(super) irq: Mutex<Option<Msi<Ih>>>,
     /// Reset the device at shutdown.
     pub(super) reset: AtomicFlag,
+    /// See [`Gpu::upper`].
+    #[pin]
+    pub(super) upper: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
     /// A page of system memory that answers accesses to nowhere.
     pub(super) dummy: DmaBuffer,
     /// The same in VRAM, for accesses to a hole in the system aperture.
@@ -166,6 +171,25 @@ impl Gpu {
     /// The GPU's directory in debugfs, named by its PCI address, until shutdown.
     pub(crate) fn debugfs(&self) -> Option<Dir> {
         self.debugfs.lock().clone()
+    }
+
+    /// What the layer above keeps with the GPU, of which this layer knows no more: made by `make` at the first call. It
+    /// must not keep the GPU.
+    ///
+    /// # Errors
+    ///
+    /// Those of `make`; `ENOMEM`; `EINVAL`: it is of another type.
+    pub(crate) fn upper<T: Any + Clone + Send + Sync>(
+        &self,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let mut upper = self.upper.lock();
+        if upper.is_none() {
+            let made: Arc<dyn Any + Send + Sync> = Arc::new(make()?, GFP_KERNEL)?;
+            *upper = Some(made);
+        }
+        let known = upper.as_deref().ok_or(EINVAL)?;
+        known.downcast_ref::<T>().cloned().ok_or(EINVAL)
     }
 
     /// Video memory.

@@ -211,7 +211,6 @@ pub(crate) struct Entry<'a, D> {
     /// Its addresses.
     pub(crate) range: Range<u64>,
     /// Where the first byte lies in the object.
-    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) offset: u64,
     /// The value that came with it.
     pub(crate) data: &'a D,

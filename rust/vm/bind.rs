@@ -44,10 +44,17 @@ use super::{
 };
 use crate::{
     gpu::Hw,
-    kapi::gpuvm::{
-        Removed,
-        Room, //
-    }, //
+    kapi::{
+        exec::{
+            with_locked,
+            Locking,
+            Wait, //
+        },
+        gpuvm::{
+            Removed,
+            Room, //
+        }, //
+    },
 };
 
 /// A range of a list, and what becomes of it.
@@ -269,6 +276,26 @@ impl Vm {
                 }
             }
         }
+        // Memory does not move before its ranges are listed.
+        let room = u32::try_from(sources.len()).unwrap_or(0);
+        with_locked(
+            Wait::Uninterruptible,
+            room,
+            |locking: &mut Locking<'_, Memory>| {
+                for bo in sources {
+                    if bo.object().movable().is_some() {
+                        locking.lock(bo.object())?;
+                    }
+                }
+                Ok(())
+            },
+            |_| self.bind_locked(sources, list),
+        )?
+    }
+
+    /// The rest of [`Self::bind`], with the reservations of memory that moves.
+    fn bind_locked(&self, sources: &[Arc<Bo>], list: &[Bind]) -> Result<(), BindError> {
+        self.note_displaced(sources.iter());
         let hw = self.gpu.enter()?;
         let backings = self.backings(&hw, sources)?;
         let mut ready = self.ready(sources, list, &backings)?;

@@ -49,9 +49,10 @@ use crate::{
 
 mod args;
 mod memory;
+pub(super) mod moving;
+mod place;
 mod window;
 
-use self::memory::Storage;
 pub(crate) use self::{
     args::{
         BoArgs,
@@ -62,6 +63,10 @@ pub(crate) use self::{
     memory::Memory,
     window::DoorbellWindow, //
 };
+use self::{
+    memory::Storage,
+    place::Place, //
+};
 
 /// Where a buffer lies for one GPU; keeps it there.
 pub(super) struct Backing {
@@ -69,9 +74,11 @@ pub(super) struct Backing {
     /// Where each run begins in the buffer.
     starts: KVVec<u64>,
     pub(super) attrs: PageAttrs,
-    /// Which pages of the process these are, for [`BoKind::Userptr`].
+    /// Which pages of the process these are, for [`BoKind::Userptr`]; how often memory has moved.
     pub(super) version: u64,
     _dma: Option<Dma>,
+    /// The place of memory that moves.
+    _place: Option<Arc<Place>>,
 }
 
 impl Backing {
@@ -187,8 +194,15 @@ impl Bo {
             .and_then(|size| size.checked_next_multiple_of(PAGE))
             .ok_or(ENOMEM)?;
         let (kind, flags) = (args.kind, args.flags);
-        let memory = Memory::new(gpu, size, args)?;
-        let object = Object::new(dev, usize::try_from(size).map_err(|_| ENOMEM)?, memory)?;
+        let memory = Memory::new(gpu, dev, size, args)?;
+        let lru = match memory.movable() {
+            Some(_) => Some(gpu.buffers_in_vram(dev)?),
+            None => None,
+        };
+        let size_of_object = usize::try_from(size).map_err(|_| ENOMEM)?;
+        let object = Object::with_lru(dev, size_of_object, memory, lru)?;
+        // From here on it can be evicted.
+        object.touch();
         let bo = Self {
             kind,
             flags,
@@ -231,7 +245,8 @@ impl Bo {
     }
 
     /// Finds out where the buffer lies for `gpu`, which `hw` belongs to, and fixes it there. Pages of
-    /// a process are not fixed: they are those of this moment, or none.
+    /// a process are not fixed: they are those of this moment, or none. Of memory that moves the caller has the
+    /// reservation, until the entries are written and listed.
     ///
     /// # Errors
     ///
@@ -243,12 +258,22 @@ impl Bo {
         let mut runs = KVVec::new();
         let mut version = 0;
         let mut len = self.size;
+        let mut place = None;
         let (aperture, memory, dma) = match &self.object.storage {
-            Storage::Vram(blocks) if local => {
-                for span in blocks.spans() {
-                    push_run(&mut runs, blocks.pa(span.start), span.size)?;
+            Storage::Vram(movable) if local => {
+                version = movable.moves();
+                match &**place.insert(movable.place()) {
+                    Place::Vram { blocks, .. } => {
+                        for span in blocks.spans() {
+                            push_run(&mut runs, blocks.pa(span.start), span.size)?;
+                        }
+                        (Aperture::Vram, Where::Local, None)
+                    }
+                    Place::System { pages, .. } => {
+                        let dma = hw.dma().pages(hw.dev(), pages, self.flags.writable)?;
+                        (snooped, Where::System, Some(Dma::Own(dma)))
+                    }
                 }
-                (Aperture::Vram, Where::Local, None)
             }
             Storage::Pages(pages) => {
                 let dma = hw.dma().pages(hw.dev(), pages, self.flags.writable)?;
@@ -312,6 +337,7 @@ impl Bo {
             },
             version,
             _dma: dma,
+            _place: place,
         })
     }
 
@@ -345,9 +371,13 @@ impl Bo {
         BoUse(self.clone())
     }
 
-    /// Which pages of the process the buffer has now; another number after each change.
+    /// Which pages of the process the buffer has now, or how often it has moved; another number after each change.
     pub(super) fn version(&self) -> u64 {
-        self.object.user().map_or(0, |user| user.version())
+        match &self.object.storage {
+            Storage::User(user) => user.version(),
+            Storage::Vram(movable) => movable.moves(),
+            _ => 0,
+        }
     }
 
     /// Notifies the watcher of the pages that they have changed; nothing for other buffers.

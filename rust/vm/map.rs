@@ -101,6 +101,10 @@ impl Vm {
     fn update(&self, bo: &Arc<Bo>, wanted: Option<Range<u64>>) -> Result {
         let hw = self.gpu.enter()?;
         let store = VramStore::new(&self.gpu, Some(&hw));
+        // Memory does not move before its mapping is listed.
+        let movable = bo.object().movable();
+        let _reserved = movable.map(|_| bo.object().reserve_uninterrupted());
+        self.note_displaced(core::iter::once(bo));
         let mut reserve = Reserve::new();
         let mut new: Option<NewMapping> = None;
         let mut backing: Option<Arc<Backing>> = None;

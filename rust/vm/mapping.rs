@@ -78,8 +78,25 @@ impl Mapping {
         self.contents.lock().cleared = true;
     }
 
+    /// The entries were taken away because the memory moves: gives up where it was.
+    pub(super) fn vacate(&self) -> Option<Arc<Backing>> {
+        let mut contents = self.contents.lock();
+        contents.cleared = true;
+        contents.backing.take()
+    }
+
+    /// Whether there are no entries.
+    pub(super) fn is_vacant(&self) -> bool {
+        let contents = self.contents.lock();
+        contents.cleared || contents.backing.is_none()
+    }
+
     pub(super) fn bo(&self) -> &Bo {
         &self.bo
+    }
+
+    pub(super) fn buffer(&self) -> &Arc<Bo> {
+        self.bo.buffer()
     }
 
     pub(super) fn is_held(&self) -> bool {

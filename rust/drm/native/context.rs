@@ -48,6 +48,7 @@ use crate::{
     },
     queue::{
         address_space,
+        eviction,
         manager::{
             Created,
             Queue,
@@ -222,6 +223,11 @@ impl Context {
         }
         let params = address_space::params(&self.vm, false, 0, 0)?;
         let known = self.sched.attach(params)?;
+        if let Err(error) = eviction::follow(&self.vm, &self.sched, &known) {
+            // It has no queue, so this only forgets it.
+            let _ = self.sched.detach(&known);
+            return Err(error);
+        }
         *self.process.lock() = Some(known.clone());
         Ok(known)
     }

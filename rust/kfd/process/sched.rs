@@ -6,7 +6,10 @@ use super::{
     shared::Process,
     state::State, //
 };
-use crate::sched::SchedProcess;
+use crate::{
+    queue::eviction,
+    sched::SchedProcess, //
+};
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -25,7 +28,16 @@ impl Process {
             return Ok(known);
         }
         let params = state.process_params(index)?;
-        let known = device.device().sched().attach(params)?;
+        let sched = device.device().sched();
+        let known = sched.attach(params)?;
+        let followed = state
+            .device(index)
+            .and_then(|own| eviction::follow(own.vm()?, sched, &known));
+        if let Err(error) = followed {
+            // It has no queue, so this only forgets it.
+            let _ = sched.detach(&known);
+            return Err(error);
+        }
         self.publish(index, &known);
         Ok(known)
     }

@@ -8,10 +8,16 @@ use kernel::{
     sync::Arc, //
 };
 
-use super::args::{
-    BoArgs,
-    BoFlags,
-    BoKind, //
+use super::{
+    args::{
+        BoArgs,
+        BoFlags,
+        BoKind, //
+    },
+    place::{
+        Movable,
+        Place, //
+    }, //
 };
 use crate::{
     gpu::{
@@ -21,11 +27,11 @@ use crate::{
         },
         DoorbellSlice,
         Gpu,
-        Hw,
         Moment,
         VramBlocks, //
     },
     kapi::{
+        drm_file::DrmDevice,
         mappable::{
             ExportOps,
             FaultStamp,
@@ -45,7 +51,7 @@ use crate::{
 
 /// What holds the bytes.
 pub(super) enum Storage {
-    Vram(VramBlocks),
+    Vram(Arc<Movable>),
     Pages(Arc<Pages>),
     User(UserPages),
     Doorbell(Arc<DoorbellSlice>),
@@ -69,7 +75,9 @@ pub(crate) struct Memory {
 
 /// What was charged.
 enum Charges {
-    /// To the budget of the GPU or of the machine.
+    /// For VRAM, which has its charge where it is at present.
+    Place,
+    /// To the budget of the machine.
     One(#[expect(dead_code, reason = "given back when dropped")] Charge),
     /// To both budgets of system memory.
     System(#[expect(dead_code, reason = "given back when dropped")] [Charge; 2]),
@@ -83,13 +91,14 @@ impl Memory {
     /// # Errors
     ///
     /// Those of [`Bo::new`](super::Bo::new).
-    pub(super) fn new(gpu: &Arc<Gpu>, size: u64, args: BoArgs) -> Result<Self> {
+    pub(super) fn new(gpu: &Arc<Gpu>, dev: &DrmDevice, size: u64, args: BoArgs) -> Result<Self> {
         let (storage, charges) = match args.kind {
             BoKind::Vram => {
-                let charge = gpu.vram_budget().charge(size)?;
                 let hw = gpu.enter()?;
-                let blocks = vram_blocks(gpu, &hw, size, args.flags.contiguous)?;
-                (Storage::Vram(blocks), Charges::One(charge))
+                let contiguous = args.flags.contiguous;
+                let movable =
+                    gpu.with_room(dev, &hw, size, || Movable::new(gpu, &hw, size, contiguous))?;
+                (Storage::Vram(movable), Charges::Place)
             }
             BoKind::System => {
                 let system = account::system();
@@ -161,6 +170,14 @@ impl Memory {
         }
     }
 
+    /// Where it is, if it is VRAM.
+    pub(crate) fn movable(&self) -> Option<&Arc<Movable>> {
+        match &self.storage {
+            Storage::Vram(movable) => Some(movable),
+            _ => None,
+        }
+    }
+
     /// What buffers that share it are made of; `None` if it is not to be shared.
     pub(super) fn shared_kind(&self) -> Option<BoKind> {
         match &self.storage {
@@ -224,14 +241,17 @@ impl Mappable for Memory {
 
     fn pfn(&self, index: usize) -> Result<usize> {
         match &self.storage {
-            Storage::Vram(blocks) => {
-                let hw = self.gpu.enter()?;
-                // CAST: `usize` is at most 64 bits wide.
-                let (offset, _) = blocks.locate((index as u64) << PAGE_SHIFT).ok_or(EINVAL)?;
-                Ok(usize::try_from(
-                    (hw.vram_bus_addr() + offset) >> PAGE_SHIFT,
-                )?)
-            }
+            Storage::Vram(movable) => match &*movable.place() {
+                Place::Vram { blocks, .. } => {
+                    let hw = self.gpu.enter()?;
+                    // CAST: `usize` is at most 64 bits wide.
+                    let (offset, _) = blocks.locate((index as u64) << PAGE_SHIFT).ok_or(EINVAL)?;
+                    Ok(usize::try_from(
+                        (hw.vram_bus_addr() + offset) >> PAGE_SHIFT,
+                    )?)
+                }
+                Place::System { pages, .. } => pages.pfn(index),
+            },
             Storage::Pages(pages) => pages.pfn(index),
             Storage::Window(slice) => {
                 // CAST: `usize` is at most 64 bits wide.
@@ -246,9 +266,20 @@ impl Mappable for Memory {
         }
     }
 
+    fn moving_caching(&self) -> Option<UserCaching> {
+        Some(if self.movable()?.is_home() {
+            UserCaching::WriteCombined
+        } else {
+            UserCaching::Cached
+        })
+    }
+
     fn transfer(&self, offset: usize, transfer: Transfer<'_>) -> Result {
         match &self.storage {
-            Storage::Vram(blocks) => self.transfer_vram(blocks, offset, transfer),
+            Storage::Vram(movable) => match &*movable.place() {
+                Place::Vram { blocks, .. } => self.transfer_vram(blocks, offset, transfer),
+                Place::System { pages, .. } => pages.copy(offset, transfer),
+            },
             Storage::Pages(pages) => pages.copy(offset, transfer),
             _ => Err(EPERM),
         }
@@ -272,7 +303,8 @@ impl Mappable for Memory {
 
     fn region(&self) -> Option<Region> {
         match &self.storage {
-            Storage::Vram(_) => Some(Region::Vram),
+            Storage::Vram(movable) if movable.is_home() => Some(Region::Vram),
+            Storage::Vram(_) => Some(Region::Gtt),
             Storage::Pages(_) | Storage::User(_) => Some(Region::Gtt),
             Storage::Doorbell(_) | Storage::MmioRemap | Storage::Window(_) => None,
         }
@@ -282,15 +314,6 @@ impl Mappable for Memory {
 /// A charge for a buffer that needs no memory but for itself, so that their number is bounded.
 fn handle_charge(size: u64) -> Result<Charges> {
     Ok(Charges::One(account::system().all.charge_module(size)?))
-}
-
-/// Takes VRAM and clears it.
-fn vram_blocks(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<VramBlocks> {
-    let blocks = match gpu.vram().alloc_blocks(size, contiguous) {
-        Err(e) if e == ENOSPC => return Err(ENOMEM),
-        blocks => blocks?,
-    };
-    gpu.clear_vram(hw, blocks)
 }
 
 fn page_count(size: u64) -> Result<usize> {

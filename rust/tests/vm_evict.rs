@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Buffers that are evicted and come back, on every GPU that was probed: contents, page tables, budgets, and whose queues
+//! are stopped.
+
+use core::ops::Deref;
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+
+use super::{
+    gpu_live::on_each,
+    vm_live_bench::Bench, //
+};
+use crate::{
+    gpu::Gpu,
+    hw::pte::Aperture,
+    kapi::mappable::{
+        Mappable,
+        Region,
+        Transfer, //
+    },
+    vm::{
+        evict::evicted_in_test,
+        Bo,
+        BoFlags,
+        BoKind,
+        Interface,
+        VmQueues, //
+    },
+};
+
+const PAGE: u64 = 0x1000;
+const HUGE: u64 = 0x20_0000;
+const VA: u64 = 0x7000_0000_0000;
+const SYSTEM: Aperture = Aperture::System { snooped: true };
+
+const RW: BoFlags = BoFlags {
+    writable: true,
+    executable: false,
+    coherent: false,
+    uncached: false,
+    public: false,
+    contiguous: false,
+};
+
+/// An address space whose memory may be evicted.
+struct Claimed(Bench);
+
+impl Claimed {
+    fn new(gpu: &Arc<Gpu>) -> Result<Self> {
+        let bench = Bench::new(gpu)?;
+        bench.vm.claim(Interface::Native)?;
+        Ok(Self(bench))
+    }
+}
+
+impl Deref for Claimed {
+    type Target = Bench;
+
+    fn deref(&self) -> &Bench {
+        &self.0
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.0.vm.close();
+    }
+}
+
+/// Queues that are only counted.
+struct Counted {
+    stops: Atomic<i32>,
+    resumes: Atomic<i32>,
+    /// What stopping them results in.
+    result: Result,
+}
+
+impl Counted {
+    fn new(result: Result) -> Result<Arc<Self>> {
+        let counted = Self {
+            result,
+            stops: Atomic::new(0),
+            resumes: Atomic::new(0),
+        };
+        Ok(Arc::new(counted, GFP_KERNEL)?)
+    }
+
+    fn seen(&self) -> (i32, i32) {
+        (self.stops.load(Relaxed), self.resumes.load(Relaxed))
+    }
+}
+
+impl VmQueues for Counted {
+    fn stop(&self) -> Result {
+        self.stops.fetch_add(1, Relaxed);
+        self.result
+    }
+
+    fn resume(&self) {
+        self.resumes.fetch_add(1, Relaxed);
+    }
+}
+
+/// Fills each page with bytes of its own.
+fn fill(bo: &Bo, seed: u8) -> Result {
+    for (at, byte) in (0..bo.size()).step_by(0x1000).zip((0..=250).cycle()) {
+        let page = KVVec::from_elem(seed ^ byte, 0x1000, GFP_KERNEL)?;
+        let place = usize::try_from(at)?;
+        bo.memory().transfer(place, Transfer::Write(&page))?;
+    }
+    Ok(())
+}
+
+/// Whether each page has what [`fill`] wrote.
+fn holds(bo: &Bo, seed: u8) -> Result<bool> {
+    let mut page = KVVec::from_elem(0_u8, 0x1000, GFP_KERNEL)?;
+    for (at, byte) in (0..bo.size()).step_by(0x1000).zip((0..=250).cycle()) {
+        let place = usize::try_from(at)?;
+        bo.memory().transfer(place, Transfer::Read(&mut page))?;
+        if page.iter().any(|seen| *seen != seed ^ byte) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The apertures that the first and the last page of `bo` are mapped from.
+fn apertures(bench: &Bench, bo: &Bo) -> Result<[Option<Aperture>; 2]> {
+    let of = |va| -> Result<_> { Ok(bench.walk(va)?.map(|(_, attrs)| attrs.aperture)) };
+    Ok([of(VA)?, of(VA + bo.size() - PAGE)?])
+}
+
+#[kunit_tests(rkfd_vm_evict_live)]
+mod cases {
+    use super::*;
+
+    #[test]
+    fn contents_go_out_and_come_back() -> Result {
+        on_each(|gpu| {
+            let bench = Claimed::new(gpu)?;
+            let bo = bench.make(BoKind::Vram, HUGE + 3 * PAGE, RW)?;
+            bench.vm.map(&bo, VA)?;
+            fill(&bo, 0x5a)?;
+            let (vram, charged) = (gpu.vram().used(), gpu.vram_budget().used());
+            evicted_in_test(&bo, || {
+                // No wave finds the old place, which may be somebody else's.
+                assert_eq!(apertures(&bench, &bo)?, [None, None]);
+                assert_eq!(gpu.vram_budget().used(), charged - bo.size());
+                assert!(gpu.vram().used() <= vram - bo.size());
+                assert_eq!(bo.memory().region(), Some(Region::Gtt));
+                assert!(holds(&bo, 0x5a)?);
+                fill(&bo, 0xa5)
+            })?;
+            bench.vm.restore_in_test()?;
+            let home = Some(Aperture::Vram);
+            assert_eq!(apertures(&bench, &bo)?, [home, home]);
+            assert_eq!(bo.memory().region(), Some(Region::Vram));
+            assert_eq!(gpu.vram_budget().used(), charged);
+            assert!(holds(&bo, 0xa5)?);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn without_room_system_memory_serves() -> Result {
+        on_each(|gpu| {
+            let bench = Claimed::new(gpu)?;
+            let bo = bench.make(BoKind::Vram, HUGE + 3 * PAGE, RW)?;
+            bench.vm.map(&bo, VA)?;
+            fill(&bo, 0x33)?;
+            let budget = gpu.vram_budget();
+            // Nobody restores before all room is taken.
+            let taken = evicted_in_test(&bo, || budget.charge(budget.limit() - budget.used()))?;
+            bench.vm.restore_in_test()?;
+            assert_eq!(apertures(&bench, &bo)?, [Some(SYSTEM), Some(SYSTEM)]);
+            assert!(holds(&bo, 0x33)?);
+            // Mapped once more, it is right already.
+            bench.vm.map(&bo, VA)?;
+            assert_eq!(apertures(&bench, &bo)?, [Some(SYSTEM), Some(SYSTEM)]);
+            drop(taken);
+            bench.vm.restore_in_test()?;
+            let home = Some(Aperture::Vram);
+            assert_eq!(apertures(&bench, &bo)?, [home, home]);
+            assert!(holds(&bo, 0x33)?);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn queues_stop_once_and_resume_once() -> Result {
+        on_each(|gpu| {
+            let bench = Claimed::new(gpu)?;
+            let queues = Counted::new(Ok(()))?;
+            bench.vm.set_queues(queues.clone());
+            let first = bench.make(BoKind::Vram, HUGE, RW)?;
+            let second = bench.make(BoKind::Vram, PAGE, RW)?;
+            bench.vm.map(&first, VA)?;
+            bench.vm.map(&second, VA + HUGE)?;
+            let late = Counted::new(Ok(()))?;
+            evicted_in_test(&first, || {
+                assert_eq!(queues.seen(), (1, 0));
+                // Queues that are made meanwhile do not run either.
+                bench.vm.set_queues(late.clone());
+                assert_eq!(late.seen(), (1, 0));
+                Ok(())
+            })?;
+            bench.vm.restore_in_test()?;
+            assert_eq!((queues.seen(), late.seen()), ((1, 0), (1, 1)));
+            // Nothing is left to do.
+            bench.vm.restore_in_test()?;
+            assert_eq!(late.seen(), (1, 1));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn queues_that_do_not_stop_keep_all_their_memory() -> Result {
+        on_each(|gpu| {
+            let bench = Claimed::new(gpu)?;
+            let first = bench.make(BoKind::Vram, HUGE, RW)?;
+            let second = bench.make(BoKind::Vram, PAGE, RW)?;
+            bench.vm.map(&first, VA)?;
+            bench.vm.map(&second, VA + HUGE)?;
+            let places = (bench.walk(VA)?, bench.walk(VA + HUGE)?);
+            let queues = Counted::new(Err(EIO))?;
+            bench.vm.set_queues(queues.clone());
+            for bo in [&first, &second] {
+                assert!(evicted_in_test(bo, || Ok(())).is_err());
+                assert_eq!(bo.memory().region(), Some(Region::Vram));
+            }
+            bench.vm.restore_in_test()?;
+            assert_eq!((bench.walk(VA)?, bench.walk(VA + HUGE)?), places);
+            let (stops, resumes) = queues.seen();
+            assert_eq!(stops, resumes);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn who_was_not_claimed_keeps_its_memory() -> Result {
+        on_each(|gpu| {
+            let bench = Bench::new(gpu)?;
+            let bo = bench.make(BoKind::Vram, HUGE, RW)?;
+            bench.vm.map(&bo, VA)?;
+            let before = bench.walk(VA)?.map(|(pa, _)| pa);
+            assert_eq!(evicted_in_test(&bo, || Ok(())).err(), Some(EBUSY));
+            assert_eq!(bench.walk(VA)?.map(|(pa, _)| pa), before);
+            assert_eq!(bo.memory().region(), Some(Region::Vram));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn what_nobody_maps_is_evicted_and_mapped_where_it_is() -> Result {
+        on_each(|gpu| {
+            let bench = Claimed::new(gpu)?;
+            let bo = bench.make(BoKind::Vram, HUGE, RW)?;
+            fill(&bo, 0x77)?;
+            evicted_in_test(&bo, || Ok(()))?;
+            bench.vm.map(&bo, VA)?;
+            assert_eq!(apertures(&bench, &bo)?, [Some(SYSTEM), Some(SYSTEM)]);
+            assert!(holds(&bo, 0x77)?);
+            // What is there cannot be evicted once more.
+            assert_eq!(evicted_in_test(&bo, || Ok(())).err(), Some(EALREADY));
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that goes to another place.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    memory::Memory,
+    place::{
+        Movable,
+        Place, //
+    }, //
+};
+use crate::{
+    gpu::{
+        moves::{
+            Direction,
+            Move, //
+        },
+        Gpu,
+        Hw, //
+    },
+    kapi::resv::Resv,
+};
+
+/// Nobody reaches the memory of an object: its page-table entries are gone and flushed, and its frames zapped. Made by
+/// [`evict`](crate::vm::evict) alone.
+pub(in crate::vm) struct Vacant(());
+
+impl Vacant {
+    /// To be called by who has seen to it.
+    pub(in crate::vm) fn confirmed() -> Self {
+        Self(())
+    }
+}
+
+impl Movable {
+    /// Copies it to system memory. No entry of a page table and no frame of the CPU shows it: `_vacant` says so.
+    ///
+    /// # Errors
+    ///
+    /// It is where it was.
+    ///
+    /// - `EALREADY`: it is there.
+    /// - `ENOMEM`, `EINTR`: no system memory, or the caller is being killed.
+    /// - Those of [`Gpu::copy_memory`].
+    pub(in crate::vm) fn move_out(
+        &self,
+        gpu: &Arc<Gpu>,
+        hw: &Hw,
+        resv: Resv<'_, Memory>,
+        _vacant: &Vacant,
+    ) -> Result {
+        let old = self.place();
+        let Place::Vram { blocks, .. } = &*old else {
+            return Err(EALREADY);
+        };
+        let new = Place::system(self.size())?;
+        if let Place::System { pages, .. } = &*new {
+            gpu.copy_memory(
+                hw,
+                &Move {
+                    vram: blocks.clone(),
+                    pages: pages.clone(),
+                    direction: Direction::Out,
+                },
+            )?;
+        }
+        self.set(resv, new)
+    }
+
+    /// Copies it to VRAM, if there is room. As [`Self::move_out`] else.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::move_out`]; `ENOMEM`: no room in VRAM.
+    pub(in crate::vm) fn move_in(
+        &self,
+        gpu: &Arc<Gpu>,
+        hw: &Hw,
+        resv: Resv<'_, Memory>,
+        _vacant: &Vacant,
+    ) -> Result {
+        let old = self.place();
+        let Place::System { pages, .. } = &*old else {
+            return Err(EALREADY);
+        };
+        // Cleared, too: should the copy end half way, nobody finds there what others left.
+        let new = Place::vram(gpu, hw, self.size(), self.is_contiguous())?;
+        if let Place::Vram { blocks, .. } = &*new {
+            gpu.copy_memory(
+                hw,
+                &Move {
+                    vram: blocks.clone(),
+                    pages: pages.clone(),
+                    direction: Direction::In,
+                },
+            )?;
+        }
+        self.set(resv, new)
+    }
+
+    fn set(&self, resv: Resv<'_, Memory>, place: Arc<Place>) -> Result {
+        // The reservation of another object protects nothing here.
+        let own = resv.object().movable().ok_or(EINVAL)?;
+        if !core::ptr::eq(&**own, self) {
+            return Err(EINVAL);
+        }
+        drop(self.replace(place));
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that belongs in VRAM, and is in system memory while VRAM is short.
+//!
+//! [`Movable`] says where the bytes are at present. That changes only with the reservation of the object held, and who
+//! relies on it holds the reservation, too: who writes page-table entries, inserts frames for the CPU, or copies. A place is
+//! freed when nobody names it any more: neither the object, nor a mapping whose entries may still point to it.
+
+use kernel::{
+    new_spinlock,
+    page::PAGE_SHIFT,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLock, //
+    },
+};
+
+use crate::{
+    gpu::{
+        account::{
+            self,
+            Charge, //
+        },
+        Gpu,
+        Hw,
+        VramBlocks, //
+    },
+    kapi::{
+        pages::Pages,
+        task::{
+            current_mm,
+            MmKey, //
+        }, //
+    }, //
+};
+
+/// Where bytes are, with what was charged for it.
+pub(crate) enum Place {
+    /// In VRAM.
+    Vram {
+        /// The memory.
+        blocks: Arc<VramBlocks>,
+        /// Given back after it.
+        _charge: Charge,
+        /// After both: whoever was evicted gets to know.
+        _room: Room,
+    },
+    /// In system memory.
+    System {
+        /// The memory.
+        pages: Arc<Pages>,
+        /// Given back after it.
+        _charges: [Charge; 2],
+    },
+}
+
+/// Room in VRAM that is in use.
+pub(crate) struct Room(Arc<Gpu>);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.room_is_back();
+    }
+}
+
+impl Place {
+    /// VRAM that is clear.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`: no memory, or the budget is used up.
+    /// - `EINTR`, `EIO`, `ETIMEDOUT`: as [`Gpu::clear_vram`].
+    pub(super) fn vram(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<Arc<Self>> {
+        let charge = gpu.vram_budget().charge(size)?;
+        let blocks = match gpu.vram().alloc_blocks(size, contiguous) {
+            Err(e) if e == ENOSPC => return Err(ENOMEM),
+            blocks => blocks?,
+        };
+        let blocks = gpu.clear_vram(hw, blocks)?;
+        let place = Self::Vram {
+            blocks: Arc::new(blocks, GFP_KERNEL_ACCOUNT)?,
+            _charge: charge,
+            _room: Room(gpu.clone()),
+        };
+        Ok(Arc::new(place, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// System memory that is clear.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EINTR`: the caller is being killed.
+    pub(super) fn system(size: u64) -> Result<Arc<Self>> {
+        let system = account::system();
+        let charges = [
+            system.all.charge_module(size)?,
+            system.allocated.charge_module(size)?,
+        ];
+        let count = usize::try_from(size >> PAGE_SHIFT).map_err(|_| ENOMEM)?;
+        let place = Self::System {
+            pages: Arc::new(Pages::alloc(count)?, GFP_KERNEL_ACCOUNT)?,
+            _charges: charges,
+        };
+        Ok(Arc::new(place, GFP_KERNEL_ACCOUNT)?)
+    }
+}
+
+/// The place at one moment.
+struct Now {
+    place: Arc<Place>,
+    /// How often it has changed.
+    moves: u64,
+}
+
+/// Where the memory of an object is.
+#[pin_data]
+pub(crate) struct Movable {
+    size: u64,
+    contiguous: bool,
+    /// Who made it.
+    owner: Option<MmKey>,
+    /// Innermost; read anywhere, changed with the reservation held.
+    #[pin]
+    now: SpinLock<Now>,
+}
+
+impl Movable {
+    /// VRAM that is clear, of `size` bytes, whole pages; one block if `contiguous`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Bo::new`](super::Bo::new).
+    pub(super) fn new(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<Arc<Self>> {
+        let place = Place::vram(gpu, hw, size, contiguous)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                size,
+                contiguous,
+                owner: current_mm().map(|(_, key)| key),
+                now <- new_spinlock!(Now { place, moves: 0 }, "rkfd_place"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether it is one block in VRAM.
+    pub(super) fn is_contiguous(&self) -> bool {
+        self.contiguous
+    }
+
+    /// Whether the current process made it.
+    pub(crate) fn is_of_current(&self) -> bool {
+        self.owner.is_some_and(MmKey::is_current)
+    }
+
+    /// Where it is. Does not change while the reservation of the object is held.
+    pub(crate) fn place(&self) -> Arc<Place> {
+        self.now.lock().place.clone()
+    }
+
+    /// Whether it is where it belongs.
+    pub(crate) fn is_home(&self) -> bool {
+        matches!(*self.now.lock().place, Place::Vram { .. })
+    }
+
+    /// How often it has moved.
+    pub(super) fn moves(&self) -> u64 {
+        self.now.lock().moves
+    }
+
+    /// It is at `place` from here on. Returns where it was, which is to be dropped without locks: this may free memory.
+    pub(super) fn replace(&self, place: Arc<Place>) -> Arc<Place> {
+        let mut now = self.now.lock();
+        now.moves += 1;
+        core::mem::replace(&mut now.place, place)
+    }
+}

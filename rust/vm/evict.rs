@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Room in VRAM: whose buffers go to system memory when it is short.
+//!
+//! Who makes a buffer and finds no room takes that of others: first of those whose queues do not run, the buffer that was
+//! used longest ago first; then of those whose queues have run longest since they were last restored. Nobody is stopped who
+//! has not run for [`LEAST_RUN`]; where only such are left, the allocation waits, for a bounded time. Buffers of the
+//! process that asks stay, so that one alone gets no more than there is.
+//!
+//! What was evicted serves its queues from system memory: [`restore`](super::restore) maps it there and lets them run,
+//! soon and whether or not there is room. It is brought back into room that is free, for which nobody is evicted. So a
+//! working set that fits nowhere costs speed, and two that do not fit together do not evict each other by turns.
+//!
+//! Not moved are: what is mapped by an address space that nobody has claimed (see [`Residency::join`]), and all that is no
+//! buffer: page tables, descriptors of queues, the table of the GART, firmware. VRAM has no importers but of
+//! this driver, which move with the object.
+//!
+//! # Locks
+//!
+//! [`Residency::turn`] is held while somebody makes room or restores. It comes before the reservations of objects, so
+//! nobody waits for it who has one. Below the reservation of a victim: that of [`Eviction`](super::restore), under which
+//! queues are stopped, and then, one after the other, those of the address spaces. [`Residency::spaces`] comes before
+//! the objects' lists of mappings alone.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
+};
+
+use super::{
+    bo::{
+        moving::Vacant,
+        Memory, //
+    },
+    standing::Standing,
+    Vm, //
+};
+use crate::{
+    gpu::{
+        Gpu,
+        Hw, //
+    },
+    kapi::{
+        drm_file::DrmDevice,
+        gem::Object,
+        lru::ObjectLru,
+        resv::Resv,
+        task::fatal_signal_pending, //
+    },
+};
+
+/// So long queues run between a restore and the next time that they are stopped for others. Some hundred times what it
+/// takes to stop and start them.
+pub(super) const LEAST_RUN: Delta = Delta::from_millis(50);
+/// How often an allocation waits for others to have run so long.
+const ROUNDS: usize = 20;
+
+/// The address spaces and buffers of one GPU, as far as they can be evicted.
+#[pin_data]
+pub(crate) struct Residency {
+    lru: Arc<ObjectLru<Memory>>,
+    /// Whoever makes room, or restores.
+    #[pin]
+    turn: Mutex<()>,
+    /// Address spaces that were claimed and are not closed.
+    #[pin]
+    spaces: Mutex<KVVec<Arc<Vm>>>,
+}
+
+/// What became of an attempt to make room.
+enum Made<R> {
+    /// There was room.
+    Room(R),
+    /// Others have to run for so long before they can be stopped.
+    Wait(Delta),
+    /// There is nobody to take room from.
+    Nothing,
+}
+
+/// How an object can be evicted.
+enum Hold {
+    /// Not at all.
+    Fixed,
+    /// At once.
+    Idle,
+    /// Queues have to stop, which have run for so long.
+    Busy(Delta),
+    /// Queues run that have not run long enough; so much is left.
+    Protected(Delta),
+}
+
+impl Residency {
+    /// That of `gpu`, whose objects are those of `dev`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn of(gpu: &Gpu, dev: &DrmDevice) -> Result<Arc<Self>> {
+        gpu.upper(|| {
+            let lru = ObjectLru::new(dev)?;
+            Arc::pin_init(
+                pin_init!(Self {
+                    lru,
+                    turn <- new_mutex!((), "rkfd_turn"),
+                    spaces <- new_mutex!(KVVec::new(), "rkfd_spaces"),
+                }),
+                GFP_KERNEL,
+            )
+        })
+    }
+
+    /// That of `gpu`, if there is one yet.
+    pub(super) fn known(gpu: &Gpu) -> Option<Arc<Self>> {
+        gpu.upper(|| Err(ENOENT)).ok()
+    }
+
+    /// Whoever makes room, or restores, has this.
+    pub(super) fn turn(&self) -> &Mutex<()> {
+        &self.turn
+    }
+
+    /// From now on buffers that `vm` maps can be evicted; ended by [`Self::leave`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn join(&self, vm: &Arc<Vm>) -> Result {
+        let mut spaces = self.spaces.lock();
+        if !spaces.iter().any(|known| Arc::ptr_eq(known, vm)) {
+            spaces.push(vm.clone(), GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(())
+    }
+
+    /// The address space ends: what it maps stays where it is.
+    pub(super) fn leave(&self, vm: &Vm) {
+        let mut spaces = self.spaces.lock();
+        let at = spaces.iter().position(|known| core::ptr::eq(&**known, vm));
+        let left = at.and_then(|at| spaces.remove(at).ok());
+        drop(spaces);
+        // Without the lock, although the caller has another reference.
+        drop(left);
+    }
+
+    /// The address spaces that map `object`; `None` if one of them cannot be stopped. New ones do not appear while the
+    /// reservation is held.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn spaces_of(&self, object: &Object<Memory>) -> Result<Option<KVVec<Arc<Vm>>>> {
+        let spaces = self.spaces.lock();
+        let mut found = KVVec::with_capacity(spaces.len(), GFP_KERNEL)?;
+        let mut complete = true;
+        object.for_each_space(|key| {
+            let vm = spaces.iter().find(|vm| vm.key() == key);
+            // There is room for all.
+            complete &= vm.is_some_and(|vm| found.push_within_capacity(vm.clone()).is_ok());
+        });
+        drop(spaces);
+        Ok(complete.then_some(found))
+    }
+
+    /// How `object` can be evicted at this moment.
+    fn hold_of(&self, object: &Object<Memory>) -> Result<Hold> {
+        let Some(movable) = object.movable() else {
+            return Ok(Hold::Fixed);
+        };
+        if !movable.is_home() || movable.is_of_current() {
+            return Ok(Hold::Fixed);
+        }
+        let Some(spaces) = self.spaces_of(object)? else {
+            return Ok(Hold::Fixed);
+        };
+        let mut hold = Hold::Idle;
+        for vm in &spaces {
+            let Standing::Running(ran) = vm.standing() else {
+                continue;
+            };
+            if ran < LEAST_RUN {
+                return Ok(Hold::Protected(LEAST_RUN - ran));
+            }
+            hold = match hold {
+                // Who has run least of all that have to stop.
+                Hold::Busy(least) if least < ran => Hold::Busy(least),
+                _ => Hold::Busy(ran),
+            };
+        }
+        Ok(hold)
+    }
+
+    /// Evicts others, one buffer at a time, until `alloc` finds room. The caller has [`Self::turn`].
+    fn make_room<R>(
+        &self,
+        gpu: &Arc<Gpu>,
+        dev: &DrmDevice,
+        hw: &Hw,
+        alloc: &mut impl FnMut() -> Result<R>,
+    ) -> Result<Made<R>> {
+        let objects = self.lru.snapshot(dev)?;
+        let mut tried = KVVec::from_elem(false, objects.len(), GFP_KERNEL)?;
+        loop {
+            let (mut next, mut longest, mut wait) = (None, None, None);
+            for (at, object) in objects.iter().enumerate() {
+                if tried.get(at).is_none_or(|tried| *tried) {
+                    continue;
+                }
+                match self.hold_of(object)? {
+                    Hold::Fixed => {
+                        if let Some(tried) = tried.get_mut(at) {
+                            *tried = true;
+                        }
+                    }
+                    Hold::Idle => {
+                        next = Some(at);
+                        break;
+                    }
+                    Hold::Busy(ran) if longest.is_none_or(|longest| ran > longest) => {
+                        longest = Some(ran);
+                        next = Some(at);
+                    }
+                    Hold::Busy(_) => {}
+                    Hold::Protected(left) if wait.is_none_or(|wait| left < wait) => {
+                        wait = Some(left);
+                    }
+                    Hold::Protected(_) => {}
+                }
+            }
+            let Some(next) = next else {
+                return Ok(wait.map_or(Made::Nothing, Made::Wait));
+            };
+            *tried.get_mut(next).ok_or(EINVAL)? = true;
+            let object = objects.get(next).ok_or(EINVAL)?;
+            match self.evict(gpu, hw, object) {
+                Ok(()) => {}
+                Err(error) if error == EINTR => return Err(error),
+                // Its queues do not stop, or there is no system memory for it: the next one.
+                Err(_) if !hw.is_lost() => continue,
+                Err(_) => return Err(EIO),
+            }
+            match alloc() {
+                Err(error) if error == ENOMEM => {}
+                result => return result.map(Made::Room),
+            }
+        }
+    }
+
+    /// Moves `object` to system memory. Whoever maps it is stopped first, and restored soon.
+    ///
+    /// # Errors
+    ///
+    /// The object is where it was, and whoever was stopped is restored.
+    ///
+    /// - `EALREADY`: it is there.
+    /// - `EBUSY`: it is mapped by whom nobody can stop.
+    /// - Those of the scheduler, and of `Movable::move_out`.
+    pub(crate) fn evict(&self, gpu: &Arc<Gpu>, hw: &Hw, object: &Object<Memory>) -> Result {
+        let movable = object.movable().ok_or(EINVAL)?;
+        let reserved = object.reserve_uninterrupted();
+        let resv = reserved.resv();
+        if !movable.is_home() {
+            return Err(EALREADY);
+        }
+        let vacant = self.vacate(resv)?;
+        movable.move_out(gpu, hw, resv, &vacant)?;
+        // Nobody looks for it among what is in VRAM.
+        object.unlist();
+        Ok(())
+    }
+
+    /// Stops whoever maps the object of `resv`, takes the entries of all mappings away, and zaps what the CPU maps.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`: somebody maps it whom nobody can stop. `ENOMEM`. Those of the scheduler and of
+    /// [`Vm::vacate`](super::Vm::vacate).
+    pub(super) fn vacate(&self, resv: Resv<'_, Memory>) -> Result<Vacant> {
+        let object = resv.object();
+        let spaces = self.spaces_of(object)?.ok_or(EBUSY)?;
+        for vm in &spaces {
+            vm.stop_for_move()?;
+        }
+        for vm in &spaces {
+            vm.vacate(resv)?;
+        }
+        resv.zap();
+        Ok(Vacant::confirmed())
+    }
+}
+
+/// Buffers are below, and ask for room by these.
+impl Gpu {
+    /// The list of the buffers in VRAM, which are objects of `dev`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn buffers_in_vram(&self, dev: &DrmDevice) -> Result<Arc<ObjectLru<Memory>>> {
+        Ok(Residency::of(self, dev)?.lru.clone())
+    }
+
+    /// Runs `alloc`, which takes `size` bytes of VRAM; where that fails for want of room, others are evicted. The caller
+    /// has no reservation of an object.
+    ///
+    /// Bounded: each buffer is moved once, and others are waited for about a second.
+    ///
+    /// # Errors
+    ///
+    /// Those of `alloc`; `EINTR`: the caller is being killed.
+    pub(super) fn with_room<R>(
+        self: &Arc<Self>,
+        dev: &DrmDevice,
+        hw: &Hw,
+        size: u64,
+        mut alloc: impl FnMut() -> Result<R>,
+    ) -> Result<R> {
+        match alloc() {
+            Err(error) if error == ENOMEM && size <= self.vram_budget().limit() => {}
+            result => return result,
+        }
+        let residency = Residency::of(self, dev)?;
+        for _ in 0..ROUNDS {
+            let turn = residency.turn.lock();
+            let made = residency.make_room(self, dev, hw, &mut alloc);
+            drop(turn);
+            match made? {
+                Made::Room(room) => return Ok(room),
+                Made::Nothing => break,
+                Made::Wait(left) => fsleep(left),
+            }
+            if fatal_signal_pending() {
+                return Err(EINTR);
+            }
+        }
+        // What was given back meanwhile.
+        alloc()
+    }
+
+    /// VRAM of a buffer was freed: who was evicted may come back. Allocates nothing.
+    pub(super) fn room_is_back(&self) {
+        let Some(residency) = Residency::known(self) else {
+            return;
+        };
+        for vm in residency.spaces.lock().iter() {
+            vm.restore_if_displaced();
+        }
+    }
+}
+
+/// Evicts `bo`, and keeps workers from restoring anybody while `f` runs.
+///
+/// # Errors
+///
+/// Those of [`Residency::evict`] and of `f`.
+#[cfg(rkfd_kunit)]
+pub(crate) fn evicted_in_test<R>(bo: &super::Bo, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    let gpu = bo.gpu();
+    let hw = gpu.enter()?;
+    let residency = Residency::known(gpu).ok_or(ENOENT)?;
+    let _turn = residency.turn.lock();
+    residency.evict(gpu, &hw, bo.object())?;
+    f()
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queues that stop because memory moves, and run again behind it.
+//!
+//! An address space is stopped once, however many of its buffers move, and a worker of its own restores it soon: brings back what
+//! there is free room for, writes the entries, and lets the queues run. An address space without queues is handled alike,
+//! for its queues may be made meanwhile.
+//!
+//! # Locks
+//!
+//! [`Residency::turn`](super::evict::Residency::turn), then the reservations of objects, then
+//! [`Eviction`](super::standing::Eviction). Under the latter only the scheduler is called, which allocates nothing and waits
+//! for the hardware with a bound.
+
+use kernel::{
+    impl_has_work,
+    prelude::*,
+    sync::Arc,
+    time::{
+        delay::fsleep,
+        Delta,
+        Instant, //
+    },
+    workqueue::WorkItem, //
+};
+
+use super::{
+    bo::{
+        Bo,
+        Memory, //
+    },
+    evict::{
+        Residency,
+        LEAST_RUN, //
+    },
+    standing::{
+        Standing,
+        VmQueues, //
+    },
+    Vm, //
+};
+use crate::{
+    gpu::{
+        Gpu,
+        Hw, //
+    },
+    kapi::{
+        drm_file::DrmDevice,
+        exec::{
+            with_locked,
+            Locking,
+            Wait, //
+        },
+        gem::Object,
+        log::dev_limited,
+        resv::Resv,
+        workqueue::OwnedQueue, //
+    },
+};
+
+/// So long more buffers of a stopped address space may be moved before it is restored; twice as long after each failure.
+const SETTLE: Delta = Delta::from_millis(2);
+/// The pause does not grow any more after so many failures.
+const MAX_DOUBLINGS: u32 = 8;
+
+impl_has_work! {
+    impl HasWork<Self> for Vm { self.restore }
+}
+
+impl WorkItem for Vm {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let pause = {
+            let eviction = this.eviction.lock();
+            let settle = SETTLE * (1i64 << eviction.failures.min(MAX_DOUBLINGS));
+            match eviction.restored {
+                // What runs is left alone for a while before it is stopped to be brought back.
+                Some(since) if !eviction.stopped && since.elapsed() < LEAST_RUN => {
+                    settle + (LEAST_RUN - since.elapsed())
+                }
+                _ => settle,
+            }
+        };
+        fsleep(pause);
+        if let Err(error) = this.restore_now() {
+            let failures = {
+                let mut eviction = this.eviction.lock();
+                eviction.failures = eviction.failures.saturating_add(1);
+                eviction.failures
+            };
+            dev_limited!(
+                dev_warn,
+                this.gpu.dev(),
+                "PASID {}: memory is not restored yet ({} times): {:?}\n",
+                this.pasid(),
+                failures,
+                error
+            );
+            this.enqueue_restore();
+        }
+    }
+}
+
+impl Vm {
+    /// To be called before the first address space of `gpu` is claimed, whose files are those of `dev`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn prepare(gpu: &Gpu, dev: &DrmDevice) -> Result {
+        drop(Residency::of(gpu, dev)?);
+        Ok(())
+    }
+
+    /// Lets its memory be evicted from now on; ended by [`Vm::close`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn join(self: &Arc<Self>) -> Result {
+        let Some(residency) = Residency::known(&self.gpu) else {
+            return Ok(());
+        };
+        let queue = OwnedQueue::freezable(c"rkfd-restore", 1)?;
+        let unused = {
+            let mut restorer = self.restorer.lock();
+            if restorer.is_some() {
+                Some(queue)
+            } else {
+                restorer.replace(queue)
+            }
+        };
+        drop(unused);
+        residency.join(self)
+    }
+
+    /// Ends [`Self::join`]. Waits for the worker.
+    pub(super) fn leave(&self) {
+        if let Some(residency) = Residency::known(&self.gpu) {
+            residency.leave(self);
+        }
+        let queue = self.restorer.lock().take();
+        drop(queue);
+        let queues = self.eviction.lock().queues.take();
+        drop(queues);
+    }
+
+    /// Says which queues use the address space, before the first one runs. While its memory moves they are stopped at once.
+    pub(crate) fn set_queues(&self, queues: Arc<dyn VmQueues>) {
+        let mut eviction = self.eviction.lock();
+        if eviction.stopped {
+            // There are none yet that might run on.
+            let _ = queues.stop();
+        }
+        let old = eviction.queues.replace(queues);
+        drop(eviction);
+        drop(old);
+    }
+
+    /// Whether queues have to be stopped before memory of it moves.
+    pub(super) fn standing(&self) -> Standing {
+        let eviction = self.eviction.lock();
+        match (&eviction.queues, eviction.restored) {
+            // As if they had just been restored, which will be soon.
+            _ if eviction.running_on => Standing::Running(Delta::ZERO),
+            _ if eviction.stopped => Standing::Idle,
+            (None, _) => Standing::Idle,
+            (Some(_), Some(since)) => Standing::Running(since.elapsed()),
+            // They were never stopped: nobody has run longer.
+            (Some(_), None) => Standing::Running(Delta::from_millis(i64::from(i32::MAX))),
+        }
+    }
+
+    /// Stops the queues until the worker restores the address space, which is seen to.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`VmQueues::stop`]; `EBUSY`: that failed before. The queues may still run: nothing is moved. They are
+    /// restored all the same.
+    pub(super) fn stop_for_move(self: &Arc<Self>) -> Result {
+        let mut eviction = self.eviction.lock();
+        let mut result = Ok(());
+        if eviction.running_on {
+            result = Err(EBUSY);
+        } else if !core::mem::replace(&mut eviction.stopped, true) {
+            if let Some(queues) = &eviction.queues {
+                result = queues.stop();
+            }
+            eviction.running_on = result.is_err();
+        }
+        eviction.displaced = true;
+        drop(eviction);
+        self.enqueue_restore();
+        result
+    }
+
+    /// Memory is about to be mapped, whose reservations the caller has: notes whether some of it is displaced.
+    pub(super) fn note_displaced<'a>(&self, mut buffers: impl Iterator<Item = &'a Arc<Bo>>) {
+        let is_displaced = |bo: &Arc<Bo>| {
+            let movable = bo.object().movable();
+            movable.is_some_and(|movable| !movable.is_home())
+        };
+        if buffers.any(is_displaced) {
+            self.eviction.lock().displaced = true;
+        }
+    }
+
+    /// There is room: what was displaced may come back.
+    pub(super) fn restore_if_displaced(self: &Arc<Self>) {
+        if self.eviction.lock().displaced {
+            self.enqueue_restore();
+        }
+    }
+
+    fn enqueue_restore(self: &Arc<Self>) {
+        if let Some(queue) = &*self.restorer.lock() {
+            // It may be waiting already.
+            let _ = queue.enqueue::<_, 0>(self.clone());
+        }
+    }
+
+    /// The objects that move and are mapped here, each once.
+    fn movable_objects(&self) -> Result<KVVec<Object<Memory>>> {
+        let mut objects: KVVec<Object<Memory>> = KVVec::with_capacity(16, GFP_KERNEL)?;
+        loop {
+            let mut more = 0;
+            self.for_each_movable(|bo| {
+                let object = bo.object();
+                let known = objects
+                    .iter()
+                    .any(|known| core::ptr::eq::<Memory>(&**known, &**object));
+                if !known && objects.push_within_capacity(object.clone()).is_err() {
+                    more += 1;
+                }
+            });
+            if more == 0 {
+                return Ok(objects);
+            }
+            objects.reserve(more, GFP_KERNEL)?;
+        }
+    }
+
+    /// Brings back what there is room for, writes the entries that are missing, and lets the queues run.
+    ///
+    /// # Errors
+    ///
+    /// What was stopped stays so. Those of [`Vm::revive`]; `ENOMEM`.
+    fn restore_now(self: &Arc<Self>) -> Result {
+        let hw = match self.gpu.enter() {
+            Ok(hw) => hw,
+            // Nothing runs on it.
+            Err(_) => return Ok(()),
+        };
+        let Some(residency) = Residency::known(&self.gpu) else {
+            return Ok(());
+        };
+        let _turn = residency.turn().lock();
+        let objects = self.movable_objects()?;
+        let stopped = self.eviction.lock().stopped;
+        if !stopped && !objects.iter().any(|object| self.has_room_for(object)) {
+            return Ok(());
+        }
+        let room = u32::try_from(objects.len()).unwrap_or(0);
+        let displaced = with_locked(
+            Wait::Uninterruptible,
+            room,
+            |locking: &mut Locking<'_, Memory>| {
+                for object in &objects {
+                    locking.lock(object)?;
+                }
+                Ok(())
+            },
+            |locked| -> Result<bool> {
+                let mut displaced = false;
+                for object in &objects {
+                    let resv = locked.resv(object).ok_or(EINVAL)?;
+                    if self.has_room_for(object) {
+                        self.bring_back(&residency, &hw, object, resv);
+                    }
+                    displaced |= object.movable().is_some_and(|movable| !movable.is_home());
+                    self.revive(resv)?;
+                }
+                Ok(displaced)
+            },
+        )??;
+        let mut eviction = self.eviction.lock();
+        eviction.displaced = displaced;
+        eviction.failures = 0;
+        eviction.running_on = false;
+        if core::mem::replace(&mut eviction.stopped, false) {
+            eviction.restored = Some(Instant::now());
+            if let Some(queues) = &eviction.queues {
+                queues.resume();
+            }
+        }
+        Ok(())
+    }
+
+    /// What the worker does, now.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn restore_in_test(self: &Arc<Self>) -> Result {
+        self.restore_now()
+    }
+
+    /// Whether the object is displaced, and there is free room for it.
+    fn has_room_for(&self, object: &Object<Memory>) -> bool {
+        let budget = self.gpu.vram_budget();
+        object.movable().is_some_and(|movable| {
+            !movable.is_home() && movable.size() <= budget.limit().saturating_sub(budget.used())
+        })
+    }
+
+    /// Brings an object back. Where that fails, it stays where it is, which serves as well.
+    fn bring_back(
+        &self,
+        residency: &Residency,
+        hw: &Hw,
+        object: &Object<Memory>,
+        resv: Resv<'_, Memory>,
+    ) {
+        let Some(movable) = object.movable() else {
+            return;
+        };
+        let moved = residency
+            .vacate(resv)
+            .and_then(|vacant| movable.move_in(&self.gpu, hw, resv, &vacant));
+        match moved {
+            Ok(()) => object.touch(),
+            Err(error) => {
+                pr_debug!(
+                    "PASID {}: memory stays displaced: {:?}\n",
+                    self.pasid(),
+                    error
+                );
+            }
+        }
+    }
+}
