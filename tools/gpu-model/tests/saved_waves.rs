@@ -148,6 +148,16 @@ fn large_numbers_are_refused_or_sane() {
     }
 }
 
+/// Waves of one that is over would be nobody's.
+#[test]
+fn a_dispatch_that_is_over_has_no_waves() {
+    for stand in [Stand::Done(99), Stand::Told] {
+        let flight = Flight { stand, ..flight() };
+        assert!(flight.frozen.is_some());
+        assert!(decode(&encode(&flight), base()).is_none(), "{stand:?}");
+    }
+}
+
 #[test]
 fn several_dispatches_come_back_in_their_order() {
     let all = [

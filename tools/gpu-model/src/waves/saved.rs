@@ -151,14 +151,18 @@ pub fn decode(words: &[u32], base: Kernel) -> Option<Saved> {
         3 => Stand::Told,
         _ => return None,
     };
+    let over = matches!(stand, Stand::Done(_) | Stand::Told);
     if from.word()? == 0 {
-        // Nothing would ever complete it.
-        let over = matches!(stand, Stand::Done(_) | Stand::Told);
+        // Nothing would ever complete another one.
         return over.then_some(Saved {
             started,
             stand,
             frozen: None,
         });
+    }
+    if over {
+        // Nobody would take its waves off again, and they would go on in whatever address space has their VMID then.
+        return None;
     }
     let (entry, packet) = (from.wide()?, from.wide()?);
     let [rsrc, start, groups, size, last] = [
