@@ -110,6 +110,8 @@ pub struct Process {
     pub life: u32,
     pub kfd: File,
     pub render: File,
+    /// The render node once more, for its own interface alone.
+    pub native: File,
     /// An address range without memory.
     pub hole: Mapping,
     /// Save area of all queues, which run no waves.
@@ -151,6 +153,7 @@ impl Process {
             life,
             kfd: open("/dev/kfd")?,
             render,
+            native: open(&plan.target.render.to_string_lossy())?,
             hole: Mapping::reserve(PAGE, PAGE)?,
             save: nothing.clone(),
             sink: nothing.clone(),

@@ -21,7 +21,7 @@ use super::kinds::ENOTSUPP;
 /// Answers that are told apart: success, errnos below the next, ENOTSUPP.
 const ANSWERS: usize = 136;
 /// Room for kinds.
-const KINDS: usize = 64;
+const KINDS: usize = 96;
 
 /// The shared memory. Zero is its first state.
 #[repr(C)]

@@ -29,7 +29,7 @@ type Call<'a> = fn(&mut Thread<'a>);
 
 impl<'a> Thread<'a> {
     /// The calls, and how often each is chosen.
-    const CHOICES: [(u32, Call<'a>); 32] = [
+    const CHOICES: [(u32, Call<'a>); 33] = [
         (12, Self::alloc),
         (8, Self::free),
         (10, Self::map),
@@ -59,6 +59,7 @@ impl<'a> Thread<'a> {
         (3, Self::render_mmap),
         (5, Self::amdgpu_info),
         (4, Self::drm),
+        (20, Self::native),
         (8, Self::churn),
         (2, Self::transient),
         (1, Self::fork),
