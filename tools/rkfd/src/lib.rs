@@ -47,6 +47,7 @@ pub mod exception;
 mod hdp;
 pub mod memory;
 pub mod monitor;
+pub mod native;
 pub mod packet;
 pub mod queue;
 pub mod ring;

@@ -25,6 +25,10 @@ use rkfd::memory::Buffer;
 use rkfd::memory::BufferOptions;
 use rkfd::memory::Coherence;
 use rkfd::memory::Kind;
+use rkfd::native;
+use rkfd::native::Heap;
+use rkfd::native::Rights;
+use rkfd::native::Space;
 use rkfd::packet::aql;
 use rkfd::packet::aql::Barrier;
 use rkfd::packet::aql::BarrierKind;
@@ -52,6 +56,7 @@ const CASES: &[Case] = &[
     ("a queue that stops tells why", stopped),
     ("signals: sleepers, bounds, ages of events", signals),
     ("a queue is destroyed once", destroyed),
+    ("native: two address spaces in one program", native_spaces),
 ];
 
 fn errno<T: std::fmt::Debug>(result: rkfd::error::Result<T>) -> Errno {
@@ -422,6 +427,70 @@ fn destroyed(device: &Arc<Device>) {
         queue.destroy().unwrap();
         assert_eq!(errno(queue.update(100, 7)), Errno::EFAULT);
     }
+}
+
+fn native_spaces(_device: &Arc<Device>) {
+    const AT: u64 = 1 << 32;
+    let open = || {
+        (128..144)
+            .find_map(|minor| Space::open(format!("/dev/dri/renderD{minor}")).ok())
+            .expect("a render node with the native interface")
+    };
+    let spaces = [open(), open()];
+    let buffers = [
+        spaces[0].bo(Heap::Vram, 0x3000).unwrap(),
+        spaces[1].bo(Heap::System, 0x3000).unwrap(),
+    ];
+    refused(
+        spaces[0]
+            .list()
+            .map(AT, &buffers[1], 0, 0x1000, Rights::Write)
+            .map(|_| ()),
+    );
+    for (n, kind) in [(1, native::QueueKind::Pm4), (2, native::QueueKind::Sdma)] {
+        let mut queues = Vec::new();
+        for (space, bo) in spaces.iter().zip(&buffers) {
+            let mut list = space.list();
+            // The middle page alone.
+            list.map(AT, bo, 0x1000, 0x1000, Rights::Write).unwrap();
+            space.bind(&list).unwrap();
+            queues.push(space.queue(kind, 2 << 32).unwrap());
+        }
+        for (who, queue) in (n * 16..).zip(&queues) {
+            let packet = match kind {
+                native::QueueKind::Pm4 => vec![0xc003_3702, (5 << 8) | (1 << 20), 4, 1, who],
+                native::QueueKind::Sdma => vec![2, 4, 1, 0, who],
+            };
+            queue.submit(&packet).unwrap();
+        }
+        for (who, (space, bo)) in (n * 16..).zip(spaces.iter().zip(&buffers)) {
+            let limit = patience();
+            space.wait_u32(bo, 0x1004, who, limit).unwrap();
+            assert_eq!(bo.read_u32(4).unwrap(), 0);
+            assert_eq!(space.faults().unwrap(), (Vec::new(), 0));
+        }
+    }
+    let mut list = spaces[0].list();
+    list.unmap(AT, 0x1000);
+    refused(spaces[1].bind(&list));
+    spaces[0].bind(&list).unwrap();
+    list.unmap(AT, 0x1000);
+    assert_eq!(errno(spaces[0].bind(&list)), Errno::EINVAL);
+    // What nothing is bound at is a fault of the one alone.
+    let queue = spaces[0].queue(native::QueueKind::Pm4, 2 << 32).unwrap();
+    queue
+        .submit(&[0xc003_3702, (5 << 8) | (1 << 20), 4, 1, 1])
+        .unwrap();
+    let start = std::time::Instant::now();
+    let fault = loop {
+        if let Some(fault) = spaces[0].faults().unwrap().0.first() {
+            break *fault;
+        }
+        assert!(start.elapsed() < patience(), "no fault");
+        thread::yield_now();
+    };
+    assert_eq!(fault.address, AT);
+    assert_eq!(spaces[1].faults().unwrap().0, Vec::new());
 }
 
 fn main() {
