@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The user library of rkfd for C: GPUs, memory, queues, events, signals and compiled kernels over /dev/kfd.
+ * The user library of rkfd for C: GPUs, memory, queues, events, signals and compiled kernels over /dev/kfd,
+ * and address spaces by render nodes alone.
  *
  * Functions that can fail return 0 or a negative errno; rkfd_last_error() tells more. Each says how it goes with threads,
  * in the terms of attributes(7): what is MT-Safe may be called from any thread at any time, but for handles that are being
@@ -26,7 +27,7 @@
 /**
  * Minor version that the header is of: functions and fields were added since a lower one.
  */
-#define RKFD_VERSION_MINOR 3
+#define RKFD_VERSION_MINOR 4
 
 /**
  * VRAM that the CPU can reach, too.
@@ -224,6 +225,56 @@
 #define RKFD_REASON_PREEMPTION 15
 
 /**
+ * Memory of the GPU.
+ */
+#define RKFD_HEAP_VRAM 0
+
+/**
+ * Memory of the machine.
+ */
+#define RKFD_HEAP_SYSTEM 1
+
+/**
+ * The GPU may read.
+ */
+#define RKFD_RANGE_READ 0
+
+/**
+ * The GPU may read and write.
+ */
+#define RKFD_RANGE_WRITE 1
+
+/**
+ * The GPU may read and fetch instructions.
+ */
+#define RKFD_RANGE_EXECUTE 2
+
+/**
+ * The GPU was about to write; else it read.
+ */
+#define RKFD_FAULT_WRITE 1
+
+/**
+ * The GPU was about to fetch an instruction.
+ */
+#define RKFD_FAULT_EXECUTE 2
+
+/**
+ * The page is bound, but not for this.
+ */
+#define RKFD_FAULT_PRESENT 4
+
+/**
+ * Ranges to be mapped and unmapped together.
+ */
+struct rkfd_bind_list;
+
+/**
+ * Memory of an address space, mapped for the CPU. The GPU sees it where it is bound.
+ */
+struct rkfd_bo;
+
+/**
  * Memory, mapped on its GPU, and on those that it is shared with.
  */
 struct rkfd_buffer;
@@ -258,6 +309,21 @@ struct rkfd_queue;
  * An array of signals, in one buffer.
  */
 struct rkfd_signals;
+
+/**
+ * An address space of a GPU that shares nothing with others, also of the same program: one open file of a render node.
+ */
+struct rkfd_space;
+
+/**
+ * A counter of the program (eventfd) that interrupts of an address space increase.
+ */
+struct rkfd_space_event;
+
+/**
+ * A queue of an address space.
+ */
+struct rkfd_space_queue;
 
 /**
  * The process's address space on one GPU: what buffers, queues and events belong to.
@@ -720,6 +786,32 @@ struct rkfd_queue_error_info {
  * Called when a queue stops, with what rkfd_queue_on_error() was given.
  */
 typedef void (*rkfd_error_callback)(void *data, const struct rkfd_queue_error_info *error);
+
+/**
+ * An access of an address space that was refused.
+ */
+struct rkfd_fault_info {
+        /**
+         * sizeof(struct rkfd_fault_info); set it before the call.
+         */
+        uint32_t size;
+        /**
+         * RKFD_FAULT_*.
+         */
+        uint32_t access;
+        /**
+         * First byte of the page.
+         */
+        uint64_t address;
+        /**
+         * When it was, in nanoseconds of CLOCK_MONOTONIC.
+         */
+        uint64_t time;
+        /**
+         * Faults since the last call that found no room.
+         */
+        uint64_t dropped;
+};
 
 #ifdef __cplusplus
 extern "C" {
@@ -1466,6 +1558,170 @@ int rkfd_queue_error_wait(const struct rkfd_queue *queue,
 int rkfd_queue_on_error(const struct rkfd_queue *queue,
                         rkfd_error_callback callback,
                         void *data);
+
+/**
+ * Opens a render node, such as "/dev/dri/renderD128": another address space with each call. Needs no
+ * /dev/kfd. -ENOTTY, -EINVAL or -EOPNOTSUPP where its driver has no native interface.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `path` is a text that ends in a zero byte.
+ */
+int rkfd_space_open(const char *path, struct rkfd_space **space);
+
+/**
+ * Gives an address space back; NULL is allowed. What was made of it keeps it until that is freed, too.
+ *
+ * MT-Unsafe race:space: no other call may use the handle meanwhile or later.
+ */
+void rkfd_space_close(struct rkfd_space *space);
+
+/**
+ * Makes memory of at least `bytes` bytes (whole pages) in a heap (RKFD_HEAP_*), cleared and never cached
+ * by the GPU, and maps it for the CPU. No GPU address shows it yet: see rkfd_bind_list_map().
+ *
+ * MT-Safe.
+ */
+int rkfd_bo_new(const struct rkfd_space *space, uint32_t heap, uint64_t bytes, struct rkfd_bo **bo);
+
+/**
+ * Unmaps memory for the CPU and gives it back; NULL is allowed. Ranges that show it keep it for the GPU.
+ *
+ * MT-Unsafe race:bo: no other call may use the handle meanwhile or later.
+ */
+void rkfd_bo_free(struct rkfd_bo *bo);
+
+/**
+ * Where the CPU reaches the memory; NULL for NULL.
+ *
+ * MT-Safe.
+ */
+void *rkfd_bo_cpu(const struct rkfd_bo *bo);
+
+/**
+ * The size in bytes; 0 for NULL.
+ *
+ * MT-Safe.
+ */
+uint64_t rkfd_bo_size(const struct rkfd_bo *bo);
+
+/**
+ * Makes an empty list of ranges of an address space.
+ *
+ * MT-Safe.
+ */
+int rkfd_bind_list_new(const struct rkfd_space *space, struct rkfd_bind_list **list);
+
+/**
+ * Gives a list back; NULL is allowed. What it bound stays bound.
+ *
+ * MT-Unsafe race:list: no other call may use the handle meanwhile or later.
+ */
+void rkfd_bind_list_free(struct rkfd_bind_list *list);
+
+/**
+ * Adds to a list: `bytes` bytes at GPU address `address` are to show those of `bo` from `offset` on, with
+ * rights (RKFD_RANGE_*). All three are multiples of 4096. `bo` is not freed before the list was bound.
+ *
+ * MT-Safe.
+ */
+int rkfd_bind_list_map(const struct rkfd_bind_list *list,
+                       uint64_t address,
+                       const struct rkfd_bo *bo,
+                       uint64_t offset,
+                       uint64_t bytes,
+                       uint32_t rights);
+
+/**
+ * Adds to a list: `bytes` bytes at GPU address `address`, multiples of 4096, are to show nothing.
+ *
+ * MT-Safe.
+ */
+int rkfd_bind_list_unmap(const struct rkfd_bind_list *list, uint64_t address, uint64_t bytes);
+
+/**
+ * Maps and unmaps the ranges of a list, all or none; the list stays as it is. When this returns 0, the GPU
+ * can use what is mapped, and reaches nothing of what is not. -EINVAL for ranges that overlap each other
+ * or leave memory or addresses; -EBUSY where a queue uses what would go.
+ *
+ * MT-Safe.
+ */
+int rkfd_space_bind(const struct rkfd_space *space, const struct rkfd_bind_list *list);
+
+/**
+ * Makes a queue (RKFD_QUEUE_PM4 or RKFD_QUEUE_SDMA) with memory of its own, bound from GPU address
+ * `address` on, where nothing may be: some 64 KiB, for PM4 some 16 MiB.
+ *
+ * MT-Safe.
+ */
+int rkfd_space_queue_new(const struct rkfd_space *space,
+                         uint32_t kind,
+                         uint64_t address,
+                         struct rkfd_space_queue **queue);
+
+/**
+ * Destroys a queue and unbinds its memory; NULL is allowed.
+ *
+ * MT-Unsafe race:queue: no other call may use the handle meanwhile or later.
+ */
+void rkfd_space_queue_free(struct rkfd_space_queue *queue);
+
+/**
+ * Writes `count` dwords of packets into the ring and rings the doorbell. Packets of one call stay together.
+ * -EAGAIN where the GPU has to read on first.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `dwords` points to `count` dwords that nobody changes meanwhile.
+ */
+int rkfd_space_queue_submit(const struct rkfd_space_queue *queue, const uint32_t *dwords, uint32_t count);
+
+/**
+ * Has a counter (eventfd) increased by each interrupt of the address space that carries the event's slot.
+ * The descriptor may be closed afterwards. -EBADF where it is none, -EINVAL where it is no eventfd.
+ *
+ * MT-Safe.
+ */
+int rkfd_space_event_new(const struct rkfd_space *space, int eventfd, struct rkfd_space_event **event);
+
+/**
+ * Gives an event back; its counter is not increased any more. NULL is allowed.
+ *
+ * MT-Unsafe race:event: no other call may use the handle meanwhile or later.
+ */
+void rkfd_space_event_free(struct rkfd_space_event *event);
+
+/**
+ * What packets raise as the context id of their interrupt, from 1 on; 0 for NULL.
+ *
+ * MT-Safe.
+ */
+uint32_t rkfd_space_event_slot(const struct rkfd_space_event *event);
+
+/**
+ * Sleeps until the dword at `offset` of `bo` is `value`; for `limit_ms` at most, then -ETIMEDOUT. Whoever
+ * stores it should raise an interrupt; without one it is looked at about once a millisecond.
+ *
+ * MT-Safe.
+ */
+int rkfd_space_wait(const struct rkfd_space *space,
+                    const struct rkfd_bo *bo,
+                    uint64_t offset,
+                    uint32_t value,
+                    uint32_t limit_ms);
+
+/**
+ * Takes the oldest access that was refused and that nobody has asked for. -EAGAIN where there is none. The
+ * first of them has stopped all queues of the address space for good.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `fault` points to as many bytes as its `size` says.
+ */
+int rkfd_space_fault(const struct rkfd_space *space, struct rkfd_fault_info *fault);
 
 #ifdef __cplusplus
 }  // extern "C"

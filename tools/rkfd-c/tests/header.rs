@@ -14,7 +14,8 @@ use std::process::Command;
 
 const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The user library of rkfd for C: GPUs, memory, queues, events, signals and compiled kernels over /dev/kfd.
+ * The user library of rkfd for C: GPUs, memory, queues, events, signals and compiled kernels over /dev/kfd,
+ * and address spaces by render nodes alone.
  *
  * Functions that can fail return 0 or a negative errno; rkfd_last_error() tells more. Each says how it goes with threads,
  * in the terms of attributes(7): what is MT-Safe may be called from any thread at any time, but for handles that are being
@@ -28,12 +29,12 @@ const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
  */";
 
 /// The order of the header.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "version", "error", "gpu", "buffer", "event", "signal", "queue", "packets", "program",
-    "failure",
+    "failure", "native",
 ];
 
-const NAMES: [(&str, &str); 18] = [
+const NAMES: [(&str, &str); 24] = [
     ("Gpu", "rkfd_gpu"),
     ("GpuInfo", "rkfd_gpu_info"),
     ("Vm", "rkfd_vm"),
@@ -52,6 +53,12 @@ const NAMES: [(&str, &str); 18] = [
     ("KernelInfo", "rkfd_kernel_info"),
     ("ArgumentInfo", "rkfd_argument_info"),
     ("Dispatch", "rkfd_dispatch"),
+    ("Space", "rkfd_space"),
+    ("Bo", "rkfd_bo"),
+    ("BindList", "rkfd_bind_list"),
+    ("SpaceQueue", "rkfd_space_queue"),
+    ("SpaceEvent", "rkfd_space_event"),
+    ("FaultInfo", "rkfd_fault_info"),
 ];
 
 fn root() -> &'static Path {

@@ -304,10 +304,23 @@ impl Space {
     /// # Errors
     /// [`Error::Call`].
     pub fn faults(&self) -> Result<(Vec<abi::Fault>, u64)> {
-        let mut records = vec![abi::Fault::default(); FAULTS];
+        self.take_faults(FAULTS)
+    }
+
+    /// The oldest of them alone.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn fault(&self) -> Result<(Option<abi::Fault>, u64)> {
+        let (records, dropped) = self.take_faults(1)?;
+        Ok((records.first().copied(), dropped))
+    }
+
+    fn take_faults(&self, most: usize) -> Result<(Vec<abi::Fault>, u64)> {
+        let mut records = vec![abi::Fault::default(); most];
         let mut arg = abi::Faults {
             records: records.as_mut_ptr().expose_provenance() as u64, // CAST: an address.
-            count: FAULTS as u32,                                     // CAST: a constant.
+            count: most as u32,                                       // CAST: at most `FAULTS`.
             stride: size_of::<abi::Fault>() as u32,                   // CAST: a small size.
             ..abi::Faults::default()
         };
@@ -357,6 +370,11 @@ impl Bo {
     /// Bytes.
     pub fn size(&self) -> usize {
         self.memory.size()
+    }
+
+    /// First byte, for those who take care of the GPU's accesses themselves.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.memory.as_ptr()
     }
 
     fn at(&self, offset: usize, len: usize) -> Result<*mut u8> {

@@ -4,6 +4,8 @@
 //! The story is checked as it is told: a value that did not land, an event that did not wake, or a system call made by
 //! the dispatch is a failure.
 
+mod native;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,12 +53,18 @@ pub struct Options {
     /// Round trips to measure
     #[arg(long, default_value_t = 200)]
     rounds: usize,
+    /// Use the render node alone, twice: two address spaces in one program
+    #[arg(long)]
+    native: bool,
     /// Let the demo fail on purpose: expect another value than the packet writes
     #[arg(long, hide = true)]
     expect_wrong: bool,
 }
 
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    if options.native {
+        return native::run(options);
+    }
     // Ask for the GPU's existence before the fork, so that "no GPU" keeps its own exit status.
     let kfd = rkfd::device::Kfd::open()?;
     if kfd.gpus()?.is_empty() {
