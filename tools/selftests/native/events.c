@@ -278,19 +278,54 @@ CASE(faults_refused, "FAULTS: each errno for its cause")
 	close_file(&file);
 }
 
-CASE(queue_failed, "a packet that no queue knows signals the event for failed queues")
+CASE(faults_unread, "FAULTS: EFAULT where a record cannot be written; it is lost then")
+{
+	struct fixture f;
+	struct nevent fault;
+	struct drm_rkfd_fault records[64];
+	struct packets p = { .n = 0 };
+	uint64_t dropped;
+	uint32_t count;
+
+	begin(&f, DRM_RKFD_QUEUE_PM4);
+	need_event_of(&f.file, &fault, DRM_RKFD_EVENT_FAULT);
+	/* Nothing is written where nothing is to be told. */
+	CHECK_OK(read_faults(&f.file, (void *)8, 64, &count, &dropped));
+	CHECK_EQ(count, 0);
+	pm4_write(&p, NOWHERE, 1);
+	nsubmit(&f.q, &p);
+	need_signalled(&fault);
+	/* What runs on leaves no more behind it: the queue is off the hardware when it is destroyed. */
+	CHECK_OK(nqueue_destroy(&f.file, f.q.args.id));
+	CHECK_ERR(read_faults(&f.file, (void *)8, 64, &count, &dropped), EFAULT);
+	CHECK_OK(read_faults(&f.file, records, 64, &count, &dropped));
+	CHECK_EQ(count, 0);
+}
+
+CASE(queue_failed, "a packet that no queue knows signals the event for failed queues; QUEUE_UPDATE of the queue is EACCES then")
 {
 	struct fixture f;
 	struct nevent failed;
 	struct packets p = { .n = 0 };
+	struct drm_rkfd_queue_update args = { .flags = DRM_RKFD_UPDATE_PERCENTAGE, .percentage = 100 };
+	uint64_t end;
+	int err;
 
 	begin(&f, DRM_RKFD_QUEUE_PM4);
+	args.id = f.q.args.id;
 	need_event_of(&f.file, &failed, DRM_RKFD_EVENT_QUEUE);
 	/* An opcode of type 3 that does not exist. */
 	pm4_header(&p, 0xff, 1);
 	put(&p, 0);
 	nsubmit(&f.q, &p);
 	need_signalled(&failed);
+	/* It does not run again. The event may come before that is in force. */
+	end = now_ms() + WAIT_MS;
+	while (!(err = native(f.file.fd, DRM_IOCTL_RKFD_QUEUE_UPDATE, &args)) && now_ms() < end)
+		usleep(1000);
+	CHECK_ERR(err, EACCES);
+	args = (struct drm_rkfd_queue_update){ .id = f.q.args.id, .flags = DRM_RKFD_UPDATE_PRIORITY, .priority = 1 };
+	CHECK_ERR(native(f.file.fd, DRM_IOCTL_RKFD_QUEUE_UPDATE, &args), EACCES);
 	CHECK_OK(nqueue_destroy(&f.file, f.q.args.id));
 }
 
