@@ -44,6 +44,10 @@ use crate::sys::Mapping;
 use crate::sys::PAGE;
 
 pub mod abi;
+mod bo;
+
+pub use self::bo::Bo;
+use self::bo::Handle;
 
 /// Bytes of a ring.
 const RING: usize = 0x10000;
@@ -338,86 +342,6 @@ fn now() -> Result<Duration> {
             call: "clock_gettime",
             errno,
         })
-}
-
-/// A handle of a buffer; closed when dropped.
-#[derive(Debug)]
-struct Handle {
-    fd: Arc<OwnedFd>,
-    number: u32,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        let mut arg = abi::GemClose {
-            handle: self.number,
-            pad: 0,
-        };
-        // SAFETY: the argument has no pointers.
-        let _ = unsafe { sys::call(&*self.fd, abi::GEM_CLOSE, &mut arg) };
-    }
-}
-
-/// A buffer. Ranges that show it outlive it.
-#[derive(Debug)]
-pub struct Bo {
-    memory: Mapping,
-    // After the mapping.
-    handle: Handle,
-}
-
-impl Bo {
-    /// Bytes.
-    pub fn size(&self) -> usize {
-        self.memory.size()
-    }
-
-    /// First byte, for those who take care of the GPU's accesses themselves.
-    pub fn as_ptr(&self) -> *mut u8 {
-        self.memory.as_ptr()
-    }
-
-    fn at(&self, offset: usize, len: usize) -> Result<*mut u8> {
-        let inside = offset
-            .checked_add(len)
-            .is_some_and(|end| end <= self.size());
-        if !inside || offset % len != 0 {
-            return Err(Error::OutOfRange {
-                offset,
-                len,
-                size: self.size(),
-            });
-        }
-        Ok(self.memory.as_ptr().wrapping_add(offset))
-    }
-
-    /// Reads a dword that the GPU may be writing.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`].
-    pub fn read_u32(&self, offset: usize) -> Result<u32> {
-        let at = self.at(offset, 4)?.cast::<u32>();
-        // SAFETY: aligned, inside a mapping that `self` owns.
-        Ok(unsafe { at.read_volatile() })
-    }
-
-    /// Writes a dword.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`].
-    pub fn write_u32(&self, offset: usize, value: u32) -> Result<()> {
-        let at = self.at(offset, 4)?.cast::<u32>();
-        // SAFETY: as in `read_u32`.
-        unsafe { at.write_volatile(value) };
-        Ok(())
-    }
-
-    /// A qword that CPU and GPU share.
-    fn shared(&self, offset: usize) -> Result<&AtomicU64> {
-        let at = self.at(offset, 8)?.cast::<u64>();
-        // SAFETY: aligned, inside a mapping that `self` owns; this program accesses the place as an atomic only.
-        Ok(unsafe { AtomicU64::from_ptr(at) })
-    }
 }
 
 /// Ranges to be mapped and unmapped together. They do not overlap.
