@@ -245,7 +245,11 @@ impl<T: Mappable> Object<T> {
         let locked = unsafe {
             bindings::ww_mutex_trylock(&raw mut (*self.resv()).lock, core::ptr::null_mut())
         };
-        (locked != 0).then_some(Reserved {
+        if locked == 0 {
+            // No value is made, for dropping it would unlock what somebody else holds.
+            return None;
+        }
+        Some(Reserved {
             object: self,
             _thread: PhantomData,
         })

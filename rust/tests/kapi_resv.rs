@@ -100,6 +100,8 @@ mod suite {
         let (one, other) = (object(&fake)?, object(&fake)?);
         let held = one.reserve()?;
         assert!(one.try_reserve().is_none());
+        // What was refused has left it locked.
+        assert!(one.try_reserve().is_none());
         // Each object has its own.
         assert!(other.try_reserve().is_some());
         assert!(core::ptr::eq(held.resv().object(), &one));
