@@ -41,6 +41,8 @@ use crate::{
 const PAGE: u64 = 0x1000;
 const HUGE: u64 = 0x20_0000;
 const VA: u64 = 0x7000_0000_0000;
+/// More than an operation has attempts.
+const TWINS: u64 = 40;
 const SYSTEM: Aperture = Aperture::System { snooped: true };
 
 const RW: BoFlags = BoFlags {
@@ -256,6 +258,31 @@ mod cases {
             assert_eq!(evicted_in_test(&bo, || Ok(())).err(), Some(EBUSY));
             assert_eq!(bench.walk(VA)?.map(|(pa, _)| pa), before);
             assert_eq!(bo.memory().region(), Some(Region::Vram));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn many_buffers_of_the_same_memory_are_restored() -> Result {
+        on_each(|gpu| {
+            let bench = Claimed::new(gpu)?;
+            let bo = bench.make(BoKind::Vram, PAGE, RW)?;
+            let places = || (0..TWINS).map(|number| VA + number * PAGE);
+            for (at, writable) in places().zip([true, false].into_iter().cycle()) {
+                bench.vm.map(&bo.twin(writable)?, at)?;
+            }
+            evicted_in_test(&bo, || {
+                for at in places() {
+                    assert!(bench.walk(at)?.is_none());
+                }
+                Ok(())
+            })?;
+            bench.vm.restore_in_test()?;
+            for (at, writable) in places().zip([true, false].into_iter().cycle()) {
+                let (_, attrs) = bench.walk(at)?.ok_or(ENOENT)?;
+                assert_eq!(attrs.aperture, Aperture::Vram);
+                assert_eq!(attrs.access.write, writable);
+            }
             Ok(())
         })
     }

@@ -423,6 +423,16 @@ impl Bo {
         &self.object
     }
 
+    /// Another buffer of the same memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::with_rights`].
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn twin(&self, writable: bool) -> Result<Arc<Self>> {
+        Self::with_rights(self.object.clone(), writable, self.flags.executable)
+    }
+
     /// Gives it a handle in `file`.
     ///
     /// # Errors

@@ -95,10 +95,6 @@ impl Mapping {
         &self.bo
     }
 
-    pub(super) fn buffer(&self) -> &Arc<Bo> {
-        self.bo.buffer()
-    }
-
     pub(super) fn is_held(&self) -> bool {
         self.holds.load(Relaxed) != 0
     }

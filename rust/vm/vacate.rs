@@ -16,6 +16,7 @@ use super::{
     bo::{
         Backing,
         Bo,
+        BoFlags,
         Memory, //
     },
     mapping::Mapping,
@@ -42,8 +43,9 @@ struct Spot {
     mapping: Arc<Mapping>,
 }
 
-/// Where buffers of one object lie; several may be of it, with rights of their own.
-type Backings = KVVec<(Arc<Bo>, Arc<Backing>)>;
+/// Where one object lies, for each kind of use that buffers of it are made for: these are few, while the buffers may be
+/// as many as the ranges.
+type Backings = KVVec<(BoFlags, Arc<Backing>)>;
 
 impl State {
     /// Notes the ranges of `object` without entries; false if there is no room for all of them.
@@ -65,10 +67,15 @@ impl State {
 }
 
 fn backing_of<'a>(backings: &'a Backings, mapping: &Mapping) -> Option<&'a Arc<Backing>> {
-    let found = backings
-        .iter()
-        .find(|(bo, _)| core::ptr::eq(&**bo, mapping.bo()));
+    let wanted = mapping.bo().flags();
+    let found = backings.iter().find(|(flags, _)| *flags == wanted);
     found.map(|(_, backing)| backing)
+}
+
+/// Whether the place of some of `spots` is not known.
+fn has_unknown(spots: &[Spot], backings: &Backings) -> bool {
+    let mut mappings = spots.iter().map(|spot| &spot.mapping);
+    mappings.any(|mapping| backing_of(backings, mapping).is_none())
 }
 
 impl Vm {
@@ -168,13 +175,15 @@ impl Vm {
                 spots.reserve(count, GFP_KERNEL)?;
                 continue;
             }
-            let unknown = spots
-                .iter()
-                .find(|spot| backing_of(&backings, &spot.mapping).is_none());
-            if let Some(bo) = unknown.map(|spot| spot.mapping.buffer().clone()) {
+            if has_unknown(&spots, &backings) {
                 drop(state);
-                let backing = Arc::new(bo.backing(&self.gpu, &hw)?, GFP_KERNEL_ACCOUNT)?;
-                backings.push((bo, backing), GFP_KERNEL)?;
+                for spot in &spots {
+                    if backing_of(&backings, &spot.mapping).is_none() {
+                        let bo = spot.mapping.bo();
+                        let backing = Arc::new(bo.backing(&self.gpu, &hw)?, GFP_KERNEL_ACCOUNT)?;
+                        backings.push((bo.flags(), backing), GFP_KERNEL)?;
+                    }
+                }
                 continue;
             }
             let mut missing = Missing::new();
