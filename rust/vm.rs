@@ -22,8 +22,8 @@
 //! locks (KIQ and below). Those of the lists of mappings that `drm_gpuvm` keeps in the objects are innermost.
 //! Memory that moves is mapped with the reservation of its object held, which comes before all of these; see [`evict`] and
 //! [`restore`] for what comes before it, and for [`Vm::eviction`].
-//! [`Vm::zap_userptr`] takes it inside the memory manager, where not even tables are freed: the VRAM
-//! allocator allocates under its lock.
+//! [`Vm::zap_userptr`] takes it inside the memory manager, so nobody frees tables under it either: the VRAM
+//! allocator allocates under its lock. [`Vm::reap`] frees them.
 
 use core::ops::Range;
 
@@ -134,7 +134,7 @@ struct State {
     ranges: GpuVm<Memory, Arc<Mapping>>,
     /// A flush failed: entries were removed that the TLB may still hold.
     flush_owed: bool,
-    /// Tables out of the tree that a failed flush left.
+    /// Tables out of the tree: to be freed once no flush is owed, without the lock.
     pending_free: Chain<TableBlock>,
     /// The file is closed; nothing can be mapped any more.
     closed: bool,
@@ -321,7 +321,10 @@ impl Vm {
             return Ok(());
         };
         mapping.set_cleared();
-        self.clear(&mut state, &store, va, bo.size())
+        let cleared = self.clear(&mut state, &store, va, bo.size());
+        drop(state);
+        self.reap();
+        cleared
     }
 
     /// Takes the entries of all memory of processes away, as [`Self::zap`]. Neither allocates nor
@@ -385,6 +388,7 @@ impl Vm {
         drop(state);
         // Outside the lock: this may be the last reference to the buffer.
         drop(removed);
+        self.reap();
         Ok(())
     }
 
@@ -407,13 +411,15 @@ impl Vm {
         Ok(())
     }
 
-    /// Invalidates the TLB; then frees `retired` and what earlier failures left.
+    /// Invalidates the TLB. From then on `retired` and what earlier failures left can be freed, by [`Self::reap`]: not
+    /// here, since the lock is taken inside the memory manager and the VRAM allocator allocates under its own.
     fn flush(&self, state: &mut State, retired: Chain<TableBlock>) -> Result {
         let pending_free = core::mem::replace(&mut state.pending_free, Chain::new());
         match Stale::new((retired, pending_free)).flush(&self.gpu, self.pasid()) {
-            Ok(freed) => {
+            Ok((retired, pending_free)) => {
                 state.flush_owed = false;
-                drop(freed);
+                state.pending_free.append(retired);
+                state.pending_free.append(pending_free);
                 Ok(())
             }
             Err((e, stale)) => {
@@ -431,6 +437,17 @@ impl Vm {
                 Err(e)
             }
         }
+    }
+
+    /// Frees tables that left the tree, if no flush is owed. Not under locks that are taken inside the memory manager.
+    fn reap(&self) {
+        let mut state = self.state.lock();
+        if state.flush_owed {
+            return;
+        }
+        let free = core::mem::replace(&mut state.pending_free, Chain::new());
+        drop(state);
+        drop(free);
     }
 
     /// In how many ranges `object` is mapped.

@@ -329,6 +329,7 @@ impl Vm {
                 self.retract_list(&mut state, &store, list, &mut removed);
             }
             drop(state);
+            self.reap();
             return done.map_err(|error| {
                 // What was mapped before may be reached by old translations.
                 stale::keep_until_unbind(&self.gpu, removed);

@@ -180,6 +180,7 @@ impl Vm {
             }
             drop(state);
             drop((listed, unlisted));
+            self.reap();
             if let (Err(_), Some(old)) = (&flushed, old) {
                 // The device answers, but not to this: it may still use the old addresses.
                 stale::keep_until_unbind(&self.gpu, old);

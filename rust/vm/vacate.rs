@@ -136,6 +136,7 @@ impl Vm {
             Ok(())
         };
         drop(state);
+        self.reap();
         let result = cleared.and(flushed);
         if result.is_err() {
             stale::keep_until_unbind(&self.gpu, kept);
@@ -224,6 +225,7 @@ impl Vm {
                 Ok(())
             };
             drop(state);
+            self.reap();
             return flushed;
         }
         Err(EAGAIN)
