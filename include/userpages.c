@@ -84,3 +84,14 @@ bool rkfd_interval_is_end(const struct mmu_notifier_range *range)
 {
 	return range->event == MMU_NOTIFY_RELEASE;
 }
+
+/* First address that changes, and the first one above. */
+unsigned long rkfd_interval_start(const struct mmu_notifier_range *range)
+{
+	return range->start;
+}
+
+unsigned long rkfd_interval_end(const struct mmu_notifier_range *range)
+{
+	return range->end;
+}

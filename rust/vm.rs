@@ -22,8 +22,8 @@
 //! locks (KIQ and below). Those of the lists of mappings that `drm_gpuvm` keeps in the objects are innermost.
 //! Memory that moves is mapped with the reservation of its object held, which comes before all of these; see [`evict`] and
 //! [`restore`] for what comes before it, and for [`Vm::eviction`].
-//! [`Vm::zap_userptr`] takes it inside the memory manager, so nobody frees tables under it either: the VRAM
-//! allocator allocates under its lock. [`Vm::reap`] frees them.
+//! [`Vm::zap_userptr`] and [`Vm::maps_user`] take it inside the memory manager, so nobody frees tables under it either:
+//! the VRAM allocator allocates under its lock. [`Vm::reap`] frees them.
 
 use core::ops::Range;
 
@@ -361,6 +361,17 @@ impl Vm {
         self.gpu
             .flush_tlb(self.pasid())
             .or_else(|_| self.gpu.flush_tlb(self.pasid()))
+    }
+
+    /// Whether memory that a process has at addresses of `range` is mapped, with or without entries. Entries are written
+    /// only while the pages stay: once this says no for pages that change, none will name what they were. Neither
+    /// allocates nor frees, so that the memory manager may wait for it.
+    ///
+    /// Looks at each mapping.
+    pub(crate) fn maps_user(&self, range: &Range<u64>) -> bool {
+        let state = self.state.lock();
+        let mut all = state.ranges.iter();
+        all.any(|entry| entry.data.is_over(range))
     }
 
     /// Unmaps `bo`. When this returns, no wave can reach its memory through this address space.

@@ -4,13 +4,16 @@
 //!
 //! A [`UserPages`] mirrors a range of an address space. Its pages are found by faulting them in and
 //! stay the process' own: they may be unmapped, moved, swapped or copied on write at any time.
-//! Before that happens the [`Watcher`] is called and has to keep the device off until the pages were
-//! found again.
+//! Before that happens the [`Watcher`] is called with the addresses that change and has to keep the device off until
+//! the pages were found again.
 //!
 //! C headers: [`include/linux/hmm.h`](srctree/include/linux/hmm.h),
 //! [`include/linux/mmu_notifier.h`](srctree/include/linux/mmu_notifier.h)
 
-use core::pin::Pin;
+use core::{
+    ops::Range,
+    pin::Pin, //
+};
 
 use kernel::{
     bindings,
@@ -55,11 +58,15 @@ pub(crate) trait Watcher: Send + Sync {
     /// each range of one change, so all delays together must be bounded.
     fn before_change(&self);
 
-    /// When this returns, the device does not access the pages any more.
+    /// When this returns, the device does not access the pages at the addresses of `range` any more.
     ///
     /// Runs inside the memory manager, perhaps because memory is short: may sleep, but must not
     /// allocate, nor take a lock under which anybody allocates or takes the mmap lock.
-    fn invalidated(&self);
+    fn invalidated(&self, range: Range<u64>);
+
+    /// The device has no access to pages that it is meant to have: they are to be found. When this returns, the
+    /// device does without them. Not called inside the memory manager.
+    fn missing(&self);
 }
 
 /// What the pages of a range are.
@@ -157,7 +164,18 @@ impl Inner {
         drop(pages);
         // The watcher learns of the end by other means: this is its address space, as `new` has checked.
         if in_use && !is_end {
-            this.watcher.invalidated();
+            // SAFETY: The core lends a valid range.
+            let (start, end) = unsafe {
+                (
+                    crate::bindings::rkfd_interval_start(range),
+                    crate::bindings::rkfd_interval_end(range),
+                )
+            };
+            // The core calls for ranges that share an address with this one.
+            let own = this.start..this.start + (this.count << PAGE_SHIFT);
+            // CAST: `usize` and `unsigned long` are at most 64 bits wide.
+            this.watcher
+                .invalidated(own.start.max(start) as u64..own.end.min(end) as u64);
         }
         true
     }
@@ -325,9 +343,9 @@ impl UserPages {
         self.inner.state.lock().version
     }
 
-    /// Calls the watcher as if the pages had changed just now.
-    pub(crate) fn tell_changed(&self) {
-        self.inner.watcher.invalidated();
+    /// Has the watcher find the pages.
+    pub(crate) fn tell_missing(&self) {
+        self.inner.watcher.missing();
     }
 
     /// From now on changes are reported to the watcher.

@@ -7,6 +7,8 @@
 //! [`ProcessDevice::sched_process`] is an innermost spinlock, for the interrupt thread and the scheduler take it
 //! when they report, and do not wait for threads of a process.
 
+use core::ops::Range;
+
 use super::{
     smi::{
         Smi,
@@ -224,7 +226,9 @@ pub(crate) struct ProcessDevice {
     vm: Mutex<Option<Arc<Vm>>>,
     /// A fault stopped the queues.
     faulted: Atomic<bool>,
-    /// The queues did not stop when memory of the process changed. Changed by who keeps them off.
+    /// The queues are kept off until memory of the process is found again. Changed by who keeps them off, as is the next.
+    kept_off: Atomic<bool>,
+    /// The queues did not stop when memory of the process changed.
     unstopped: Atomic<bool>,
 }
 
@@ -242,6 +246,7 @@ impl ProcessDevice {
                 sched_process <- new_spinlock!(None, "rkfd_sched_process"),
                 vm <- new_mutex!(None, "rkfd_vm_of_process"),
                 faulted: Atomic::new(false),
+                kept_off: Atomic::new(false),
                 unstopped: Atomic::new(false),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -322,6 +327,25 @@ impl ProcessDevice {
         );
         // The memory manager hands the pages to somebody else when this returns.
         gpu.give_up("memory of a process goes that the GPU may still use");
+    }
+
+    /// Whether the address space maps memory that the process has at addresses of `range`.
+    pub(crate) fn maps_user(&self, range: &Range<u64>) -> bool {
+        let vm = self.vm.lock();
+        // The reference stays where it is, as above.
+        vm.as_ref().is_some_and(|vm| vm.maps_user(range))
+    }
+
+    /// Whether the queues are kept off until memory is found again.
+    pub(crate) fn is_kept_off(&self) -> bool {
+        self.kept_off.load(Relaxed)
+    }
+
+    /// Says whether the queues are kept off, and returns what was said before; the caller keeps others from doing so.
+    pub(crate) fn set_kept_off(&self, kept_off: bool) -> bool {
+        let before = self.kept_off.load(Relaxed);
+        self.kept_off.store(kept_off, Relaxed);
+        before
     }
 
     /// Whether the queues did not stop when memory changed.

@@ -2,7 +2,10 @@
 
 //! The calling task's memory: reading and writing it, and watching it change.
 
+use core::ops::Range;
+
 use kernel::{
+    new_mutex,
     page::PAGE_SIZE,
     prelude::*,
     sync::{
@@ -10,7 +13,8 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     },
 };
 
@@ -35,22 +39,33 @@ use crate::kapi::{
 const KERNEL: u64 = 0xffff_8000_0000_0000;
 
 /// Counts its notifications.
+#[pin_data]
 struct Counts {
     key: MmKey,
     before: Atomic<i32>,
     changed: Atomic<i32>,
+    /// What changed last.
+    #[pin]
+    last: Mutex<Range<u64>>,
 }
 
 impl Counts {
     /// For the address space of the caller.
     fn new() -> Result<Arc<Self>> {
         let (_, key) = current_mm().ok_or(EINVAL)?;
-        let counts = Self {
-            key,
-            before: Atomic::new(0),
-            changed: Atomic::new(0),
-        };
-        Ok(Arc::new(counts, GFP_KERNEL)?)
+        Arc::pin_init(
+            pin_init!(Self {
+                key,
+                before: Atomic::new(0),
+                changed: Atomic::new(0),
+                last <- new_mutex!(0..0, "rkfd_kunit_last_change"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn last(&self) -> Range<u64> {
+        self.last.lock().clone()
     }
 
     fn get(&self) -> (i32, i32) {
@@ -67,9 +82,12 @@ impl Watcher for Counts {
         self.before.add(1, Relaxed);
     }
 
-    fn invalidated(&self) {
+    fn invalidated(&self, range: Range<u64>) {
         self.changed.add(1, Relaxed);
+        *self.last.lock() = range;
     }
+
+    fn missing(&self) {}
 }
 
 #[kunit_tests(rkfd_user_memory)]
@@ -180,6 +198,29 @@ mod pages {
         // Nobody is notified of what nobody uses, and the pages are dropped all the same.
         assert_eq!(counts.get(), told);
         assert!(user.snapshot().pages.is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn a_change_is_told_by_the_addresses_that_are_watched() -> Result {
+        let memory = UserMemory::new(4 * PAGE_SIZE)?;
+        let address = memory.address();
+        let at = usize::try_from(address)?;
+        let page = PAGE_SIZE as u64;
+        let (low, high) = (Counts::new()?, Counts::new()?);
+        // Two pages in the middle, and the first alone.
+        let middle = UserPages::new(at + PAGE_SIZE, 2, true, high.clone())?;
+        let first = UserPages::new(at, 1, true, low.clone())?;
+        for pages in [&middle, &first] {
+            pages.find()?;
+            pages.start_use();
+        }
+        memory.unmap();
+        assert_eq!(low.last(), address..address + page);
+        assert_eq!(high.last(), address + page..address + 3 * page);
+        assert_eq!((low.get(), high.get()), ((0, 1), (0, 1)));
+        middle.end_use();
+        first.end_use();
         Ok(())
     }
 

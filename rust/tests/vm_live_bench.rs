@@ -3,6 +3,8 @@
 //! An address space and buffers on a GPU that was probed, without an open file. What was mapped is read
 //! back from VRAM and decoded entry by entry.
 
+use core::ops::Range;
+
 use kernel::{
     device::DeviceContext,
     drm::{
@@ -102,7 +104,9 @@ impl Watcher for Unwatched {
 
     fn before_change(&self) {}
 
-    fn invalidated(&self) {}
+    fn invalidated(&self, _range: Range<u64>) {}
+
+    fn missing(&self) {}
 }
 
 /// A DRM device without hardware, which objects can be made for.

@@ -6,6 +6,8 @@
 //! can map it. User mappings hold the `Memory`, not the `Bo`: dropping the `Bo` frees the memory once
 //! no mapping of it is left.
 
+use core::ops::Range;
+
 use kernel::{
     drm,
     prelude::*,
@@ -380,11 +382,17 @@ impl Bo {
         }
     }
 
-    /// Notifies the watcher of the pages that they have changed; nothing for other buffers.
-    pub(super) fn tell_changed(&self) {
+    /// Has the watcher of the pages find them; nothing for other buffers.
+    pub(super) fn tell_missing(&self) {
         if let Some(user) = self.object.user() {
-            user.tell_changed();
+            user.tell_missing();
         }
+    }
+
+    /// The addresses of the process that it shows, whole pages, for [`BoKind::Userptr`].
+    pub(super) fn user_range(&self) -> Option<Range<u64>> {
+        let start = self.userptr? & !(PAGE - 1);
+        Some(start..start.checked_add(self.size)?)
     }
 
     /// What it is made of.

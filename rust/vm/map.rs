@@ -186,7 +186,7 @@ impl Vm {
                 stale::keep_until_unbind(&self.gpu, old);
             }
             if flushed.is_ok() && is_new && is_empty {
-                bo.tell_changed();
+                bo.tell_missing();
             }
             return flushed;
         }

@@ -2,6 +2,8 @@
 
 //! One buffer in one address space.
 
+use core::ops::Range;
+
 use kernel::{
     new_mutex,
     prelude::*,
@@ -89,6 +91,12 @@ impl Mapping {
     pub(super) fn is_vacant(&self) -> bool {
         let contents = self.contents.lock();
         contents.cleared || contents.backing.is_none()
+    }
+
+    /// Whether the buffer shows what a process has at addresses of `range`.
+    pub(super) fn is_over(&self, range: &Range<u64>) -> bool {
+        let own = self.bo.user_range();
+        own.is_some_and(|own| own.start < range.end && range.start < own.end)
     }
 
     pub(super) fn bo(&self) -> &Bo {

@@ -3,8 +3,9 @@
 //! Memory of the process that GPUs use, and what happens when the process changes it.
 //!
 //! Nothing is pinned. Before pages change (munmap, mremap, fork, mprotect, madvise, reclaim) the memory
-//! manager calls [`Watch::invalidated`], which takes the queues of the process off the hardware. Soon after,
-//! [`Process::restore_queues`] finds the new pages, writes the page tables and lets the queues run again.
+//! manager calls [`Watch::invalidated`], which takes the queues of the process off the GPUs that map the buffer;
+//! queues on other GPUs go on. Soon after, [`Process::restore_queues`] finds the new pages, writes the page
+//! tables and lets the queues run again.
 //! Where no memory is left, the entries stay invalid: a wave that goes there faults.
 //!
 //! Where the queues do not stop, because the scheduler is out of order, the entries of all such memory are
@@ -21,8 +22,10 @@
 //! # Locks
 //!
 //! [`Eviction`](super::eviction::Eviction) is locked inside the memory manager, perhaps because memory is short.
-//! Nothing is allocated under it. Of other locks those of the scheduler are taken, and where queues do not stop that of
-//! [`ProcessDevice`]'s address space, then those of [`Vm`](crate::vm::Vm).
+//! Nothing is allocated under it. Of other locks those of the scheduler are taken, and that of [`ProcessDevice`]'s address
+//! space, then those of [`Vm`](crate::vm::Vm).
+
+use core::ops::Range;
 
 use super::shared::Process;
 use crate::{
@@ -96,21 +99,13 @@ impl Watcher for Watch {
         }
     }
 
-    fn invalidated(&self) {
-        let process = &self.0;
-        let mut eviction = process.eviction.lock();
-        eviction.changes += 1;
-        // Whoever comes second waits here for the first to get the queues off.
-        let first = !core::mem::replace(&mut eviction.active, true);
-        for device in &process.devices {
-            device.keep_off(process.pid(), first);
-            if first && device.sched_process().is_some() {
-                let off = SmiEvent::QueueEviction(process.group(), EvictionTrigger::Userptr);
-                device.device().report(&off);
-            }
-        }
-        drop(eviction);
-        process.enqueue::<0>();
+    fn invalidated(&self, range: Range<u64>) {
+        self.0.change_pages(|device| device.maps_user(&range));
+    }
+
+    fn missing(&self) {
+        // Which GPU lacks them is not known here.
+        self.0.change_pages(|_| true);
     }
 }
 
@@ -125,29 +120,52 @@ impl WorkItem for Process {
         let pause = this.eviction.lock().pause();
         fsleep(pause);
         if !this.restore_queues() {
-            this.report_restore(&SmiEvent::QueueRestoreDelayed(this.group()));
+            this.report_delay();
             this.enqueue::<0>();
         }
     }
 }
 
 impl Process {
+    /// Keeps the queues on those GPUs off that `is_concerned` by a change of pages, until [`Self::restore_queues`].
+    fn change_pages(self: &Arc<Self>, is_concerned: impl Fn(&ProcessDevice) -> bool) {
+        let mut eviction = self.eviction.lock();
+        eviction.changes += 1;
+        eviction.active = true;
+        // Whoever comes second waits for the lock until the first got the queues off.
+        for device in &self.devices {
+            if !is_concerned(device) {
+                continue;
+            }
+            let first = !device.set_kept_off(true);
+            device.keep_off(self.pid(), first);
+            if first && device.sched_process().is_some() {
+                let off = SmiEvent::QueueEviction(self.group(), EvictionTrigger::Userptr);
+                device.device().report(&off);
+            }
+        }
+        drop(eviction);
+        self.enqueue::<0>();
+    }
+
     /// Makes a process known to the scheduler of GPU `index` visible to [`Watch`].
     pub(super) fn publish(&self, index: usize, known: &Arc<SchedProcess>) {
         let eviction = self.eviction.lock();
         if let Some(device) = self.devices.get(index) {
             device.set_sched_process(Some(known.clone()));
-            if eviction.active {
+            if device.is_kept_off() {
                 device.keep_off(self.pid(), true);
             }
         }
+        drop(eviction);
     }
 
-    /// Reports how the restore of the queues went, for each GPU where the process has any.
-    fn report_restore(&self, event: &SmiEvent<'_>) {
+    /// Reports that the restore of the queues takes longer, for each GPU where they are kept off.
+    fn report_delay(&self) {
         for device in &self.devices {
-            if device.sched_process().is_some() {
-                device.device().report(event);
+            if device.is_kept_off() && device.sched_process().is_some() {
+                let delayed = SmiEvent::QueueRestoreDelayed(self.group());
+                device.device().report(&delayed);
             }
         }
     }
@@ -182,9 +200,16 @@ impl Process {
                 eviction.failures = 0;
                 eviction.restored = Some(Instant::now());
                 for device in &self.devices {
+                    if !device.set_kept_off(false) {
+                        continue;
+                    }
                     device.restore();
+                    if device.sched_process().is_some() {
+                        device
+                            .device()
+                            .report(&SmiEvent::QueueRestore(self.group()));
+                    }
                 }
-                self.report_restore(&SmiEvent::QueueRestore(self.group()));
                 return true;
             }
             eviction.starving = true;

@@ -5,8 +5,10 @@
 #include "survivor.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -346,6 +348,73 @@ CASE(both_gpus, "one process, a queue on each of two GPUs, one buffer that both 
 	}
 	for (int i = 0; i < 2; i++)
 		drop_queue(&gpu[i], &q[i]);
+}
+
+/* A file that reports when queues leave a GPU because something else needs what they use, and when they are back. */
+static int need_evictions(const struct gpu *gpu)
+{
+	struct kfd_ioctl_smi_events_args args = { .gpuid = gpu->id };
+	uint64_t events = KFD_SMI_EVENT_MASK_FROM_INDEX(KFD_SMI_EVENT_QUEUE_EVICTION) |
+			  KFD_SMI_EVENT_MASK_FROM_INDEX(KFD_SMI_EVENT_QUEUE_RESTORE);
+
+	CHECK_OK(kfd_call(gpu->fd, AMDKFD_IOC_SMI_EVENTS, &args));
+	CHECK_EQ(write(args.anon_fd, &events, sizeof(events)), sizeof(events));
+	return args.anon_fd;
+}
+
+CASE(other_gpu_goes_on, "memory of the process that changes evicts the queues on the GPU that maps it, not those on another one")
+{
+	char text[1024] = "", evicted[8], restored[8];
+	struct gpu gpu[2];
+	struct queue q[2];
+	struct bo shared, user;
+	struct packets p = { .n = 0 };
+	size_t n = 0;
+	int fd[2];
+
+	if (!is_rkfd())
+		SKIP("amdkfd evicts the queues on all GPUs");
+	need_both(gpu, &shared);
+	for (int i = 0; i < 2; i++) {
+		need_queue(&gpu[i], &q[i], COMPUTE);
+		fd[i] = need_evictions(&gpu[i]);
+	}
+	CHECK_OK(bo_wrap(&gpu[0], &user, FLAGS_USERPTR,
+			 mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), PAGE));
+	CHECK_OK(bo_map(&gpu[0], &user));
+	pm4_write(&p, user.va, 7);
+	submit(&q[0], &p);
+	await32(bo32(&user, 0), 7, "what the GPU writes into memory of the process");
+	CHECK_EQ(madvise((void *)user.va, PAGE, MADV_DONTNEED), 0);
+	snprintf(evicted, sizeof(evicted), "%x ", KFD_SMI_EVENT_QUEUE_EVICTION);
+	snprintf(restored, sizeof(restored), "\n%x ", KFD_SMI_EVENT_QUEUE_RESTORE);
+	/* Off, and on again. */
+	while (!strstr(text, restored)) {
+		struct pollfd wait = { .fd = fd[0], .events = POLLIN };
+		ssize_t more;
+
+		CHECK_EQ(poll(&wait, 1, tap_ms(30000)), 1);
+		more = read(fd[0], text + n, sizeof(text) - 1 - n);
+		CHECK_OP(more, >, 0);
+		n += more;
+	}
+	CHECK_EQ(strncmp(text, evicted, strlen(evicted)), 0);
+	/* The other GPU has reported nothing, and works. */
+	{
+		struct pollfd nothing = { .fd = fd[1], .events = POLLIN };
+
+		CHECK_EQ(poll(&nothing, 1, 0), 0);
+	}
+	p.n = 0;
+	pm4_write(&p, shared.va, 9);
+	submit(&q[1], &p);
+	await32(bo32(&shared, 0), 9, "the other GPU's write");
+	/* Fresh memory, that the GPU reaches. */
+	CHECK_EQ(*bo32(&user, 0), 0);
+	p.n = 0;
+	pm4_write(&p, user.va + 4, 8);
+	submit(&q[0], &p);
+	await32(bo32(&user, 4), 8, "what the GPU writes into the new page");
 }
 
 CASE(gpus_meet, "queues of two GPUs wait for each other through memory")
