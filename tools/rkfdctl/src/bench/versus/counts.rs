@@ -22,6 +22,10 @@ const SETTLED: Duration = Duration::from_millis(250);
 /// Longest wait for that.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Milliseconds by which a trace reaches back further than it has to: the model counts from when it answers, not from when
+/// it is asked, and on a busy machine much lies between the two.
+const ASKED_LATE: u64 = 10_000;
+
 /// What a driver had the device do, per call.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Counts {
@@ -172,10 +176,14 @@ impl Model {
     /// # Errors
     /// As [`Model::request`]; the trace does not reach back so far, or has no such record.
     pub fn left(&mut self, doorbells: &[u64], since: u64) -> anyhow::Result<u64> {
-        let ms = self.now()?.saturating_sub(since) / 1_000_000 + 1;
-        let records = self.0.trace(Some(ms), Some(1 << 16))?;
+        let ms = self.now()?.saturating_sub(since) / 1_000_000 + ASKED_LATE;
+        let window = self.0.window(ms, 1 << 16)?;
+        if window.start > since {
+            bail!("the trace does not reach back to the time before the queues left");
+        }
         let wanted = |doorbell: Option<u64>| doorbell.is_some_and(|d| doorbells.contains(&d));
-        let left = records
+        let left = window
+            .records
             .iter()
             .filter(|r| r.ring == "HQD" && r.packet == "DISCONNECT" && r.t_ns >= since)
             .filter(|r| wanted(r.doorbell))
