@@ -163,7 +163,7 @@ fn waves(c: &mut Criterion<Processor>) {
     let mut window = executor.window(CLIENT, true, &mut cache);
     let value = |window: &Window<'_>, place| match place {
         Place::Memory(frame) => window.map().load::<u32>(frame).unwrap(),
-        Place::Nothing => 0,
+        Place::Nothing | Place::Own(_) => 0,
     };
     group.bench_function("load_own_cache", |b| {
         b.iter(|| {

@@ -259,6 +259,7 @@ impl Gpu {
         self.cp = Cp::default();
         self.hws = Hws::default();
         self.self_doorbells.clear();
+        self.waves.drop_posts();
         self.mem.hdp_flush();
         self.strays = Strays::default();
         self.sdma = self

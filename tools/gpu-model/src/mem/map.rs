@@ -486,6 +486,11 @@ impl Map {
         Ok((frame, len.min(usize::try_from(left).unwrap_or(usize::MAX))))
     }
 
+    /// The host's writes through BAR0 reach memory.
+    pub fn hdp_flush(&self) {
+        self.host.flush();
+    }
+
     /// Reads what the host writes and the device reads, as of the last HDP flush.
     ///
     /// # Errors

@@ -133,6 +133,14 @@ impl Gpu {
             Some(w) => format!("vmid {} {access:?} at {va:#x}: {w:x?}", c.vmid),
         };
         match why {
+            // Pages of doorbells are in the hands of user programs, and can only be stored to.
+            Some(WalkFault::Nowhere {
+                target,
+                level: u32::MAX,
+                ..
+            }) if self.own_ranges().find(target).is_some() => {
+                self.user_error("own-bar", text());
+            }
             Some(WalkFault::Nowhere { .. }) => self.protocol_error("pte-to-nowhere", text()),
             Some(WalkFault::Malformed { .. }) => self.protocol_error("malformed-pte", text()),
             _ if c.vmid == 0 => self.protocol_error("vmid0-fault", text()),

@@ -109,7 +109,7 @@ impl Window<'_> {
                 // It was found in the pinned map.
                 let _ = self.map().load_bytes(frame, buf);
             }
-            Place::Nothing => buf.fill(0),
+            Place::Nothing | Place::Own(_) => buf.fill(0),
         };
         match spot {
             Spot::Whole(place) => read(place, buf),
@@ -124,21 +124,26 @@ impl Window<'_> {
         }
     }
 
-    /// Writes the bytes of a lane.
-    fn put(&self, spots: &Spots, spot: Spot, buf: &[u8]) {
-        let write = |place: Place, buf: &[u8]| {
-            if let Place::Memory(frame) = place {
+    fn put_at(&mut self, place: Place, buf: &[u8]) {
+        match place {
+            Place::Memory(frame) => {
                 // It was found in the pinned map.
                 let _ = self.map().store_bytes(frame, buf);
             }
-        };
+            Place::Own(own) => self.write_own(own, buf),
+            Place::Nothing => {}
+        }
+    }
+
+    /// Writes the bytes of a lane.
+    fn put(&mut self, spots: &Spots, spot: Spot, buf: &[u8]) {
         match spot {
-            Spot::Whole(place) => write(place, buf),
+            Spot::Whole(place) => self.put_at(place, buf),
             Spot::Split(at) => {
                 let mut rest = buf;
                 for &(place, n) in spots.split.get(usize::from(at)).into_iter().flatten() {
                     let (now, later) = rest.split_at(n);
-                    write(place, now);
+                    self.put_at(place, now);
                     rest = later;
                 }
             }
@@ -221,7 +226,15 @@ impl Memory for Window<'_> {
         data: &[Lanes],
     ) -> Result<(), MemoryFault> {
         let bytes = width(bytes);
+        let before = self.own_found();
         let spots = self.spots(address, lanes, bytes, Access::Write)?;
+        if !self.has_room_since(before) {
+            // Nothing is wrong with the access: it waits until the device has delivered those before it.
+            let first = each(lanes).next().unwrap_or(0);
+            return Err(MemoryFault::Retry {
+                address: address[first],
+            });
+        }
         for lane in each(lanes) {
             let mut buf = [0; WIDEST];
             for (row, word) in data.iter().zip(buf.chunks_exact_mut(4)) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The device's own BARs seen from its queues.
+//! The device's own BARs seen from its queues and waves.
 //!
 //! A driver may map doorbell pages and the HDP flush page into a process' GPU address space, as bus addresses.
-//! Doorbells come back through the self-ring aperture of the BIF (`nbio_v7_4.c`).
+//! Doorbells come back through the self-ring aperture of the BIF (`nbio_v7_4.c`).  Stores there are posted: who stores
+//! goes on, and the device delivers doorbells at the end of its step.
 
 use crate::device::{Gpu, BAR2_SIZE};
 use crate::mem::Phys;
@@ -26,25 +27,90 @@ pub struct BarAddresses {
     pub registers: u64,
 }
 
+/// Where on the bus the device itself answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OwnRanges {
+    /// First address of the self-ring aperture, which stands for the doorbell BAR; `None` while it is disabled.
+    pub doorbells: Option<u64>,
+    /// First address of the HDP flush page; `None` while BAR5 has no address.
+    pub flush: Option<u64>,
+    /// Bytes from there to the end of BAR5.
+    pub flush_size: u64,
+}
+
+impl OwnRanges {
+    /// The device's own place behind a bus address, if there is one.
+    pub fn find(&self, at: Phys) -> Option<OwnBar> {
+        let Phys::Bus(address) = at else { return None };
+        let within = |first: Option<u64>, size: u64| {
+            let offset = address.checked_sub(first?)?;
+            (offset < size).then_some(offset)
+        };
+        within(self.doorbells, BAR2_SIZE)
+            .map(OwnBar::Doorbell)
+            .or_else(|| within(self.flush, self.flush_size).map(OwnBar::Flush))
+    }
+}
+
+/// Most bytes that a lane stores at once.
+const WIDEST: usize = 16;
+
+/// A store of a lane to the doorbell BAR, on its way to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Post {
+    /// Byte offset in the doorbell BAR.
+    pub offset: u64,
+    bytes: [u8; WIDEST],
+    len: usize,
+}
+
+impl Post {
+    /// A store of up to 16 bytes.
+    pub fn new(offset: u64, data: &[u8]) -> Self {
+        let mut bytes = [0; WIDEST];
+        for (to, from) in bytes.iter_mut().zip(data) {
+            *to = *from;
+        }
+        Self {
+            offset,
+            bytes,
+            len: data.len().min(WIDEST),
+        }
+    }
+
+    /// What is stored.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&self.bytes)
+    }
+}
+
 /// Most doorbells that queues ring in one step; further ones are lost, which bounds the memory a user can claim.
 const MAX_PENDING: usize = 4096;
 
 impl Gpu {
-    /// The device's own place behind a bus address, if there is one.
-    pub(super) fn own_bar(&mut self, at: Phys) -> Option<OwnBar> {
-        let Phys::Bus(addr) = at else { return None };
+    /// Where on the bus the device itself answers now.
+    pub(crate) fn own_ranges(&self) -> OwnRanges {
         let nb = self.asic.nbio2;
         let enabled = self.regs.plain(nb + nbio::SELFRING_CNTL) & 1 != 0;
         let aperture = u64::from(self.regs.plain(nb + nbio::SELFRING_LOW))
             | (u64::from(self.regs.plain(nb + nbio::SELFRING_HIGH)) << 32);
-        if enabled && (aperture..aperture.saturating_add(BAR2_SIZE)).contains(&addr) {
-            return Some(OwnBar::Doorbell(addr - aperture));
+        let remap = u64::from(self.asic.hdp_remap);
+        let registers = self.bars.registers;
+        OwnRanges {
+            doorbells: enabled.then_some(aperture),
+            flush: (registers != 0).then(|| registers.wrapping_add(remap)),
+            flush_size: BAR5_SIZE.saturating_sub(remap),
         }
+    }
+
+    /// The device's own place behind a bus address, if there is one.
+    pub(super) fn own_bar(&mut self, at: Phys) -> Option<OwnBar> {
+        let found = self.own_ranges().find(at);
+        if found.is_some() {
+            return found;
+        }
+        let Phys::Bus(addr) = at else { return None };
         let bars = self.bars;
-        let flush = bars.registers + u64::from(self.asic.hdp_remap);
-        if bars.registers != 0 && (flush..bars.registers + BAR5_SIZE).contains(&addr) {
-            return Some(OwnBar::Flush(addr - flush));
-        }
         if bars.doorbells != 0 && (bars.doorbells..bars.doorbells + BAR2_SIZE).contains(&addr) {
             let text = format!(
                 "a queue reaches doorbell {addr:#x}, but the self-ring aperture does not cover it"
@@ -71,10 +137,15 @@ impl Gpu {
         }
     }
 
-    /// Delivers doorbells that queues rang; the ringing queue may be its own target.
+    /// Delivers doorbells that queues and waves rang; the ringing queue may be its own target.
     pub fn ring_own_doorbells(&mut self) {
         for (offset, bytes) in std::mem::take(&mut self.self_doorbells) {
             self.doorbell_write(offset, &bytes);
         }
+        let posted = std::mem::take(&mut self.waves.posted);
+        for post in &posted {
+            self.doorbell_write(post.offset, post.bytes());
+        }
+        self.waves.dispatcher.posts.delivered(posted.len());
     }
 }

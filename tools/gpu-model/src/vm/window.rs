@@ -6,10 +6,11 @@
 
 use super::fault::may_retry;
 use super::hub::Context;
+use super::own::{OwnBar, OwnRanges, Post};
 use super::space::{Epoch, Space, Spaces};
 use super::walk::{bits, Page, WalkFault};
 use super::{Access, Client, HubId};
-use crate::mem::{Frame, Map};
+use crate::mem::{Frame, Map, Phys};
 
 /// Entries of a [`PageCache`].
 const ENTRIES: usize = 64;
@@ -25,8 +26,8 @@ pub struct Fault {
     pub va: u64,
     /// How.
     pub access: Access,
-    /// What the walk has found; `None` for missing permission.  [`WalkFault::Nowhere`] with a bus address may be one of
-    /// the device's own BARs, which only the device knows.
+    /// What the walk has found; `None` for missing permission.  [`WalkFault::Nowhere`] with a bus address may be a load
+    /// from one of the device's own BARs, or an atomic there.
     pub why: Option<WalkFault>,
     /// The access is to be replayed later.
     pub retry: bool,
@@ -78,6 +79,8 @@ pub enum Place {
     Memory(Frame),
     /// A page that reads zero and drops writes.
     Nothing,
+    /// One of the device's own BARs; only stores come there.
+    Own(OwnBar),
 }
 
 /// Memory as a client sees it, until the next quiescent point.
@@ -89,6 +92,12 @@ pub struct Window<'a> {
     retries: bool,
     cache: &'a mut PageCache,
     fault: Option<Fault>,
+    own: OwnRanges,
+    /// Stores to doorbells, in their order, and how many there may be.
+    posts: Vec<Post>,
+    room: usize,
+    /// How often a translation has led to one of the device's own BARs.
+    own_found: usize,
 }
 
 impl<'a> Window<'a> {
@@ -112,6 +121,43 @@ impl<'a> Window<'a> {
             retries,
             cache,
             fault: None,
+            own: OwnRanges::default(),
+            posts: Vec::new(),
+            room: 0,
+            own_found: 0,
+        }
+    }
+
+    /// With the device's own BARs as a place for stores; `room` stores to doorbells have room at present.  A store that
+    /// has none is one to retry, without a fault.
+    pub fn with_own(self, own: OwnRanges, room: usize) -> Self {
+        Self { own, room, ..self }
+    }
+
+    /// The stores to doorbells so far, for the device to deliver.
+    pub fn take_posts(&mut self) -> Vec<Post> {
+        std::mem::take(&mut self.posts)
+    }
+
+    /// See [`Window::has_room_since`].
+    pub(super) fn own_found(&self) -> usize {
+        self.own_found
+    }
+
+    /// Whether there is room for one more store to doorbells for each translation since [`Window::own_found`] was
+    /// `before`.
+    pub(super) fn has_room_since(&self, before: usize) -> bool {
+        let more = self.own_found.wrapping_sub(before);
+        more == 0 || self.posts.len().saturating_add(more) <= self.room
+    }
+
+    /// Stores to one of the device's own BARs.
+    pub(super) fn write_own(&mut self, to: OwnBar, bytes: &[u8]) {
+        match to {
+            OwnBar::Doorbell(offset) => self.posts.push(Post::new(offset, bytes)),
+            // The first dword of the page is the flush of memory, the second that of registers.
+            OwnBar::Flush(offset) if offset < 4 => self.map.hdp_flush(),
+            OwnBar::Flush(_) => {}
         }
     }
 
@@ -178,20 +224,38 @@ impl<'a> Window<'a> {
             return Ok((Place::Nothing, left));
         };
         let at = base.offset(offset);
-        let (frame, there) = self.map.find(at, access.writes()).map_err(|_| {
-            let why = if self.map.blocked(at) {
-                WalkFault::Blocked
-            } else {
-                WalkFault::Nowhere {
-                    entry: page.perms,
-                    target: at,
-                    level: u32::MAX,
-                }
-            };
-            self.fault(va, access, Some(why))
-        })?;
+        let (frame, there) = match self.map.find(at, access.writes()) {
+            Ok(found) => found,
+            Err(_) if self.map.blocked(at) => {
+                return Err(self.fault(va, access, Some(WalkFault::Blocked)));
+            }
+            Err(_) => {
+                return self
+                    .elsewhere(va, access, page.perms, at)
+                    .map(|to| (to, left))
+            }
+        };
         self.keep(va, page, found.epoch);
         Ok((Place::Memory(frame), left.min(there)))
+    }
+
+    /// The place behind an address at which no memory answers.
+    #[cold]
+    fn elsewhere(&mut self, va: u64, access: Access, perms: u64, at: Phys) -> Result<Place, Fault> {
+        match self.own.find(at) {
+            Some(own) if access == Access::Write => {
+                self.own_found = self.own_found.wrapping_add(1);
+                Ok(Place::Own(own))
+            }
+            _ => {
+                let why = WalkFault::Nowhere {
+                    entry: perms,
+                    target: at,
+                    level: u32::MAX,
+                };
+                Err(self.fault(va, access, Some(why)))
+            }
+        }
     }
 
     /// Puts the 4 KiB page around `va` into the wave's cache, if all of it lies in one piece of memory.
@@ -246,7 +310,7 @@ impl<'a> Window<'a> {
                     // What was found is there as long as the map is pinned.
                     let _ = self.map.load_bytes(frame, now);
                 }
-                Place::Nothing => now.fill(0),
+                Place::Nothing | Place::Own(_) => now.fill(0),
             }
             buf = rest;
             va = va.wrapping_add(n as u64);

@@ -8,6 +8,7 @@
 use gfx9_isa::env::{AtomicOp, Lanes, Memory, MemoryFault, Wide, CODE_PAGE};
 use rustc_hash::FxHashMap;
 
+use crate::vm::own::Post;
 use crate::vm::space::Epoch;
 use crate::vm::window::{Fault, Window};
 use crate::vm::Access;
@@ -90,6 +91,11 @@ impl<'a> WaveMemory<'a> {
     /// See [`Window::take_fault`].
     pub fn take_fault(&mut self) -> Option<Fault> {
         self.window.take_fault()
+    }
+
+    /// See [`Window::take_posts`].
+    pub fn take_posts(&mut self) -> Vec<Post> {
+        self.window.take_posts()
     }
 }
 

@@ -19,6 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use super::job::{After, Dispatch, Frozen, Job, Resting, Work};
 use super::kernel::Kernel;
 use super::look::{Look, Seen};
+use super::posts::Posts;
 use super::report::{Report, Spot, What};
 use super::sync::Resources;
 use super::units::Units;
@@ -110,6 +111,8 @@ pub struct Dispatcher {
     pub sync: Resources,
     /// Who watches waves execute.
     pub watch: Watch,
+    /// Their stores to the device's own BARs.
+    pub posts: Posts,
 }
 
 impl fmt::Debug for Dispatcher {
@@ -229,6 +232,7 @@ impl Dispatcher {
             waker: Mutex::new(None),
             sync: Resources::default(),
             watch: Watch::default(),
+            posts: Posts::default(),
         }
     }
 

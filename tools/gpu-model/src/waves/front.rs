@@ -13,6 +13,7 @@ use crate::cp::queue::Run;
 use crate::cp::slot::SlotId;
 use crate::device::{Gpu, Wake};
 use crate::ih::{client, Iv};
+use crate::vm::own::Post;
 
 /// Interrupt source of shader engines.
 const SQ_INTERRUPT: u8 = 239;
@@ -135,6 +136,8 @@ impl Gpu {
     /// Lets a dispatch go on that began at `started`.
     fn resume_kernel(&mut self, frozen: Frozen, started: u64) -> Flight {
         let private = frozen.kernel.scratch.is_some();
+        let ranges = self.own_ranges();
+        self.waves.dispatcher.posts.set_ranges(ranges);
         let serial = self.waves.dispatcher.start(frozen);
         self.kick();
         Flight {
@@ -260,8 +263,12 @@ impl Gpu {
 
     fn wave_report(&mut self, report: &Report) {
         let ticks = self.clock.ticks();
-        let (serial, spot, what) = (report.dispatch.serial, report.spot, report.what);
+        let (serial, spot) = (report.dispatch.serial, report.spot);
         let seat = spot.seat;
+        if let What::Posted(posts) = &report.what {
+            self.take_posts(serial, posts);
+            return;
+        }
         // Of a queue that was reset meanwhile nothing is left that anybody could be interested in.
         let Some(slot) = self.slot_of(serial) else {
             return;
@@ -270,7 +277,8 @@ impl Gpu {
             return;
         };
         let (vmid, doorbell) = (run.vmid, run.doorbell);
-        match what {
+        match report.what {
+            What::Posted(_) => {}
             What::Done => {
                 if let Some((flight, not_before)) = self.flight_mut(serial) {
                     flight.stand = Stand::Done(ticks);
@@ -312,6 +320,15 @@ impl Gpu {
                 }
                 self.kick();
             }
+        }
+    }
+
+    /// Takes stores to doorbells, unless the dispatch is gone.
+    fn take_posts(&mut self, serial: u64, posts: &[Post]) {
+        if self.slot_of(serial).is_some() {
+            self.waves.posted.extend_from_slice(posts);
+        } else {
+            self.waves.dispatcher.posts.delivered(posts.len());
         }
     }
 

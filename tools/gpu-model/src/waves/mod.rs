@@ -5,7 +5,7 @@
 //! workgroups out ([`job`]), [`runner`] executes them, on the threads of [`pool`] or in the device's steps, and says what
 //! their waves come to ([`report`]).  Only [`front`] and [`launch`] are behind the device's lock: they start dispatches,
 //! take them off, and turn what waves come to into interrupts, queue errors and signals.  [`sync`] is where waves of
-//! different groups meet, [`saved`] the form in which a dispatch lies in a save area,
+//! different groups meet, [`posts`] how they ring doorbells, [`saved`] the form in which a dispatch lies in a save area,
 //! [`names`] tells what a kernel is called, [`look`] where all waves are, and
 //! [`watch`] what they execute.
 
@@ -23,6 +23,7 @@ pub mod launch;
 pub mod look;
 pub mod names;
 pub mod pool;
+pub mod posts;
 pub mod report;
 pub mod runner;
 pub mod saved;

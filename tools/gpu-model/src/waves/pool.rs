@@ -9,6 +9,7 @@ use super::runner::Runner;
 use super::units::Units;
 use crate::clock::Clock;
 use crate::mem::Bus;
+use crate::vm::own::Post;
 use crate::vm::space::Spaces;
 
 /// The shader part of a device.
@@ -23,6 +24,8 @@ pub struct Pool {
     pub(super) retry_at: u64,
     pub(super) retry_ns: u64,
     make: Box<dyn Fn() -> Runner + Send>,
+    /// Stores of waves to doorbells, to be delivered at the end of the step.
+    pub(crate) posted: Vec<Post>,
 }
 
 impl Pool {
@@ -43,7 +46,14 @@ impl Pool {
             retry_at: 0,
             retry_ns: 0,
             make: Box::new(make),
+            posted: Vec::new(),
         }
+    }
+
+    /// Drops the stores to doorbells that are not delivered.
+    pub(crate) fn drop_posts(&mut self) {
+        let count = std::mem::take(&mut self.posted).len();
+        self.dispatcher.posts.delivered(count);
     }
 
     /// Lets all waves stand still, or go on.

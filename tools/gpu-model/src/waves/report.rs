@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::job::Dispatch;
 use super::units::Seat;
+use crate::vm::own::Post;
 use crate::vm::window::Fault;
 
 /// What a wave has come to.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum What {
     /// The dispatch is complete.
     Done,
@@ -25,6 +26,8 @@ pub enum What {
     Failed(Failure),
     /// `s_sendmsg` with MSG_INTERRUPT: M0, and whether the trap handler sent it.
     Message(u32, bool),
+    /// Stores to doorbells, in their order.
+    Posted(Vec<Post>),
 }
 
 /// Why a wave without a trap handler has halted.

@@ -19,6 +19,7 @@ use super::watch::Recorder;
 use crate::clock::Clock;
 use crate::mem::Bus;
 use crate::vm::executor::Executor;
+use crate::vm::own::Post;
 use crate::vm::space::Spaces;
 use crate::vm::window::{Fault, PageCache};
 use crate::vm::{Access, Client, HubId, CID_TCP};
@@ -62,6 +63,18 @@ pub struct Runner {
     /// The engine clock in MHz.
     mhz: u64,
     code: FxHashMap<u8, Code>,
+}
+
+/// What a batch of instructions has come to.
+struct Batch {
+    /// Why there were no more.
+    event: Event,
+    /// The fault that it met.
+    fault: Option<Fault>,
+    /// The last interrupt: M0, and whether it is privileged.
+    sent: Option<(u32, bool)>,
+    /// Stores to doorbells.
+    posts: Vec<Post>,
 }
 
 /// The rest of the machine as a wave sees it.
@@ -170,7 +183,12 @@ impl Runner {
             if away || batches == SLICE || stop() {
                 return After::Ready;
             }
-            let (event, fault, sent) = self.batch(&dispatcher.sync, job, recorder.as_deref_mut());
+            let Batch {
+                event,
+                fault,
+                sent,
+                posts,
+            } = self.batch(dispatcher, job, recorder.as_deref_mut());
             if is_failure(event) {
                 self.learn_name(&job.dispatch);
             }
@@ -182,6 +200,9 @@ impl Runner {
                     what,
                 });
             };
+            if !posts.is_empty() {
+                tell(job, 0, What::Posted(posts));
+            }
             match event {
                 Event::Budget => batches += 1,
                 Event::Done | Event::Saved => return After::Over,
@@ -191,11 +212,14 @@ impl Runner {
                         tell(job, wave, What::Message(m0, privileged));
                     }
                 }
-                Event::Retry { wave, .. } => {
-                    if let Some(fault) = fault {
-                        tell(job, wave, What::Retry(fault));
+                Event::Retry { wave, .. } => match fault {
+                    Some(fault) => tell(job, wave, What::Retry(fault)),
+                    // Its stores to doorbells have no room: it tries again when the device has had time for others.
+                    None => {
+                        job.group.0.resume(wave);
+                        return After::Ready;
                     }
-                }
+                },
                 Event::Halt { .. } => {}
                 Event::Fault { wave, address, .. } => {
                     let bits = match fault {
@@ -256,13 +280,13 @@ impl Runner {
             .learn_name(&mut |va, bytes: &mut [u8]| window.read(va, bytes, Access::Read).is_ok());
     }
 
-    /// Executes up to a batch of instructions; returns why no more, the fault that it met, and what was sent.
+    /// Executes up to a batch of instructions.
     fn batch(
         &mut self,
-        sync: &Resources,
+        dispatcher: &Dispatcher,
         job: &mut Job,
         recorder: Option<&mut Recorder>,
-    ) -> (Event, Option<Fault>, Option<(u32, bool)>) {
+    ) -> Batch {
         let kernel = &job.dispatch.kernel;
         if self.code.len() >= SPACES && !self.code.contains_key(&kernel.vmid) {
             self.code.clear();
@@ -274,7 +298,8 @@ impl Runner {
         self.memory.quiesce();
         let window = self
             .memory
-            .window(client(kernel), kernel.retries, &mut self.cache);
+            .window(client(kernel), kernel.retries, &mut self.cache)
+            .with_own(dispatcher.posts.ranges(), dispatcher.posts.room());
         let version = (job.dispatch.serial, job.dispatch.code());
         let mut memory = WaveMemory::new(window, &mut code.pages, version);
         let mut outside = Outside {
@@ -282,7 +307,7 @@ impl Runner {
             mhz: self.mhz,
             doorbell: kernel.doorbell,
             dispatch: &job.dispatch,
-            sync,
+            sync: &dispatcher.sync,
             sent: None,
         };
         let mut host = Host {
@@ -295,7 +320,14 @@ impl Runner {
             None => job.group.0.run(&mut host, BATCH),
         };
         let sent = outside.sent;
-        (event, memory.take_fault(), sent)
+        let posts = memory.take_posts();
+        dispatcher.posts.sent(posts.len());
+        Batch {
+            event,
+            fault: memory.take_fault(),
+            sent,
+            posts,
+        }
     }
 }
 
