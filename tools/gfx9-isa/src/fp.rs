@@ -73,7 +73,7 @@ pub fn f16_value(x: u32) -> f64 {
 }
 
 /// The magnitude of `x`, finite, rounded to a format of `precision` bits whose least normal exponent is `emin`.
-fn round_magnitude(x: f64, precision: u32, emin: i32, mode: u32) -> u64 {
+pub(crate) fn round_magnitude(x: f64, precision: u32, emin: i32, mode: u32) -> u64 {
     let bits = x.to_bits();
     let negative = bits >> 63 != 0;
     let field = (bits >> 52 & 0x7FF) as i32;

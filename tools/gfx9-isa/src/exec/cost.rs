@@ -11,6 +11,7 @@ use super::ds;
 use super::memory;
 use super::memory::Kind;
 use super::smem;
+use super::typed;
 use crate::inst::Ext;
 use crate::inst::Inst;
 use crate::inst::Operand;
@@ -187,6 +188,16 @@ fn shape(row: &'static Row) -> Shape {
         },
         Enc::Ds => ds::bind(row).map_or(Shape::Nothing, lds),
         Enc::Flat | Enc::Scratch | Enc::Global | Enc::Mubuf | Enc::Mtbuf => {
+            if let Some(action) = typed::bind(row) {
+                // What the registers hold: how big an element is depends on the format.
+                let bytes = action.bytes().into();
+                let (loaded, stored) = if action.is_store() {
+                    (0, bytes)
+                } else {
+                    (bytes, 0)
+                };
+                return Shape::Lanes { loaded, stored };
+            }
             match memory::kind(row) {
                 Some(Kind::Load { bytes, .. }) => Shape::Lanes {
                     loaded: bytes.into(),

@@ -8,12 +8,14 @@
 mod control;
 pub mod cost;
 mod ds;
+mod format;
 mod fused;
 mod mai;
 mod memory;
 mod salu;
 mod smem;
 mod sums;
+mod typed;
 mod valu;
 mod vmem;
 
@@ -104,6 +106,7 @@ enum Action {
     Mai(mai::Action),
     Ds(ds::Action),
     Vmem(memory::Kind),
+    Typed(typed::Action),
     /// Cache control: memory is coherent.
     Nothing,
 }
@@ -124,7 +127,10 @@ fn bind(row: &'static Row) -> Action {
         Enc::Ds => ds::bind(row).map(Action::Ds),
         Enc::Mubuf if row.has(b'C') => Some(Action::Nothing),
         Enc::Flat | Enc::Scratch | Enc::Global | Enc::Mubuf | Enc::Mtbuf => {
-            memory::kind(row).map(Action::Vmem)
+            match typed::bind(row) {
+                Some(action) => Some(Action::Typed(action)),
+                None => memory::kind(row).map(Action::Vmem),
+            }
         }
     };
     action.unwrap_or(Action::Missing)
@@ -254,6 +260,10 @@ fn step(
         }
         Action::Vmem(kind) => {
             vmem::execute(wave, inst, env, kind)?;
+            Flow::Next
+        }
+        Action::Typed(action) => {
+            typed::execute(wave, inst, env, action)?;
             Flow::Next
         }
         Action::Nothing => Flow::Next,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Vector memory: FLAT, GLOBAL, SCRATCH, MUBUF.
+//! Vector memory: FLAT, GLOBAL, SCRATCH, MUBUF without conversion.
 //!
 //! Each lane's address is classified as global, LDS or private; private addresses are interleaved by dwords of the
 //! lanes and become global ones.  Loads write registers after all lanes have succeeded.
@@ -26,19 +26,19 @@ use crate::wave::reg;
 use crate::wave::Wave;
 
 /// Where the lanes of an instruction go.
-struct Targets {
-    address: Wide,
+pub(super) struct Targets {
+    pub(super) address: Wide,
     /// Lanes that access global memory.
-    global: u64,
+    pub(super) global: u64,
     /// Lanes that access LDS: `address` is an offset there.
     lds: u64,
     /// Lanes that access private memory: `address` is an offset there.
     private: u64,
     /// Lanes per dword that are in the range of a buffer; others read 0 and write nothing.
-    inside: [u64; 4],
+    pub(super) inside: [u64; 4],
 }
 
-fn register(operand: Operand) -> Option<(usize, bool)> {
+pub(super) fn register(operand: Operand) -> Option<(usize, bool)> {
     match operand {
         Operand::V(number) => Some((number.into(), false)),
         Operand::A(number) => Some((number.into(), true)),
@@ -46,7 +46,7 @@ fn register(operand: Operand) -> Option<(usize, bool)> {
     }
 }
 
-fn lanes_of(wave: &Wave, operand: Operand, at: usize) -> Lanes {
+pub(super) fn lanes_of(wave: &Wave, operand: Operand, at: usize) -> Lanes {
     match register(operand) {
         Some((number, acc)) => *wave.vgpr(number + at, acc),
         None => [0; 64],
@@ -113,20 +113,25 @@ fn flat(wave: &Wave, inst: &Inst, mem: &Mem, exec: u64) -> Result<Targets, Excep
     Ok(targets)
 }
 
-/// MUBUF: by the resource descriptor in four scalar registers.
-fn buffer(
+/// The resource descriptor of a buffer, in four scalar registers.
+pub(super) fn resource(wave: &Wave, inst: &Inst) -> Result<[u64; 2], Exception> {
+    match inst.src[2] {
+        Operand::S(125) => Err(illegal(inst, "the operand 125 does not exist")),
+        Operand::S(code) => Ok([wave.pair(code), wave.pair(code.wrapping_add(2))]),
+        _ => Err(illegal(inst, "no resource")),
+    }
+}
+
+/// MUBUF and MTBUF: the places in the buffer of accesses to `bytes` bytes.
+pub(super) fn buffer(
     wave: &Wave,
     inst: &Inst,
     mem: &Mem,
     exec: u64,
     bytes: u32,
+    converts: bool,
 ) -> Result<Targets, Exception> {
-    let code = match inst.src[2] {
-        Operand::S(125) => return Err(illegal(inst, "the operand 125 does not exist")),
-        Operand::S(code) => code,
-        _ => return Err(illegal(inst, "no resource")),
-    };
-    let words = [wave.pair(code), wave.pair(code.wrapping_add(2))];
+    let words = resource(wave, inst)?;
     let base = words[0] & 0xFFFF_FFFF_FFFF;
     let swizzle = words[0] >> 63 != 0;
     let records = words[1] & 0xFFFF_FFFF;
@@ -136,7 +141,8 @@ fn buffer(
     }
     let add_lane = third >> 23 & 1 != 0;
     let mut stride = words[0] >> 48 & 0x3FFF;
-    if add_lane {
+    // Instructions that convert have a data format there.
+    if add_lane && !converts {
         stride |= u64::from(third >> 15 & 15) << 14;
     }
     let index_stride = 8u64 << (third >> 21 & 3);
@@ -192,7 +198,7 @@ fn private_address(wave: &Wave, lane: usize, offset: u64) -> u64 {
     base.wrapping_add(offset / 4 * 256 + 4 * lane as u64 + offset % 4)
 }
 
-fn check(targets: &Targets) -> Result<(), Exception> {
+pub(super) fn check(targets: &Targets) -> Result<(), Exception> {
     match each(targets.global).find(|lane| !is_canonical(targets.address[*lane])) {
         Some(lane) => Err(Exception::Violation {
             address: targets.address[lane],
@@ -523,7 +529,7 @@ pub(super) fn execute(
     };
     let in_buffer = matches!(inst.row.enc, Enc::Mubuf | Enc::Mtbuf);
     let targets = if in_buffer {
-        buffer(wave, inst, &mem, exec, bytes)?
+        buffer(wave, inst, &mem, exec, bytes, false)?
     } else {
         flat(wave, inst, &mem, exec)?
     };
