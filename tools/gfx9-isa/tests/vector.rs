@@ -49,8 +49,7 @@ fn floats(random: &mut Random) -> Lanes {
 #[test]
 fn what_is_not_implemented_is_known() {
     let graphics = |name: &str| {
-        name.contains("_src2_")
-            || name == "ds_ordered_count"
+        name == "ds_ordered_count"
             || name == "buffer_store_lds_dword"
             || name == "v_screen_partition_4se_b32"
             || name.starts_with("s_scratch_")

@@ -145,6 +145,13 @@ fn lds(action: ds::Action) -> Shape {
         ds::Action::Write2 { bytes, stride } => shape(bytes, Some(stride), false, true),
         ds::Action::Exchange2 { bytes, stride } => shape(bytes, Some(stride), true, true),
         ds::Action::Atomic { wide, .. } => shape(if wide { 8 } else { 4 }, None, true, true),
+        ds::Action::Src2 { wide, .. } => {
+            let bytes = if wide { 8 } else { 4 };
+            Shape::Lanes {
+                loaded: 2 * bytes,
+                stored: bytes,
+            }
+        }
         ds::Action::ReadByLane => Shape::Lanes {
             loaded: 4,
             stored: 0,

@@ -50,6 +50,11 @@ pub(super) enum Action {
         op: AtomicOp,
         wide: bool,
     },
+    /// As [`Action::Atomic`], with data from LDS.
+    Src2 {
+        op: AtomicOp,
+        wide: bool,
+    },
     /// The address is M0 and the lane's number.
     ReadByLane,
     WriteByLane,
@@ -124,7 +129,18 @@ pub(super) fn bind(row: &Row) -> Option<Action> {
     if let Some(op) = name.strip_prefix("gws_") {
         return gws(op).map(Action::Gws);
     }
-    if name.contains("_src2_") || name == "ordered_count" {
+    if let Some((op, ty)) = name.split_once("_src2_") {
+        let wide = ty.ends_with("64");
+        return match (op, atomic(&format!("{op}_{ty}"))) {
+            ("write", _) => Some(Action::Src2 {
+                op: AtomicOp::Swap,
+                wide,
+            }),
+            (_, Some(Action::Atomic { op, wide })) => Some(Action::Src2 { op, wide }),
+            _ => None,
+        };
+    }
+    if name == "ordered_count" {
         return None;
     }
     match name {
@@ -198,6 +214,16 @@ pub(super) fn read(lds: &[u8], address: u64, bytes: u32) -> u32 {
     u32::from_le_bytes(word)
 }
 
+/// Four bytes, or eight if `wide`; dwords beyond the allocation are 0.
+fn read_value(lds: &[u8], address: u64, wide: bool) -> u64 {
+    let low = u64::from(read(lds, address, 4));
+    if wide {
+        low | u64::from(read(lds, address + 4, 4)) << 32
+    } else {
+        low
+    }
+}
+
 /// Up to four bytes; what lies beyond the allocation is dropped.
 pub(super) fn write(lds: &mut [u8], address: u64, bytes: u32, value: u32) {
     let from = usize::try_from(address).unwrap_or(usize::MAX);
@@ -224,10 +250,7 @@ pub(super) fn modify(
     if !inside {
         return 0;
     }
-    let mut old = u64::from(read(lds, address, 4));
-    if wide {
-        old |= u64::from(read(lds, address + 4, 4)) << 32;
-    }
+    let old = read_value(lds, address, wide);
     let new = op.apply(wide, old, data[0], data[1]);
     write(lds, address, 4, new as u32);
     if wide {
@@ -302,6 +325,18 @@ fn put(wave: &mut Wave, inst: &Inst, at: usize, lanes: u64, data: &Lanes) {
     if let Some((number, acc)) = register(inst.dst) {
         wave.write_vgpr(number + at, acc, lanes, data);
     }
+}
+
+/// Where a `src2` instruction writes, and where its data is: as many dwords farther as the offset says, or, if its bit 15
+/// is set, the upper 15 bits of the address.  Both are signed.
+fn src2(address: u32, offset: u16) -> (u64, u64) {
+    let (to, dwords) = if offset & 0x8000 != 0 {
+        (address & 0x1_FFFF, (address as i32) >> 17)
+    } else {
+        (address, i32::from((offset << 1) as i16 >> 1))
+    };
+    let from = to.wrapping_add((dwords * 4) as u32);
+    (to.into(), from.into())
 }
 
 /// The lane that `lane` reads by the pattern of `ds_swizzle_b32`.
@@ -521,6 +556,23 @@ pub(super) fn execute(
             put(wave, inst, 0, exec, &out[0]);
             if wide {
                 put(wave, inst, 1, exec, &out[1]);
+            }
+        }
+        Action::Src2 { op, wide } => {
+            let size = if wide { 8 } else { 4 };
+            let places = |lane: usize| src2(base[lane], offset as u16);
+            let crooked = |lane: &usize| {
+                let (to, from) = places(*lane);
+                to % size != 0 || from % size != 0
+            };
+            if let Some(lane) = each(exec).find(crooked) {
+                let (address, _) = places(lane);
+                return Err(Exception::Violation { address });
+            }
+            for lane in each(exec) {
+                let (to, from) = places(lane);
+                let data = read_value(lds, from, wide);
+                modify(lds, to, op, wide, [data, 0]);
             }
         }
         Action::ReadByLane => {
