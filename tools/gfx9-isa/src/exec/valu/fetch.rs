@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Sources: registers, constants, sub-dword selection, lane exchange, signs, flushes.
 
+use super::dpp;
 use super::illegal;
 use super::scalar;
 use super::Exception;
@@ -10,66 +11,14 @@ use super::Ty;
 use super::Wave;
 use crate::env::Lanes;
 use crate::env::Wide;
-use crate::inst::Dpp;
 use crate::inst::Ext;
 use crate::inst::Inst;
 
-/// The lane that `lane` reads, or nothing beyond the ends.
-pub(super) fn dpp_lane(ctrl: u16, lane: usize) -> Option<usize> {
-    let (row, within) = (lane & !15, lane & 15);
-    let n = usize::from(ctrl & 15);
-    let inside = |at: Option<usize>| at.filter(|at| *at < 16).map(|at| row + at);
-    match ctrl {
-        0x000..=0x0FF => Some((lane & !3) + usize::from(ctrl >> (2 * (lane & 3)) & 3)),
-        0x101..=0x10F => inside(Some(within + n)),
-        0x111..=0x11F => inside(within.checked_sub(n)),
-        0x121..=0x12F => Some(row + (within + 16 - n) % 16),
-        0x130 => Some(lane + 1).filter(|at| *at < 64),
-        0x134 => Some((lane + 1) % 64),
-        0x138 => lane.checked_sub(1),
-        0x13C => Some((lane + 63) % 64),
-        0x140 => Some(row + 15 - within),
-        0x141 => Some((lane & !7) + 7 - (lane & 7)),
-        0x142 => row.checked_sub(1),
-        0x143 => (lane >= 32).then_some(31),
-        0x150..=0x15F => Some(row + n),
-        _ => None,
-    }
-}
-
-fn dpp_of(inst: &Inst) -> Option<Dpp> {
-    match inst.ext {
-        Ext::Dpp(dpp) => Some(dpp),
-        _ => None,
-    }
-}
-
 /// The lanes that the instruction writes.
 pub(super) fn active(wave: &Wave, inst: &Inst) -> u64 {
-    let exec = wave.exec();
-    let Some(dpp) = dpp_of(inst) else {
-        return exec;
-    };
-    (0..64)
-        .filter(|lane| {
-            let enabled =
-                dpp.row_mask >> (lane / 16) & 1 != 0 && dpp.bank_mask >> (lane / 4 % 4) & 1 != 0;
-            let source = dpp_lane(dpp.ctrl, *lane);
-            let valid = source.is_some_and(|source| exec >> source & 1 != 0);
-            enabled && (valid || dpp.bound_ctrl)
-        })
-        .fold(0, |mask, lane| mask | 1 << lane)
-        & exec
-}
-
-/// Exchanges lanes; those without a source get 0.
-fn exchange<T: Copy + Default>(dpp: &Dpp, exec: u64, value: &mut [T; 64]) {
-    let old = *value;
-    for (lane, slot) in value.iter_mut().enumerate() {
-        *slot = match dpp_lane(dpp.ctrl, lane) {
-            Some(source) if exec >> source & 1 != 0 => old[source],
-            _ => T::default(),
-        };
+    match &inst.ext {
+        Ext::Dpp(dpp) => dpp::active(dpp, wave.exec()),
+        _ => wave.exec(),
     }
 }
 
@@ -208,7 +157,7 @@ fn modified<'a>(
         None => [scalar(wave, inst, operand, ty)? as u32; 64],
     };
     if let (Ext::Dpp(dpp), true) = (&inst.ext, exchanged) {
-        exchange(dpp, wave.exec(), tmp);
+        dpp::exchange(dpp, wave.exec(), tmp);
     }
     if let Ext::Sdwa(sdwa) = inst.ext {
         let sel = sdwa.src_sel[at.min(1)];
@@ -257,7 +206,7 @@ pub(super) fn wide(
     pair(wave, inst, operand, ty, &mut value)?;
     if at == 0 {
         if let Ext::Dpp(dpp) = &inst.ext {
-            exchange(dpp, wave.exec(), &mut value);
+            dpp::exchange(dpp, wave.exec(), &mut value);
         }
     }
     let bit = 1 << at;

@@ -9,6 +9,7 @@ mod cmp;
 mod convert;
 mod division;
 mod double;
+mod dpp;
 mod fetch;
 mod finish;
 mod half;
