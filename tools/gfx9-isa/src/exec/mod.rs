@@ -14,6 +14,7 @@ mod mai;
 mod memory;
 mod salu;
 mod smem;
+mod straight;
 mod sums;
 mod typed;
 mod valu;

@@ -9,6 +9,7 @@ use super::illegal;
 use super::memory;
 use super::memory::Kind;
 use super::scalar;
+use super::straight;
 use super::Exception;
 use crate::env::Env;
 use crate::env::Lanes;
@@ -19,7 +20,6 @@ use crate::inst::Inst;
 use crate::inst::Mem;
 use crate::inst::Operand;
 use crate::lanes::each;
-use crate::simd;
 use crate::tables::Enc;
 use crate::tables::Ty;
 use crate::wave::reg;
@@ -400,80 +400,6 @@ fn atomic(
     Ok(())
 }
 
-/// The addresses of a GLOBAL or FLAT instruction, if all of them are those of global memory, also of lanes that take no
-/// part.
-fn straight(wave: &Wave, inst: &Inst, mem: &Mem) -> Result<Option<Wide>, Exception> {
-    let number = match (inst.row.enc, inst.src[0]) {
-        (Enc::Global | Enc::Flat, Operand::V(number)) => usize::from(number),
-        _ => return Ok(None),
-    };
-    let offset = i64::from(mem.offset) as u64;
-    let mut address = [0; 64];
-    let low = wave.vgpr(number, false);
-    if inst.row.enc == Enc::Global && inst.src[2] != Operand::None {
-        let base = scalar(wave, inst, inst.src[2], Ty::B64)?;
-        simd::offset(low, base.wrapping_add(offset), &mut address);
-    } else {
-        let high = wave.vgpr(number + 1, false);
-        simd::join(low, high, offset, &mut address);
-    }
-    let (shared, private) = (wave.sh_mem_bases >> 16, wave.sh_mem_bases & 0xFFFF);
-    let apertures = [u64::from(shared) << 48, u64::from(private) << 48];
-    let elsewhere = inst.row.enc == Enc::Flat && simd::in_aperture(&address, apertures);
-    Ok((simd::canonical(&address) && !elsewhere).then_some(address))
-}
-
-/// A load of `N` dwords, or one of less than a dword, from global memory.
-fn load_straight<const N: usize>(
-    wave: &mut Wave,
-    inst: &Inst,
-    env: &mut Env<'_>,
-    address: &Wide,
-    kind: Kind,
-) -> Result<(), Exception> {
-    let Kind::Load {
-        bytes,
-        signed,
-        half,
-    } = kind
-    else {
-        return Ok(());
-    };
-    let exec = wave.exec();
-    let mut data = [[0; 64]; N];
-    env.memory.load(address, exec, bytes, &mut data)?;
-    let Some((number, acc)) = register(inst.dst) else {
-        return Ok(());
-    };
-    if bytes < 4 {
-        let old = wave.vgpr(number, acc);
-        for (slot, old) in data.iter_mut().flatten().zip(old) {
-            *slot = memory::loaded(*slot, *old, bytes, signed, half, wave.d16_clears);
-        }
-    }
-    for (at, row) in data.iter().enumerate() {
-        wave.write_vgpr(number + at, acc, exec, row);
-    }
-    Ok(())
-}
-
-/// A store of `N` dwords, or one of less than a dword, to global memory.
-fn store_straight<const N: usize>(
-    wave: &Wave,
-    inst: &Inst,
-    env: &mut Env<'_>,
-    address: &Wide,
-    bytes: u32,
-) -> Result<(), Exception> {
-    let mut data = [[0; 64]; N];
-    if let Some((number, acc)) = register(inst.src[1]) {
-        for (at, row) in data.iter_mut().enumerate() {
-            *row = *wave.vgpr(number + at, acc);
-        }
-    }
-    Ok(env.memory.store(address, wave.exec(), bytes, &data)?)
-}
-
 /// Executes one of them.
 ///
 /// # Errors
@@ -503,17 +429,17 @@ pub(super) fn execute(
         Kind::Atomic { .. } => None,
     };
     if let Some(bytes) = plain {
-        if let Some(address) = straight(wave, inst, &mem)? {
+        if let Some(address) = straight::addresses(wave, inst, &mem, bytes)? {
             let loads = matches!(kind, Kind::Load { .. });
             return match (loads, bytes) {
-                (true, ..=4) => load_straight::<1>(wave, inst, env, &address, kind),
-                (true, 8) => load_straight::<2>(wave, inst, env, &address, kind),
-                (true, 12) => load_straight::<3>(wave, inst, env, &address, kind),
-                (true, _) => load_straight::<4>(wave, inst, env, &address, kind),
-                (false, ..=4) => store_straight::<1>(wave, inst, env, &address, bytes),
-                (false, 8) => store_straight::<2>(wave, inst, env, &address, bytes),
-                (false, 12) => store_straight::<3>(wave, inst, env, &address, bytes),
-                (false, _) => store_straight::<4>(wave, inst, env, &address, bytes),
+                (true, ..=4) => straight::load::<1>(wave, inst, env, &address, kind),
+                (true, 8) => straight::load::<2>(wave, inst, env, &address, kind),
+                (true, 12) => straight::load::<3>(wave, inst, env, &address, kind),
+                (true, _) => straight::load::<4>(wave, inst, env, &address, kind),
+                (false, ..=4) => straight::store::<1>(wave, inst, env, &address, bytes),
+                (false, 8) => straight::store::<2>(wave, inst, env, &address, bytes),
+                (false, 12) => straight::store::<3>(wave, inst, env, &address, bytes),
+                (false, _) => straight::store::<4>(wave, inst, env, &address, bytes),
             };
         }
     }
