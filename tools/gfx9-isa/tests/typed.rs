@@ -338,7 +338,7 @@ fn halves_of_registers_hold_components() {
                 (10, SSCALED),
                 (10, UNORM),
             ] {
-                for count in 1..=4 {
+                for count in 1..=4_usize {
                     let mut machine = random_memory(asic, &mut random);
                     machine.wave.d16_clears = clears;
                     machine.set(2, [0x1111_2222; 64]);

@@ -2,6 +2,7 @@
 //! LDS, exchange of lanes through it, and global wave sync.
 
 use super::illegal;
+use super::lds;
 use super::memory;
 use super::memory::Half;
 use super::Exception;
@@ -15,9 +16,7 @@ use crate::inst::Ext;
 use crate::inst::Inst;
 use crate::inst::Mem;
 use crate::inst::Operand;
-use crate::lanes;
 use crate::lanes::each;
-use crate::simd;
 use crate::tables::Row;
 use crate::wave::Wave;
 
@@ -200,111 +199,6 @@ pub(super) fn bind(row: &Row) -> Option<Action> {
     })
 }
 
-/// Up to four bytes; those beyond the allocation are 0.
-pub(super) fn read(lds: &[u8], address: u64, bytes: u32) -> u32 {
-    let from = usize::try_from(address).unwrap_or(usize::MAX);
-    let end = from.saturating_add(bytes.min(4) as usize);
-    let Some(found) = lds.get(from..end) else {
-        return 0;
-    };
-    let mut word = [0; 4];
-    for (slot, byte) in word.iter_mut().zip(found) {
-        *slot = *byte;
-    }
-    u32::from_le_bytes(word)
-}
-
-/// Four bytes, or eight if `wide`; dwords beyond the allocation are 0.
-fn read_value(lds: &[u8], address: u64, wide: bool) -> u64 {
-    let low = u64::from(read(lds, address, 4));
-    if wide {
-        low | u64::from(read(lds, address + 4, 4)) << 32
-    } else {
-        low
-    }
-}
-
-/// Up to four bytes; what lies beyond the allocation is dropped.
-pub(super) fn write(lds: &mut [u8], address: u64, bytes: u32, value: u32) {
-    let from = usize::try_from(address).unwrap_or(usize::MAX);
-    let end = from.saturating_add(bytes.min(4) as usize);
-    if let Some(found) = lds.get_mut(from..end) {
-        for (slot, byte) in found.iter_mut().zip(value.to_le_bytes()) {
-            *slot = byte;
-        }
-    }
-}
-
-/// Applies an operation; beyond the allocation the old value is 0 and nothing is written.
-pub(super) fn modify(
-    lds: &mut [u8],
-    address: u64,
-    op: AtomicOp,
-    wide: bool,
-    data: [u64; 2],
-) -> u64 {
-    let size = if wide { 8 } else { 4 };
-    let inside = address
-        .checked_add(size)
-        .is_some_and(|end| end <= lds.len() as u64);
-    if !inside {
-        return 0;
-    }
-    let old = read_value(lds, address, wide);
-    let new = op.apply(wide, old, data[0], data[1]);
-    write(lds, address, 4, new as u32);
-    if wide {
-        write(lds, address + 4, 4, (new >> 32) as u32);
-    }
-    old
-}
-
-/// The part of LDS from `offset` on, if the accesses of all lanes to `bytes` bytes there are inside.
-fn inside<'a>(lds: &'a mut [u8], base: &Lanes, offset: u64, bytes: u32) -> Option<&'a mut [u8]> {
-    let part = lds.get_mut(usize::try_from(offset).ok()?..)?;
-    let end = u64::from(simd::greatest(base)) + u64::from(bytes);
-    (end <= part.len() as u64).then_some(part)
-}
-
-/// Reads whole dwords for all lanes; false where a lane is outside of the allocation.
-fn read_all(lds: &mut [u8], base: &Lanes, offset: u64, bytes: u32, to: &mut [Lanes]) -> bool {
-    let Some(part) = inside(lds, base, offset, bytes) else {
-        return false;
-    };
-    let size = bytes as usize;
-    if simd::steps32(base, bytes) {
-        let from = part.get(base[0] as usize..).unwrap_or(&[]);
-        lanes::unpack(from.get(..64 * size).unwrap_or(from), bytes, to);
-    } else {
-        for (lane, at) in base.iter().enumerate() {
-            let from = part.get(*at as usize..).and_then(|from| from.get(..size));
-            lanes::load(from.unwrap_or(&[]), lane, to);
-        }
-    }
-    true
-}
-
-/// Writes whole dwords of all lanes; false, with nothing written, where a lane is outside of the allocation.
-fn write_all(lds: &mut [u8], base: &Lanes, offset: u64, bytes: u32, data: &[Lanes]) -> bool {
-    let Some(part) = inside(lds, base, offset, bytes) else {
-        return false;
-    };
-    let size = bytes as usize;
-    if simd::steps32(base, bytes) {
-        let to = part.get_mut(base[0] as usize..).unwrap_or(&mut []);
-        let end = (64 * size).min(to.len());
-        lanes::pack(data, bytes, &mut to[..end]);
-    } else {
-        for (lane, at) in base.iter().enumerate() {
-            let to = part.get_mut(*at as usize..);
-            if let Some(to) = to.and_then(|to| to.get_mut(..size)) {
-                lanes::store(data, lane, to);
-            }
-        }
-    }
-    true
-}
-
 fn register(operand: Operand) -> Option<(usize, bool)> {
     match operand {
         Operand::V(number) => Some((number.into(), false)),
@@ -440,7 +334,8 @@ pub(super) fn execute(
             half,
         } => {
             let mut rows = [[0; 64]; 4];
-            if exec == u64::MAX && bytes >= 4 && read_all(lds, &base, offset, bytes, &mut rows) {
+            if exec == u64::MAX && bytes >= 4 && lds::read_all(lds, &base, offset, bytes, &mut rows)
+            {
                 for (at, row) in rows.iter().take(bytes as usize / 4).enumerate() {
                     put(wave, inst, at, exec, row);
                 }
@@ -451,7 +346,7 @@ pub(super) fn execute(
                 let mut out = [0; 64];
                 for lane in each(exec) {
                     let address = at(lane) + 4 * u64::from(dword);
-                    let found = read(lds, address, bytes);
+                    let found = lds::read(lds, address, bytes);
                     let clears = wave.d16_clears;
                     out[lane] = memory::loaded(found, old[lane], bytes, signed, half, clears);
                 }
@@ -464,7 +359,7 @@ pub(super) fn execute(
                     4 => [value(wave, inst.src[1], 0), [0; 64], [0; 64], [0; 64]],
                     _ => std::array::from_fn(|at| value(wave, inst.src[1], at)),
                 };
-                if write_all(lds, &base, offset, bytes, &rows) {
+                if lds::write_all(lds, &base, offset, bytes, &rows) {
                     return Ok(Flow::Next);
                 }
             }
@@ -473,7 +368,7 @@ pub(super) fn execute(
                 let shift = if high { 16 } else { 0 };
                 for lane in each(exec) {
                     let address = at(lane) + 4 * u64::from(dword);
-                    write(lds, address, bytes, data[lane] >> shift);
+                    lds::write(lds, address, bytes, data[lane] >> shift);
                 }
             }
         }
@@ -482,13 +377,13 @@ pub(super) fn execute(
             let mut out = [[0; 64]; 4];
             for (place, offset) in second(stride).into_iter().enumerate() {
                 let rows = &mut out[place * dwords as usize..];
-                if exec == u64::MAX && read_all(lds, &base, offset, bytes, rows) {
+                if exec == u64::MAX && lds::read_all(lds, &base, offset, bytes, rows) {
                     continue;
                 }
                 for dword in 0..dwords as usize {
                     for lane in each(exec) {
                         let address = from(lane, offset) + 4 * dword as u64;
-                        out[place * dwords as usize + dword][lane] = read(lds, address, 4);
+                        out[place * dwords as usize + dword][lane] = lds::read(lds, address, 4);
                     }
                 }
             }
@@ -504,7 +399,7 @@ pub(super) fn execute(
                     for (dword, row) in rows.iter_mut().take(dwords).enumerate() {
                         *row = value(wave, inst.src[1 + place], dword);
                     }
-                    if write_all(lds, &base, offset, bytes, &rows) {
+                    if lds::write_all(lds, &base, offset, bytes, &rows) {
                         continue;
                     }
                 }
@@ -512,7 +407,7 @@ pub(super) fn execute(
                     let data = value(wave, inst.src[1 + place], dword);
                     for lane in each(exec) {
                         let address = from(lane, offset) + 4 * dword as u64;
-                        write(lds, address, 4, data[lane]);
+                        lds::write(lds, address, 4, data[lane]);
                     }
                 }
             }
@@ -525,7 +420,7 @@ pub(super) fn execute(
                 for (place, offset) in second(stride).into_iter().enumerate() {
                     let data = wide_value(wave, inst.src[1 + place], lane, wide);
                     let address = from(lane, offset);
-                    let old = modify(lds, address, AtomicOp::Swap, wide, [data, 0]);
+                    let old = lds::modify(lds, address, AtomicOp::Swap, wide, [data, 0]);
                     out[place * dwords][lane] = old as u32;
                     if wide {
                         out[place * dwords + 1][lane] = (old >> 32) as u32;
@@ -549,7 +444,7 @@ pub(super) fn execute(
                 if swapped {
                     data.reverse();
                 }
-                let old = modify(lds, at(lane), op, wide, data);
+                let old = lds::modify(lds, at(lane), op, wide, data);
                 out[0][lane] = old as u32;
                 out[1][lane] = (old >> 32) as u32;
             }
@@ -571,15 +466,15 @@ pub(super) fn execute(
             }
             for lane in each(exec) {
                 let (to, from) = places(lane);
-                let data = read_value(lds, from, wide);
-                modify(lds, to, op, wide, [data, 0]);
+                let data = lds::read_value(lds, from, wide);
+                lds::modify(lds, to, op, wide, [data, 0]);
             }
         }
         Action::ReadByLane => {
             let mut out = [0; 64];
             let from = u64::from(wave.m0() & 0xFFFF) + offset;
             for lane in each(exec) {
-                out[lane] = read(lds, from + 4 * lane as u64, 4);
+                out[lane] = lds::read(lds, from + 4 * lane as u64, 4);
             }
             put(wave, inst, 0, exec, &out);
         }
@@ -587,7 +482,7 @@ pub(super) fn execute(
             let data = value(wave, inst.src[1], 0);
             let to = u64::from(wave.m0() & 0xFFFF) + offset;
             for lane in each(exec) {
-                write(lds, to + 4 * lane as u64, 4, data[lane]);
+                lds::write(lds, to + 4 * lane as u64, 4, data[lane]);
             }
         }
         Action::Append | Action::Consume => {
@@ -599,7 +494,7 @@ pub(super) fn execute(
                 AtomicOp::Sub
             };
             if exec != 0 {
-                let old = modify(lds, address, op, false, [count, 0]);
+                let old = lds::modify(lds, address, op, false, [count, 0]);
                 put(wave, inst, 0, exec, &[old as u32; 64]);
             }
         }

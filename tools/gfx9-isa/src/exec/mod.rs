@@ -5,11 +5,13 @@
 //! [`Wave`].  An instruction that faults has changed nothing and may run again, except that stores of several dwords
 //! to private memory may have happened in part; repeating them is harmless.
 
+mod buffer;
 mod control;
 pub mod cost;
 mod ds;
 mod format;
 mod fused;
+mod lds;
 mod mai;
 mod memory;
 mod salu;

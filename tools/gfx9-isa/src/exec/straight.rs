@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Vector memory in its most frequent form: all lanes access global memory, and none of them is refused.
 
+use super::buffer;
 use super::memory;
 use super::memory::Kind;
 use super::scalar;
@@ -19,7 +20,7 @@ use crate::wave::Wave;
 /// The addresses of a MUBUF instruction without index and swizzling, if the accesses of all lanes to `bytes` bytes are in
 /// the range of the buffer, also those of lanes that take no part.
 fn of_buffer(wave: &Wave, inst: &Inst, mem: &Mem, bytes: u32) -> Result<Option<Wide>, Exception> {
-    let words = vmem::resource(wave, inst)?;
+    let words = buffer::resource(wave, inst)?;
     let third = (words[1] >> 32) as u32;
     let indexed = mem.idxen || words[0] >> 63 != 0 || third >> 23 & 1 != 0;
     if indexed || third >> 30 != 0 {

@@ -5,9 +5,11 @@
 //! An element is accessed as a whole: it is in the range of the buffer or not.  A load gives 0 for components that the
 //! element has not, and a store puts 0 where the instruction has none.
 
-use super::ds;
+use super::buffer;
+use super::buffer::Buffer;
 use super::format::Format;
 use super::illegal;
+use super::lds;
 use super::memory;
 use super::memory::Half;
 use super::vmem;
@@ -68,7 +70,7 @@ fn conversion(wave: &Wave, inst: &Inst, mem: &Mem) -> Result<(Format, [u32; 4]),
     let (format, select) = if inst.row.enc == Enc::Mtbuf {
         (mem.format, [4, 5, 6, 7])
     } else {
-        let third = (vmem::resource(wave, inst)?[1] >> 32) as u32;
+        let third = (buffer::resource(wave, inst)?[1] >> 32) as u32;
         let format = third >> 15 & 15 | (third >> 12 & 7) << 4;
         let select = [0, 3, 6, 9].map(|shift| third >> shift & 7);
         (format as u8, select)
@@ -100,11 +102,11 @@ pub(super) fn execute(
     let (format, select) = conversion(wave, inst, &mem)?;
     let bytes = format.bytes();
     let dwords = bytes.div_ceil(4) as usize;
-    let swizzles = vmem::resource(wave, inst)?[0] >> 63 != 0;
-    if swizzles && dwords > 1 {
+    let buffer = Buffer::new(wave, inst, &mem, true)?;
+    if buffer.pieces(exec, bytes).is_some() {
         return Err(illegal(inst, "the element is not in one piece"));
     }
-    let mut targets = vmem::buffer(wave, inst, &mem, exec, bytes, true)?;
+    let mut targets = buffer.targets(exec, 0, bytes);
     // Without a format there is no buffer, and nothing is in its range.
     let whole = targets.inside.iter().take(dwords);
     let lanes = match dwords {
@@ -164,7 +166,7 @@ pub(super) fn execute(
         let base = u64::from(wave.m0() & 0xFFFF).wrapping_add(i64::from(mem.offset) as u64);
         for lane in each(exec) {
             let to = base.wrapping_add(4 * lane as u64);
-            ds::write(env.lds, to, 4, data[0][lane]);
+            lds::write(env.lds, to, 4, data[0][lane]);
         }
         return Ok(());
     }

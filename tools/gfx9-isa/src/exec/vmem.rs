@@ -4,8 +4,9 @@
 //! Each lane's address is classified as global, LDS or private; private addresses are interleaved by dwords of the
 //! lanes and become global ones.  Loads write registers after all lanes have succeeded.
 
-use super::ds;
+use super::buffer::Buffer;
 use super::illegal;
+use super::lds;
 use super::memory;
 use super::memory::Kind;
 use super::scalar;
@@ -36,6 +37,19 @@ pub(super) struct Targets {
     private: u64,
     /// Lanes per dword that are in the range of a buffer; others read 0 and write nothing.
     pub(super) inside: [u64; 4],
+}
+
+impl Targets {
+    /// In a buffer, for the lanes of `exec`; where, is still to be said.
+    pub(super) fn of_buffer(exec: u64) -> Self {
+        Self {
+            address: [0; 64],
+            global: exec,
+            lds: 0,
+            private: 0,
+            inside: [0; 4],
+        }
+    }
 }
 
 pub(super) fn register(operand: Operand) -> Option<(usize, bool)> {
@@ -113,85 +127,6 @@ fn flat(wave: &Wave, inst: &Inst, mem: &Mem, exec: u64) -> Result<Targets, Excep
     Ok(targets)
 }
 
-/// The resource descriptor of a buffer, in four scalar registers.
-pub(super) fn resource(wave: &Wave, inst: &Inst) -> Result<[u64; 2], Exception> {
-    match inst.src[2] {
-        Operand::S(125) => Err(illegal(inst, "the operand 125 does not exist")),
-        Operand::S(code) => Ok([wave.pair(code), wave.pair(code.wrapping_add(2))]),
-        _ => Err(illegal(inst, "no resource")),
-    }
-}
-
-/// MUBUF and MTBUF: the places in the buffer of accesses to `bytes` bytes.
-pub(super) fn buffer(
-    wave: &Wave,
-    inst: &Inst,
-    mem: &Mem,
-    exec: u64,
-    bytes: u32,
-    converts: bool,
-) -> Result<Targets, Exception> {
-    let words = resource(wave, inst)?;
-    let base = words[0] & 0xFFFF_FFFF_FFFF;
-    let swizzle = words[0] >> 63 != 0;
-    let records = words[1] & 0xFFFF_FFFF;
-    let third = (words[1] >> 32) as u32;
-    if third >> 30 != 0 {
-        return Err(illegal(inst, "the resource is no buffer"));
-    }
-    let add_lane = third >> 23 & 1 != 0;
-    let mut stride = words[0] >> 48 & 0x3FFF;
-    // Instructions that convert have a data format there.
-    if add_lane && !converts {
-        stride |= u64::from(third >> 15 & 15) << 14;
-    }
-    let index_stride = 8u64 << (third >> 21 & 3);
-    let soffset = scalar(wave, inst, inst.src[3], Ty::B32)?;
-    let (first, second) = (
-        lanes_of(wave, inst.src[0], 0),
-        lanes_of(wave, inst.src[0], 1),
-    );
-    let mut targets = Targets {
-        address: [0; 64],
-        global: exec,
-        lds: 0,
-        private: 0,
-        inside: [0; 4],
-    };
-    for lane in each(exec) {
-        let mut index = if mem.idxen { u64::from(first[lane]) } else { 0 };
-        if add_lane {
-            index += lane as u64;
-        }
-        let vector = match (mem.offen, mem.idxen) {
-            (false, _) => 0,
-            (true, false) => first[lane],
-            (true, true) => second[lane],
-        };
-        let offset = u64::from(vector.wrapping_add(mem.offset as u32));
-        let linear = if swizzle {
-            let (high, low) = (index / index_stride, index % index_stride);
-            (high * stride + offset / 4 * 4) * index_stride + low * 4 + offset % 4
-        } else {
-            offset + stride * index
-        };
-        targets.address[lane] = base.wrapping_add(soffset).wrapping_add(linear);
-        for (dword, inside) in targets.inside.iter_mut().enumerate() {
-            let size = u64::from(bytes.min(4));
-            let end = offset + soffset + 4 * dword as u64 + size;
-            let good = if add_lane && !mem.idxen {
-                true
-            } else if mem.idxen && stride != 0 {
-                index < records && (!swizzle || offset < stride)
-            } else {
-                end <= records
-            };
-            *inside |= u64::from(good) << lane;
-        }
-    }
-    Ok(targets)
-}
-
 /// The global address of byte `offset` of a lane's private memory.
 fn private_address(wave: &Wave, lane: usize, offset: u64) -> u64 {
     let base = wave.pair(reg::FLAT_SCRATCH);
@@ -252,7 +187,7 @@ fn load(
     for lane in each(targets.lds) {
         for dword in 0..bytes.div_ceil(4) {
             let at = targets.address[lane] + 4 * u64::from(dword);
-            data[dword as usize][lane] = ds::read(env.lds, at, bytes);
+            data[dword as usize][lane] = lds::read(env.lds, at, bytes);
         }
     }
     Ok(())
@@ -326,7 +261,7 @@ fn store(
     for lane in each(targets.lds) {
         for dword in 0..count {
             let at = targets.address[lane] + 4 * dword as u64;
-            ds::write(env.lds, at, bytes, data[dword][lane]);
+            lds::write(env.lds, at, bytes, data[dword][lane]);
         }
     }
     Ok(())
@@ -388,7 +323,7 @@ fn atomic(
     }
     for lane in each(targets.lds) {
         let data = [first[lane], second[lane]];
-        old[lane] = ds::modify(env.lds, targets.address[lane], op, wide, data);
+        old[lane] = lds::modify(env.lds, targets.address[lane], op, wide, data);
     }
     if let Some((number, acc)) = register(inst.dst) {
         wave.write_vgpr(number, acc, all, &old.map(|value| value as u32));
@@ -398,6 +333,107 @@ fn atomic(
         }
     }
     Ok(())
+}
+
+/// The data of a store.
+fn stored(wave: &Wave, inst: &Inst, bytes: u32, high: bool) -> [Lanes; 4] {
+    let mut data = [[0; 64]; 4];
+    for (at, row) in data.iter_mut().take(bytes.div_ceil(4) as usize).enumerate() {
+        *row = lanes_of(wave, inst.src[1], at);
+        if high {
+            row.iter_mut().for_each(|value| *value >>= 16);
+        }
+    }
+    data
+}
+
+/// Writes what was loaded to the registers, or to LDS.
+fn put(
+    wave: &mut Wave,
+    inst: &Inst,
+    mem: &Mem,
+    env: &mut Env<'_>,
+    kind: Kind,
+    data: &mut [Lanes; 4],
+) {
+    let Kind::Load {
+        bytes,
+        signed,
+        half,
+    } = kind
+    else {
+        return;
+    };
+    let exec = wave.exec();
+    if mem.lds {
+        // The instruction's offset counts in both addresses.
+        let base = u64::from(wave.m0() & 0xFFFF).wrapping_add(i64::from(mem.offset) as u64);
+        for lane in each(exec) {
+            let value = memory::loaded(data[0][lane], 0, bytes, signed, half, true);
+            lds::write(env.lds, base.wrapping_add(4 * lane as u64), 4, value);
+        }
+        return;
+    }
+    let Some((number, acc)) = register(inst.dst) else {
+        return;
+    };
+    for (at, row) in data.iter_mut().take(bytes.div_ceil(4) as usize).enumerate() {
+        if bytes < 4 {
+            let old = *wave.vgpr(number, acc);
+            for (slot, old) in row.iter_mut().zip(old) {
+                *slot = memory::loaded(*slot, old, bytes, signed, half, wave.d16_clears);
+            }
+        }
+        wave.write_vgpr(number + at, acc, exec, row);
+    }
+}
+
+/// An access to a swizzled buffer whose pieces, of so many bytes, are apart.
+fn swizzled(
+    wave: &mut Wave,
+    inst: &Inst,
+    mem: &Mem,
+    env: &mut Env<'_>,
+    (buffer, size): (&Buffer, u32),
+    kind: Kind,
+) -> Result<(), Exception> {
+    let exec = wave.exec();
+    match kind {
+        Kind::Load { bytes, .. } => {
+            let mut data = [[0; 64]; 4];
+            let memory = &mut env.memory;
+            buffer.by_pieces(exec, bytes, size, |targets, dword, shift| {
+                let mut part = [[0; 64]];
+                memory.load(&targets.address, targets.global, size, &mut part)?;
+                for lane in each(targets.global) {
+                    data[dword][lane] |= part[0][lane] << shift;
+                }
+                Ok(())
+            })?;
+            put(wave, inst, mem, env, kind, &mut data);
+            Ok(())
+        }
+        Kind::Store { bytes, high } => {
+            let data = stored(wave, inst, bytes, high);
+            buffer.by_pieces(exec, bytes, size, |targets, dword, shift| {
+                let part = [data[dword].map(|value| value >> shift)];
+                Ok(env
+                    .memory
+                    .store(&targets.address, targets.global, size, &part)?)
+            })
+        }
+        // The halves of a value of 64 bits are apart, or the value is not aligned.
+        Kind::Atomic { .. } => {
+            let targets = buffer.targets(exec, 0, 4);
+            let lanes = targets.global & targets.inside[0];
+            match each(lanes).next() {
+                Some(lane) => Err(Exception::Violation {
+                    address: targets.address[lane],
+                }),
+                None => Ok(()),
+            }
+        }
+    }
 }
 
 /// Executes one of them.
@@ -455,7 +491,11 @@ pub(super) fn execute(
     };
     let in_buffer = matches!(inst.row.enc, Enc::Mubuf | Enc::Mtbuf);
     let targets = if in_buffer {
-        buffer(wave, inst, &mem, exec, bytes, false)?
+        let buffer = Buffer::new(wave, inst, &mem, false)?;
+        if let Some(size) = buffer.pieces(exec, bytes) {
+            return swizzled(wave, inst, &mem, env, (&buffer, size), kind);
+        }
+        buffer.targets(exec, 0, bytes)
     } else {
         flat(wave, inst, &mem, exec)?
     };
@@ -468,47 +508,16 @@ pub(super) fn execute(
         return Err(illegal(inst, "there is no address"));
     }
     match kind {
-        Kind::Load {
-            bytes,
-            signed,
-            half,
-        } => {
+        Kind::Load { bytes, .. } => {
             check(&targets)?;
             let mut data = [[0; 64]; 4];
             load(wave, env, &targets, bytes, &mut data)?;
-            if mem.lds {
-                // The instruction's offset counts in both addresses.
-                let base = u64::from(wave.m0() & 0xFFFF).wrapping_add(i64::from(mem.offset) as u64);
-                for lane in each(exec) {
-                    let value = memory::loaded(data[0][lane], 0, bytes, signed, half, true);
-                    ds::write(env.lds, base.wrapping_add(4 * lane as u64), 4, value);
-                }
-                return Ok(());
-            }
-            let Some((number, acc)) = register(inst.dst) else {
-                return Ok(());
-            };
-            for (at, row) in data.iter_mut().take(bytes.div_ceil(4) as usize).enumerate() {
-                if bytes < 4 {
-                    let old = *wave.vgpr(number, acc);
-                    for (slot, old) in row.iter_mut().zip(old) {
-                        *slot = memory::loaded(*slot, old, bytes, signed, half, wave.d16_clears);
-                    }
-                }
-                wave.write_vgpr(number + at, acc, exec, row);
-            }
+            put(wave, inst, &mem, env, kind, &mut data);
             Ok(())
         }
         Kind::Store { bytes, high } => {
             check(&targets)?;
-            let mut data = [[0; 64]; 4];
-            for (at, row) in data.iter_mut().take(bytes.div_ceil(4) as usize).enumerate() {
-                *row = lanes_of(wave, inst.src[1], at);
-                if high {
-                    row.iter_mut().for_each(|value| *value >>= 16);
-                }
-            }
-            store(wave, env, &targets, bytes, &data)
+            store(wave, env, &targets, bytes, &stored(wave, inst, bytes, high))
         }
         Kind::Atomic { .. } => atomic(wave, inst, env, targets, kind),
     }
