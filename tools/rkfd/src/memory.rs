@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Buffers that the CPU and the GPU see at the same address.
 
+pub(crate) mod allocation;
+
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use nix::sys::mman::ProtFlags;
 
-use crate::abi;
+use self::allocation::Allocation;
 use crate::abi::alloc;
 use crate::device::Device;
 use crate::error::Error;
 use crate::error::Result;
-use crate::sys;
 use crate::sys::Mapping;
 use crate::sys::PAGE;
 
@@ -126,11 +127,10 @@ impl BufferOptions {
 /// A buffer that a queue uses cannot be unmapped; [`crate::queue::Queue`] therefore owns its own.
 #[derive(Debug)]
 pub struct Buffer {
-    device: Arc<Device>,
     /// Further GPUs that it is mapped on.
     shared: Mutex<Vec<Arc<Device>>>,
-    handle: u64,
-    // Given back to the system only after the kernel let go of it (see `drop`).
+    allocation: Allocation,
+    // Given back to the system only after the kernel has freed it: fields are dropped in their order.
     memory: Mapping,
     kind: Kind,
 }
@@ -216,40 +216,31 @@ impl Buffer {
         let kind = options.kind;
         // CAST: addresses and sizes of a 64-bit process.
         let va = memory.address() as u64;
-        let mut arg = abi::AllocMemory {
-            va_addr: va,
-            size: memory.size() as u64,
-            mmap_offset: if kind == Kind::Userptr { va } else { 0 },
-            gpu_id: device.id(),
-            flags: options.flags(),
-            ..Default::default()
-        };
-        device
-            .kfd()
-            .plain("ALLOC_MEMORY_OF_GPU", abi::ALLOC_MEMORY_OF_GPU, &mut arg)?;
+        let source = if kind == Kind::Userptr { va } else { 0 };
+        let size = memory.size() as u64;
         // From here on, dropping the buffer undoes what was done.
         let buffer = Self {
-            device: device.clone(),
             shared: Mutex::new(Vec::new()),
-            handle: arg.handle,
+            allocation: Allocation::new(device, va, size, source, options.flags())?,
             memory,
             kind,
         };
+        let offset = buffer.allocation.mmap_offset;
         match kind {
             Kind::Userptr => {}
-            Kind::VramPrivate => buffer.memory.replace_by_file(
-                device.render(),
-                arg.mmap_offset,
-                ProtFlags::PROT_NONE,
-            )?,
+            Kind::VramPrivate => {
+                buffer
+                    .memory
+                    .replace_by_file(device.render(), offset, ProtFlags::PROT_NONE)?
+            }
             Kind::Vram | Kind::Gtt => {
                 let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
                 buffer
                     .memory
-                    .replace_by_file(device.render(), arg.mmap_offset, prot)?;
+                    .replace_by_file(device.render(), offset, prot)?;
             }
         }
-        buffer.map(device)?;
+        buffer.allocation.map(device)?;
         Ok(buffer)
     }
 
@@ -259,50 +250,14 @@ impl Buffer {
     /// [`Error::Call`], where that GPU does not reach memory of this kind.
     pub fn share(&self, device: &Arc<Device>) -> Result<()> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if Arc::ptr_eq(&self.device, device) || shared.iter().any(|d| Arc::ptr_eq(d, device)) {
+        if Arc::ptr_eq(self.allocation.device(), device)
+            || shared.iter().any(|d| Arc::ptr_eq(d, device))
+        {
             return Ok(());
         }
-        self.map(device)?;
+        self.allocation.map(device)?;
         shared.push(device.clone());
         Ok(())
-    }
-
-    fn map(&self, device: &Device) -> Result<()> {
-        let ids = [device.id()];
-        let mut arg = abi::MapMemory {
-            handle: self.handle,
-            device_ids_array_ptr: ids.as_ptr() as u64, // CAST: an address.
-            n_devices: 1,
-            n_success: 0,
-        };
-        // SAFETY: the pointer names one id that lives across the call.
-        unsafe {
-            sys::call_again(
-                &**self.device.kfd(),
-                "MAP_MEMORY_TO_GPU",
-                abi::MAP_MEMORY_TO_GPU,
-                &mut arg,
-            )
-        }
-    }
-
-    fn unmap(&self, device: &Device) -> Result<()> {
-        let ids = [device.id()];
-        let mut arg = abi::UnmapMemory {
-            handle: self.handle,
-            device_ids_array_ptr: ids.as_ptr() as u64, // CAST: an address.
-            n_devices: 1,
-            n_success: 0,
-        };
-        // SAFETY: as in `map`.
-        unsafe {
-            sys::call_again(
-                &**self.device.kfd(),
-                "UNMAP_MEMORY_FROM_GPU",
-                abi::UNMAP_MEMORY_FROM_GPU,
-                &mut arg,
-            )
-        }
     }
 
     /// Address for GPU and CPU.
@@ -317,7 +272,7 @@ impl Buffer {
 
     /// The kernel's handle.
     pub fn handle(&self) -> u64 {
-        self.handle
+        self.allocation.handle()
     }
 
     /// Where the memory lies.
@@ -439,17 +394,9 @@ impl Drop for Buffer {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         let shared = std::mem::take(shared);
-        for device in shared.iter().chain([&self.device]) {
-            // EINVAL where it never was mapped. One that stays mapped is not freed: the end of the process does it.
-            let _ = self.unmap(device);
+        for device in &shared {
+            let _ = self.allocation.unmap(device);
         }
-        let mut arg = abi::FreeMemory {
-            handle: self.handle,
-        };
-        let _ = self
-            .device
-            .kfd()
-            .plain("FREE_MEMORY_OF_GPU", abi::FREE_MEMORY_OF_GPU, &mut arg);
     }
 }
 

@@ -18,10 +18,13 @@
 //! | SDMA | bytes, monotonic, 64 bits | bytes, monotonic, 64 bits | write pointer |
 //! | AQL | packets, monotonic, 64 bits | packets, monotonic, 64 bits | index of the newest packet |
 
+mod bells;
 pub mod error;
 mod laps;
 mod object;
+mod options;
 pub mod producers;
+mod save;
 mod scratch;
 mod slots;
 mod watch;
@@ -37,6 +40,10 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+pub use self::bells::KernelDoorbells;
+pub use self::options::QueueKind;
+pub use self::options::QueueOptions;
+pub use self::save::SaveBuffer;
 pub use self::scratch::ScratchUse;
 pub use self::slots::Slot;
 pub use self::slots::Slots;
@@ -59,102 +66,11 @@ use crate::memory::Buffer;
 use crate::memory::Kind;
 use crate::packet::aql;
 use crate::ring::Ring;
-use crate::sizes::SaveArea;
 use crate::sys;
 use crate::sys::Mapping;
-use crate::sys::PAGE;
-
-/// Memory into which the GPU saves the waves of a compute queue when it is preempted.
-///
-/// Each queue that runs waves needs one of its own. Queues of one process that run no waves (packets of the command
-/// processor only) save nothing and may share one: on a large part it takes more than 60 MiB.
-#[derive(Debug)]
-pub struct SaveBuffer {
-    buffer: Buffer,
-    area: SaveArea,
-}
-
-impl SaveBuffer {
-    /// Allocates the memory that the GPU's shape demands.
-    ///
-    /// # Errors
-    /// Those of [`Device::save_area`] and [`Buffer::new`].
-    pub fn new(device: &Arc<Device>) -> Result<Self> {
-        let area = device.save_area()?;
-        let total = usize::try_from(area.total)
-            .map_err(|_| Error::Argument("A save area beyond memory"))?;
-        let buffer = Buffer::new(device, Kind::Userptr, total)?;
-        // Where the debugger's part lies: the only words of the header that user space owns here.
-        buffer.write_u32(16, area.context)?;
-        buffer.write_u32(20, area.debugger)?;
-        Ok(Self { buffer, area })
-    }
-
-    /// Where the driver reports why the queue failed, and which event it raises then: a word and an event of `object`.
-    fn report_to(&self, object: &Object) -> Result<()> {
-        let Some(event) = object.event() else {
-            return Ok(());
-        };
-        // `err_payload_addr` and `err_event_id` of the header.
-        self.buffer.write_u64(24, object.exception_address())?;
-        self.buffer.write_u32(32, event.id())
-    }
-
-    /// Its size in bytes.
-    pub fn size(&self) -> usize {
-        self.buffer.size()
-    }
-}
 
 /// Bytes of the end-of-pipe buffer of a compute queue.
 const EOP_BYTES: usize = 4096;
-
-/// What a queue executes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueKind {
-    /// PM4 packets on a compute pipe.
-    Pm4,
-    /// AQL packets on a compute pipe.
-    Aql,
-    /// SDMA packets on a copy engine.
-    Sdma,
-}
-
-/// How to create a queue.
-#[derive(Clone, Copy, Debug)]
-pub struct QueueOptions {
-    /// What it executes.
-    pub kind: QueueKind,
-    /// Ring size in bytes: a power of two, at least one page.
-    pub ring_bytes: usize,
-    /// 0 (stopped) to 100.
-    pub percentage: u32,
-    /// 0 to 15; 7 is ordinary.
-    pub priority: u32,
-    /// The copy engine of an SDMA queue; the kernel chooses where `None`.
-    pub engine: Option<u32>,
-    /// How long an AQL packet waits for room, where the caller names no limit.
-    pub full_limit: Duration,
-}
-
-impl QueueOptions {
-    /// An ordinary queue with a ring of 4 KiB (compute) or 64 KiB (SDMA).
-    pub fn new(kind: QueueKind) -> Self {
-        let ring_bytes = if kind == QueueKind::Sdma {
-            0x10000
-        } else {
-            PAGE
-        };
-        Self {
-            kind,
-            ring_bytes,
-            percentage: 100,
-            priority: 7,
-            engine: None,
-            full_limit: Duration::from_secs(30),
-        }
-    }
-}
 
 /// What the kernel and the GPU use of a queue, which must stay until the queue is gone.
 #[derive(Debug)]
