@@ -259,4 +259,34 @@ __global__ void GROUP(256) reverse(u32 *data)
 	data[at + t] = dynamic[size_x() - 1 - t];
 }
 
+// A queue that takes AQL packets, in the hands of kernels.
+struct target {
+	u64 *write, *read;
+	u32 *ring;
+	u64 packets, *doorbell;
+};
+
+// Each work-group puts one packet into the queue: a place by the write index, the header last, the doorbell. It waits for
+// room; work-items of one wave could not, since those that have room would wait for the others.
+__global__ void GROUP(64) enqueue(const struct target *to, const u32 *packets)
+{
+	const u32 *packet = packets + 16 * group_x();
+
+	if (local_x())
+		return;
+	u64 index = add_to_system(to->write, (u64)1);
+	while (index - __hip_atomic_load(to->read, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM) >= to->packets)
+		__builtin_amdgcn_s_sleep(1);
+	u32 *place = to->ring + index % to->packets * 16;
+	for (u32 i = 1; i < 16; i++)
+		place[i] = packet[i];
+	__hip_atomic_store(place, packet[0], __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+	__hip_atomic_store(to->doorbell, index, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+
+__global__ void GROUP(64) visit(u32 *visits, u32 n)
+{
+	add_to_system(&visits[n], 1u);
+}
+
 } // extern "C"
