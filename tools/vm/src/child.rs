@@ -4,8 +4,13 @@
 use nix::sys::prctl;
 use nix::sys::signal::killpg;
 use nix::sys::signal::Signal;
+use nix::sys::wait::waitid;
+use nix::sys::wait::Id;
+use nix::sys::wait::WaitPidFlag;
+use nix::sys::wait::WaitStatus;
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
@@ -22,6 +27,9 @@ use std::time::Instant;
 
 /// Pause between two looks at a process that is about to end.
 const INTERVAL: Duration = Duration::from_millis(5);
+
+/// Ticks of `/proc/PID/stat` in a second: `USER_HZ`, which is part of the kernel's interface.
+const TICKS: u64 = 100;
 
 /// The groups of the children that were not reaped yet, so that their numbers still mean them.
 static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
@@ -42,7 +50,11 @@ pub fn kill_groups() {
 /// process group. The kernel kills the child itself when the thread that started it ends in any way,
 /// SIGKILL included.
 #[derive(Debug)]
-pub struct Bound(Child);
+pub struct Bound {
+    child: Child,
+    /// Its processor time, once it has ended.
+    cpu: Option<Duration>,
+}
 
 impl Bound {
     /// Starts `command` in a process group of its own (so that Ctrl-C reaches only us), with the
@@ -73,7 +85,7 @@ impl Bound {
         unsafe { command.process_group(0).pre_exec(prepare) };
         let child = command.spawn()?;
         groups().insert(group_of(&child));
-        Ok(Self(child))
+        Ok(Self { child, cpu: None })
     }
 
     /// Its status if it has ended.
@@ -83,11 +95,28 @@ impl Bound {
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         // The number is nobody's before the status is taken: nobody may kill by it meanwhile.
         let mut groups = groups();
-        let status = self.0.try_wait()?;
+        self.note_end(WaitPidFlag::WNOHANG);
+        let status = self.child.try_wait()?;
         if status.is_some() {
-            groups.remove(&group_of(&self.0));
+            groups.remove(&group_of(&self.child));
         }
         Ok(status)
+    }
+
+    /// The processor time that it has taken until now, with that of what it started as far as that is in its process
+    /// group.
+    pub fn cpu_time(&mut self) -> Duration {
+        let group = group_of(&self.child);
+        self.cpu.unwrap_or_else(|| cpu_of(group))
+    }
+
+    /// Notes the processor time if it has ended and was not reaped: afterwards nothing tells.
+    fn note_end(&mut self, flag: WaitPidFlag) {
+        let id = Id::Pid(Pid::from_raw(group_of(&self.child)));
+        let flags = flag | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        if let Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) = waitid(id, flags) {
+            self.cpu = Some(self.cpu_time());
+        }
     }
 
     /// Waits at most `limit`; none where it runs on.
@@ -110,7 +139,7 @@ impl Bound {
     /// Sends it a signal, if it is still there.
     pub fn signal(&mut self, signal: Signal) {
         if let Ok(None) = self.try_wait() {
-            let _ = nix::sys::signal::kill(Pid::from_raw(group_of(&self.0)), signal);
+            let _ = nix::sys::signal::kill(Pid::from_raw(group_of(&self.child)), signal);
         }
     }
 
@@ -123,10 +152,11 @@ impl Bound {
             return Ok(status);
         }
         // It is there or dead and not reaped, so that the number is still that of its group.
-        let group = group_of(&self.0);
+        let group = group_of(&self.child);
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        self.note_end(WaitPidFlag::empty());
         groups().remove(&group);
-        self.0.wait()
+        self.child.wait()
     }
 }
 
@@ -134,6 +164,26 @@ impl Bound {
 fn group_of(child: &Child) -> i32 {
     // CAST: process ids are positive i32.
     child.id() as i32
+}
+
+/// The processor time of the processes of a group, and of those that they have started and reaped.
+fn cpu_of(group: i32) -> Duration {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let stats = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let ticks: u64 = stats.filter_map(|stat| ticks_of(&stat, group)).sum();
+    Duration::from_millis(ticks * 1000 / TICKS)
+}
+
+/// The ticks in a `/proc/PID/stat`, if the process is in this group: its own and those of its children that are gone.
+fn ticks_of(stat: &str, group: i32) -> Option<u64> {
+    // The name before it may have anything in it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    if fields.get(2)?.parse() != Ok(group) {
+        return None;
+    }
+    let times = fields.get(11..15)?.iter();
+    times.map(|field| field.parse::<u64>().ok()).sum()
 }
 
 impl Drop for Bound {
@@ -151,7 +201,7 @@ mod tests {
     #[test]
     fn a_dropped_child_is_killed_and_reaped() {
         let child = Bound::spawn(Command::new("sleep").arg("1000"), &[]).unwrap();
-        let pid = child.0.id();
+        let pid = child.child.id();
         drop(child);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
@@ -192,6 +242,33 @@ mod tests {
         let mut child = Bound::spawn(Command::new("sh").args(["-c", "exit 3"]), &[]).unwrap();
         let status = child.wait_for(Duration::from_secs(60)).unwrap().unwrap();
         assert_eq!(status.code(), Some(3));
+    }
+
+    #[test]
+    fn processor_time_is_that_of_all_that_it_started() {
+        let stat = "7 (a) b) S 1 5 5 0 -1 4194304 9 9 9 9 100 20 3 4 20 0 1 0 99";
+        assert_eq!(ticks_of(stat, 5), Some(127));
+        assert_eq!(ticks_of(stat, 6), None);
+        assert_eq!(ticks_of("", 5), None);
+        let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done";
+        let script = format!("sh -c '{busy}'; {busy}");
+        let mut child =
+            Bound::spawn(Command::new("sh").args(["-c", script.as_str()]), &[]).unwrap();
+        while child.cpu_time().is_zero() {
+            assert!(child.try_wait().unwrap().is_none(), "it has taken no time");
+            thread::sleep(INTERVAL);
+        }
+        child.wait_for(Duration::from_secs(60)).unwrap().unwrap();
+        let after = child.cpu_time();
+        // It is gone, and what it took is known.
+        assert!(after > Duration::ZERO && child.cpu_time() == after);
+        let mut killed =
+            Bound::spawn(Command::new("sh").args(["-c", "while :; do :; done"]), &[]).unwrap();
+        while killed.cpu_time().is_zero() {
+            thread::sleep(INTERVAL);
+        }
+        killed.kill().unwrap();
+        assert!(killed.cpu_time() > Duration::ZERO);
     }
 
     #[test]

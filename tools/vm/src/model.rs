@@ -142,9 +142,14 @@ impl Model {
         &self.control
     }
 
+    /// Its processor time until now.
+    pub fn cpu_time(&mut self) -> Duration {
+        self.process.cpu_time()
+    }
+
     /// Waits for the model's end after QEMU has gone. Returns what was wrong with it: protocol errors as
     /// it counted them, or that it did not end well.
-    pub fn finish(mut self) -> Vec<String> {
+    pub fn finish(&mut self) -> Vec<String> {
         let who = format!("model of GPU {}", self.index);
         match self.process.wait_for(END_DEADLINE) {
             Ok(Some(status)) => {

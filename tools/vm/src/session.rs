@@ -402,6 +402,12 @@ impl Session {
         paths.collect()
     }
 
+    /// The processor time of QEMU and the models until now.
+    pub fn cpu(&mut self) -> Duration {
+        let models = self.models.iter_mut().map(Model::cpu_time);
+        self.qemu.cpu_time() + models.sum::<Duration>()
+    }
+
     /// Where the logs are.
     pub fn log_dir(&self) -> &Path {
         &self.log_dir

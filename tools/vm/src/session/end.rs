@@ -45,6 +45,8 @@ pub struct Verdict {
     pub interrupted: Option<i32>,
     /// Where the time went.
     pub timings: Timings,
+    /// The processor time of QEMU and the models, from the start to the end.
+    pub cpu: Duration,
 }
 
 /// A panic that came after the end of the kernel log, of which nobody else tells.
@@ -128,6 +130,7 @@ impl Session {
             judge,
             ..
         } = self;
+        let mut cpu = Duration::ZERO;
         if hurry {
             drop(qemu.kill());
             drop(models);
@@ -145,8 +148,10 @@ impl Session {
             kmsg.complete();
             copiers.iter_mut().for_each(Copier::complete);
             problems.extend(last_panic(&log_dir));
-            for model in models {
+            cpu += qemu.cpu_time();
+            for mut model in models {
                 problems.extend(model.finish());
+                cpu += model.cpu_time();
             }
             timings.end("end of the models");
         }
@@ -158,6 +163,7 @@ impl Session {
             log_dir,
             interrupted: None,
             timings,
+            cpu,
         }
     }
 

@@ -8,6 +8,7 @@
 use super::filter::UNLOAD;
 use super::job::discover;
 use super::job::Job;
+use super::load::Pace;
 use super::pack::pack;
 use super::report::case;
 use super::report::Suite;
@@ -90,7 +91,7 @@ impl Runner {
                 Err(_) => {}
             }
         }
-        Ok(pack(wanted, times, super::workers(), self.debug))
+        Ok(pack(wanted, times, Pace::of_machine().most(), self.debug))
     }
 
     /// Runs tests that share a VM, in as many boots as it takes.
@@ -185,7 +186,7 @@ impl Runner {
                 return;
             }
             if let Some(why) = lost {
-                self.abandon(session, suite, why);
+                time.cpu = self.abandon(session, suite, why);
                 time.end = start.elapsed();
                 return;
             }
@@ -195,7 +196,7 @@ impl Runner {
         if let Some(before) = before {
             session.set_policy(end_policy(&before));
         }
-        self.end(session, &names, &log_dir);
+        time.cpu = self.end(session, &names, &log_dir);
         time.end = start.elapsed();
     }
 
@@ -220,6 +221,7 @@ impl Runner {
     ) -> (Suite, Option<String>) {
         self.progress(&job.name);
         let start = Instant::now();
+        let cpu = session.cpu();
         session.set_policy(job.policy());
         let mut env = cli::environment(&self.places, gpus);
         let asic = job.asic.clone().unwrap_or_else(|| "gfx90a".into());
@@ -295,13 +297,14 @@ impl Runner {
             log,
         };
         if lost.is_none() {
+            self.add_cpu(&suite.name, session.cpu().saturating_sub(cpu));
             self.add(&suite);
         }
         (suite, lost)
     }
 
-    /// Ends a VM and reports what its end shows.
-    fn end(&self, session: Session, names: &[String], log_dir: &Path) {
+    /// Ends a VM and reports what its end shows. Returns the VM's processor time.
+    fn end(&self, session: Session, names: &[String], log_dir: &Path) -> Duration {
         let start = Instant::now();
         let verdict = session.finish(false);
         if let (Some(trial), Some(_)) = (&self.trial, verdict.interrupted) {
@@ -315,10 +318,11 @@ impl Runner {
         let name = format!("{UNLOAD}{}", first.trim_start_matches("e2e/"));
         let log = Some(log_dir.to_owned());
         self.add(&Suite::check(&name, start.elapsed(), log, failure));
+        verdict.cpu
     }
 
-    /// Ends a VM that a test has lost, and reports the test with what is known.
-    fn abandon(&self, session: Session, mut suite: Suite, why: String) {
+    /// Ends a VM that a test has lost, and reports the test with what is known. Returns the VM's processor time.
+    fn abandon(&self, session: Session, mut suite: Suite, why: String) -> Duration {
         let verdict = session.abandon();
         let complaints = verdict.complaints.iter().map(ToString::to_string);
         let all: Vec<String> = std::iter::once(why)
@@ -329,6 +333,7 @@ impl Runner {
             .tests
             .push(case("the VM survives", Some(all.join("\n"))));
         self.add(&suite);
+        verdict.cpu
     }
 
     fn write_log(&self, job: &Job, output: &Output, session: &mut Session) -> Option<PathBuf> {

@@ -192,6 +192,7 @@ impl Runner {
         let mut process = Bound::spawn(command, &[]).with_context(|| format!("starting {name}"))?;
         let status = process.wait_for(STEP_DEADLINE)?;
         let output = fs::read(&log).unwrap_or_default();
+        self.add_cpu(name, process.cpu_time());
         Ok(Step {
             success: status.is_some_and(|status| status.success()),
             output: String::from_utf8_lossy(&output).into_owned(),

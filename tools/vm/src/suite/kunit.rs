@@ -191,6 +191,7 @@ impl Runner {
             trial.time_is_up();
         }
         time.end = end.elapsed();
+        time.cpu = verdict.cpu;
         records.extend(verdict.kernel_log.iter().cloned());
         let mut suites = suites(&name, &records);
         suites.retain(|suite| {

@@ -9,6 +9,8 @@ pub mod host;
 pub mod job;
 pub mod kunit;
 pub mod libtest;
+mod line;
+mod load;
 pub mod mutants;
 pub mod outside;
 mod pack;
@@ -23,6 +25,10 @@ use crate::cli::Places;
 use crate::term::Paint;
 use anyhow::Context;
 use filter::Filter;
+use line::available_memory;
+use line::Line;
+use load::Load;
+use load::Pace;
 use report::Report;
 use report::Suite;
 use signal_hook::consts::SIGHUP;
@@ -30,16 +36,15 @@ use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::io::IsTerminal;
-use std::num::NonZero;
 use std::panic::catch_unwind;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::exit;
-use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
@@ -48,9 +53,6 @@ use std::time::Duration;
 use std::time::Instant;
 use times::Times;
 use times::VmTime;
-
-/// VMs at a time.
-const MOST_VMS: usize = 3;
 
 /// What a run is like.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,14 +80,16 @@ pub struct Runner {
     times: Mutex<Times>,
     /// Where the time of each VM went.
     vms: Mutex<Vec<VmTime>>,
+    /// The processor time of suites, by name.
+    cpus: Mutex<BTreeMap<String, Duration>>,
+    /// What processors did meanwhile.
+    load: Load,
     /// Ends runs early.
     trial: Option<trial::Trial>,
 }
 
 /// What one worker does without a break: it boots VMs, which end with its thread.
 enum Work {
-    /// Checks on the host, which keep a processor busy.
-    Host,
     /// The VM runner's own tests.
     Vm,
     Kunit(kunit::Vm),
@@ -95,7 +99,6 @@ enum Work {
 impl Work {
     fn name(&self) -> String {
         match self {
-            Self::Host => "host".into(),
             Self::Vm => vm::NAME.into(),
             Self::Kunit(vm) => vm.unit(),
             Self::Group(jobs) => jobs
@@ -105,89 +108,9 @@ impl Work {
     }
 }
 
-/// Things to do, each with the memory that it takes: the first one that fits is next, and one that is
-/// larger than the machine gets it alone.
-struct Line<T> {
-    state: Mutex<LineState<T>>,
-    changed: Condvar,
-}
-
-struct LineState<T> {
-    waiting: Vec<(u64, T)>,
-    free: u64,
-    running: usize,
-}
-
-impl<T> Line<T> {
-    fn new(waiting: Vec<(u64, T)>, free: u64) -> Self {
-        Self {
-            state: Mutex::new(LineState {
-                waiting,
-                free,
-                running: 0,
-            }),
-            changed: Condvar::new(),
-        }
-    }
-
-    /// The next one, as soon as there is room for it; none where nothing waits.
-    fn next(&self) -> Option<(u64, T)> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if state.waiting.is_empty() {
-                return None;
-            }
-            let free = state.free;
-            let fitting = state.waiting.iter().position(|(size, _)| *size <= free);
-            if let Some(at) = fitting.or((state.running == 0).then_some(0)) {
-                let (size, work) = state.waiting.remove(at);
-                // What is too large for the machine takes all of it.
-                let size = size.min(free);
-                state.free -= size;
-                state.running += 1;
-                return Some((size, work));
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Gives back what [`Line::next`] took.
-    fn done(&self, size: u64) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.free += size;
-        state.running -= 1;
-        drop(state);
-        self.changed.notify_all();
-    }
-}
-
-/// Memory that this machine can give to VMs, in MiB; some remains for the host itself.
-fn available_memory() -> u64 {
-    let table = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    memory_of(&table) / 10 * 9
-}
-
-/// `MemAvailable` of the table, in MiB; where it is missing, enough for anything.
-fn memory_of(table: &str) -> u64 {
-    let mut lines = table.lines();
-    let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.map_or(1 << 30, |kib| kib / 1024)
-}
-
 /// What a lock protects is whole after a panic, too.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How many VMs run side by side: half as many again as there are processors, since many a VM under test waits for a
-/// time-out most of the time.
-fn workers() -> usize {
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    (processors + processors.div_ceil(2)).min(MOST_VMS)
 }
 
 /// The folder of one file for each suite.
@@ -240,6 +163,8 @@ impl Runner {
             filter,
             logs,
             report: Mutex::new(Report::new(Paint::for_stdout())),
+            cpus: Mutex::default(),
+            load: Load::new(),
             trial: None,
         })
     }
@@ -256,7 +181,7 @@ impl Runner {
         }
         let mut work = Vec::new();
         if !self.options.upstream {
-            work.extend([Work::Host, Work::Vm]);
+            work.push(Work::Vm);
             work.extend(self.kunit_vms().into_iter().map(Work::Kunit));
         }
         self.part("e2e", || {
@@ -288,26 +213,38 @@ impl Runner {
         self.add(&Suite::check(name, start.elapsed(), None, Some(why)));
     }
 
-    /// As many at a time as [`workers`] says and the machine has the memory for.
+    /// VMs, as many at a time as [`Pace`] says and the machine has the memory for, and beside them what needs none.
     fn side_by_side(&self, mut work: Vec<Work>) {
         // A long one that begins last would run alone at the end.
         work.sort_by_key(|work| Reverse(self.weight(work)));
         let sized = work.into_iter().map(|work| (self.memory(&work), work));
         let line = Line::new(sized.collect(), available_memory());
+        let pace = Pace::of_machine();
+        let admits = |running, since| pace.admits(running, since, self.load.idle());
         thread::scope(|scope| {
-            for _ in 0..workers() {
-                scope.spawn(|| {
-                    while let Some((size, work)) = line.next() {
-                        self.part(&work.name(), || match work {
-                            Work::Host => self.host(),
-                            Work::Vm => self.vm(),
-                            Work::Kunit(vm) => self.kunit(vm),
-                            Work::Group(jobs) => self.group(jobs),
-                        });
-                        line.done(size);
-                    }
-                });
+            let watch = scope.spawn(|| self.load.watch(|| line.running()));
+            let host =
+                (!self.options.upstream).then(|| scope.spawn(|| self.part("host", || self.host())));
+            let workers: Vec<_> = (0..pace.most())
+                .map(|_| {
+                    scope.spawn(|| {
+                        while let Some((size, work)) = line.next(admits) {
+                            self.part(&work.name(), || match work {
+                                Work::Vm => self.vm(),
+                                Work::Kunit(vm) => self.kunit(vm),
+                                Work::Group(jobs) => self.group(jobs),
+                            });
+                            line.done(size);
+                        }
+                    })
+                })
+                .collect();
+            for thread in workers.into_iter().chain(host) {
+                // A panic is a failure of its part.
+                let _ = thread.join();
             }
+            self.load.end();
+            let _ = watch.join();
         });
     }
 
@@ -315,8 +252,6 @@ impl Runner {
     fn weight(&self, work: &Work) -> Duration {
         let times = lock(&self.times);
         match work {
-            // What fails there is known first.
-            Work::Host => Duration::MAX,
             Work::Group(jobs) => jobs.iter().map(|job| times.of(job.name())).sum(),
             Work::Vm | Work::Kunit(_) => times.of(&work.name()),
         }
@@ -325,6 +260,11 @@ impl Runner {
     /// Notes where the time of a VM went.
     fn add_vm_time(&self, time: VmTime) {
         lock(&self.vms).push(time);
+    }
+
+    /// Notes the processor time of a suite.
+    fn add_cpu(&self, name: &str, time: Duration) {
+        lock(&self.cpus).insert(name.to_owned(), time);
     }
 
     /// Keeps the times of all suites for the next run, and prints the tables if they are wanted.
@@ -340,14 +280,14 @@ impl Runner {
         }
         times.save();
         if self.options.timings {
-            print!("{}", times::table(&vms, &suites));
+            print!("{}", times::table(&vms, &suites, &lock(&self.cpus)));
+            print!("{}", self.load.table());
         }
     }
 
     /// The memory that it takes, in MiB.
     fn memory(&self, work: &Work) -> u64 {
         match work {
-            Work::Host => 0,
             Work::Vm => vm::memory(),
             Work::Kunit(_) => kunit::Vm::memory(self.debug),
             Work::Group(jobs) => jobs.first().map_or(0, |job| job.memory(self.debug)),
@@ -377,43 +317,5 @@ impl Runner {
             // Only decoration.
             let _ = io::Write::flush(&mut io::stdout());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_fits_is_next_and_what_never_fits_runs_alone() {
-        let line = Line::new(vec![(6, 'a'), (5, 'b'), (2, 'c'), (99, 'd')], 8);
-        assert_eq!(line.next(), Some((6, 'a')));
-        assert_eq!(line.next(), Some((2, 'c')));
-        line.done(6);
-        assert_eq!(line.next(), Some((5, 'b')));
-        line.done(5);
-        line.done(2);
-        assert_eq!(line.next(), Some((8, 'd')));
-        assert_eq!(line.next(), None);
-    }
-
-    #[test]
-    fn one_that_does_not_fit_waits_for_room() {
-        let line = Line::new(vec![(6, 'a'), (5, 'b')], 8);
-        let (size, _) = line.next().unwrap();
-        thread::scope(|scope| {
-            let second = scope.spawn(|| line.next());
-            line.done(size);
-            assert_eq!(second.join().unwrap(), Some((5, 'b')));
-        });
-    }
-
-    #[test]
-    fn available_memory_is_read() {
-        assert_eq!(
-            memory_of("MemTotal: 9 kB\nMemAvailable:   2097152 kB\n"),
-            2048
-        );
-        assert!(memory_of("") > 1 << 20);
     }
 }

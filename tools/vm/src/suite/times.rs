@@ -108,6 +108,8 @@ pub(super) struct VmTime {
     pub(super) reloads: Duration,
     /// Unloading, looking for leaks, power-off.
     pub(super) end: Duration,
+    /// Processor time of QEMU and the models.
+    pub(super) cpu: Duration,
 }
 
 impl VmTime {
@@ -118,13 +120,17 @@ impl VmTime {
 }
 
 /// Most suites in the table.
-const SLOWEST: usize = 25;
+const SLOWEST: usize = 60;
 
 /// The table of VMs and of the slowest suites, for people.
-pub(super) fn table(vms: &[VmTime], suites: &[(String, Duration)]) -> String {
+pub(super) fn table(
+    vms: &[VmTime],
+    suites: &[(String, Duration)],
+    cpus: &BTreeMap<String, Duration>,
+) -> String {
     let mut text = format!(
-        "\n{:>8} {:>8} {:>8} {:>8} {:>8} {:>6}  VM that begins with\n",
-        "total s", "boot", "suites", "reloads", "end", "suites"
+        "\n{:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}  VM that begins with\n",
+        "total s", "CPU s", "boot", "suites", "reloads", "end", "suites"
     );
     let mut sorted: Vec<&VmTime> = vms.iter().collect();
     sorted.sort_by_key(|vm| std::cmp::Reverse(vm.total()));
@@ -137,12 +143,14 @@ pub(super) fn table(vms: &[VmTime], suites: &[(String, Duration)]) -> String {
         sum.suites += vm.suites;
         sum.reloads += vm.reloads;
         sum.end += vm.end;
+        sum.cpu += vm.cpu;
         sum.count += vm.count;
     }
     for vm in sorted.into_iter().chain([&sum]) {
         text.push_str(&format!(
-            "{:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>6}  {}\n",
+            "{:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>6}  {}\n",
             vm.total().as_secs_f64(),
+            vm.cpu.as_secs_f64(),
             vm.boot.as_secs_f64(),
             vm.suites.as_secs_f64(),
             vm.reloads.as_secs_f64(),
@@ -153,9 +161,11 @@ pub(super) fn table(vms: &[VmTime], suites: &[(String, Duration)]) -> String {
     }
     let mut slow: Vec<&(String, Duration)> = suites.iter().collect();
     slow.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-    text.push_str("\nthe slowest suites, in seconds\n");
+    text.push_str("\nthe slowest suites, in seconds, and their processor time\n");
     for (name, time) in slow.into_iter().take(SLOWEST) {
-        text.push_str(&format!("{:>8.1}  {name}\n", time.as_secs_f64()));
+        let cpu = cpus.get(name);
+        let cpu = cpu.map_or(String::new(), |cpu| format!("{:.1}", cpu.as_secs_f64()));
+        text.push_str(&format!("{:>8.1} {cpu:>8}  {name}\n", time.as_secs_f64()));
     }
     text
 }
@@ -195,11 +205,19 @@ mod tests {
             ("e2e/a".to_owned(), Duration::from_secs(1)),
             ("e2e/b".to_owned(), Duration::from_secs(9)),
         ];
-        let text = table(&[vm("e2e/a", 5), vm("e2e/b", 7)], &suites);
-        let places: Vec<usize> = [" e2e/b\n", " e2e/a\n", "12.0", "all 2 VMs", "9.0  e2e/b"]
-            .iter()
-            .map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}")))
-            .collect();
+        let cpus = BTreeMap::from([("e2e/b".to_owned(), Duration::from_secs(4))]);
+        let text = table(&[vm("e2e/a", 5), vm("e2e/b", 7)], &suites, &cpus);
+        let places: Vec<usize> = [
+            " e2e/b\n",
+            " e2e/a\n",
+            "12.0",
+            "all 2 VMs",
+            "9.0      4.0  e2e/b",
+            "1.0           e2e/a",
+        ]
+        .iter()
+        .map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}")))
+        .collect();
         assert!(places.windows(2).all(|pair| pair[0] < pair[1]), "{text}");
     }
 }

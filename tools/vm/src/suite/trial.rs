@@ -244,6 +244,8 @@ impl Subject {
             logs: super::logs_of(&places)?,
             times: Mutex::new(Times::load(&places.out, false)),
             vms: Mutex::default(),
+            cpus: Mutex::default(),
+            load: super::load::Load::new(),
             options: Options::default(),
             places,
             debug: false,

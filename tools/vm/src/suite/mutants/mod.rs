@@ -8,12 +8,11 @@ pub mod build;
 pub mod data;
 pub mod results;
 
-use super::available_memory;
+use super::line::available_memory;
+use super::line::Line;
 use super::trial::Found;
 use super::trial::Subject;
 use super::trial::Subjects;
-use super::workers;
-use super::Line;
 use crate::cli::Places;
 use crate::ktap::Status;
 use crate::lock;
@@ -28,6 +27,7 @@ use results::Verdict;
 use std::collections::BTreeMap;
 use std::fs;
 use std::fs::File;
+use std::num::NonZero;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -45,6 +45,16 @@ const PATIENCE: u32 = 4;
 const BOOT_TIME: Duration = Duration::from_secs(60);
 /// A suite's time on the driver as it is.
 const FIRST_TIME: Duration = Duration::from_secs(600);
+
+/// VMs at a time, at most.
+const MOST_VMS: usize = 3;
+
+/// VMs at a time: half as many again as there are processors, since some wait for time-outs. The number is fixed, so that
+/// a suite's time on the driver as it is says what it takes with a mutant.
+fn vms_at_once() -> usize {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    (processors + processors.div_ceil(2)).min(MOST_VMS)
+}
 
 /// What to do.
 pub struct Options {
@@ -216,10 +226,10 @@ impl Mill<'_> {
     fn side_by_side(&self, work: Vec<(u64, Work<'_>)>) {
         let line = Line::new(work, available_memory());
         thread::scope(|scope| {
-            for worker in 0..workers() {
+            for worker in 0..vms_at_once() {
                 let line = &line;
                 scope.spawn(move || {
-                    while let Some((size, work)) = line.next() {
+                    while let Some((size, work)) = line.next(|_, _| true) {
                         match work {
                             Work::Baseline(subject, names) => {
                                 self.baseline(&subject, &names, worker);
