@@ -96,6 +96,41 @@ forget_events() {
 	true
 }
 
+# expressions SETUP: from here on `of TEXT EXPRESSION` prints a Python expression over the names that SETUP, Python too,
+# makes of `text`. One interpreter serves all of them, since its start takes a hundred times what an expression does. It
+# ends with the test, whose end of the pipe it reads from.
+expressions() {
+	mkfifo "/tmp/expressions-$$" "/tmp/values-$$"
+	python3 -c '
+import json, sys
+
+def part():
+    lines = []
+    for line in iter(sys.stdin.readline, ""):
+        if line == "%%\n":
+            return "".join(lines)
+        lines.append(line)
+    sys.exit()
+
+while True:
+    expression, text = part().strip(), part()
+    names = {"json": json, "text": text}
+    try:
+        exec(sys.argv[1], names)
+        print(eval(expression, names))
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+    print("%%", flush=True)' "$1" <"/tmp/expressions-$$" >"/tmp/values-$$" &
+	exec 8>"/tmp/expressions-$$" 9<"/tmp/values-$$"
+	rm "/tmp/expressions-$$" "/tmp/values-$$"
+}
+of() {
+	printf '%s\n%%%%\n%s\n%%%%\n' "$2" "$1" >&8
+	while IFS= read -r of_line <&9 && [ "$of_line" != %% ]; do
+		printf '%s\n' "$of_line"
+	done
+}
+
 # PCI addresses of the GPUs, one per line.
 gpus() {
 	for device in /sys/bus/pci/devices/*; do
