@@ -91,7 +91,7 @@ impl Runner {
                 Err(_) => {}
             }
         }
-        Ok(pack(wanted, times, Pace::of_machine().most(), self.debug))
+        Ok(pack(wanted, times, Pace::of_machine().usual(), self.debug))
     }
 
     /// Runs tests that share a VM, in as many boots as it takes.

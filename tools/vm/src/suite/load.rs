@@ -45,6 +45,11 @@ impl Pace {
         (self.processors * PER_PROCESSOR).min(MOST)
     }
 
+    /// As many as there are most of the time: half as many again as there are processors.
+    pub(super) fn usual(self) -> usize {
+        (self.processors + self.processors.div_ceil(2)).min(self.most())
+    }
+
     /// Whether one more VM may begin where so many run, the latest since that time, and so many processors were idle.
     /// One for each processor always may; the others where most of those wait for time-outs.
     pub(super) fn admits(self, running: usize, since: Duration, idle: f64) -> bool {
@@ -237,7 +242,7 @@ mod tests {
     fn more_than_one_vm_a_processor_begin_where_processors_are_idle() {
         let pace = Pace { processors: 2 };
         let (now, later) = (Duration::ZERO, SETTLE);
-        assert_eq!(pace.most(), 6);
+        assert_eq!((pace.usual(), pace.most()), (3, 6));
         assert!(pace.admits(0, now, 0.0) && pace.admits(1, now, 0.0));
         assert!(!pace.admits(2, later, 0.0) && !pace.admits(2, later, IDLE / 2.0));
         assert!(pace.admits(2, later, IDLE) && pace.admits(5, later, 2.0));
