@@ -17,6 +17,7 @@ use super::{
     bench::{
         layout,
         on_each,
+        Bench,
         Queue,
         Space,
         PATIENCE, //
@@ -30,6 +31,9 @@ use super::{
     }, //
 };
 use crate::hw::pm4::process::Debug;
+
+/// Bursts of creations, one of which is faster than the worker.
+const BURSTS: usize = 30;
 
 #[kunit_tests(rkfd_sched_live)]
 mod cases {
@@ -334,32 +338,57 @@ mod cases {
         })
     }
 
+    /// What 12 queues took.
+    struct Burst {
+        /// Lists for their creation.
+        lists: u64,
+        /// Preemptions for their end.
+        preemptions: u64,
+        timeouts: u64,
+    }
+
+    /// Creates 12 queues, which execute, and destroys them together.
+    fn burst(bench: &Bench<'_>) -> Result<Burst> {
+        let before = bench.sched.stats();
+        let mut space = Space::new(bench)?;
+        for n in 0..12 {
+            let queue = space.pm4()?;
+            space.submit(queue, 0x900 + n)?;
+        }
+        for n in 0..12 {
+            space.expect(usize::try_from(n)?, 0x900 + n)?;
+        }
+        let after = bench.sched.stats();
+        bench.sched.detach(&space.process)?;
+        let end = bench.sched.stats();
+        Ok(Burst {
+            lists: after.runlists - before.runlists,
+            preemptions: end.preemptions - after.preemptions,
+            timeouts: end.timeouts,
+        })
+    }
+
     #[test]
     fn burst_of_creates_takes_few_lists() -> Result {
         on_each(|bench| {
-            let before = bench.sched.stats();
-            let mut space = Space::new(bench)?;
-            for n in 0..12 {
-                let queue = space.pm4()?;
-                space.submit(queue, 0x900 + n)?;
-            }
-            for n in 0..12 {
-                space.expect(usize::try_from(n)?, 0x900 + n)?;
-            }
-            let after = bench.sched.stats();
-            assert!(after.runlists - before.runlists < 12);
-            bench.sched.detach(&space.process)?;
-            let end = bench.sched.stats();
             // The detach takes one preemption, however many queues there are; where there is no
             // firmware each queue is told.
-            let config = &bench.sched.worker.core.config;
-            let preemptions = if config.policy == Policy::Direct {
-                12
-            } else {
-                1
+            let preemptions = match bench.sched.worker.core.config.policy {
+                Policy::Direct => 12,
+                _ => 1,
             };
-            assert_eq!(end.preemptions, after.preemptions + preemptions);
-            assert_eq!(end.timeouts, 0);
+            let mut fewest = u64::MAX;
+            for _ in 0..BURSTS {
+                let burst = burst(bench)?;
+                assert_eq!(burst.preemptions, preemptions);
+                assert_eq!(burst.timeouts, 0);
+                fewest = fewest.min(burst.lists);
+                // On a busy machine the worker may be done with each queue before the next one is there.
+                if fewest < 12 {
+                    break;
+                }
+            }
+            assert!(fewest < 12);
             Ok(())
         })
     }
