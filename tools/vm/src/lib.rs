@@ -4,8 +4,9 @@
 //!
 //! The parts, in the order of a run: [`cli`] has the options, [`accel`] chooses between TCG and KVM,
 //! [`passthrough`] checks a real card, [`budget`] waits for memory, [`model`] starts a device model per GPU,
-//! [`qemu`] writes QEMU's command line and [`jail`] says what QEMU can reach, [`session`] boots, talks to
-//! [`guest`] by [`protocol`] and collects the kernel log, which [`kmsg`] reads and [`complaints`] judges.
+//! [`tsc`] measures the clock that the guest reads, [`qemu`] writes QEMU's command line and [`jail`] says
+//! what QEMU can reach, [`session`] boots, talks to [`guest`] by [`protocol`] and collects the kernel log,
+//! which [`kmsg`] reads and [`complaints`] judges.
 //! [`suite`] is the test driver on top, with the parsers of [`ktap`].
 
 pub mod accel;
@@ -29,3 +30,4 @@ pub mod session;
 pub mod suite;
 pub mod term;
 pub mod timings;
+pub mod tsc;

@@ -55,6 +55,8 @@ pub struct Machine<'a> {
     pub ports: &'a [(&'a str, RawFd)],
     /// Descriptor of the socket for the serial console.
     pub console: RawFd,
+    /// kHz of the time stamp counter that the guest reads, if known.
+    pub tsc_khz: Option<u64>,
     /// More kernel parameters.
     pub kernel_args: &'a str,
 }
@@ -119,6 +121,9 @@ impl Machine<'_> {
              rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=1048576 init={}",
             quote(self.init)
         );
+        if let Some(khz) = self.tsc_khz {
+            line.push_str(&format!(" tsc_early_khz={khz}"));
+        }
         if !self.kernel_args.is_empty() {
             line.push(' ');
             line.push_str(self.kernel_args);
@@ -229,6 +234,7 @@ mod tests {
             shares,
             ports: &[("rkfd.status", 7)],
             console: 9,
+            tsc_khz: Some(2_600_000),
             kernel_args: "kunit.enable=1",
         }
     }
@@ -262,7 +268,7 @@ mod tests {
         assert_eq!(console, "socket,id=console,fd=9");
         let line = value_after(&args, "-append", "");
         assert!(line.contains(" init=\"/a b/init\""));
-        assert!(line.ends_with(" kunit.enable=1"));
+        assert!(line.ends_with(" tsc_early_khz=2600000 kunit.enable=1"));
     }
 
     #[test]

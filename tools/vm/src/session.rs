@@ -41,6 +41,7 @@ use crate::qemu::Gpu;
 use crate::qemu::Machine;
 use crate::run_dir::RunDir;
 use crate::timings::Timings;
+use crate::tsc;
 use anyhow::Context;
 use inbox::Inbox;
 use inbox::Nothing;
@@ -289,6 +290,7 @@ impl Session {
             shares: &config.setup.shares,
             ports: &ports.numbers(),
             console: console_end.as_raw_fd(),
+            tsc_khz: tsc::khz(),
             kernel_args: &config.kernel_args,
         };
         ports.theirs.push(console_end.into());
