@@ -24,6 +24,7 @@ pub mod sdma;
 pub mod server;
 pub mod smu;
 pub mod strays;
+pub mod sync;
 pub mod trace;
 pub mod vm;
 pub mod waves;

@@ -19,16 +19,14 @@
 //!
 //! Lock order: directories, then a shard.  The list of executors is taken alone.
 
-use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::Arc;
-
-use parking_lot::{Mutex, RwLock};
 
 use super::hub::{Context, VMIDS};
 use super::tlb::{Levels, PdeCache, Set, SIZES};
 use super::walk::{walk, Directories, Page, WalkFault};
 use super::HubId;
 use crate::mem::Map;
+use crate::sync::{fence, AtomicU64, Mutex, Ordering, RwLock};
 
 /// Parts of a space's cache with a lock each.
 const SHARDS: usize = 8;
