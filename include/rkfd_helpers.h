@@ -128,9 +128,20 @@ bool rkfd_fence_begin_signalling(void);
 void rkfd_fence_end_signalling(bool cookie);
 
 /* Pages of a process. */
+
+/* What a program has somewhere: nothing, what no device may use, or memory that it may read, and write. */
+enum {
+	RKFD_MEMORY_NONE,
+	RKFD_MEMORY_UNUSABLE,
+	RKFD_MEMORY_READABLE,
+	RKFD_MEMORY_WRITABLE,
+};
+
 int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsigned long end,
 		    bool writable, unsigned long *frames, unsigned long *seq);
 struct page *rkfd_user_page(unsigned long frame);
+bool rkfd_frame_is_writable(unsigned long frame);
+unsigned int rkfd_user_memory(struct mm_struct *mm, unsigned long start, unsigned long *end);
 void rkfd_mark_dirty(struct page **pages, unsigned long count);
 void rkfd_interval_set_seq(struct mmu_interval_notifier *sub, unsigned long seq);
 bool rkfd_interval_changed(struct mmu_interval_notifier *sub, unsigned long seq);

@@ -58,6 +58,38 @@ void rkfd_mark_dirty(struct page **pages, unsigned long count)
 	}
 }
 
+/* The process may write the page as it is, without a fault. */
+bool rkfd_frame_is_writable(unsigned long frame)
+{
+	return frame & HMM_PFN_WRITE;
+}
+
+/*
+ * What a program has at start: RKFD_MEMORY_*. *end, which lies above start, is lowered to where that ends. Only a
+ * moment's answer: whoever faults pages in finds out again.
+ */
+unsigned int rkfd_user_memory(struct mm_struct *mm, unsigned long start, unsigned long *end)
+{
+	unsigned int memory = RKFD_MEMORY_NONE;
+	struct vm_area_struct *vma;
+
+	mmap_read_lock(mm);
+	vma = find_vma(mm, start);
+	if (vma && vma->vm_start > start) {
+		*end = min(*end, vma->vm_start);
+	} else if (vma) {
+		*end = min(*end, vma->vm_end);
+		if (vma->vm_flags & (VM_IO | VM_PFNMAP) || !(vma->vm_flags & VM_READ))
+			memory = RKFD_MEMORY_UNUSABLE;
+		else if (vma->vm_flags & VM_WRITE)
+			memory = RKFD_MEMORY_WRITABLE;
+		else
+			memory = RKFD_MEMORY_READABLE;
+	}
+	mmap_read_unlock(mm);
+	return memory;
+}
+
 void rkfd_interval_set_seq(struct mmu_interval_notifier *sub, unsigned long seq)
 {
 	mmu_interval_set_seq(sub, seq);

@@ -30,6 +30,7 @@ pub(crate) mod fence;
 pub(crate) mod gate;
 pub(crate) mod gem;
 pub(crate) mod gpuvm;
+pub(crate) mod hmm;
 pub(crate) mod irq;
 pub(crate) mod kobject;
 #[cfg(rkfd_kunit)]

@@ -3,7 +3,7 @@
 //! HSA compute driver for AMD gfx9 GPUs.
 //!
 //! The layers, each of which knows only those left of it: `hw` (facts), `gpu` (one PCI device),
-//! `vm` and `sched`, `queue` and `event`, `kfd` and `drm` (the two faces), [`driver`] (composes
+//! `vm` and `sched`, `queue`, `event` and `mirror`, `kfd` and `drm` (the two faces), [`driver`] (composes
 //! them per device). [`kapi`] lies beneath all: it is the only place that calls C, and but for the few promises that
 //! it lists the only one with `unsafe` code.
 
@@ -15,6 +15,7 @@ mod gpu;
 mod hw;
 mod kapi;
 mod kfd;
+mod mirror;
 mod queue;
 mod sched;
 #[cfg(rkfd_kunit)]

@@ -47,6 +47,8 @@ mod kapi_user;
 mod kfd_command;
 mod kfd_smi;
 mod kfd_topology;
+mod mirror_hmm;
+mod mirror_live;
 mod queue_request;
 mod vm_account;
 mod vm_bind;

@@ -32,6 +32,7 @@ use kernel::{
     new_spinlock,
     new_work,
     prelude::*,
+    rbtree::RBTree,
     sync::{
         atomic::{
             Atomic,
@@ -75,6 +76,7 @@ pub(crate) mod evict;
 pub(crate) mod file;
 mod map;
 mod mapping;
+pub(crate) mod mirrored;
 pub(crate) mod pt;
 mod restore;
 pub(crate) mod stale;
@@ -132,6 +134,8 @@ const MAX_ATTEMPTS: usize = 16;
 struct State {
     tree: Tree<TableBlock>,
     ranges: GpuVm<Memory, Arc<Mapping>>,
+    /// Ends of ranges whose entries are not those of buffers, by start.
+    reserved: RBTree<u64, u64>,
     /// A flush failed: entries were removed that the TLB may still hold.
     flush_owed: bool,
     /// Tables out of the tree: to be freed once no flush is owed, without the lock.
@@ -170,7 +174,10 @@ impl State {
             (Some((va, mapping)), _) => Ok(Some((va, Some(mapping)))),
             (None, None) => Ok(None),
             (None, Some(_)) if self.closed => Err(ENODEV),
-            (None, Some(range)) if self.ranges.first_overlap(range.clone()).is_some() => {
+            (None, Some(range))
+                if self.ranges.first_overlap(range.clone()).is_some()
+                    || self.meets_reserved(range) =>
+            {
                 Err(EINVAL)
             }
             (None, Some(range)) => Ok(Some((range.start, None))),
@@ -252,6 +259,7 @@ impl Vm {
         let state = State {
             tree,
             ranges,
+            reserved: RBTree::new(),
             flush_owed: false,
             pending_free: Chain::new(),
             closed: false,
@@ -451,7 +459,7 @@ impl Vm {
     }
 
     /// Frees tables that left the tree, if no flush is owed. Not under locks that are taken inside the memory manager.
-    fn reap(&self) {
+    pub(crate) fn reap(&self) {
         let mut state = self.state.lock();
         if state.flush_owed {
             return;

@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 /* Version of this interface, in drm_rkfd_device. Larger versions only add. */
-#define DRM_RKFD_VERSION 1
+#define DRM_RKFD_VERSION 2
 
 #define DRM_RKFD_QUERY 0x40
 #define DRM_RKFD_BO_CREATE 0x41
@@ -33,6 +33,10 @@ extern "C" {
 #define DRM_RKFD_EVENT_DESTROY 0x48
 #define DRM_RKFD_WAIT 0x49
 #define DRM_RKFD_FAULTS 0x4a
+#define DRM_RKFD_MIRROR_CREATE 0x4b
+#define DRM_RKFD_MIRROR_DESTROY 0x4c
+#define DRM_RKFD_MIRROR_QUERY 0x4d
+#define DRM_RKFD_MIRROR_POPULATE 0x4e
 
 /* QUERY: what is asked for. */
 #define DRM_RKFD_QUERY_DEVICE 0 /* struct drm_rkfd_device */
@@ -253,6 +257,43 @@ struct drm_rkfd_faults {
 	__u64 dropped; /* out: faults since the last call that found no room */
 };
 
+/* MIRROR_CREATE. The calls of mirrors are there from version 2 on. */
+#define DRM_RKFD_MIRROR_READ_ONLY 0x1 /* The GPU writes nothing. */
+#define DRM_RKFD_MIRROR_EXECUTE 0x2
+#define DRM_RKFD_MIRROR_POPULATED 0x4 /* Filled now and after each change, while queues wait; required today. */
+
+struct drm_rkfd_mirror_create {
+	__u64 address; /* of the caller's memory, a multiple of 4 KiB */
+	__u64 gpu_address; /* where the GPU sees it, a multiple of 4 KiB */
+	__u64 length; /* bytes, a multiple of 4 KiB */
+	__u32 flags; /* DRM_RKFD_MIRROR_* */
+	__u32 id; /* out */
+	__u64 leaf; /* out: bytes of the largest page that the two addresses allow */
+};
+
+struct drm_rkfd_mirror_destroy {
+	__u32 id;
+	__u32 pad;
+};
+
+struct drm_rkfd_mirror_query {
+	__u32 id;
+	__u32 flags; /* out: DRM_RKFD_MIRROR_* */
+	__u64 address; /* out */
+	__u64 gpu_address; /* out */
+	__u64 length; /* out */
+	__u64 bytes; /* out: that the GPU can reach now */
+	__u64 huge_bytes; /* out: those of them in pages of 2 MiB */
+	__u64 changes; /* out: of memory that was, or was to be, reached */
+};
+
+struct drm_rkfd_mirror_populate {
+	__u32 id;
+	__u32 flags; /* 0 */
+	__u64 gpu_address; /* a multiple of 4 KiB */
+	__u64 length; /* bytes, a multiple of 4 KiB */
+};
+
 #define DRM_IOCTL_RKFD_QUERY DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_QUERY, struct drm_rkfd_query)
 #define DRM_IOCTL_RKFD_BO_CREATE DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_BO_CREATE, struct drm_rkfd_bo_create)
 #define DRM_IOCTL_RKFD_BO_INFO DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_BO_INFO, struct drm_rkfd_bo_info)
@@ -264,6 +305,12 @@ struct drm_rkfd_faults {
 #define DRM_IOCTL_RKFD_EVENT_DESTROY DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_EVENT_DESTROY, struct drm_rkfd_event_destroy)
 #define DRM_IOCTL_RKFD_WAIT DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_WAIT, struct drm_rkfd_wait)
 #define DRM_IOCTL_RKFD_FAULTS DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_FAULTS, struct drm_rkfd_faults)
+#define DRM_IOCTL_RKFD_MIRROR_CREATE DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_MIRROR_CREATE, struct drm_rkfd_mirror_create)
+#define DRM_IOCTL_RKFD_MIRROR_DESTROY \
+	DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_MIRROR_DESTROY, struct drm_rkfd_mirror_destroy)
+#define DRM_IOCTL_RKFD_MIRROR_QUERY DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_MIRROR_QUERY, struct drm_rkfd_mirror_query)
+#define DRM_IOCTL_RKFD_MIRROR_POPULATE \
+	DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_MIRROR_POPULATE, struct drm_rkfd_mirror_populate)
 
 #if defined(__cplusplus)
 }

@@ -24,6 +24,7 @@ mod bind;
 mod buffer;
 mod context;
 mod event;
+mod mirror;
 mod notices;
 mod query;
 mod queue;
@@ -40,7 +41,7 @@ use self::{
 };
 
 /// One more than the highest number of a call.
-pub(super) const END: usize = nr::FAULTS as usize + 1;
+pub(super) const END: usize = nr::MIRROR_POPULATE as usize + 1;
 
 /// Declares calls by number, argument and the function that answers.
 macro_rules! calls {
@@ -84,4 +85,8 @@ calls! {
     EventDestroy, c"RKFD_EVENT_DESTROY": nr::EVENT_DESTROY, uapi::EventDestroy => event::destroy;
     Wait, c"RKFD_WAIT": nr::WAIT, uapi::Wait => event::wait;
     Faults, c"RKFD_FAULTS": nr::FAULTS, uapi::Faults => event::faults;
+    MirrorCreate, c"RKFD_MIRROR_CREATE": nr::MIRROR_CREATE, uapi::MirrorCreate => mirror::create;
+    MirrorDestroy, c"RKFD_MIRROR_DESTROY": nr::MIRROR_DESTROY, uapi::MirrorDestroy => mirror::destroy;
+    MirrorQuery, c"RKFD_MIRROR_QUERY": nr::MIRROR_QUERY, uapi::MirrorQuery => mirror::query;
+    MirrorPopulate, c"RKFD_MIRROR_POPULATE": nr::MIRROR_POPULATE, uapi::MirrorPopulate => mirror::populate;
 }

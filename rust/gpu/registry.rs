@@ -6,11 +6,16 @@
 
 use kernel::{
     debugfs::Dir,
-    new_mutex, pci,
+    new_mutex, new_spinlock, pci,
     prelude::*,
     sync::{
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
+    },
+    workqueue::{
+        HasWork,
+        WorkItem, //
     },
 };
 
@@ -47,6 +52,8 @@ impl Drop for Published {
         if let Ok(registry) = registry() {
             let resets = registry.resets.lock().queue.take();
             drop(resets);
+            let refills = registry.refills.lock().take();
+            drop(refills);
         }
         let registry = REGISTRY.lock().take();
         drop(registry);
@@ -83,6 +90,9 @@ pub(crate) struct Registry {
     ids: Arc<IdPool>,
     #[pin]
     resets: Mutex<Resets>,
+    /// Where memory of programs is found again; `None` once the module goes away.
+    #[pin]
+    refills: SpinLock<Option<OwnedQueue>>,
     /// The module's directory in debugfs; only the published list has it.
     debugfs: Option<Dir>,
 }
@@ -101,6 +111,8 @@ impl Registry {
     fn with_debugfs(debugfs: Option<Dir>) -> Result<Arc<Self>> {
         // A reset must not meet the sleep of the system half way.
         let queue = OwnedQueue::freezable(c"rkfd_reset", 1)?;
+        // As many at a time as wait for user space, each for another file.
+        let refills = OwnedQueue::unhurried(c"rkfd_refill", 0)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 gpus <- new_mutex!(KVec::new(), "rkfd_gpus"),
@@ -109,6 +121,7 @@ impl Registry {
                     Resets { queue: Some(queue), history: KVec::new() },
                     "rkfd_resets"
                 ),
+                refills <- new_spinlock!(Some(refills), "rkfd_refills"),
                 debugfs,
             }? Error),
             GFP_KERNEL,
@@ -134,6 +147,18 @@ impl Registry {
     /// The module's directory in debugfs.
     pub(crate) fn debugfs(&self) -> Option<&Dir> {
         self.debugfs.as_ref()
+    }
+
+    /// Has work run soon that finds memory of programs, and may wait for them. Neither sleeps nor allocates. Whoever
+    /// unloads the module waits for it.
+    pub(crate) fn refill<W, const ID: u64>(&self, item: Arc<W>)
+    where
+        W: HasWork<W, ID> + WorkItem<ID, Pointer = Arc<W>> + Send + Sync + 'static,
+    {
+        if let Some(queue) = &*self.refills.lock() {
+            // It may be waiting already.
+            let _ = queue.enqueue::<_, ID>(item);
+        }
     }
 
     /// Ids of GPUs.

@@ -175,9 +175,12 @@ impl State {
         Ok(missing)
     }
 
-    /// Refuses a list that would change what a queue uses.
+    /// Refuses a list that would change what a queue uses, or what is not a buffer's.
     fn check_unused(&self, list: &[Bind]) -> Result<(), BindError> {
         for bind in list {
+            if self.meets_reserved(&bind.range) {
+                return Err(bind.refuse(EADDRINUSE));
+            }
             if self
                 .ranges
                 .iter_in(bind.range.clone())
@@ -258,6 +261,7 @@ impl Vm {
     ///
     /// - `EINVAL`: ranges of the list overlap; a buffer is VRAM of another GPU.
     /// - `EBUSY`: a queue uses what would be replaced or unmapped.
+    /// - `EADDRINUSE`: a range meets one of [`Self::reserve`].
     /// - `ENOMEM`: no memory for page tables or to note the ranges.
     /// - `EAGAIN`: others change the neighbourhood all the time.
     /// - `ENODEV`, `EIO`: the GPU is gone or lost, or the file is closed.

@@ -559,7 +559,7 @@ impl Drop for BoUse {
 }
 
 /// Appends a run, or lengthens the last one.
-fn push_run(runs: &mut KVVec<Run>, addr: u64, len: u64) -> Result {
+pub(super) fn push_run(runs: &mut KVVec<Run>, addr: u64, len: u64) -> Result {
     match runs.last_mut() {
         Some(last) if last.addr + last.len == addr => last.len += len,
         _ => runs.push(Run { addr, len }, GFP_KERNEL_ACCOUNT)?,

@@ -45,6 +45,7 @@ pub(super) const MAX_OPS: u32 = 65536;
 /// - `EFAULT`: the list cannot be read.
 /// - `ENOENT`: no such buffer in this file.
 /// - `EBUSY`: a queue uses what would go; or `/dev/kfd` has the address space.
+/// - `EADDRINUSE`: a range meets a mirror.
 /// - `ENOMEM`, `EAGAIN`, `EINTR`, `ENODEV`, `EIO`, `ETIMEDOUT`: those of [`Vm::bind`](crate::vm::Vm::bind).
 pub(super) fn bind(_dev: &Device, file: &File, arg: &mut BindList) -> Result {
     arg.failed = bind::NO_OP;

@@ -46,6 +46,7 @@ use crate::{
         },
         task::ThreadGroup, //
     },
+    mirror::Mirrors,
     queue::{
         address_space,
         eviction,
@@ -82,6 +83,8 @@ struct State {
 #[pin_data]
 pub(in crate::drm) struct Context {
     vm: Arc<Vm>,
+    /// Memory of the program that the address space shows.
+    mirrors: Arc<Mirrors>,
     sched: Arc<Scheduler>,
     tenants: Arc<Tenants>,
     /// Who opened the file, for people.
@@ -111,15 +114,17 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM`; `ENODEV` while the module is being unloaded.
     pub(in crate::drm) fn new(
         vm: &Arc<Vm>,
         sched: &Arc<Scheduler>,
         tenants: &Arc<Tenants>,
     ) -> Result<Arc<Self>> {
+        let mirrors = Mirrors::new(vm, sched)?;
         Arc::pin_init(
             pin_init!(Self {
                 vm: vm.clone(),
+                mirrors,
                 sched: sched.clone(),
                 tenants: tenants.clone(),
                 group: ThreadGroup::current(),
@@ -142,6 +147,16 @@ impl Context {
     /// The address space.
     pub(super) fn vm(&self) -> &Arc<Vm> {
         &self.vm
+    }
+
+    /// Memory of the program that the address space shows.
+    pub(super) fn mirrors(&self) -> &Arc<Mirrors> {
+        &self.mirrors
+    }
+
+    /// Whether the caller belongs to the process that opened the file.
+    pub(super) fn is_openers(&self) -> bool {
+        self.group.is_current()
     }
 
     /// What was reported.
@@ -228,6 +243,8 @@ impl Context {
             let _ = self.sched.detach(&known);
             return Err(error);
         }
+        // Before it has a queue: if memory changes just now, none is to run.
+        drop(self.mirrors.set_process(Some(known.clone())));
         *self.process.lock() = Some(known.clone());
         Ok(known)
     }
@@ -280,6 +297,7 @@ impl Context {
             self.tenants.clear(self.vm.pasid());
         }
         self.notices.clear();
+        self.mirrors.close();
         self.vm.close();
     }
 }

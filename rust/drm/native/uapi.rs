@@ -5,7 +5,7 @@
 use crate::kapi::abi::abi_struct;
 
 /// Version of the interface.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Numbers among the driver's commands.
 pub(super) mod nr {
@@ -20,6 +20,10 @@ pub(super) mod nr {
     pub(in super::super) const EVENT_DESTROY: u32 = 0x48;
     pub(in super::super) const WAIT: u32 = 0x49;
     pub(in super::super) const FAULTS: u32 = 0x4a;
+    pub(in super::super) const MIRROR_CREATE: u32 = 0x4b;
+    pub(in super::super) const MIRROR_DESTROY: u32 = 0x4c;
+    pub(in super::super) const MIRROR_QUERY: u32 = 0x4d;
+    pub(in super::super) const MIRROR_POPULATE: u32 = 0x4e;
 }
 
 /// What QUERY asks for.
@@ -55,6 +59,14 @@ pub(super) mod bind {
     pub(in super::super) const EXECUTE: u32 = 0x2;
     /// No operation is at fault.
     pub(in super::super) const NO_OP: u32 = u32::MAX;
+}
+
+/// Flags of MIRROR_CREATE.
+pub(super) mod mirror_flags {
+    pub(in super::super) const READ_ONLY: u32 = 0x1;
+    pub(in super::super) const EXECUTE: u32 = 0x2;
+    pub(in super::super) const POPULATED: u32 = 0x4;
+    pub(in super::super) const ALL: u32 = READ_ONLY | EXECUTE | POPULATED;
 }
 
 abi_struct! {
@@ -309,5 +321,49 @@ abi_struct! {
         flags: u32,
         pad: u32,
         dropped: u64,
+    }
+}
+
+abi_struct! {
+    /// `struct drm_rkfd_mirror_create`.
+    struct MirrorCreate: 40 {
+        address: u64,
+        gpu_address: u64,
+        length: u64,
+        flags: u32,
+        id: u32,
+        leaf: u64,
+    }
+}
+
+abi_struct! {
+    /// `struct drm_rkfd_mirror_destroy`.
+    struct MirrorDestroy: 8 {
+        id: u32,
+        pad: u32,
+    }
+}
+
+abi_struct! {
+    /// `struct drm_rkfd_mirror_query`.
+    struct MirrorQuery: 56 {
+        id: u32,
+        flags: u32,
+        address: u64,
+        gpu_address: u64,
+        length: u64,
+        bytes: u64,
+        huge_bytes: u64,
+        changes: u64,
+    }
+}
+
+abi_struct! {
+    /// `struct drm_rkfd_mirror_populate`.
+    struct MirrorPopulate: 24 {
+        id: u32,
+        flags: u32,
+        gpu_address: u64,
+        length: u64,
     }
 }

@@ -332,7 +332,7 @@ CASE(other_commands, "every command of amdgpu but INFO is EINVAL, and so is what
 	for (unsigned int nr = 0; nr < DRM_COMMAND_END - DRM_COMMAND_BASE; nr++) {
 		uint64_t args[8] = { 0 };
 
-		if (nr == DRM_AMDGPU_INFO || (nr >= DRM_RKFD_QUERY && nr <= DRM_RKFD_FAULTS))
+		if (nr == DRM_AMDGPU_INFO || (nr >= DRM_RKFD_QUERY && nr <= DRM_RKFD_MIRROR_POPULATE))
 			continue;
 		CHECK_ERR(kfd_call(gpu.drm, DRM_IOWR(DRM_COMMAND_BASE + nr, args), args), EINVAL);
 	}

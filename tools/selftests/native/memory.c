@@ -143,7 +143,7 @@ CASE(call_sizes, "a shorter argument is completed by zeroes, what a longer one h
 	/* Without its last four bytes, which would be refused. */
 	CHECK_OK(native(file.fd, _IOC(_IOC_READ | _IOC_WRITE, 'd', DRM_COMMAND_BASE + DRM_RKFD_QUERY, 20), &shorter));
 	CHECK_EQ(shorter.size, sizeof(struct drm_rkfd_device));
-	CHECK_ERR(native(file.fd, DRM_IOWR(DRM_COMMAND_BASE + 0x4b, longer), &longer), EINVAL);
+	CHECK_ERR(native(file.fd, DRM_IOWR(DRM_COMMAND_BASE + 0x4f, longer), &longer), EINVAL);
 	CHECK_ERR(native(file.fd, DRM_IOWR(DRM_COMMAND_BASE + 0x3f, longer), &longer), EINVAL);
 	close_file(&file);
 }

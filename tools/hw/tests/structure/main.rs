@@ -63,7 +63,7 @@ const LAYERS: &[&[&str]] = &[
     &["trace"],
     &["gpu"],
     &["vm", "sched"],
-    &["queue", "event"],
+    &["queue", "event", "mirror"],
     &["kfd", "drm"],
     &["driver"],
 ];

@@ -49,6 +49,12 @@ numbers! {
     FAULT_EXECUTE = 0x2;
     /// The page is bound, but not for this.
     FAULT_PRESENT = 0x4;
+    /// The GPU writes nothing.
+    MIRROR_READ_ONLY = 0x1;
+    /// The GPU may fetch instructions.
+    MIRROR_EXECUTE = 0x2;
+    /// Filled at once, and after each change while queues wait.
+    MIRROR_POPULATED = 0x4;
 }
 
 macro_rules! structures {
@@ -123,6 +129,16 @@ structures! {
     Fault = "drm_rkfd_fault", 24 { address: u64, time: u64, access: u32, pad: u32 }
     /// FAULTS.
     Faults = "drm_rkfd_faults", 32 { records: u64, count: u32, stride: u32, flags: u32, pad: u32, dropped: u64 }
+    /// MIRROR_CREATE.
+    MirrorCreate = "drm_rkfd_mirror_create", 40 { address: u64, gpu_address: u64, length: u64, flags: u32, id: u32, leaf: u64 }
+    /// MIRROR_DESTROY.
+    MirrorDestroy = "drm_rkfd_mirror_destroy", 8 { id: u32, pad: u32 }
+    /// MIRROR_QUERY.
+    MirrorQuery = "drm_rkfd_mirror_query", 56 {
+        id: u32, flags: u32, address: u64, gpu_address: u64, length: u64, bytes: u64, huge_bytes: u64, changes: u64,
+    }
+    /// MIRROR_POPULATE.
+    MirrorPopulate = "drm_rkfd_mirror_populate", 24 { id: u32, flags: u32, gpu_address: u64, length: u64 }
 }
 
 /// The command word of a call of the native interface.
@@ -153,6 +169,10 @@ calls! {
     EVENT_DESTROY = 8 EventDestroy;
     WAIT = 9 Wait;
     FAULTS = 10 Faults;
+    MIRROR_CREATE = 11 MirrorCreate;
+    MIRROR_DESTROY = 12 MirrorDestroy;
+    MIRROR_QUERY = 13 MirrorQuery;
+    MIRROR_POPULATE = 14 MirrorPopulate;
 }
 
 /// `DRM_IOCTL_GEM_CLOSE`.

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! MIRROR_CREATE, MIRROR_DESTROY, MIRROR_QUERY and MIRROR_POPULATE.
+
+use kernel::prelude::*;
+
+use super::{
+    args::{
+        require_zero, //
+        Device,
+        File,
+    },
+    uapi::{
+        mirror_flags,
+        MirrorCreate,
+        MirrorDestroy,
+        MirrorPopulate,
+        MirrorQuery, //
+    }, //
+};
+use crate::mirror::{
+    Request,
+    Rights, //
+};
+
+/// Shows memory of the caller at GPU addresses of the file.
+///
+/// # Errors
+///
+/// - `EINVAL`: unknown flags; no whole pages, or none; GPU addresses that cannot be bound.
+/// - `EOPNOTSUPP`: the mirror is not populated, and the GPU does not repeat accesses; or it gets copies of memory.
+/// - `EXDEV`: the caller is not of the process that opened the file.
+/// - `EOVERFLOW`: a range wraps around.
+/// - `EFAULT`: addresses that no program has.
+/// - `EADDRINUSE`: a buffer or another mirror has some of the GPU addresses.
+/// - `EBUSY`: `/dev/kfd` has the address space.
+/// - Others are those of [`Mirrors::create`](crate::mirror::Mirrors::create).
+pub(super) fn create(_dev: &Device, file: &File, arg: &mut MirrorCreate) -> Result {
+    if arg.flags & !mirror_flags::ALL != 0 || arg.leaf != 0 {
+        return Err(EINVAL);
+    }
+    require_zero(&[arg.id])?;
+    if arg.flags & mirror_flags::POPULATED == 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let context = file.inner().get_ref().context();
+    if !context.is_openers() {
+        return Err(EXDEV);
+    }
+    context.claim()?;
+    let mirror = context.mirrors().create(&Request {
+        cpu: arg.address,
+        gpu: arg.gpu_address,
+        len: arg.length,
+        rights: Rights {
+            write: arg.flags & mirror_flags::READ_ONLY == 0,
+            execute: arg.flags & mirror_flags::EXECUTE != 0,
+        },
+    })?;
+    arg.id = mirror.id();
+    arg.leaf = mirror.leaf();
+    Ok(())
+}
+
+/// Ends a mirror.
+///
+/// # Errors
+///
+/// - `EINVAL`: padding that is not 0.
+/// - `ENOENT`: no such mirror in this file.
+pub(super) fn destroy(_dev: &Device, file: &File, arg: &mut MirrorDestroy) -> Result {
+    require_zero(&[arg.pad])?;
+    let context = file.inner().get_ref().context();
+    context.mirrors().destroy(arg.id)
+}
+
+/// Tells what a mirror is and what it shows.
+///
+/// # Errors
+///
+/// `ENOENT`: no such mirror in this file.
+pub(super) fn query(_dev: &Device, file: &File, arg: &mut MirrorQuery) -> Result {
+    let mirror = file.inner().get_ref().context().mirrors().find(arg.id)?;
+    let request = mirror.request();
+    let usage = mirror.usage();
+    let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+    *arg = MirrorQuery {
+        id: arg.id,
+        flags: flag(!request.rights.write, mirror_flags::READ_ONLY)
+            | flag(request.rights.execute, mirror_flags::EXECUTE)
+            | mirror_flags::POPULATED,
+        address: request.cpu,
+        gpu_address: request.gpu,
+        length: request.len,
+        bytes: usage.bytes,
+        huge_bytes: usage.huge,
+        changes: usage.changes,
+    };
+    Ok(())
+}
+
+/// Shows all memory of a part of a mirror, also what was mapped after the mirror was made.
+///
+/// # Errors
+///
+/// - `EINVAL`: unknown flags; no whole pages of the mirror, or none.
+/// - `ENOENT`: no such mirror in this file.
+/// - `EFAULT`: somewhere there is no memory, or none that the GPU can use.
+/// - `ESRCH`: the program whose memory it is has ended.
+/// - Others are those of [`Mirrors::populate`](crate::mirror::Mirrors::populate).
+pub(super) fn populate(_dev: &Device, file: &File, arg: &mut MirrorPopulate) -> Result {
+    require_zero(&[arg.flags])?;
+    let mirrors = file.inner().get_ref().context().mirrors();
+    mirrors.populate(arg.id, arg.gpu_address, arg.length)
+}

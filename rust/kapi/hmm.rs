@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ranges of an address space that a device shows: their pages, and when these change.
+//!
+//! An [`Interval`] watches a range, in which there may be anything or nothing. What a device was given of it is kept in
+//! a value of the user's, [`Watch::State`], under the *update lock* of the interval. A [`Snapshot`] is what the pages
+//! were at one moment. It becomes entries of a device only by [`Snapshot::commit`], which calls its argument under the
+//! update lock and only if nothing of the interval has changed since. So no entry can be written from a snapshot that
+//! is out of date.
+//!
+//! Nothing is pinned and no page is referenced: a page that a snapshot names may be somebody else's a moment later.
+//! That is harmless as long as no device uses it, and the commit sees to that.
+//!
+//! Before pages change, the memory manager calls [`Watch::changes`] under the update lock, at which time all snapshots of
+//! the interval become invalid, and then [`Watch::settle`], after which the device must not use them any more.
+//!
+//! # Locks
+//!
+//! The update lock is taken inside the memory manager, perhaps because memory is short: nothing is allocated under it,
+//! nor under any lock that is taken under it. No [`Interval`] is dropped under it.
+//!
+//! C headers: [`include/linux/hmm.h`](srctree/include/linux/hmm.h),
+//! [`include/linux/mmu_notifier.h`](srctree/include/linux/mmu_notifier.h)
+
+use core::{
+    ops::Range,
+    pin::Pin, //
+};
+
+use kernel::{
+    bindings,
+    error::to_result,
+    mm::{
+        Mm,
+        MmWithUser,
+        MmWithUserAsync, //
+    },
+    new_mutex,
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc,
+        Mutex, //
+    },
+    types::Opaque, //
+};
+
+use super::{
+    pages::Pages,
+    task::current_mm, //
+};
+
+/// An address space of a program. It may end while this lives: nothing of it is kept.
+pub(crate) struct AddressSpace(ARef<Mm>);
+
+/// An address space that does not end while this lives.
+///
+/// Its last user may be this value, which may be dropped where the address space cannot end: that happens later then.
+pub(crate) struct AddressSpaceUser(ARef<MmWithUserAsync>);
+
+/// What a program has at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// Nothing.
+    None,
+    /// What no device can show: registers, or memory that may not be read.
+    Unusable,
+    /// Memory that may be read only.
+    Readable,
+    /// Memory that may be written.
+    Writable,
+}
+
+impl AddressSpace {
+    /// The caller's; `None` for a thread of the kernel.
+    pub(crate) fn of_caller() -> Option<Self> {
+        let (mm, _) = current_mm()?;
+        Some(Self(ARef::<Mm>::from(&**mm)))
+    }
+
+    /// Keeps it from ending.
+    ///
+    /// # Errors
+    ///
+    /// `ESRCH`: it has ended.
+    pub(crate) fn enter(&self) -> Result<AddressSpaceUser> {
+        let mm = self.0.mmget_not_zero().ok_or(ESRCH)?;
+        Ok(AddressSpaceUser(MmWithUser::into_mmput_async(mm)))
+    }
+}
+
+impl AddressSpaceUser {
+    /// What lies at the first address of `range`, which is not empty, and where in `range` that ends. Takes the mmap lock.
+    pub(crate) fn memory_at(&self, range: Range<usize>) -> (Memory, usize) {
+        let mut end = range.end;
+        // SAFETY: The address space has users.
+        let memory = unsafe {
+            crate::bindings::rkfd_user_memory(self.0.as_raw(), range.start, &raw mut end)
+        };
+        let memory = match memory {
+            crate::bindings::RKFD_MEMORY_WRITABLE => Memory::Writable,
+            crate::bindings::RKFD_MEMORY_READABLE => Memory::Readable,
+            crate::bindings::RKFD_MEMORY_UNUSABLE => Memory::Unusable,
+            _ => Memory::None,
+        };
+        (memory, end)
+    }
+}
+
+/// A change of pages, as far as it concerns an interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    /// First byte.
+    pub(crate) first: usize,
+    /// Last byte.
+    pub(crate) last: usize,
+    /// The address space ends: nothing of it can be found again.
+    pub(crate) is_end: bool,
+}
+
+/// Who shows the pages of an [`Interval`] to a device.
+pub(crate) trait Watch: Send + Sync {
+    /// What the device was given, under the update lock.
+    type State: Send + Unpin;
+
+    /// Pages are about to change; they still are what they were. Every snapshot of the interval is out of date from now
+    /// on. Notes in `state` what may not be used any more; true: [`Self::settle`] is to be called.
+    ///
+    /// With `may_wait` false nobody waits for the device now: true means then that the change cannot take place.
+    fn changes(&self, state: &mut Self::State, change: &Change, may_wait: bool) -> bool;
+
+    /// When this returns, the device does not use what [`Self::changes`] noted.
+    ///
+    /// Runs inside the memory manager, as all under the update lock, which it takes itself.
+    fn settle(&self, state: &Mutex<Self::State>, change: &Change);
+}
+
+/// The part that the notifier points to.
+#[pin_data]
+struct Inner<W: Watch> {
+    #[pin]
+    notifier: Opaque<bindings::mmu_interval_notifier>,
+    range: Range<usize>,
+    watch: W,
+    /// The update lock.
+    #[pin]
+    state: Mutex<W::State>,
+}
+
+// SAFETY: `notifier` is only touched by the MMU notifier core, which has its own locks, and by the functions below, as
+// that core asks for. All else is `Send`.
+unsafe impl<W: Watch> Send for Inner<W> {}
+// SAFETY: As above; what changes is behind a lock, and `W` is `Sync`.
+unsafe impl<W: Watch> Sync for Inner<W> {}
+
+/// A range of an address space whose changes are watched.
+///
+/// # Invariants
+///
+/// The notifier of `inner` is registered.
+pub(crate) struct Interval<W: Watch> {
+    inner: Pin<KBox<Inner<W>>>,
+}
+
+impl<W: Watch> Inner<W> {
+    const OPS: bindings::mmu_interval_notifier_ops = bindings::mmu_interval_notifier_ops {
+        invalidate: Some(Self::invalidate),
+        ..pin_init::zeroed()
+    };
+
+    /// # Safety
+    ///
+    /// Called by the MMU notifier core with a notifier that lies in an [`Inner`].
+    unsafe extern "C" fn invalidate(
+        subscription: *mut bindings::mmu_interval_notifier,
+        range: *const bindings::mmu_notifier_range,
+        seq: c_ulong,
+    ) -> bool {
+        // SAFETY: `subscription` is the field of an `Inner`, which unregisters it before it goes and thereby waits for
+        // this call.
+        let this =
+            unsafe { &*kernel::container_of!(Opaque::cast_from(subscription), Self, notifier) };
+        // SAFETY: The core lends a valid range.
+        let (start, end, may_wait, is_end) = unsafe {
+            (
+                crate::bindings::rkfd_interval_start(range),
+                crate::bindings::rkfd_interval_end(range),
+                crate::bindings::rkfd_interval_may_block(range),
+                crate::bindings::rkfd_interval_is_end(range),
+            )
+        };
+        // The core calls for ranges that meet the interval, but they may reach beyond it, and be no whole pages.
+        let change = Change {
+            first: start.max(this.range.start),
+            // The range may end behind the last byte that there is.
+            last: end.wrapping_sub(1).min(this.range.end - 1),
+            is_end,
+        };
+        let mut state = if may_wait {
+            this.state.lock()
+        } else {
+            match this.state.try_lock() {
+                Some(state) => state,
+                None => return false,
+            }
+        };
+        let unsettled = this.watch.changes(&mut state, &change, may_wait);
+        if unsettled && !may_wait {
+            // Nothing changes, so the snapshots stay what they are.
+            return false;
+        }
+        // SAFETY: The arguments of this call, under the lock of `is_current`.
+        unsafe { crate::bindings::rkfd_interval_set_seq(subscription, seq) };
+        drop(state);
+        if unsettled {
+            this.watch.settle(&this.state, &change);
+        }
+        true
+    }
+}
+
+impl<W: Watch> Interval<W> {
+    /// Watches `range`, whole pages, of an address space.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: the range is empty or not page-aligned.
+    /// - `EFAULT`: it wraps around.
+    /// - `ENOMEM`, `EINTR`.
+    pub(crate) fn new(
+        user: &AddressSpaceUser,
+        range: Range<usize>,
+        watch: W,
+        state: W::State,
+    ) -> Result<Arc<Self>> {
+        if range.is_empty() || range.start % PAGE_SIZE != 0 || range.end % PAGE_SIZE != 0 {
+            return Err(EINVAL);
+        }
+        let (start, len) = (range.start, range.end - range.start);
+        let inner = KBox::pin_init(
+            pin_init!(Inner {
+                notifier: Opaque::zeroed(),
+                range,
+                watch,
+                state <- new_mutex!(state, "rkfd_interval"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        // SAFETY: The notifier is pinned, lives until it is unregistered in `drop`, and `user` keeps the address
+        // space; the operations are static.
+        let ret = unsafe {
+            bindings::mmu_interval_notifier_insert(
+                inner.notifier.get(),
+                user.0.as_raw(),
+                start,
+                len,
+                &Inner::<W>::OPS,
+            )
+        };
+        to_result(ret).map_err(|e| if e == EOVERFLOW { EFAULT } else { e })?;
+        // INVARIANT: Registered just now.
+        Ok(Arc::new(Self { inner }, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// What shows the pages.
+    pub(crate) fn watch(&self) -> &W {
+        &self.inner.watch
+    }
+
+    /// The update lock.
+    pub(crate) fn state(&self) -> &Mutex<W::State> {
+        &self.inner.state
+    }
+
+    /// Whether nothing has changed since `seq`.
+    fn is_current(&self, _locked: &W::State, seq: c_ulong) -> bool {
+        // SAFETY: The notifier is initialised, and the lock is held that `invalidate` takes.
+        !unsafe { crate::bindings::rkfd_interval_changed(self.inner.notifier.get(), seq) }
+    }
+
+    /// Begins a snapshot of parts of the range.
+    pub(crate) fn snapshot<'i>(self: &'i Arc<Self>, user: &'i AddressSpaceUser) -> Snapshot<'i, W> {
+        Snapshot {
+            interval: self,
+            _user: user,
+            seq: None,
+            segments: KVVec::new(),
+        }
+    }
+}
+
+impl<W: Watch> Drop for Interval<W> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant it is registered. No lock is held that `invalidate` takes: the update lock is
+        // only held by users of a reference.
+        unsafe { bindings::mmu_interval_notifier_remove(self.inner.notifier.get()) };
+    }
+}
+
+/// Pages that follow each other and may be used alike.
+pub(crate) struct Segment {
+    /// First byte.
+    pub(crate) start: usize,
+    /// The pages. They are the program's: see [`Snapshot::commit`].
+    pub(crate) pages: Arc<Pages>,
+    /// A device may write them.
+    pub(crate) writable: bool,
+}
+
+impl Segment {
+    /// Addresses.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.start..self.start + self.pages.size()
+    }
+}
+
+/// What pages of an [`Interval`] were at one moment.
+pub(crate) struct Snapshot<'i, W: Watch> {
+    interval: &'i Arc<Interval<W>>,
+    _user: &'i AddressSpaceUser,
+    /// The moment; `None` before the first pages.
+    seq: Option<c_ulong>,
+    segments: KVVec<Segment>,
+}
+
+impl<W: Watch> Snapshot<'_, W> {
+    /// Adds the pages of `range`, which are faulted in: to be written, if `write`. Waits for whoever serves the faults.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: not whole pages of the interval, or below what was added before.
+    /// - `EFAULT`: somewhere there is no memory, or none that a device can use.
+    /// - `EPERM`: somewhere it may not be written.
+    /// - `EAGAIN`: the pages change; the snapshot is of no use any more.
+    /// - `ENOMEM`, `EINTR`.
+    pub(crate) fn add(&mut self, range: Range<usize>, write: bool) -> Result {
+        let inner = &*self.interval.inner;
+        let known = self.segments.last().map_or(0, |last| last.range().end);
+        if range.is_empty()
+            || range.start % PAGE_SIZE != 0
+            || range.end % PAGE_SIZE != 0
+            || range.start < inner.range.start.max(known)
+            || range.end > inner.range.end
+        {
+            return Err(EINVAL);
+        }
+        let count = (range.end - range.start) >> PAGE_SHIFT;
+        // Zeroes: some bits of what is found are those that were there.
+        let mut frames = KVVec::from_elem(0, count, GFP_KERNEL_ACCOUNT)?;
+        let mut seq = 0;
+        // SAFETY: The notifier is registered and covers the range, `frames` has room for each page of it, and `_user`
+        // keeps the address space.
+        let found = to_result(unsafe {
+            crate::bindings::rkfd_user_fault(
+                inner.notifier.get(),
+                range.start,
+                range.end,
+                write,
+                frames.as_mut_ptr(),
+                &raw mut seq,
+            )
+        });
+        // It found the pages changed each time until its time-out.
+        found.map_err(|e| if e == EBUSY { EAGAIN } else { e })?;
+        if *self.seq.get_or_insert(seq) != seq {
+            return Err(EAGAIN);
+        }
+        let mut start = range.start;
+        for same in frames.chunk_by(|a, b| is_writable(*a) == is_writable(*b)) {
+            let segment = Segment {
+                start,
+                pages: Arc::new(Pages::of_user(same)?, GFP_KERNEL_ACCOUNT)?,
+                writable: same.first().is_some_and(|frame| is_writable(*frame)),
+            };
+            start = segment.range().end;
+            self.segments.push(segment, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(())
+    }
+
+    /// What was found, in ascending order.
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Runs `f` under the update lock, if nothing has changed since the snapshot; nothing changes meanwhile. `f` lets
+    /// the device use the pages: if `written`, it may write those that are writable, and they are marked dirty. (Its writes set
+    /// no dirty bit in the page tables of the program. Whoever cleans a page announces a change first, so one mark
+    /// per commit is enough.)
+    ///
+    /// `f` must not allocate.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` if something has changed, and those of `f`.
+    pub(crate) fn commit<R>(
+        &self,
+        written: bool,
+        f: impl FnOnce(&mut W::State) -> Result<R>,
+    ) -> Result<R> {
+        let mut state = self.interval.inner.state.lock();
+        if let Some(seq) = self.seq {
+            if !self.interval.is_current(&state, seq) {
+                return Err(EAGAIN);
+            }
+        }
+        for segment in self.segments.iter().filter(|part| written && part.writable) {
+            // SAFETY: The pages were mapped at the moment of the snapshot, and `invalidate`, which comes before any
+            // of them is unmapped, waits for the lock that is held.
+            unsafe { segment.pages.mark_dirty() };
+        }
+        f(&mut state)
+    }
+}
+
+/// Whether the program may write a page as it is.
+fn is_writable(frame: c_ulong) -> bool {
+    // SAFETY: Arithmetic.
+    unsafe { crate::bindings::rkfd_frame_is_writable(frame) }
+}

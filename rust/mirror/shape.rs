@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which memory a mirror shows where.
+
+use core::ops::Range;
+
+use kernel::prelude::*;
+
+use crate::{
+    hw::pte::Access,
+    kapi::task::access_ok,
+    vm::pt::{
+        HUGE,
+        PAGE, //
+    },
+};
+
+/// What the GPU may do beside reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rights {
+    /// Where the program may, too.
+    pub(crate) write: bool,
+    /// Fetch instructions.
+    pub(crate) execute: bool,
+}
+
+impl Rights {
+    /// What entries allow.
+    pub(super) fn access(self, write: bool) -> Access {
+        Access {
+            read: true,
+            write,
+            execute: self.execute,
+        }
+    }
+}
+
+/// Which memory is shown where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// First address of the program's.
+    pub(crate) cpu: u64,
+    /// First GPU address.
+    pub(crate) gpu: u64,
+    /// Bytes.
+    pub(crate) len: u64,
+    /// What the GPU may do.
+    pub(crate) rights: Rights,
+}
+
+/// A [`Request`] that can be.
+///
+/// # Invariants
+///
+/// `len` is not 0, all are whole pages, and neither range wraps around or leaves what programs or GPU have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    cpu: u64,
+    gpu: u64,
+    len: u64,
+    pub(super) rights: Rights,
+}
+
+impl Shape {
+    /// Of a request whose GPU addresses were reserved.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: none, or no whole pages.
+    /// - `EOVERFLOW`: one of the ranges wraps around.
+    /// - `EFAULT`: no program has such addresses.
+    pub(super) fn new(request: &Request) -> Result<Self> {
+        let Request {
+            cpu,
+            gpu,
+            len,
+            rights,
+        } = *request;
+        if len == 0 || [cpu, gpu, len].iter().any(|value| value % PAGE != 0) {
+            return Err(EINVAL);
+        }
+        cpu.checked_add(len).ok_or(EOVERFLOW)?;
+        gpu.checked_add(len).ok_or(EOVERFLOW)?;
+        if !access_ok(cpu, len) {
+            return Err(EFAULT);
+        }
+        // INVARIANT: Checked above; the GPU addresses by whoever reserved them.
+        Ok(Self {
+            cpu,
+            gpu,
+            len,
+            rights,
+        })
+    }
+
+    /// What it was made of.
+    pub(super) fn request(&self) -> Request {
+        let Self {
+            cpu,
+            gpu,
+            len,
+            rights,
+        } = *self;
+        Request {
+            cpu,
+            gpu,
+            len,
+            rights,
+        }
+    }
+
+    /// GPU addresses.
+    pub(super) fn gpu(&self) -> Range<u64> {
+        self.gpu..self.gpu + self.len
+    }
+
+    /// What the program has at GPU addresses of the mirror.
+    pub(super) fn cpu_range(&self, gpu: &Range<u64>) -> Range<usize> {
+        // CAST: Addresses of programs, of 64 bits where this driver runs.
+        let cpu = |va: u64| (va - self.gpu + self.cpu) as usize;
+        cpu(gpu.start)..cpu(gpu.end)
+    }
+
+    /// Where the GPU sees a byte of the program's that is in the mirror.
+    pub(super) fn gpu_address(&self, cpu: usize) -> u64 {
+        // CAST: `usize` is at most 64 bits wide.
+        cpu as u64 - self.cpu + self.gpu
+    }
+
+    /// Largest leaf that the distance of the two ranges allows.
+    pub(super) fn leaf(&self) -> u64 {
+        let distance = self.cpu ^ self.gpu;
+        match distance.trailing_zeros() {
+            0..64 => (1u64 << distance.trailing_zeros()).min(HUGE),
+            _ => HUGE,
+        }
+    }
+}

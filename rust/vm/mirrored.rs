@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ranges whose entries are not those of buffers: whoever reserves one writes its entries himself, part by part.
+//!
+//! Buffers and such ranges exclude each other. The unit is the *granule*: what a range has of 2 MiB, from a multiple of
+//! 2 MiB on. Entries of a granule come and go together, so that no leaf of the page table has to be cut, which would
+//! take memory, and no fragment reaches out of what goes.
+
+use core::ops::Range;
+
+use kernel::{
+    prelude::*,
+    rbtree::RBTreeNode, //
+};
+
+use super::{
+    bo::push_run,
+    pt::{
+        Chain,
+        Missing,
+        Reserve,
+        Run,
+        HUGE,
+        PAGE, //
+    },
+    store::{
+        TableBlock,
+        VramStore, //
+    },
+    va,
+    State,
+    Vm, //
+};
+use crate::{
+    gpu::Hw,
+    hw::pte::{
+        Access,
+        Aperture,
+        Coherence,
+        Memory,
+        PageAttrs, //
+    },
+    kapi::{
+        dma_map::DmaMap,
+        log::dev_limited, //
+    },
+};
+
+/// Bytes of a granule.
+pub(crate) const GRANULE: u64 = HUGE;
+
+/// Page tables that were made beforehand, and those that were missing, see [`Vm::show`].
+pub(crate) struct Tables {
+    reserve: Reserve<TableBlock>,
+    missing: Missing,
+}
+
+impl Tables {
+    /// None.
+    pub(crate) const fn new() -> Self {
+        Self {
+            reserve: Reserve::new(),
+            missing: Missing::new(),
+        }
+    }
+}
+
+/// Memory that a part of a granule shows.
+pub(crate) struct Part {
+    va: u64,
+    runs: KVVec<Run>,
+    attrs: PageAttrs,
+    _dma: DmaMap,
+}
+
+impl Part {
+    /// What a device has mapped, system memory, for addresses from `va` on.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(vm: &Vm, va: u64, dma: DmaMap, access: Access) -> Result<Self> {
+        let mut runs = KVVec::new();
+        for run in dma.runs() {
+            push_run(&mut runs, run.addr, run.len)?;
+        }
+        Ok(Self {
+            va,
+            runs,
+            attrs: PageAttrs {
+                aperture: Aperture::System { snooped: true },
+                access,
+                mtype: vm
+                    .gpu()
+                    .asic()
+                    .mtype
+                    .mtype(Memory::System, Coherence::Default),
+                fragment: 0,
+            },
+            _dma: dma,
+        })
+    }
+
+    fn len(&self) -> u64 {
+        self.runs.iter().map(|run| run.len).sum()
+    }
+}
+
+/// What a granule shows. The memory can be reached by the device while this lives.
+pub(crate) struct Shown {
+    parts: KVVec<Part>,
+}
+
+impl Shown {
+    /// Parts in ascending order.
+    pub(crate) fn new(parts: KVVec<Part>) -> Self {
+        Self { parts }
+    }
+
+    /// Whether there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.parts.iter().map(Part::len).sum()
+    }
+
+    /// Whether it is one leaf of 2 MiB.
+    pub(crate) fn is_huge(&self) -> bool {
+        match self.parts.as_slice() {
+            [part] => match part.runs.as_slice() {
+                [run] => run.len == HUGE && run.addr % HUGE == 0 && part.va % HUGE == 0,
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Checks that the parts lie in `granule`, one behind the other.
+    fn check(&self, granule: &Range<u64>) -> Result {
+        let mut end = granule.start;
+        for part in &self.parts {
+            if part.va < end || part.va % PAGE != 0 {
+                return Err(EIO);
+            }
+            end = part.va.checked_add(part.len()).ok_or(EIO)?;
+        }
+        if end > granule.end {
+            return Err(EIO);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Whether `range` meets one that was reserved.
+    pub(super) fn meets_reserved(&self, range: &Range<u64>) -> bool {
+        let below = match self.reserved.cursor_lower_bound(&range.start) {
+            Some(cursor) if *cursor.current().0 < range.end => return true,
+            Some(cursor) => cursor.peek_prev().map(|(_, end)| *end),
+            None => self
+                .reserved
+                .cursor_back()
+                .map(|cursor| *cursor.current().1),
+        };
+        below.is_some_and(|end| end > range.start)
+    }
+}
+
+impl Vm {
+    /// Takes `len` bytes at `va` for somebody who writes the entries himself, with [`Self::show`].
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: not whole pages of the user range.
+    /// - `EADDRINUSE`: a buffer is mapped there, or it is reserved.
+    /// - `ENODEV`: the address space is closed.
+    /// - `ENOMEM`.
+    pub(crate) fn reserve(&self, va: u64, len: u64) -> Result<Range<u64>> {
+        let range = va::check(va, len)?;
+        let node = RBTreeNode::new(range.start, range.end, GFP_KERNEL_ACCOUNT)?;
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(ENODEV);
+        }
+        if state.ranges.first_overlap(range.clone()).is_some() || state.meets_reserved(&range) {
+            return Err(EADDRINUSE);
+        }
+        let old = state.reserved.insert(node);
+        drop(state);
+        drop(old);
+        Ok(range)
+    }
+
+    /// Takes a [`Self::reserve`] back. Nothing is shown there any more.
+    pub(crate) fn release(&self, va: u64) {
+        let node = self.state.lock().reserved.remove_node(&va);
+        drop(node);
+    }
+
+    /// Writes the entries of a granule, or what a reserved range has of it; those that it has are replaced where there
+    /// are new ones, and stay elsewhere. Allocates nothing; may be called under locks that are taken inside the memory
+    /// manager. When it succeeds the GPU can use what is shown.
+    ///
+    /// # Errors
+    ///
+    /// - `EAGAIN`: `tables` are too few. [`Self::fill`] makes what was missing, without such locks.
+    /// - `EIO`: the parts are not those of the granule.
+    /// - `ENODEV`: the address space is closed.
+    /// - `ETIMEDOUT` and others: the GPU did not confirm that it dropped what it knew. The granule shows nothing then.
+    pub(crate) fn show(
+        &self,
+        hw: &Hw,
+        tables: &mut Tables,
+        granule: &Range<u64>,
+        shown: &Shown,
+    ) -> Result {
+        shown.check(granule)?;
+        let store = VramStore::new(&self.gpu, Some(hw));
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(ENODEV);
+        }
+        tables.missing = Missing::new();
+        for part in &shown.parts {
+            state
+                .tree
+                .count_missing(&mut tables.missing, part.va, &part.runs);
+        }
+        if !tables.reserve.covers(tables.missing.need()) {
+            return Err(EAGAIN);
+        }
+        let mut stale = false;
+        let mut retired = Chain::new();
+        for part in &shown.parts {
+            let changed =
+                state
+                    .tree
+                    .map(&store, &mut tables.reserve, part.va, &part.runs, part.attrs)?;
+            stale |= changed.stale;
+            retired.append(changed.retired);
+        }
+        store.finish();
+        hw.hdp_flush();
+        // To be freed by `reap`, after the flush.
+        state.pending_free.append(retired);
+        if stale || state.flush_owed {
+            state.flush_owed = true;
+            if let Err(error) = self.flush_now(&mut state) {
+                let _ = self.clear_granule(&mut state, &store, granule);
+                store.finish();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the tables that were missing.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn fill(&self, hw: &Hw, tables: &mut Tables) -> Result {
+        let store = VramStore::new(&self.gpu, Some(hw));
+        let need = tables.missing.need();
+        tables.reserve.fill(&store, self.gpu.asic().pte, need)
+    }
+
+    /// Takes the entries of granules away. When this returns, the GPU reaches nothing through them: one that does not
+    /// confirm it is given up. Neither allocates nor frees, so that the memory manager may wait for it.
+    pub(crate) fn hide(&self, granules: impl Iterator<Item = Range<u64>>) {
+        let hw = self.gpu.enter().ok();
+        let store = VramStore::new(&self.gpu, hw.as_deref());
+        let mut state = self.state.lock();
+        let mut result = Ok(());
+        for granule in granules {
+            result = result.and(self.clear_granule(&mut state, &store, &granule));
+        }
+        store.finish();
+        if state.flush_owed {
+            // If the firmware does not answer now, it is not asked again, but registers are written.
+            let flushed = self.flush_now(&mut state);
+            result = result.and(flushed.or_else(|_| self.flush_now(&mut state)));
+        }
+        drop(state);
+        let Err(error) = result else { return };
+        // A device that is gone or lost reaches no memory.
+        if self.gpu.is_gone() || self.gpu.is_lost() {
+            return;
+        }
+        dev_limited!(
+            dev_err,
+            self.gpu.dev(),
+            "PASID {}: the GPU does not confirm that it dropped the translations of memory that goes: {:?}\n",
+            self.pasid(),
+            error
+        );
+        // The memory manager hands the pages to somebody else when this returns.
+        self.gpu
+            .give_up("memory of a mirror goes that the GPU may still use");
+    }
+
+    /// Invalidates the TLB without freeing anything.
+    fn flush_now(&self, state: &mut State) -> Result {
+        self.gpu.flush_tlb(self.pasid())?;
+        state.flush_owed = false;
+        Ok(())
+    }
+
+    /// Removes the entries of a granule; the flush is owed.
+    fn clear_granule(
+        &self,
+        state: &mut State,
+        store: &VramStore<'_>,
+        granule: &Range<u64>,
+    ) -> Result {
+        // No leaf reaches out of it, so no table is needed.
+        let changed = state.tree.unmap(
+            store,
+            &mut Reserve::new(),
+            granule.start,
+            granule.end - granule.start,
+        )?;
+        state.flush_owed |= changed.stale;
+        state.pending_free.append(changed.retired);
+        Ok(())
+    }
+}
