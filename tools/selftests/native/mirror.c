@@ -1,0 +1,793 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Mirrors: memory of the program at GPU addresses, and that both sides see the same whatever becomes of it.
+ */
+#include "native.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HUGE (2ul << 20)
+/* Where the cases mirror; queues lie elsewhere. */
+#define AT 0x100000000ul
+#define QUEUE_AT 0x10000000ul
+#define OUT_AT 0x20000000ul
+#define RO DRM_RKFD_MIRROR_READ_ONLY
+#define POPULATED DRM_RKFD_MIRROR_POPULATED
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+_Static_assert(sizeof(struct drm_rkfd_mirror_create) == 40, "mirror_create");
+_Static_assert(sizeof(struct drm_rkfd_mirror_destroy) == 8, "mirror_destroy");
+_Static_assert(sizeof(struct drm_rkfd_mirror_query) == 56, "mirror_query");
+_Static_assert(sizeof(struct drm_rkfd_mirror_populate) == 24, "mirror_populate");
+
+/* A file with a queue that reads and writes what is mirrored. */
+struct engine {
+	struct nfile file;
+	struct nqueue q;
+	struct nbo out;
+	uint32_t fence;
+	int fault;
+};
+
+static void begin_at(struct engine *e, uint64_t queue_at)
+{
+	struct drm_rkfd_event_create event = { .condition = DRM_RKFD_EVENT_FAULT };
+
+	need_file(&e->file);
+	need_nqueue(&e->file, &e->q, DRM_RKFD_QUEUE_SDMA, queue_at);
+	need_nbo(&e->file, &e->out, SYSTEM, 16 * PAGE);
+	CHECK_OK(bind_one(&e->file, OUT_AT, e->out.size, e->out.handle, 0));
+	e->fence = 0;
+	e->fault = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	CHECK(e->fault >= 0);
+	event.eventfd = e->fault;
+	CHECK_OK(native(e->file.fd, DRM_IOCTL_RKFD_EVENT_CREATE, &event));
+}
+
+static void begin(struct engine *e)
+{
+	begin_at(e, QUEUE_AT);
+}
+
+static volatile uint32_t *out32(const struct engine *e, uint64_t offset)
+{
+	return (volatile uint32_t *)(e->out.cpu + offset);
+}
+
+static void run(struct engine *e, struct packets *p)
+{
+	sdma_fence(p, OUT_AT + PAGE - 4, ++e->fence);
+	nsubmit(&e->q, p);
+	await32(out32(e, PAGE - 4), e->fence, "the fence");
+}
+
+static uint32_t gpu_read(struct engine *e, uint64_t va)
+{
+	struct packets p = { .n = 0 };
+
+	*out32(e, 0) = 0xdeadbeef;
+	sdma_copy(&p, va, OUT_AT, 4);
+	run(e, &p);
+	return *out32(e, 0);
+}
+
+static void gpu_write(struct engine *e, uint64_t va, uint32_t value)
+{
+	struct packets p = { .n = 0 };
+
+	sdma_write(&p, va, &value, 1);
+	run(e, &p);
+}
+
+/* Every page at once: its number is where the CPU has put it. */
+static void gpu_sees(struct engine *e, uint64_t va, unsigned int pages, uint32_t seed)
+{
+	for (unsigned int first = 0; first < pages; first += 256) {
+		struct packets p = { .n = 0 };
+		unsigned int count = pages - first < 256 ? pages - first : 256;
+
+		for (unsigned int i = 0; i < count; i++)
+			sdma_copy(&p, va + (first + i) * PAGE, OUT_AT + 4 * i, 4);
+		run(e, &p);
+		for (unsigned int i = 0; i < count; i++)
+			CHECK_EQ(*out32(e, 4 * i), seed + first + i);
+	}
+}
+
+static uint32_t faults(const struct engine *e, struct drm_rkfd_fault *first)
+{
+	struct drm_rkfd_fault records[64];
+	struct drm_rkfd_faults args = { .records = (uintptr_t)records, .count = 64, .stride = sizeof(*records) };
+
+	CHECK_OK(native(e->file.fd, DRM_IOCTL_RKFD_FAULTS, &args));
+	if (args.count && first)
+		*first = records[0];
+	return args.count;
+}
+
+static void end(struct engine *e)
+{
+	CHECK_EQ(faults(e, NULL), 0);
+	drop_nqueue(&e->file, &e->q);
+	CHECK_OK(unbind_one(&e->file, OUT_AT, e->out.size));
+	drop_nbo(&e->file, &e->out);
+	close(e->fault);
+	close_file(&e->file);
+}
+
+/* The queue is lost with this. */
+static void must_fault(struct engine *e, uint64_t va, bool write, uint32_t access)
+{
+	struct pollfd wait = { .fd = e->fault, .events = POLLIN };
+	struct packets p = { .n = 0 };
+	struct drm_rkfd_fault fault;
+	uint32_t value = 0xbad;
+
+	CHECK_EQ(faults(e, NULL), 0);
+	if (write)
+		sdma_write(&p, va, &value, 1);
+	else
+		sdma_copy(&p, va, OUT_AT, 4);
+	nsubmit(&e->q, &p);
+	CHECK_EQ(poll(&wait, 1, (int)tap_ms(20000)), 1);
+	CHECK(faults(e, &fault) >= 1);
+	CHECK_EQ(fault.address, va & ~(PAGE - 1));
+	CHECK_EQ(fault.access, access);
+}
+
+static int mirror(const struct nfile *file, void *cpu, uint64_t va, uint64_t length, uint32_t flags,
+		  struct drm_rkfd_mirror_create *args)
+{
+	*args = (struct drm_rkfd_mirror_create){
+		.address = (uintptr_t)cpu,
+		.gpu_address = va,
+		.length = length,
+		.flags = flags | POPULATED,
+	};
+	return native(file->fd, DRM_IOCTL_RKFD_MIRROR_CREATE, args);
+}
+
+static uint32_t need_mirror(const struct nfile *file, void *cpu, uint64_t va, uint64_t length)
+{
+	struct drm_rkfd_mirror_create args;
+
+	CHECK_OK(mirror(file, cpu, va, length, 0, &args));
+	CHECK(args.id != 0);
+	return args.id;
+}
+
+static int destroy(const struct nfile *file, uint32_t id)
+{
+	struct drm_rkfd_mirror_destroy args = { .id = id };
+
+	return native(file->fd, DRM_IOCTL_RKFD_MIRROR_DESTROY, &args);
+}
+
+static int populate(const struct nfile *file, uint32_t id, uint64_t va, uint64_t length)
+{
+	struct drm_rkfd_mirror_populate args = { .id = id, .gpu_address = va, .length = length };
+
+	return native(file->fd, DRM_IOCTL_RKFD_MIRROR_POPULATE, &args);
+}
+
+static struct drm_rkfd_mirror_query query(const struct nfile *file, uint32_t id)
+{
+	struct drm_rkfd_mirror_query args = { .id = id };
+
+	CHECK_OK(native(file->fd, DRM_IOCTL_RKFD_MIRROR_QUERY, &args));
+	return args;
+}
+
+static uint8_t *memory_at(void *at, uint64_t size, int flags)
+{
+	void *p = mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+
+	CHECK(p != MAP_FAILED);
+	return p;
+}
+
+static uint8_t *memory(uint64_t size)
+{
+	return memory_at(NULL, size, 0);
+}
+
+/* On a multiple of 2 MiB, which other things may follow. */
+static uint8_t *aligned(uint64_t size)
+{
+	uint8_t *p = memory(size + 2 * HUGE);
+
+	return (uint8_t *)(((uintptr_t)p + HUGE - 1) & ~(HUGE - 1));
+}
+
+static volatile uint32_t *word(uint8_t *p, uint64_t offset)
+{
+	return (volatile uint32_t *)(p + offset);
+}
+
+static void fill(uint8_t *p, unsigned int pages, uint32_t seed)
+{
+	for (unsigned int i = 0; i < pages; i++)
+		*word(p, i * PAGE) = seed + i;
+}
+
+CASE(both_see, "CPU and GPU see the same memory, wherever the GPU has it")
+{
+	static const uint64_t places[] = { AT, AT + PAGE, AT + HUGE - 3 * PAGE };
+	struct engine e;
+
+	begin(&e);
+	for (unsigned int i = 0; i < 3; i++) {
+		struct drm_rkfd_mirror_query info;
+		uint8_t *p = memory(1500 * PAGE);
+		uint32_t id;
+
+		fill(p, 1500, 0x1000);
+		id = need_mirror(&e.file, p, places[i], 1500 * PAGE);
+		gpu_sees(&e, places[i], 1500, 0x1000);
+		*word(p, 700 * PAGE) = 0xc0de;
+		CHECK_EQ(gpu_read(&e, places[i] + 700 * PAGE), 0xc0de);
+		gpu_write(&e, places[i] + 701 * PAGE + 8, 0xabc);
+		CHECK_EQ(*word(p, 701 * PAGE + 8), 0xabc);
+		info = query(&e.file, id);
+		CHECK_EQ(info.address, (uintptr_t)p);
+		CHECK_EQ(info.gpu_address, places[i]);
+		CHECK_EQ(info.length, 1500 * PAGE);
+		CHECK_EQ(info.flags, POPULATED);
+		CHECK_EQ(info.bytes, 1500 * PAGE);
+		CHECK_OK(destroy(&e.file, id));
+		munmap(p, 1500 * PAGE);
+	}
+	end(&e);
+}
+
+CASE(refused, "MIRROR_CREATE: each errno for its cause")
+{
+	struct drm_rkfd_mirror_create args, good;
+	struct nfile file;
+	uint8_t *p = memory(4 * PAGE);
+
+	need_file(&file);
+	good = (struct drm_rkfd_mirror_create){
+		.address = (uintptr_t)p, .gpu_address = AT, .length = 4 * PAGE, .flags = POPULATED
+	};
+#define REFUSED(err, ...)                                                                           \
+	do {                                                                                       \
+		args = good;                                                                       \
+		__VA_ARGS__;                                                                       \
+		CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_MIRROR_CREATE, &args), err);              \
+	} while (0)
+	REFUSED(EINVAL, args.flags |= 8);
+	REFUSED(EINVAL, args.id = 1);
+	REFUSED(EINVAL, args.leaf = 1);
+	REFUSED(EOPNOTSUPP, args.flags = 0);
+	REFUSED(EINVAL, args.length = 0);
+	REFUSED(EINVAL, args.length = PAGE + 1);
+	REFUSED(EINVAL, args.address += 8);
+	REFUSED(EINVAL, args.gpu_address += 8);
+	REFUSED(EOVERFLOW, args.address = ~0xffful);
+	REFUSED(EOVERFLOW, args.gpu_address = ~0xffful; args.length = 2 * PAGE);
+	REFUSED(EOVERFLOW, args.length = ~0xffful);
+	REFUSED(EFAULT, args.address = 1ul << 63);
+	REFUSED(EFAULT, args.address = 0xffff800000000000ul);
+	REFUSED(EINVAL, args.gpu_address = file.device.va_start - PAGE);
+	REFUSED(EINVAL, args.gpu_address = file.device.va_end - 3 * PAGE);
+	REFUSED(EINVAL, args.gpu_address = 1ul << 48);
+#undef REFUSED
+	CHECK_OK(native(file.fd, DRM_IOCTL_RKFD_MIRROR_CREATE, &good));
+	CHECK_ERR(destroy(&file, good.id + 1), ENOENT);
+	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_MIRROR_DESTROY, &(struct drm_rkfd_mirror_destroy){ good.id, 1 }), EINVAL);
+	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_MIRROR_QUERY, &(struct drm_rkfd_mirror_query){ .id = 0 }), ENOENT);
+	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_MIRROR_POPULATE,
+			 &(struct drm_rkfd_mirror_populate){ good.id, 1, AT, PAGE }), EINVAL);
+	CHECK_ERR(populate(&file, good.id + 1, AT, PAGE), ENOENT);
+	CHECK_ERR(populate(&file, good.id, AT, 0), EINVAL);
+	CHECK_ERR(populate(&file, good.id, AT + 8, PAGE), EINVAL);
+	CHECK_ERR(populate(&file, good.id, AT - PAGE, PAGE), EINVAL);
+	CHECK_ERR(populate(&file, good.id, AT + 3 * PAGE, 2 * PAGE), EINVAL);
+	CHECK_OK(populate(&file, good.id, AT, 4 * PAGE));
+	munmap(p + PAGE, PAGE);
+	CHECK_ERR(populate(&file, good.id, AT, 4 * PAGE), EFAULT);
+	CHECK_OK(populate(&file, good.id, AT + 2 * PAGE, 2 * PAGE));
+	CHECK_OK(destroy(&file, good.id));
+	CHECK_ERR(destroy(&file, good.id), ENOENT);
+	close_file(&file);
+}
+
+CASE(exclusive, "mirrors and buffers share no GPU addresses; what ended leaves them free")
+{
+	struct drm_rkfd_mirror_create args;
+	struct nfile file;
+	struct nbo bo;
+	uint8_t *p = memory(8 * PAGE);
+	uint32_t id;
+
+	need_file(&file);
+	need_nbo(&file, &bo, VRAM, 4 * PAGE);
+	CHECK_OK(bind_one(&file, AT, 4 * PAGE, bo.handle, 0));
+	CHECK_ERR(mirror(&file, p, AT + 3 * PAGE, 4 * PAGE, 0, &args), EADDRINUSE);
+	CHECK_ERR(mirror(&file, p, AT - 3 * PAGE, 4 * PAGE, 0, &args), EADDRINUSE);
+	id = need_mirror(&file, p, AT + 4 * PAGE, 4 * PAGE);
+	CHECK_ERR(mirror(&file, p, AT + 4 * PAGE, PAGE, 0, &args), EADDRINUSE);
+	CHECK_ERR(mirror(&file, p, AT + 7 * PAGE, 2 * PAGE, 0, &args), EADDRINUSE);
+	CHECK_ERR(bind_one(&file, AT + 7 * PAGE, PAGE, bo.handle, 0), EADDRINUSE);
+	CHECK_ERR(bind_one(&file, AT + PAGE, 4 * PAGE, bo.handle, 0), EADDRINUSE);
+	CHECK_ERR(unbind_one(&file, AT, 1ul << 30), EADDRINUSE);
+	/* The same memory twice is fine. */
+	CHECK_OK(mirror(&file, p, AT + 8 * PAGE, 8 * PAGE, 0, &args));
+	CHECK_OK(destroy(&file, args.id));
+	CHECK_OK(destroy(&file, id));
+	CHECK_OK(bind_one(&file, AT + 4 * PAGE, 4 * PAGE, bo.handle, 0));
+	CHECK_OK(unbind_one(&file, AT, 1ul << 30));
+	drop_nbo(&file, &bo);
+	close_file(&file);
+}
+
+CASE(large, "a large page of the program is one of the GPU, where both addresses allow it")
+{
+	struct drm_rkfd_mirror_create args;
+	struct engine e;
+	uint8_t *p = aligned(2 * HUGE);
+
+	begin(&e);
+	madvise(p, 2 * HUGE, MADV_HUGEPAGE);
+	fill(p, 1024, 0x2000);
+	if (madvise(p, 2 * HUGE, MADV_COLLAPSE))
+		SKIP("no large pages here");
+	CHECK_OK(mirror(&e.file, p, AT, 2 * HUGE, 0, &args));
+	CHECK_EQ(args.leaf, HUGE);
+	CHECK_EQ(query(&e.file, args.id).bytes, 2 * HUGE);
+	CHECK_EQ(query(&e.file, args.id).huge_bytes, 2 * HUGE);
+	gpu_sees(&e, AT, 1024, 0x2000);
+	/* One page of it differs: the rest is found again, too. */
+	CHECK_EQ(mprotect(p + 5 * PAGE, PAGE, PROT_READ), 0);
+	gpu_sees(&e, AT, 1024, 0x2000);
+	CHECK_EQ(query(&e.file, args.id).huge_bytes, HUGE);
+	CHECK_EQ(query(&e.file, args.id).bytes, 2 * HUGE);
+	gpu_write(&e, AT + 6 * PAGE, 0x77);
+	CHECK_EQ(*word(p, 6 * PAGE), 0x77);
+	CHECK_EQ(*word(p, 5 * PAGE), 0x2005);
+	CHECK_OK(destroy(&e.file, args.id));
+	CHECK_OK(mirror(&e.file, p, AT + 16 * PAGE, 2 * HUGE, 0, &args));
+	CHECK_EQ(args.leaf, 16 * PAGE);
+	CHECK_EQ(query(&e.file, args.id).huge_bytes, 0);
+	CHECK_EQ(gpu_read(&e, AT + 16 * PAGE + HUGE), 0x2000 + 512);
+	CHECK_OK(destroy(&e.file, args.id));
+	end(&e);
+}
+
+CASE(untouched, "memory that nobody has touched reads as zeroes, and what the GPU writes there stays")
+{
+	struct engine e;
+	uint8_t *p = memory(64 * PAGE);
+
+	begin(&e);
+	/* One page is the zero page by now. */
+	CHECK_EQ(*word(p, 3 * PAGE), 0);
+	need_mirror(&e.file, p, AT, 64 * PAGE);
+	for (unsigned int i = 0; i < 64; i += 3) {
+		CHECK_EQ(gpu_read(&e, AT + i * PAGE), 0);
+		gpu_write(&e, AT + i * PAGE, 0x100 + i);
+	}
+	for (unsigned int i = 0; i < 64; i++)
+		CHECK_EQ(*word(p, i * PAGE), i % 3 ? 0 : 0x100 + i);
+	end(&e);
+}
+
+CASE(read_only, "what is mirrored for reading cannot be written by the GPU, and the program's copy stays shared")
+{
+	struct drm_rkfd_mirror_create args;
+	struct engine e;
+	uint8_t *p = memory(4 * PAGE);
+
+	begin(&e);
+	fill(p, 4, 0x50);
+	CHECK_OK(mirror(&e.file, p, AT, 4 * PAGE, RO, &args));
+	CHECK_EQ(query(&e.file, args.id).flags, RO | POPULATED);
+	gpu_sees(&e, AT, 4, 0x50);
+	*word(p, 0) = 0x51;
+	CHECK_EQ(gpu_read(&e, AT), 0x51);
+	must_fault(&e, AT + PAGE, true, DRM_RKFD_FAULT_WRITE | DRM_RKFD_FAULT_PRESENT);
+	CHECK_EQ(*word(p, PAGE), 0x51);
+}
+
+CASE(protect, "mprotect: the GPU may what the program may, and again what it may again")
+{
+	struct engine e;
+	uint8_t *p = memory(1024 * PAGE);
+
+	begin(&e);
+	fill(p, 1024, 0x3000);
+	need_mirror(&e.file, p, AT, 1024 * PAGE);
+	CHECK_EQ(mprotect(p, 600 * PAGE, PROT_READ), 0);
+	gpu_sees(&e, AT, 1024, 0x3000);
+	CHECK_EQ(mprotect(p, 600 * PAGE, PROT_NONE), 0);
+	CHECK_EQ(gpu_read(&e, AT + 600 * PAGE), 0x3000 + 600);
+	CHECK_EQ(mprotect(p, 600 * PAGE, PROT_READ | PROT_WRITE), 0);
+	gpu_write(&e, AT + 599 * PAGE, 0x1234);
+	CHECK_EQ(*word(p, 599 * PAGE), 0x1234);
+	*word(p, 599 * PAGE) = 0x3000 + 599;
+	gpu_sees(&e, AT, 1024, 0x3000);
+	CHECK_EQ(mprotect(p, 600 * PAGE, PROT_READ), 0);
+	must_fault(&e, AT + 10 * PAGE, true, DRM_RKFD_FAULT_WRITE | DRM_RKFD_FAULT_PRESENT);
+	CHECK_EQ(*word(p, 10 * PAGE), 0x3000 + 10);
+}
+
+CASE(protected, "mprotect(PROT_NONE): the GPU cannot read what the program cannot")
+{
+	struct engine e;
+	uint8_t *p = memory(4 * PAGE);
+
+	begin(&e);
+	fill(p, 4, 0x50);
+	need_mirror(&e.file, p, AT, 4 * PAGE);
+	CHECK_EQ(mprotect(p + PAGE, PAGE, PROT_NONE), 0);
+	CHECK_EQ(gpu_read(&e, AT + 2 * PAGE), 0x52);
+	must_fault(&e, AT + PAGE, false, 0);
+}
+
+CASE(replaced, "munmap, and other memory at the same addresses: the GPU sees that, never what was there")
+{
+	struct engine e;
+	uint8_t *p = memory(1100 * PAGE);
+	uint32_t id;
+
+	begin(&e);
+	id = need_mirror(&e.file, p, AT, 1100 * PAGE);
+	for (unsigned int round = 1; round <= 20; round++) {
+		fill(p, 1100, round << 16);
+		gpu_sees(&e, AT, 1100, round << 16);
+		CHECK_EQ(munmap(p + 300 * PAGE, 500 * PAGE), 0);
+		CHECK_ERR(populate(&e.file, id, AT, 1100 * PAGE), EFAULT);
+		CHECK_EQ(gpu_read(&e, AT + 299 * PAGE), (round << 16) + 299);
+		CHECK_EQ(gpu_read(&e, AT + 800 * PAGE), (round << 16) + 800);
+		CHECK(memory_at(p + 300 * PAGE, 500 * PAGE, MAP_FIXED) == p + 300 * PAGE);
+		CHECK_OK(populate(&e.file, id, AT, 1100 * PAGE));
+		CHECK_EQ(gpu_read(&e, AT + 300 * PAGE), 0);
+	}
+	CHECK(query(&e.file, id).changes >= 20);
+	end(&e);
+}
+
+CASE(unmapped, "munmap: the GPU cannot reach what is gone")
+{
+	struct engine e;
+	uint8_t *p = memory(4 * PAGE);
+
+	begin(&e);
+	fill(p, 4, 0x50);
+	need_mirror(&e.file, p, AT, 4 * PAGE);
+	CHECK_EQ(munmap(p + PAGE, PAGE), 0);
+	CHECK_EQ(gpu_read(&e, AT + 2 * PAGE), 0x52);
+	must_fault(&e, AT + PAGE, true, DRM_RKFD_FAULT_WRITE);
+}
+
+CASE(discarded, "MADV_DONTNEED: the GPU sees zeroes, then what comes")
+{
+	struct engine e;
+	uint8_t *p = memory(1024 * PAGE);
+
+	begin(&e);
+	need_mirror(&e.file, p, AT, 1024 * PAGE);
+	for (unsigned int round = 1; round <= 20; round++) {
+		fill(p, 1024, round << 16);
+		gpu_write(&e, AT + 7 * PAGE + 4, round);
+		gpu_sees(&e, AT, 1024, round << 16);
+		CHECK_EQ(*word(p, 7 * PAGE + 4), round);
+		CHECK_EQ(madvise(p + 5 * PAGE, 600 * PAGE, MADV_DONTNEED), 0);
+		CHECK_EQ(gpu_read(&e, AT + 5 * PAGE), 0);
+		CHECK_EQ(gpu_read(&e, AT + 7 * PAGE + 4), 0);
+		CHECK_EQ(gpu_read(&e, AT + 4 * PAGE), (round << 16) + 4);
+		CHECK_EQ(*word(p, 100 * PAGE), 0);
+	}
+	end(&e);
+}
+
+CASE(forked, "fork: what the GPU or the CPU writes afterwards is the parent's alone, and both see it")
+{
+	struct engine e;
+	uint8_t *p = memory(64 * PAGE);
+
+	begin(&e);
+	need_mirror(&e.file, p, AT, 64 * PAGE);
+	for (unsigned int round = 1; round <= 10; round++) {
+		int go[2], status;
+		pid_t child;
+
+		fill(p, 64, round << 16);
+		CHECK_EQ(pipe(go), 0);
+		child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			char byte;
+
+			close(go[1]);
+			/* Until the parent has written. */
+			if (read(go[0], &byte, 1) != 0)
+				_exit(1);
+			for (unsigned int i = 0; i < 64; i++)
+				if (*word(p, i * PAGE) != (round << 16) + i)
+					_exit(2);
+			_exit(0);
+		}
+		close(go[0]);
+		gpu_write(&e, AT + 3 * PAGE, 0x333);
+		CHECK_EQ(*word(p, 3 * PAGE), 0x333);
+		*word(p, 4 * PAGE) = 0x444;
+		CHECK_EQ(gpu_read(&e, AT + 4 * PAGE), 0x444);
+		gpu_write(&e, AT + 4 * PAGE, 0x445);
+		CHECK_EQ(*word(p, 4 * PAGE), 0x445);
+		CHECK_EQ(gpu_read(&e, AT + 5 * PAGE), (round << 16) + 5);
+		close(go[1]);
+		CHECK_EQ(waitpid(child, &status, 0), child);
+		CHECK(WIFEXITED(status));
+		CHECK_EQ(WEXITSTATUS(status), 0);
+	}
+	end(&e);
+}
+
+CASE(moved, "mremap: what moves into the range is seen, what moves out of it is not")
+{
+	struct engine e;
+	uint8_t *p = memory(600 * PAGE), *other = memory(600 * PAGE), *away = memory(600 * PAGE);
+	uint32_t id;
+
+	begin(&e);
+	fill(p, 600, 0x1000);
+	fill(other, 600, 0x8000);
+	id = need_mirror(&e.file, p, AT, 600 * PAGE);
+	gpu_sees(&e, AT, 600, 0x1000);
+	CHECK(mremap(p, 600 * PAGE, 600 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, away) == away);
+	CHECK_ERR(populate(&e.file, id, AT, PAGE), EFAULT);
+	CHECK(mremap(other, 600 * PAGE, 600 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p) == p);
+	CHECK_OK(populate(&e.file, id, AT, 600 * PAGE));
+	gpu_sees(&e, AT, 600, 0x8000);
+	gpu_write(&e, AT, 0x5);
+	CHECK_EQ(*word(p, 0), 0x5);
+	CHECK_EQ(*word(away, 0), 0x1000);
+	end(&e);
+}
+
+CASE(shared, "shared memory: the GPU writes what every mapping shows; a hole that is punched reads as zeroes")
+{
+	struct engine e;
+	uint8_t *p, *twin;
+	int fd = memfd_create("mirror", 0);
+
+	CHECK(fd >= 0);
+	CHECK_EQ(ftruncate(fd, 64 * PAGE), 0);
+	p = mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	twin = mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(p != MAP_FAILED && twin != MAP_FAILED);
+	begin(&e);
+	fill(twin, 64, 0x9000);
+	need_mirror(&e.file, p, AT, 64 * PAGE);
+	gpu_sees(&e, AT, 64, 0x9000);
+	gpu_write(&e, AT + 9 * PAGE, 0x99);
+	CHECK_EQ(*word(twin, 9 * PAGE), 0x99);
+	CHECK_EQ(madvise(twin + 9 * PAGE, PAGE, MADV_REMOVE), 0);
+	CHECK_EQ(gpu_read(&e, AT + 9 * PAGE), 0);
+	gpu_write(&e, AT + 9 * PAGE, 0x9a);
+	CHECK_EQ(*word(twin, 9 * PAGE), 0x9a);
+	end(&e);
+}
+
+CASE(short_file, "a file that is shorter than its mapping is seen as far as it goes, and what it grows by when that is asked for")
+{
+	struct engine e;
+	uint8_t *p, *all;
+	uint32_t id;
+	int fd = memfd_create("mirror", 0);
+
+	CHECK(fd >= 0);
+	CHECK_EQ(ftruncate(fd, 600 * PAGE), 0);
+	p = mmap(NULL, 1000 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	all = mmap(NULL, 1000 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(p != MAP_FAILED && all != MAP_FAILED);
+	fill(all, 600, 0x6000);
+	begin(&e);
+	id = need_mirror(&e.file, p, AT + 5 * PAGE, 1000 * PAGE);
+	CHECK_EQ(query(&e.file, id).bytes, 600 * PAGE);
+	gpu_sees(&e, AT + 5 * PAGE, 600, 0x6000);
+	CHECK_ERR(populate(&e.file, id, AT + 5 * PAGE, 601 * PAGE), EFAULT);
+	CHECK_EQ(ftruncate(fd, 700 * PAGE), 0);
+	fill(all, 700, 0x6000);
+	CHECK_OK(populate(&e.file, id, AT + 5 * PAGE, 700 * PAGE));
+	gpu_sees(&e, AT + 5 * PAGE, 700, 0x6000);
+	CHECK_EQ(ftruncate(fd, 10 * PAGE), 0);
+	gpu_sees(&e, AT + 5 * PAGE, 10, 0x6000);
+	must_fault(&e, AT + 15 * PAGE, false, 0);
+}
+
+CASE(guests, "two opens by one program: each has memory of its own at the same GPU addresses, and the same at others")
+{
+	struct engine a, b;
+	uint8_t *p = memory(4 * PAGE), *q = memory(4 * PAGE), *both = memory(4 * PAGE);
+
+	begin(&a);
+	begin(&b);
+	fill(p, 4, 0xa0);
+	fill(q, 4, 0xb0);
+	need_mirror(&a.file, p, AT, 4 * PAGE);
+	need_mirror(&b.file, q, AT, 4 * PAGE);
+	need_mirror(&a.file, both, AT + HUGE, 4 * PAGE);
+	need_mirror(&b.file, both, AT + 7 * HUGE, 4 * PAGE);
+	gpu_sees(&a, AT, 4, 0xa0);
+	gpu_sees(&b, AT, 4, 0xb0);
+	gpu_write(&a, AT + HUGE + 8, 0x5a);
+	CHECK_EQ(gpu_read(&b, AT + 7 * HUGE + 8), 0x5a);
+	CHECK_EQ(madvise(both, PAGE, MADV_DONTNEED), 0);
+	CHECK_EQ(gpu_read(&a, AT + HUGE + 8), 0);
+	CHECK_EQ(gpu_read(&b, AT + 7 * HUGE + 8), 0);
+	end(&a);
+	gpu_sees(&b, AT, 4, 0xb0);
+	end(&b);
+}
+
+CASE(holes, "a range with holes shows what there is, and an access to a hole is told")
+{
+	struct engine e;
+	uint8_t *p = mmap(NULL, 1ul << 36, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint32_t id;
+
+	CHECK(p != MAP_FAILED);
+	CHECK_EQ(mprotect(p + (1ul << 35), 2 * PAGE, PROT_READ | PROT_WRITE), 0);
+	CHECK_EQ(mprotect(p + (1ul << 30), PAGE, PROT_READ | PROT_WRITE), 0);
+	fill(p + (1ul << 35), 2, 0x60);
+	fill(p + (1ul << 30), 1, 0x70);
+	begin(&e);
+	id = need_mirror(&e.file, p, 1ul << 40, 1ul << 36);
+	CHECK_EQ(query(&e.file, id).bytes, 3 * PAGE);
+	gpu_sees(&e, (1ul << 40) + (1ul << 35), 2, 0x60);
+	gpu_sees(&e, (1ul << 40) + (1ul << 30), 1, 0x70);
+	must_fault(&e, (1ul << 40) + (1ul << 35) + 2 * PAGE, false, 0);
+}
+
+CASE(ended, "when a mirror ends, the GPU does not reach its memory any more")
+{
+	struct engine e;
+	uint8_t *p = memory(4 * PAGE);
+	uint32_t id;
+
+	begin(&e);
+	fill(p, 4, 0x50);
+	id = need_mirror(&e.file, p, AT, 4 * PAGE);
+	gpu_sees(&e, AT, 4, 0x50);
+	CHECK_OK(destroy(&e.file, id));
+	must_fault(&e, AT + PAGE, true, DRM_RKFD_FAULT_WRITE);
+	CHECK_EQ(*word(p, PAGE), 0x51);
+}
+
+/* The descriptor of an open file, sent to the process at the other end. */
+static void send_fd(int to, int fd)
+{
+	char byte = 0, control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec io = { &byte, 1 };
+	struct msghdr msg = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
+
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(head), &fd, sizeof(int));
+	CHECK_EQ(sendmsg(to, &msg, 0), 1);
+}
+
+static int receive_fd(int from)
+{
+	char byte, control[CMSG_SPACE(sizeof(int))];
+	struct iovec io = { &byte, 1 };
+	struct msghdr msg = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	int fd;
+
+	CHECK_EQ(recvmsg(from, &msg, 0), 1);
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int));
+	return fd;
+}
+
+CASE(foreign, "a file shows memory of its opener: who got the descriptor sees it, adds nothing, and sees it end with its program")
+{
+	struct drm_rkfd_mirror_create args;
+	struct nfile file = { 0 };
+	uint8_t *p = memory(4 * PAGE);
+	uint32_t id = 1;
+	int pair[2], status;
+	pid_t child;
+
+	CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		char byte;
+
+		need_file(&file);
+		CHECK_EQ(need_mirror(&file, p, AT, 4 * PAGE), 1);
+		send_fd(pair[1], file.fd);
+		close(pair[0]);
+		if (read(pair[1], &byte, 1) != 1)
+			_exit(1);
+		_exit(0);
+	}
+	close(pair[1]);
+	file.fd = receive_fd(pair[0]);
+	CHECK_EQ(query(&file, id).bytes, 4 * PAGE);
+	CHECK_ERR(mirror(&file, p, AT + HUGE, 4 * PAGE, 0, &args), EXDEV);
+	CHECK_EQ(write(pair[0], "", 1), 1);
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK(WIFEXITED(status));
+	CHECK_EQ(WEXITSTATUS(status), 0);
+	CHECK_EQ(query(&file, id).bytes, 0);
+	CHECK_ERR(populate(&file, id, AT, PAGE), ESRCH);
+	CHECK_OK(destroy(&file, id));
+	close(file.fd);
+}
+
+struct changer {
+	uint8_t *p;
+	_Atomic bool stop;
+	unsigned int rounds;
+};
+
+/* What keeps the content, whatever the GPU does meanwhile. */
+static void *change(void *arg)
+{
+	struct changer *c = arg;
+
+	while (!c->stop) {
+		int status;
+		pid_t child;
+
+		mprotect(c->p, 700 * PAGE, PROT_READ);
+		mprotect(c->p, 700 * PAGE, PROT_READ | PROT_WRITE);
+		madvise(c->p, 1024 * PAGE, MADV_COLD);
+		madvise(c->p, 1024 * PAGE, MADV_COLLAPSE);
+		child = fork();
+		if (child == 0)
+			_exit(0);
+		if (child > 0)
+			waitpid(child, &status, 0);
+		c->rounds++;
+		usleep(20000);
+	}
+	return NULL;
+}
+
+CASE_LIMIT(under_load, "the GPU reads and writes while the memory moves, splits and is shared: no byte is lost, no access refused", 120)
+{
+	struct changer c = { .p = aligned(1024 * PAGE) };
+	struct engine e;
+	pthread_t thread;
+	uint32_t id;
+
+	begin(&e);
+	fill(c.p, 1024, 0x4000);
+	id = need_mirror(&e.file, c.p, AT, 1024 * PAGE);
+	CHECK_EQ(pthread_create(&thread, NULL, change, &c), 0);
+	for (uint32_t round = 1; round <= 60 || c.rounds < 20; round++) {
+		struct packets p = { .n = 0 };
+		uint32_t at = round * 37 % 1000;
+
+		/* Beyond what becomes read-only for a moment. */
+		sdma_write(&p, AT + (700 + round % 300) * PAGE + 8, &round, 1);
+		for (unsigned int i = 0; i < 24; i++)
+			sdma_copy(&p, AT + (at + i) * PAGE, OUT_AT + 4 * i, 4);
+		run(&e, &p);
+		for (unsigned int i = 0; i < 24; i++)
+			CHECK_EQ(*out32(&e, 4 * i), 0x4000 + at + i);
+		CHECK_EQ(*word(c.p, (700 + round % 300) * PAGE + 8), round);
+	}
+	c.stop = true;
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK(query(&e.file, id).changes > 0);
+	gpu_sees(&e, AT, 1024, 0x4000);
+	end(&e);
+}
