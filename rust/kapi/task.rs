@@ -103,6 +103,7 @@ impl TaskName {
 }
 
 /// Names a thread group (what user space calls a process) by its leader.
+#[derive(Clone)]
 pub(crate) struct ThreadGroup {
     leader: ARef<Task>,
     /// See [`Self::own_pid`].

@@ -11,6 +11,7 @@ use core::ops::Range;
 
 use super::{
     smi::{
+        EvictionTrigger,
         Smi,
         SmiEvent, //
     },
@@ -22,7 +23,11 @@ use super::{
     },
 };
 use crate::{
-    event::tenants::Tenants,
+    event::tenants::{
+        Monitor,
+        Moved,
+        Tenants, //
+    },
     gpu::{
         DoorbellSlice,
         Gpu, //
@@ -38,7 +43,8 @@ use crate::{
             GateGuard, //
         },
         log::dev_limited,
-        sysinfo, //
+        sysinfo,
+        task::ThreadGroup, //
     },
     sched::{
         SchedProcess,
@@ -113,6 +119,11 @@ impl Device {
         tenants: &Arc<Tenants>,
         smi: &Arc<Smi>,
     ) -> Result<Arc<Self>> {
+        let moves = Moves {
+            gpu_id: gpu.id(),
+            smi: smi.clone(),
+        };
+        tenants.set_monitor(Arc::new(moves, GFP_KERNEL)?);
         Arc::pin_init(
             try_pin_init!(Self {
                 gpu: gpu.clone(),
@@ -179,8 +190,24 @@ impl Device {
     }
 
     /// Whose address spaces there are.
-    pub(crate) fn tenants(&self) -> &Tenants {
+    pub(crate) fn tenants(&self) -> &Arc<Tenants> {
         &self.tenants
+    }
+}
+
+/// Reports queues that stop while memory moves, of both interfaces.
+struct Moves {
+    gpu_id: u32,
+    smi: Arc<Smi>,
+}
+
+impl Monitor for Moves {
+    fn moved(&self, who: &ThreadGroup, what: Moved) {
+        let event = match what {
+            Moved::Off => SmiEvent::QueueEviction(who, EvictionTrigger::Ttm),
+            Moved::On => SmiEvent::QueueRestore(who),
+        };
+        self.smi.report(self.gpu_id, &event);
     }
 }
 

@@ -8,6 +8,11 @@ use kernel::{
 };
 
 use crate::{
+    event::tenants::{
+        Moved,
+        Tenants, //
+    },
+    kapi::task::ThreadGroup,
     sched::{
         EvictCause,
         SchedProcess,
@@ -23,32 +28,54 @@ use crate::{
 struct Queues {
     sched: Arc<Scheduler>,
     process: Arc<SchedProcess>,
+    tenants: Arc<Tenants>,
+    /// Whose they are, for who watches the GPU.
+    group: ThreadGroup,
 }
 
 impl VmQueues for Queues {
     fn stop(&self) -> Result {
-        match self.sched.evict(&self.process, EvictCause::Memory) {
-            // Nothing runs: it is being forgotten, or the GPU is gone.
-            Err(error) if error == ESRCH || error == ENODEV => Ok(()),
-            result => result,
+        let result = self.sched.evict(&self.process, EvictCause::Memory);
+        if is_absent(&result) {
+            return Ok(());
         }
+        // Also of queues that do not stop: they are restored all the same.
+        self.tenants.report_moved(&self.group, Moved::Off);
+        result
     }
 
     fn resume(&self) {
-        // What fails here has failed and was reported before.
-        let _ = self.sched.restore(&self.process, EvictCause::Memory);
+        // What else fails here has failed and was reported before.
+        let result = self.sched.restore(&self.process, EvictCause::Memory);
+        if !is_absent(&result) {
+            self.tenants.report_moved(&self.group, Moved::On);
+        }
     }
 }
 
-/// Has the queues of `process` stopped when memory of `vm` moves; to be called before the first one runs.
+/// Whether nothing runs: the process is being forgotten, or the GPU is gone.
+fn is_absent(result: &Result) -> bool {
+    matches!(result, Err(error) if *error == ESRCH || *error == ENODEV)
+}
+
+/// Has the queues of `process`, which are those of `group`, stopped when memory of `vm` moves, of which the monitor of
+/// `tenants` learns; to be called before the first one runs.
 ///
 /// # Errors
 ///
 /// `ENOMEM`.
-pub(crate) fn follow(vm: &Vm, sched: &Arc<Scheduler>, process: &Arc<SchedProcess>) -> Result {
+pub(crate) fn follow(
+    vm: &Vm,
+    sched: &Arc<Scheduler>,
+    process: &Arc<SchedProcess>,
+    tenants: &Arc<Tenants>,
+    group: &ThreadGroup,
+) -> Result {
     let queues = Queues {
         sched: sched.clone(),
         process: process.clone(),
+        tenants: tenants.clone(),
+        group: group.clone(),
     };
     vm.set_queues(Arc::new(queues, GFP_KERNEL_ACCOUNT)?);
     Ok(())

@@ -105,6 +105,9 @@ mod tests {
         let off = SmiEvent::QueueEviction(&who, EvictionTrigger::Suspend).line(0xabc, 12);
         let text = core::str::from_utf8(off.bytes()).unwrap_or_default();
         assert!(text.starts_with("9 12 -") && text.ends_with(" abc 3\n"));
+        let moved = SmiEvent::QueueEviction(&who, EvictionTrigger::Ttm).line(0xabc, 12);
+        let text = core::str::from_utf8(moved.bytes()).unwrap_or_default();
+        assert!(text.starts_with("9 12 -") && text.ends_with(" abc 2\n"));
         let on = SmiEvent::QueueRestoreDelayed(&who).line(0xabc, 13);
         let text = core::str::from_utf8(on.bytes()).unwrap_or_default();
         assert!(text.starts_with("a 13 -") && text.ends_with(" abc R\n"));

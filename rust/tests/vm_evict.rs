@@ -21,12 +21,25 @@ use super::{
     vm_live_bench::Bench, //
 };
 use crate::{
+    event::tenants::{
+        Monitor,
+        Moved,
+        Tenants, //
+    },
     gpu::Gpu,
     hw::pte::Aperture,
-    kapi::mappable::{
-        Mappable,
-        Region,
-        Transfer, //
+    kapi::{
+        mappable::{
+            Mappable,
+            Region,
+            Transfer, //
+        },
+        task::ThreadGroup, //
+    },
+    kfd::facade,
+    queue::{
+        address_space,
+        eviction, //
     },
     vm::{
         evict::evicted_in_test,
@@ -110,6 +123,41 @@ impl VmQueues for Counted {
 
     fn resume(&self) {
         self.resumes.fetch_add(1, Relaxed);
+    }
+}
+
+/// A monitor that counts what it learns.
+struct Watching {
+    /// Of whom it is to learn.
+    pid: i32,
+    offs: Atomic<i32>,
+    ons: Atomic<i32>,
+}
+
+impl Watching {
+    fn new() -> Result<Arc<Self>> {
+        let watching = Self {
+            pid: ThreadGroup::current().own_pid(),
+            offs: Atomic::new(0),
+            ons: Atomic::new(0),
+        };
+        Ok(Arc::new(watching, GFP_KERNEL)?)
+    }
+
+    fn seen(&self) -> (i32, i32) {
+        (self.offs.load(Relaxed), self.ons.load(Relaxed))
+    }
+}
+
+impl Monitor for Watching {
+    fn moved(&self, who: &ThreadGroup, what: Moved) {
+        let count = match what {
+            Moved::Off => &self.offs,
+            Moved::On => &self.ons,
+        };
+        // Whoever calls: a worker restores.
+        let expected = who.own_pid() == self.pid;
+        count.fetch_add(i32::from(expected), Relaxed);
     }
 }
 
@@ -221,6 +269,36 @@ mod cases {
             // Nothing is left to do.
             bench.vm.restore_in_test()?;
             assert_eq!(late.seen(), (1, 1));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_monitor_learns_that_queues_are_off_and_on_again() -> Result {
+        on_each(|gpu| {
+            let sched = facade()?.scheduler(gpu).ok_or(ENODEV)?;
+            let bench = Claimed::new(gpu)?;
+            let bo = bench.make(BoKind::Vram, HUGE, RW)?;
+            bench.vm.map(&bo, VA)?;
+            let (tenants, watching) = (Tenants::new()?, Watching::new()?);
+            tenants.set_monitor(watching.clone());
+            let process = sched.attach(address_space::params(&bench.vm, false, 0, 0)?)?;
+            let group = ThreadGroup::current();
+            let followed = eviction::follow(&bench.vm, &sched, &process, &tenants, &group);
+            let moved = followed.and_then(|()| {
+                evicted_in_test(&bo, || {
+                    assert_eq!(watching.seen(), (1, 0));
+                    Ok(())
+                })?;
+                bench.vm.restore_in_test()
+            });
+            sched.detach(&process)?;
+            moved?;
+            assert_eq!(watching.seen(), (1, 1));
+            // Nothing of it runs any more.
+            evicted_in_test(&bo, || Ok(()))?;
+            bench.vm.restore_in_test()?;
+            assert_eq!(watching.seen(), (1, 1));
             Ok(())
         })
     }

@@ -4,9 +4,11 @@
  * it through its mapping and as the GPU copies it, whether the buffer is in VRAM at that moment or was evicted.
  */
 #include "kfd.h"
+#include "smi.h"
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -123,17 +125,23 @@ static void meet(void)
 	CHECK(result == 0 || result == PTHREAD_BARRIER_SERIAL_THREAD);
 }
 
-static void child(void)
+/* A queue, and memory to work on `bytes` of VRAM. */
+static void begin(uint64_t bytes)
 {
-	need_vm(&me.gpu, 0);
 	await_queue(&me.gpu, &me.q, SDMA);
 	need_bo(&me.gpu, &me.source, FLAGS_GTT, CHUNK);
 	need_bo(&me.gpu, &me.copy, FLAGS_GTT, CHUNK);
 	need_bo(&me.gpu, &me.fence, FLAGS_GTT, PAGE);
-	me.count = share / CHUNK;
+	me.count = bytes / CHUNK;
 	me.chunks = calloc(me.count, sizeof(*me.chunks));
 	me.rounds = calloc(me.count, sizeof(*me.rounds));
 	CHECK(me.count > 1 && me.chunks && me.rounds);
+}
+
+static void child(void)
+{
+	need_vm(&me.gpu, 0);
+	begin(share);
 	meet();
 	for (unsigned int i = 0; i < me.count; i++) {
 		need_chunk(i);
@@ -228,6 +236,63 @@ CASE(one_process_gets_what_there_is, "one process alone gets no more VRAM than t
 	}
 	CHECK_EQ(err, ENOMEM);
 	CHECK_OP(had + CHUNK, >, vram - (2ul << 20));
+}
+
+/* Takes as much VRAM as it gets, and ends. */
+static void take_all(void *unused)
+{
+	uint64_t vram, had = 0;
+	struct gpu gpu;
+	struct bo bo;
+	int err;
+
+	need_vm(&gpu, 0);
+	vram = available(&gpu);
+	while ((err = bo_alloc(&gpu, &bo, FLAGS_VRAM, CHUNK)) == 0)
+		had += CHUNK;
+	CHECK_EQ(err, ENOMEM);
+	/* Others had to make room. */
+	CHECK_OP(had, >, vram + CHUNK);
+}
+
+/* Reads that the queues of this process were stopped for others, and that they run again. */
+static void check_evicted(int fd, uint64_t *last)
+{
+	char wanted[32];
+	uint64_t ns;
+
+	snprintf(wanted, sizeof(wanted), "%x %d", me.gpu.id, KFD_QUEUE_EVICTION_TRIGGER_TTM);
+	smi_check_text(smi_timed(smi_next_line(fd), KFD_SMI_EVENT_QUEUE_EVICTION, &ns), wanted);
+	CHECK_OP(ns, >=, *last);
+	*last = ns;
+	snprintf(wanted, sizeof(wanted), "%x 0", me.gpu.id);
+	smi_check_text(smi_timed(smi_next_line(fd), KFD_SMI_EVENT_QUEUE_RESTORE, &ns), wanted);
+	CHECK_OP(ns, >=, *last);
+	*last = ns;
+}
+
+CASE_LIMIT(reported, "SMI_EVENTS says that queues stop for the reason TTM when memory moves, and run again", 120)
+{
+	const uint64_t events = KFD_SMI_EVENT_MASK_FROM_INDEX(KFD_SMI_EVENT_QUEUE_EVICTION) |
+				KFD_SMI_EVENT_MASK_FROM_INDEX(KFD_SMI_EVENT_QUEUE_RESTORE);
+	uint64_t last;
+	int fd;
+
+	need_vm(&me.gpu, 0);
+	begin(available_settled(&me.gpu) / 2);
+	for (unsigned int i = 0; i < me.count; i++)
+		need_chunk(i);
+	fd = need_smi(&me.gpu, events);
+	smi_check_empty(fd);
+	last = boot_ns();
+	CHECK_EQ(in_child(take_all, NULL), 0);
+	check_evicted(fd, &last);
+	for (unsigned int i = 0; i < me.count; i++)
+		turn(i, true);
+	/* Each buffer that moved later did so with the queues off, too, and so it did when it came back. */
+	while (smi_is_readable(fd))
+		check_evicted(fd, &last);
+	CHECK_OP(boot_ns(), >=, last);
 }
 
 int main(int argc, char **argv)

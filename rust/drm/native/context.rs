@@ -238,7 +238,8 @@ impl Context {
         }
         let params = address_space::params(&self.vm, false, 0, 0)?;
         let known = self.sched.attach(params)?;
-        if let Err(error) = eviction::follow(&self.vm, &self.sched, &known) {
+        let (tenants, group) = (&self.tenants, &self.group);
+        if let Err(error) = eviction::follow(&self.vm, &self.sched, &known, tenants, group) {
             // It has no queue, so this only forgets it.
             let _ = self.sched.detach(&known);
             return Err(error);

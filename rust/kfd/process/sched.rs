@@ -30,9 +30,10 @@ impl Process {
         let params = state.process_params(index)?;
         let sched = device.device().sched();
         let known = sched.attach(params)?;
+        let tenants = device.device().tenants();
         let followed = state
             .device(index)
-            .and_then(|own| eviction::follow(own.vm()?, sched, &known));
+            .and_then(|own| eviction::follow(own.vm()?, sched, &known, tenants, self.group()));
         if let Err(error) = followed {
             // It has no queue, so this only forgets it.
             let _ = sched.detach(&known);

@@ -24,6 +24,8 @@ pub(crate) const LINE_SIZE: usize = 96;
 pub(crate) enum EvictionTrigger {
     /// Memory of the process changes.
     Userptr = 1,
+    /// Memory of the process moves between VRAM and system memory.
+    Ttm = 2,
     /// The GPU is being suspended.
     Suspend = 3,
 }

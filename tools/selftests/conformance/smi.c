@@ -2,10 +2,10 @@
 /*
  * SMI_EVENTS: a file of lines about a GPU and the processes on it. What a line says is checked to the last byte.
  */
+#include "smi.h"
 #include "userptr.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,70 +13,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BIT(event) KFD_SMI_EVENT_MASK_FROM_INDEX(event)
 /* What a file holds. */
 #define FIFO_BYTES 8192
-
-static int smi(const struct gpu *gpu, uint32_t id, int *fd)
-{
-	struct kfd_ioctl_smi_events_args args = { .gpuid = id, .anon_fd = 0xffffffff };
-	int err = kfd_call(gpu->fd, AMDKFD_IOC_SMI_EVENTS, &args);
-
-	*fd = args.anon_fd;
-	return err;
-}
-
-/* A file that reports `events`. */
-static int need_smi(const struct gpu *gpu, uint64_t events)
-{
-	int fd, err = smi(gpu, gpu->id, &fd);
-
-	if (err) {
-		CHECK_EQ(fd, -1);
-		CHECK_ERR(err, EOPNOTSUPP);
-		SKIP("no SMI events here (%s)", tap_errno(err));
-	}
-	if (events)
-		CHECK_EQ(write(fd, &events, sizeof(events)), sizeof(events));
-	return fd;
-}
-
-/* Reads a line, for which it waits; returns it with its line feed. */
-static const char *next_line(int fd)
-{
-	static char line[2 * KFD_SMI_EVENT_MSG_SIZE];
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-	size_t n = 0;
-
-	do {
-		CHECK_OP(n, <, KFD_SMI_EVENT_MSG_SIZE);
-		CHECK_EQ(poll(&p, 1, tap_ms(30000)), 1);
-		CHECK_EQ(p.revents, POLLIN);
-		CHECK_EQ(read(fd, line + n, 1), 1);
-	} while (line[n++] != '\n');
-	line[n] = 0;
-	return line;
-}
-
-/* Nothing waits to be read. */
-static void check_empty(int fd)
-{
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-	char byte;
-
-	CHECK_EQ(poll(&p, 1, 0), 0);
-	CHECK_EQ(read(fd, &byte, 1), -1);
-	CHECK_EQ(errno, EAGAIN);
-}
-
-static void check_text(const char *found, const char *wanted)
-{
-	if (strcmp(found, wanted))
-		FAIL("\"%s\" instead of \"%s\"", found, wanted);
-}
 
 /* The line of an event that names this process and what it is called. */
 static void check_named(const char *line, unsigned int event, char between, const char *name)
@@ -84,15 +25,7 @@ static void check_named(const char *line, unsigned int event, char between, cons
 	char wanted[128];
 
 	snprintf(wanted, sizeof(wanted), "%x %x%c%s\n", event, getpid(), between, name);
-	check_text(line, wanted);
-}
-
-static uint64_t boot_ns(void)
-{
-	struct timespec t;
-
-	CHECK_EQ(clock_gettime(CLOCK_BOOTTIME, &t), 0);
-	return t.tv_sec * 1000000000ull + t.tv_nsec;
+	smi_check_text(line, wanted);
 }
 
 CASE(bad_gpu, "SMI_EVENTS: an unknown GPU is EINVAL")
@@ -101,7 +34,7 @@ CASE(bad_gpu, "SMI_EVENTS: an unknown GPU is EINVAL")
 	int fd;
 
 	need_gpu(&gpu, 0);
-	CHECK_ERR(smi(&gpu, gpu.id ^ 0x5555, &fd), EINVAL);
+	CHECK_ERR(smi_open(&gpu, gpu.id ^ 0x5555, &fd), EINVAL);
 	/* No file may be handed out with an error. */
 	CHECK_EQ(fd, -1);
 }
@@ -111,7 +44,7 @@ CASE(empty, "SMI_EVENTS: reading an empty file is EAGAIN, and it does not poll r
 	struct gpu gpu;
 
 	need_gpu(&gpu, 0);
-	check_empty(need_smi(&gpu, 0));
+	smi_check_empty(need_smi(&gpu, 0));
 }
 
 CASE(descriptor, "SMI_EVENTS: the file is for reading and writing, and open after exec")
@@ -150,16 +83,16 @@ CASE(start, "SMI_EVENTS: ACQUIRE_VM starts a process, with its number and name, 
 	fd = need_smi(&gpu, BIT(KFD_SMI_EVENT_PROCESS_START));
 	deaf = need_smi(&gpu, 0);
 	other = need_smi(&gpu, ~BIT(KFD_SMI_EVENT_PROCESS_START));
-	check_empty(fd);
+	smi_check_empty(fd);
 	gpu.drm = need_render(&gpu);
 	CHECK_OK(acquire_vm(&gpu, gpu.drm));
-	check_named(next_line(fd), KFD_SMI_EVENT_PROCESS_START, ' ', "starts here");
-	check_empty(fd);
-	check_empty(deaf);
-	check_empty(other);
+	check_named(smi_next_line(fd), KFD_SMI_EVENT_PROCESS_START, ' ', "starts here");
+	smi_check_empty(fd);
+	smi_check_empty(deaf);
+	smi_check_empty(other);
 	/* Once. */
 	CHECK_OK(acquire_vm(&gpu, gpu.drm));
-	check_empty(fd);
+	smi_check_empty(fd);
 }
 
 CASE(mask_off, "SMI_EVENTS: what a new mask leaves out is not reported any more")
@@ -173,7 +106,7 @@ CASE(mask_off, "SMI_EVENTS: what a new mask leaves out is not reported any more"
 	CHECK_EQ(write(fd, &none, sizeof(none)), sizeof(none));
 	gpu.drm = need_render(&gpu);
 	CHECK_OK(acquire_vm(&gpu, gpu.drm));
-	check_empty(fd);
+	smi_check_empty(fd);
 }
 
 CASE(name, "SMI_EVENTS: a name with a line feed makes no line of its own")
@@ -187,9 +120,9 @@ CASE(name, "SMI_EVENTS: a name with a line feed makes no line of its own")
 	gpu.drm = need_render(&gpu);
 	CHECK_OK(acquire_vm(&gpu, gpu.drm));
 	if (is_rkfd())
-		check_named(next_line(fd), KFD_SMI_EVENT_PROCESS_START, ' ', "a?c 1 b??");
+		check_named(smi_next_line(fd), KFD_SMI_EVENT_PROCESS_START, ' ', "a?c 1 b??");
 	else
-		next_line(fd);
+		smi_next_line(fd);
 }
 
 static void start_and_end(void *unused)
@@ -217,7 +150,7 @@ CASE(end, "SMI_EVENTS: root sees other processes start and end")
 	/* Earlier processes may end only now. */
 	while (seen < 2) {
 		unsigned int event;
-		const char *line = next_line(fd);
+		const char *line = smi_next_line(fd);
 		char name[32];
 		pid_t pid;
 
@@ -246,10 +179,10 @@ static void watch_without_root(void *unused)
 	CHECK_EQ(write(to_parent[1], "", 1), 1);
 	CHECK_EQ(read(from_parent[0], &byte, 1), 1);
 	/* The other process has started by now. */
-	check_empty(fd);
+	smi_check_empty(fd);
 	CHECK_EQ(prctl(PR_SET_NAME, "watcher"), 0);
 	CHECK_OK(acquire_vm(&gpu, gpu.drm));
-	check_named(next_line(fd), KFD_SMI_EVENT_PROCESS_START, ' ', "watcher");
+	check_named(smi_next_line(fd), KFD_SMI_EVENT_PROCESS_START, ' ', "watcher");
 	_exit(0);
 }
 
@@ -288,23 +221,10 @@ CASE(fault, "SMI_EVENTS: a refused access names the process")
 	begin(2 * PAGE);
 	fd = need_smi(&f.gpu, BIT(KFD_SMI_EVENT_VMFAULT));
 	check_shared(&f, 0, 0x11);
-	check_empty(fd);
+	smi_check_empty(fd);
 	CHECK_EQ(munmap((void *)f.user.va, f.user.size), 0);
 	check_faults(&f, f.user.va + PAGE);
-	check_named(next_line(fd), KFD_SMI_EVENT_VMFAULT, ':', "faulty");
-}
-
-/* Reads the line of an event that has a time; returns what follows the process. */
-static const char *timed(const char *line, unsigned int event, uint64_t *ns)
-{
-	static char rest[64];
-	unsigned int found;
-	int pid;
-
-	CHECK_EQ(sscanf(line, "%x %" SCNu64 " -%d %63[^\n]", &found, ns, &pid, rest), 4);
-	CHECK_EQ(found, event);
-	CHECK_EQ(pid, getpid());
-	return rest;
+	check_named(smi_next_line(fd), KFD_SMI_EVENT_VMFAULT, ':', "faulty");
 }
 
 CASE(eviction, "SMI_EVENTS: pages that change evict the queues, for the reason userptr, and restore them")
@@ -320,18 +240,18 @@ CASE(eviction, "SMI_EVENTS: pages that change evict the queues, for the reason u
 	before = boot_ns();
 	CHECK_EQ(madvise((void *)f.user.va, f.user.size, MADV_DONTNEED), 0);
 	snprintf(wanted, sizeof(wanted), "%x %d", f.gpu.id, KFD_QUEUE_EVICTION_TRIGGER_USERPTR);
-	check_text(timed(next_line(fd), KFD_SMI_EVENT_QUEUE_EVICTION, &off), wanted);
+	smi_check_text(smi_timed(smi_next_line(fd), KFD_SMI_EVENT_QUEUE_EVICTION, &off), wanted);
 	do {
-		rest = timed(next_line(fd), KFD_SMI_EVENT_QUEUE_RESTORE, &on);
+		rest = smi_timed(smi_next_line(fd), KFD_SMI_EVENT_QUEUE_RESTORE, &on);
 		snprintf(wanted, sizeof(wanted), "%x R", f.gpu.id);
 	} while (!strcmp(rest, wanted));
 	snprintf(wanted, sizeof(wanted), "%x 0", f.gpu.id);
-	check_text(rest, wanted);
+	smi_check_text(rest, wanted);
 	CHECK_OP(off, >=, before);
 	CHECK_OP(on, >=, off);
 	CHECK_OP(boot_ns(), >=, on);
 	check_shared(&f, 0, 0x22);
-	check_empty(fd);
+	smi_check_empty(fd);
 }
 
 CASE(not_evicted, "SMI_EVENTS: a process without queues is not evicted")
@@ -347,7 +267,7 @@ CASE(not_evicted, "SMI_EVENTS: a process without queues is not evicted")
 	CHECK_OK(bo_wrap(&gpu, &bo, FLAGS_USERPTR, memory(PAGE, PROT_READ | PROT_WRITE), PAGE));
 	CHECK_OK(bo_map(&gpu, &bo));
 	CHECK_EQ(madvise((void *)bo.va, bo.size, MADV_DONTNEED), 0);
-	check_empty(fd);
+	smi_check_empty(fd);
 }
 
 CASE(kept, "SMI_EVENTS: what a read into no memory found is there for the next one; a short read takes a part")
@@ -368,8 +288,8 @@ CASE(kept, "SMI_EVENTS: what a read into no memory found is there for the next o
 	n = snprintf(wanted, sizeof(wanted), "%x %x kept\n", KFD_SMI_EVENT_PROCESS_START, getpid());
 	CHECK_EQ(read(fd, line, 3), 3);
 	CHECK_EQ(read(fd, line + 3, sizeof(line) - 3), n - 3);
-	check_text(line, wanted);
-	check_empty(fd);
+	smi_check_text(line, wanted);
+	smi_check_empty(fd);
 }
 
 CASE(overflow, "SMI_EVENTS: a file that nobody reads holds whole lines, the oldest ones, and reports again once it was read")
@@ -390,9 +310,9 @@ CASE(overflow, "SMI_EVENTS: a file that nobody reads holds whole lines, the olde
 
 		check_shared(&f, 0, lines);
 		CHECK_EQ(madvise((void *)f.user.va, f.user.size, MADV_DONTNEED), 0);
-		line = next_line(fresh);
+		line = smi_next_line(fresh);
 		bytes += strlen(line);
-		timed(line, KFD_SMI_EVENT_QUEUE_EVICTION, &ns);
+		smi_timed(line, KFD_SMI_EVENT_QUEUE_EVICTION, &ns);
 		lines++;
 	}
 	n = read(fd, text, sizeof(text));
@@ -400,17 +320,17 @@ CASE(overflow, "SMI_EVENTS: a file that nobody reads holds whole lines, the olde
 	CHECK_OP(n, >, FIFO_BYTES - KFD_SMI_EVENT_MSG_SIZE);
 	CHECK_EQ(text[n - 1], '\n');
 	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines--) {
-		timed(line, KFD_SMI_EVENT_QUEUE_EVICTION, &ns);
+		smi_timed(line, KFD_SMI_EVENT_QUEUE_EVICTION, &ns);
 		if (!last)
 			CHECK_OP(ns, >=, before);
 		CHECK_OP(ns, >, last);
 		last = ns;
 	}
 	CHECK_OP(lines, >, 0);
-	check_empty(fd);
+	smi_check_empty(fd);
 	check_shared(&f, 0, 1);
 	CHECK_EQ(madvise((void *)f.user.va, f.user.size, MADV_DONTNEED), 0);
-	timed(next_line(fd), KFD_SMI_EVENT_QUEUE_EVICTION, &ns);
+	smi_timed(smi_next_line(fd), KFD_SMI_EVENT_QUEUE_EVICTION, &ns);
 	CHECK_OP(ns, >, last);
 }
 
@@ -452,5 +372,5 @@ CASE(many, "SMI_EVENTS: 200 files of one process report the same")
 	CHECK_OK(acquire_vm(&gpu, gpu.drm));
 	for (int i = 0; i < 200; i++)
 		if (i % 3)
-			check_named(next_line(fds[i]), KFD_SMI_EVENT_PROCESS_START, ' ', "many");
+			check_named(smi_next_line(fds[i]), KFD_SMI_EVENT_PROCESS_START, ' ', "many");
 }
