@@ -232,6 +232,9 @@ pub(crate) struct Vm {
     /// Whether its queues are stopped because memory moves.
     #[pin]
     eviction: Mutex<Eviction>,
+    /// Memory of it may not be where it belongs. Set and cleared under [`Self::eviction`] or [`evict::Residency::turn`]; read
+    /// without by who frees VRAM, for the former is held while queues stop, and the scheduler frees VRAM, too.
+    displaced: Atomic<bool>,
     /// Ends that.
     #[pin]
     restore: Work<Self>,
@@ -272,6 +275,7 @@ impl Vm {
                 interface: Atomic::new(0),
                 state <- new_mutex!(state, "rkfd_vm"),
                 eviction <- new_mutex!(Eviction::new(), "rkfd_vm_eviction"),
+                displaced: Atomic::new(false),
                 restore <- new_work!("Vm::restore"),
                 restorer <- new_spinlock!(None, "rkfd_vm_restorer"),
                 pasid: gpu.pasids().alloc()?,

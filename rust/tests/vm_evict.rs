@@ -14,6 +14,10 @@ use kernel::{
         },
         Arc, //
     },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
 };
 
 use super::{
@@ -56,6 +60,8 @@ const HUGE: u64 = 0x20_0000;
 const VA: u64 = 0x7000_0000_0000;
 /// More than an operation has attempts.
 const TWINS: u64 = 40;
+/// How often a test looks for what a worker does, once a millisecond.
+const PATIENCE: usize = 20_000;
 const SYSTEM: Aperture = Aperture::System { snooped: true };
 
 const RW: BoFlags = BoFlags {
@@ -371,13 +377,70 @@ mod cases {
             let bench = Claimed::new(gpu)?;
             let bo = bench.make(BoKind::Vram, HUGE, RW)?;
             fill(&bo, 0x77)?;
-            evicted_in_test(&bo, || Ok(()))?;
-            bench.vm.map(&bo, VA)?;
-            assert_eq!(apertures(&bench, &bo)?, [Some(SYSTEM), Some(SYSTEM)]);
+            // Nobody restores meanwhile.
+            evicted_in_test(&bo, || {
+                bench.vm.map(&bo, VA)?;
+                assert_eq!(apertures(&bench, &bo)?, [Some(SYSTEM), Some(SYSTEM)]);
+                assert!(holds(&bo, 0x77)?);
+                Ok(())
+            })?;
+            bench.vm.restore_in_test()?;
+            let home = Some(Aperture::Vram);
+            assert_eq!(apertures(&bench, &bo)?, [home, home]);
             assert!(holds(&bo, 0x77)?);
-            // What is there cannot be evicted once more.
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn what_is_there_cannot_be_evicted_once_more() -> Result {
+        on_each(|gpu| {
+            let bench = Claimed::new(gpu)?;
+            let bo = bench.make(BoKind::Vram, HUGE, RW)?;
+            evicted_in_test(&bo, || Ok(()))?;
             assert_eq!(evicted_in_test(&bo, || Ok(())).err(), Some(EALREADY));
             Ok(())
+        })
+    }
+
+    #[test]
+    fn what_is_mapped_while_a_restore_ends_is_not_forgotten() -> Result {
+        on_each(|gpu| {
+            let bench = Claimed::new(gpu)?;
+            let (first, second) = (
+                bench.make(BoKind::Vram, HUGE, RW)?,
+                bench.make(BoKind::Vram, PAGE, RW)?,
+            );
+            bench.vm.map(&first, VA)?;
+            evicted_in_test(&second, || Ok(()))?;
+            evicted_in_test(&first, || Ok(()))?;
+            // The restore finds the first one alone, and brings it back.
+            let noted = bench
+                .vm
+                .restored_in_test(|| bench.vm.map(&second, VA + HUGE))?;
+            assert!(noted);
+            let noted = bench.vm.restored_in_test(|| Ok(()))?;
+            assert!(!noted);
+            assert_eq!(second.memory().region(), Some(Region::Vram));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn what_is_mapped_displaced_comes_back_by_itself() -> Result {
+        on_each(|gpu| {
+            let bench = Claimed::new(gpu)?;
+            let bo = bench.make(BoKind::Vram, HUGE, RW)?;
+            evicted_in_test(&bo, || Ok(()))?;
+            assert_eq!(bo.memory().region(), Some(Region::Gtt));
+            bench.vm.map(&bo, VA)?;
+            for _ in 0..PATIENCE {
+                if bo.memory().region() == Some(Region::Vram) {
+                    return Ok(());
+                }
+                fsleep(Delta::from_millis(1));
+            }
+            Err(ETIMEDOUT)
         })
     }
 }

@@ -266,7 +266,11 @@ impl Vm {
     /// - `EAGAIN`: others change the neighbourhood all the time.
     /// - `ENODEV`, `EIO`: the GPU is gone or lost, or the file is closed.
     /// - `ETIMEDOUT`: the GPU did not confirm the change. Nothing is mapped in the ranges of the list then.
-    pub(crate) fn bind(&self, sources: &[Arc<Bo>], list: &mut [Bind]) -> Result<(), BindError> {
+    pub(crate) fn bind(
+        self: &Arc<Self>,
+        sources: &[Arc<Bo>],
+        list: &mut [Bind],
+    ) -> Result<(), BindError> {
         sort(list);
         for pair in list.windows(2) {
             if let [first, second] = pair {
@@ -293,13 +297,16 @@ impl Vm {
                 }
                 Ok(())
             },
-            |_| self.bind_locked(sources, list),
+            |_| -> Result<(), BindError> {
+                self.bind_locked(sources, list)?;
+                self.note_displaced(sources.iter());
+                Ok(())
+            },
         )?
     }
 
     /// The rest of [`Self::bind`], with the reservations of memory that moves.
     fn bind_locked(&self, sources: &[Arc<Bo>], list: &[Bind]) -> Result<(), BindError> {
-        self.note_displaced(sources.iter());
         let hw = self.gpu.enter()?;
         let backings = self.backings(&hw, sources)?;
         let mut ready = self.ready(sources, list, &backings)?;

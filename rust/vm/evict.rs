@@ -20,12 +20,15 @@
 //! [`Residency::turn`] is held while somebody makes room or restores. It comes before the reservations of objects, so
 //! nobody waits for it who has one. Below the reservation of a victim: that of [`Eviction`](super::restore), under which
 //! queues are stopped, and then, one after the other, those of the address spaces. [`Residency::spaces`] comes before
-//! the objects' lists of mappings alone.
+//! the objects' lists of mappings alone: who frees VRAM takes it, which the scheduler does, too, while others wait for it
+//! with [`Eviction`](super::standing::Eviction) held.
 
 use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        atomic::Full,
+        barrier,
         Arc,
         Mutex, //
     },
@@ -346,6 +349,8 @@ impl Gpu {
 
     /// VRAM of a buffer was freed: who was evicted may come back. Allocates nothing.
     pub(super) fn room_is_back(&self) {
+        // Pairs with the exchange in `Vm::restore_in_turn`.
+        barrier::smp_mb(Full);
         let Some(residency) = Residency::known(self) else {
             return;
         };

@@ -78,7 +78,7 @@ impl Vm {
     /// - `ENOMEM`: no memory for page tables.
     /// - `EAGAIN`: others change the neighbourhood all the time.
     /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
-    pub(crate) fn map(&self, bo: &Arc<Bo>, va: u64) -> Result {
+    pub(crate) fn map(self: &Arc<Self>, bo: &Arc<Bo>, va: u64) -> Result {
         self.update(bo, Some(va::check(va, bo.size())?))
     }
 
@@ -93,18 +93,24 @@ impl Vm {
     /// - `EAGAIN`: others change the neighbourhood, or the pages, all the time.
     /// - `EINVAL`, `EIO`: what the DMA layer reports for the pages.
     /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
-    pub(crate) fn refresh(&self, bo: &Arc<Bo>) -> Result {
+    pub(crate) fn refresh(self: &Arc<Self>, bo: &Arc<Bo>) -> Result {
         self.update(bo, None)
     }
 
     /// Writes the entries of `bo` where they are not right; maps it at `wanted` first if it is not mapped.
-    fn update(&self, bo: &Arc<Bo>, wanted: Option<Range<u64>>) -> Result {
-        let hw = self.gpu.enter()?;
-        let store = VramStore::new(&self.gpu, Some(&hw));
+    fn update(self: &Arc<Self>, bo: &Arc<Bo>, wanted: Option<Range<u64>>) -> Result {
         // Memory does not move before its mapping is listed.
         let movable = bo.object().movable();
         let _reserved = movable.map(|_| bo.object().reserve_uninterrupted());
+        self.update_reserved(bo, wanted)?;
         self.note_displaced(core::iter::once(bo));
+        Ok(())
+    }
+
+    /// The rest of [`Self::update`], with the reservation of memory that moves.
+    fn update_reserved(&self, bo: &Arc<Bo>, wanted: Option<Range<u64>>) -> Result {
+        let hw = self.gpu.enter()?;
+        let store = VramStore::new(&self.gpu, Some(&hw));
         let mut reserve = Reserve::new();
         let mut new: Option<NewMapping> = None;
         let mut backing: Option<Arc<Backing>> = None;

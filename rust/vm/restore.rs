@@ -15,7 +15,13 @@
 use kernel::{
     impl_has_work,
     prelude::*,
-    sync::Arc,
+    sync::{
+        atomic::{
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
     time::{
         delay::fsleep,
         Delta,
@@ -57,6 +63,21 @@ use crate::{
         workqueue::OwnedQueue, //
     },
 };
+
+/// Where a restore found the memory of an address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Where it belongs.
+    Home,
+    /// Some is in system memory, and entries show it there.
+    Displaced,
+    /// As before: nothing is stopped, and there is no room.
+    Waiting,
+}
+
+fn is_displaced(object: &Object<Memory>) -> bool {
+    object.movable().is_some_and(|movable| !movable.is_home())
+}
 
 /// So long more buffers of a stopped address space may be moved before it is restored; twice as long after each failure.
 const SETTLE: Delta = Delta::from_millis(2);
@@ -189,26 +210,30 @@ impl Vm {
             }
             eviction.running_on = result.is_err();
         }
-        eviction.displaced = true;
         drop(eviction);
         self.enqueue_restore();
         result
     }
 
-    /// Memory is about to be mapped, whose reservations the caller has: notes whether some of it is displaced.
-    pub(super) fn note_displaced<'a>(&self, mut buffers: impl Iterator<Item = &'a Arc<Bo>>) {
-        let is_displaced = |bo: &Arc<Bo>| {
-            let movable = bo.object().movable();
-            movable.is_some_and(|movable| !movable.is_home())
-        };
-        if buffers.any(is_displaced) {
-            self.eviction.lock().displaced = true;
+    /// Memory was mapped, whose reservations the caller has: notes whether some of it is displaced, and has the worker see
+    /// whether there is room for it.
+    pub(super) fn note_displaced<'a>(
+        self: &Arc<Self>,
+        mut buffers: impl Iterator<Item = &'a Arc<Bo>>,
+    ) {
+        // After it was listed: what a restore does not find there is noted after that has begun, see `restore_in_turn`.
+        if buffers.any(|bo| is_displaced(bo.object())) {
+            let mut eviction = self.eviction.lock();
+            eviction.mapped = true;
+            self.displaced.store(true, Relaxed);
+            drop(eviction);
+            self.enqueue_restore();
         }
     }
 
     /// There is room: what was displaced may come back.
     pub(super) fn restore_if_displaced(self: &Arc<Self>) {
-        if self.eviction.lock().displaced {
+        if self.displaced.load(Relaxed) {
             self.enqueue_restore();
         }
     }
@@ -256,36 +281,32 @@ impl Vm {
             return Ok(());
         };
         let _turn = residency.turn().lock();
-        let objects = self.movable_objects()?;
-        let stopped = self.eviction.lock().stopped;
-        if !stopped && !objects.iter().any(|object| self.has_room_for(object)) {
+        self.restore_in_turn(&residency, &hw, || ())
+    }
+
+    /// As [`Self::restore_now`]; the caller has [`Residency::turn`]. `meanwhile` is called when the reservations are given
+    /// back.
+    fn restore_in_turn(
+        self: &Arc<Self>,
+        residency: &Residency,
+        hw: &Hw,
+        meanwhile: impl FnOnce(),
+    ) -> Result {
+        // Pairs with the barrier in `Gpu::room_is_back`: room is found below, or who gives it back finds this.
+        self.displaced.xchg(true, Full);
+        // Before the objects are looked up: what is listed after that is noted after this. The lock of the ranges orders
+        // the two.
+        self.eviction.lock().mapped = false;
+        let found = self.restore_objects(residency, hw);
+        meanwhile();
+        let found = found?;
+        let mut eviction = self.eviction.lock();
+        if found == Found::Home && !eviction.mapped {
+            self.displaced.store(false, Relaxed);
+        }
+        if found == Found::Waiting {
             return Ok(());
         }
-        let room = u32::try_from(objects.len()).unwrap_or(0);
-        let displaced = with_locked(
-            Wait::Uninterruptible,
-            room,
-            |locking: &mut Locking<'_, Memory>| {
-                for object in &objects {
-                    locking.lock(object)?;
-                }
-                Ok(())
-            },
-            |locked| -> Result<bool> {
-                let mut displaced = false;
-                for object in &objects {
-                    let resv = locked.resv(object).ok_or(EINVAL)?;
-                    if self.has_room_for(object) {
-                        self.bring_back(&residency, &hw, object, resv);
-                    }
-                    displaced |= object.movable().is_some_and(|movable| !movable.is_home());
-                    self.revive(resv)?;
-                }
-                Ok(displaced)
-            },
-        )??;
-        let mut eviction = self.eviction.lock();
-        eviction.displaced = displaced;
         eviction.failures = 0;
         eviction.running_on = false;
         if core::mem::replace(&mut eviction.stopped, false) {
@@ -297,10 +318,67 @@ impl Vm {
         Ok(())
     }
 
+    /// Brings back what there is room for, and writes the entries that are missing. Nobody else moves memory meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::restore_now`].
+    fn restore_objects(self: &Arc<Self>, residency: &Residency, hw: &Hw) -> Result<Found> {
+        let objects = self.movable_objects()?;
+        let stopped = self.eviction.lock().stopped;
+        if !stopped && !objects.iter().any(|object| self.has_room_for(object)) {
+            return Ok(match objects.iter().any(is_displaced) {
+                true => Found::Waiting,
+                false => Found::Home,
+            });
+        }
+        let room = u32::try_from(objects.len()).unwrap_or(0);
+        with_locked(
+            Wait::Uninterruptible,
+            room,
+            |locking: &mut Locking<'_, Memory>| {
+                for object in &objects {
+                    locking.lock(object)?;
+                }
+                Ok(())
+            },
+            |locked| -> Result<Found> {
+                let mut found = Found::Home;
+                for object in &objects {
+                    let resv = locked.resv(object).ok_or(EINVAL)?;
+                    if self.has_room_for(object) {
+                        self.bring_back(residency, hw, object, resv);
+                    }
+                    if is_displaced(object) {
+                        found = Found::Displaced;
+                    }
+                    self.revive(resv)?;
+                }
+                Ok(found)
+            },
+        )?
+    }
+
     /// What the worker does, now.
     #[cfg(rkfd_kunit)]
     pub(crate) fn restore_in_test(self: &Arc<Self>) -> Result {
         self.restore_now()
+    }
+
+    /// As [`Self::restore_in_test`]; `meanwhile` runs when the memory is restored, before that is noted. Returns whether
+    /// some is noted as displaced then.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn restored_in_test(
+        self: &Arc<Self>,
+        meanwhile: impl FnOnce() -> Result,
+    ) -> Result<bool> {
+        let hw = self.gpu.enter()?;
+        let residency = Residency::known(&self.gpu).ok_or(ENOENT)?;
+        let _turn = residency.turn().lock();
+        let mut result = Ok(());
+        self.restore_in_turn(&residency, &hw, || result = meanwhile())?;
+        result?;
+        Ok(self.displaced.load(Relaxed))
     }
 
     /// Whether the object is displaced, and there is free room for it.

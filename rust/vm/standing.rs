@@ -32,8 +32,8 @@ pub(super) struct Eviction {
     pub(super) stopped: bool,
     /// They were to be, and may run on: nothing is moved until they were restored.
     pub(super) running_on: bool,
-    /// Memory of it is not where it belongs.
-    pub(super) displaced: bool,
+    /// Memory that is displaced was mapped since the last restore began.
+    pub(super) mapped: bool,
     /// When they were last let run.
     pub(super) restored: Option<Instant<Monotonic>>,
     /// How often it could not be restored, one time after the other.
@@ -46,7 +46,7 @@ impl Eviction {
             queues: None,
             stopped: false,
             running_on: false,
-            displaced: false,
+            mapped: false,
             restored: None,
             failures: 0,
         }

@@ -261,7 +261,7 @@ fn for_each_gpu(
     args: &mut MapMemory,
     ids: &[u32],
     unbound: Error,
-    step: impl Fn(&Vm, &ProcessDevice) -> Result,
+    step: impl Fn(&Arc<Vm>, &ProcessDevice) -> Result,
 ) -> Result {
     let done = usize::try_from(args.num_success)?;
     for id in ids.iter().skip(done) {
