@@ -79,6 +79,7 @@ mod mapping;
 pub(crate) mod mirrored;
 pub(crate) mod pt;
 mod restore;
+mod sort;
 pub(crate) mod stale;
 mod standing;
 mod store;

@@ -32,6 +32,7 @@ use super::{
         Missing,
         Reserve, //
     },
+    sort::sort_by_key,
     stale,
     store::{
         TableBlock,
@@ -271,7 +272,7 @@ impl Vm {
         sources: &[Arc<Bo>],
         list: &mut [Bind],
     ) -> Result<(), BindError> {
-        sort(list);
+        sort_by_key(list, |bind| bind.range.start);
         for pair in list.windows(2) {
             if let [first, second] = pair {
                 if first.range.end > second.range.start {
@@ -418,34 +419,5 @@ impl Vm {
         store.finish();
         // Once more: this may have been what the GPU missed. It reports its failure itself.
         let _ = self.flush(state, retired);
-    }
-}
-
-/// Sorts by address: a heap sort, in place.
-fn sort(list: &mut [Bind]) {
-    let key = |list: &[Bind], at: usize| list.get(at).map_or(0, |bind| bind.range.start);
-    let sift = |list: &mut [Bind], mut at: usize, end: usize| loop {
-        let mut child = 2 * at + 1;
-        if child >= end {
-            return;
-        }
-        if child + 1 < end && key(list, child) < key(list, child + 1) {
-            child += 1;
-        }
-        if key(list, at) >= key(list, child) {
-            return;
-        }
-        // PANIC: Both are below `end`, which is at most the length.
-        list.swap(at, child);
-        at = child;
-    };
-    let len = list.len();
-    for at in (0..len / 2).rev() {
-        sift(list, at, len);
-    }
-    for end in (1..len).rev() {
-        // PANIC: Below the length.
-        list.swap(0, end);
-        sift(list, 0, end);
     }
 }

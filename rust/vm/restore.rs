@@ -39,11 +39,13 @@ use super::{
         Residency,
         LEAST_RUN, //
     },
+    sort::sort_by_key,
     standing::{
         Standing,
         VmQueues, //
     },
-    Vm, //
+    Vm,
+    MAX_ATTEMPTS, //
 };
 use crate::{
     gpu::{
@@ -246,24 +248,34 @@ impl Vm {
     }
 
     /// The objects that move and are mapped here, each once.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EAGAIN`: others map more all the time.
     fn movable_objects(&self) -> Result<KVVec<Object<Memory>>> {
         let mut objects: KVVec<Object<Memory>> = KVVec::with_capacity(16, GFP_KERNEL)?;
+        let mut attempts = 0..MAX_ATTEMPTS;
         loop {
-            let mut more = 0;
+            let mut missing = 0;
             self.for_each_movable(|bo| {
-                let object = bo.object();
-                let known = objects
-                    .iter()
-                    .any(|known| core::ptr::eq::<Memory>(&**known, &**object));
-                if !known && objects.push_within_capacity(object.clone()).is_err() {
-                    more += 1;
+                if objects.push_within_capacity(bo.object().clone()).is_err() {
+                    missing += 1;
                 }
             });
-            if more == 0 {
-                return Ok(objects);
+            if missing == 0 {
+                break;
             }
-            objects.reserve(more, GFP_KERNEL)?;
+            attempts.next().ok_or(EAGAIN)?;
+            let wanted = objects.len() + missing;
+            objects.clear();
+            // Some more, for what is mapped meanwhile.
+            objects.reserve(wanted + wanted / 4, GFP_KERNEL)?;
         }
+        let address = |object: &Object<Memory>| core::ptr::from_ref::<Memory>(object).addr();
+        sort_by_key(&mut objects, address);
+        let mut last = None;
+        objects.retain(|object| last.replace(address(object)) != Some(address(object)));
+        Ok(objects)
     }
 
     /// Brings back what there is room for, writes the entries that are missing, and lets the queues run.
