@@ -253,6 +253,42 @@ mod cases {
     }
 
     #[test]
+    fn queues_run_on_while_free_memory_is_in_pieces() -> Result {
+        on_each(|gpu| {
+            let bench = Claimed::new(gpu)?;
+            let one_block = BoFlags {
+                contiguous: true,
+                ..RW
+            };
+            let bo = bench.make(BoKind::Vram, HUGE, one_block)?;
+            bench.vm.map(&bo, VA)?;
+            fill(&bo, 0x3c)?;
+            let queues = Counted::new(Ok(()))?;
+            bench.vm.set_queues(queues.clone());
+            // Nothing is left that it fits into, although what buffers may take is not taken.
+            let mut taken = KVVec::new();
+            evicted_in_test(&bo, || {
+                while let Ok(block) = gpu.vram().alloc_blocks(HUGE, true) {
+                    taken.push(block, GFP_KERNEL)?;
+                }
+                Ok(())
+            })?;
+            for _ in 0..3 {
+                bench.vm.restore_in_test()?;
+                assert_eq!(queues.seen(), (1, 1));
+                assert_eq!(apertures(&bench, &bo)?, [Some(SYSTEM), Some(SYSTEM)]);
+            }
+            drop(taken);
+            bench.vm.restore_in_test()?;
+            assert_eq!(queues.seen(), (2, 2));
+            let home = Some(Aperture::Vram);
+            assert_eq!(apertures(&bench, &bo)?, [home, home]);
+            assert!(holds(&bo, 0x3c)?);
+            Ok(())
+        })
+    }
+
+    #[test]
     fn queues_stop_once_and_resume_once() -> Result {
         on_each(|gpu| {
             let bench = Claimed::new(gpu)?;

@@ -412,9 +412,11 @@ impl Vm {
         let Some(movable) = object.movable() else {
             return;
         };
-        let moved = residency
-            .vacate(resv)
-            .and_then(|vacant| movable.move_in(&self.gpu, hw, resv, &vacant));
+        // First: free VRAM may be in pieces that are too small, and then nobody is stopped.
+        let moved = movable.find_room(&self.gpu, hw).and_then(|room| {
+            let vacant = residency.vacate(resv)?;
+            movable.move_in(&self.gpu, hw, resv, &vacant, room)
+        });
         match moved {
             Ok(()) => object.touch(),
             Err(error) => {

@@ -72,24 +72,32 @@ impl Movable {
         self.set(resv, new)
     }
 
-    /// Copies it to VRAM, if there is room. As [`Self::move_out`] else.
+    /// Takes room in VRAM for it. Cleared: should the copy end half way, nobody finds there what others left.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::move_out`]; `ENOMEM`: no room in VRAM.
+    /// Those of [`Place::vram`].
+    pub(in crate::vm) fn find_room(&self, gpu: &Arc<Gpu>, hw: &Hw) -> Result<Arc<Place>> {
+        Place::vram(gpu, hw, self.size(), self.is_contiguous())
+    }
+
+    /// Copies it to `new`, which [`Self::find_room`] gave. As [`Self::move_out`] else.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::move_out`].
     pub(in crate::vm) fn move_in(
         &self,
         gpu: &Arc<Gpu>,
         hw: &Hw,
         resv: Resv<'_, Memory>,
         _vacant: &Vacant,
+        new: Arc<Place>,
     ) -> Result {
         let old = self.place();
         let Place::System { pages, .. } = &*old else {
             return Err(EALREADY);
         };
-        // Cleared, too: should the copy end half way, nobody finds there what others left.
-        let new = Place::vram(gpu, hw, self.size(), self.is_contiguous())?;
         if let Place::Vram { blocks, .. } = &*new {
             gpu.copy_memory(
                 hw,
