@@ -24,7 +24,7 @@ use kernel::{
 use super::drm_file::DrmDevice;
 
 /// Objects that one walk takes at most.
-pub(super) const MOST: usize = 4096;
+pub(crate) const MOST: usize = 4096;
 
 /// Objects of one device that hold a `T`, the one that was used longest ago first.
 ///

@@ -54,7 +54,10 @@ use crate::{
     kapi::{
         drm_file::DrmDevice,
         gem::Object,
-        lru::ObjectLru,
+        lru::{
+            ObjectLru,
+            MOST, //
+        },
         resv::Resv,
         task::fatal_signal_pending, //
     },
@@ -63,7 +66,8 @@ use crate::{
 /// So long queues run between a restore and the next time that they are stopped for others. Some hundred times what it
 /// takes to stop and start them.
 pub(super) const LEAST_RUN: Delta = Delta::from_millis(50);
-/// How often an allocation waits for others to have run so long.
+/// How often an allocation looks for victims, after it waited for others to have run so long, or among those that were
+/// behind others.
 const ROUNDS: usize = 20;
 
 /// The address spaces and buffers of one GPU, as far as they can be evicted.
@@ -84,6 +88,8 @@ enum Made<R> {
     Room(R),
     /// Others have to run for so long before they can be stopped.
     Wait(Delta),
+    /// Nothing among those that were used longest ago, which are behind the others now.
+    Behind,
     /// There is nobody to take room from.
     Nothing,
 }
@@ -238,6 +244,10 @@ impl Residency {
                 }
             }
             let Some(next) = next else {
+                // Own buffers, of which there may be any number, do not hide those of others.
+                if objects.len() == MOST && touch_fixed(&objects, &tried) {
+                    return Ok(Made::Behind);
+                }
                 return Ok(wait.map_or(Made::Nothing, Made::Wait));
             };
             *tried.get_mut(next).ok_or(EINVAL)? = true;
@@ -299,6 +309,19 @@ impl Residency {
     }
 }
 
+/// Makes those that were tried, and are in VRAM still, the ones that were used last; false if there are none. The caller has
+/// [`Residency::turn`].
+fn touch_fixed(objects: &[Object<Memory>], tried: &[bool]) -> bool {
+    let mut any = false;
+    for (object, _) in objects.iter().zip(tried).filter(|(_, tried)| **tried) {
+        if object.movable().is_some_and(|movable| movable.is_home()) {
+            object.touch();
+            any = true;
+        }
+    }
+    any
+}
+
 /// Buffers are below, and ask for room by these.
 impl Gpu {
     /// The list of the buffers in VRAM, which are objects of `dev`.
@@ -313,7 +336,7 @@ impl Gpu {
     /// Runs `alloc`, which takes `size` bytes of VRAM; where that fails for want of room, others are evicted. The caller
     /// has no reservation of an object.
     ///
-    /// Bounded: each buffer is moved once, and others are waited for about a second.
+    /// Bounded: each buffer is moved once a round, of which there are [`ROUNDS`], and others are waited for about a second.
     ///
     /// # Errors
     ///
@@ -337,6 +360,7 @@ impl Gpu {
             match made? {
                 Made::Room(room) => return Ok(room),
                 Made::Nothing => break,
+                Made::Behind => {}
                 Made::Wait(left) => fsleep(left),
             }
             if fatal_signal_pending() {

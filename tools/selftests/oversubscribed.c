@@ -22,6 +22,8 @@ enum { PROCESSES = 8, TIMES = 3, ROUNDS = 3 };
 /* Of several jobs of the driver's copy engine, and no power of two. */
 #define CHUNK (6ul << 20)
 #define WORDS (CHUNK / 8)
+/* More than the driver looks at in one go. */
+#define SMALL 4200
 /* What one SDMA packet copies on every GPU. */
 #define PACKET (2ul << 20)
 
@@ -236,6 +238,54 @@ CASE(one_process_gets_what_there_is, "one process alone gets no more VRAM than t
 	}
 	CHECK_EQ(err, ENOMEM);
 	CHECK_OP(had + CHUNK, >, vram - (2ul << 20));
+}
+
+/* Has half of the free VRAM until `end` is closed; says so to `ready`. */
+static void hold_half(int ready, int end)
+{
+	struct gpu gpu;
+	struct bo bo;
+	char byte;
+
+	need_vm(&gpu, 0);
+	for (uint64_t left = available(&gpu) / 2; left >= CHUNK; left -= CHUNK)
+		CHECK_OK(bo_alloc(&gpu, &bo, FLAGS_VRAM, CHUNK));
+	CHECK_EQ(write(ready, "", 1), 1);
+	CHECK_EQ(read(end, &byte, 1), 0);
+	_exit(0);
+}
+
+CASE_LIMIT(many_of_its_own, "a process with thousands of older buffers gets the room of others", 120)
+{
+	int ready[2], end[2], err;
+	uint64_t rest, had = 0;
+	struct gpu gpu;
+	struct bo bo;
+	char byte;
+	pid_t pid;
+
+	need_vm(&gpu, 0);
+	for (unsigned int i = 0; i < SMALL; i++)
+		CHECK_OK(bo_alloc(&gpu, &bo, FLAGS_VRAM, PAGE));
+	CHECK_EQ(pipe(ready), 0);
+	CHECK_EQ(pipe(end), 0);
+	pid = fork();
+	CHECK_OP(pid, >=, 0);
+	if (pid == 0) {
+		close(end[1]);
+		hold_half(ready[1], end[0]);
+	}
+	close(ready[1]);
+	close(end[0]);
+	CHECK_EQ(read(ready[0], &byte, 1), 1);
+	rest = available(&gpu);
+	while ((err = bo_alloc(&gpu, &bo, FLAGS_VRAM, CHUNK)) == 0)
+		had += CHUNK;
+	CHECK_EQ(err, ENOMEM);
+	CHECK_OP(had, >, rest + CHUNK);
+	close(end[1]);
+	CHECK_EQ(waitpid(pid, &err, 0), pid);
+	CHECK_EQ(err, 0);
 }
 
 /* Takes as much VRAM as it gets, and ends. */
