@@ -10,7 +10,8 @@
 //! Resets run on a queue that is frozen before devices are suspended, so that none is under way. One
 //! that is due, because the scheduler gave up a moment ago, keeps the system awake (`EBUSY`): what
 //! the queues were doing can only be saved while the hardware still has it. The work
-//! that restores user-pointer buffers is frozen likewise. The watchdog looks at no hardware while the
+//! that restores user-pointer buffers, and memory that was evicted, is frozen likewise; besides, no memory moves
+//! between VRAM and system memory while the GPU sleeps, see [`evict`]. The watchdog looks at no hardware while the
 //! scheduler is parked, and a TLB needs no flush while the GPU stands still.
 
 use kernel::{
@@ -31,7 +32,8 @@ use crate::{
     },
     kapi::pci::PowerManagement,
     kfd::facade,
-    sched::Scheduler, //
+    sched::Scheduler,
+    vm::evict, //
 };
 
 /// The GPU at `pdev` and its scheduler.
@@ -48,10 +50,12 @@ fn find(pdev: &pci::Device<Bound>) -> Result<(Arc<Gpu>, Arc<Scheduler>)> {
 /// `EIO` if its queues do not stop, `EBUSY` if a reset is due or under way: the system does
 /// not sleep then, and may try again. What was stopped before goes on.
 pub(crate) fn suspend(gpu: &Gpu, sched: &Scheduler) -> Result {
-    sched.suspend()?;
-    gpu.suspend().inspect_err(|_| {
-        // It is wedged if that fails, and then gets a reset.
-        let _ = sched.resume();
+    evict::while_nothing_moves(gpu, || {
+        sched.suspend()?;
+        gpu.suspend().inspect_err(|_| {
+            // It is wedged if that fails, and then gets a reset.
+            let _ = sched.resume();
+        })
     })
 }
 
@@ -62,8 +66,10 @@ pub(crate) fn suspend(gpu: &Gpu, sched: &Scheduler) -> Result {
 /// As [`Gpu::resume`] and [`Scheduler::resume`].
 #[cfg(rkfd_kunit)]
 pub(crate) fn resume(gpu: &Gpu, sched: &Scheduler) -> Result {
-    gpu.resume()?;
-    sched.resume()
+    evict::while_nothing_moves(gpu, || gpu.resume())?;
+    sched.resume()?;
+    evict::wake(gpu);
+    Ok(())
 }
 
 impl PowerManagement for PciDriver {
@@ -76,7 +82,7 @@ impl PowerManagement for PciDriver {
 
     fn resume(pdev: &pci::Device<Bound>) -> Result {
         let (gpu, sched) = find(pdev)?;
-        if let Err(e) = gpu.resume() {
+        if let Err(e) = evict::while_nothing_moves(&gpu, || gpu.resume()) {
             dev_err!(
                 pdev,
                 "no resume: {:?}; its memory and its processes are lost\n",
@@ -89,6 +95,7 @@ impl PowerManagement for PciDriver {
         sched
             .resume()
             .inspect_err(|e| dev_err!(pdev, "the scheduler does not resume: {:?}\n", e))?;
+        evict::wake(&gpu);
         facade()?.queues_resumed(&gpu);
         Ok(())
     }

@@ -218,7 +218,7 @@ impl Gpu {
 
     /// Whether the GPU is suspended, or about to be: nothing uses translations, and the device may
     /// be without power. It begins with none.
-    pub(super) fn is_asleep(&self) -> bool {
+    pub(crate) fn is_asleep(&self) -> bool {
         self.power.asleep.load(Acquire)
     }
 

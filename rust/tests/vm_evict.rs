@@ -25,6 +25,7 @@ use super::{
     vm_live_bench::Bench, //
 };
 use crate::{
+    driver::power,
     event::tenants::{
         Monitor,
         Moved,
@@ -378,6 +379,39 @@ mod cases {
             assert_eq!(evicted_in_test(&bo, || Ok(())).err(), Some(EBUSY));
             assert_eq!(bench.walk(VA)?.map(|(pa, _)| pa), before);
             assert_eq!(bo.memory().region(), Some(Region::Vram));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn nothing_is_restored_while_the_gpu_sleeps() -> Result {
+        on_each(|gpu| {
+            let sched = facade()?.scheduler(gpu).ok_or(ENODEV)?;
+            let bench = Claimed::new(gpu)?;
+            let bo = bench.make(BoKind::Vram, HUGE + 3 * PAGE, RW)?;
+            bench.vm.map(&bo, VA)?;
+            fill(&bo, 0x1e)?;
+            let queues = Counted::new(Ok(()))?;
+            bench.vm.set_queues(queues.clone());
+            evicted_in_test(&bo, || {
+                sched.suspend()?;
+                gpu.suspend()
+            })?;
+            let restored = bench.vm.restore_in_test();
+            let asleep = (queues.seen(), bo.memory().region());
+            power::resume(gpu, &sched)?;
+            restored?;
+            assert_eq!(asleep, ((1, 0), Some(Region::Gtt)));
+            for _ in 0..PATIENCE {
+                if queues.seen() == (1, 1) {
+                    break;
+                }
+                fsleep(Delta::from_millis(1));
+            }
+            assert_eq!(queues.seen(), (1, 1));
+            let home = Some(Aperture::Vram);
+            assert_eq!(apertures(&bench, &bo)?, [home, home]);
+            assert!(holds(&bo, 0x1e)?);
             Ok(())
         })
     }

@@ -15,13 +15,16 @@
 //! buffer: page tables, descriptors of queues, the table of the GART, firmware. VRAM has no importers but of
 //! this driver, which move with the object.
 //!
+//! While the GPU sleeps nothing moves. The system freezes programs and the workers that restore, before, so that nobody
+//! asks; who does nevertheless waits, and is restored behind the sleep.
+//!
 //! # Locks
 //!
-//! [`Residency::turn`] is held while somebody makes room or restores. It comes before the reservations of objects, so
-//! nobody waits for it who has one. Below the reservation of a victim: that of [`Eviction`](super::restore), under which
-//! queues are stopped, and then, one after the other, those of the address spaces. [`Residency::spaces`] comes before
-//! the objects' lists of mappings alone: who frees VRAM takes it, which the scheduler does, too, while others wait for it
-//! with [`Eviction`](super::standing::Eviction) held.
+//! [`Residency::turn`] is held while somebody makes room or restores, and while the GPU goes to sleep or wakes. It
+//! comes before the reservations of objects, so nobody waits for it who has one. Below the reservation of a victim:
+//! that of [`Eviction`](super::standing::Eviction), under which queues are stopped, and then, one after the other,
+//! those of the address spaces. [`Residency::spaces`] comes before the objects' lists of mappings alone: who frees VRAM
+//! takes it, which the scheduler does, too, while others wait for it with [`Eviction`](super::standing::Eviction) held.
 
 use kernel::{
     new_mutex,
@@ -355,7 +358,12 @@ impl Gpu {
         let residency = Residency::of(self, dev)?;
         for _ in 0..ROUNDS {
             let turn = residency.turn.lock();
-            let made = residency.make_room(self, dev, hw, &mut alloc);
+            let made = if self.is_asleep() {
+                // Whoever is not frozen waits.
+                Ok(Made::Wait(LEAST_RUN))
+            } else {
+                residency.make_room(self, dev, hw, &mut alloc)
+            };
             drop(turn);
             match made? {
                 Made::Room(room) => return Ok(room),
@@ -382,6 +390,21 @@ impl Gpu {
             vm.restore_if_displaced();
         }
     }
+}
+
+/// Puts `gpu` to sleep, or wakes it, by `f`: no memory moves meanwhile, and none while it sleeps.
+///
+/// A GPU that sleeps may be without power: neither its copy engine nor its BAR moves anything. Whoever is to be restored
+/// meanwhile stays as it is until [`wake`].
+pub(crate) fn while_nothing_moves<R>(gpu: &Gpu, f: impl FnOnce() -> R) -> R {
+    let residency = Residency::known(gpu);
+    let _turn = residency.as_deref().map(|residency| residency.turn.lock());
+    f()
+}
+
+/// `gpu` and its scheduler work again: restores whoever could not be restored while it slept. Allocates nothing.
+pub(crate) fn wake(gpu: &Gpu) {
+    gpu.room_is_back();
 }
 
 /// Evicts `bo`, and keeps workers from restoring anybody while `f` runs.

@@ -306,6 +306,10 @@ impl Vm {
     ) -> Result {
         // Pairs with the barrier in `Gpu::room_is_back`: room is found below, or who gives it back finds this.
         self.displaced.xchg(true, Full);
+        if self.gpu.is_asleep() {
+            // Who wakes it has the turn before, and finds this.
+            return Ok(());
+        }
         // Before the objects are looked up: what is listed after that is noted after this. The lock of the ranges orders
         // the two.
         self.eviction.lock().mapped = false;
