@@ -242,6 +242,8 @@ pub(crate) struct Vm {
     /// Where it runs, from the claim to the end.
     #[pin]
     restorer: SpinLock<Option<OwnedQueue>>,
+    /// It is where those who make room look.
+    joined: Atomic<bool>,
     // After `state`: the name of the address space outlives its tables.
     pasid: Pasid,
 }
@@ -279,6 +281,7 @@ impl Vm {
                 displaced: Atomic::new(false),
                 restore <- new_work!("Vm::restore"),
                 restorer <- new_spinlock!(None, "rkfd_vm_restorer"),
+                joined: Atomic::new(false),
                 pasid: gpu.pasids().alloc()?,
             }? Error),
             GFP_KERNEL_ACCOUNT,
@@ -310,7 +313,8 @@ impl Vm {
         let wanted = interface as u32;
         match self.interface.cmpxchg(0, wanted, Full) {
             Ok(_) => self.join(),
-            Err(owner) if owner == wanted => Ok(()),
+            // What the first claim did, unless that failed.
+            Err(owner) if owner == wanted => self.join(),
             Err(_) => Err(EBUSY),
         }
     }

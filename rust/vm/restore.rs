@@ -136,26 +136,33 @@ impl Vm {
         Ok(())
     }
 
-    /// Lets its memory be evicted from now on; ended by [`Vm::close`].
+    /// Lets its memory be evicted from now on; ended by [`Vm::close`]. Again is nothing, unless it failed before.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(super) fn join(self: &Arc<Self>) -> Result {
+        if self.joined.load(Relaxed) {
+            return Ok(());
+        }
         let Some(residency) = Residency::known(&self.gpu) else {
             return Ok(());
         };
-        let queue = OwnedQueue::freezable(c"rkfd-restore", 1)?;
-        let unused = {
+        // First: whoever stops the queues finds where they are restored.
+        if self.restorer.lock().is_none() {
+            let queue = OwnedQueue::freezable(c"rkfd-restore", 1)?;
             let mut restorer = self.restorer.lock();
-            if restorer.is_some() {
+            let unused = if restorer.is_some() {
                 Some(queue)
             } else {
                 restorer.replace(queue)
-            }
-        };
-        drop(unused);
-        residency.join(self)
+            };
+            drop(restorer);
+            drop(unused);
+        }
+        residency.join(self)?;
+        self.joined.store(true, Relaxed);
+        Ok(())
     }
 
     /// Ends [`Self::join`]. Waits for the worker.
