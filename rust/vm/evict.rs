@@ -80,7 +80,8 @@ pub(crate) struct Residency {
     /// Whoever makes room, or restores.
     #[pin]
     turn: Mutex<()>,
-    /// Address spaces that were claimed and are not closed.
+    /// Address spaces that were claimed and are not closed. Nothing is allocated under it: the scheduler's work takes it
+    /// when it frees VRAM, and memory that is short may wait for the scheduler.
     #[pin]
     spaces: Mutex<KVVec<Arc<Vm>>>,
 }
@@ -145,11 +146,30 @@ impl Residency {
     ///
     /// `ENOMEM`.
     pub(super) fn join(&self, vm: &Arc<Vm>) -> Result {
-        let mut spaces = self.spaces.lock();
-        if !spaces.iter().any(|known| Arc::ptr_eq(known, vm)) {
-            spaces.push(vm.clone(), GFP_KERNEL_ACCOUNT)?;
+        let mut room = KVVec::new();
+        loop {
+            let mut spaces = self.spaces.lock();
+            if spaces.iter().any(|known| Arc::ptr_eq(known, vm)) {
+                return Ok(());
+            }
+            if spaces.len() < spaces.capacity() {
+                return spaces.push_within_capacity(vm.clone()).map_err(|_| ENOMEM);
+            }
+            if room.capacity() > spaces.len() {
+                for known in spaces.drain_all() {
+                    room.push_within_capacity(known).map_err(|_| ENOMEM)?;
+                }
+                room.push_within_capacity(vm.clone()).map_err(|_| ENOMEM)?;
+                let old = core::mem::replace(&mut *spaces, room);
+                drop(spaces);
+                drop(old);
+                return Ok(());
+            }
+            // As much again, so that this comes to an end however many join.
+            let wanted = 2 * spaces.len() + 1;
+            drop(spaces);
+            room.reserve(wanted, GFP_KERNEL_ACCOUNT)?;
         }
-        Ok(())
     }
 
     /// The address space ends: what it maps stays where it is.
@@ -163,18 +183,20 @@ impl Residency {
     }
 
     /// The address spaces that map `object`; `None` if one of them cannot be stopped. New ones do not appear while the
-    /// reservation is held.
+    /// reservation is held; without it the answer is a guess.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(super) fn spaces_of(&self, object: &Object<Memory>) -> Result<Option<KVVec<Arc<Vm>>>> {
-        let spaces = self.spaces.lock();
-        let mut found = KVVec::with_capacity(spaces.len(), GFP_KERNEL)?;
+        let mut count = 0;
+        object.for_each_space(|_| count += 1);
+        let mut found = KVVec::with_capacity(count, GFP_KERNEL)?;
         let mut complete = true;
+        let spaces = self.spaces.lock();
         object.for_each_space(|key| {
             let vm = spaces.iter().find(|vm| vm.key() == key);
-            // There is room for all.
+            // There is room for all, unless one appeared.
             complete &= vm.is_some_and(|vm| found.push_within_capacity(vm.clone()).is_ok());
         });
         drop(spaces);
