@@ -31,7 +31,10 @@ use crate::{
         Moved,
         Tenants, //
     },
-    gpu::Gpu,
+    gpu::{
+        account,
+        Gpu, //
+    },
     hw::pte::Aperture,
     kapi::{
         mappable::{
@@ -249,6 +252,26 @@ mod cases {
             let home = Some(Aperture::Vram);
             assert_eq!(apertures(&bench, &bo)?, [home, home]);
             assert!(holds(&bo, 0x33)?);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn queues_run_on_where_there_is_no_system_memory() -> Result {
+        on_each(|gpu| {
+            let bench = Claimed::new(gpu)?;
+            let bo = bench.make(BoKind::Vram, HUGE, RW)?;
+            bench.vm.map(&bo, VA)?;
+            let before = bench.walk(VA)?;
+            let queues = Counted::new(Ok(()))?;
+            bench.vm.set_queues(queues.clone());
+            let budget = &account::system().allocated;
+            let taken = budget.charge_module(budget.limit() - budget.used())?;
+            assert_eq!(evicted_in_test(&bo, || Ok(())).err(), Some(ENOMEM));
+            drop(taken);
+            assert_eq!(queues.seen(), (0, 0));
+            assert_eq!(bench.walk(VA)?, before);
+            assert_eq!(bo.memory().region(), Some(Region::Vram));
             Ok(())
         })
     }

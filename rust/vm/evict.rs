@@ -299,7 +299,7 @@ impl Residency {
     ///
     /// - `EALREADY`: it is there.
     /// - `EBUSY`: it is mapped by whom nobody can stop.
-    /// - Those of the scheduler, and of `Movable::move_out`.
+    /// - Those of the scheduler, of `Movable::find_system`, and of `Movable::move_out`.
     pub(crate) fn evict(&self, gpu: &Arc<Gpu>, hw: &Hw, object: &Object<Memory>) -> Result {
         let movable = object.movable().ok_or(EINVAL)?;
         let reserved = object.reserve_uninterrupted();
@@ -307,8 +307,10 @@ impl Residency {
         if !movable.is_home() {
             return Err(EALREADY);
         }
+        // First: nobody is stopped where there is none.
+        let place = movable.find_system(hw)?;
         let vacant = self.vacate(resv)?;
-        movable.move_out(gpu, hw, resv, &vacant)?;
+        movable.move_out(gpu, hw, resv, &vacant, place)?;
         // Nobody looks for it among what is in VRAM.
         object.unlist();
         Ok(())

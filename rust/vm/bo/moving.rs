@@ -38,14 +38,29 @@ impl Vacant {
 }
 
 impl Movable {
-    /// Copies it to system memory. No entry of a page table and no frame of the CPU shows it: `_vacant` says so.
+    /// Takes system memory for it, which the GPU reaches: queues are to run from there.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`, `EINTR`: no system memory, or the caller is being killed.
+    /// - What the DMA layer reports for memory that the GPU does not reach.
+    pub(in crate::vm) fn find_system(&self, hw: &Hw) -> Result<Arc<Place>> {
+        let place = Place::system(self.size())?;
+        if let Place::System { pages, .. } = &*place {
+            // Mapped anew by each address space, with rights of its own.
+            drop(hw.dma().pages(hw.dev(), pages, true)?);
+        }
+        Ok(place)
+    }
+
+    /// Copies it to `new`, which [`Self::find_system`] gave. No entry of a page table and no frame of the CPU shows it:
+    /// `_vacant` says so.
     ///
     /// # Errors
     ///
     /// It is where it was.
     ///
     /// - `EALREADY`: it is there.
-    /// - `ENOMEM`, `EINTR`: no system memory, or the caller is being killed.
     /// - Those of [`Gpu::copy_memory`].
     pub(in crate::vm) fn move_out(
         &self,
@@ -53,12 +68,12 @@ impl Movable {
         hw: &Hw,
         resv: Resv<'_, Memory>,
         _vacant: &Vacant,
+        new: Arc<Place>,
     ) -> Result {
         let old = self.place();
         let Place::Vram { blocks, .. } = &*old else {
             return Err(EALREADY);
         };
-        let new = Place::system(self.size())?;
         if let Place::System { pages, .. } = &*new {
             gpu.copy_memory(
                 hw,
