@@ -102,7 +102,11 @@ pub(crate) use self::{
         MappingHold,
         MappingInfo, //
     },
-    standing::VmQueues,
+    standing::{
+        MoveMonitor,
+        Moved,
+        VmQueues, //
+    },
     va::SizeRule, //
 };
 

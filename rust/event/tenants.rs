@@ -4,7 +4,7 @@
 //!
 //! Facades know GPUs; this is how what a GPU reports reaches the facade that has the address space.
 //!
-//! What a [`Monitor`] learns goes to those who watch the GPU, whosever the address space is.
+//! What the [`MoveMonitor`] learns goes to those who watch the GPU, whosever the address space is.
 //!
 //! [`Tenants::list`] is an innermost spinlock: the interrupt thread and the scheduler take it when they report, and do
 //! not wait for threads of a program. [`Tenants::monitor`] is one, too, but for the locks of the monitor.
@@ -25,7 +25,11 @@ use kernel::{
 use super::reasons::Reasons;
 use crate::{
     gpu::VmFault,
-    kapi::task::ThreadGroup, //
+    kapi::task::ThreadGroup,
+    vm::{
+        MoveMonitor,
+        Moved, //
+    }, //
 };
 
 /// What a GPU lost.
@@ -57,28 +61,13 @@ pub(crate) trait Tenant: Send + Sync {
     fn queue_failed(&self, doorbell: u32, reasons: Reasons) -> bool;
 }
 
-/// What becomes of queues whose memory moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moved {
-    /// They are off the hardware.
-    Off,
-    /// They run again.
-    On,
-}
-
-/// Who watches a GPU. Called with locks held: neither sleeps nor allocates.
-pub(crate) trait Monitor: Send + Sync {
-    /// Memory of `who` moves.
-    fn moved(&self, who: &ThreadGroup, what: Moved);
-}
-
 /// The address spaces of one GPU that somebody uses.
 #[pin_data]
 pub(crate) struct Tenants {
     #[pin]
     list: SpinLock<RBTree<u16, Arc<dyn Tenant>>>,
     #[pin]
-    monitor: SpinLock<Option<Arc<dyn Monitor>>>,
+    monitor: SpinLock<Option<Arc<dyn MoveMonitor>>>,
 }
 
 impl Tenants {
@@ -98,16 +87,9 @@ impl Tenants {
     }
 
     /// Says who watches the GPU.
-    pub(crate) fn set_monitor(&self, monitor: Arc<dyn Monitor>) {
+    pub(crate) fn set_monitor(&self, monitor: Arc<dyn MoveMonitor>) {
         let old = self.monitor.lock().replace(monitor);
         drop(old);
-    }
-
-    /// Reports to the monitor what becomes of queues of `who` while memory moves. Neither sleeps nor allocates.
-    pub(crate) fn report_moved(&self, who: &ThreadGroup, what: Moved) {
-        if let Some(monitor) = &*self.monitor.lock() {
-            monitor.moved(who, what);
-        }
     }
 
     /// Notes whose address space `pasid` is.
@@ -155,6 +137,14 @@ impl Tenants {
             let Some((pasid, tenant)) = found else { return };
             f(&*tenant);
             next = pasid.checked_add(1);
+        }
+    }
+}
+
+impl MoveMonitor for Tenants {
+    fn moved(&self, who: &ThreadGroup, what: Moved) {
+        if let Some(monitor) = &*self.monitor.lock() {
+            monitor.moved(who, what);
         }
     }
 }

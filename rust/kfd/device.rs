@@ -23,11 +23,7 @@ use super::{
     },
 };
 use crate::{
-    event::tenants::{
-        Monitor,
-        Moved,
-        Tenants, //
-    },
+    event::tenants::Tenants,
     gpu::{
         DoorbellSlice,
         Gpu, //
@@ -50,7 +46,11 @@ use crate::{
         SchedProcess,
         Scheduler, //
     },
-    vm::Vm,
+    vm::{
+        MoveMonitor,
+        Moved,
+        Vm, //
+    },
 };
 use kernel::{
     new_mutex, new_spinlock,
@@ -201,7 +201,7 @@ struct Moves {
     smi: Arc<Smi>,
 }
 
-impl Monitor for Moves {
+impl MoveMonitor for Moves {
     fn moved(&self, who: &ThreadGroup, what: Moved) {
         let event = match what {
             Moved::Off => SmiEvent::QueueEviction(who, EvictionTrigger::Ttm),

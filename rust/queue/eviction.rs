@@ -8,10 +8,6 @@ use kernel::{
 };
 
 use crate::{
-    event::tenants::{
-        Moved,
-        Tenants, //
-    },
     kapi::task::ThreadGroup,
     sched::{
         EvictCause,
@@ -19,6 +15,8 @@ use crate::{
         Scheduler, //
     },
     vm::{
+        MoveMonitor,
+        Moved,
         Vm,
         VmQueues, //
     },
@@ -28,8 +26,8 @@ use crate::{
 struct Queues {
     sched: Arc<Scheduler>,
     process: Arc<SchedProcess>,
-    tenants: Arc<Tenants>,
-    /// Whose they are, for who watches the GPU.
+    monitor: Arc<dyn MoveMonitor>,
+    /// Whose they are, for the monitor.
     group: ThreadGroup,
 }
 
@@ -40,7 +38,7 @@ impl VmQueues for Queues {
             return Ok(());
         }
         // Also of queues that do not stop: they are restored all the same.
-        self.tenants.report_moved(&self.group, Moved::Off);
+        self.monitor.moved(&self.group, Moved::Off);
         result
     }
 
@@ -48,7 +46,7 @@ impl VmQueues for Queues {
         // What else fails here has failed and was reported before.
         let result = self.sched.restore(&self.process, EvictCause::Memory);
         if !is_absent(&result) {
-            self.tenants.report_moved(&self.group, Moved::On);
+            self.monitor.moved(&self.group, Moved::On);
         }
     }
 }
@@ -58,8 +56,8 @@ fn is_absent(result: &Result) -> bool {
     matches!(result, Err(error) if *error == ESRCH || *error == ENODEV)
 }
 
-/// Has the queues of `process`, which are those of `group`, stopped when memory of `vm` moves, of which the monitor of
-/// `tenants` learns; to be called before the first one runs.
+/// Has the queues of `process`, which are those of `group`, stopped when memory of `vm` moves, of which `monitor`
+/// learns; to be called before the first one runs.
 ///
 /// # Errors
 ///
@@ -68,13 +66,13 @@ pub(crate) fn follow(
     vm: &Vm,
     sched: &Arc<Scheduler>,
     process: &Arc<SchedProcess>,
-    tenants: &Arc<Tenants>,
+    monitor: Arc<dyn MoveMonitor>,
     group: &ThreadGroup,
 ) -> Result {
     let queues = Queues {
         sched: sched.clone(),
         process: process.clone(),
-        tenants: tenants.clone(),
+        monitor,
         group: group.clone(),
     };
     vm.set_queues(Arc::new(queues, GFP_KERNEL_ACCOUNT)?);

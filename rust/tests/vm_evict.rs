@@ -26,11 +26,7 @@ use super::{
 };
 use crate::{
     driver::power,
-    event::tenants::{
-        Monitor,
-        Moved,
-        Tenants, //
-    },
+    event::tenants::Tenants,
     gpu::{
         account,
         Gpu, //
@@ -55,6 +51,8 @@ use crate::{
         BoFlags,
         BoKind,
         Interface,
+        MoveMonitor,
+        Moved,
         VmQueues, //
     },
 };
@@ -65,7 +63,7 @@ const VA: u64 = 0x7000_0000_0000;
 /// More than an operation has attempts.
 const TWINS: u64 = 40;
 /// How often a test looks for what a worker does, once a millisecond.
-const PATIENCE: usize = 20_000;
+const POLLS: usize = 20_000;
 const SYSTEM: Aperture = Aperture::System { snooped: true };
 
 const RW: BoFlags = BoFlags {
@@ -159,7 +157,7 @@ impl Watching {
     }
 }
 
-impl Monitor for Watching {
+impl MoveMonitor for Watching {
     fn moved(&self, who: &ThreadGroup, what: Moved) {
         let count = match what {
             Moved::Off => &self.offs,
@@ -350,7 +348,7 @@ mod cases {
             tenants.set_monitor(watching.clone());
             let process = sched.attach(address_space::params(&bench.vm, false, 0, 0)?)?;
             let group = ThreadGroup::current();
-            let followed = eviction::follow(&bench.vm, &sched, &process, &tenants, &group);
+            let followed = eviction::follow(&bench.vm, &sched, &process, tenants, &group);
             let moved = followed.and_then(|()| {
                 evicted_in_test(&bo, || {
                     assert_eq!(watching.seen(), (1, 0));
@@ -425,7 +423,7 @@ mod cases {
             power::resume(gpu, &sched)?;
             restored?;
             assert_eq!(asleep, ((1, 0), Some(Region::Gtt)));
-            for _ in 0..PATIENCE {
+            for _ in 0..POLLS {
                 if queues.seen() == (1, 1) {
                     break;
                 }
@@ -527,7 +525,7 @@ mod cases {
             evicted_in_test(&bo, || Ok(()))?;
             assert_eq!(bo.memory().region(), Some(Region::Gtt));
             bench.vm.map(&bo, VA)?;
-            for _ in 0..PATIENCE {
+            for _ in 0..POLLS {
                 if bo.memory().region() == Some(Region::Vram) {
                     return Ok(());
                 }

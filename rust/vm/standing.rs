@@ -12,6 +12,8 @@ use kernel::{
     }, //
 };
 
+use crate::kapi::task::ThreadGroup;
+
 /// The queues of an address space, for who moves its memory.
 pub(crate) trait VmQueues: Send + Sync {
     /// Takes them off the hardware until [`Self::resume`]; new ones do not run meanwhile either. Allocates nothing; bounded.
@@ -23,6 +25,22 @@ pub(crate) trait VmQueues: Send + Sync {
 
     /// Takes one [`Self::stop`] back.
     fn resume(&self);
+}
+
+/// What becomes of queues whose memory moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// They are off the hardware.
+    Off,
+    /// They run again.
+    On,
+}
+
+/// Who learns that queues stop because memory of their address space moves. Called with locks held: neither sleeps nor
+/// allocates.
+pub(crate) trait MoveMonitor: Send + Sync {
+    /// Memory of `who` moves.
+    fn moved(&self, who: &ThreadGroup, what: Moved);
 }
 
 /// What of an address space has to do with moves.

@@ -238,7 +238,7 @@ impl Context {
         }
         let params = address_space::params(&self.vm, false, 0, 0)?;
         let known = self.sched.attach(params)?;
-        let (tenants, group) = (&self.tenants, &self.group);
+        let (tenants, group) = (self.tenants.clone(), &self.group);
         if let Err(error) = eviction::follow(&self.vm, &self.sched, &known, tenants, group) {
             // It has no queue, so this only forgets it.
             let _ = self.sched.detach(&known);

@@ -30,7 +30,7 @@ impl Process {
         let params = state.process_params(index)?;
         let sched = device.device().sched();
         let known = sched.attach(params)?;
-        let tenants = device.device().tenants();
+        let tenants = device.device().tenants().clone();
         let followed = state
             .device(index)
             .and_then(|own| eviction::follow(own.vm()?, sched, &known, tenants, self.group()));
