@@ -21,10 +21,12 @@
 #include <linux/irq.h>
 #include <linux/irqdesc.h>
 #include <linux/jiffies.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
 #include <linux/pci.h>
 #include <linux/pid.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/sysfs.h>
@@ -366,4 +368,14 @@ int rkfd_tgid_of(int nr)
 bool rkfd_fatal_signal_pending(void)
 {
 	return fatal_signal_pending(current);
+}
+
+void rkfd_memcg_put(struct mem_cgroup *memcg)
+{
+	mem_cgroup_put(memcg);
+}
+
+struct mem_cgroup *rkfd_memcg_set_active(struct mem_cgroup *memcg)
+{
+	return set_active_memcg(memcg);
 }

@@ -19,6 +19,7 @@ struct drm_file;
 struct drm_gem_lru;
 struct drm_gem_object;
 struct inode;
+struct mem_cgroup;
 struct mm_struct;
 struct mmu_interval_notifier;
 struct mmu_notifier_range;
@@ -106,6 +107,10 @@ void rkfd_dma_unmap_unsynced(struct device *dev, struct sg_table *table,
 void rkfd_vma_prepare(struct vm_area_struct *vma, int caching, bool never_write);
 u64 rkfd_total_ram(void);
 bool rkfd_fatal_signal_pending(void);
+
+/* Memory control groups. */
+void rkfd_memcg_put(struct mem_cgroup *memcg);
+struct mem_cgroup *rkfd_memcg_set_active(struct mem_cgroup *memcg);
 
 /* Objects that a DRM file has handles of; each must not sleep. */
 void rkfd_drm_for_each_object(struct drm_file *file, void (*each)(struct drm_gem_object *obj, void *data),

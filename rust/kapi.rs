@@ -38,6 +38,7 @@ pub(crate) mod kunit;
 pub(crate) mod log;
 pub(crate) mod lru;
 pub(crate) mod mappable;
+pub(crate) mod memcg;
 pub(crate) mod mmio;
 pub(crate) mod pages;
 pub(crate) mod parameters;

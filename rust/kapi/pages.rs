@@ -16,7 +16,10 @@ use kernel::{
     sync::Arc, //
 };
 
-use super::task::fatal_signal_pending;
+use super::{
+    memcg::MemoryGroup,
+    task::fatal_signal_pending, //
+};
 
 /// Pages taken at once where the allocator can: 2 MiB, so that the GPU can map them as one.
 const LARGE_ORDER: u32 = 9;
@@ -75,6 +78,16 @@ impl Pages {
     ///
     /// `EINVAL` for none, `ENOMEM`, `EINTR` if the caller is being killed.
     pub(crate) fn alloc(count: usize) -> Result<Self> {
+        Self::alloc_for(&MemoryGroup::of_current(), count)
+    }
+
+    /// Allocates `count` zeroed pages, charged to `group`, at whose limit nobody is killed for them. The list of them, a
+    /// pointer a page, is charged to the group of the caller.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::alloc`].
+    pub(crate) fn alloc_for(group: &MemoryGroup, count: usize) -> Result<Self> {
         if count == 0 {
             return Err(EINVAL);
         }
@@ -89,7 +102,8 @@ impl Pages {
             let block = if left >> order != 0 {
                 // SAFETY: Allocation has no precondition but that sleeping is allowed, which it
                 // is in every caller (`GFP_KERNEL_ACCOUNT` above).
-                NonNull::new(unsafe { crate::bindings::rkfd_alloc_pages(order) })
+                let first = group.charged(|| unsafe { crate::bindings::rkfd_alloc_pages(order) });
+                NonNull::new(first)
             } else {
                 None
             };

@@ -5,6 +5,7 @@
  *
  * Needs root, and the memory controller of a cgroup2 mount at /sys/fs/cgroup.
  */
+#include "group.h"
 #include "pm4_queue.h"
 
 #include <fcntl.h>
@@ -19,7 +20,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ROOT "/sys/fs/cgroup"
 #define MIB (1ul << 20)
 /* What a process may still have charged when it begins to allocate without end. */
 #define ROOM (2 * MIB)
@@ -31,89 +31,7 @@
 /* Address space that the steps use, a page table apart. */
 #define STRIDE (1ul << 30)
 
-static char group[128];
-
-static void set_text(const char *file, const char *text)
-{
-	char path[256];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/%s", group, file);
-	f = fopen(path, "we");
-	if (!f || fputs(text, f) < 0 || fclose(f))
-		FAIL("%s: cannot write %s: %s", path, text, strerror(errno));
-}
-
-static void set_number(const char *file, uint64_t number)
-{
-	char text[32];
-
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
-	set_text(file, text);
-}
-
-/* The number in a file of the group, behind `key` and a blank where there is one. */
-static uint64_t number_in(const char *file, const char *key)
-{
-	size_t skip = key ? strlen(key) : 0;
-	char path[256], line[128];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/%s", group, file);
-	f = fopen(path, "re");
-	if (!f)
-		FAIL("%s: %s", path, strerror(errno));
-	while (fgets(line, sizeof(line), f)) {
-		if (key && (strncmp(line, key, skip) || line[skip] != ' '))
-			continue;
-		fclose(f);
-		return strtoull(line + skip, NULL, 10);
-	}
-	FAIL("%s says nothing of %s", path, key ? key : "its number");
-}
-
-static void need_group(void)
-{
-	FILE *f = fopen(ROOT "/cgroup.subtree_control", "we");
-
-	if (!f || fputs("+memory", f) < 0 || fclose(f))
-		LACKING("no memory controller at " ROOT ": %s", strerror(errno));
-	snprintf(group, sizeof(group), ROOT "/rkfd-%d", getpid());
-	if (mkdir(group, 0755))
-		FAIL("%s: %s", group, strerror(errno));
-}
-
-/* What is charged settles at `most` or below. */
-static void await_charge(uint64_t most)
-{
-	uint64_t end = now_ms() + WAIT_MS, now;
-
-	while ((now = number_in("memory.current", NULL)) > most) {
-		if (now_ms() > end)
-			FAIL("%llu bytes stay charged, %llu expected", (unsigned long long)now,
-			     (unsigned long long)most);
-		usleep(10000);
-	}
-}
-
-/*
- * A limit below what is charged makes each processor give back what it has in reserve, one after the other. The charge is
- * settled when a few such limits have not lowered it any more.
- */
-static void settle_charge(void)
-{
-	uint64_t least = UINT64_MAX, now;
-
-	for (unsigned int still = 0; still < 5; still++) {
-		now = number_in("memory.current", NULL);
-		if (now < least) {
-			least = now;
-			still = 0;
-		}
-		set_number("memory.max", least - PAGE);
-		usleep(10000);
-	}
-}
+static struct group group;
 
 /* A process of the group, and how far it came; in memory that the case has charged to its own group. */
 struct member {
@@ -151,7 +69,7 @@ static struct member *begin_member(const struct kind *kind, uint32_t steps, bool
 	CHECK_NE(pid, -1);
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		set_number("cgroup.procs", getpid());
+		group_join(&group);
 		if (!may_be_killed) {
 			FILE *adj = fopen("/proc/self/oom_score_adj", "we");
 
@@ -202,7 +120,7 @@ static void end_member(struct member *m, uint64_t charge)
 	close(m->go[1]);
 	close(m->ready[0]);
 	munmap((void *)m, PAGE);
-	await_charge(charge);
+	await_charge(&group, charge);
 }
 
 /* What a process outside of the group does meanwhile, and has to succeed with. */
@@ -241,7 +159,7 @@ static void run_away(const struct kind *kind, bool may_be_killed)
 	struct member *m;
 	bool done;
 
-	need_group();
+	need_group(&group);
 	begin(FLAGS_GTT);
 	m = begin_member(kind, 4, may_be_killed);
 	let_go_on(m);
@@ -249,16 +167,16 @@ static void run_away(const struct kind *kind, bool may_be_killed)
 	CHECK_EQ(m->steps, 4);
 	end_member(m, UINT64_MAX);
 	/* Whatever comes later than its end. */
-	await_charge(SLACK);
-	start = number_in("memory.current", NULL);
+	await_charge(&group, SLACK);
+	start = group_charge(&group);
 
 	m = begin_member(kind, kind->most, may_be_killed);
 	if (!may_be_killed)
-		settle_charge();
-	before = number_in("memory.current", NULL);
-	kills = number_in("memory.events", "oom_kill");
-	limited = number_in("memory.events", "max");
-	set_number("memory.max", (before + kind->room) & ~(PAGE - 1));
+		settle_charge(&group);
+	before = group_charge(&group);
+	kills = group_number(&group, "memory.events", "oom_kill");
+	limited = group_number(&group, "memory.events", "max");
+	group_set(&group, "memory.max", (before + kind->room) & ~(PAGE - 1));
 	let_go_on(m);
 	for (uint32_t seen = 0; seen < m->steps || round < 8; round++) {
 		seen = m->steps;
@@ -266,13 +184,13 @@ static void run_away(const struct kind *kind, bool may_be_killed)
 	}
 	done = is_done(m);
 	tap_note("%u steps, %lld bytes, then %s", m->steps,
-		 (long long)(number_in("memory.current", NULL) - before),
+		 (long long)(group_charge(&group) - before),
 		 done ? tap_errno(m->err) : "killed");
 	CHECK_OP(m->steps, <, kind->most);
-	CHECK_OP(number_in("memory.events", "max"), >, limited);
+	CHECK_OP(group_number(&group, "memory.events", "max"), >, limited);
 	if (may_be_killed) {
 		CHECK(!done);
-		CHECK_OP(number_in("memory.events", "oom_kill"), >, kills);
+		CHECK_OP(group_number(&group, "memory.events", "oom_kill"), >, kills);
 	} else {
 		CHECK(done);
 		CHECK_ERR(m->err, ENOMEM);
@@ -280,7 +198,7 @@ static void run_away(const struct kind *kind, bool may_be_killed)
 	work_outside(round++);
 	end_member(m, start + SLACK);
 	work_outside(round);
-	CHECK_EQ(rmdir(group), 0);
+	drop_group(&group);
 }
 
 static int alloc(uint32_t flags, uint64_t va, uint64_t size, void *user, uint64_t *handle)
@@ -475,19 +393,19 @@ CASE(once, "memory that is registered again and again is charged once")
 	uint64_t before, after;
 	struct member *m;
 
-	need_group();
+	need_group(&group);
 	begin(FLAGS_GTT);
 	m = begin_member(&kind, kind.most, false);
-	before = number_in("memory.current", NULL);
+	before = group_charge(&group);
 	CHECK_OP(before, >=, USER_BYTES);
 	let_go_on(m);
 	CHECK(is_done(m));
 	CHECK_EQ(m->err, 0);
 	CHECK_EQ(m->steps, 32);
-	after = number_in("memory.current", NULL);
+	after = group_charge(&group);
 	tap_note("%llu bytes for %u registrations of %lu bytes", (unsigned long long)(after - before), 32u, USER_BYTES);
 	/* The lists of pages, not the pages. */
 	CHECK_OP(after - before, <, USER_BYTES);
 	end_member(m, SLACK);
-	CHECK_EQ(rmdir(group), 0);
+	drop_group(&group);
 }

@@ -3,6 +3,7 @@
  * More VRAM in use than there is: processes that each fit, and together do not. Each byte is compared, as the CPU sees
  * it through its mapping and as the GPU copies it, whether the buffer is in VRAM at that moment or was evicted.
  */
+#include "group.h"
 #include "kfd.h"
 #include "smi.h"
 
@@ -240,13 +241,15 @@ CASE(one_process_gets_what_there_is, "one process alone gets no more VRAM than t
 	CHECK_OP(had + CHUNK, >, vram - (2ul << 20));
 }
 
-/* Has half of the free VRAM until `end` is closed; says so to `ready`. */
-static void hold_half(int ready, int end)
+/* Has half of the free VRAM until `end` is closed; says so to `ready`. Belongs to `group`, if there is one. */
+static void hold_half(const struct group *group, int ready, int end)
 {
 	struct gpu gpu;
 	struct bo bo;
 	char byte;
 
+	if (group)
+		group_join(group);
 	need_vm(&gpu, 0);
 	for (uint64_t left = available(&gpu) / 2; left >= CHUNK; left -= CHUNK)
 		CHECK_OK(bo_alloc(&gpu, &bo, FLAGS_VRAM, CHUNK));
@@ -273,7 +276,7 @@ CASE_LIMIT(many_of_its_own, "a process with thousands of older buffers gets the 
 	CHECK_OP(pid, >=, 0);
 	if (pid == 0) {
 		close(end[1]);
-		hold_half(ready[1], end[0]);
+		hold_half(NULL, ready[1], end[0]);
 	}
 	close(ready[1]);
 	close(end[0]);
@@ -286,6 +289,90 @@ CASE_LIMIT(many_of_its_own, "a process with thousands of older buffers gets the 
 	close(end[1]);
 	CHECK_EQ(waitpid(pid, &err, 0), pid);
 	CHECK_EQ(err, 0);
+}
+
+/* Takes as much VRAM as it gets, as a member of a group of its own; says how much, and waits. */
+static void take_others(const struct group *group, int ready, int end)
+{
+	uint64_t had = 0;
+	struct gpu gpu;
+	struct bo bo;
+	char byte;
+	int err;
+
+	group_join(group);
+	need_vm(&gpu, 0);
+	while ((err = bo_alloc(&gpu, &bo, FLAGS_VRAM, CHUNK)) == 0)
+		had += CHUNK;
+	CHECK_EQ(err, ENOMEM);
+	CHECK_EQ(write(ready, &had, sizeof(had)), (ssize_t)sizeof(had));
+	CHECK_EQ(read(end, &byte, 1), 0);
+	_exit(0);
+}
+
+/*
+ * One process has half of the VRAM, another one takes what it gets, each in a group of its own. The first one's group may
+ * have `limit` bytes more than it has then, if that is not 0. Returns what was evicted.
+ */
+static uint64_t evict_group(struct gpu *gpu, struct group *owner, struct group *taker, uint64_t limit)
+{
+	int ready[2], end[2], status;
+	uint64_t rest, had, before;
+	pid_t pids[2];
+	char byte;
+
+	available_settled(gpu);
+	need_group(owner);
+	need_group(taker);
+	CHECK_EQ(pipe(ready), 0);
+	CHECK_EQ(pipe(end), 0);
+	pids[0] = fork();
+	CHECK_OP(pids[0], >=, 0);
+	if (pids[0] == 0) {
+		close(end[1]);
+		hold_half(owner, ready[1], end[0]);
+	}
+	CHECK_EQ(read(ready[0], &byte, 1), 1);
+	rest = available(gpu);
+	before = group_charge(owner);
+	group_set(owner, "memory.max", (limit ? before + limit : 1ul << 40) & ~(PAGE - 1));
+	pids[1] = fork();
+	CHECK_OP(pids[1], >=, 0);
+	if (pids[1] == 0) {
+		close(end[1]);
+		take_others(taker, ready[1], end[0]);
+	}
+	close(ready[1]);
+	close(end[0]);
+	CHECK_EQ(read(ready[0], &had, sizeof(had)), (ssize_t)sizeof(had));
+	tap_note("%llu MiB evicted, %lld MiB charged to their owner, %llu MiB to who took the room",
+		 (unsigned long long)(had - rest) >> 20, (long long)(group_charge(owner) - before) >> 20,
+		 (unsigned long long)group_charge(taker) >> 20);
+	CHECK_OP(had, >, rest);
+	/* Pages of whole chunks; not one of them is the other group's. */
+	CHECK_OP(group_charge(owner) + CHUNK, >, before + had - rest);
+	CHECK_OP(group_charge(taker), <, CHUNK);
+	CHECK_EQ(group_number(owner, "memory.events", "oom_kill"), 0);
+	close(end[1]);
+	for (unsigned int i = 0; i < 2; i++) {
+		CHECK_EQ(waitpid(pids[i], &status, 0), pids[i]);
+		CHECK_EQ(status, 0);
+	}
+	drop_group(owner);
+	drop_group(taker);
+	return had - rest;
+}
+
+CASE_LIMIT(owner_pays, "evicted memory is charged to its owner's control group, and stays in VRAM at the limit of that", 120)
+{
+	struct group owner, taker;
+	uint64_t all, some;
+	struct gpu gpu;
+
+	need_vm(&gpu, 0);
+	all = evict_group(&gpu, &owner, &taker, 0);
+	some = evict_group(&gpu, &owner, &taker, all / 2);
+	CHECK_OP(some, <=, all / 2 + CHUNK);
 }
 
 /* Takes as much VRAM as it gets, and ends. */

@@ -38,14 +38,15 @@ impl Vacant {
 }
 
 impl Movable {
-    /// Takes system memory for it, which the GPU reaches: queues are to run from there.
+    /// Takes system memory for it, which the GPU reaches: queues are to run from there. The owner's control group pays for
+    /// it, not that of who wants the room.
     ///
     /// # Errors
     ///
-    /// - `ENOMEM`, `EINTR`: no system memory, or the caller is being killed.
+    /// - `ENOMEM`, `EINTR`: no system memory, or no more for the group; or the caller is being killed.
     /// - What the DMA layer reports for memory that the GPU does not reach.
     pub(in crate::vm) fn find_system(&self, hw: &Hw) -> Result<Arc<Place>> {
-        let place = Place::system(self.size())?;
+        let place = Place::system(self.size(), self.group())?;
         if let Place::System { pages, .. } = &*place {
             // Mapped anew by each address space, with rights of its own.
             drop(hw.dma().pages(hw.dev(), pages, true)?);

@@ -27,6 +27,7 @@ use crate::{
         VramBlocks, //
     },
     kapi::{
+        memcg::MemoryGroup,
         pages::Pages,
         task::{
             current_mm,
@@ -86,12 +87,12 @@ impl Place {
         Ok(Arc::new(place, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// System memory that is clear.
+    /// System memory that is clear, whose pages are charged to `group`.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `EINTR`: the caller is being killed.
-    pub(super) fn system(size: u64) -> Result<Arc<Self>> {
+    /// `ENOMEM`, which the limit of `group` may be; `EINTR`: the caller is being killed.
+    pub(super) fn system(size: u64, group: &MemoryGroup) -> Result<Arc<Self>> {
         let system = account::system();
         let charges = [
             system.all.charge_module(size)?,
@@ -99,7 +100,7 @@ impl Place {
         ];
         let count = usize::try_from(size >> PAGE_SHIFT).map_err(|_| ENOMEM)?;
         let place = Self::System {
-            pages: Arc::new(Pages::alloc(count)?, GFP_KERNEL_ACCOUNT)?,
+            pages: Arc::new(Pages::alloc_for(group, count)?, GFP_KERNEL_ACCOUNT)?,
             _charges: charges,
         };
         Ok(Arc::new(place, GFP_KERNEL_ACCOUNT)?)
@@ -120,6 +121,8 @@ pub(crate) struct Movable {
     contiguous: bool,
     /// Who made it.
     owner: Option<MmKey>,
+    /// Who pays for it in system memory: the group of who made it.
+    group: MemoryGroup,
     /// Innermost; read anywhere, changed with the reservation held.
     #[pin]
     now: SpinLock<Now>,
@@ -138,6 +141,7 @@ impl Movable {
                 size,
                 contiguous,
                 owner: current_mm().map(|(_, key)| key),
+                group: MemoryGroup::of_current(),
                 now <- new_spinlock!(Now { place, moves: 0 }, "rkfd_place"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -157,6 +161,11 @@ impl Movable {
     /// Whether the current process made it.
     pub(crate) fn is_of_current(&self) -> bool {
         self.owner.is_some_and(MmKey::is_current)
+    }
+
+    /// Who pays for it in system memory.
+    pub(super) fn group(&self) -> &MemoryGroup {
+        &self.group
     }
 
     /// Where it is. Does not change while the reservation of the object is held.
