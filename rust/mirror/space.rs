@@ -62,8 +62,8 @@ impl Refill for Mirrors {
                 if list.closed {
                     return Err(ENODEV);
                 }
-                let mut mirrors = list.mirrors.iter();
-                mirrors.find(|mirror| mirror.id() > last).cloned()
+                let next = list.mirrors.partition_point(|mirror| mirror.id() <= last);
+                list.mirrors.get(next).cloned()
             };
             let Some(mirror) = next else { return Ok(()) };
             mirror.refill()?;

@@ -209,7 +209,8 @@ impl Vm {
     /// - `EAGAIN`: `tables` are too few. [`Self::fill`] makes what was missing, without such locks.
     /// - `EIO`: the parts are not those of the granule.
     /// - `ENODEV`: the address space is closed.
-    /// - `ETIMEDOUT` and others: the GPU did not confirm that it dropped what it knew. The granule shows nothing then.
+    /// - `ETIMEDOUT` and others: the GPU did not confirm that it dropped what it knew. The granule shows nothing then, and a
+    ///   GPU that does not confirm that either is given up.
     pub(crate) fn show(
         &self,
         hw: &Hw,
@@ -232,29 +233,41 @@ impl Vm {
         if !tables.reserve.covers(tables.missing.need()) {
             return Err(EAGAIN);
         }
-        let mut stale = false;
         let mut retired = Chain::new();
+        let mut result = Ok(());
         for part in &shown.parts {
-            let changed =
-                state
-                    .tree
-                    .map(&store, &mut tables.reserve, part.va, &part.runs, part.attrs)?;
-            stale |= changed.stale;
-            retired.append(changed.retired);
+            let tables = &mut tables.reserve;
+            match state
+                .tree
+                .map(&store, tables, part.va, &part.runs, part.attrs)
+            {
+                Ok(changed) => {
+                    state.flush_owed |= changed.stale;
+                    retired.append(changed.retired);
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
         }
         store.finish();
         hw.hdp_flush();
         // To be freed by `reap`, after the flush.
         state.pending_free.append(retired);
-        if stale || state.flush_owed {
-            state.flush_owed = true;
-            if let Err(error) = self.flush_now(&mut state) {
-                let _ = self.clear_granule(&mut state, &store, granule);
-                store.finish();
-                return Err(error);
-            }
+        if result.is_ok() && state.flush_owed {
+            result = self.flush_now(&mut state);
         }
-        Ok(())
+        let Err(error) = result else { return Ok(()) };
+        // The caller drops what was shown before, too, and nobody holds that memory.
+        let cleared = self.clear_granule(&mut state, &store, granule);
+        store.finish();
+        let confirmed = cleared.and(self.confirm(&mut state));
+        drop(state);
+        if let Err(error) = confirmed {
+            self.give_up_unconfirmed(error);
+        }
+        Err(error)
     }
 
     /// Makes the tables that were missing.
@@ -279,13 +292,24 @@ impl Vm {
             result = result.and(self.clear_granule(&mut state, &store, &granule));
         }
         store.finish();
-        if state.flush_owed {
-            // If the firmware does not answer now, it is not asked again, but registers are written.
-            let flushed = self.flush_now(&mut state);
-            result = result.and(flushed.or_else(|_| self.flush_now(&mut state)));
-        }
+        result = result.and(self.confirm(&mut state));
         drop(state);
-        let Err(error) = result else { return };
+        if let Err(error) = result {
+            self.give_up_unconfirmed(error);
+        }
+    }
+
+    /// Has the GPU drop what it knew, if it has to. Tries twice: firmware that does not answer the first time is not asked
+    /// again, but registers are written.
+    fn confirm(&self, state: &mut State) -> Result {
+        if !state.flush_owed {
+            return Ok(());
+        }
+        self.flush_now(state).or_else(|_| self.flush_now(state))
+    }
+
+    /// The GPU may still use memory of a mirror that nobody holds.
+    fn give_up_unconfirmed(&self, error: Error) {
         // A device that is gone or lost reaches no memory.
         if self.gpu.is_gone() || self.gpu.is_lost() {
             return;
