@@ -4,7 +4,7 @@
 //!
 //! [`table`] is the state machine, [`payload`] what an event carries, [`notices`] what was reported and not
 //! entered yet, [`wait`] the sleep of a caller. This module adds the locks and the signal page. [`tenants`] finds who
-//! has an address space that a GPU reports something of.
+//! has an address space that a GPU reports something of, [`faults`] holds its faults until they are handled.
 //!
 //! # Locks
 //!
@@ -19,6 +19,7 @@
 //! `inner`, then `notices` or a waiter's own lock. Under none of them is memory allocated, since the scheduler
 //! reports, too, and reclaim may wait for the scheduler.
 
+pub(crate) mod faults;
 pub(crate) mod notices;
 pub(crate) mod payload;
 pub(crate) mod reasons;

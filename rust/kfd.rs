@@ -8,6 +8,7 @@
 
 pub(crate) mod command;
 pub(crate) mod device;
+mod faults;
 pub(crate) mod file;
 pub(crate) mod interrupt;
 pub(crate) mod ioctl;

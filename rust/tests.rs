@@ -6,6 +6,7 @@ mod driver_force_probe;
 mod driver_power;
 mod drm_info;
 mod drm_live;
+mod event_faults;
 mod event_fixtures;
 mod event_notices;
 mod event_signals;

@@ -53,8 +53,10 @@ pub(crate) trait Tenant: Send + Sync {
     /// Interrupts were lost, perhaps some of this address space.
     fn interrupts_lost(&self);
     /// An access was refused: takes the queues on the GPU off the hardware for good. Returns whether anybody waits for
-    /// the report.
+    /// the report. Called by the worker that handles the faults of all address spaces, so that the rule above holds.
     fn faulted(&self, fault: &VmFault) -> bool;
+    /// `count` more were refused, of which nothing else is known. By the same worker, before the fault that they followed.
+    fn faults_dropped(&self, count: u64);
     /// Reports what the GPU lost.
     fn lost(&self, what: Loss);
     /// Reports that the queue with `doorbell` failed; returns whether anybody learns of it.

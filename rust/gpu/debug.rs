@@ -103,6 +103,7 @@ fn ih(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ("sq", &count.sq),
         ("bad_opcode", &count.bad_opcode),
         ("fault", &count.faults),
+        ("fault_drops", &count.fault_drops),
         ("retry_fault", &count.retry_faults),
         ("other", &count.other),
         ("foreign", &count.foreign),

@@ -39,7 +39,8 @@ use super::{
     ids::GpuId,
     ih::{
         Ih,
-        IrqSink, //
+        IrqSink,
+        VmFault, //
     },
     kiq::Kiq,
     pasid::PasidPool,
@@ -232,6 +233,14 @@ impl Gpu {
     pub(crate) fn catch_up(&self) {
         if let Some(hw) = self.access.enter() {
             self.ih.flush(&hw);
+        }
+    }
+
+    /// Logs a fault that was not retried, with what the hub says of it, and has the hub keep the next one. Nothing of a
+    /// GPU that is asleep, lost or gone. Not for the sink itself, which is called with the lock that this takes.
+    pub(crate) fn log_fault(&self, fault: &VmFault) {
+        if let Ok(hw) = self.enter() {
+            self.ih.log_fault(&hw, fault);
         }
     }
 

@@ -98,8 +98,9 @@ pub(crate) trait IrqSink: Send + Sync {
     fn sq(&self, pasid: u16, data: ih::SqInterrupt);
     /// A queue of `pasid` stopped at a bad packet: doorbell id [9:0], exception code [25:10].
     fn bad_opcode(&self, pasid: u16, ctx0: u32);
-    /// An access of `pasid` was refused, or is being retried until this returns and beyond.
-    fn vm_fault(&self, fault: &VmFault);
+    /// An access was refused, or is being retried until this returns and beyond. Returns whether somebody calls
+    /// [`Gpu::log_fault`](super::Gpu::log_fault) later; otherwise it is logged at once.
+    fn vm_fault(&self, fault: &VmFault) -> bool;
     /// A ring overflowed: vectors of any address space may have been lost. Called after those that were not.
     fn overflow(&self);
 }
@@ -273,6 +274,20 @@ impl Ih {
     /// What was seen so far.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Logs a fault of which the sink said that it is logged later. Nothing while the rings do not run, when the
+    /// device may be without power.
+    pub(super) fn log_fault(&self, hw: &Hw, fault: &VmFault) {
+        let rings = self.rings.lock();
+        if rings.running {
+            deliver::log_fault(hw, fault);
+        }
+    }
+
+    /// Counts a fault that was taken by the sink, and dropped.
+    pub(crate) fn count_dropped_fault(&self) {
+        self.counters.fault_drops.inc();
     }
 
     /// Read positions of the rings, in bytes.

@@ -393,8 +393,7 @@ impl ProcessDevice {
         if self.faulted.xchg(true, Full) {
             return;
         }
-        // Called by the interrupt thread, which everybody's events need. Nor does anybody need a wait: no
-        // memory goes.
+        // Called by the worker that handles everybody's faults. Nor does anybody need a wait: no memory goes.
         if !self.device.sched.note_fault(&process) {
             // The next fault tries again.
             self.faulted.store(false, Relaxed);

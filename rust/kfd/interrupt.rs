@@ -3,12 +3,12 @@
 //! From what a GPU reports to those who have its address spaces.
 //!
 //! Runs in the interrupt thread, which serves all processes: it waits for no lock that a thread of one of them may
-//! hold for long, and allocates nothing that it has to wait for. Reports of an address space that belongs to no
-//! process are dropped: its process has ended.
+//! hold for long, and allocates nothing that it has to wait for. Faults are left to a worker ([`faults`](super::faults)).
+//! Reports of an address space that belongs to no process are dropped: its process has ended.
 
 use super::{
     device::Device,
-    smi::SmiEvent, //
+    faults::FaultWorker, //
 };
 use crate::{
     event::{
@@ -31,7 +31,7 @@ use crate::{
             SqInterrupt, //
         },
     },
-    kapi::log::dev_limited,
+    kapi::workqueue::OwnedQueue,
     sched::Halt,
 };
 use kernel::{
@@ -45,6 +45,9 @@ const DROPS_CONTEXT_ZERO: IpVersion = IpVersion(9, 4, 1);
 /// Receives the reports of one GPU.
 pub(crate) struct Sink {
     device: Arc<Device>,
+    faults: Arc<FaultWorker>,
+    /// Runs the worker; finishes what it has to do when the sink is dropped.
+    queue: OwnedQueue,
 }
 
 impl Sink {
@@ -57,6 +60,8 @@ impl Sink {
         Ok(Arc::new(
             Self {
                 device: device.clone(),
+                faults: FaultWorker::new(device)?,
+                queue: OwnedQueue::new(c"rkfd_faults", 1)?,
             },
             GFP_KERNEL,
         )?)
@@ -124,25 +129,11 @@ impl IrqSink for Sink {
         }
     }
 
-    fn vm_fault(&self, fault: &VmFault) {
+    fn vm_fault(&self, fault: &VmFault) -> bool {
         let Some(tenant) = self.device.tenants().get(fault.pasid) else {
-            return;
+            return false;
         };
-        let note = if tenant.faulted(fault) {
-            ""
-        } else {
-            ", and has no event that this signals"
-        };
-        self.device.report(&SmiEvent::VmFault(tenant.group()));
-        dev_limited!(
-            dev_info,
-            self.device.gpu().dev(),
-            "pid {} (PASID {}) faulted at {:#x}{}\n",
-            tenant.group().pid(),
-            fault.pasid,
-            fault.fault.address,
-            note
-        );
+        self.faults.add(&self.queue, tenant, fault)
     }
 
     fn overflow(&self) {

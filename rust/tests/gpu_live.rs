@@ -129,8 +129,9 @@ impl IrqSink for CountingSink {
         self.count();
     }
 
-    fn vm_fault(&self, _fault: &VmFault) {
+    fn vm_fault(&self, _fault: &VmFault) -> bool {
         self.count();
+        true
     }
 
     fn overflow(&self) {

@@ -5,12 +5,10 @@
  * Needs the device model: its control port makes message-signalled interrupts vanish. The driver then reads the ring
  * only when its watchdog looks, and another process's interrupts fill the ring before that.
  */
+#include "debugfs.h"
 #include "kfd.h"
 #include "model.h"
 
-#include <glob.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,26 +19,6 @@
 /* Overflows to be lived through, and attempts at them. */
 #define OVERFLOWS 5
 #define ROUNDS 60
-
-/* Overflows that the driver has seen. */
-static unsigned long overflows(void)
-{
-	unsigned long count = 0;
-	bool found = false;
-	char line[200];
-	glob_t paths;
-	FILE *file;
-
-	CHECK_EQ(glob("/sys/kernel/debug/rkfd/*/ih", 0, NULL, &paths), 0);
-	file = fopen(paths.gl_pathv[0], "r");
-	CHECK(file);
-	while (fgets(line, sizeof(line), file))
-		found |= sscanf(line, "overflow %lu", &count) == 1;
-	fclose(file);
-	globfree(&paths);
-	CHECK(found);
-	return count;
-}
 
 /* A process that raises STORM interrupts for each byte that it is sent, and sends it back when they are raised. */
 static void storms(int hear, int tell)
@@ -101,7 +79,7 @@ CASE_LIMIT(sleeper, "a ring overflows: who sleeps on an event whose interrupt wa
 	need_bo(&gpu, &out, FLAGS_GTT, PAGE);
 	ask_model("{\"cmd\":\"fault\",\"kind\":\"drop-msi\"}");
 	for (uint32_t round = 1; lived < OVERFLOWS; round++) {
-		unsigned long before = overflows();
+		unsigned long before = ih_counter("overflow");
 		struct waited w;
 
 		if (round > ROUNDS)
@@ -118,7 +96,7 @@ CASE_LIMIT(sleeper, "a ring overflows: who sleeps on an event whose interrupt wa
 		CHECK_EQ(w.result, KFD_IOC_WAIT_RESULT_COMPLETE);
 		/* Each signal is there once. */
 		CHECK_EQ(event_poll(&gpu, event.id), KFD_IOC_WAIT_RESULT_TIMEOUT);
-		lived += overflows() != before;
+		lived += ih_counter("overflow") != before;
 	}
 	ask_model("{\"cmd\":\"clear-faults\"}");
 	close(there[1]);

@@ -322,13 +322,17 @@ impl Tenant for Context {
 
     fn faulted(&self, fault: &VmFault) -> bool {
         if let Some(process) = self.process() {
-            // Called by the interrupt thread, which everybody's events need: it does not wait.
+            // Called by the worker that handles everybody's faults: it does not wait.
             if !self.faulted.xchg(true, Full) && !self.sched.note_fault(&process) {
                 // The next fault tries again.
                 self.faulted.store(false, Relaxed);
             }
         }
         self.notices.fault(&fault.fault)
+    }
+
+    fn faults_dropped(&self, count: u64) {
+        self.notices.faults_dropped(count);
     }
 
     fn lost(&self, what: Loss) {

@@ -204,6 +204,11 @@ impl Notices {
         self.raise(Condition::Fault)
     }
 
+    /// Counts faults that were not kept.
+    pub(super) fn faults_dropped(&self, count: u64) {
+        self.faults.lock().dropped += count;
+    }
+
     /// Moves the oldest faults, at most `most`, to `to`, which has capacity for them; returns how many found no room
     /// since this was asked last.
     pub(super) fn take_faults(&self, to: &mut KVec<FaultRecord>, most: usize) -> u64 {

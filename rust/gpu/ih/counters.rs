@@ -28,6 +28,8 @@ pub(crate) struct Counters {
     pub(crate) bad_opcode: Count,
     /// Faults that were not retried.
     pub(crate) faults: Count,
+    /// Faults that were not handled one by one, because too many waited.
+    pub(crate) fault_drops: Count,
     /// Retry faults.
     pub(crate) retry_faults: Count,
     /// Vectors that mean nothing to this driver.

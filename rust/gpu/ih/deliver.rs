@@ -19,10 +19,7 @@ use crate::{
             Hub,
             Vector, //
         },
-        regs::hub::{
-            FaultStatus,
-            HubLayout, //
-        }, //
+        regs::hub::FaultStatus, //
     },
     kapi::log::dev_limited, //
 };
@@ -118,42 +115,48 @@ impl Ih {
     }
 
     fn deliver_fault(&self, hw: &Hw, vector: &Vector, fault: Fault, sink: Option<&dyn IrqSink>) {
-        let hub = match fault.hub {
-            Hub::Gfx => &hw.asic().gfxhub,
-            Hub::Mm => &hw.asic().mmhub,
-        };
         if fault.retry {
             self.counters.retry_faults.inc();
         } else {
             self.counters.faults.inc();
-            log_fault(hw, hub, vector, &fault);
         }
-        if vector.pasid == 0 {
+        let fault = VmFault {
+            pasid: vector.pasid,
+            vmid: vector.vmid,
+            timestamp: vector.timestamp,
+            fault,
+        };
+        let logged_later = if fault.pasid == 0 {
             self.counters.foreign.inc();
-        } else if let Some(sink) = sink {
-            sink.vm_fault(&VmFault {
-                pasid: vector.pasid,
-                vmid: vector.vmid,
-                timestamp: vector.timestamp,
-                fault,
-            });
-        }
-        if fault.retry {
+            false
+        } else {
+            sink.is_some_and(|sink| sink.vm_fault(&fault))
+        };
+        if fault.fault.retry {
             // The access is replayed by itself; releasing the entry lets it be reported again.
             hw.doorbell32(
                 hw.asic().doorbell.retry_cam().byte(),
-                u32::from(fault.cam_index),
+                u32::from(fault.fault.cam_index),
             );
+        } else if !logged_later {
+            log_fault(hw, &fault);
         }
     }
 }
 
 /// Reports a fault that was not retried, and clears the hub's latch for the next one.
-fn log_fault(hw: &Hw, hub: &HubLayout, vector: &Vector, fault: &Fault) {
+pub(super) fn log_fault(hw: &Hw, vm_fault: &VmFault) {
+    let VmFault {
+        pasid, vmid, fault, ..
+    } = vm_fault;
+    let hub = match fault.hub {
+        Hub::Gfx => &hw.asic().gfxhub,
+        Hub::Mm => &hw.asic().mmhub,
+    };
     let status = hub::take_fault_status(hw, hub);
     // The hub latches the first of several faults, which may be somebody else's.
     let client = status
-        .filter(|status| status.get(FaultStatus::VMID) == u32::from(vector.vmid))
+        .filter(|status| status.get(FaultStatus::VMID) == u32::from(*vmid))
         .and_then(|status| hub.client(status))
         .unwrap_or("unknown client");
     let flag = |on: bool, name: &'static str| if on { name } else { "" };
@@ -163,8 +166,8 @@ fn log_fault(hw: &Hw, hub: &HubLayout, vector: &Vector, fault: &Fault) {
         flag(fault.write, "write "),
         flag(fault.execute, "execute "),
     );
-    let (name, address, pasid, vmid) = (hub.name, fault.address, vector.pasid, vector.vmid);
-    if vmid == 0 {
+    let (name, address) = (hub.name, fault.address);
+    if *vmid == 0 {
         dev_limited!(
             dev_err,
             hw.dev(),

@@ -92,6 +92,10 @@ impl Tenant for OnDevice {
         is_awaited
     }
 
+    fn faults_dropped(&self, _count: u64) {
+        // An event holds one fault.
+    }
+
     fn lost(&self, what: Loss) {
         let data = match what {
             Loss::Gpu => gpu_lost(self.gpu_id()),

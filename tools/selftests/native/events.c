@@ -2,6 +2,7 @@
 /*
  * The native interface: events by eventfd, waits for memory, faults as records.
  */
+#include "debugfs.h"
 #include "native.h"
 
 #include <poll.h>
@@ -220,6 +221,86 @@ CASE(faults, "an access to nothing is told as a record and an event, stops the q
 	/* Nothing of the offender runs any more, and all of it can go. */
 	CHECK_OK(nqueue_destroy(&f.file, f.q.args.id));
 	CHECK_OK(unbind_one(&f.file, 0x10000, 1ul << 40));
+}
+
+/* Files whose queues storm, and the stores to nothing of each. */
+#define STORMS 4u
+#define STORES 800u
+/* Rounds of a file that works meanwhile. */
+#define ROUNDS 100u
+
+/* What was told of a storm so far. */
+struct told {
+	uint64_t count, last;
+};
+
+/* Reads what there is: stores to pages of which each is behind the one before, and a number of those that are not told. */
+static void add_told(const struct fixture *f, struct told *told)
+{
+	struct drm_rkfd_fault records[64];
+	uint64_t dropped;
+	uint32_t count;
+
+	CHECK_OK(read_faults(&f->file, records, 64, &count, &dropped));
+	for (uint32_t i = 0; i < count; i++) {
+		CHECK_EQ(records[i].access, DRM_RKFD_FAULT_WRITE);
+		if (!told->last)
+			CHECK_EQ(records[i].address, NOWHERE + PAGE);
+		CHECK_OP(records[i].address, >, told->last);
+		CHECK_OP(records[i].address, <=, NOWHERE + STORES * PAGE);
+		told->last = records[i].address;
+	}
+	told->count += count + dropped;
+}
+
+CASE_LIMIT(storms, "storms of faults lose and reorder no event of another file, and each fault is told or counted", 120)
+{
+	static struct packets p;
+	struct fixture f[STORMS], g;
+	struct nevent fault[STORMS], ev[3];
+	struct told told[STORMS] = { 0 };
+	unsigned long before, drops, raised = 0;
+	uint64_t end, total = 0;
+
+	begin(&g, DRM_RKFD_QUEUE_PM4);
+	for (unsigned int i = 0; i < 3; i++)
+		need_event_of(&g.file, &ev[i], DRM_RKFD_EVENT_SIGNAL);
+	for (unsigned int i = 0; i < STORMS; i++) {
+		begin(&f[i], DRM_RKFD_QUEUE_PM4);
+		need_event_of(&f[i].file, &fault[i], DRM_RKFD_EVENT_FAULT);
+	}
+	for (unsigned int i = 1; i <= STORES; i++)
+		pm4_write(&p, NOWHERE + i * PAGE, 1);
+	before = ih_counter("fault");
+	drops = ih_counter("fault_drops");
+	for (unsigned int i = 0; i < STORMS; i++)
+		nsubmit(&f[i].q, &p);
+	for (uint32_t round = 1; round <= ROUNDS; round++) {
+		raise_by(&g, 0, round, ev[round % 3].slot);
+		CHECK_EQ(take(&ev[round % 3], (int)WAIT_MS), 1);
+		CHECK_EQ(*out32(&g, 0), round);
+		CHECK_EQ(take(&ev[(round + 1) % 3], 0), 0);
+		CHECK_EQ(take(&ev[(round + 2) % 3], 0), 0);
+	}
+	for (unsigned int i = 0; i < STORMS; i++) {
+		need_signalled(&fault[i]);
+		CHECK_OK(nqueue_destroy(&f[i].file, f[i].q.args.id));
+	}
+	/* The queues are off the hardware. What they raised before is handled some time. */
+	for (end = now_ms() + WAIT_MS; !total || total != raised; usleep(1000)) {
+		if (now_ms() > end)
+			FAIL("%lu faults, of which %llu are told or counted", raised, (unsigned long long)total);
+		total = 0;
+		for (unsigned int i = 0; i < STORMS; i++) {
+			add_told(&f[i], &told[i]);
+			total += told[i].count;
+		}
+		raised = ih_counter("fault") - before;
+	}
+	tap_note("%lu faults, %lu of them dropped before they were handled", raised,
+		 ih_counter("fault_drops") - drops);
+	for (unsigned int i = 0; i < STORMS; i++)
+		CHECK(told[i].last);
 }
 
 CASE(read_only, "a store to a range that is bound for reading is a fault with the page present")

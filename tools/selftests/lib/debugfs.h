@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What the driver shows in the debugfs mount at /sys/kernel/debug. Needs root.
+ */
+#ifndef DEBUGFS_H
+#define DEBUGFS_H
+
+/* A number of the first GPU's file `ih`, which says what the interrupt thread has seen, by name. */
+unsigned long ih_counter(const char *name);
+
+#endif
