@@ -17,9 +17,10 @@ use criterion::{criterion_group, criterion_main, Criterion, Throughput};
 use gfx9_isa::env::{Memory, Wide};
 use gpu_model::asic::Asic;
 use gpu_model::clock::Clock;
-use gpu_model::device::{Gpu, NoMsi};
+use gpu_model::device::Gpu;
 use gpu_model::mem::Phys;
 use gpu_model::server::make_vram;
+use gpu_model::soc::NoMsi;
 use gpu_model::trace::Log;
 use gpu_model::vm::executor::Executor;
 use gpu_model::vm::hub::vm;
@@ -91,7 +92,8 @@ fn device() -> Gpu {
         Box::new(NoMsi),
     )
     .unwrap();
-    let put = |gpu: &Gpu, at: u64, v: u64| gpu.mem.write(Phys::Vram(at), &v.to_le_bytes()).unwrap();
+    let put =
+        |gpu: &Gpu, at: u64, v: u64| gpu.soc.mem.write(Phys::Vram(at), &v.to_le_bytes()).unwrap();
     for level in 0..3 {
         let index = (BASE >> (39 - 9 * level)) & 0x1FF;
         let table = TABLES + level * 0x1000;
@@ -104,7 +106,7 @@ fn device() -> Gpu {
         let entry = (DATA + page * 0x1000) | 0x71;
         put(&gpu, TABLES + 0x3000 + page * 8, entry);
     }
-    let hub = gpu.hub_mut(HubId::Gfx);
+    let hub = gpu.soc.hub_mut(HubId::Gfx);
     let v = u32::from(VMID);
     for (r, value) in [
         (vm::PT_BASE + 2 * v, TABLES as u32 | 1),
@@ -116,7 +118,7 @@ fn device() -> Gpu {
         hub.write_vm(r, value);
     }
     for page in 0..PAGES {
-        gpu.vm_read_u32(CLIENT, BASE + page * 0x1000).unwrap();
+        gpu.soc.vm_read_u32(CLIENT, BASE + page * 0x1000).unwrap();
     }
     gpu
 }
@@ -137,14 +139,15 @@ fn engines(c: &mut Criterion<Processor>) {
     group.bench_function("read_u32", |b| {
         b.iter(|| {
             at.iter().fold(0u32, |sum, &va| {
-                sum.wrapping_add(gpu.vm_read_u32(CLIENT, black_box(va)).unwrap())
+                sum.wrapping_add(gpu.soc.vm_read_u32(CLIENT, black_box(va)).unwrap())
             })
         });
     });
     group.bench_function("write_u32", |b| {
         b.iter(|| {
             for &va in &at {
-                gpu.vm_write(CLIENT, black_box(va), &7u32.to_le_bytes())
+                gpu.soc
+                    .vm_write(CLIENT, black_box(va), &7u32.to_le_bytes())
                     .unwrap();
             }
         });
@@ -154,7 +157,7 @@ fn engines(c: &mut Criterion<Processor>) {
 /// A wave, without the lock.
 fn waves(c: &mut Criterion<Processor>) {
     let gpu = device();
-    let mut executor = Executor::new(&gpu.mem, &gpu.spaces);
+    let mut executor = Executor::new(&gpu.soc.mem, &gpu.soc.spaces);
     let mut cache = PageCache::default();
     let mut group = c.benchmark_group("wave");
     let at = addresses(32);

@@ -2,11 +2,11 @@
 //! What the command processor's queues and those of SDMA have in common: rings in memory, turns, long transfers, and
 //! what a driver that loads them by registers has to get right.
 
-use std::time::Instant;
-
 use crate::cp::queue::Outcome;
-use crate::device::{DoorbellTarget, Gpu, Wake, BAR2_SIZE};
+use crate::device::{Gpu, Wake, BAR2_SIZE};
 use crate::mem::Phys;
+use crate::sdma::Engine;
+use crate::soc::{DoorbellTarget, Soc};
 use crate::trace::Seat;
 use crate::vm::access::{VmError, VmResult};
 use crate::vm::{Client, HubId};
@@ -94,7 +94,7 @@ pub struct Stretch {
 
 impl Stretch {
     /// Of at most `packets` packets.
-    pub fn begin(gpu: &Gpu, packets: usize) -> Self {
+    pub fn begin(gpu: &Soc, packets: usize) -> Self {
         Self {
             packets: packets.min(STRETCH_PACKETS),
             moved: gpu.bytes_moved,
@@ -103,13 +103,160 @@ impl Stretch {
     }
 
     /// A packet ended with `outcome`. Tells `pace` whether it waits for a page; returns whether another one may run.
-    pub fn goes_on(&mut self, gpu: &Gpu, outcome: Outcome, pace: &mut Pace) -> bool {
+    pub fn goes_on(&mut self, gpu: &Soc, outcome: Outcome, pace: &mut Pace) -> bool {
         let replays = gpu.log.stats.replays;
         pace.retrying = outcome == Outcome::Wait && self.replays != replays;
         self.replays = replays;
         self.packets = self.packets.saturating_sub(1);
         let enough = gpu.bytes_moved.wrapping_sub(self.moved) >= STRETCH_BYTES;
         outcome == Outcome::Done && self.packets > 0 && !enough && !gpu.pressed()
+    }
+}
+
+/// A connected queue, as far as feeding it goes.
+pub trait Queue {
+    /// There is something to do.
+    fn has_work(&self) -> bool;
+    /// When it runs again.
+    fn pace(&mut self) -> &mut Pace;
+    /// How accesses to its pointers in memory appear to the VM.
+    fn client(&self) -> Client;
+    /// Its pointers.
+    fn pointers(&mut self) -> Pointers<'_>;
+}
+
+impl<Q: Queue> Queue for Box<Q> {
+    fn has_work(&self) -> bool {
+        (**self).has_work()
+    }
+
+    fn pace(&mut self) -> &mut Pace {
+        (**self).pace()
+    }
+
+    fn client(&self) -> Client {
+        (**self).client()
+    }
+
+    fn pointers(&mut self) -> Pointers<'_> {
+        (**self).pointers()
+    }
+}
+
+/// The pointers of a queue, in its units and not wrapped.
+#[derive(Debug)]
+pub struct Pointers<'a> {
+    /// Read pointer.
+    pub rptr: u64,
+    /// Write pointer.
+    pub wptr: &'a mut u64,
+    /// Read pointer that memory holds, as far as the queue knows.
+    pub reported: &'a mut Option<u64>,
+    /// The read pointer could not be written to memory yet.
+    pub report_due: &'a mut bool,
+}
+
+/// What a doorbell makes of a write pointer in units of `unit` bytes: a narrow one has its low bits only.
+pub fn rung_to(old: u64, value: u64, wide: bool, unit: u64) -> u64 {
+    let low = u64::from(u32::MAX) / unit;
+    if wide {
+        value / unit
+    } else {
+        old & !low | (value / unit)
+    }
+}
+
+/// A kind of engine whose queues get their turns in rounds.
+pub trait Feed {
+    /// Where a queue is connected.
+    type Seat: Copy;
+    /// The state of one that is.
+    type Queue: Queue;
+
+    /// Goes on with a round that an earlier step left, or begins one. Returns whether it goes on.
+    fn begin_round(gpu: &mut Gpu, now: u64, wake: &mut Wake) -> bool;
+    /// The seats that are still to have their turn in it, in order, as far as they have anything to do.
+    fn seats(gpu: &Gpu) -> Vec<Self::Seat>;
+    /// A seat gets its turn.
+    fn leave_round(gpu: &mut Gpu, seat: Self::Seat);
+    /// The turn of a seat is over; whether it goes on in the next step, before the others have theirs.
+    fn goes_on(gpu: &mut Gpu, seat: Self::Seat) -> bool;
+    /// All seats have had their turn.
+    fn end_round(gpu: &mut Gpu);
+
+    /// How many packets the queue of a seat may run now; `None` if it has nothing to do, or may not.
+    fn due(gpu: &mut Gpu, seat: Self::Seat, now: u64, wake: &mut Wake) -> Option<usize>;
+    /// Takes the queue of a seat to run it.
+    fn take(gpu: &mut Gpu, seat: Self::Seat) -> Option<Self::Queue>;
+    /// Runs a packet.
+    fn packet(gpu: &mut Gpu, seat: Self::Seat, queue: &mut Self::Queue) -> Outcome;
+    /// Whether the engine lets the queue run another packet, if it has one.
+    fn permits(gpu: &Gpu, seat: Self::Seat, queue: &Self::Queue) -> bool;
+    /// A stretch has ended, with `left` packets of the turn left: reports the pointers.
+    fn report(
+        gpu: &mut Gpu,
+        seat: Self::Seat,
+        queue: &mut Self::Queue,
+        outcome: Outcome,
+        left: usize,
+    );
+    /// The queue has halted.
+    fn halted(gpu: &mut Gpu, seat: Self::Seat, queue: &Self::Queue, why: &'static str);
+    /// Gives the queue back to its seat.
+    fn put_back(gpu: &mut Gpu, seat: Self::Seat, queue: Self::Queue);
+}
+
+impl Gpu {
+    /// Goes on with the round in which every connected queue of the engines gets a turn, or begins one.  Returns whether
+    /// one had work.
+    pub fn feed<F: Feed>(&mut self, now: u64, wake: &mut Wake) -> bool {
+        let resumed = F::begin_round(self, now, wake);
+        let mut any = false;
+        for seat in F::seats(self) {
+            F::leave_round(self, seat);
+            let ran = self.turn::<F>(seat, now, wake);
+            any |= ran;
+            if F::goes_on(self, seat) {
+                return true;
+            }
+            if ran && self.soc.pressed() {
+                // It may have been the last one: the next step begins a round then.
+                wake.busy();
+                return true;
+            }
+        }
+        F::end_round(self);
+        if resumed {
+            // When those that had their turn in an earlier step want the next one is not known here.
+            wake.busy();
+        }
+        any
+    }
+
+    /// Gives a queue its turn, a stretch of packets; returns whether it had one.
+    fn turn<F: Feed>(&mut self, seat: F::Seat, now: u64, wake: &mut Wake) -> bool {
+        let Some(mut left) = F::due(self, seat, now, wake) else {
+            return false;
+        };
+        let Some(mut queue) = F::take(self, seat) else {
+            return false;
+        };
+        let mut stretch = Stretch::begin(&self.soc, left);
+        let outcome = loop {
+            let outcome = F::packet(self, seat, &mut queue);
+            left = left.saturating_sub(1);
+            let more = stretch.goes_on(&self.soc, outcome, queue.pace());
+            if !more || !queue.has_work() || !F::permits(self, seat, &queue) {
+                break outcome;
+            }
+        };
+        F::report(self, seat, &mut queue, outcome, left);
+        let has_work = queue.has_work();
+        if let Some(why) = queue.pace().end(outcome, has_work, now, wake) {
+            F::halted(self, seat, &queue, why);
+        }
+        F::put_back(self, seat, queue);
+        true
     }
 }
 
@@ -150,16 +297,51 @@ pub struct Part {
     pub next: u64,
 }
 
-impl Gpu {
-    /// Whether the step has to end: its time is over, or a trapped access waits.
-    pub fn pressed(&self) -> bool {
-        self.callers.are_waiting() || self.step_ends.is_some_and(|t| Instant::now() >= t)
+impl Soc {
+    /// A doorbell moves the write pointer of a queue.  `wrong` is what is the matter with the new one, a mistake of the
+    /// driver's if the queue is its own.
+    pub fn ring(
+        &mut self,
+        queue: &mut impl Queue,
+        wptr: u64,
+        drivers: bool,
+        wrong: Option<String>,
+    ) {
+        *queue.pointers().wptr = wptr;
+        queue.pace().rung();
+        match wrong {
+            Some(text) if drivers => self.protocol_error("wptr-beyond-ring", text),
+            Some(text) => self.user_error("wptr-beyond-ring", text),
+            None => {}
+        }
+    }
+
+    /// Reads a pointer that a queue has in memory.
+    ///
+    /// # Errors
+    /// How the packet that wanted it ends.
+    pub fn fetch_pointer(&mut self, c: Client, at: u64) -> Result<u64, Outcome> {
+        self.vm_read_u64(c, at & !7).map_err(|e| match e {
+            VmError::Retry => Outcome::Wait,
+            VmError::Fault => Outcome::Halt("pointer memory faulted"),
+        })
+    }
+
+    /// Writes the read pointer of a queue to memory: the place and the bytes, or nothing where it has none.
+    pub fn report_pointer(&mut self, queue: &mut impl Queue, to: Option<(u64, &[u8])>) {
+        let client = queue.client();
+        let due = to.map(|(at, bytes)| self.vm_write(client, at, bytes) == Err(VmError::Retry));
+        let pointers = queue.pointers();
+        *pointers.report_due = due.unwrap_or(*pointers.report_due);
+        if due != Some(true) {
+            *pointers.reported = Some(pointers.rptr);
+        }
     }
 
     /// Reads dwords of a ring from position `at` on, which wraps.
     ///
     /// # Errors
-    /// See [`Gpu::vm_read`].
+    /// See [`Soc::vm_read`].
     pub fn fetch_ring(
         &mut self,
         c: Client,
@@ -213,7 +395,7 @@ impl Gpu {
     /// Writes a part of a long transfer, and translates the next one.
     ///
     /// # Errors
-    /// See [`Gpu::vm_write`].
+    /// See [`Soc::vm_write`].
     pub fn write_part(
         &mut self,
         c: Client,
@@ -270,6 +452,22 @@ impl Gpu {
         })
     }
 
+    /// What is wrong with the address space of a queue that is loaded by registers.
+    pub fn check_loaded_space(
+        &self,
+        vmid: u8,
+        rule: &'static str,
+    ) -> impl Iterator<Item = (&'static str, String)> {
+        let wrong = if vmid == 0 {
+            Vec::new()
+        } else {
+            self.check_vmid(vmid)
+        };
+        wrong.into_iter().map(move |text| (rule, text))
+    }
+}
+
+impl Gpu {
     /// A heavyweight flush waits for the writes that are under way; a lightweight one does not.
     pub fn land_writes(&mut self, hub: HubId, vmids: u16) {
         let hit = |a: &Ahead| a.hub == hub && (vmids >> (a.vmid & 0xF)) & 1 != 0;
@@ -281,8 +479,8 @@ impl Gpu {
 
     fn writes_under_way(&mut self) -> impl Iterator<Item = &mut Option<Ahead>> {
         let compute = self.cp.runs_mut().map(|run| &mut run.ahead);
-        let contexts = self.sdma.iter_mut().flat_map(|e| e.contexts.iter_mut());
-        compute.chain(contexts.flatten().map(|c| &mut c.ahead))
+        let contexts = self.sdma.iter_mut().flat_map(Engine::contexts_mut);
+        compute.chain(contexts.map(|c| &mut c.ahead))
     }
 
     /// What is wrong with the doorbell of a queue that is loaded by registers, as rule and words.
@@ -299,7 +497,7 @@ impl Gpu {
                 "doorbell outside BAR2 or not aligned".to_string(),
             ),
             (
-                self.doorbell_target(byte) != target,
+                self.soc.doorbell_target(byte) != target,
                 "doorbell-routing",
                 match target {
                     DoorbellTarget::Sdma(_) => "the doorbell is not routed to the engine".into(),
@@ -317,18 +515,20 @@ impl Gpu {
             .filter(|(bad, ..)| *bad)
             .map(|(_, rule, text)| (rule, text))
     }
+}
 
-    /// What is wrong with the address space of a queue that is loaded by registers.
-    pub fn check_loaded_space(
-        &self,
-        vmid: u8,
-        rule: &'static str,
-    ) -> impl Iterator<Item = (&'static str, String)> {
-        let wrong = if vmid == 0 {
-            Vec::new()
-        } else {
-            self.check_vmid(vmid)
-        };
-        wrong.into_iter().map(move |text| (rule, text))
+#[cfg(test)]
+mod tests {
+    use super::rung_to;
+
+    #[test]
+    fn a_narrow_doorbell_has_the_low_bits_of_the_write_pointer() {
+        let old = 0x1_2000_0010;
+        assert_eq!(rung_to(old, 0x2000_0040, false, 1), 0x1_2000_0040);
+        assert_eq!(rung_to(old, 0x40, true, 1), 0x40);
+        // Of SDMA it counts bytes, of which 32 bits are 30 of dwords.
+        assert_eq!(rung_to(old, 0x40, false, 4), 0x1_0000_0010);
+        assert_eq!(rung_to(old, u64::from(u32::MAX), false, 4), 0x1_3fff_ffff);
+        assert_eq!(rung_to(old, 0x10_0000_0000, true, 4), 0x4_0000_0000);
     }
 }

@@ -15,10 +15,11 @@ use clap::{CommandFactory as _, Parser};
 use gpu_model::asic::Asic;
 use gpu_model::board::Board;
 use gpu_model::clock::Clock;
-use gpu_model::device::{Gpu, NoMsi};
+use gpu_model::device::Gpu;
 use gpu_model::inject::{Injection, Kind, Rules};
 use gpu_model::pci::Subsystem;
 use gpu_model::server::{make_vram, serve, Shared};
+use gpu_model::soc::NoMsi;
 use gpu_model::trace::{Log, DEFAULT_RECORDS};
 use gpu_model::waves::watch::Filter;
 
@@ -199,10 +200,10 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
         Box::new(NoMsi),
     )?;
     for name in &args.no_rule {
-        gpu.rules.switch_off(name).map_err(anyhow::Error::msg)?;
+        gpu.soc.rules.switch_off(name).map_err(anyhow::Error::msg)?;
     }
     for &kind in &args.fault {
-        let added = gpu.inject.add(Injection {
+        let added = gpu.soc.inject.add(Injection {
             kind,
             doorbell: None,
             count: None,
@@ -238,7 +239,7 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
     let errors = {
         let gpu = shared.lock();
         gpu.waves.dispatcher.watch.flush();
-        gpu.log.total_errors()
+        gpu.soc.log.total_errors()
     };
     // The sockets are ours; a leftover would only confuse the next start.
     let _ = std::fs::remove_file(&args.socket);

@@ -23,9 +23,10 @@ use vfio_user::{
     DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion, SparseArea,
 };
 
-use crate::device::{Callers, Gpu, MsiSink, Step, BAR2_SIZE};
+use crate::device::{Gpu, Step, BAR2_SIZE};
 use crate::pci::{ConfigSpace, Rom, Subsystem, CONFIG_SIZE, ROM_SIZE};
 use crate::regs::BAR5_SIZE;
+use crate::soc::{Callers, MsiSink};
 use crate::vm::own::BarAddresses;
 
 /// Longest sleep of the worker; a bound, not a poll: every event wakes it.
@@ -58,7 +59,7 @@ impl Shared {
                 }
             }));
             Self {
-                callers: gpu.callers.clone(),
+                callers: gpu.soc.callers.clone(),
                 gpu: Mutex::new(gpu),
                 work: Condvar::new(),
                 stop: AtomicBool::new(false),
@@ -112,7 +113,7 @@ impl Shared {
                 Step::Busy => MutexGuard::bump(&mut gpu),
                 Step::Idle(_) if !gpu.waves.dispatcher.may_sleep() => {}
                 Step::Idle(at) => {
-                    let now = gpu.clock.now_ns();
+                    let now = gpu.soc.clock.now_ns();
                     let sleep =
                         at.map_or(IDLE_SLEEP, |t| Duration::from_nanos(t.saturating_sub(now)));
                     self.work.wait_for(&mut gpu, sleep.min(IDLE_SLEEP));
@@ -145,9 +146,9 @@ impl Backend {
     /// A backend for a device.
     pub fn new(shared: Arc<Shared>, subsystem: Subsystem) -> Self {
         let gpu = shared.lock();
-        gpu.mem.set_bus_master(false);
-        let config = ConfigSpace::new(gpu.asic, gpu.mem.vram_size(), subsystem);
-        let rom = Rom::new(gpu.asic, &gpu.board);
+        gpu.soc.mem.set_bus_master(false);
+        let config = ConfigSpace::new(gpu.soc.asic, gpu.soc.mem.vram_size(), subsystem);
+        let rom = Rom::new(gpu.soc.asic, &gpu.soc.board);
         drop(gpu);
         Self {
             shared,
@@ -179,9 +180,9 @@ impl ServerBackend for Backend {
                 let master = self.config.bus_master();
                 let (bars, asleep) = (self.config.bars(), self.config.asleep());
                 self.shared.trapped(|gpu| {
-                    gpu.mem.set_bus_master(master);
+                    gpu.soc.mem.set_bus_master(master);
                     // Queues that have a BAR mapped go on using it while the guest sizes the BARs.
-                    gpu.bars = bars.unwrap_or(gpu.bars);
+                    gpu.soc.bars = bars.unwrap_or(gpu.soc.bars);
                     gpu.set_asleep(asleep);
                 });
                 self.shared.wake();
@@ -211,11 +212,13 @@ impl ServerBackend for Backend {
         let mut gpu = self.shared.lock();
         let writable = flags.contains(DmaMapFlags::WRITE);
         let done = gpu
+            .soc
             .mem
             .dma_map(address, size, fd.map(|f| (f, offset)), writable);
         // Failing the message would end the session; the driver sees the hole if it uses it.
         if let Err(e) = done {
-            gpu.log
+            gpu.soc
+                .log
                 .note(&format!("DMA map {address:#x}+{size:#x}: {e:#}"));
         }
         drop(gpu);
@@ -232,12 +235,13 @@ impl ServerBackend for Backend {
         // The device sees the change between two steps; who executes without its lock is waited for without it.
         let mut gpu = self.shared.lock();
         let retired = if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
-            gpu.mem.dma_retire_all()
+            gpu.soc.mem.dma_retire_all()
         } else {
-            let (retired, done) = gpu.mem.dma_retire(address, size);
+            let (retired, done) = gpu.soc.mem.dma_retire(address, size);
             // What could not be kept is gone; the driver sees the hole if it uses it.
             if let Err(e) = done {
-                gpu.log
+                gpu.soc
+                    .log
                     .note(&format!("DMA unmap {address:#x}+{size:#x}: {e:#}"));
             }
             retired
@@ -251,8 +255,8 @@ impl ServerBackend for Backend {
         self.config = self.reset_config.clone();
         let mut gpu = self.shared.lock();
         gpu.device_reset();
-        gpu.bars = BarAddresses::default();
-        gpu.mem.set_bus_master(self.config.bus_master());
+        gpu.soc.bars = BarAddresses::default();
+        gpu.soc.mem.set_bus_master(self.config.bus_master());
         Ok(())
     }
 
@@ -270,11 +274,11 @@ impl ServerBackend for Backend {
         let mut gpu = self.shared.lock();
         if flags & VFIO_IRQ_SET_DATA_EVENTFD != 0 {
             match fds.into_iter().next() {
-                Some(fd) => gpu.set_msi(Box::new(EventFdMsi(OwnedFd::from(fd)))),
-                None => gpu.set_msi(Box::new(crate::device::NoMsi)),
+                Some(fd) => gpu.soc.set_msi(Box::new(EventFdMsi(OwnedFd::from(fd)))),
+                None => gpu.soc.set_msi(Box::new(crate::soc::NoMsi)),
             }
         } else if flags & VFIO_IRQ_SET_DATA_NONE != 0 && count == 0 {
-            gpu.set_msi(Box::new(crate::device::NoMsi));
+            gpu.soc.set_msi(Box::new(crate::soc::NoMsi));
         }
         Ok(())
     }
@@ -317,7 +321,7 @@ pub fn serve(
     vram: &File,
     subsystem: Subsystem,
 ) -> anyhow::Result<()> {
-    let vram_size = shared.lock().mem.vram_size();
+    let vram_size = shared.lock().soc.mem.vram_size();
     let rw = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
     let regions = (0..VFIO_PCI_NUM_REGIONS)
         .map(|i| match i {

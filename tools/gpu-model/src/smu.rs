@@ -2,8 +2,8 @@
 //! The power controller (SMU, MP1) as far as its mailbox goes: message in C2PMSG_66, argument and result in C2PMSG_82,
 //! response in C2PMSG_90.  Numbers: `aldebaran_ppsmc.h`, `vega20_ppsmc.h` and the `smu*_driver_if` headers of Linux.
 
-use crate::device::Gpu;
 use crate::regs::mp;
+use crate::soc::Soc;
 use crate::trace::{Origin, Ring};
 
 const TEST_MESSAGE: u32 = 1;
@@ -50,7 +50,7 @@ impl Answer {
     }
 }
 
-impl Gpu {
+impl Soc {
     fn smu_answer(&self, message: u32, argument: u32) -> Answer {
         let smu = &self.asic.smu;
         match message {
@@ -80,14 +80,15 @@ impl Gpu {
         }
     }
 
-    /// Takes the message written to C2PMSG_66.
-    pub fn smu_message(&mut self, message: u32) {
+    /// Takes the message written to C2PMSG_66; whether the device is to be reset for it.
+    #[must_use]
+    pub fn smu_message(&mut self, message: u32) -> bool {
         let base = self.asic.mp;
         self.regs.set_plain(base + mp::MP1_C2PMSG_66, message);
         let argument = self.regs.plain(base + mp::MP1_C2PMSG_82);
         if self.inject.take_smu_message() {
             self.smu_note(message, argument, "not answered, on request".into());
-            return;
+            return false;
         }
         let answer = self.smu_answer(message, argument);
         self.smu_note(message, argument, format!("{answer:?}"));
@@ -95,9 +96,7 @@ impl Gpu {
             self.regs.set_plain(base + mp::MP1_C2PMSG_82, v);
         }
         self.regs.set_plain(base + mp::MP1_C2PMSG_90, answer.code());
-        if answer == Answer::Reset {
-            self.mode1_reset("SMU");
-        }
+        answer == Answer::Reset
     }
 
     fn smu_note(&mut self, message: u32, argument: u32, outcome: String) {

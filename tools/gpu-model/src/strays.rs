@@ -113,11 +113,11 @@ impl Gpu {
     pub fn begin_learning(&mut self) {
         let connected: Vec<_> = self
             .hws
-            .mapped
+            .mapped()
             .iter()
             .map(|m| (m.doorbell, m.pasid))
             .collect();
-        self.strays.begin_list(connected.into_iter());
+        self.soc.strays.begin_list(connected.into_iter());
     }
 
     /// Learns from a piece of a run list of `size` dwords; returns whether that was the last.
@@ -126,8 +126,10 @@ impl Gpu {
         let mut words = vec![0; left.min(PIECE) as usize];
         let first = base.wrapping_add(u64::from(at.pos) * 4);
         // What cannot be read is reported by the walk that follows, not here.
-        let there = self.vm_accessible(MEC, first, words.len() * 4, Access::Read);
-        if !there || self.vm_read_dwords(MEC, first, &mut words).is_err() {
+        let there = self
+            .soc
+            .vm_accessible(MEC, first, words.len() * 4, Access::Read);
+        if !there || self.soc.vm_read_dwords(MEC, first, &mut words).is_err() {
             return true;
         }
         let mut pos = 0u32;
@@ -138,7 +140,7 @@ impl Gpu {
             let dw = |i: usize| words.get(pos as usize + i).copied().unwrap_or(0);
             match (header >> 30, ((header >> 8) & 0xFF) as u8) {
                 (3, op::MAP_PROCESS) => at.pasid = dw(1) as u16,
-                (3, op::MAP_QUEUES) => self.strays.learn((dw(2) & 0x0FFF_FFFC) >> 2, at.pasid),
+                (3, op::MAP_QUEUES) => self.soc.strays.learn((dw(2) & 0x0FFF_FFFC) >> 2, at.pasid),
                 _ => {}
             }
             pos += length(header) as u32;

@@ -248,7 +248,7 @@ fn errors_stop_the_queue_until_the_runtime_mends_them() {
     assert_eq!(read_index(&f), 1);
     assert_eq!(f.b.ram64(f.bus + 8), 0);
     f.b.no_errors();
-    assert_eq!(f.b.gpu.log.stats.user_errors, 1);
+    assert_eq!(f.b.gpu.soc.log.stats.user_errors, 1);
 }
 
 fn dispatch(group: [u32; 3], lds: u32, object: u64) -> [u32; 16] {

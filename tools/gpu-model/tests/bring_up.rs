@@ -170,7 +170,7 @@ fn forty_queues_take_turns_on_24_slots() {
     for i in 0..40u64 {
         assert_eq!(b.ram32(bus + 8 * i), 100 + i as u32, "queue {i}");
     }
-    assert_eq!(b.gpu.log.stats.max_connected, 2 + 24);
+    assert_eq!(b.gpu.soc.log.stats.max_connected, 2 + 24);
     let fence = b.unmap(3, 0, 0);
     b.run();
     assert_eq!(b.ram64(fence.bus), 100);
@@ -224,7 +224,7 @@ fn an_idle_list_is_walked_less_and_less_but_a_doorbell_is_served_soon() {
     b.run_list(&ib, true, 1);
     b.run_for(1_000_000_000);
     // 1 s at 64 ms, and a few short ones at the start.
-    let idle = b.gpu.log.stats.rotations;
+    let idle = b.gpu.soc.log.stats.rotations;
     assert!((10..40).contains(&idle), "{idle}");
     for (i, q) in queues.iter_mut().enumerate() {
         q.push(&mut b, &write_data(va + 4 * i as u64, 7));

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use gpu_model::asic::GFX90A;
 use gpu_model::clock::Clock;
 use gpu_model::control::{answer, Device};
-use gpu_model::device::{Gpu, NoMsi};
+use gpu_model::device::Gpu;
 use gpu_model::server::make_vram;
+use gpu_model::soc::NoMsi;
 use gpu_model::trace::{Log, Origin, Ring};
 use serde_json::Value;
 
@@ -42,7 +43,7 @@ impl Working {
             uses: 0,
             makes: 0,
         };
-        let before = working.gpu.log.since(0).0.end as usize;
+        let before = working.gpu.soc.log.since(0).0.end as usize;
         working.work(records - before);
         working.makes = makes;
         working
@@ -53,6 +54,7 @@ impl Working {
         for _ in 0..records {
             let t = self.now.fetch_add(1000, Ordering::Relaxed);
             self.gpu
+                .soc
                 .log
                 .event(t, Ring::Device, Origin::default(), "WORK", String::new());
         }
@@ -118,7 +120,7 @@ fn records_that_are_dropped_meanwhile_are_not_claimed() {
 fn all_errors_are_shown_whatever_comes_meanwhile() {
     let mut device = Working::new(100, 100, 0);
     for i in 0..1500u64 {
-        device.gpu.protocol_error("bank", i.to_string());
+        device.gpu.soc.protocol_error("bank", i.to_string());
     }
     let reply = answer(&mut device, r#"{"cmd":"errors"}"#);
     let seqs: Vec<u64> = reply["errors"]

@@ -79,13 +79,13 @@ fn a_thousand_queues_all_get_there() {
                 m.feed(&mut b, 3);
             }
             // Doorbells of waiting queues change nothing; their pointers are found in memory.
-            assert!(b.gpu.log.stats.doorbells_unmapped > 900);
+            assert!(b.gpu.soc.log.stats.doorbells_unmapped > 900);
             b.run_for(400_000_000);
             for (i, m) in all.iter().enumerate() {
                 assert_eq!(b.ram32(m.bus), 3 * round, "{} queue {i}", asic.name);
             }
         }
-        assert_eq!(b.gpu.log.stats.doorbells_foreign, 0);
+        assert_eq!(b.gpu.soc.log.stats.doorbells_foreign, 0);
         b.no_errors();
     }
 }
@@ -107,7 +107,7 @@ fn nobody_starves_next_to_queues_that_never_rest() {
     }
     let turns = |b: &mut Bench| -> Vec<u64> {
         let mut n = std::collections::BTreeMap::new();
-        for r in b.gpu.log.records() {
+        for r in b.gpu.soc.log.records() {
             if let Some(gpu_model::trace::Event::Seat { connect: true, .. }) = r.event {
                 *n.entry(r.origin.doorbell).or_insert(0u64) += 1;
             }

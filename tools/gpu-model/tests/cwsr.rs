@@ -188,7 +188,7 @@ fn a_save_area_that_was_changed_is_noticed_and_the_queue_goes_on() {
     let word = f.b.ram32(at);
     f.b.set32(at, word ^ 0x100);
     again(&mut f);
-    assert_eq!(f.b.gpu.log.stats.saves_changed, 1);
+    assert_eq!(f.b.gpu.soc.log.stats.saves_changed, 1);
     f.b.set32(f.bus + 0x800, 1);
     f.b.run_for(3_000_000);
     assert_eq!(f.b.words(f.bus, 2), [3, 4]);
@@ -216,7 +216,7 @@ fn queues_that_share_an_area_keep_their_place() {
     }
     f.preempt();
     again(&mut f);
-    assert_eq!(f.b.gpu.log.stats.saves_changed, 1);
+    assert_eq!(f.b.gpu.soc.log.stats.saves_changed, 1);
     f.b.set32(f.bus + 0x800, 1);
     f.b.run_for(3_000_000);
     assert_eq!(f.b.words(f.bus, 2), [3, 4]);
@@ -236,9 +236,9 @@ fn an_area_without_pages_is_told_and_survived() {
     ib.extend(write_data(f.va, 3));
     f.b.set_words(f.bus + 0x1000, &ib);
     f.q.send(&mut f.b, &indirect(f.va + 0x1000, ib.len() as u32, false));
-    let before = f.b.gpu.log.stats.user_errors;
+    let before = f.b.gpu.soc.log.stats.user_errors;
     f.preempt();
-    assert_eq!(f.b.gpu.log.stats.user_errors - before, 1);
+    assert_eq!(f.b.gpu.soc.log.stats.user_errors - before, 1);
     assert_eq!(sizes(&f), (0, 0));
     again(&mut f);
     f.b.set32(f.bus + 0x800, 1);
@@ -363,9 +363,9 @@ fn an_area_without_its_last_page() {
     f.b.vram_write(pte, &[0; 8]);
     f.b.flush_vmid(3);
     f.q.send(&mut f.b, &wait(f.va + 0x800));
-    let before = f.b.gpu.log.stats.user_errors;
+    let before = f.b.gpu.soc.log.stats.user_errors;
     f.preempt();
-    assert_eq!(f.b.gpu.log.stats.user_errors - before, 1);
+    assert_eq!(f.b.gpu.soc.log.stats.user_errors - before, 1);
     assert_eq!(sizes(&f), (0, 0));
     f.b.no_errors();
 }

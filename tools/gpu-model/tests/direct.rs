@@ -139,7 +139,7 @@ fn slow_and_refused_dequeues() {
     assert_eq!(b.ram32(bus), 1);
     b.run_for(11_000_000);
     assert!(!b.hqd_active(S));
-    b.gpu.inject.clear();
+    b.gpu.soc.inject.clear();
     // One that does not answer stays, until it is reset; the request is then void.
     inject(&mut b, Kind::IgnorePreempt, q.doorbell, None);
     b.hqd_load(S, &q, 9);
@@ -156,8 +156,8 @@ fn slow_and_refused_dequeues() {
     // A request that was refused is answered once the queue can.
     inject(&mut b, Kind::IgnorePreempt, q.doorbell, None);
     assert!(!b.hqd_destroy(S, 1, 1_000_000));
-    b.gpu.inject.clear();
-    b.gpu.kick();
+    b.gpu.soc.inject.clear();
+    b.gpu.soc.kick();
     b.run();
     assert!(!b.hqd_active(S));
     b.no_errors();
@@ -297,7 +297,7 @@ fn wrong_orders_are_errors() {
     for (name, rules, wrong) in cases {
         let (mut b, p, mut q, ..) = one(&GFX90A);
         wrong(&mut b, &p, &mut q);
-        let got: Vec<&str> = b.gpu.log.errors().map(|e| e.rule).collect();
+        let got: Vec<&str> = b.gpu.soc.log.errors().map(|e| e.rule).collect();
         assert_eq!(&got, rules, "{name}: {:?}", b.errors());
     }
 }
@@ -305,7 +305,7 @@ fn wrong_orders_are_errors() {
 #[test]
 fn without_the_rule_a_queue_is_loaded_to_a_halted_engine_and_runs_with_it() {
     let (mut b, _, q, ..) = one(&GFX90A);
-    b.gpu.rules.switch_off("load-running").unwrap();
+    b.gpu.soc.rules.switch_off("load-running").unwrap();
     b.wr(0x8234, 1 << 30);
     b.hqd_load(S, &q, 9);
     b.no_errors();

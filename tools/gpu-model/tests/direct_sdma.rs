@@ -153,11 +153,11 @@ fn sdma_faults_and_wrong_orders() {
     assert!(!b.sdma_destroy(c, &q, 10_000_000));
     b.run_for(11_000_000);
     assert!(b.sdma_destroy(c, &q, 0));
-    b.gpu.inject.clear();
+    b.gpu.soc.inject.clear();
     inject(&mut b, Kind::IgnorePreempt, q.doorbell, None);
     b.sdma_load(c, &q, 9);
     assert!(!b.sdma_destroy(c, &q, 1_000_000_000));
-    b.gpu.inject.clear();
+    b.gpu.soc.inject.clear();
     assert!(b.sdma_destroy(c, &q, 0));
     b.no_errors();
     // MINOR_PTR_UPDATE is forgotten.

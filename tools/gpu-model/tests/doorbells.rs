@@ -44,7 +44,7 @@ fn queues_ring_doorbells_through_the_self_ring_aperture() {
     f.b.no_errors();
     // Without the aperture it is an error of the driver.
     f.b.wr(0x3480 + 0xf5 * 4, 0);
-    f.b.gpu.bars.doorbells = 0xfe60_0000;
+    f.b.gpu.soc.bars.doorbells = 0xfe60_0000;
     f.q.send(&mut f.b, &w);
     f.b.expect_errors(&["selfring", "pte-to-nowhere"]);
 }
@@ -102,7 +102,7 @@ fn stray_doorbells_are_harmless_and_told_apart() {
             (0x1f_0008, "foreign".into(), 1, 77, 0),
         ]
     );
-    assert_eq!(f.b.gpu.log.stats.doorbells_unmatched, 5);
+    assert_eq!(f.b.gpu.soc.log.stats.doorbells_unmatched, 5);
     // None of it disturbs anybody.
     last.send(&mut f.b, &write_data(f.va, 6));
     f.b.run_for(300_000_000);
@@ -142,7 +142,7 @@ fn a_doorbell_of_no_queue_interrupts_if_that_is_wanted() {
     f.b.bell(0x1f_0800, 0);
     f.b.gpu.doorbell_write(0x1f_0008, &[1, 2]);
     assert!(f.b.irqs().is_empty());
-    let stats = &f.b.gpu.log.stats;
+    let stats = &f.b.gpu.soc.log.stats;
     assert_eq!((stats.doorbells_foreign, stats.doorbells_unmapped), (3, 1));
     f.b.no_errors();
 }

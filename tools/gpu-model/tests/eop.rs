@@ -27,7 +27,7 @@ fn each_event_leaves_a_record() {
         for n in 1..=200u64 {
             f.q.send(&mut f.b, &release_mem(va, n, 0));
         }
-        assert_eq!(f.b.gpu.log.stats.eop_records, 200);
+        assert_eq!(f.b.gpu.soc.log.stats.eop_records, 200);
         let words = f.b.words(page, 1024);
         assert!(
             words.chunks(8).all(|r| r.iter().any(|w| *w != 0)),
@@ -70,6 +70,6 @@ fn a_queue_that_retries_waits_for_its_buffer() {
     f.b.run_for(5_000_000);
     assert_eq!(f.b.ram64(f.bus), 5);
     assert_ne!(f.b.ram32(page), 0);
-    assert_eq!(f.b.gpu.log.stats.eop_records, 1);
+    assert_eq!(f.b.gpu.soc.log.stats.eop_records, 1);
     f.b.no_errors();
 }

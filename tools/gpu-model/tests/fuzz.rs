@@ -288,13 +288,17 @@ impl World {
             }
             Op::Memory(n, there) => {
                 let (at, size) = (common::RAM_BUS + n * 65536, 65536);
-                let _ = b.gpu.mem.dma_unmap(at, size);
+                let _ = b.gpu.soc.mem.dma_unmap(at, size);
                 if *there {
                     let file = b.ram_file();
-                    let _ = b.gpu.mem.dma_map(at, size, Some((file, n * 65536)), true);
+                    let _ = b
+                        .gpu
+                        .soc
+                        .mem
+                        .dma_map(at, size, Some((file, n * 65536)), true);
                 }
             }
-            Op::Master(on) => b.gpu.mem.set_bus_master(*on),
+            Op::Master(on) => b.gpu.soc.mem.set_bus_master(*on),
             Op::Run(n, ns) => self.turns(u32::from(*n), *ns),
         }
     }
@@ -302,15 +306,15 @@ impl World {
     /// What has to hold whatever was done.
     fn check(&mut self) -> Result<(), TestCaseError> {
         let gpu = &self.b.gpu;
-        prop_assert!(gpu.hws.mapped.len() <= 64 + 8 * self.b.sdma_bases.len());
-        prop_assert!(gpu.log.errors().count() <= 1024);
-        prop_assert!(gpu.hws.runlist.as_ref().is_none_or(|l| l.retired() <= 8192));
+        prop_assert!(gpu.hws.mapped().len() <= 64 + 8 * self.b.sdma_bases.len());
+        prop_assert!(gpu.soc.log.errors().count() <= 1024);
+        prop_assert!(gpu.hws.runlist().is_none_or(|l| l.retired() <= 8192));
         for hub in [HubId::Gfx, HubId::Mm] {
             for vmid in 0..16 {
-                prop_assert!(gpu.hub(hub).space(vmid).len() <= 16_384);
+                prop_assert!(gpu.soc.hub(hub).space(vmid).len() <= 16_384);
             }
         }
-        prop_assert!(gpu.self_doorbells.len() <= 4096);
+        prop_assert!(gpu.soc.self_doorbells.len() <= 4096);
         Ok(())
     }
 }
@@ -329,7 +333,7 @@ fn run(gfx906: bool, ops: &[Op]) -> Result<(), TestCaseError> {
     // A reset makes a device of it that works.
     world.b.gpu.device_reset();
     prop_assert_eq!(world.b.rd(0x378c), 64);
-    let stats = &world.b.gpu.log.stats;
+    let stats = &world.b.gpu.soc.log.stats;
     prop_assert_eq!(stats.queue_maps, stats.queue_unmaps);
     Ok(())
 }

@@ -44,9 +44,9 @@ fn each_way_to_flush_works_and_no_other() {
         let new = f.b.alloc_ram(4096);
         let at = f.p.pte_at(&mut f.b, va);
         f.b.vram_write(at, &(new | 0x77).to_le_bytes());
-        let before = f.b.gpu.log.stats.hdp_flushes;
+        let before = f.b.gpu.soc.log.stats.hdp_flushes;
         f.b.wr(register, 0);
-        let counted = f.b.gpu.log.stats.hdp_flushes - before;
+        let counted = f.b.gpu.soc.log.stats.hdp_flushes - before;
         f.b.flush_vmid_only(vmid);
         f.q.send(&mut f.b, &write_data(va, 2));
         assert_eq!(f.b.ram32(new) == 2, flushes, "{register:#x}");
@@ -75,7 +75,7 @@ fn an_mqd_that_was_not_flushed() {
     for (flush, rule) in [(true, true), (false, true), (false, false)] {
         let mut b = Bench::scheduled(&GFX90A);
         if !rule {
-            b.gpu.rules.switch_off("mqd-flush").unwrap();
+            b.gpu.soc.rules.switch_off("mqd-flush").unwrap();
         }
         let mut p = Proc::new(&mut b, 0x46, 0);
         let (q, at) = in_vram(&mut b, &mut p);

@@ -72,10 +72,10 @@ fn a_buffer_in_the_space_of_a_user_has_the_rights_of_a_user() {
             words
         });
         let vmid = f.b.first_vmid();
-        let before = f.b.gpu.log.stats.user_errors;
+        let before = f.b.gpu.soc.log.stats.user_errors;
         f.b.submit_kiq(&call(at, &words, vmid));
         f.b.run();
-        assert_eq!(f.b.gpu.log.stats.user_errors - before, 1, "{bad:x?}");
+        assert_eq!(f.b.gpu.soc.log.stats.user_errors - before, 1, "{bad:x?}");
         assert_eq!(f.b.ram32(f.bus), 0);
         f.b.no_errors();
     }

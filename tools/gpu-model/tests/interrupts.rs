@@ -51,7 +51,7 @@ fn a_lost_message_leaves_its_vector_in_the_ring() {
     let (mut b, mut q, va) = fixture();
     let sent = |b: &Bench| b.msis.load(Ordering::Relaxed);
     let start = sent(&b);
-    assert!(b.gpu.inject.add(Injection {
+    assert!(b.gpu.soc.inject.add(Injection {
         kind: Kind::DropMsi,
         doorbell: None,
         count: Some(1),
@@ -61,7 +61,7 @@ fn a_lost_message_leaves_its_vector_in_the_ring() {
     q.send(&mut b, &release_mem(va, 0, 22));
     // The ring waits for its read pointer, so no further message repairs the loss.
     assert_eq!(sent(&b) - start, 0);
-    assert_eq!(b.gpu.log.stats.msi_dropped, 1);
+    assert_eq!(b.gpu.soc.log.stats.msi_dropped, 1);
     let seen: Vec<u32> = b.irqs().iter().map(|v| v.data[0]).collect();
     assert_eq!(seen, [21, 22]);
     q.send(&mut b, &release_mem(va, 0, 23));
@@ -99,7 +99,7 @@ fn overflow_is_flagged_and_cleared() {
     overflow(&mut b, &mut q, va);
     let wptr = b.rd(0x4490);
     assert_eq!(wptr & 1, 1);
-    assert!(b.gpu.log.stats.ih_overflows > 0);
+    assert!(b.gpu.soc.log.stats.ih_overflows > 0);
     // The driver restarts behind the overwritten entry and catches up in two steps.
     let start = (wptr & 0x3_fffc) + 32;
     b.bell32(0x178 * 8, (start + 4096) & 0x3_ffff);
@@ -128,9 +128,9 @@ fn overflow_is_cleared_by_a_step_and_masked_by_a_level() {
     let c = b.rd(0x4480);
     b.wr(0x4480, c | (1 << 31));
     assert_eq!(flagged(&mut b), 0);
-    let counted = b.gpu.log.stats.ih_overflows;
+    let counted = b.gpu.soc.log.stats.ih_overflows;
     overflow(&mut b, &mut q, va);
-    assert!(b.gpu.log.stats.ih_overflows > counted);
+    assert!(b.gpu.soc.log.stats.ih_overflows > counted);
     assert_eq!(flagged(&mut b), 0, "masked while the bit is set");
     b.wr(0x4480, c);
     overflow(&mut b, &mut q, va);
@@ -141,7 +141,7 @@ fn overflow_is_cleared_by_a_step_and_masked_by_a_level() {
     b.wr(0x4480, c | (1 << 31));
     assert_eq!(flagged(&mut b), 0);
     b.wr(0x4480, c);
-    b.gpu.log.clear_errors();
+    b.gpu.soc.log.clear_errors();
 }
 
 #[test]
@@ -215,9 +215,9 @@ fn a_cam_entry_that_a_reset_took_may_be_released_once() {
     f.b.irqs();
     f.q.send(&mut f.b, &write_data(va, 1));
     let cam = f.b.irqs()[0].data[2] & 0x3ff;
-    f.b.gpu.ih_reset();
-    f.b.gpu.ih_release_cam(cam);
+    f.b.gpu.soc.ih_reset();
+    f.b.gpu.soc.ih_release_cam(cam);
     f.b.no_errors();
-    f.b.gpu.ih_release_cam(cam);
+    f.b.gpu.soc.ih_release_cam(cam);
     f.b.expect_errors(&["cam-release"]);
 }

@@ -93,7 +93,7 @@ fn a_range_must_cover_everything() {
     f.b.wr(gfx + REQ + 4 * 5, (1 << 3) | ALL);
     f.b.expect_errors(&["invalidate-range"]);
     // The rule's absence excuses requests of contexts that are off, no others.
-    f.b.gpu.rules.switch_off("flush-range").unwrap();
+    f.b.gpu.soc.rules.switch_off("flush-range").unwrap();
     f.b.await_ack(gfx, 5, 1 << 3);
     let vmid = f.b.first_vmid();
     f.b.wr(gfx + REQ + 4 * 5, (1 << vmid) | ALL);
@@ -105,7 +105,7 @@ fn without_the_rule_a_request_of_a_context_that_is_off_needs_no_range() {
     for rule in [true, false] {
         let mut b = Bench::new(&GFX90A);
         if !rule {
-            b.gpu.rules.switch_off("flush-range").unwrap();
+            b.gpu.soc.rules.switch_off("flush-range").unwrap();
         }
         let gfx = b.hubs()[0].0;
         b.wr(gfx + REQ + 4 * 17, 1 | ALL);
@@ -135,7 +135,7 @@ fn an_engine_that_never_answers() {
         }
         f.q.send(&mut f.b, &write_data(va, 2));
         assert_eq!((f.b.ram32(old), f.b.ram32(new)), (2, 0));
-        f.b.gpu.inject.clear();
+        f.b.gpu.soc.inject.clear();
         f.b.flush_vmid(vmid);
         f.q.send(&mut f.b, &write_data(va, 3));
         assert_eq!((f.b.ram32(old), f.b.ram32(new)), (2, 3));
@@ -152,7 +152,7 @@ fn a_kiq_that_never_answers_an_invalidation() {
     f.b.submit_kiq(&write_data(at.gart, 7));
     f.b.run_for(100_000_000);
     assert_eq!(f.b.ram32(at.bus), 0);
-    f.b.gpu.inject.clear();
+    f.b.gpu.soc.inject.clear();
     f.b.run_for(10_000_000);
     assert_eq!(f.b.ram32(at.bus), 7);
     f.b.no_errors();
@@ -165,7 +165,7 @@ fn a_request_is_acknowledged_when_the_threads_that_execute_have_seen_it() {
     let (old, new) = moved(&mut f);
     let vmid = f.b.first_vmid();
     let gfx = f.b.hubs()[0].0;
-    let mut executor = f.b.gpu.spaces.register();
+    let mut executor = f.b.gpu.soc.spaces.register();
     executor.pass();
     f.b.wr(gfx + REQ, (1 << vmid) | ALL);
     f.b.run_for(10_000_000);

@@ -94,7 +94,7 @@ fn a_flush_that_is_not_heavyweight_does_not_wait_for_writes() {
 #[test]
 fn without_the_rule_no_write_is_late() {
     let mut f = copying(&GFX90A, true);
-    f.b.gpu.rules.switch_off("late-writes").unwrap();
+    f.b.gpu.soc.rules.switch_off("late-writes").unwrap();
     // The part that was translated when the rule was on.
     assert_eq!(f.b.gpu.step(), Step::Busy);
     let new = f.b.alloc_ram(PIECE);
@@ -136,7 +136,7 @@ fn memory_that_goes_after_a_light_flush_is_still_written() {
         let old = f.bus + BYTES + STRETCH;
         move_rest(&mut f);
         flush(&mut f, kind);
-        f.b.gpu.mem.dma_unmap(old, PIECE).unwrap();
+        f.b.gpu.soc.mem.dma_unmap(old, PIECE).unwrap();
         f.b.run();
         f.b.expect_errors(errors);
     }

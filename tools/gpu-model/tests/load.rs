@@ -79,7 +79,7 @@ fn busy() -> (Bench, Vec<UserQueue>) {
 
 /// What the queues of [`busy`] have moved so far.
 fn moved(b: &Bench) -> u64 {
-    b.gpu.log.stats.cp_dma_bytes + b.gpu.log.stats.sdma_bytes
+    b.gpu.soc.log.stats.cp_dma_bytes + b.gpu.soc.log.stats.sdma_bytes
 }
 
 /// Bytes that are moved between two looks at what else there is to do.
@@ -92,7 +92,7 @@ fn a_step_ends_when_an_access_waits() {
         q.wptr = 1024;
         q.ring_bell(&mut b);
     }
-    let callers = b.gpu.callers.clone();
+    let callers = b.gpu.soc.callers.clone();
     let long = Duration::from_secs(3600);
     callers.wait(|| {
         let mut before = moved(&b);
@@ -128,8 +128,8 @@ fn all_queues_get_on_when_every_step_ends_early() {
         q.ring_bell(&mut b);
     }
     let before = rptrs(&b, &sdma);
-    let packets = b.gpu.log.stats.packets_compute;
-    let callers = b.gpu.callers.clone();
+    let packets = b.gpu.soc.log.stats.packets_compute;
+    let callers = b.gpu.soc.callers.clone();
     callers.wait(|| {
         // A copy of 128 KiB takes 8 steps of a queue, and there are 32 of them.
         for _ in 0..2 * 8 * 32 {
@@ -139,7 +139,7 @@ fn all_queues_get_on_when_every_step_ends_early() {
     for (before, now) in before.iter().zip(rptrs(&b, &sdma)) {
         assert!(now > *before, "a queue of SDMA stands still");
     }
-    assert!(b.gpu.log.stats.packets_compute >= packets + 24);
+    assert!(b.gpu.soc.log.stats.packets_compute >= packets + 24);
     b.no_errors();
 }
 
@@ -161,7 +161,7 @@ fn a_queue_that_waits_is_not_forgotten_by_steps_that_end_early() {
         q.push(&mut b, &write_data(va + 64 + 4 * i, 5));
         q.ring_bell(&mut b);
     }
-    let callers = b.gpu.callers.clone();
+    let callers = b.gpu.soc.callers.clone();
     let next = callers.wait(|| {
         (0..1000)
             .find_map(|_| match b.gpu.step_within(Duration::from_secs(3600)) {
@@ -170,7 +170,7 @@ fn a_queue_that_waits_is_not_forgotten_by_steps_that_end_early() {
             })
             .expect("the device comes to rest")
     });
-    let now = b.gpu.clock.now_ns();
+    let now = b.gpu.soc.clock.now_ns();
     assert!(
         next.is_some_and(|t| t > now && t <= now + 2_000_000),
         "{next:?}"
@@ -215,7 +215,7 @@ fn figures_under_full_load() {
         waits.push(begun.elapsed());
     }
     let gpu = shared.lock();
-    let stats = gpu.log.stats.clone();
+    let stats = gpu.soc.log.stats.clone();
     let steps = gpu.latency.step;
     drop(gpu);
     shared.stop();

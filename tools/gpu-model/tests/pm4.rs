@@ -39,7 +39,7 @@ fn pm4_packets_do_what_they_say() {
     );
     assert_eq!(f.b.words(f.bus + 0x300, 3), [0xabab_cdcd, 0xabab_cdcd, 0]);
     // COPY_DATA: GPU clock, 64 bits; immediate.
-    let now = f.b.gpu.clock.ticks();
+    let now = f.b.gpu.soc.clock.ticks();
     f.q.send(
         &mut f.b,
         &[0xc004_4000, 9 | (5 << 8) | (1 << 16), 0, 0, lo + 0x400, hi],
@@ -100,7 +100,7 @@ fn bad_user_packets_interrupt_and_stop_only_their_queue() {
     f.q.send(&mut f.b, &write_data(f.va, 1));
     assert_eq!(f.b.ram32(f.bus), 0);
     f.b.no_errors();
-    assert_eq!(f.b.gpu.log.stats.user_errors, 1);
+    assert_eq!(f.b.gpu.soc.log.stats.user_errors, 1);
     let fence = f.b.unmap(3, 0, 0);
     f.b.run();
     assert_eq!(f.b.ram64(fence.bus), 100);
@@ -221,7 +221,7 @@ fn registers_out_of_reach_are_mistakes_of_the_user() {
         let words = packet(f.va, register);
         f.q.send(&mut f.b, &words);
         f.b.no_errors();
-        assert_eq!(f.b.gpu.log.stats.user_errors, 1, "{name}");
+        assert_eq!(f.b.gpu.soc.log.stats.user_errors, 1, "{name}");
         assert_eq!(f.b.irqs()[0].source, 184, "{name}");
         assert_eq!(f.b.rd(0x30100), 0, "{name}: SCRATCH_REG0 was requested");
         f.preempt();
@@ -300,12 +300,12 @@ fn a_ring_filled_to_the_last_dword_is_a_mistake() {
     let mut f = fixture();
     f.q.send(&mut f.b, &[NOP; 1023]);
     assert_eq!(
-        (f.b.gpu.log.stats.user_errors, f.b.ram32(f.q.ptrs)),
+        (f.b.gpu.soc.log.stats.user_errors, f.b.ram32(f.q.ptrs)),
         (0, 1023)
     );
     f.q.send(&mut f.b, &[NOP; 1024]);
     assert_eq!(
-        (f.b.gpu.log.stats.user_errors, f.b.ram32(f.q.ptrs)),
+        (f.b.gpu.soc.log.stats.user_errors, f.b.ram32(f.q.ptrs)),
         (1, 1023)
     );
     f.b.no_errors();

@@ -123,14 +123,14 @@ fn a_kernel_that_rings_often_waits_for_the_device() {
         return;
     }
     let (mut f, other, bell) = two_queues(&GFX90A);
-    let before = f.b.gpu.log.stats.doorbells;
+    let before = f.b.gpu.soc.log.stats.doorbells;
     let store = "s_movk_i32 s12, 0x28\nagain:\n\
         global_store_dwordx2 v[2:3], v[4:5], off\n\
         s_sub_u32 s12, s12, 1\ns_cmp_lg_u32 s12, 0\ns_cbranch_scc1 again";
     run(&mut f, &GFX90A, store, 64, bell, other.wptr);
     assert!(is_done(&f));
     // One more is that of the dispatch.
-    assert_eq!(f.b.gpu.log.stats.doorbells - before, 40 * 64 + 1);
+    assert_eq!(f.b.gpu.soc.log.stats.doorbells - before, 40 * 64 + 1);
     f.b.no_errors();
 }
 
@@ -147,14 +147,14 @@ fn what_is_no_store_faults_at_doorbells() {
     ] {
         let (mut f, other, bell) = two_queues(&GFX90A);
         let stats = |f: &Fixture| {
-            let stats = &f.b.gpu.log.stats;
+            let stats = &f.b.gpu.soc.log.stats;
             (stats.faults_no_retry, stats.waves_failed)
         };
         let before = stats(&f);
         run(&mut f, &GFX90A, access, 1, bell, other.wptr);
         let (faults, failed) = stats(&f);
         assert_eq!((faults - before.0, failed - before.1), (1, 1), "{access}");
-        assert!(f.b.gpu.log.stats.user_errors > 0);
+        assert!(f.b.gpu.soc.log.stats.user_errors > 0);
         f.b.no_errors();
     }
 }
@@ -169,7 +169,7 @@ fn a_kernel_flushes_what_the_host_has_written() {
     // The second dword of the page is that of registers, which flushes no memory.
     for (offset, flushes) in [(0, true), (4, false)] {
         let mut f = fixture(&GFX90A, 4, false, false);
-        f.b.gpu.bars.registers = REGISTERS;
+        f.b.gpu.soc.bars.registers = REGISTERS;
         f.p.set_pte(&mut f.b, FLUSH_PAGE, (REGISTERS + 0x7f000) | 0x77);
         let page = 0x10000;
         let (va, old) = (f.va + DATA + page, f.bus + DATA + page);

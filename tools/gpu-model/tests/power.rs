@@ -43,13 +43,13 @@ fn asleep_it_does_nothing_and_wakes_reset() {
     f.b.wr(0x30100, 77);
     f.q.push(&mut f.b, &write_data(f.va, 1));
     f.b.gpu.set_asleep(true);
-    let before = f.b.gpu.log.stats.clone();
+    let before = f.b.gpu.soc.log.stats.clone();
     assert_eq!(f.b.rd(0x378c), 0xffff_ffff);
     f.b.wr(0x30104, 78);
     f.q.ring_bell(&mut f.b);
     f.b.run_for(10_000_000);
     assert_eq!(f.b.ram32(f.bus), 0);
-    let now = &f.b.gpu.log.stats;
+    let now = &f.b.gpu.soc.log.stats;
     assert_eq!(
         (now.msi_raised, now.packets_compute, now.rotations),
         (before.msi_raised, before.packets_compute, before.rotations)

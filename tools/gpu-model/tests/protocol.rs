@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use gpu_model::asic::GFX90A;
 use gpu_model::clock::Clock;
-use gpu_model::device::{Gpu, NoMsi};
+use gpu_model::device::Gpu;
 use gpu_model::pci::{ConfigSpace, Subsystem};
 use gpu_model::server::{make_vram, serve, Backend, Shared};
+use gpu_model::soc::NoMsi;
 use gpu_model::trace::Log;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -203,7 +204,7 @@ proptest! {
                     backend.dma_unmap(flags, at, size).unwrap();
                     let gpu = shared.lock();
                     let end = at.saturating_add(size);
-                    let left: Vec<_> = gpu.mem.dma_ranges().into_iter().filter(|r| all || r.start < end && at < r.end).collect();
+                    let left: Vec<_> = gpu.soc.mem.dma_ranges().into_iter().filter(|r| all || r.start < end && at < r.end).collect();
                     prop_assert_eq!(left, vec![]);
                 }
                 Op::Irqs { index, flags, count } => backend.set_irqs(index, flags, 0, count, Vec::new()).unwrap(),
@@ -218,7 +219,7 @@ proptest! {
             // Mappings do not overlap.
             let gpu = shared.lock();
             let mut end = 0;
-            for range in gpu.mem.dma_ranges() {
+            for range in gpu.soc.mem.dma_ranges() {
                 prop_assert!(range.start >= end && range.start < range.end, "{:?}", range);
                 end = range.end;
             }

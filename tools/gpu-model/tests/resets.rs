@@ -167,7 +167,7 @@ fn resets_that_do_not_help_lead_to_stronger_ones() {
         f.b.wr(0x8020, 1 | (1 << 18));
         f.b.wr(0x8020, 0);
         assert!(!active(&mut f.b, FIRST));
-        assert_eq!(f.b.gpu.inject.list().len(), 0);
+        assert_eq!(f.b.gpu.soc.inject.list().len(), 0);
         f.b.no_errors();
     }
 }
@@ -255,7 +255,7 @@ fn mode1_loses_vram_piece_by_piece() {
     b.wr(0x58200, 0x0007_0000);
     assert_eq!(left(&b), 3, "the write itself takes no time for VRAM");
     b.advance(50_000_000);
-    let callers = b.gpu.callers.clone();
+    let callers = b.gpu.soc.callers.clone();
     let mut seen = Vec::new();
     callers.wait(|| {
         while b.gpu.step_within(Duration::from_secs(3600)) == Step::Busy {

@@ -126,7 +126,7 @@ fn each_page_of_many_waves_is_reported_once() {
             assert_eq!(f.b.ram32(frame), 128, "{}: {page:#x}", asic.name);
         }
         f.b.no_errors();
-        assert_eq!(f.b.gpu.log.stats.user_errors, 0);
+        assert_eq!(f.b.gpu.soc.log.stats.user_errors, 0);
     }
 }
 

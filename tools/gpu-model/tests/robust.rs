@@ -306,9 +306,9 @@ proptest! {
         }
         turns(&mut b, 100);
         b.gpu.device_reset();
-        b.gpu.log.clear_errors();
+        b.gpu.soc.log.clear_errors();
         prop_assert_eq!(b.rd(0x378c), 64);
-        prop_assert_eq!(b.gpu.log.stats.queue_maps, b.gpu.log.stats.queue_unmaps);
+        prop_assert_eq!(b.gpu.soc.log.stats.queue_maps, b.gpu.soc.log.stats.queue_unmaps);
     }
 
     /// The control socket answers every line with one JSON object.

@@ -41,7 +41,7 @@ fn the_state_of_the_buffer_is_in_the_mqd() {
         f.b.set32(f.bus + 16, 1);
         f.b.run_for(10_000_000);
         assert_eq!(f.b.words(f.bus, 2), [7, 8]);
-        assert_eq!(f.b.gpu.log.stats.ib_dropped, 0);
+        assert_eq!(f.b.gpu.soc.log.stats.ib_dropped, 0);
         f.b.no_errors();
     }
 }
@@ -58,6 +58,6 @@ fn a_driver_that_stores_ib_control_afresh_drops_the_buffer() {
             [0, 8],
             "what follows runs, the rest does not"
         );
-        assert_eq!(f.b.gpu.log.stats.ib_dropped, 1);
+        assert_eq!(f.b.gpu.soc.log.stats.ib_dropped, 1);
     }
 }

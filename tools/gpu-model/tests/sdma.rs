@@ -31,7 +31,7 @@ fn every_engine_copies_and_traps_with_its_client() {
         assert!(
             got == pattern,
             "engine {engine}: {:?}",
-            f.b.gpu.log.records().rev().take(6).collect::<Vec<_>>()
+            f.b.gpu.soc.log.records().rev().take(6).collect::<Vec<_>>()
         );
         f.q.send(&mut f.b, &[5, lo(a + 0x8000), hi(a), 0x77, 6, 0xf123_4567]);
         assert_eq!(f.b.ram32(f.bus + 0x8000), 0x77);
@@ -79,7 +79,7 @@ fn a_turn_of_narrow_rows_is_short() {
     let (mut busy, mut before) = (true, 0);
     while busy {
         busy = f.b.gpu.step() == Step::Busy;
-        let now = f.b.gpu.log.stats.sdma_bytes;
+        let now = f.b.gpu.soc.log.stats.sdma_bytes;
         assert!(now - before <= 256, "{} rows in one turn", now - before);
         before = now;
     }
@@ -101,7 +101,7 @@ fn a_turn_ends_with_the_first_row_that_faults() {
     let (mut busy, mut before) = (true, 0);
     while busy {
         busy = f.b.gpu.step() == Step::Busy;
-        let now = f.b.gpu.log.stats.faults_no_retry;
+        let now = f.b.gpu.soc.log.stats.faults_no_retry;
         assert!(now - before <= 1, "{} faults in one turn", now - before);
         before = now;
     }
@@ -165,7 +165,7 @@ fn packets_do_what_they_say() {
         [0x1_0000_5073, 0x1_0000_6073, 0x1_0000_7073, 0]
     );
     // TIMESTAMP get global: 100 MHz clock.
-    let now = f.b.gpu.clock.ticks();
+    let now = f.b.gpu.soc.clock.ticks();
     f.q.send(&mut f.b, &[13 | (2 << 8), lo(a + 0x600), hi(a)]);
     assert_eq!(f.b.ram64(bus + 0x600), now);
     // COND_EXE: skips three dwords unless the value matches.
@@ -265,7 +265,7 @@ fn a_poll_that_always_succeeds_reads_nothing() {
             &[8, 0, 0x8000_0000, 0, 0, 0, 5, lo(f.va), hi(f.va), 0x600d],
         );
         assert_eq!(f.b.ram32(f.bus), 0x600d);
-        assert_eq!(f.b.gpu.log.stats.user_errors, 0);
+        assert_eq!(f.b.gpu.soc.log.stats.user_errors, 0);
         f.b.no_errors();
     }
 }
@@ -277,7 +277,7 @@ fn user_queues_may_not_write_registers() {
     assert_eq!(f.b.rd(0x30100), 0);
     let ivs = f.b.irqs();
     assert_eq!(ivs.iter().map(|v| v.source).collect::<Vec<_>>(), [247]);
-    assert_eq!(f.b.gpu.log.stats.user_errors, 1);
+    assert_eq!(f.b.gpu.soc.log.stats.user_errors, 1);
     f.b.no_errors();
 }
 
@@ -340,7 +340,7 @@ fn registers_out_of_reach_are_mistakes_of_the_user() {
             // FENCE.
             f.q.send(&mut f.b, &[5, lo(f.va + 8), hi(f.va), 1]);
             f.b.no_errors();
-            assert_eq!(f.b.gpu.log.stats.user_errors, u64::from(!allowed));
+            assert_eq!(f.b.gpu.soc.log.stats.user_errors, u64::from(!allowed));
             assert_eq!(f.b.ram32(f.bus + 8), u32::from(allowed));
             let copied = allowed && !poll;
             assert_eq!(f.b.ram32(f.bus), if copied { 0 } else { 0x55 });

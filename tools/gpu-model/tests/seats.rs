@@ -66,7 +66,7 @@ fn kernel_queues_map_unmap_and_reset() {
     let mut fixed = still.map_queues();
     fixed[1] |= 2 << 21;
     list.extend(fixed);
-    let before = b.gpu.log.stats.clone();
+    let before = b.gpu.soc.log.stats.clone();
     b.run_list(&list, false, 1);
     q.send(&mut b, &write_data(va, 1));
     assert_eq!(b.ram32(bus), 1);
@@ -122,7 +122,7 @@ fn kernel_queues_map_unmap_and_reset() {
             at("DISCONNECT", f, "compute", 1, 2, "reset"),
         ]
     );
-    let stats = &b.gpu.log.stats;
+    let stats = &b.gpu.soc.log.stats;
     assert_eq!((stats.queue_maps, stats.queue_unmaps), (5, 3));
     // RUN_LIST, and twice UNMAP_QUEUES with QUERY_STATUS.
     assert_eq!((stats.preemptions, stats.queues_preempted), (2, 3));
@@ -199,7 +199,7 @@ fn busy_queues_sit_for_their_quantum() {
     // Thirteen queues, then one, and so on.
     assert_eq!(stays.len(), 28);
     // The chained RUN_LIST at its end belongs to it; that it is walked again does not count.
-    let stats = &b.gpu.log.stats;
+    let stats = &b.gpu.soc.log.stats;
     assert_eq!(stats.dwords_runlist, list.len() as u64 + 4);
     assert_eq!(stats.queues_preempted, 0);
     assert!(stays.iter().all(|ms| (100..=101).contains(ms)), "{stays:?}");
@@ -228,8 +228,8 @@ fn resets_take_everybody_off() {
             row("DISCONNECT", s.doorbell / 4, "reset"),
         ]
     );
-    let maps = b.gpu.log.stats.queue_maps;
-    assert_eq!(b.gpu.log.stats.queue_unmaps, maps);
+    let maps = b.gpu.soc.log.stats.queue_maps;
+    assert_eq!(b.gpu.soc.log.stats.queue_unmaps, maps);
     b.no_errors();
 }
 
@@ -238,7 +238,7 @@ fn resets_take_everybody_off() {
 fn a_trace_says_what_it_covers_and_who_is_connected() {
     let mut f = Fixture::new(&GFX90A, 0x84, 4096);
     f.b.advance(60_000_000);
-    let now = f.b.gpu.clock.now_ns();
+    let now = f.b.gpu.soc.clock.now_ns();
     let mut ask = |request: &str| answer(&mut f.b.gpu, request);
     let reply = ask(r#"{"cmd":"trace","last_ms":50,"queues":true}"#);
     assert_eq!(reply["records"], serde_json::json!([]));
@@ -264,14 +264,14 @@ fn a_trace_says_what_it_covers_and_who_is_connected() {
 fn a_trace_that_has_forgotten_its_beginning_says_so() {
     let log = gpu_model::trace::Log::new(2, None, true);
     let mut b = Bench::new(&GFX90A);
-    b.gpu.log = log;
+    b.gpu.soc.log = log;
     b.bring_up();
     let reply = answer(&mut b.gpu, r#"{"cmd":"trace","last_ms":1000}"#);
     let records = reply["records"].as_array().unwrap();
     assert_eq!(records.len(), 2);
     assert_eq!(reply["since_ns"], records[0]["t_ns"]);
     b.advance(5_000_000);
-    let now = b.gpu.clock.now_ns();
+    let now = b.gpu.soc.clock.now_ns();
     let reply = answer(&mut b.gpu, r#"{"cmd":"trace","last_ms":1}"#);
     assert_eq!(reply["since_ns"], now - 1_000_000, "nothing of it is lost");
 }

@@ -28,7 +28,7 @@ fn thirty(filler: usize) -> (Fixture, Vec<UserQueue>) {
 
 fn connected(b: &Bench, q: &UserQueue) -> bool {
     let bell = |m: &gpu_model::hws::Mapped| u64::from(m.doorbell) * 4;
-    b.gpu.hws.mapped.iter().any(|m| bell(m) == q.doorbell)
+    b.gpu.hws.mapped().iter().any(|m| bell(m) == q.doorbell)
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_queue_that_refuses_keeps_its_slot_and_the_others_rotate() {
         f.b.no_errors();
     }
     // It is let go, and takes part again.
-    f.b.gpu.inject.clear();
+    f.b.gpu.soc.inject.clear();
     f.b.run_for(100_000_000);
     assert_eq!(f.b.ram32(f.bus + 20), 3);
     f.b.no_errors();
@@ -145,6 +145,6 @@ fn queues_taken_away_by_name_are_remembered_once() {
         let bell = f.q.doorbell;
         unmap_doorbells(&mut f.b, 0, &[bell, bell + 8]);
     }
-    let remembered = f.b.gpu.hws.runlist.as_ref().map(|l| l.retired());
+    let remembered = f.b.gpu.hws.runlist().map(|l| l.retired());
     assert_eq!(remembered, Some(2));
 }

@@ -143,7 +143,7 @@ fn a_deaf_controller_answers_nothing_and_resets_nothing() {
     assert_eq!(send(&mut b, 1, 5), (0, 5));
     b.gpu.device_reset();
     assert_eq!(send(&mut b, 1, 5), (0, 5));
-    b.gpu.inject.clear();
+    b.gpu.soc.inject.clear();
     assert_eq!(send(&mut b, 1, 5), (OK, 6));
     b.no_errors();
 }
@@ -151,7 +151,7 @@ fn a_deaf_controller_answers_nothing_and_resets_nothing() {
 #[test]
 fn it_can_miss_some_messages_only() {
     let mut b = Bench::new(&GFX906);
-    b.gpu.inject.add(Injection {
+    b.gpu.soc.inject.add(Injection {
         kind: Kind::DeafSmu,
         doorbell: None,
         count: Some(2),
@@ -160,6 +160,6 @@ fn it_can_miss_some_messages_only() {
     assert_eq!(send(&mut b, 1, 5), (0, 5));
     assert_eq!(send(&mut b, 2, 0), (0, 0));
     assert_eq!(send(&mut b, 1, 5), (OK, 6));
-    assert_eq!(b.gpu.inject.list(), []);
+    assert_eq!(b.gpu.soc.inject.list(), []);
     b.no_errors();
 }

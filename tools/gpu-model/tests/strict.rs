@@ -103,7 +103,7 @@ fn run_lists_are_made_of_packets_of_type_3() {
     let text = b.errors().join("\n");
     assert!(text.contains("0x80000000 at dword 21"), "{text}");
     b.expect_errors(&["run-list"]);
-    assert_eq!(b.gpu.log.stats.queue_maps, 2, "KIQ and HIQ alone");
+    assert_eq!(b.gpu.soc.log.stats.queue_maps, 2, "KIQ and HIQ alone");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn map_process_of_the_other_asic() {
     ib[0] = 0xc00e_a100;
     ib.extend(q.map_queues());
     run_list(&mut b, &ib);
-    let rules: Vec<_> = b.gpu.log.errors().map(|e| e.rule).collect();
+    let rules: Vec<_> = b.gpu.soc.log.errors().map(|e| e.rule).collect();
     assert_eq!(rules, ["map-process", "packet-length"]);
 
     let mut b = Bench::scheduled(&GFX906);
@@ -123,7 +123,7 @@ fn map_process_of_the_other_asic() {
     let ib = p.map_process(&b, 0);
     b.tf = false;
     run_list(&mut b, &ib);
-    let rules: Vec<_> = b.gpu.log.errors().map(|e| e.rule).collect();
+    let rules: Vec<_> = b.gpu.soc.log.errors().map(|e| e.rule).collect();
     assert!(rules.contains(&"map-process"), "{rules:?}");
 }
 
@@ -215,7 +215,7 @@ fn page_table_root_must_exist() {
     ib[3] = 0x70;
     ib.extend(q.map_queues());
     run_list(&mut b, &ib);
-    let rules: Vec<_> = b.gpu.log.errors().map(|e| e.rule).collect();
+    let rules: Vec<_> = b.gpu.soc.log.errors().map(|e| e.rule).collect();
     assert_eq!(rules.first(), Some(&"map-process"));
 }
 
@@ -224,7 +224,7 @@ fn hiq_write_pointer_beyond_the_ring() {
     let mut b = ready();
     b.bell(0x40 * 8, 5000);
     b.run();
-    let rules: Vec<_> = b.gpu.log.errors().map(|e| e.rule).collect();
+    let rules: Vec<_> = b.gpu.soc.log.errors().map(|e| e.rule).collect();
     assert_eq!(rules.first(), Some(&"wptr-beyond-ring"));
 }
 
@@ -300,7 +300,7 @@ fn hdp_flush_goes_to_the_programmed_place() {
     b.gpu.mmio_write(0x7f001, &[1]);
     b.gpu.mmio_read(0x7f002, &mut [0; 2]);
     b.no_errors();
-    assert_eq!(b.gpu.log.stats.user_errors, 3);
+    assert_eq!(b.gpu.soc.log.stats.user_errors, 3);
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn an_unmapped_user_doorbell_is_harmless() {
     b.bell(0x10_0008, 1);
     b.run();
     b.no_errors();
-    assert_eq!(b.gpu.log.stats.doorbells_unmatched, 1);
+    assert_eq!(b.gpu.soc.log.stats.doorbells_unmatched, 1);
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn freed_mqd_is_noticed_at_the_write_back() {
     let fence = b.unmap(3, 0, 0);
     b.run();
     assert_eq!(b.ram64(fence.bus), 100);
-    let rules: Vec<_> = b.gpu.log.errors().map(|e| e.rule).collect();
+    let rules: Vec<_> = b.gpu.soc.log.errors().map(|e| e.rule).collect();
     assert!(
         rules.contains(&"vmid0-fault") && rules.iter().all(|r| matches!(*r, "vmid0-fault" | "mqd")),
         "{rules:?}"
@@ -392,15 +392,23 @@ fn memory_beyond_the_bus_is_out_of_reach() {
         let far = 1u64 << bits;
         for at in [far - 4096, far] {
             let ram = gpu_model::server::make_vram(4096).unwrap();
-            b.gpu.mem.dma_map(at, 4096, Some((ram, 0)), true).unwrap();
+            b.gpu
+                .soc
+                .mem
+                .dma_map(at, 4096, Some((ram, 0)), true)
+                .unwrap();
         }
         use gpu_model::mem::Phys;
         assert!(
-            b.gpu.mem.exists(Phys::Bus(far - 4096), true),
+            b.gpu.soc.mem.exists(Phys::Bus(far - 4096), true),
             "{}",
             asic.name
         );
-        assert!(!b.gpu.mem.exists(Phys::Bus(far), false), "{}", asic.name);
+        assert!(
+            !b.gpu.soc.mem.exists(Phys::Bus(far), false),
+            "{}",
+            asic.name
+        );
     }
 }
 

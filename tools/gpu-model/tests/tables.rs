@@ -60,9 +60,10 @@ fn a_huge_page_that_runs_off_memory_is_none() {
             let bus = common::RAM_BUS + common::RAM - if inside { 2 << 20 } else { 0 };
             let bus = if inside { bus } else { bus - (2 << 20) };
             if !inside {
-                f.b.gpu.mem.dma_unmap_all();
+                f.b.gpu.soc.mem.dma_unmap_all();
                 let ram = f.b.ram_file();
                 f.b.gpu
+                    .soc
                     .mem
                     .dma_map(common::RAM_BUS, common::RAM - 4096, Some((ram, 0)), true)
                     .unwrap();

@@ -101,7 +101,7 @@ fn no_retry_fault_is_latched_reported_and_dropped() {
     f.b.wr(0xa11c, v | 1);
     assert_eq!(f.b.rd(0xa12c), 0);
     f.b.no_errors();
-    assert_eq!(f.b.gpu.log.stats.user_errors, 2);
+    assert_eq!(f.b.gpu.soc.log.stats.user_errors, 2);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn retry_fault_replays_until_the_page_is_there() {
     assert_eq!(f.b.ram32(page), 0xaaaa);
     assert!(f.b.irqs().is_empty());
     f.b.no_errors();
-    assert_eq!(f.b.gpu.log.stats.user_errors, 0);
+    assert_eq!(f.b.gpu.soc.log.stats.user_errors, 0);
 }
 
 #[test]
@@ -275,10 +275,14 @@ fn entries_to_nowhere_and_malformed_entries_are_protocol_errors() {
 #[test]
 fn guest_memory_may_go_away_under_a_mapping() {
     let mut f = fixture(&GFX90A, false);
-    f.b.gpu.mem.dma_unmap(common::RAM_BUS, common::RAM).unwrap();
+    f.b.gpu
+        .soc
+        .mem
+        .dma_unmap(common::RAM_BUS, common::RAM)
+        .unwrap();
     f.q.ring_bell(&mut f.b);
     f.q.send(&mut f.b, &write_data(f.va, 1));
-    let rules: Vec<_> = f.b.gpu.log.errors().map(|e| e.rule).collect();
+    let rules: Vec<_> = f.b.gpu.soc.log.errors().map(|e| e.rule).collect();
     assert!(
         !rules.is_empty()
             && rules
@@ -329,7 +333,7 @@ fn an_invalidation_of_one_level_leaves_stale_translations() {
 fn a_part_of_guest_memory_may_go_away() {
     use gpu_model::mem::Phys;
     let f = fixture(&GFX90A, false);
-    let mem = &f.b.gpu.mem;
+    let mem = &f.b.gpu.soc.mem;
     let hole = common::RAM_BUS + 0x10_0000;
     mem.write(Phys::Bus(hole - 4), &[1; 4]).unwrap();
     mem.write(Phys::Bus(hole + 0x2000), &[2; 4]).unwrap();
@@ -353,6 +357,7 @@ fn a_part_of_guest_memory_may_go_away() {
     // The hole is there to be mapped again.
     let ram = f.b.ram_file();
     f.b.gpu
+        .soc
         .mem
         .dma_map(hole, 0x2000, Some((ram, 0)), true)
         .unwrap();

@@ -90,14 +90,14 @@ fn a_static_queue_stays_over_run_lists_until_it_is_named() {
             f.b.unmap(3, 0, 0);
             f.b.run();
         }
-        let maps = f.b.gpu.log.stats.queue_maps;
+        let maps = f.b.gpu.soc.log.stats.queue_maps;
         // An empty list leaves it alone, too.
         let alone = f.p.map_process(&f.b, 0);
         f.b.run_list(&alone, false, 1);
         f.b.unmap(3, 0, 0);
         s.send(&mut f.b, &write_data(f.va, 9));
         assert_eq!(f.b.ram32(f.bus), 9);
-        assert_eq!(f.b.gpu.log.stats.queue_maps, maps);
+        assert_eq!(f.b.gpu.soc.log.stats.queue_maps, maps);
         if by_pasid {
             f.b.unmap(1, 0, 0x61);
             f.b.run();
@@ -146,7 +146,7 @@ fn unmap_by_doorbell_takes_up_to_four() {
     let left: Vec<u64> =
         f.b.gpu
             .hws
-            .mapped
+            .mapped()
             .iter()
             .filter(|m| !m.by_kiq)
             .map(|m| u64::from(m.doorbell) * 4)

@@ -59,14 +59,18 @@ impl Gpu {
     fn aql_tell(&mut self, slot: SlotId, run: &Run, index: u64, times: (u64, u64)) -> bool {
         let at = run.packet_at(index);
         let mut p = [0u32; 16];
-        if !self.vm_accessible(run.fetcher(), at, SIZE, Access::Read)
-            || self.vm_read_dwords(run.fetcher(), at, &mut p).is_err()
+        if !self
+            .soc
+            .vm_accessible(run.fetcher(), at, SIZE, Access::Read)
+            || self.soc.vm_read_dwords(run.fetcher(), at, &mut p).is_err()
         {
             return false;
         }
         let signal = pair(&p, 14);
         signal == 0
-            || (self.vm_accessible(run.client(), signal, SIZE, Access::Write)
+            || (self
+                .soc
+                .vm_accessible(run.client(), signal, SIZE, Access::Write)
                 && self.signal_complete(slot, run, signal, times).is_ok())
     }
 
@@ -79,12 +83,17 @@ impl Gpu {
         let index = run.rptr.wrapping_add(ahead);
         let at = run.packet_at(index);
         let mut p = [0u32; 16];
-        if !self.vm_accessible(run.fetcher(), at, SIZE, Access::Read) {
+        if !self
+            .soc
+            .vm_accessible(run.fetcher(), at, SIZE, Access::Read)
+        {
             return None;
         }
-        self.vm_read_dwords(run.fetcher(), at, &mut p).ok()?;
+        self.soc.vm_read_dwords(run.fetcher(), at, &mut p).ok()?;
         if p[0] & (0xFF | BARRIER) != kind::KERNEL_DISPATCH
-            || !self.vm_accessible(run.client(), pair(&p, 8), SIZE, Access::Read)
+            || !self
+                .soc
+                .vm_accessible(run.client(), pair(&p, 8), SIZE, Access::Read)
         {
             return None;
         }
@@ -94,9 +103,10 @@ impl Gpu {
             return None;
         }
         let origin = self.origin_of(run);
-        self.log
-            .packet(self.clock.now_ns(), run.ring(), origin, &p, 16);
-        self.log.stats.dispatches += 1;
+        self.soc
+            .log
+            .packet(self.soc.clock.now_ns(), run.ring(), origin, &p, 16);
+        self.soc.log.stats.dispatches += 1;
         Some(self.start_kernel(kernel))
     }
 }

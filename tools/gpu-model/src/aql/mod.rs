@@ -96,8 +96,9 @@ impl Gpu {
         let mut p = [0u32; 16];
         // The header is written back at the end; a page that is missing now must not be found missing then.
         let ready = self
+            .soc
             .vm_read_dwords(run.fetcher(), at, &mut p)
-            .and_then(|()| self.vm_probe(run.client(), at, 4, Access::Write));
+            .and_then(|()| self.soc.vm_probe(run.client(), at, 4, Access::Write));
         match ready {
             Ok(()) => {}
             Err(VmError::Retry) => return Outcome::Wait,
@@ -109,11 +110,12 @@ impl Gpu {
         }
         if !run.traced {
             let origin = self.origin_of(run);
-            self.log
-                .packet(self.clock.now_ns(), run.ring(), origin, &p, 16);
+            self.soc
+                .log
+                .packet(self.soc.clock.now_ns(), run.ring(), origin, &p, 16);
             run.traced = true;
         }
-        let now = self.clock.ticks();
+        let now = self.soc.clock.ticks();
         let mut times = (now, now);
         let done = match header & 0xFF {
             // What its buffer has dispatched belongs to the packet.
@@ -170,7 +172,9 @@ impl Gpu {
 
     fn aql_retire(&mut self, run: &mut Run, at: u64) {
         // Probed before the packet ran.
-        let _ = self.vm_write(run.client(), at, &(kind::INVALID as u16).to_le_bytes());
+        let _ = self
+            .soc
+            .vm_write(run.client(), at, &(kind::INVALID as u16).to_le_bytes());
         run.rptr = run.rptr.wrapping_add(1);
         run.in_vendor = false;
         // Only one that a changed save area has made up can still be on the units.
@@ -214,7 +218,10 @@ impl Gpu {
                 continue;
             }
             signals += 1;
-            let zero = self.vm_read_u64(run.client(), signal.wrapping_add(signal::VALUE))? == 0;
+            let zero = self
+                .soc
+                .vm_read_u64(run.client(), signal.wrapping_add(signal::VALUE))?
+                == 0;
             if all && !zero {
                 return Ok(false);
             }
@@ -233,7 +240,7 @@ impl Gpu {
             return Ok(Some(true));
         }
         let at = signal.wrapping_add(signal::VALUE);
-        let now = (self.vm_read_u64(run.client(), at)? & mask) as i64;
+        let now = (self.soc.vm_read_u64(run.client(), at)? & mask) as i64;
         Ok(Some(match p[8] {
             0 => now == value,
             1 => now != value,
@@ -256,13 +263,13 @@ impl Gpu {
             let (at, p) = packet;
             return match self.aql_kernel(slot, run, (run.rptr, at, p)) {
                 Ok(kernel) => {
-                    self.log.stats.dispatches += 1;
+                    self.soc.log.stats.dispatches += 1;
                     run.flight = Some(self.start_kernel(kernel));
                     Ok(Dispatched::Waits)
                 }
                 Err(Refused::Retry) => Ok(Dispatched::Waits),
                 Err(Refused::Error(e)) => {
-                    self.log.stats.dispatches += 1;
+                    self.soc.log.stats.dispatches += 1;
                     Err(e)
                 }
             };
@@ -298,7 +305,7 @@ impl Gpu {
     fn inactive_signal(&mut self, slot: SlotId, run: &Run) -> VmResult<u64> {
         match self.queue_object(slot, run)? {
             0 => Ok(0),
-            object => self.vm_read_u64(run.client(), object.wrapping_add(192)),
+            object => self.soc.vm_read_u64(run.client(), object.wrapping_add(192)),
         }
     }
 
@@ -331,7 +338,8 @@ impl Gpu {
             if s == 0 {
                 Ok(1)
             } else {
-                self.vm_read_u64(run.client(), s.wrapping_add(signal::VALUE))
+                self.soc
+                    .vm_read_u64(run.client(), s.wrapping_add(signal::VALUE))
             }
         });
         match value {

@@ -18,11 +18,11 @@ const SIZE: usize = 64;
 impl Gpu {
     fn signal_mailbox(&mut self, run: &Run, signal: u64) -> VmResult<(u64, u32)> {
         let c = run.client();
-        let mailbox = self.vm_read_u64(c, signal.wrapping_add(MAILBOX))?;
-        let event = self.vm_read_u32(c, signal.wrapping_add(EVENT_ID))?;
-        self.vm_probe(c, signal, SIZE, Access::Write)?;
+        let mailbox = self.soc.vm_read_u64(c, signal.wrapping_add(MAILBOX))?;
+        let event = self.soc.vm_read_u32(c, signal.wrapping_add(EVENT_ID))?;
+        self.soc.vm_probe(c, signal, SIZE, Access::Write)?;
         if mailbox != 0 {
-            self.vm_probe(c, mailbox, 8, Access::Write)?;
+            self.soc.vm_probe(c, mailbox, 8, Access::Write)?;
         }
         Ok((mailbox, event))
     }
@@ -31,7 +31,9 @@ impl Gpu {
     fn signal_notify(&mut self, slot: SlotId, run: &Run, mailbox: u64, event: u32) {
         if mailbox != 0 {
             // Probed by the caller.
-            let _ = self.vm_write(run.client(), mailbox, &u64::from(event).to_le_bytes());
+            let _ = self
+                .soc
+                .vm_write(run.client(), mailbox, &u64::from(event).to_le_bytes());
             self.cp_interrupt(slot, run.vmid, source::EOP, event);
         }
     }
@@ -54,7 +56,7 @@ impl Gpu {
             return Err(VmError::Retry);
         }
         self.eop_done(slot);
-        if self.inject.take_fence(run.doorbell) {
+        if self.soc.inject.take_fence(run.doorbell) {
             return Ok(());
         }
         let c = run.client();
@@ -62,8 +64,10 @@ impl Gpu {
         let (start, end) = stamps.split_at_mut(8);
         start.copy_from_slice(&begun.to_le_bytes());
         end.copy_from_slice(&ended.to_le_bytes());
-        self.vm_write(c, signal.wrapping_add(START_TS), &stamps)?;
-        self.vm_atomic(c, signal.wrapping_add(VALUE), true, |v| v.wrapping_sub(1))?;
+        self.soc
+            .vm_write(c, signal.wrapping_add(START_TS), &stamps)?;
+        self.soc
+            .vm_atomic(c, signal.wrapping_add(VALUE), true, |v| v.wrapping_sub(1))?;
         self.signal_notify(slot, run, mailbox, event);
         Ok(())
     }
@@ -74,7 +78,7 @@ impl Gpu {
     /// Nothing was written.
     pub fn signal_set(&mut self, slot: SlotId, run: &Run, signal: u64, value: u64) -> VmResult<()> {
         let (mailbox, event) = self.signal_mailbox(run, signal)?;
-        self.vm_write(
+        self.soc.vm_write(
             run.client(),
             signal.wrapping_add(VALUE),
             &value.to_le_bytes(),

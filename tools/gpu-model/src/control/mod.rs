@@ -157,7 +157,7 @@ fn execute(device: &mut impl Device, request: Request) -> Result<Value, String> 
         Request::Vm { vmid, va } => device.with(|gpu| views::vm(gpu, vmid, va))?,
         Request::Errors => views::errors(device),
         Request::ClearErrors => {
-            device.with(|gpu| gpu.log.clear_errors());
+            device.with(|gpu| gpu.soc.log.clear_errors());
             json!({"ok": true})
         }
         Request::Fault {
@@ -179,16 +179,16 @@ fn execute(device: &mut impl Device, request: Request) -> Result<Value, String> 
                 count,
                 ms,
             };
-            if !device.with(|gpu| gpu.inject.add(fault)) {
+            if !device.with(|gpu| gpu.soc.inject.add(fault)) {
                 return Err("too many faults are on".into());
             }
             json!({"ok": true})
         }
-        Request::Faults => device.with(|gpu| json!({"ok": true, "faults": gpu.inject.list()})),
+        Request::Faults => device.with(|gpu| json!({"ok": true, "faults": gpu.soc.inject.list()})),
         Request::ClearFaults => {
             device.with(|gpu| {
-                gpu.inject.clear();
-                gpu.kick();
+                gpu.soc.inject.clear();
+                gpu.soc.kick();
             });
             json!({"ok": true})
         }

@@ -18,16 +18,16 @@ const BATCH: usize = 256;
 
 /// Counters and identity.
 pub fn stats(gpu: &Gpu) -> Value {
-    let mut stats = serde_json::to_value(&gpu.log.stats).unwrap_or_else(|_| json!({}));
+    let mut stats = serde_json::to_value(&gpu.soc.log.stats).unwrap_or_else(|_| json!({}));
     if let Some(map) = stats.as_object_mut() {
-        map.insert("trace_records".into(), json!(gpu.log.records().count()));
+        map.insert("trace_records".into(), json!(gpu.soc.log.records().count()));
     }
     json!({
         "ok": true,
-        "asic": gpu.asic.name,
-        "board": gpu.board,
-        "vram": gpu.mem.vram_size(),
-        "t_ns": gpu.clock.now_ns(),
+        "asic": gpu.soc.asic.name,
+        "board": gpu.soc.board,
+        "vram": gpu.soc.mem.vram_size(),
+        "t_ns": gpu.soc.clock.now_ns(),
         "latency": gpu.latency,
         "stats": stats,
     })
@@ -54,10 +54,10 @@ fn record(asic: &Asic, rec: &Record) -> Value {
 /// Trace records; `queues` asks for the queues that are connected behind the last of them as well.
 pub fn trace(device: &mut impl Device, last_ms: Option<u64>, max: usize, queues: bool) -> Value {
     let (now, from, asic, (found, oldest), connected) = device.with(|gpu| {
-        let now = gpu.clock.now_ns();
+        let now = gpu.soc.clock.now_ns();
         let from = last_ms.map_or(0, |ms| now.saturating_sub(ms.saturating_mul(1_000_000)));
         let connected = queues.then(|| self::queues(gpu));
-        (now, from, gpu.asic, gpu.log.since(from), connected)
+        (now, from, gpu.soc.asic, gpu.soc.log.since(from), connected)
     });
     let max = u64::try_from(max).unwrap_or(u64::MAX);
     let first = found.start.max(found.end.saturating_sub(max));
@@ -65,7 +65,7 @@ pub fn trace(device: &mut impl Device, last_ms: Option<u64>, max: usize, queues:
     let mut next = first;
     while next < found.end {
         // The device goes on meanwhile, and may drop what is not copied yet.
-        let copied = device.with(|gpu| gpu.log.copy_records(next..found.end, BATCH));
+        let copied = device.with(|gpu| gpu.soc.log.copy_records(next..found.end, BATCH));
         let (Some(first), Some(last)) = (copied.first(), copied.last()) else {
             break;
         };
@@ -94,11 +94,11 @@ pub fn trace(device: &mut impl Device, last_ms: Option<u64>, max: usize, queues:
 
 /// Protocol errors.
 pub fn errors(device: &mut impl Device) -> Value {
-    let total = device.with(|gpu| gpu.log.total_errors());
+    let total = device.with(|gpu| gpu.soc.log.total_errors());
     let mut errors = Vec::new();
     let mut next = 0;
     while next < total {
-        let copied = device.with(|gpu| gpu.log.copy_errors(next, BATCH));
+        let copied = device.with(|gpu| gpu.soc.log.copy_errors(next, BATCH));
         let Some(last) = copied.last() else { break };
         next = last.seq + 1;
         errors.extend(copied);
@@ -118,7 +118,7 @@ pub fn queues(gpu: &mut Gpu) -> Value {
     for slot in active {
         gpu.sync_pointers(slot);
         let h = gpu.cp.hqd(slot);
-        let Some(run) = &h.run else { continue };
+        let Some(run) = h.run() else { continue };
         compute.push(json!({
             "slot": slot.index(),
             "me": slot.me(),
@@ -127,7 +127,7 @@ pub fn queues(gpu: &mut Gpu) -> Value {
             "role": format!("{:?}", run.role),
             "format": if run.aql { "aql" } else { "pm4" },
             "vmid": run.vmid,
-            "pasid": gpu.pasid_of(run.vmid, HubId::Gfx),
+            "pasid": gpu.soc.pasid_of(run.vmid, HubId::Gfx),
             "doorbell": run.doorbell,
             "ring": run.base,
             "size": run.len,
@@ -142,13 +142,12 @@ pub fn queues(gpu: &mut Gpu) -> Value {
     }
     let mut sdma = Vec::new();
     for (engine, e) in gpu.sdma.iter().enumerate() {
-        for (block, c) in e.contexts.iter().enumerate() {
-            let Some(c) = c else { continue };
+        for (block, c) in e.contexts() {
             sdma.push(json!({
                 "engine": engine,
                 "context": match block { 0 => "gfx".into(), 1 => "page".into(), n => format!("rlc{}", n - 2) },
                 "vmid": c.vmid,
-                "pasid": gpu.pasid_of(c.vmid, HubId::Mm),
+                "pasid": gpu.soc.pasid_of(c.vmid, HubId::Mm),
                 "doorbell": c.doorbell,
                 "ring": c.base,
                 "size": c.len * 4,
@@ -159,7 +158,7 @@ pub fn queues(gpu: &mut Gpu) -> Value {
             }));
         }
     }
-    let list = gpu.hws.runlist.as_ref();
+    let list = gpu.hws.runlist();
     json!({
         "ok": true,
         "compute": compute,
@@ -174,6 +173,7 @@ pub fn queues(gpu: &mut Gpu) -> Value {
 /// Stray doorbells.
 pub fn doorbells(gpu: &Gpu) -> Value {
     let strays: Vec<_> = gpu
+        .soc
         .strays
         .iter()
         .map(|(byte, s)| {
@@ -188,7 +188,7 @@ pub fn doorbells(gpu: &Gpu) -> Value {
             })
         })
         .collect();
-    let stats = &gpu.log.stats;
+    let stats = &gpu.soc.log.stats;
     json!({
         "ok": true,
         "rung": stats.doorbells,
@@ -206,7 +206,7 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
     }
     let mut hubs = Vec::new();
     for id in [HubId::Gfx, HubId::Mm] {
-        let hub = gpu.hub(id);
+        let hub = gpu.soc.hub(id);
         let ctx = hub.context(vmid);
         let mut v = json!({
             "hub": format!("{id:?}"),
@@ -217,7 +217,7 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
             "root": format!("{:#x}", ctx.base),
             "start": format!("{:#x}", ctx.start << 12),
             "end": format!("{:#x}", (ctx.end << 12) | 0xFFF),
-            "pasid": gpu.pasid_of(vmid, id),
+            "pasid": gpu.soc.pasid_of(vmid, id),
             "tlb_entries": hub.space(vmid).len(),
         });
         if let (Some(va), Some(map)) = (va, v.as_object_mut()) {
@@ -225,7 +225,7 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
                 "walk".into(),
                 json!(format!(
                     "{:x?}",
-                    walk(&gpu.mem.current(), &ctx, hub.fb_offset(), va, &mut ())
+                    walk(&gpu.soc.mem.current(), &ctx, hub.fb_offset(), va, &mut ())
                 )),
             );
             map.insert(
@@ -236,7 +236,7 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
         hubs.push(v);
     }
     let cam: Vec<_> = gpu
-        .cam
+        .soc.cam
         .entries()
         .filter(|(_, k)| k.vmid == vmid)
         .map(|(i, k)| json!({"index": i, "hub": format!("{:?}", k.hub), "va": format!("{:#x}", k.page << 12)}))
@@ -244,8 +244,8 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
     // Addresses in units of 256 bytes; the high half has 8 bits of one.
     let trap = |lo, hi| {
         let (lo, hi) = (
-            gpu.regs.per_vmid(vmid, lo),
-            gpu.regs.per_vmid(vmid, hi) & 0xFF,
+            gpu.soc.regs.per_vmid(vmid, lo),
+            gpu.soc.regs.per_vmid(vmid, hi) & 0xFF,
         );
         format!("{:#x}", ((u64::from(hi) << 32) | u64::from(lo)) << 8)
     };

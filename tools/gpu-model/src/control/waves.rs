@@ -21,12 +21,13 @@ use crate::waves::runner::client;
 /// They stand still meanwhile, while the device goes on.
 pub fn waves(device: &mut impl Device, kernel: Option<&str>, max: usize) -> Value {
     let (dispatcher, bus, spaces, isa, pasids) = device.with(|gpu| {
-        let pasids: [u16; 16] = std::array::from_fn(|vmid| gpu.pasid_of(vmid as u8, HubId::Gfx));
+        let pasids: [u16; 16] =
+            std::array::from_fn(|vmid| gpu.soc.pasid_of(vmid as u8, HubId::Gfx));
         (
             Arc::clone(&gpu.waves.dispatcher),
-            Arc::clone(&gpu.mem),
-            Arc::clone(&gpu.spaces),
-            gpu.asic.isa(),
+            Arc::clone(&gpu.soc.mem),
+            Arc::clone(&gpu.soc.spaces),
+            gpu.soc.asic.isa(),
             pasids,
         )
     });
@@ -92,7 +93,8 @@ pub fn waves(device: &mut impl Device, kernel: Option<&str>, max: usize) -> Valu
 
 /// What kernels have executed while they were watched, with the `top` instructions that were executed most.
 pub fn profile(device: &mut impl Device, top: usize) -> Value {
-    let (dispatcher, isa) = device.with(|gpu| (Arc::clone(&gpu.waves.dispatcher), gpu.asic.isa()));
+    let (dispatcher, isa) =
+        device.with(|gpu| (Arc::clone(&gpu.waves.dispatcher), gpu.soc.asic.isa()));
     let (running, kernels) = dispatcher.watch.profile();
     let kernels: Vec<Value> = kernels
         .into_iter()

@@ -96,8 +96,8 @@ impl Gpu {
         let Some(area) = self.save_area(slot).filter(|_| role == Role::User) else {
             return;
         };
-        let units = self.active_units();
-        let least = self.asic.save_sizes(units);
+        let units = self.soc.active_units();
+        let least = self.soc.asic.save_sizes(units);
         let aligned = area.base % u64::from(PAGE) == 0 && area.stack % PAGE == 0;
         if area.stack < least.stack || area.size < least.area || !aligned {
             let text = format!(
@@ -105,7 +105,7 @@ impl Gpu {
                  {:#x} and {:#x}, in whole pages",
                 area.base, area.stack, area.size, least.stack, least.area
             );
-            self.protocol_error("cwsr", text);
+            self.soc.protocol_error("cwsr", text);
         }
     }
 
@@ -151,13 +151,13 @@ impl Gpu {
         }
         let waves = saved::encode_all(run.flights());
         let seats = run.flights().map(Flight::waves).sum::<u32>();
-        let bytes = ((RECORD + waves.len()) as u32 * 4).max(self.asic.least_wave());
+        let bytes = ((RECORD + waves.len()) as u32 * 4).max(self.soc.asic.least_wave());
         let used = ENTRY * (1 + seats);
         let room = area.stack >= used && area.size >= area.stack.saturating_add(bytes);
         let stack = mqd.wrapping_add(STACK_PAGE);
         let entry = stack.wrapping_add(u64::from(area.stack.saturating_sub(used)));
         let at = area.base.wrapping_add(u64::from(area.stack));
-        let behind = self.vm_accessible(
+        let behind = self.soc.vm_accessible(
             MEC,
             stack,
             area.stack.min(MAX_STACK) as usize,
@@ -169,7 +169,7 @@ impl Gpu {
                  {seats} waves cannot be saved",
                 area.stack, area.size
             );
-            self.protocol_error("cwsr", text);
+            self.soc.protocol_error("cwsr", text);
             self.set_saved(slot, area, 0, 0);
             return;
         }
@@ -179,10 +179,10 @@ impl Gpu {
             .base
             .wrapping_add(u64::from(area.size.saturating_sub(PAGE)));
         let places = [(area.base, HEADER), (at, bytes as usize), (last, page)];
-        let mut there = |(at, len)| self.vm_accessible(run.client(), at, len, Access::Write);
+        let mut there = |(at, len)| self.soc.vm_accessible(run.client(), at, len, Access::Write);
         if let Some((lacks, _)) = places.into_iter().find(|&place| !there(place)) {
             let text = format!("{slot}: the save area at {lacks:#x} is not writable");
-            self.user_error("cwsr-area", text);
+            self.soc.user_error("cwsr-area", text);
             self.set_saved(slot, area, 0, 0);
             return;
         }
@@ -193,8 +193,8 @@ impl Gpu {
         let mut entries = vec![MAGIC, serial];
         entries.extend(run.flights().flat_map(Flight::entries).flatten());
         // Both places were looked at above.
-        let _ = self.vm_write_dwords(run.client(), at, &words);
-        let _ = self.vm_write_dwords(MEC, entry, &entries);
+        let _ = self.soc.vm_write_dwords(run.client(), at, &words);
+        let _ = self.soc.vm_write_dwords(MEC, entry, &entries);
         self.set_saved(slot, area, used, bytes);
         self.trace_sched(slot, "SAVE", format!("{bytes:#x} bytes at {at:#x}"));
     }
@@ -216,7 +216,8 @@ impl Gpu {
             })
         });
         let Some(saved) = held else {
-            self.user_error("cwsr-waves", format!("{slot}: its waves were changed"));
+            self.soc
+                .user_error("cwsr-waves", format!("{slot}: its waves were changed"));
             return Err(Outcome::Halt("the saved waves are none"));
         };
         for saved in saved {
@@ -247,18 +248,18 @@ impl Gpu {
         let bytes = saved.min(area.size).saturating_sub(area.stack);
         let mut words = vec![0; bytes as usize / 4];
         let mut head = [0u32; 2];
-        if self.peek_u32(MEC, entry).is_some() {
+        if self.soc.peek_u32(MEC, entry).is_some() {
             // A failing read leaves zeros, which are no entry.
-            let _ = self.vm_read_dwords(MEC, entry, &mut head);
+            let _ = self.soc.vm_read_dwords(MEC, entry, &mut head);
         }
         let [magic, serial] = head;
-        let intact = match self.vm_read_dwords(run.client(), at, &mut words) {
+        let intact = match self.soc.vm_read_dwords(run.client(), at, &mut words) {
             Ok(()) => magic == MAGIC && is_state(&words, serial),
             Err(VmError::Retry) => return Err(Outcome::Wait),
             Err(VmError::Fault) => false,
         };
         if !intact {
-            self.log.stats.saves_changed += 1;
+            self.soc.log.stats.saves_changed += 1;
             let text = format!(
                 "the record at {at:#x} is not the one that was saved ({serial}, found {})",
                 words.get(SERIAL).copied().unwrap_or(0)

@@ -67,7 +67,7 @@ impl Gpu {
             return Ok(());
         }
         let at = h.reg(r::EOP_WPTR) & EOP_PTR & (dwords - 1) & !(EOP_RECORD - 1);
-        let (serial, ticks) = (h.reg(r::EOP_EVENTS), self.clock.ticks());
+        let (serial, ticks) = (h.reg(r::EOP_EVENTS), self.soc.clock.ticks());
         let words = [
             EOP_MAGIC,
             run.doorbell,
@@ -83,7 +83,8 @@ impl Gpu {
             vmid: run.vmid,
             ..run.client()
         };
-        self.vm_write_dwords(c, base + u64::from(at) * 4, &words)
+        self.soc
+            .vm_write_dwords(c, base + u64::from(at) * 4, &words)
     }
 
     /// An end-of-pipe event is over: the pointers of the EOP buffer move on.
@@ -99,12 +100,12 @@ impl Gpu {
             h.set(i, h.reg(i) & !EOP_PTR | next);
         }
         h.set(r::EOP_EVENTS, h.reg(r::EOP_EVENTS).wrapping_add(1));
-        self.log.stats.eop_records += 1;
+        self.soc.log.stats.eop_records += 1;
     }
 
     /// Raises an interrupt of a queue if its pipe has the source enabled.
     pub fn cp_interrupt(&mut self, slot: SlotId, vmid: u8, source: u8, data: u32) {
-        if (self.regs.int_cntl(slot.pipe_index()) >> enable_bit(source)) & 1 == 0 {
+        if (self.soc.regs.int_cntl(slot.pipe_index()) >> enable_bit(source)) & 1 == 0 {
             return;
         }
         let iv = Iv {
@@ -115,13 +116,13 @@ impl Gpu {
             mm: false,
             data: [data, 0, 0, 0],
         };
-        self.ih_post(0, iv);
+        self.soc.ih_post(0, iv);
     }
 
     /// Raises the interrupt for a doorbell (dword index) of no queue that is known.  It belongs to no queue, so to no
     /// slot and no VMID; that the doorbell comes along is a choice.
     pub fn unattached_doorbell(&mut self, doorbell: u32) {
-        if self.regs.plain(gc::CP_INT_CNTL_RING0) & VM_DOORBELL_ENABLE == 0 {
+        if self.soc.regs.plain(gc::CP_INT_CNTL_RING0) & VM_DOORBELL_ENABLE == 0 {
             return;
         }
         let iv = Iv {
@@ -130,7 +131,7 @@ impl Gpu {
             data: [doorbell, 0, 0, 0],
             ..Iv::default()
         };
-        self.ih_post(0, iv);
+        self.soc.ih_post(0, iv);
     }
 
     /// A packet the queue may not or cannot run: interrupt, and the queue stops in front of it.
@@ -167,9 +168,9 @@ impl Gpu {
             run.space()
         );
         if run.role == super::queue::Role::User || run.space() != run.vmid {
-            self.user_error(rule, text);
+            self.soc.user_error(rule, text);
         } else {
-            self.protocol_error(rule, text);
+            self.soc.protocol_error(rule, text);
         }
     }
 }

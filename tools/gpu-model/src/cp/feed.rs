@@ -5,13 +5,10 @@ use super::hqd::{f, r};
 use super::queue::{Outcome, Role, Run};
 use super::slot::{SlotId, SLOTS};
 use crate::device::{Gpu, Wake};
-use crate::feed::{Stretch, STRETCH_PACKETS};
+use crate::feed::{rung_to, Feed, Pace, Pointers, Queue, STRETCH_PACKETS};
 use crate::regs::gc;
-use crate::trace::{Origin, Ring};
-use crate::vm::access::VmError;
+use crate::vm::Client;
 
-/// Mistakes of user programs that the log file gets; the counter and the trace go on.
-const MAX_NOTES: u64 = 1000;
 /// Packets in a turn of a queue without a quantum, and the larger unit of CP_HQD_QUANTUM.
 const TURN: usize = STRETCH_PACKETS;
 
@@ -24,99 +21,37 @@ impl Gpu {
             (h.active() && mine).then_some(s)
         });
         let Some(slot) = hit else { return false };
-        if self.regs.plain(gc::CP_PQ_STATUS) & 2 == 0 {
+        if self.soc.regs.plain(gc::CP_PQ_STATUS) & 2 == 0 {
             let text =
                 format!("{slot}: doorbell {byte:#x} while CP_PQ_STATUS.DOORBELL_ENABLE is 0");
-            self.protocol_error("doorbell-enable", text);
+            self.soc.protocol_error("doorbell-enable", text);
             return true;
         }
         let h = self.cp.hqd_mut(slot);
         h.set(r::DOORBELL, h.reg(r::DOORBELL) | f::DOORBELL_HIT);
         let Some(run) = &mut h.run else { return true };
         let old = run.wptr;
-        let new = if wide {
-            value
-        } else {
-            old & !0xFFFF_FFFF | value
-        };
+        let new = rung_to(old, value, wide, 1);
         let new = if run.aql { new.wrapping_add(1) } else { new };
         if run.aql && new.wrapping_sub(old) > u64::MAX / 2 {
             // A late doorbell of another producer; the index never goes back.
             return true;
         }
-        run.wptr = new;
-        run.pace.rung();
-        let (role, aql, len, rptr) = (run.role, run.aql, run.len, run.rptr);
+        let (role, len, rptr) = (run.role, run.len, run.rptr);
         // CP_HQD_PQ_RPTR wraps: a ring that is filled to the last dword looks empty and would be dropped whole.
-        if !aql && new.wrapping_sub(rptr) >= len {
-            let text = format!(
+        let wrong = (!run.aql && new.wrapping_sub(rptr) >= len).then(|| {
+            format!(
                 "{slot} {role:?}: WPTR {new:#x} is a ring ({len:#x}) or more beyond RPTR {rptr:#x}"
-            );
-            if role == Role::User {
-                self.user_error("wptr-beyond-ring", text);
-            } else {
-                self.protocol_error("wptr-beyond-ring", text);
-            }
-        }
+            )
+        });
+        self.soc.ring(run, new, role != Role::User, wrong);
         true
-    }
-
-    /// Counts a mistake of a user program.
-    pub fn user_error(&mut self, rule: &'static str, text: String) {
-        self.log.stats.user_errors += 1;
-        if self.log.stats.user_errors <= MAX_NOTES {
-            let line = format!(
-                "user error t={}us {rule}: {text}",
-                self.clock.now_ns() / 1000
-            );
-            self.log.note(&line);
-        }
-        self.log.event(
-            self.clock.now_ns(),
-            Ring::Device,
-            Origin::default(),
-            "USER_ERROR",
-            format!("{rule}: {text}"),
-        );
-    }
-
-    /// Goes on with the round in which every active queue gets a turn, or begins one.  Returns whether one had work.
-    pub fn cp_run(&mut self, now: u64, wake: &mut Wake) -> bool {
-        if let Some(t) = self.poll_write_pointers(now) {
-            wake.at(t);
-        }
-        let turn = self.cp.turn.take();
-        let resumed = self.cp.round != 0;
-        if !resumed {
-            self.cp.round = u64::MAX;
-            self.cp.next = (self.cp.next + 1) % SLOTS;
-        }
-        let mut ran = false;
-        for slot in self.cp_order(turn) {
-            self.cp.round &= !(1 << slot.index());
-            let runs = self.cp_turn(slot, turn, now, wake);
-            ran |= runs;
-            if self.cp.turn.is_some() {
-                // It is continued before the others get theirs.
-                self.cp.round |= 1 << slot.index();
-                return true;
-            }
-            if runs && self.pressed() {
-                wake.busy();
-                return true;
-            }
-        }
-        self.cp.round = 0;
-        if resumed {
-            // When those that had their turn in an earlier step want the next one is not known here.
-            wake.busy();
-        }
-        ran
     }
 
     /// The slots of the round that have something to do: a turn that was begun is ended first; then by priority; among
     /// queues of one priority it goes round.
-    fn cp_order(&self, turn: Option<(SlotId, usize)>) -> Vec<SlotId> {
+    fn cp_order(&self) -> Vec<SlotId> {
+        let turn = self.cp.begun;
         let start = turn.map_or(self.cp.next, |(slot, _)| slot.index());
         let mut order: Vec<SlotId> = (0..SLOTS)
             .filter_map(|i| SlotId::from_index((start + i) % SLOTS))
@@ -133,14 +68,8 @@ impl Gpu {
         order
     }
 
-    /// Gives a queue its turn; returns whether it had work.
-    fn cp_turn(
-        &mut self,
-        slot: SlotId,
-        turn: Option<(SlotId, usize)>,
-        now: u64,
-        wake: &mut Wake,
-    ) -> bool {
+    /// How many packets the queue of a slot may run now.
+    fn cp_due(&mut self, slot: SlotId, now: u64, wake: &mut Wake) -> Option<usize> {
         if let Some(t) = self.cp.hqd(slot).dequeue_at {
             self.settle_dequeue(slot);
             if t > now {
@@ -149,84 +78,46 @@ impl Gpu {
         }
         if let Some(t) = self.settle_reset(slot) {
             wake.at(t);
-            return false;
+            return None;
         }
         let Some(run) = &self.cp.hqd(slot).run else {
-            return false;
+            return None;
         };
         if !run.has_work() {
-            return false;
+            return None;
         }
         let (not_before, doorbell, role) = (run.pace.not_before, run.doorbell, run.role);
         let halted = self.mec_halted(slot);
         if halted && (!run.in_dma || self.mec_in_reset(slot)) {
-            return false;
+            return None;
         }
-        if self.inject.queue_hung(doorbell) && role == Role::User {
+        if self.soc.inject.queue_hung(doorbell) && role == Role::User {
             self.learn_pointers(slot);
-            return false;
+            return None;
         }
-        if role == Role::Hiq && self.inject.hws_hung() {
-            return false;
+        if role == Role::Hiq && self.soc.inject.hws_hung() {
+            return None;
         }
         if not_before > now {
             wake.at(not_before);
-            return false;
+            return None;
         }
-        let left = match turn {
+        match self.cp.begun {
             // The packet under way is all that a halted engine ends.
-            _ if halted => 1,
-            Some((s, left)) if s == slot => left,
-            _ => self.turn(slot),
-        };
-        self.run_slot(slot, left, now, wake);
-        true
+            _ if halted => Some(1),
+            Some((s, left)) if s == slot => Some(left),
+            _ => Some(self.cp_quantum(slot)),
+        }
     }
 
     /// Packets of one turn, from CP_HQD_QUANTUM: EN, SCALE (a unit of 64 packets, else of 8) and DURATION.
-    fn turn(&self, slot: SlotId) -> usize {
+    fn cp_quantum(&self, slot: SlotId) -> usize {
         let q = self.cp.hqd(slot).reg(r::QUANTUM);
         if q & 1 == 0 {
             return TURN;
         }
         let unit = if (q >> 4) & 1 != 0 { TURN } else { TURN / 8 };
         unit * ((q >> 8) & 0x3F).max(1) as usize
-    }
-
-    /// Runs a stretch of a turn that has `left` packets left.
-    fn run_slot(&mut self, slot: SlotId, mut left: usize, now: u64, wake: &mut Wake) {
-        let Some(mut run) = self.cp.hqd_mut(slot).run.take() else {
-            return;
-        };
-        let mut stretch = Stretch::begin(self, left);
-        let outcome = loop {
-            if run.report_due {
-                self.report_rptr(&mut run, slot);
-            }
-            let outcome = self.run_one(slot, &mut run);
-            left = left.saturating_sub(1);
-            let more = stretch.goes_on(self, outcome, &mut run.pace);
-            if !more || !run.has_work() {
-                break outcome;
-            }
-        };
-        if outcome == Outcome::Done && run.has_work() && left > 0 {
-            self.cp.turn = Some((slot, left));
-        }
-        let active = self.cp.hqd(slot).active();
-        if active {
-            self.report_rptr(&mut run, slot);
-        }
-        let has_work = run.has_work();
-        if let Some(why) = run.pace.end(outcome, has_work, now, wake) {
-            self.trace_sched(slot, "HALT", why.to_string());
-        }
-        // A packet of this queue may have taken the slot away; then the state is gone with it.
-        if active {
-            self.cp.hqd_mut(slot).run = Some(run);
-        } else {
-            self.drop_flights(&mut run);
-        }
     }
 
     fn run_one(&mut self, slot: SlotId, run: &mut Run) -> Outcome {
@@ -269,15 +160,9 @@ impl Gpu {
     fn fetch_pointers(&mut self, slot: SlotId, run: &mut Run) -> Result<(), Outcome> {
         let h = self.cp.hqd(slot);
         let (wptr_addr, rptr_addr) = (h.pair(r::WPTR_POLL), h.pair(r::RPTR_REPORT));
-        let stop = |e| match e {
-            VmError::Retry => Outcome::Wait,
-            VmError::Fault => Outcome::Halt("pointer memory faulted"),
-        };
         if run.fetch_rptr {
             if rptr_addr != 0 || run.vmid == 0 {
-                let index = self
-                    .vm_read_u64(run.fetcher(), rptr_addr & !7)
-                    .map_err(stop)?;
+                let index = self.soc.fetch_pointer(run.fetcher(), rptr_addr)?;
                 // A queue that left while its index could not be written knows better than memory.
                 let ahead = u64::from((run.rptr as u32).wrapping_sub(index as u32));
                 let ahead = if ahead <= run.len { ahead } else { 0 };
@@ -289,9 +174,7 @@ impl Gpu {
         }
         if run.poll_wptr {
             if wptr_addr & !7 != 0 || run.vmid == 0 {
-                let wptr = self
-                    .vm_read_u64(run.fetcher(), wptr_addr & !7)
-                    .map_err(stop)?;
+                let wptr = self.soc.fetch_pointer(run.fetcher(), wptr_addr)?;
                 if !run.aql {
                     run.rptr = wptr.wrapping_sub(wptr.wrapping_sub(run.rptr) & (run.len - 1));
                     run.started = run.rptr;
@@ -311,23 +194,122 @@ impl Gpu {
         }
         let h = self.cp.hqd(slot);
         let addr = h.pair(r::RPTR_REPORT) & !3;
-        let before = run.reported;
-        run.reported = Some(run.rptr);
         // A queue that has run nothing yet has nothing to report.
         let idle = run.rptr == run.started && run.pending() > 0;
-        if (addr == 0 && run.vmid != 0) || (before.is_none() && idle) {
-            return;
-        }
-        let c = run.client();
-        let done = if run.aql {
-            self.vm_write(c, addr & !7, &run.rptr.to_le_bytes())
+        let nowhere = (addr == 0 && run.vmid != 0) || (run.reported.is_none() && idle);
+        let wrapped = (run.rptr & (run.len - 1)) as u32;
+        let (index, wrapped) = (run.rptr.to_le_bytes(), wrapped.to_le_bytes());
+        let to = if run.aql {
+            (addr & !7, index.as_slice())
         } else {
-            let wrapped = (run.rptr & (run.len - 1)) as u32;
-            self.vm_write(c, addr, &wrapped.to_le_bytes())
+            (addr, wrapped.as_slice())
         };
-        run.report_due = done == Err(VmError::Retry);
+        self.soc.report_pointer(run, (!nowhere).then_some(to));
+    }
+}
+
+impl Queue for Run {
+    fn has_work(&self) -> bool {
+        Run::has_work(self)
+    }
+
+    fn pace(&mut self) -> &mut Pace {
+        &mut self.pace
+    }
+
+    fn client(&self) -> Client {
+        Run::client(self)
+    }
+
+    fn pointers(&mut self) -> Pointers<'_> {
+        Pointers {
+            rptr: self.rptr,
+            wptr: &mut self.wptr,
+            reported: &mut self.reported,
+            report_due: &mut self.report_due,
+        }
+    }
+}
+
+/// The compute micro-engines: their queues have priorities and quanta.
+#[derive(Debug)]
+pub struct Compute;
+
+impl Feed for Compute {
+    type Seat = SlotId;
+    type Queue = Box<Run>;
+
+    fn begin_round(gpu: &mut Gpu, now: u64, wake: &mut Wake) -> bool {
+        if let Some(t) = gpu.poll_write_pointers(now) {
+            wake.at(t);
+        }
+        gpu.cp.begun = gpu.cp.turn.take();
+        let resumed = gpu.cp.round != 0;
+        if !resumed {
+            gpu.cp.round = u64::MAX;
+            gpu.cp.next = (gpu.cp.next + 1) % SLOTS;
+        }
+        resumed
+    }
+
+    fn seats(gpu: &Gpu) -> Vec<SlotId> {
+        gpu.cp_order()
+    }
+
+    fn leave_round(gpu: &mut Gpu, slot: SlotId) {
+        gpu.cp.round &= !(1 << slot.index());
+    }
+
+    fn goes_on(gpu: &mut Gpu, slot: SlotId) -> bool {
+        let more = gpu.cp.turn.is_some();
+        if more {
+            gpu.cp.round |= 1 << slot.index();
+        }
+        more
+    }
+
+    fn end_round(gpu: &mut Gpu) {
+        gpu.cp.round = 0;
+    }
+
+    fn due(gpu: &mut Gpu, slot: SlotId, now: u64, wake: &mut Wake) -> Option<usize> {
+        gpu.cp_due(slot, now, wake)
+    }
+
+    fn take(gpu: &mut Gpu, slot: SlotId) -> Option<Box<Run>> {
+        gpu.cp.hqd_mut(slot).run.take()
+    }
+
+    fn packet(gpu: &mut Gpu, slot: SlotId, run: &mut Box<Run>) -> Outcome {
         if run.report_due {
-            run.reported = before;
+            gpu.report_rptr(run, slot);
+        }
+        gpu.run_one(slot, run)
+    }
+
+    fn permits(_: &Gpu, _: SlotId, _: &Box<Run>) -> bool {
+        true
+    }
+
+    fn report(gpu: &mut Gpu, slot: SlotId, run: &mut Box<Run>, outcome: Outcome, left: usize) {
+        if outcome == Outcome::Done && run.has_work() && left > 0 {
+            gpu.cp.turn = Some((slot, left));
+        }
+        if gpu.cp.hqd(slot).active() {
+            gpu.report_rptr(run, slot);
+        }
+    }
+
+    fn halted(gpu: &mut Gpu, slot: SlotId, _: &Box<Run>, why: &'static str) {
+        gpu.trace_sched(slot, "HALT", why.to_string());
+    }
+
+    fn put_back(gpu: &mut Gpu, slot: SlotId, mut run: Box<Run>) {
+        // A packet of this queue may have taken the slot away; then the state is gone with it.
+        if gpu.cp.hqd(slot).active() {
+            gpu.cp.hqd_mut(slot).run = Some(run);
+        } else {
+            gpu.drop_flights(&mut run);
         }
     }
 }

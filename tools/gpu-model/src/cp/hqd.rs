@@ -5,6 +5,7 @@ use super::queue::{Role, Run};
 use super::slot::SlotId;
 use crate::device::Gpu;
 use crate::regs::gc;
+use crate::sdma::Engine;
 use crate::trace::Reason;
 
 /// GRBM_SOFT_RESET.CP, GFX and CPC: each takes all queues down.
@@ -72,17 +73,17 @@ pub mod f {
 #[derive(Debug)]
 pub struct Hqd {
     /// The register window.
-    pub regs: [u32; COUNT],
+    pub(super) regs: [u32; COUNT],
     /// COMPUTE_* registers of the queue, from 0xE00.
-    pub sh: [u32; 128],
+    pub(super) sh: [u32; 128],
     /// Execution state while ACTIVE.
-    pub run: Option<Box<Run>>,
+    pub(super) run: Option<Box<Run>>,
     /// A one-shot read of the memory write pointer was asked for.
-    pub poll_wptr: bool,
+    pub(super) poll_wptr: bool,
     /// When a pending dequeue request may be answered.
-    pub dequeue_at: Option<u64>,
+    pub(super) dequeue_at: Option<u64>,
     /// When a reset of the queue or its pipe has taken it down, and which.
-    pub reset_at: Option<(u64, &'static str)>,
+    pub(super) reset_at: Option<(u64, &'static str)>,
 }
 
 impl Default for Hqd {
@@ -137,6 +138,16 @@ impl Hqd {
         }
     }
 
+    /// The queue that is connected.
+    pub fn run(&self) -> Option<&Run> {
+        self.run.as_deref()
+    }
+
+    /// A COMPUTE_* register of the queue, by its offset from 0xE00.
+    pub fn sh(&self, i: usize) -> u32 {
+        self.sh.get(i).copied().unwrap_or(0)
+    }
+
     /// Doorbell dword index.
     pub fn doorbell(&self) -> u32 {
         (self.reg(r::DOORBELL) & f::DOORBELL_OFFSET) >> 2
@@ -159,12 +170,12 @@ impl Hqd {
 
 impl Gpu {
     fn bank(&mut self, what: &str, i: u32) -> Option<SlotId> {
-        let slot = self.selected_slot();
+        let slot = self.soc.selected_slot();
         if slot.is_none() {
-            let sel = self.regs.plain(gc::GRBM_GFX_CNTL);
+            let sel = self.soc.regs.plain(gc::GRBM_GFX_CNTL);
             let text =
                 format!("{what} {i:#x} with GRBM_GFX_CNTL {sel:#x}: no compute engine selected");
-            self.protocol_error("bank", text);
+            self.soc.protocol_error("bank", text);
         }
         slot
     }
@@ -197,7 +208,7 @@ impl Gpu {
 
     /// Reads a COMPUTE_* register of the selected queue.
     pub fn compute_reg_read(&mut self, i: u32) -> u32 {
-        self.selected_slot().map_or(0, |s| {
+        self.soc.selected_slot().map_or(0, |s| {
             self.cp.hqd(s).sh.get(i as usize).copied().unwrap_or(0)
         })
     }
@@ -233,7 +244,7 @@ impl Gpu {
                 if let Some(run) = &mut self.cp.hqd_mut(slot).run {
                     run.wptr = wptr;
                 }
-                self.kick();
+                self.soc.kick();
             }
             _ => self.cp.hqd_mut(slot).set(i, v),
         }
@@ -241,7 +252,7 @@ impl Gpu {
 
     /// Which role the RLC's scheduler list gives a slot that is loaded by registers.
     pub(super) fn role_by_rlc(&self, slot: SlotId) -> Role {
-        let list = self.regs.plain(gc::RLC_CP_SCHEDULERS).to_le_bytes();
+        let list = self.soc.regs.plain(gc::RLC_CP_SCHEDULERS).to_le_bytes();
         let code = slot.scheduler_code();
         match list {
             [kiq, ..] if kiq == code => Role::Kiq,
@@ -252,7 +263,7 @@ impl Gpu {
 
     /// CP_MEC_CNTL: halt bits and pipe resets.
     pub fn mec_cntl(&mut self, v: u32) {
-        self.regs.set_plain(gc::CP_MEC_CNTL, v);
+        self.soc.regs.set_plain(gc::CP_MEC_CNTL, v);
         for me in [1, 2] {
             if (v >> Self::halt_bit(me)) & 1 != 0 {
                 self.hws.microcode_ended(|home| home.me() == me);
@@ -263,27 +274,31 @@ impl Gpu {
                 self.hws.microcode_ended(|home| home.pipe_index() == pipe);
                 for q in 0..8 {
                     if let Some(slot) = SlotId::from_index(pipe * 8 + q) {
-                        if !self.inject.refuses_pipe_reset(self.cp.hqd(slot).doorbell()) {
+                        if !self
+                            .soc
+                            .inject
+                            .refuses_pipe_reset(self.cp.hqd(slot).doorbell())
+                        {
                             self.begin_reset(slot, "pipe reset");
                         }
                     }
                 }
             }
         }
-        self.kick();
+        self.soc.kick();
     }
 
     /// Whether the micro-engine of a slot is halted, or held in reset: a reset bit acts until it is taken back.
     pub fn mec_halted(&self, slot: SlotId) -> bool {
-        let v = self.regs.plain(gc::CP_MEC_CNTL);
+        let v = self.soc.regs.plain(gc::CP_MEC_CNTL);
         (v >> Self::halt_bit(slot.me())) & 1 != 0 || self.mec_in_reset(slot)
     }
 
     /// Whether the pipe of a slot is held in reset.
     pub fn mec_in_reset(&self, slot: SlotId) -> bool {
-        let v = self.regs.plain(gc::CP_MEC_CNTL);
+        let v = self.soc.regs.plain(gc::CP_MEC_CNTL);
         Self::pipe_reset_bit(slot.pipe_index()).is_some_and(|bit| (v >> bit) & 1 != 0)
-            || self.regs.plain(gc::GRBM_SOFT_RESET) & SOFT_RESET_QUEUES != 0
+            || self.soc.regs.plain(gc::GRBM_SOFT_RESET) & SOFT_RESET_QUEUES != 0
     }
 
     /// MECn_PIPEm_RESET: the first engine's pipes are bits 16 to 19, two of the second's 20 and 21.
@@ -307,6 +322,7 @@ impl Gpu {
         }
         if let Some(slot) = self.bank("write of SPI_COMPUTE_QUEUE_RESET", v) {
             if !self
+                .soc
                 .inject
                 .refuses_queue_reset(self.cp.hqd(slot).doorbell())
             {
@@ -317,7 +333,7 @@ impl Gpu {
 
     /// GRBM_SOFT_RESET.
     pub fn soft_reset(&mut self, v: u32) {
-        self.regs.set_plain(gc::GRBM_SOFT_RESET, v);
+        self.soc.regs.set_plain(gc::GRBM_SOFT_RESET, v);
         if v & SOFT_RESET_QUEUES != 0 {
             for i in 0..super::slot::SLOTS {
                 if let Some(slot) = SlotId::from_index(i) {
@@ -329,28 +345,28 @@ impl Gpu {
             let copying: Vec<u32> = self
                 .sdma
                 .iter()
-                .flat_map(|engine| engine.contexts.iter().flatten())
-                .map(|context| context.doorbell)
+                .flat_map(Engine::contexts)
+                .map(|(_, context)| context.doorbell)
                 .collect();
-            self.inject.clear_hangs_except(&copying);
+            self.soc.inject.clear_hangs_except(&copying);
         }
-        self.kick();
+        self.soc.kick();
     }
 
     /// A reset of a queue or its pipe has begun: the queue stops at once, ACTIVE clears when it is through.
     fn begin_reset(&mut self, slot: SlotId, why: &'static str) {
-        let at = self.clock.now_ns().saturating_add(RESET_NS);
+        let at = self.soc.clock.now_ns().saturating_add(RESET_NS);
         let h = self.cp.hqd_mut(slot);
         if h.active() && h.reset_at.is_none() {
             h.reset_at = Some((at, why));
         }
-        self.kick();
+        self.soc.kick();
     }
 
     /// Completes a reset whose time has come; returns when a pending one is through.
     pub fn settle_reset(&mut self, slot: SlotId) -> Option<u64> {
         let (at, why) = self.cp.hqd(slot).reset_at?;
-        if self.clock.now_ns() < at {
+        if self.soc.clock.now_ns() < at {
             return Some(at);
         }
         self.reset_slot(slot, why);
@@ -367,7 +383,7 @@ impl Gpu {
         self.sync_pointers(slot);
         self.trace_sched(slot, "RESET", why.to_string());
         self.stop_queue(slot, Reason::Reset);
-        self.inject.queue_was_reset(doorbell);
+        self.soc.inject.queue_was_reset(doorbell);
         self.hws_slot_was_reset(slot);
     }
 }

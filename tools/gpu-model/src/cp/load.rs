@@ -7,10 +7,11 @@
 use super::hqd::{f, r};
 use super::queue::Role;
 use super::slot::SlotId;
-use crate::device::{DoorbellTarget, Gpu};
+use crate::device::Gpu;
 use crate::hws::Target;
 use crate::ih::reg as ihreg;
 use crate::regs::{athub, gc, sh_mem};
+use crate::soc::{DoorbellTarget, Soc};
 use crate::trace::{Reason, Seat};
 use crate::vm::HubId;
 
@@ -34,157 +35,7 @@ const DEQUEUE_NS: u64 = 100_000;
 /// CP_HQD_PERSISTENT_STATE.PRELOAD_REQ.
 const PRELOAD_REQ: u32 = 1 << 0;
 
-impl Gpu {
-    /// A live queue's register that the engine has latched is written with another value: reported and dropped.
-    pub(super) fn latched_write(&mut self, slot: SlotId, i: usize, v: u32) -> bool {
-        let hit = LATCHED
-            .iter()
-            .find(|(first, n, _)| (*first..first + n).contains(&i));
-        let Some((_, _, name)) = hit else {
-            return false;
-        };
-        self.sync_pointers(slot);
-        let old = self.cp.hqd(slot).reg(i);
-        if old != v {
-            let text = format!("{slot}: {name} (+{i:#x}) {old:#x} -> {v:#x} while ACTIVE is set");
-            self.protocol_error("hqd-write", text);
-        }
-        true
-    }
-
-    /// CP_HQD_ACTIVE is written.
-    pub(super) fn write_active(&mut self, slot: SlotId, v: u32) {
-        let was = self.cp.hqd(slot).active();
-        let h = self.cp.hqd_mut(slot);
-        h.set(r::ACTIVE, v & 3);
-        match (was, v & 1 != 0) {
-            (false, true) => self.activate_by_register(slot),
-            (true, false) => {
-                let text =
-                    format!("{slot}: HQD_ACTIVE cleared by a write instead of a dequeue request");
-                self.protocol_error("hqd-active", text);
-                self.sync_pointers(slot);
-                self.stop_queue(slot, Reason::Register);
-                self.hws_slot_was_reset(slot);
-            }
-            // A load begins: what was asked of the queue before is void.
-            (false, false) => h.poll_wptr = false,
-            (true, true) => {}
-        }
-    }
-
-    fn activate_by_register(&mut self, slot: SlotId) {
-        let role = self.role_by_rlc(slot);
-        for (rule, text) in self.check_load(slot, role) {
-            let h = self.cp.hqd(slot);
-            let decoded = format!(
-                "{slot} loaded by registers: {text} [VMID {} PQ_BASE {:#x} PQ_CONTROL {:#010x} DOORBELL {:#010x} \
-                 RPTR {:#x} WPTR {:#x}]",
-                h.reg(r::VMID) & 0xF,
-                h.pair(r::PQ_BASE) << 8,
-                h.reg(r::PQ_CONTROL),
-                h.reg(r::DOORBELL),
-                h.reg(r::PQ_RPTR),
-                h.pair(r::PQ_WPTR_LO),
-            );
-            self.protocol_error(rule, decoded);
-        }
-        self.cwsr_check(slot, role);
-        let h = self.cp.hqd_mut(slot);
-        let poll = std::mem::take(&mut h.poll_wptr);
-        h.set(r::EOP_RPTR, h.reg(r::EOP_RPTR) & !INIT_FETCHER);
-        let mqd = h.pair(r::MQD_BASE) & !3;
-        let preload = h.reg(r::PERSISTENT_STATE) & PRELOAD_REQ != 0;
-        self.start_queue(slot, role, poll, Reason::Register);
-        if !self.cp.hqd(slot).active() {
-            return;
-        }
-        match role {
-            Role::Hiq => self.hws.hiq = Some((slot, mqd)),
-            Role::Kiq => {}
-            Role::User => {
-                let h = self.cp.hqd(slot);
-                let (doorbell, vmid) = (h.doorbell(), (h.reg(r::VMID) & 0xF) as u8);
-                let pasid = self.pasid_of(vmid, HubId::Gfx);
-                self.strays.learn(doorbell, pasid);
-                if self.has_mqd(mqd) {
-                    if preload {
-                        self.load_sh(slot, mqd);
-                    }
-                    self.resume_queue(slot, mqd);
-                }
-            }
-        }
-    }
-
-    /// What contradicts the contract in the registers of a slot that is set active.
-    fn check_load(&self, slot: SlotId, role: Role) -> Vec<(&'static str, String)> {
-        let h = self.cp.hqd(slot);
-        let mut wrong = Vec::new();
-        let mut rule = |bad: bool, name: &'static str, text: &str| {
-            if bad {
-                wrong.push((name, text.to_string()));
-            }
-        };
-        let doorbell = h.reg(r::DOORBELL);
-        let byte = u64::from(doorbell & f::DOORBELL_OFFSET);
-        let vmid = (h.reg(r::VMID) & 0xF) as u8;
-        let privileged = h.reg(r::PQ_CONTROL) & f::PRIV_STATE != 0;
-        let scheduled = self
-            .hws
-            .resources
-            .is_some_and(|res| (res.queue_mask >> slot.index()) & 1 != 0);
-        rule(
-            self.rules.load_running && self.mec_halted(slot),
-            "hqd-load",
-            "the engine is halted or in reset (CP_MEC_CNTL, GRBM_SOFT_RESET)",
-        );
-        rule(
-            h.reg(r::DEQUEUE) & 7 != 0,
-            "hqd-load",
-            "CP_HQD_DEQUEUE_REQUEST is pending",
-        );
-        rule(
-            doorbell & f::DOORBELL_EN == 0,
-            "hqd-load",
-            "the doorbell is not enabled",
-        );
-        rule(
-            vmid != 0
-                && h.reg(r::EOP_CONTROL) & 0x3F != 0
-                && h.reg(r::EOP_RPTR) & INIT_FETCHER == 0,
-            "hqd-load",
-            "the EOP fetcher was not started (CP_HQD_EOP_RPTR.INIT_FETCHER)",
-        );
-        rule(
-            vmid == 0 && !privileged,
-            "hqd-privilege",
-            "a queue without PRIV_STATE in VMID 0",
-        );
-        rule(
-            scheduled && role == Role::User,
-            "hqd-owner",
-            "SET_RESOURCES gave this slot to the scheduler",
-        );
-        wrong.extend(self.check_loaded_doorbell(byte, DoorbellTarget::Cp, Seat::Compute(slot)));
-        wrong.extend(self.check_loaded_space(vmid, "hqd-vmid"));
-        wrong
-    }
-
-    /// Whether a connected queue other than the one in `except` listens to a doorbell.
-    pub fn doorbell_taken(&self, doorbell: u32, except: Option<Seat>) -> bool {
-        let compute = self.cp.iter().any(|(s, h)| {
-            h.active() && h.doorbell() == doorbell && except != Some(Seat::Compute(s))
-        });
-        compute
-            || self.sdma.iter().enumerate().any(|(engine, e)| {
-                e.contexts.iter().enumerate().any(|(block, c)| {
-                    c.as_ref().is_some_and(|c| c.doorbell == doorbell)
-                        && except != Some(Seat::Sdma { engine, block })
-                })
-            })
-    }
-
+impl Soc {
     /// What a driver that hands out VMIDs itself has left undone for one.
     pub fn check_vmid(&self, vmid: u8) -> Vec<String> {
         let v = u32::from(vmid & 0xF);
@@ -246,6 +97,157 @@ impl Gpu {
         rule(bases == 0, "SH_MEM_BASES is 0".into());
         wrong
     }
+}
+
+impl Gpu {
+    /// A live queue's register that the engine has latched is written with another value: reported and dropped.
+    pub(super) fn latched_write(&mut self, slot: SlotId, i: usize, v: u32) -> bool {
+        let hit = LATCHED
+            .iter()
+            .find(|(first, n, _)| (*first..first + n).contains(&i));
+        let Some((_, _, name)) = hit else {
+            return false;
+        };
+        self.sync_pointers(slot);
+        let old = self.cp.hqd(slot).reg(i);
+        if old != v {
+            let text = format!("{slot}: {name} (+{i:#x}) {old:#x} -> {v:#x} while ACTIVE is set");
+            self.soc.protocol_error("hqd-write", text);
+        }
+        true
+    }
+
+    /// CP_HQD_ACTIVE is written.
+    pub(super) fn write_active(&mut self, slot: SlotId, v: u32) {
+        let was = self.cp.hqd(slot).active();
+        let h = self.cp.hqd_mut(slot);
+        h.set(r::ACTIVE, v & 3);
+        match (was, v & 1 != 0) {
+            (false, true) => self.activate_by_register(slot),
+            (true, false) => {
+                let text =
+                    format!("{slot}: HQD_ACTIVE cleared by a write instead of a dequeue request");
+                self.soc.protocol_error("hqd-active", text);
+                self.sync_pointers(slot);
+                self.stop_queue(slot, Reason::Register);
+                self.hws_slot_was_reset(slot);
+            }
+            // A load begins: what was asked of the queue before is void.
+            (false, false) => h.poll_wptr = false,
+            (true, true) => {}
+        }
+    }
+
+    fn activate_by_register(&mut self, slot: SlotId) {
+        let role = self.role_by_rlc(slot);
+        for (rule, text) in self.check_load(slot, role) {
+            let h = self.cp.hqd(slot);
+            let decoded = format!(
+                "{slot} loaded by registers: {text} [VMID {} PQ_BASE {:#x} PQ_CONTROL {:#010x} DOORBELL {:#010x} \
+                 RPTR {:#x} WPTR {:#x}]",
+                h.reg(r::VMID) & 0xF,
+                h.pair(r::PQ_BASE) << 8,
+                h.reg(r::PQ_CONTROL),
+                h.reg(r::DOORBELL),
+                h.reg(r::PQ_RPTR),
+                h.pair(r::PQ_WPTR_LO),
+            );
+            self.soc.protocol_error(rule, decoded);
+        }
+        self.cwsr_check(slot, role);
+        let h = self.cp.hqd_mut(slot);
+        let poll = std::mem::take(&mut h.poll_wptr);
+        h.set(r::EOP_RPTR, h.reg(r::EOP_RPTR) & !INIT_FETCHER);
+        let mqd = h.pair(r::MQD_BASE) & !3;
+        let preload = h.reg(r::PERSISTENT_STATE) & PRELOAD_REQ != 0;
+        self.start_queue(slot, role, poll, Reason::Register);
+        if !self.cp.hqd(slot).active() {
+            return;
+        }
+        match role {
+            Role::Hiq => self.hws.loaded_hiq(slot, mqd),
+            Role::Kiq => {}
+            Role::User => {
+                let h = self.cp.hqd(slot);
+                let (doorbell, vmid) = (h.doorbell(), (h.reg(r::VMID) & 0xF) as u8);
+                let pasid = self.soc.pasid_of(vmid, HubId::Gfx);
+                self.soc.strays.learn(doorbell, pasid);
+                if self.has_mqd(mqd) {
+                    if preload {
+                        self.load_sh(slot, mqd);
+                    }
+                    self.resume_queue(slot, mqd);
+                }
+            }
+        }
+    }
+
+    /// What contradicts the contract in the registers of a slot that is set active.
+    fn check_load(&self, slot: SlotId, role: Role) -> Vec<(&'static str, String)> {
+        let h = self.cp.hqd(slot);
+        let mut wrong = Vec::new();
+        let mut rule = |bad: bool, name: &'static str, text: &str| {
+            if bad {
+                wrong.push((name, text.to_string()));
+            }
+        };
+        let doorbell = h.reg(r::DOORBELL);
+        let byte = u64::from(doorbell & f::DOORBELL_OFFSET);
+        let vmid = (h.reg(r::VMID) & 0xF) as u8;
+        let privileged = h.reg(r::PQ_CONTROL) & f::PRIV_STATE != 0;
+        let scheduled = self
+            .hws
+            .resources()
+            .is_some_and(|res| (res.queue_mask >> slot.index()) & 1 != 0);
+        rule(
+            self.soc.rules.load_running && self.mec_halted(slot),
+            "hqd-load",
+            "the engine is halted or in reset (CP_MEC_CNTL, GRBM_SOFT_RESET)",
+        );
+        rule(
+            h.reg(r::DEQUEUE) & 7 != 0,
+            "hqd-load",
+            "CP_HQD_DEQUEUE_REQUEST is pending",
+        );
+        rule(
+            doorbell & f::DOORBELL_EN == 0,
+            "hqd-load",
+            "the doorbell is not enabled",
+        );
+        rule(
+            vmid != 0
+                && h.reg(r::EOP_CONTROL) & 0x3F != 0
+                && h.reg(r::EOP_RPTR) & INIT_FETCHER == 0,
+            "hqd-load",
+            "the EOP fetcher was not started (CP_HQD_EOP_RPTR.INIT_FETCHER)",
+        );
+        rule(
+            vmid == 0 && !privileged,
+            "hqd-privilege",
+            "a queue without PRIV_STATE in VMID 0",
+        );
+        rule(
+            scheduled && role == Role::User,
+            "hqd-owner",
+            "SET_RESOURCES gave this slot to the scheduler",
+        );
+        wrong.extend(self.check_loaded_doorbell(byte, DoorbellTarget::Cp, Seat::Compute(slot)));
+        wrong.extend(self.soc.check_loaded_space(vmid, "hqd-vmid"));
+        wrong
+    }
+
+    /// Whether a connected queue other than the one in `except` listens to a doorbell.
+    pub fn doorbell_taken(&self, doorbell: u32, except: Option<Seat>) -> bool {
+        let compute = self.cp.iter().any(|(s, h)| {
+            h.active() && h.doorbell() == doorbell && except != Some(Seat::Compute(s))
+        });
+        compute
+            || self.sdma.iter().enumerate().any(|(engine, e)| {
+                e.contexts().any(|(block, c)| {
+                    c.doorbell == doorbell && except != Some(Seat::Sdma { engine, block })
+                })
+            })
+    }
 
     /// CP_PQ_WPTR_POLL_CNTL1: read the memory write pointer of MEC1 queues once.
     pub fn one_shot_poll(&mut self, mask: u32) {
@@ -263,7 +265,8 @@ impl Gpu {
                 ""
             };
             if !why.is_empty() {
-                self.protocol_error("wptr-poll", format!("{slot}: one-shot poll {why}"));
+                self.soc
+                    .protocol_error("wptr-poll", format!("{slot}: one-shot poll {why}"));
             }
             let h = self.cp.hqd_mut(slot);
             match &mut h.run {
@@ -271,12 +274,12 @@ impl Gpu {
                 None => h.poll_wptr = true,
             }
         }
-        self.kick();
+        self.soc.kick();
     }
 
     /// CP_HQD_DEQUEUE_REQUEST is written.
     pub(super) fn write_dequeue(&mut self, slot: SlotId, v: u32) {
-        let now = self.clock.now_ns();
+        let now = self.soc.clock.now_ns();
         let request = v & 7;
         let h = self.cp.hqd_mut(slot);
         h.set(r::DEQUEUE, v);
@@ -285,28 +288,28 @@ impl Gpu {
             return;
         }
         let (doorbell, vmid) = (h.doorbell(), h.reg(r::VMID) & 0xF);
-        let delay = self.inject.preempt_delay_ns(doorbell).max(DEQUEUE_NS);
+        let delay = self.soc.inject.preempt_delay_ns(doorbell).max(DEQUEUE_NS);
         self.cp.hqd_mut(slot).dequeue_at = Some(now.saturating_add(delay));
-        let list = self.regs.plain(gc::RLC_CP_SCHEDULERS).to_le_bytes();
+        let list = self.soc.regs.plain(gc::RLC_CP_SCHEDULERS).to_le_bytes();
         let [_, scheduler1, ..] = list;
         let owned = |m: &crate::hws::Mapped| m.target == Target::Compute(slot) && !m.by_kiq;
         if request > 3 {
             let text = format!("{slot}: request {request} of CP_HQD_DEQUEUE_REQUEST means nothing");
-            self.protocol_error("hqd-dequeue", text);
+            self.soc.protocol_error("hqd-dequeue", text);
         }
         if vmid == 0 && scheduler1 == slot.scheduler_code() {
             let text =
                 format!("{slot}: the HIQ is dequeued while RLC_CP_SCHEDULERS.scheduler1 names it");
-            self.protocol_error("hqd-dequeue", text);
+            self.soc.protocol_error("hqd-dequeue", text);
         }
-        if !self.hws_seems_dead() && self.hws.mapped.iter().any(owned) {
+        if !self.hws_seems_dead() && self.hws.mapped().iter().any(owned) {
             let text = format!(
                 "{slot}: doorbell {doorbell:#x} was mapped by a run list, not by registers"
             );
-            self.protocol_error("hqd-owner", text);
+            self.soc.protocol_error("hqd-owner", text);
         }
         self.settle_dequeue(slot);
-        self.kick();
+        self.soc.kick();
     }
 
     /// Answers a dequeue request when its time has come and the engine is able to.
@@ -319,9 +322,9 @@ impl Gpu {
         let dead = held
             || self.mec_halted(slot)
             || h.reset_at.is_some()
-            || self.inject.refuses_preempt(doorbell)
-            || self.inject.hws_hung() && self.hws.hiq.is_some_and(|(s, _)| s == slot);
-        if dead || self.clock.now_ns() < at {
+            || self.soc.inject.refuses_preempt(doorbell)
+            || self.soc.inject.hws_hung() && self.hws.hiq().is_some_and(|(s, _)| s == slot);
+        if dead || self.soc.clock.now_ns() < at {
             return;
         }
         self.flush_rptr(slot);
@@ -340,7 +343,7 @@ impl Gpu {
     pub fn poll_write_pointers(&mut self, now: u64) -> Option<u64> {
         const EN: u32 = 1 << 31;
         const PERIOD_NS: u64 = 1_000_000;
-        if self.regs.plain(gc::CP_PQ_WPTR_POLL_CNTL) & EN == 0 {
+        if self.soc.regs.plain(gc::CP_PQ_WPTR_POLL_CNTL) & EN == 0 {
             return None;
         }
         if now >= self.cp.poll_at {
@@ -363,7 +366,7 @@ impl Gpu {
     pub(super) fn iq_timer(&self, slot: SlotId) -> u32 {
         const ACTIVE: u32 = 1 << 31;
         let h = self.cp.hqd(slot);
-        let now = self.clock.now_ns();
+        let now = self.soc.clock.now_ns();
         let waits = h
             .run
             .as_ref()

@@ -22,15 +22,17 @@ use slot::{SlotId, SLOTS};
 pub struct Cp {
     slots: Vec<Hqd>,
     /// Where the round-robin starts.
-    pub next: usize,
-    /// The slot whose turn goes on, and how many packets of it are left.
-    pub turn: Option<(SlotId, usize)>,
+    next: usize,
+    /// The slot whose turn goes on in the next step, and how many packets of it are left.
+    turn: Option<(SlotId, usize)>,
+    /// The same of the step before: this turn is the first to go on.
+    begun: Option<(SlotId, usize)>,
     /// Slots that have not had their turn in the round that goes on, a bit each; 0 between rounds.
-    pub round: u64,
+    round: u64,
     /// Context saves so far.
-    pub saves: u32,
+    saves: u32,
     /// When write pointers are looked for again.
-    pub poll_at: u64,
+    poll_at: u64,
 }
 
 impl Default for Cp {
@@ -39,6 +41,7 @@ impl Default for Cp {
             slots: (0..SLOTS).map(|_| Hqd::default()).collect(),
             next: 0,
             turn: None,
+            begun: None,
             round: 0,
             saves: 0,
             poll_at: 0,
@@ -56,6 +59,13 @@ impl Cp {
     /// A slot, for change.
     pub fn hqd_mut(&mut self, s: SlotId) -> &mut Hqd {
         &mut self.slots[s.index()]
+    }
+
+    /// A queue that was asked to leave stays after all.
+    pub fn keep(&mut self, s: SlotId) {
+        if let Some(run) = &mut self.hqd_mut(s).run {
+            run.draining = false;
+        }
     }
 
     /// What the connected queues are doing.

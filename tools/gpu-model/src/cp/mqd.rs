@@ -53,7 +53,7 @@ impl Gpu {
     /// The memory cannot be read.
     pub fn load_mqd(&mut self, slot: SlotId, e: &Expect) -> VmResult<()> {
         let mut m = vec![0u32; 256];
-        let stale = self.vm_read_hosted(MEC, e.mqd, &mut m)?;
+        let stale = self.soc.vm_read_hosted(MEC, e.mqd, &mut m)?;
         self.check_flushed(stale, e);
         let dw = |i: usize| m.get(i).copied().unwrap_or(0);
         let pair = |i: usize| u64::from(dw(i)) | (u64::from(dw(i + 1)) << 32);
@@ -142,7 +142,7 @@ impl Gpu {
                 e.wptr_addr,
                 wrong.join("; ")
             );
-            self.protocol_error("mqd", text);
+            self.soc.protocol_error("mqd", text);
         }
         let h = self.cp.hqd_mut(slot);
         for (i, d) in h.regs.iter_mut().enumerate().take(HQD_DWORDS.min(COUNT)) {
@@ -160,7 +160,7 @@ impl Gpu {
                 "MQD {:#x} (doorbell {:#x}) is mapped, but what the host wrote there was not flushed",
                 e.mqd, e.doorbell
             );
-            self.protocol_error("hdp-flush", text);
+            self.soc.protocol_error("hdp-flush", text);
         }
     }
 
@@ -180,14 +180,14 @@ impl Gpu {
     pub fn load_sh(&mut self, slot: SlotId, mqd: u64) {
         let mut m = vec![0u32; 128];
         // What cannot be read has been reported by the access.
-        if self.vm_read_dwords(MEC, mqd, &mut m).is_ok() {
+        if self.soc.vm_read_dwords(MEC, mqd, &mut m).is_ok() {
             self.set_sh(slot, &m);
         }
     }
 
     /// Whether an MQD lies at an address of the kernel's space.
     pub fn has_mqd(&mut self, mqd: u64) -> bool {
-        self.peek_u32(MEC, mqd) == Some(HEADER)
+        self.soc.peek_u32(MEC, mqd) == Some(HEADER)
     }
 
     /// Saves a stopped queue to its MQD.  A reset drops the packet and the indirect buffers it was in.
@@ -204,7 +204,7 @@ impl Gpu {
             if reset {
                 let blank = [0u32; PRIVATE_DWORDS];
                 // Failures were reported by the access.
-                let _ = self.vm_write_dwords(MEC, mqd + PRIVATE_DW * 4, &blank);
+                let _ = self.soc.vm_write_dwords(MEC, mqd + PRIVATE_DW * 4, &blank);
             } else {
                 self.save_private(mqd, run);
             }
@@ -231,6 +231,7 @@ impl Gpu {
         let index = u64::from(h.reg(r::PQ_RPTR));
         // One probe first: a driver that freed an MQD too early is reported once, not five times.
         if self
+            .soc
             .vm_probe(MEC, mqd, 2048, crate::vm::Access::Write)
             .is_err()
         {
@@ -238,7 +239,7 @@ impl Gpu {
         }
         let mut put = |dw: u64, words: &[u32]| {
             // The probe has shown that the range is there.
-            let _ = self.vm_write_dwords(MEC, mqd + dw * 4, words);
+            let _ = self.soc.vm_write_dwords(MEC, mqd + dw * 4, words);
         };
         put(1, &sh);
         put(65, &user_data);
@@ -267,13 +268,14 @@ impl Gpu {
             }
         }
         // Failures were reported by the access.
-        let _ = self.vm_write_dwords(MEC, mqd + PRIVATE_DW * 4, &words);
+        let _ = self.soc.vm_write_dwords(MEC, mqd + PRIVATE_DW * 4, &words);
     }
 
     /// Restores what [`Gpu::save_private`] saved.
     pub fn load_private(&mut self, mqd: u64, run: &mut Run) {
         let mut words = [0u32; PRIVATE_DWORDS];
         if self
+            .soc
             .vm_read_dwords(MEC, mqd + PRIVATE_DW * 4, &mut words)
             .is_err()
         {
@@ -283,11 +285,16 @@ impl Gpu {
         let in_ib = !run.frames.is_empty();
         if magic == PRIVATE_MAGIC && depth > 0 && !in_ib {
             // CP_HQD_IB_CONTROL was stored afresh: IB_SIZE and PROCESSING_IB are in no other place.
-            self.log.stats.ib_dropped += 1;
+            self.soc.log.stats.ib_dropped += 1;
             let origin = self.origin_of(run);
             let text = format!("MQD {mqd:#x}: PROCESSING_IB is 0, the rest of the buffer is lost");
-            self.log
-                .event(self.clock.now_ns(), Ring::Sched, origin, "IB_DROPPED", text);
+            self.soc.log.event(
+                self.soc.clock.now_ns(),
+                Ring::Sched,
+                origin,
+                "IB_DROPPED",
+                text,
+            );
         }
         if magic != PRIVATE_MAGIC || depth as usize > MAX_FRAMES || in_ib != (depth > 0) {
             return;

@@ -99,12 +99,12 @@ impl Gpu {
                 let addr = u64::from(p.dw(2) & !3) | (u64::from(p.dw(3)) << 32);
                 if fixed {
                     let last = data.last().copied().unwrap_or(0);
-                    return dropped(self.vm_write_dwords(run.client(), addr, &[last]));
+                    return dropped(self.soc.vm_write_dwords(run.client(), addr, &[last]));
                 }
                 if self.fence_dropped(run) {
                     return Outcome::Done;
                 }
-                dropped(self.vm_write_dwords(run.client(), addr, data))
+                dropped(self.soc.vm_write_dwords(run.client(), addr, data))
             }
             // GDS and ADC state are not modelled as memory.
             _ => Outcome::Done,
@@ -113,7 +113,7 @@ impl Gpu {
 
     /// The drop-fences injection applies to end-of-pipe and status writes only; WRITE_DATA is one on the KIQ.
     fn fence_dropped(&mut self, run: &Run) -> bool {
-        run.role == Role::Kiq && self.inject.take_fence(run.doorbell)
+        run.role == Role::Kiq && self.soc.inject.take_fence(run.doorbell)
     }
 
     pub(super) fn release_mem(&mut self, slot: SlotId, run: &mut Run, p: &Packet) -> Outcome {
@@ -134,14 +134,14 @@ impl Gpu {
         if self.eop_record(slot, run, p.qw(5)) == Err(VmError::Retry) {
             return Outcome::Wait;
         }
-        let dropped_fence = data_sel != 0 && self.inject.take_fence(run.doorbell);
+        let dropped_fence = data_sel != 0 && self.soc.inject.take_fence(run.doorbell);
         if !dropped_fence {
             let done = match data_sel {
-                1 => self.vm_write(c, addr, &p.dw(5).to_le_bytes()),
-                2 => self.vm_write(c, addr & !7, &p.qw(5).to_le_bytes()),
+                1 => self.soc.vm_write(c, addr, &p.dw(5).to_le_bytes()),
+                2 => self.soc.vm_write(c, addr & !7, &p.qw(5).to_le_bytes()),
                 3 | 4 => {
-                    let ticks = self.clock.ticks();
-                    self.vm_write(c, addr & !7, &ticks.to_le_bytes())
+                    let ticks = self.soc.clock.ticks();
+                    self.soc.vm_write(c, addr & !7, &ticks.to_le_bytes())
                 }
                 _ => Ok(()),
             };
@@ -182,7 +182,7 @@ impl Gpu {
             self.read_register(slot, ack)
         } else if memory {
             let addr = u64::from(p.dw(2) & !3) | (u64::from(p.dw(3)) << 32);
-            match self.vm_read_u32(run.client(), addr) {
+            match self.soc.vm_read_u32(run.client(), addr) {
                 Ok(v) => v,
                 Err(VmError::Retry) => return Outcome::Wait,
                 // Polling a page that will never come would flood the interrupt ring.
@@ -239,9 +239,9 @@ impl Gpu {
             }
             1 | 2 => {
                 let got = if wide {
-                    self.vm_read_u64(c, src_addr & !7)
+                    self.soc.vm_read_u64(c, src_addr & !7)
                 } else {
-                    self.vm_read_u32(c, src_addr & !3).map(u64::from)
+                    self.soc.vm_read_u32(c, src_addr & !3).map(u64::from)
                 };
                 match got {
                     Ok(v) => v,
@@ -250,7 +250,7 @@ impl Gpu {
                 }
             }
             5 => src_addr,
-            9 => self.clock.ticks(),
+            9 => self.soc.clock.ticks(),
             _ => 0,
         };
         match (control >> 8) & 0xF {
@@ -265,9 +265,10 @@ impl Gpu {
             1 | 2 | 5 => {
                 let dst = p.qw(4);
                 dropped(if wide {
-                    self.vm_write(c, dst & !7, &value.to_le_bytes())
+                    self.soc.vm_write(c, dst & !7, &value.to_le_bytes())
                 } else {
-                    self.vm_write(c, dst & !3, &(value as u32).to_le_bytes())
+                    self.soc
+                        .vm_write(c, dst & !3, &(value as u32).to_le_bytes())
                 })
             }
             _ => Outcome::Done,
@@ -289,7 +290,7 @@ impl Gpu {
         };
         let align = if atomic.wide { 7 } else { 3 };
         let (addr, src, cmp) = (p.qw(2) & !align, p.qw(4), p.qw(6));
-        match self.vm_atomic(run.client(), addr, atomic.wide, |old| {
+        match self.soc.vm_atomic(run.client(), addr, atomic.wide, |old| {
             atomic.apply(old, src, cmp)
         }) {
             Ok(old) => {
@@ -328,7 +329,7 @@ impl Gpu {
         let at =
             |base: u64, fixed: bool, from: u64| if fixed { base } else { base.wrapping_add(from) };
         let (mut progress, mut ahead) = (run.progress, run.ahead.take());
-        let outcome = self.transfer(&mut progress, total, |gpu, part| {
+        let outcome = self.soc.transfer(&mut progress, total, |gpu, part| {
             let mut buf = vec![0u8; part.len as usize];
             if src_sel == 2 {
                 for (b, i) in buf.iter_mut().zip(part.from as usize..) {
@@ -361,7 +362,7 @@ impl Gpu {
             return out;
         }
         let addr = p.qw(1) & !3;
-        match self.vm_read_u32(run.client(), addr) {
+        match self.soc.vm_read_u32(run.client(), addr) {
             Ok(0) => {
                 // Skip the packets that depend on it; advance() stops at the end of the stream.
                 Self::advance(run, p.len + u64::from(p.dw(4) & 0x3FFF));
@@ -411,10 +412,10 @@ impl Gpu {
         // event with an address gets zeros.
         if p.words.len() >= 4 && (p.dw(1) >> 8) & 0xF == 2 {
             let addr = p.qw(2) & !7;
-            if let Err(VmError::Retry) = self.vm_probe(run.client(), addr, 8, Access::Write) {
+            if let Err(VmError::Retry) = self.soc.vm_probe(run.client(), addr, 8, Access::Write) {
                 return Outcome::Wait;
             }
-            return dropped(self.vm_write(run.client(), addr, &[0; 8]));
+            return dropped(self.soc.vm_write(run.client(), addr, &[0; 8]));
         }
         Outcome::Done
     }

@@ -89,7 +89,7 @@ impl Gpu {
     fn fetch(&mut self, run: &Run, skip: u64, out: &mut [u32]) -> Result<(), VmError> {
         let c = run.fetcher();
         if let Some(fr) = run.frames.last() {
-            return self.vm_read_dwords(
+            return self.soc.vm_read_dwords(
                 c,
                 fr.base.wrapping_add((u64::from(fr.pos) + skip) * 4),
                 out,
@@ -99,7 +99,8 @@ impl Gpu {
             base: run.base,
             len: run.len,
         };
-        self.fetch_ring(c, ring, run.rptr.wrapping_add(skip), out)
+        self.soc
+            .fetch_ring(c, ring, run.rptr.wrapping_add(skip), out)
     }
 
     /// Moves the stream on by some dwords.
@@ -162,8 +163,8 @@ impl Gpu {
         }
         if !run.traced {
             let origin = self.origin_of(run);
-            self.log.packet(
-                self.clock.now_ns(),
+            self.soc.log.packet(
+                self.soc.clock.now_ns(),
                 run.ring(),
                 origin,
                 &words,
@@ -295,7 +296,10 @@ impl Gpu {
         let mut dims = [0; 3];
         // Dimensions that are not there read as zeros, and dispatch nothing; the access has raised its fault.
         if whole
-            && self.vm_read_dwords(run.client(), p.qw(1) & !3, &mut dims) == Err(VmError::Retry)
+            && self
+                .soc
+                .vm_read_dwords(run.client(), p.qw(1) & !3, &mut dims)
+                == Err(VmError::Retry)
         {
             return Outcome::Wait;
         }
@@ -321,7 +325,7 @@ impl Gpu {
         if run.draining {
             return Outcome::Wait;
         }
-        self.log.stats.dispatches += 1;
+        self.soc.log.stats.dispatches += 1;
         match self.pm4_kernel(slot, run, what) {
             Ok(Some(kernel)) => run.flight = Some(self.start_kernel(kernel)),
             Ok(None) => {}

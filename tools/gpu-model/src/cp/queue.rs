@@ -199,7 +199,7 @@ impl Gpu {
     pub fn origin_of(&self, run: &Run) -> Origin {
         Origin {
             vmid: run.space(),
-            pasid: self.pasid_of(run.space(), HubId::Gfx),
+            pasid: self.soc.pasid_of(run.space(), HubId::Gfx),
             doorbell: run.doorbell,
         }
     }
@@ -210,7 +210,7 @@ impl Gpu {
         let vmid = (h.reg(r::VMID) & 0xF) as u8;
         Origin {
             vmid,
-            pasid: self.pasid_of(vmid, HubId::Gfx),
+            pasid: self.soc.pasid_of(vmid, HubId::Gfx),
             doorbell: h.doorbell(),
         }
     }
@@ -218,15 +218,16 @@ impl Gpu {
     fn trace_seat(&mut self, slot: SlotId, connect: bool, reason: Reason, text: String) {
         let origin = self.slot_origin(slot);
         let seat = (Seat::Compute(slot), reason);
-        self.log
-            .seat(self.clock.now_ns(), origin, connect, seat, text);
+        self.soc
+            .log
+            .seat(self.soc.clock.now_ns(), origin, connect, seat, text);
     }
 
     /// Records a scheduling event of a slot.
     pub fn trace_sched(&mut self, slot: SlotId, name: &'static str, text: String) {
         let origin = self.slot_origin(slot);
-        self.log.event(
-            self.clock.now_ns(),
+        self.soc.log.event(
+            self.soc.clock.now_ns(),
             Ring::Sched,
             origin,
             name,
@@ -250,13 +251,13 @@ impl Gpu {
         // In VMID 0 the GART may start at address 0.
         if !(4..=30).contains(&log2_dw) || (base == 0 && vmid != 0) {
             let text = format!("{slot}: ring of 2^{log2_dw} dwords at {base:#x}");
-            self.protocol_error("hqd-ring", text);
+            self.soc.protocol_error("hqd-ring", text);
             self.cp.hqd_mut(slot).set(r::ACTIVE, 0);
             return;
         }
         if privileged && vmid != 0 {
             let text = format!("{slot}: PRIV_STATE set for a queue in VMID {vmid}");
-            self.protocol_error("hqd-privilege", text);
+            self.soc.protocol_error("hqd-privilege", text);
         }
         let dwords = 1u64 << log2_dw;
         let len = if aql { dwords / 16 } else { dwords };
@@ -301,13 +302,13 @@ impl Gpu {
         h.set(r::DEQUEUE, 0);
         h.dequeue_at = None;
         let connected = self.cp.iter().filter(|(_, h)| h.active()).count() as u64;
-        self.log.stats.max_connected = self.log.stats.max_connected.max(connected);
+        self.soc.log.stats.max_connected = self.soc.log.stats.max_connected.max(connected);
         let text = format!(
             "{role:?} ring {base:#x} len {len} {} doorbell {doorbell:#x}",
             if aql { "aql" } else { "pm4" }
         );
         self.trace_seat(slot, true, reason, text);
-        self.kick();
+        self.soc.kick();
     }
 
     /// The indirect buffer that a saved queue was inside.

@@ -8,7 +8,8 @@ use crate::cp::pm4::Packet;
 use crate::cp::queue::Role;
 use crate::cp::slot::{SlotId, SLOTS};
 use crate::decode;
-use crate::device::{DoorbellTarget, Gpu, BAR2_SIZE};
+use crate::device::{Gpu, BAR2_SIZE};
+use crate::soc::DoorbellTarget;
 use crate::trace::Reason;
 
 /// Why a queue was not connected.
@@ -48,8 +49,11 @@ pub fn engine_sel(dw1: u32) -> EngineSel {
 
 impl Gpu {
     fn refuse(&mut self, rule: &'static str, p: &Packet, why: String) -> NotMapped {
-        let text = format!("{why}: {}", decode::pm4::decode(self.asic, &p.words).text());
-        self.protocol_error(rule, text);
+        let text = format!(
+            "{why}: {}",
+            decode::pm4::decode(self.soc.asic, &p.words).text()
+        );
+        self.soc.protocol_error(rule, text);
         NotMapped::Refused
     }
 
@@ -91,9 +95,7 @@ impl Gpu {
         };
         if let Some(m) = self.hws.mapped.iter().find(|m| kept(m)) {
             if let Target::Compute(slot) = m.target {
-                if let Some(run) = &mut self.cp.hqd_mut(slot).run {
-                    run.draining = false;
-                }
+                self.cp.keep(slot);
             }
             return Ok(());
         }
@@ -157,7 +159,7 @@ impl Gpu {
         if byte + 8 > BAR2_SIZE || byte % 8 != 0 {
             return Err(self.refuse("doorbell-range", p, format!("doorbell byte {byte:#x}")));
         }
-        let goes_to = self.doorbell_target(byte);
+        let goes_to = self.soc.doorbell_target(byte);
         let fits = match engine {
             EngineSel::Sdma(n) => goes_to == DoorbellTarget::Sdma(n),
             _ => goes_to == DoorbellTarget::Cp,
@@ -212,7 +214,7 @@ impl Gpu {
         );
         h.set_pair(r::WPTR_POLL, e.wptr_addr);
         self.start_queue(slot, role, true, reason);
-        if self.cp.hqd(slot).run.is_none() {
+        if self.cp.hqd(slot).run().is_none() {
             return Err(NotMapped::Refused);
         }
         if e.user {

@@ -82,26 +82,56 @@ pub struct PendingUnmap {
 #[derive(Debug, Default)]
 pub struct Hws {
     /// Pools.
-    pub resources: Option<Resources>,
+    resources: Option<Resources>,
     /// Owners of VMIDs.
-    pub processes: [Option<Process>; 16],
+    processes: [Option<Process>; 16],
     /// Connected queues.
-    pub mapped: Vec<Mapped>,
+    mapped: Vec<Mapped>,
     /// The run list being executed.
-    pub runlist: Option<Runlist>,
+    runlist: Option<Runlist>,
     /// An unmap in progress.
-    pub unmap: Option<PendingUnmap>,
+    unmap: Option<PendingUnmap>,
     /// Slot and MQD of the HIQ.
-    pub hiq: Option<(SlotId, u64)>,
+    hiq: Option<(SlotId, u64)>,
     /// Where the microcode runs whose state this is: the slot that took SET_RESOURCES.
-    pub home: Option<SlotId>,
+    home: Option<SlotId>,
     /// A fault swallowed a fence of its: for all that a driver can tell it is dead.
-    pub silent: bool,
+    silent: bool,
     /// It could not take a queue off that it has no further means against, and has told the driver so.
-    pub gave_up: bool,
+    gave_up: bool,
 }
 
 impl Hws {
+    /// What SET_RESOURCES gave.
+    pub fn resources(&self) -> Option<Resources> {
+        self.resources
+    }
+
+    /// The process that holds a VMID.
+    pub fn process(&self, vmid: u8) -> Option<Process> {
+        self.processes.get(usize::from(vmid)).copied().flatten()
+    }
+
+    /// Connected queues.
+    pub fn mapped(&self) -> &[Mapped] {
+        &self.mapped
+    }
+
+    /// The run list being executed.
+    pub fn runlist(&self) -> Option<&Runlist> {
+        self.runlist.as_ref()
+    }
+
+    /// Slot and MQD of the HIQ.
+    pub fn hiq(&self) -> Option<(SlotId, u64)> {
+        self.hiq
+    }
+
+    /// A HIQ was loaded, with this MQD.
+    pub fn loaded_hiq(&mut self, slot: SlotId, mqd: u64) {
+        self.hiq = Some((slot, mqd));
+    }
+
     /// Microcode stops or starts anew where `hit` says; what it knew is gone if it was the scheduler's.  Queues that
     /// it connected stay on their slots, as nobody took them off.
     pub fn microcode_ended(&mut self, hit: impl Fn(SlotId) -> bool) {

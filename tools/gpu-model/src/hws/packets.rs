@@ -41,12 +41,12 @@ const STUCK_NS: u64 = 200_000_000;
 impl Gpu {
     /// Whether a driver must take the scheduler for dead, and so may take its queues off by registers.
     pub fn hws_seems_dead(&self) -> bool {
-        self.hws.silent || self.hws.gave_up || self.inject.hws_hung() || self.hws_is_stuck()
+        self.hws.silent || self.hws.gave_up || self.soc.inject.hws_hung() || self.hws_is_stuck()
     }
 
     /// Whether a preemption waits for a queue that will not leave, for so long that a driver may give up on both.
     fn hws_is_stuck(&self) -> bool {
-        let now = self.clock.now_ns();
+        let now = self.soc.clock.now_ns();
         self.hws.unmap.as_ref().is_some_and(|unmap| {
             !unmap.refused.is_empty() && now >= unmap.ready.saturating_add(STUCK_NS)
         })
@@ -56,7 +56,7 @@ impl Gpu {
     pub fn check_layout(&mut self, stream: &str, words: &[u32]) {
         let Some(&header) = words.first() else { return };
         let opcode = ((header >> 8) & 0xFF) as u8;
-        let Some(spec) = decode::pm4::spec(self.asic, opcode) else {
+        let Some(spec) = decode::pm4::spec(self.soc.asic, opcode) else {
             return;
         };
         let mut bits = spec.reserved(words);
@@ -67,9 +67,9 @@ impl Gpu {
         if bits.is_empty() && !wrong_len {
             return;
         }
-        let text = decode::pm4::decode(self.asic, words).text();
+        let text = decode::pm4::decode(self.soc.asic, words).text();
         for (dw, mask) in bits {
-            self.protocol_error(
+            self.soc.protocol_error(
                 "reserved-bits",
                 format!("{stream}: dword {dw} bits {mask:#010x}: {text}"),
             );
@@ -80,7 +80,7 @@ impl Gpu {
                 words.len(),
                 spec.len
             );
-            self.protocol_error("packet-length", text);
+            self.soc.protocol_error("packet-length", text);
         }
     }
 
@@ -97,8 +97,9 @@ impl Gpu {
     }
 
     fn misplaced(&mut self, run: &Run, p: &Packet) -> Outcome {
-        let text = decode::pm4::decode(self.asic, &p.words).text();
-        self.protocol_error("misplaced-packet", format!("on the {:?}: {text}", run.role));
+        let text = decode::pm4::decode(self.soc.asic, &p.words).text();
+        self.soc
+            .protocol_error("misplaced-packet", format!("on the {:?}: {text}", run.role));
         Outcome::Done
     }
 
@@ -111,7 +112,7 @@ impl Gpu {
             (op::UNMAP_QUEUES, _) => self.unmap_queues(run, p),
             (op::QUERY_STATUS, _) => self.query_status(slot, run, p),
             // The answer is that the ring goes on.
-            (op::INVALIDATE_TLBS, _) if self.inject.deaf_tlb() => Outcome::Wait,
+            (op::INVALIDATE_TLBS, _) if self.soc.inject.deaf_tlb() => Outcome::Wait,
             (op::INVALIDATE_TLBS, _) => {
                 let control = p.dw(1);
                 let pasid = ((control >> 5) & 0xFFFF) as u16;
@@ -158,8 +159,9 @@ impl Gpu {
             wrong.push("queue_mask contains the HIQ's own slot");
         }
         if !wrong.is_empty() {
-            let text = decode::pm4::decode(self.asic, &p.words).text();
-            self.protocol_error("set-resources", format!("{}: {text}", wrong.join(", ")));
+            let text = decode::pm4::decode(self.soc.asic, &p.words).text();
+            self.soc
+                .protocol_error("set-resources", format!("{}: {text}", wrong.join(", ")));
         }
         self.hws.resources = Some(r);
         self.hws.home = Some(slot);
@@ -172,14 +174,15 @@ impl Gpu {
         }
         let command = p.dw(1) >> 30;
         let (addr, data) = (p.qw(3), p.qw(5));
-        let swallowed = command != 0 && self.inject.take_fence(run.doorbell);
+        let swallowed = command != 0 && self.soc.inject.take_fence(run.doorbell);
         self.hws.silent |= swallowed;
         if command != 0 && !swallowed {
             if addr & 7 != 0 {
-                let text = decode::pm4::decode(self.asic, &p.words).text();
-                self.protocol_error("unaligned", format!("fence address: {text}"));
+                let text = decode::pm4::decode(self.soc.asic, &p.words).text();
+                self.soc
+                    .protocol_error("unaligned", format!("fence address: {text}"));
             }
-            if self.vm_write(MEC, addr & !7, &data.to_le_bytes()) == Err(VmError::Retry) {
+            if self.soc.vm_write(MEC, addr & !7, &data.to_le_bytes()) == Err(VmError::Retry) {
                 return Outcome::Wait;
             }
         }
@@ -193,7 +196,7 @@ impl Gpu {
     fn kiq_map_queues(&mut self, p: &Packet) -> Outcome {
         let control = p.dw(1);
         let engine = engine_sel(control);
-        let text = decode::pm4::decode(self.asic, &p.words).text();
+        let text = decode::pm4::decode(self.soc.asic, &p.words).text();
         let slot = SlotId::new(
             1 + ((control >> 18) & 1) as u8,
             ((control >> 16) & 3) as u8,
@@ -218,14 +221,16 @@ impl Gpu {
             Some("num_queues is not 1")
         } else if self.cp.hqd(slot).active() {
             Some("the slot is in use")
-        } else if self.doorbell_target(u64::from(doorbell) * 4) != crate::device::DoorbellTarget::Cp
+        } else if self.soc.doorbell_target(u64::from(doorbell) * 4)
+            != crate::soc::DoorbellTarget::Cp
         {
             Some("the doorbell is not routed to the CP")
         } else {
             None
         };
         if let Some(why) = wrong {
-            self.protocol_error("map-queues", format!("{why}: {text}"));
+            self.soc
+                .protocol_error("map-queues", format!("{why}: {text}"));
             return Outcome::Done;
         }
         let (mqd, wptr_addr) = (p.qw(3), p.qw(5));

@@ -45,12 +45,12 @@ impl Gpu {
         let base = p.qw(2);
         self.check_process(pasid, base, p);
         let busy = self.hws.mapped.iter().any(|m| m.vmid == vmid);
-        self.gfxhub.set_base(vmid, base);
-        self.mmhub.set_base(vmid, base);
+        self.soc.gfxhub.set_base(vmid, base);
+        self.soc.mmhub.set_base(vmid, base);
         if !busy {
             // The new owner must not see the translations of the last one, nor its own from before.
-            self.gfxhub.invalidate(1 << vmid);
-            self.mmhub.invalidate(1 << vmid);
+            self.soc.gfxhub.invalidate(1 << vmid);
+            self.soc.mmhub.invalidate(1 << vmid);
         }
         let config = p.dw(5);
         for (i, v) in [
@@ -61,15 +61,15 @@ impl Gpu {
             (sh_mem::TMA_LO, p.dw(8)),
             (sh_mem::TMA_HI, p.dw(9)),
         ] {
-            self.regs.set_per_vmid(vmid, i, v);
+            self.soc.regs.set_per_vmid(vmid, i, v);
         }
-        if self.asic.gdbg_per_vmid && self.asic.map_process_dw == 21 {
-            self.regs.set_per_vmid(vmid, sh_mem::GDBG, p.dw(14));
+        if self.soc.asic.gdbg_per_vmid && self.soc.asic.map_process_dw == 21 {
+            self.soc.regs.set_per_vmid(vmid, sh_mem::GDBG, p.dw(14));
             for n in 0..4u32 {
                 let watch = p.dw(15 + n as usize);
                 if watch >> 31 != 0 {
                     let value = watch & !(0xF << 24) | (u32::from(vmid) << 24);
-                    self.regs.set_plain(gc::TCP_WATCH0_CNTL + 3 * n, value);
+                    self.soc.regs.set_plain(gc::TCP_WATCH0_CNTL + 3 * n, value);
                 }
             }
         }
@@ -91,16 +91,22 @@ impl Gpu {
             doorbell: 0,
         };
         let text = format!("pasid {pasid:#x} takes vmid {vmid}, root {base:#x}");
-        self.log
-            .event(self.clock.now_ns(), Ring::Sched, origin, "VMID_TAKE", text);
+        self.soc.log.event(
+            self.soc.clock.now_ns(),
+            Ring::Sched,
+            origin,
+            "VMID_TAKE",
+            text,
+        );
     }
 
     fn check_process(&mut self, pasid: u16, base: u64, p: &Packet) {
         if pasid == 0 {
-            self.protocol_error("map-process", format!("PASID 0, root {base:#x}"));
+            self.soc
+                .protocol_error("map-process", format!("PASID 0, root {base:#x}"));
         }
         if base & 1 == 0 {
-            self.protocol_error(
+            self.soc.protocol_error(
                 "map-process",
                 format!("pasid {pasid:#x}: root {base:#x} is not valid"),
             );
@@ -110,14 +116,14 @@ impl Gpu {
         let at = if base & crate::vm::walk::bits::S != 0 {
             Phys::Bus(addr)
         } else {
-            Phys::Vram(addr.wrapping_sub(self.gfxhub.fb_offset()))
+            Phys::Vram(addr.wrapping_sub(self.soc.gfxhub.fb_offset()))
         };
-        if addr & 0xFFF != 0 || !self.mem.exists(at, false) {
+        if addr & 0xFFF != 0 || !self.soc.mem.exists(at, false) {
             let text = format!("pasid {pasid:#x}: root {base:#x} does not lie in memory");
-            self.protocol_error("map-process", text);
+            self.soc.protocol_error("map-process", text);
         }
         if p.dw(10) != 0 {
-            self.protocol_error(
+            self.soc.protocol_error(
                 "reserved-bits",
                 format!("MAP_PROCESS dword 10 is {:#x}", p.dw(10)),
             );
@@ -127,14 +133,18 @@ impl Gpu {
     fn set_pasid_mapping(&mut self, vmid: u8, pasid: Option<u16>) {
         let v = u32::from(vmid & 0xF);
         let value = pasid.map_or(0, |p| u32::from(p) | athub::VALID);
-        let base = self.asic.athub;
-        self.regs.set_plain(base + athub::VMID_PASID + v, value);
-        self.regs.set_plain(base + athub::VMID_PASID_MM + v, value);
+        let base = self.soc.asic.athub;
+        self.soc.regs.set_plain(base + athub::VMID_PASID + v, value);
+        self.soc
+            .regs
+            .set_plain(base + athub::VMID_PASID_MM + v, value);
         let lut = pasid.map_or(0, u32::from);
-        self.regs
-            .set_plain(self.asic.osssys + ihreg::VMID_LUT + v, lut);
-        self.regs
-            .set_plain(self.asic.osssys + ihreg::VMID_LUT_MM + v, lut);
+        self.soc
+            .regs
+            .set_plain(self.soc.asic.osssys + ihreg::VMID_LUT + v, lut);
+        self.soc
+            .regs
+            .set_plain(self.soc.asic.osssys + ihreg::VMID_LUT_MM + v, lut);
     }
 
     /// Takes back the VMIDs of processes that have no connected queue any more.
@@ -156,8 +166,13 @@ impl Gpu {
                 doorbell: 0,
             };
             let text = format!("pasid {:#x} gives back vmid {vmid}", p.pasid);
-            self.log
-                .event(self.clock.now_ns(), Ring::Sched, origin, "VMID_FREE", text);
+            self.soc.log.event(
+                self.soc.clock.now_ns(),
+                Ring::Sched,
+                origin,
+                "VMID_FREE",
+                text,
+            );
         }
     }
 
@@ -165,7 +180,10 @@ impl Gpu {
     pub fn invalidate_pasid(&mut self, pasid: u16, all_hubs: bool, kind: u32) {
         let mut vmids = 0u16;
         for v in 0..16u32 {
-            let m = self.regs.plain(self.asic.athub + athub::VMID_PASID + v);
+            let m = self
+                .soc
+                .regs
+                .plain(self.soc.asic.athub + athub::VMID_PASID + v);
             if m & athub::VALID != 0 && m as u16 == pasid {
                 vmids |= 1 << v;
             }
@@ -176,11 +194,11 @@ impl Gpu {
             &[HubId::Gfx]
         };
         for &hub in hubs {
-            self.hub(hub).invalidate(vmids);
+            self.soc.hub(hub).invalidate(vmids);
             if kind >= HEAVYWEIGHT {
                 self.land_writes(hub, vmids);
             }
-            self.note_invalidation(hub, vmids, Levels::ALL);
+            self.soc.note_invalidation(hub, vmids, Levels::ALL);
         }
     }
 }

@@ -172,7 +172,7 @@ impl Gpu {
         let end = self.walk(&mut list);
         if end != Walk::More {
             list.phase = Phase::Running;
-            list.window_start = self.clock.now_ns();
+            list.window_start = self.soc.clock.now_ns();
         }
         self.hws.runlist = Some(list);
         if end == Walk::More {
@@ -183,7 +183,7 @@ impl Gpu {
     }
 
     fn start_runlist(&mut self, p: &Packet) -> bool {
-        let text = decode::pm4::decode(self.asic, &p.words).text();
+        let text = decode::pm4::decode(self.soc.asic, &p.words).text();
         let base = p.qw(1) & !3;
         let control = p.dw(3);
         let size = control & 0xF_FFFF;
@@ -191,7 +191,8 @@ impl Gpu {
         let mut rule = |bad: bool, why: &str| {
             if bad {
                 ok = false;
-                self.protocol_error("run-list", format!("{why}: {text}"));
+                self.soc
+                    .protocol_error("run-list", format!("{why}: {text}"));
             }
         };
         rule((control >> 23) & 1 == 0, "VALID is 0");
@@ -202,7 +203,8 @@ impl Gpu {
         rule(size == 0, "empty buffer");
         if self.hws.resources.is_none() {
             ok = false;
-            self.protocol_error("run-list", format!("before SET_RESOURCES: {text}"));
+            self.soc
+                .protocol_error("run-list", format!("before SET_RESOURCES: {text}"));
         }
         let dynamic = self.hws.mapped.iter().any(|m| !m.is_static && !m.by_kiq);
         // A list whose queues have all been taken away by name is over, unless it is sliced.
@@ -213,7 +215,7 @@ impl Gpu {
             .is_some_and(|l| l.over_subscribed || dynamic);
         if active {
             ok = false;
-            self.protocol_error(
+            self.soc.protocol_error(
                 "run-list",
                 format!("a run list is active and was not unmapped: {text}"),
             );
@@ -221,12 +223,13 @@ impl Gpu {
         if !ok {
             return false;
         }
-        self.log.stats.runlists += 1;
-        self.log.stats.dwords_runlist += u64::from(size);
-        let mut list = Runlist::new(base, size, (control >> 24) & 0xF, self.clock.now_ns());
+        self.soc.log.stats.runlists += 1;
+        self.soc.log.stats.dwords_runlist += u64::from(size);
+        let mut list = Runlist::new(base, size, (control >> 24) & 0xF, self.soc.clock.now_ns());
         if size >= 4 {
             let mut tail = [0u32; 4];
             if self
+                .soc
                 .vm_read_dwords(MEC, base + u64::from(size - 4) * 4, &mut tail)
                 .is_err()
             {

@@ -28,17 +28,17 @@ impl Gpu {
     /// Whether a queue refuses to leave, and how long it takes otherwise.
     pub(super) fn preempt_answer(&self, m: &Mapped, reset: bool) -> (bool, u64) {
         // The microcode that would stop the HIQ is the one that hangs.
-        let dead = self.inject.hws_hung()
+        let dead = self.soc.inject.hws_hung()
             && self
                 .hws
                 .hiq
                 .is_some_and(|(s, _)| m.target == Target::Compute(s));
         if reset {
-            return (self.inject.refuses_queue_reset(m.doorbell), 0);
+            return (self.soc.inject.refuses_queue_reset(m.doorbell), 0);
         }
         let least = if self.retrying(m.target) { RETRY_NS } else { 0 };
-        let delay = self.inject.preempt_delay_ns(m.doorbell).max(least);
-        let refuses = dead || self.inject.refuses_preempt(m.doorbell) || self.is_held(m.target);
+        let delay = self.soc.inject.preempt_delay_ns(m.doorbell).max(least);
+        let refuses = dead || self.soc.inject.refuses_preempt(m.doorbell) || self.is_held(m.target);
         (refuses, delay)
     }
 
@@ -59,7 +59,7 @@ impl Gpu {
         let Target::Compute(slot) = m.target else {
             return false;
         };
-        let run = self.cp.hqd(slot).run.as_ref();
+        let run = self.cp.hqd(slot).run();
         run.is_some_and(|run| run.draining) && !self.preempt_answer(m, false).0
     }
 
@@ -73,19 +73,11 @@ impl Gpu {
     /// Whether a queue waits for a page: what is under way in the memory system has to come back first.
     fn retrying(&self, target: Target) -> bool {
         match target {
-            Target::Compute(slot) => self
-                .cp
-                .hqd(slot)
-                .run
-                .as_ref()
-                .is_some_and(|r| r.pace.retrying),
+            Target::Compute(slot) => self.cp.hqd(slot).run().is_some_and(|r| r.pace.retrying),
             Target::Sdma(engine, rlc) => {
-                let context = self
-                    .sdma
-                    .get(engine)
-                    .and_then(|e| e.contexts.get(rlc + FIRST_RLC));
-                context
-                    .and_then(Option::as_ref)
+                let engine = self.sdma.get(engine);
+                engine
+                    .and_then(|e| e.context(rlc + FIRST_RLC))
                     .is_some_and(|c| c.pace.retrying)
             }
         }
@@ -133,7 +125,7 @@ impl Gpu {
 
     /// Runs UNMAP_QUEUES; may take several calls.
     pub fn unmap_queues(&mut self, run: &mut Run, p: &Packet) -> Outcome {
-        let now = self.clock.now_ns();
+        let now = self.soc.clock.now_ns();
         let targets = self.unmap_targets(p, run.role);
         let reset = p.dw(1) & 3 == 1;
         let mut pending = if run.role == Role::Hiq {
@@ -145,7 +137,7 @@ impl Gpu {
             run.progress = 1;
             self.check_unmap(run.role, p);
             if run.role == Role::Hiq {
-                self.log.stats.preemptions += 1;
+                self.soc.log.stats.preemptions += 1;
                 self.look_again();
             }
             let limit = self.preempt_limit_ns();
@@ -188,7 +180,7 @@ impl Gpu {
                 if !pending.refused.contains(&m.doorbell) {
                     self.disconnect(m, reason);
                     if reset {
-                        self.inject.queue_was_reset(m.doorbell);
+                        self.soc.inject.queue_was_reset(m.doorbell);
                     }
                 }
             }
@@ -231,8 +223,11 @@ impl Gpu {
         } else {
             return;
         };
-        let text = format!("{bad}: {}", decode::pm4::decode(self.asic, &p.words).text());
-        self.protocol_error("unmap-queues", text);
+        let text = format!(
+            "{bad}: {}",
+            decode::pm4::decode(self.soc.asic, &p.words).text()
+        );
+        self.soc.protocol_error("unmap-queues", text);
     }
 
     /// Tells the driver which queue would not stop: HIQ MQD, queue_doorbell_id0.
@@ -240,7 +235,9 @@ impl Gpu {
         if let Some((slot, mqd)) = self.hws.hiq {
             if role == Role::Hiq {
                 // A failing write has been reported.
-                let _ = self.vm_write_dwords(MEC, mqd + REFUSED_DW * 4, &[doorbell]);
+                let _ = self
+                    .soc
+                    .vm_write_dwords(MEC, mqd + REFUSED_DW * 4, &[doorbell]);
             }
             self.trace_sched(
                 slot,

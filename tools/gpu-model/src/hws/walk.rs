@@ -28,7 +28,7 @@ impl Gpu {
     fn runlist_packet(&mut self, list: &Runlist, pos: u32) -> Option<Packet> {
         let at = list.base + u64::from(pos) * 4;
         let mut header = [0];
-        self.vm_read_dwords(MEC, at, &mut header).ok()?;
+        self.soc.vm_read_dwords(MEC, at, &mut header).ok()?;
         let [header] = header;
         let len = length(header);
         let wrong = if header >> 30 != 3 {
@@ -40,11 +40,11 @@ impl Gpu {
         };
         if let Some(wrong) = wrong {
             let text = format!("packet {header:#010x} at dword {pos} {wrong}");
-            self.protocol_error("run-list", text);
+            self.soc.protocol_error("run-list", text);
             return None;
         }
         let mut words = vec![0; len as usize];
-        self.vm_read_dwords(MEC, at, &mut words).ok()?;
+        self.soc.vm_read_dwords(MEC, at, &mut words).ok()?;
         Some(Packet {
             op: ((header >> 8) & 0xFF) as u8,
             words,
@@ -85,8 +85,8 @@ impl Gpu {
                 op::MAP_QUEUES => self.runlist_map_queues(list, &p),
                 op::RUN_LIST => {
                     self.close_process(list);
-                    self.log.packet(
-                        self.clock.now_ns(),
+                    self.soc.log.packet(
+                        self.soc.clock.now_ns(),
                         Ring::Runlist,
                         origin,
                         &p.words,
@@ -95,8 +95,8 @@ impl Gpu {
                     return self.chain(list, &p);
                 }
                 _ => {
-                    let text = decode::pm4::decode(self.asic, &p.words).text();
-                    self.protocol_error(
+                    let text = decode::pm4::decode(self.soc.asic, &p.words).text();
+                    self.soc.protocol_error(
                         "run-list",
                         format!("packet not allowed in a run list: {text}"),
                     );
@@ -106,8 +106,8 @@ impl Gpu {
             if let Some(end) = step {
                 return end;
             }
-            self.log.packet(
-                self.clock.now_ns(),
+            self.soc.log.packet(
+                self.soc.clock.now_ns(),
                 Ring::Runlist,
                 origin,
                 &p.words,
@@ -130,16 +130,16 @@ impl Gpu {
     /// Gives the process of a MAP_PROCESS packet a VMID; false if the window has no room for it.
     fn enter_process(&mut self, list: &mut Runlist, p: &Packet, at: u32, again: bool) -> bool {
         let pasid = p.dw(1) as u16;
-        if p.words.len() != self.asic.map_process_dw {
+        if p.words.len() != self.soc.asic.map_process_dw {
             let text = format!(
                 "MAP_PROCESS of {} dwords, this ASIC takes {}",
                 p.words.len(),
-                self.asic.map_process_dw
+                self.soc.asic.map_process_dw
             );
-            self.protocol_error("map-process", text);
+            self.soc.protocol_error("map-process", text);
         }
         if !again && list.seen.contains(&pasid) {
-            self.protocol_error(
+            self.soc.protocol_error(
                 "map-process",
                 format!("PASID {pasid:#x} appears twice in the run list"),
             );
@@ -161,7 +161,7 @@ impl Gpu {
                 } else {
                     "has more processes than VMIDs or process_cnt"
                 };
-                self.protocol_error(
+                self.soc.protocol_error(
                     "run-list",
                     format!("the list {why} but is not chained (PASID {pasid:#x})"),
                 );
@@ -198,15 +198,16 @@ impl Gpu {
                     "PASID {:#x}: {} MAP_QUEUES, num_queues {}",
                     c.pasid, c.found, c.announced
                 );
-                self.protocol_error("map-process", text);
+                self.soc.protocol_error("map-process", text);
             }
         }
     }
 
     fn runlist_map_queues(&mut self, list: &mut Runlist, p: &Packet) -> Option<Walk> {
         let Some(mut c) = list.current else {
-            let text = decode::pm4::decode(self.asic, &p.words).text();
-            self.protocol_error("map-queues", format!("before any MAP_PROCESS: {text}"));
+            let text = decode::pm4::decode(self.soc.asic, &p.words).text();
+            self.soc
+                .protocol_error("map-queues", format!("before any MAP_PROCESS: {text}"));
             return None;
         };
         c.found += 1;
@@ -225,8 +226,8 @@ impl Gpu {
                     list.current = None;
                     Some(Walk::WindowFull)
                 } else {
-                    let text = decode::pm4::decode(self.asic, &p.words).text();
-                    self.protocol_error(
+                    let text = decode::pm4::decode(self.soc.asic, &p.words).text();
+                    self.soc.protocol_error(
                         "run-list",
                         format!("no slot is left and the list is not chained: {text}"),
                     );
@@ -239,8 +240,8 @@ impl Gpu {
     fn chain(&mut self, list: &mut Runlist, p: &Packet) -> Walk {
         let control = p.dw(3);
         if (control >> 20) & 1 == 0 || (control >> 23) & 1 == 0 {
-            let text = decode::pm4::decode(self.asic, &p.words).text();
-            self.protocol_error(
+            let text = decode::pm4::decode(self.soc.asic, &p.words).text();
+            self.soc.protocol_error(
                 "run-list",
                 format!("RUN_LIST inside a run list must be valid and chained: {text}"),
             );

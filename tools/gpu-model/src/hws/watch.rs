@@ -21,10 +21,10 @@ impl Gpu {
     pub(super) fn runlist_digest(&mut self, list: &Runlist) -> Option<u64> {
         let mut words = vec![0; list.size.min(DIGEST_DWORDS) as usize];
         let bytes = words.len() * 4;
-        if list.over_subscribed || !self.vm_accessible(MEC, list.base, bytes, Access::Read) {
+        if list.over_subscribed || !self.soc.vm_accessible(MEC, list.base, bytes, Access::Read) {
             return None;
         }
-        self.vm_read_dwords(MEC, list.base, &mut words).ok()?;
+        self.soc.vm_read_dwords(MEC, list.base, &mut words).ok()?;
         let mut hasher = DefaultHasher::new();
         words.hash(&mut hasher);
         Some(hasher.finish())
@@ -33,7 +33,7 @@ impl Gpu {
     /// The scheduler may walk a list again as long as it is active, and read the MQDs that it names: a driver that has
     /// freed one of them too early is found out.
     pub fn look_again(&mut self) {
-        let now = self.clock.now_ns();
+        let now = self.soc.clock.now_ns();
         let Some(mut list) = self.hws.runlist.take() else {
             return;
         };
@@ -46,7 +46,7 @@ impl Gpu {
                     "the buffer at {:#x} changed while its list is active",
                     list.base
                 );
-                self.protocol_error("run-list", text);
+                self.soc.protocol_error("run-list", text);
             }
             let listed: Vec<Mapped> = self
                 .hws
@@ -62,7 +62,7 @@ impl Gpu {
                         "MQD {:#x} (doorbell {:#x}) is none any more, but its queue is mapped",
                         m.mqd, m.doorbell
                     );
-                    self.protocol_error("mqd", text);
+                    self.soc.protocol_error("mqd", text);
                 }
             }
         }
@@ -72,11 +72,11 @@ impl Gpu {
     fn is_still_mqd(&mut self, m: &Mapped) -> bool {
         match m.target {
             Target::Compute(_) => {
-                let own = self.peek_u32(MEC, m.mqd + 128 * 4);
+                let own = self.soc.peek_u32(MEC, m.mqd + 128 * 4);
                 self.has_mqd(m.mqd) && own.is_some_and(|low| low & !3 == m.mqd as u32)
             }
             Target::Sdma(..) => {
-                let doorbell = self.peek_u32(MEC, m.mqd + SDMA_DOORBELL_DW * 4);
+                let doorbell = self.soc.peek_u32(MEC, m.mqd + SDMA_DOORBELL_DW * 4);
                 doorbell.is_some_and(|v| (v >> 2) & 0x3FF_FFFF == m.doorbell)
             }
         }

@@ -4,6 +4,7 @@
 use super::runlist::Phase;
 use super::walk::Walk;
 use super::{Mapped, Target};
+use crate::cp::queue::Run;
 use crate::device::{Gpu, Wake};
 use crate::trace::Reason;
 
@@ -15,7 +16,7 @@ const IDLE_MAX_NS: u64 = 64_000_000;
 impl Gpu {
     fn is_busy(&self, m: &Mapped) -> bool {
         match m.target {
-            Target::Compute(s) => self.cp.hqd(s).run.as_ref().is_some_and(|r| r.has_work()),
+            Target::Compute(s) => self.cp.hqd(s).run().is_some_and(Run::has_work),
             Target::Sdma(e, q) => self.sdma_has_work(e, q),
         }
     }
@@ -25,7 +26,7 @@ impl Gpu {
         let Some(list) = &self.hws.runlist else {
             return;
         };
-        if !self.inject.hws_hung() && list.phase == Phase::Running {
+        if !self.soc.inject.hws_hung() && list.phase == Phase::Running {
             if now >= list.look_at {
                 self.look_again();
             }
@@ -36,7 +37,7 @@ impl Gpu {
         let Some(list) = &self.hws.runlist else {
             return;
         };
-        if !list.over_subscribed || self.inject.hws_hung() || self.hws.unmap.is_some() {
+        if !list.over_subscribed || self.soc.inject.hws_hung() || self.hws.unmap.is_some() {
             return;
         }
         match list.phase {
@@ -71,7 +72,7 @@ impl Gpu {
     }
 
     fn user_packets(&self) -> u64 {
-        let s = &self.log.stats;
+        let s = &self.soc.log.stats;
         s.packets_compute + s.packets_aql + s.packets_sdma
     }
 
@@ -114,7 +115,7 @@ impl Gpu {
         if let Some(list) = &mut self.hws.runlist {
             list.phase = Phase::Leaving(now.saturating_add(wait));
         }
-        self.log.stats.rotations += 1;
+        self.soc.log.stats.rotations += 1;
         if wait == 0 {
             self.empty_window();
         }

@@ -3,8 +3,8 @@
 //!
 //! Registers and rules: `vega20_ih.c`, `amdgpu_ih.c` and the osssys headers of Linux.
 
-use crate::device::Gpu;
 use crate::mem::Phys;
+use crate::soc::Soc;
 use crate::trace::{Origin, Ring};
 use crate::vm::{Client, HubId};
 
@@ -99,7 +99,7 @@ impl Default for Ih {
     }
 }
 
-impl Gpu {
+impl Soc {
     fn ih_reg(&self, ring: usize, r: u32) -> u32 {
         let base = reg::RING.get(ring).copied().unwrap_or(0x80);
         self.regs.plain(self.asic.osssys + base + r)

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::gc;
 use crate::board::{ones, UNIT_BITS};
-use crate::device::Gpu;
+use crate::soc::Soc;
 
 /// GRBM_GFX_INDEX after a reset: the three broadcast bits.
 pub const GFX_INDEX_RESET: u32 = 0xE000_0000;
@@ -14,7 +14,7 @@ const SE_BROADCAST: u32 = 1 << 31;
 /// INACTIVE_CUS.
 const SHIFT: u32 = 16;
 
-impl Gpu {
+impl Soc {
     /// The engines that GRBM_GFX_INDEX selects.  Each has one array, and the units of an array share these registers,
     /// so INSTANCE_INDEX does not matter.
     fn selected_engines(&mut self, r: u32) -> Option<Range<u32>> {

@@ -113,12 +113,12 @@ impl Context {
 
 impl Gpu {
     pub(super) fn sdma_q(&self, engine: usize, block: usize, r: u32) -> u32 {
-        let base = block_base(&self.asic.sdma_layout, block);
+        let base = block_base(&self.soc.asic.sdma_layout, block);
         self.sdma.get(engine).map_or(0, |e| e.reg(base + r))
     }
 
     pub(super) fn sdma_set_q(&mut self, engine: usize, block: usize, r: u32, v: u32) {
-        let base = block_base(&self.asic.sdma_layout, block);
+        let base = block_base(&self.soc.asic.sdma_layout, block);
         if let Some(e) = self.sdma.get_mut(engine) {
             e.set(base + r, v);
         }
@@ -136,7 +136,7 @@ impl Gpu {
     pub(super) fn sdma_halted(&self, engine: usize) -> bool {
         self.sdma
             .get(engine)
-            .is_none_or(|e| e.reg(self.asic.sdma_layout.f32_cntl) & (F32_HALT | F32_RESET) != 0)
+            .is_none_or(|e| e.reg(self.soc.asic.sdma_layout.f32_cntl) & (F32_HALT | F32_RESET) != 0)
     }
 
     /// F32_CNTL.RESET: the microcode of one engine begins anew. The packet that a queue was in ends where it is, no queue
@@ -153,15 +153,15 @@ impl Gpu {
                 let text = format!(
                     "SDMA{engine} block {block}: F32_CNTL.RESET while the queue with doorbell {doorbell:#x} is enabled"
                 );
-                self.protocol_error("sdma-reset", text);
+                self.soc.protocol_error("sdma-reset", text);
             }
-            if self.inject.refuses_pipe_reset(doorbell) {
+            if self.soc.inject.refuses_pipe_reset(doorbell) {
                 continue;
             }
             self.sdma_stop(engine, block, Reason::Reset);
             let rb = self.sdma_q(engine, block, q::RB_CNTL) & !RB_ENABLE;
             self.sdma_set_q(engine, block, q::RB_CNTL, rb);
-            self.inject.queue_was_reset(doorbell);
+            self.soc.inject.queue_was_reset(doorbell);
             if block >= FIRST_RLC {
                 self.hws_forget(Target::Sdma(engine, block - FIRST_RLC));
             }
@@ -173,7 +173,7 @@ impl Gpu {
         let cntl = self
             .sdma
             .get(engine)
-            .map_or(0, |e| e.reg(self.asic.sdma_layout.cntl));
+            .map_or(0, |e| e.reg(self.soc.asic.sdma_layout.cntl));
         let missing: Vec<&str> = USER_QUEUES
             .iter()
             .filter(|(bit, _)| cntl & bit == 0)
@@ -211,39 +211,40 @@ impl Gpu {
         let block = rlc + FIRST_RLC;
         if self.sdma_halted(engine) {
             let text = format!("MQD {mqd:#x} mapped to SDMA{engine}, whose F32_CNTL.HALT is set");
-            self.protocol_error("sdma-halted", text);
+            self.soc.protocol_error("sdma-halted", text);
         }
         if let Some(missing) = self.sdma_not_ready(engine) {
             let text = format!("MQD {mqd:#x} mapped to SDMA{engine}: {missing}");
-            self.protocol_error("sdma-cntl", text);
+            self.soc.protocol_error("sdma-cntl", text);
         }
         let mut m = vec![0u32; 128];
-        let Ok(stale) = self.vm_read_hosted(MEC, mqd, &mut m) else {
+        let Ok(stale) = self.soc.vm_read_hosted(MEC, mqd, &mut m) else {
             return false;
         };
         self.check_flushed(stale, e);
         // The image has the order of the register block up to CONTEXT_STATUS and DOORBELL, then the registers from
         // STATUS (0x28) on.
         for (i, &v) in m.iter().enumerate().take(MQD_DWORDS) {
-            let r = mqd_register(self.asic.sdma_layout.stride, i);
+            let r = mqd_register(self.soc.asic.sdma_layout.stride, i);
             self.sdma_set_q(engine, block, r, v);
         }
         let rb = self.sdma_q(engine, block, q::RB_CNTL);
         if rb & RB_ENABLE != 0 || (rb >> 24) & 0xF != 0 {
-            self.protocol_error(
+            self.soc.protocol_error(
                 "sdma-mqd",
                 format!("MQD {mqd:#x}: rb_cntl {rb:#x} has RB_ENABLE or RB_VMID set"),
             );
         }
         if (rb >> 23) & 1 != 0 {
-            self.protocol_error("sdma-mqd", format!("MQD {mqd:#x}: user queue with RB_PRIV"));
+            self.soc
+                .protocol_error("sdma-mqd", format!("MQD {mqd:#x}: user queue with RB_PRIV"));
         }
         let mqd_doorbell = (self.sdma_q(engine, block, q::DOORBELL_OFFSET) >> 2) & 0x3FF_FFFF;
         if mqd_doorbell != doorbell {
             let text = format!(
                 "MQD {mqd:#x}: doorbell_offset {mqd_doorbell:#x}, MAP_QUEUES says {doorbell:#x}"
             );
-            self.protocol_error("sdma-mqd", text);
+            self.soc.protocol_error("sdma-mqd", text);
         }
         self.sdma_set_q(
             engine,
@@ -275,7 +276,7 @@ impl Gpu {
         let base = (self.sdma_pair(engine, block, q::RB_BASE) << 8) & 0x00FF_FFFF_FFFF_FFFF;
         if !(6..=28).contains(&log2) || (base == 0 && (rb >> 24) & 0xF != 0) {
             let text = format!("SDMA{engine} block {block}: ring of 2^{log2} dwords at {base:#x}");
-            self.protocol_error("sdma-ring", text);
+            self.soc.protocol_error("sdma-ring", text);
             self.sdma_set_q(engine, block, q::RB_CNTL, rb & !RB_ENABLE);
             return;
         }
@@ -289,7 +290,7 @@ impl Gpu {
             vmid: ((rb >> 24) & 0xF) as u8,
         });
         let ctx = Context {
-            cid: self.asic.sdma.get(engine).map_or(0, |e| e.cid),
+            cid: self.soc.asic.sdma.get(engine).map_or(0, |e| e.cid),
             vmid: ((rb >> 24) & 0xF) as u8,
             doorbell: (self.sdma_q(engine, block, q::DOORBELL_OFFSET) >> 2) & 0x3FF_FFFF,
             privileged: (rb >> 23) & 1 != 0 || block < FIRST_RLC,
@@ -319,14 +320,14 @@ impl Gpu {
             *slot = Some(ctx);
         }
         self.sdma_set_q(engine, block, CONTEXT_STATUS, STATUS_IDLE);
-        self.kick();
+        self.soc.kick();
     }
 
     /// Identity of a context for the trace.
     pub fn sdma_origin(&self, ctx: &Context) -> Origin {
         Origin {
             vmid: ctx.space(),
-            pasid: self.pasid_of(ctx.space(), HubId::Mm),
+            pasid: self.soc.pasid_of(ctx.space(), HubId::Mm),
             doorbell: ctx.doorbell,
         }
     }
@@ -344,8 +345,9 @@ impl Gpu {
             "SDMA{engine} block {block} doorbell {:#x}: {text}",
             ctx.doorbell
         );
-        self.log
-            .event(self.clock.now_ns(), Ring::Sched, origin, name, text);
+        self.soc
+            .log
+            .event(self.soc.clock.now_ns(), Ring::Sched, origin, name, text);
     }
 
     fn sdma_trace_seat(
@@ -358,8 +360,9 @@ impl Gpu {
     ) {
         let origin = self.sdma_origin(ctx);
         let seat = (Seat::Sdma { engine, block }, reason);
-        self.log
-            .seat(self.clock.now_ns(), origin, connect, seat, text);
+        self.soc
+            .log
+            .seat(self.soc.clock.now_ns(), origin, connect, seat, text);
     }
 
     /// Brings the pointer registers up to date.
@@ -413,18 +416,20 @@ impl Gpu {
         self.sdma_stop(engine, block, reason);
         let rb = self.sdma_q(engine, block, q::RB_CNTL) & !((0xF << 24) | RB_ENABLE);
         self.sdma_set_q(engine, block, q::RB_CNTL, rb);
-        let stride = self.asic.sdma_layout.stride;
+        let stride = self.soc.asic.sdma_layout.stride;
         let image: Vec<u32> = (0..MQD_DWORDS)
             .map(|i| self.sdma_q(engine, block, mqd_register(stride, i)))
             .collect();
         // A failing write has been reported by the access.
-        let _ = self.vm_write_dwords(MEC, mqd, &image);
+        let _ = self.soc.vm_write_dwords(MEC, mqd, &image);
         let private = if progress != 0 {
             [PRIVATE_MAGIC, progress as u32]
         } else {
             [0, 0]
         };
-        let _ = self.vm_write_dwords(MEC, mqd + 4 * PRIVATE_DW as u64, &private);
+        let _ = self
+            .soc
+            .vm_write_dwords(MEC, mqd + 4 * PRIVATE_DW as u64, &private);
         self.sdma_set_q(engine, block, q::DOORBELL, 0);
     }
 }

@@ -5,8 +5,8 @@ use super::context::Context;
 use super::regs::{q, BLOCKS, DOORBELL_ENABLE, FIRST_RLC};
 use crate::cp::queue::Outcome;
 use crate::device::{Gpu, Wake};
-use crate::feed::{Stretch, STRETCH_PACKETS};
-use crate::vm::access::VmError;
+use crate::feed::{rung_to, Feed, Pace, Pointers, Queue, STRETCH_PACKETS};
+use crate::vm::Client;
 
 /// How often RB_WPTR_POLL_CNTL makes the engine look for a write pointer.
 const WPTR_PERIOD_NS: u64 = 1_000_000;
@@ -22,7 +22,7 @@ impl Gpu {
             if let Some(c) = self.sdma_context(engine, block) {
                 c.wptr = wptr / 4;
             }
-            self.kick();
+            self.soc.kick();
         }
     }
 
@@ -34,75 +34,27 @@ impl Gpu {
             if !enabled || offset != byte {
                 continue;
             }
-            let Some(c) = self.sdma_context(engine, block) else {
-                continue;
-            };
-            let new = if wide {
-                value / 4
-            } else {
-                c.wptr & !0x3FFF_FFFF | (value / 4)
-            };
-            c.wptr = new;
-            c.pace.rung();
+            let context = self.sdma.get_mut(engine).and_then(|e| e.context_mut(block));
+            let Some(c) = context else { continue };
+            let new = rung_to(c.wptr, value, wide, 4);
             let (ahead, len) = (new.wrapping_sub(c.rptr), c.len);
-            if ahead > len || value % 4 != 0 {
-                let text = format!("SDMA{engine}: doorbell value {value:#x} is {ahead:#x} dwords ahead of RPTR, ring {len:#x}");
-                if block >= FIRST_RLC {
-                    self.user_error("wptr-beyond-ring", text);
-                } else {
-                    self.protocol_error("wptr-beyond-ring", text);
-                }
-            }
+            let wrong = (ahead > len || value % 4 != 0).then(|| {
+                format!("SDMA{engine}: doorbell value {value:#x} is {ahead:#x} dwords ahead of RPTR, ring {len:#x}")
+            });
+            self.soc.ring(c, new, block < FIRST_RLC, wrong);
             return true;
         }
         false
     }
 
-    /// Goes on with the round in which every enabled queue of every engine gets a turn, or begins one.  Returns whether
-    /// one had work.
-    pub fn sdma_run(&mut self, now: u64, wake: &mut Wake) -> bool {
-        let mut any = false;
-        let resumed = self.sdma.iter().any(|e| e.round != 0);
-        if !resumed {
-            for e in &mut self.sdma {
-                e.round = ALL;
-                e.next = (e.next + 1) % BLOCKS;
-            }
+    /// How many packets a queue may run now.
+    fn sdma_due(&mut self, (engine, block): Seat, now: u64, wake: &mut Wake) -> Option<usize> {
+        // A halt stops the microcode, not the copy that it has started.
+        let halted = self.sdma_halted(engine);
+        let c = self.sdma_context(engine, block)?;
+        if halted && c.progress == 0 {
+            return None;
         }
-        for engine in 0..self.sdma.len() {
-            self.sdma_settle_stops(engine);
-            let halted = self.sdma_halted(engine);
-            while let Some(block) = self
-                .sdma
-                .get_mut(engine)
-                .and_then(super::Engine::next_block)
-            {
-                // A halt stops the microcode, not the copy that it has started.
-                let copying = |c: &mut Context| c.progress != 0;
-                if halted && !self.sdma_context(engine, block).is_some_and(copying) {
-                    continue;
-                }
-                let ran = self.sdma_run_block(engine, block, now, wake);
-                any |= ran;
-                if ran && self.pressed() {
-                    // It may have been the last one: the next step begins a round then.
-                    wake.busy();
-                    return true;
-                }
-            }
-        }
-        if resumed {
-            // When those that had their turn in an earlier step want the next one is not known here.
-            wake.busy();
-        }
-        any
-    }
-
-    /// Gives a queue its turn; returns whether it had one.
-    fn sdma_run_block(&mut self, engine: usize, block: usize, now: u64, wake: &mut Wake) -> bool {
-        let Some(c) = self.sdma_context(engine, block) else {
-            return false;
-        };
         if c.poll_at.is_some_and(|t| now >= t) {
             c.poll_wptr = true;
             c.poll_at = Some(now + WPTR_PERIOD_NS);
@@ -116,61 +68,32 @@ impl Gpu {
                 wake.at(t);
             }
             if c.between_packets() {
-                return false;
+                return None;
             }
         }
         if !c.has_work() {
-            return false;
+            return None;
         }
         let (not_before, doorbell) = (c.pace.not_before, c.doorbell);
-        if self.inject.queue_hung(doorbell) {
-            return false;
+        if self.soc.inject.queue_hung(doorbell) {
+            return None;
         }
         if not_before > now {
             wake.at(not_before);
-            return false;
+            return None;
         }
-        let taken = self
-            .sdma
-            .get_mut(engine)
-            .and_then(|e| e.contexts.get_mut(block))
-            .and_then(Option::take);
-        let Some(mut c) = taken else { return false };
-        let mut stretch = Stretch::begin(self, STRETCH_PACKETS);
-        let outcome = loop {
-            let outcome = self.sdma_one(engine, &mut c);
-            let more = stretch.goes_on(self, outcome, &mut c.pace);
-            let halted = self.sdma_halted(engine) && c.progress == 0;
-            let drained = c.stop_at.is_some() && c.between_packets();
-            if !more || halted || !c.has_work() || drained {
-                break outcome;
-            }
-        };
-        self.sdma_report(engine, block, &mut c);
-        let has_work = c.has_work();
-        if let Some(why) = c.pace.end(outcome, has_work, now, wake) {
-            self.sdma_trace(engine, block, &c, "HALT", why.to_string());
-        }
-        if let Some(slot) = self
-            .sdma
-            .get_mut(engine)
-            .and_then(|e| e.contexts.get_mut(block))
-        {
-            *slot = Some(c);
-        }
-        true
+        Some(STRETCH_PACKETS)
     }
 
     fn sdma_one(&mut self, engine: usize, c: &mut Context) -> Outcome {
         if c.poll_wptr {
             let addr = self.sdma_wptr_addr(engine, c);
             if addr != 0 {
-                match self.vm_read_u64(c.client(), addr & !7) {
+                match self.soc.fetch_pointer(c.client(), addr) {
                     // A doorbell may be ahead of what is polled; the pointer does not go back.
                     Ok(v) if c.poll_at.is_some() && c.wptr.wrapping_sub(v / 4) <= c.len => {}
                     Ok(v) => c.wptr = v / 4,
-                    Err(VmError::Retry) => return Outcome::Wait,
-                    Err(VmError::Fault) => return Outcome::Halt("pointer memory faulted"),
+                    Err(outcome) => return outcome,
                 }
             }
             c.poll_wptr = false;
@@ -203,14 +126,114 @@ impl Gpu {
         let rb = self.sdma_q(engine, block, q::RB_CNTL);
         let addr = (u64::from(self.sdma_q(engine, block, q::RPTR_ADDR_HI)) << 32)
             | u64::from(self.sdma_q(engine, block, q::RPTR_ADDR_LO) & !3);
-        if (rb >> 12) & 1 == 0 || addr == 0 {
-            c.reported = Some(c.rptr);
-            return;
+        let enabled = (rb >> 12) & 1 != 0 && addr != 0;
+        let bytes = (c.rptr * 4).to_le_bytes();
+        self.soc
+            .report_pointer(c, enabled.then_some((addr, bytes.as_slice())));
+    }
+}
+
+impl Queue for Context {
+    fn has_work(&self) -> bool {
+        Context::has_work(self)
+    }
+
+    fn pace(&mut self) -> &mut Pace {
+        &mut self.pace
+    }
+
+    fn client(&self) -> Client {
+        Context::client(self)
+    }
+
+    fn pointers(&mut self) -> Pointers<'_> {
+        Pointers {
+            rptr: self.rptr,
+            wptr: &mut self.wptr,
+            reported: &mut self.reported,
+            report_due: &mut self.report_due,
         }
-        let done = self.vm_write(c.client(), addr, &(c.rptr * 4).to_le_bytes());
-        c.report_due = done == Err(VmError::Retry);
-        if !c.report_due {
-            c.reported = Some(c.rptr);
+    }
+}
+
+/// Engine and context.
+type Seat = (usize, usize);
+
+/// The SDMA engines: the contexts of each take turns.
+#[derive(Debug)]
+pub struct Copies;
+
+impl Feed for Copies {
+    type Seat = Seat;
+    type Queue = Context;
+
+    fn begin_round(gpu: &mut Gpu, _: u64, _: &mut Wake) -> bool {
+        let resumed = gpu.sdma.iter().any(|e| e.round != 0);
+        for engine in 0..gpu.sdma.len() {
+            gpu.sdma_settle_stops(engine);
+        }
+        if !resumed {
+            for e in &mut gpu.sdma {
+                e.round = ALL;
+                e.next = (e.next + 1) % BLOCKS;
+            }
+        }
+        resumed
+    }
+
+    fn seats(gpu: &Gpu) -> Vec<Seat> {
+        let engines = gpu.sdma.iter().enumerate();
+        engines
+            .flat_map(|(engine, e)| e.blocks_to_serve().map(move |block| (engine, block)))
+            .collect()
+    }
+
+    fn leave_round(gpu: &mut Gpu, (engine, block): Seat) {
+        if let Some(e) = gpu.sdma.get_mut(engine) {
+            e.round &= !(1 << block);
+        }
+    }
+
+    fn goes_on(_: &mut Gpu, _: Seat) -> bool {
+        false
+    }
+
+    fn end_round(gpu: &mut Gpu) {
+        for e in &mut gpu.sdma {
+            e.round = 0;
+        }
+    }
+
+    fn due(gpu: &mut Gpu, seat: Seat, now: u64, wake: &mut Wake) -> Option<usize> {
+        gpu.sdma_due(seat, now, wake)
+    }
+
+    fn take(gpu: &mut Gpu, (engine, block): Seat) -> Option<Context> {
+        gpu.sdma.get_mut(engine)?.contexts.get_mut(block)?.take()
+    }
+
+    fn packet(gpu: &mut Gpu, (engine, _): Seat, c: &mut Context) -> Outcome {
+        gpu.sdma_one(engine, c)
+    }
+
+    fn permits(gpu: &Gpu, (engine, _): Seat, c: &Context) -> bool {
+        let halted = gpu.sdma_halted(engine) && c.progress == 0;
+        let drained = c.stop_at.is_some() && c.between_packets();
+        !halted && !drained
+    }
+
+    fn report(gpu: &mut Gpu, (engine, block): Seat, c: &mut Context, _: Outcome, _: usize) {
+        gpu.sdma_report(engine, block, c);
+    }
+
+    fn halted(gpu: &mut Gpu, (engine, block): Seat, c: &Context, why: &'static str) {
+        gpu.sdma_trace(engine, block, c, "HALT", why.to_string());
+    }
+
+    fn put_back(gpu: &mut Gpu, (engine, block): Seat, c: Context) {
+        let engine = gpu.sdma.get_mut(engine);
+        if let Some(place) = engine.and_then(|e| e.contexts.get_mut(block)) {
+            *place = Some(c);
         }
     }
 }

@@ -4,8 +4,9 @@
 
 use super::context::Context;
 use super::regs::{q, BLOCKS, CONTEXT_STATUS, DOORBELL_ENABLE, FIRST_RLC, IB_REGISTERS, RB_ENABLE};
-use crate::device::{DoorbellTarget, Gpu};
+use crate::device::Gpu;
 use crate::hws::Target;
+use crate::soc::DoorbellTarget;
 use crate::trace::{Reason, Seat};
 use crate::vm::HubId;
 
@@ -38,7 +39,7 @@ impl Gpu {
                         "{}: +{o:#x} {old:#x} -> {v:#x} while the queue is enabled",
                         context_name(engine, block)
                     );
-                    self.protocol_error("sdma-write", text);
+                    self.soc.protocol_error("sdma-write", text);
                 }
             }
             q::RB_WPTR | q::RB_WPTR_HI => {
@@ -71,13 +72,13 @@ impl Gpu {
         let rlc = block.checked_sub(FIRST_RLC);
         let old = self.sdma_q(engine, block, q::RB_CNTL);
         let target = rlc.map(|n| Target::Sdma(engine, n));
-        let owner = self.hws.mapped.iter().find(|m| Some(m.target) == target);
+        let owner = self.hws.mapped().iter().find(|m| Some(m.target) == target);
         if let (Some(m), false) = (owner.copied(), self.hws_seems_dead()) {
             let text = format!(
                 "{name}: RB_CNTL = {v:#010x}, but the scheduler has mapped doorbell {:#x} there",
                 m.doorbell
             );
-            self.protocol_error("hqd-owner", text);
+            self.soc.protocol_error("hqd-owner", text);
         }
         let stopping = self
             .sdma_context(engine, block)
@@ -86,14 +87,14 @@ impl Gpu {
             (Some(false), true) => {
                 if rlc.is_some() && v != old {
                     let text = format!("{name}: RB_CNTL {old:#010x} -> {v:#010x} while enabled");
-                    self.protocol_error("sdma-write", text);
+                    self.soc.protocol_error("sdma-write", text);
                 } else {
                     self.sdma_set_q(engine, block, q::RB_CNTL, v);
                 }
             }
             (Some(true), true) => {
                 let text = format!("{name}: enabled while CONTEXT_STATUS is not IDLE");
-                self.protocol_error("sdma-load", text);
+                self.soc.protocol_error("sdma-load", text);
             }
             (Some(false), false) => {
                 self.sdma_set_q(engine, block, q::RB_CNTL, v);
@@ -132,14 +133,14 @@ impl Gpu {
                     self.sdma_pair(engine, block, q::RB_WPTR),
                     self.sdma_q(engine, block, q::DOORBELL_OFFSET),
                 );
-                self.protocol_error(rule, decoded);
+                self.soc.protocol_error(rule, decoded);
             }
         }
         self.sdma_start(engine, block, false, Reason::Register);
         if let Some(c) = self.sdma_context(engine, block) {
             let (doorbell, vmid) = (c.doorbell, c.vmid);
-            let pasid = self.pasid_of(vmid, HubId::Mm);
-            self.strays.learn(doorbell, pasid);
+            let pasid = self.soc.pasid_of(vmid, HubId::Mm);
+            self.soc.strays.learn(doorbell, pasid);
         }
     }
 
@@ -187,27 +188,27 @@ impl Gpu {
         let seat = Seat::Sdma { engine, block };
         wrong.extend(self.check_loaded_doorbell(byte, DoorbellTarget::Sdma(engine), seat));
         wrong.extend(self.sdma_not_ready(engine).map(|t| ("sdma-cntl", t)));
-        wrong.extend(self.check_loaded_space(vmid, "sdma-vmid"));
+        wrong.extend(self.soc.check_loaded_space(vmid, "sdma-vmid"));
         wrong
     }
 
     fn sdma_begin_stop(&mut self, engine: usize, block: usize) {
-        let now = self.clock.now_ns();
+        let now = self.soc.clock.now_ns();
         let Some(doorbell) = self.sdma_context(engine, block).map(|c| c.doorbell) else {
             return;
         };
-        let takes = self.inject.preempt_delay_ns(doorbell).max(STOP_NS);
+        let takes = self.soc.inject.preempt_delay_ns(doorbell).max(STOP_NS);
         let at = now.saturating_add(takes);
         if let Some(c) = self.sdma_context(engine, block) {
             c.stop_at = Some(at);
         }
         self.sdma_settle_stop(engine, block);
-        self.kick();
+        self.soc.kick();
     }
 
     /// Whether a disabled queue has come to rest between two packets of its ring.
     fn sdma_at_rest(&self, c: &Context) -> bool {
-        c.between_packets() || c.pace.halted.is_some() || self.inject.queue_hung(c.doorbell)
+        c.between_packets() || c.pace.halted.is_some() || self.soc.inject.queue_hung(c.doorbell)
     }
 
     /// Completes a stop by register when the queue is able to.
@@ -216,8 +217,8 @@ impl Gpu {
         let Some(c) = context.and_then(Option::as_ref) else {
             return;
         };
-        let due = c.stop_at.is_some_and(|t| self.clock.now_ns() >= t);
-        if due && self.sdma_at_rest(c) && !self.inject.refuses_preempt(c.doorbell) {
+        let due = c.stop_at.is_some_and(|t| self.soc.clock.now_ns() >= t);
+        if due && self.sdma_at_rest(c) && !self.soc.inject.refuses_preempt(c.doorbell) {
             self.sdma_stop(engine, block, Reason::Register);
             if block >= FIRST_RLC {
                 self.hws_forget(Target::Sdma(engine, block - FIRST_RLC));

@@ -20,7 +20,7 @@ pub const SPAN: usize = 0x440;
 pub struct Engine {
     regs: Vec<u32>,
     /// Queue contexts: GFX, PAGE, RLC0..RLC7.
-    pub contexts: [Option<Context>; BLOCKS],
+    contexts: [Option<Context>; BLOCKS],
     next: usize,
     /// Contexts that have not had their turn in the round that goes on, a bit each.
     round: u16,
@@ -49,13 +49,31 @@ impl Engine {
         e
     }
 
-    /// Takes the next context out of the round that goes on.
-    fn next_block(&mut self) -> Option<usize> {
-        let block = (0..BLOCKS)
+    /// The enabled contexts that are still to have their turn in the round that goes on, in order.
+    fn blocks_to_serve(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..BLOCKS)
             .map(|i| (self.next + i) % BLOCKS)
-            .find(|b| (self.round >> b) & 1 != 0)?;
-        self.round &= !(1 << block);
-        Some(block)
+            .filter(|&b| (self.round >> b) & 1 != 0 && self.context(b).is_some())
+    }
+
+    /// The enabled queue of a block.
+    pub fn context(&self, block: usize) -> Option<&Context> {
+        self.contexts.get(block)?.as_ref()
+    }
+
+    fn context_mut(&mut self, block: usize) -> Option<&mut Context> {
+        self.contexts.get_mut(block)?.as_mut()
+    }
+
+    /// All enabled queues by their blocks.
+    pub fn contexts(&self) -> impl Iterator<Item = (usize, &Context)> {
+        let contexts = self.contexts.iter().enumerate();
+        contexts.filter_map(|(block, c)| c.as_ref().map(|c| (block, c)))
+    }
+
+    /// All enabled queues, for change.
+    pub(crate) fn contexts_mut(&mut self) -> impl Iterator<Item = &mut Context> {
+        self.contexts.iter_mut().flatten()
     }
 
     /// A register.

@@ -79,13 +79,14 @@ impl Words {
 impl Gpu {
     fn sdma_fetch(&mut self, c: &Context, skip: u64, out: &mut [u32]) -> Result<(), VmError> {
         if let Some(fr) = c.ib {
-            return self.vm_read_dwords(
+            return self.soc.vm_read_dwords(
                 c.client(),
                 fr.base.wrapping_add((u64::from(fr.pos) + skip) * 4),
                 out,
             );
         }
-        self.fetch_ring(c.client(), c.ring(), c.rptr.wrapping_add(skip), out)
+        self.soc
+            .fetch_ring(c.client(), c.ring(), c.rptr.wrapping_add(skip), out)
     }
 
     fn sdma_advance(c: &mut Context, n: u64) {
@@ -105,7 +106,7 @@ impl Gpu {
     }
 
     fn sdma_interrupt(&mut self, engine: usize, c: &Context, source: u8, data: u32) {
-        let Some(inst) = self.asic.sdma.get(engine) else {
+        let Some(inst) = self.soc.asic.sdma.get(engine) else {
             return;
         };
         let iv = Iv {
@@ -116,7 +117,7 @@ impl Gpu {
             mm: true,
             data: [data, 0, 0, 0],
         };
-        self.ih_post(0, iv);
+        self.soc.ih_post(0, iv);
     }
 
     fn sdma_bad(&mut self, engine: usize, c: &Context, why: &'static str) -> Outcome {
@@ -126,9 +127,9 @@ impl Gpu {
             c.space()
         );
         if c.is_trusted() {
-            self.protocol_error("sdma-packet", text);
+            self.soc.protocol_error("sdma-packet", text);
         } else {
-            self.user_error("sdma-packet", text);
+            self.soc.user_error("sdma-packet", text);
         }
         Outcome::Halt(why)
     }
@@ -197,8 +198,13 @@ impl Gpu {
     fn sdma_trace_packet(&mut self, c: &mut Context, words: &[u32], len: u64) {
         if !c.traced {
             let origin = self.sdma_origin(c);
-            self.log
-                .packet(self.clock.now_ns(), Ring::Sdma, origin, words, len as usize);
+            self.soc.log.packet(
+                self.soc.clock.now_ns(),
+                Ring::Sdma,
+                origin,
+                words,
+                len as usize,
+            );
             c.traced = true;
         }
     }
@@ -212,16 +218,16 @@ impl Gpu {
             (2, 0) => self.sdma_write(c, p, len),
             (4, _) => self.sdma_indirect(engine, c, p, len),
             (5, _) => {
-                if self.inject.take_fence(c.doorbell) {
+                if self.soc.inject.take_fence(c.doorbell) {
                     return Outcome::Done;
                 }
-                ended(self.vm_write(cl, p.qw(1) & !3, &p.dw(3).to_le_bytes()))
+                ended(self.soc.vm_write(cl, p.qw(1) & !3, &p.dw(3).to_le_bytes()))
             }
             (6, _) => {
                 let enabled = self
                     .sdma
                     .get(engine)
-                    .is_some_and(|e| e.reg(self.asic.sdma_layout.cntl) & TRAP_ENABLE != 0);
+                    .is_some_and(|e| e.reg(self.soc.asic.sdma_layout.cntl) & TRAP_ENABLE != 0);
                 if enabled {
                     self.sdma_interrupt(engine, c, source::TRAP, p.dw(1) & 0x0FFF_FFFF);
                 }
@@ -231,10 +237,10 @@ impl Gpu {
             (7, _) | (15, _) | (16, _) => Outcome::Done,
             (8, 0) => self.sdma_poll(engine, c, p),
             (8, 1) => match self.sdma_read_register(engine, c, p.dw(1)) {
-                Ok(v) => ended(self.vm_write(cl, p.qw(2) & !3, &v.to_le_bytes())),
+                Ok(v) => ended(self.soc.vm_write(cl, p.qw(2) & !3, &v.to_le_bytes())),
                 Err(stop) => stop,
             },
-            (9, _) => match self.vm_read_u32(cl, p.qw(1) & !3) {
+            (9, _) => match self.soc.vm_read_u32(cl, p.qw(1) & !3) {
                 Err(VmError::Retry) => Outcome::Wait,
                 Ok(v) if v == p.dw(3) => Outcome::Done,
                 Ok(_) | Err(VmError::Fault) => {
@@ -247,8 +253,8 @@ impl Gpu {
             (12, 0) => self.sdma_ptepde(c, p),
             (13, 0) => Outcome::Done,
             (13, _) => {
-                let ticks = self.clock.ticks();
-                ended(self.vm_write(cl, p.qw(1) & !7, &ticks.to_le_bytes()))
+                let ticks = self.soc.clock.ticks();
+                ended(self.soc.vm_write(cl, p.qw(1) & !7, &ticks.to_le_bytes()))
             }
             (14, _) => {
                 if !c.is_trusted() {
@@ -265,7 +271,7 @@ impl Gpu {
     fn sdma_write(&mut self, c: &mut Context, p: &Words, len: u64) -> Outcome {
         let data = p.0.get(WRITE_HEAD as usize..).unwrap_or(&[]);
         let at = (p.qw(1) & !3).wrapping_add(c.progress);
-        if self.vm_write_dwords(c.client(), at, data) == Err(VmError::Retry) {
+        if self.soc.vm_write_dwords(c.client(), at, data) == Err(VmError::Retry) {
             return Outcome::Wait;
         }
         c.progress += 4 * data.len() as u64;
@@ -277,7 +283,7 @@ impl Gpu {
     }
 
     fn sdma_count(&self, field: u32) -> u64 {
-        u64::from(field) & ((1 << self.asic.sdma_layout.count_bits) - 1)
+        u64::from(field) & ((1 << self.soc.asic.sdma_layout.count_bits) - 1)
     }
 
     fn sdma_copy(&mut self, c: &mut Context, p: &Words) -> Outcome {
@@ -286,7 +292,7 @@ impl Gpu {
         let second = ((p.dw(0) >> 27) & 1 != 0).then(|| p.qw(7));
         let cl = c.client();
         let (mut progress, mut ahead) = (c.progress, c.ahead.take());
-        let outcome = self.transfer(&mut progress, total, |gpu, part| {
+        let outcome = self.soc.transfer(&mut progress, total, |gpu, part| {
             let mut buf = vec![0u8; part.len as usize];
             // Each part replays on its own; a read that faults for good leaves zeros, as the default page would.
             if gpu.vm_read(cl, src.wrapping_add(part.from), &mut buf) == Err(VmError::Retry) {
@@ -336,17 +342,17 @@ impl Gpu {
             let (y, z) = (c.progress % ry, c.progress / ry);
             let from = src.wrapping_add(((sz + z) * ss + (sy + y) * sp + sx) * element);
             let to = dst.wrapping_add(((dz + z) * ds + (dy + y) * dp + dx) * element);
-            let read = self.vm_read(cl, from, &mut buf);
+            let read = self.soc.vm_read(cl, from, &mut buf);
             if read == Err(VmError::Retry) {
                 return Outcome::Wait;
             }
-            let written = self.vm_write(cl, to, &buf);
+            let written = self.soc.vm_write(cl, to, &buf);
             if written == Err(VmError::Retry) {
                 return Outcome::Wait;
             }
             // A row that faults for good raises an interrupt; the next one waits for the next turn.
             faulted = read.is_err() || written.is_err();
-            self.log.stats.sdma_bytes += buf.len() as u64;
+            self.soc.log.stats.sdma_bytes += buf.len() as u64;
             moved += (buf.len() as u64).max(ROW_BYTES);
             c.progress += 1;
         }
@@ -405,15 +411,15 @@ impl Gpu {
         let got = if (header >> 26) & 1 != 0 {
             // HDP flush: done and request register addresses.
             let (done, request) = (p.dw(1) / 4, p.dw(2) / 4);
-            let nb = self.asic.nbio2;
+            let nb = self.soc.asic.nbio2;
             if request == nb + nbio::GPU_HDP_FLUSH_REQ && done == nb + nbio::GPU_HDP_FLUSH_DONE {
-                self.mem.hdp_flush();
+                self.soc.mem.hdp_flush();
                 value
             } else {
                 return self.sdma_bad(engine, c, "HDP flush registers");
             }
         } else if header >> 31 != 0 {
-            match self.vm_read_u32(c.client(), p.qw(1) & !3) {
+            match self.soc.vm_read_u32(c.client(), p.qw(1) & !3) {
                 Ok(v) => v,
                 Err(VmError::Retry) => return Outcome::Wait,
                 Err(VmError::Fault) => return Outcome::Halt("POLL_REGMEM faulted"),
@@ -445,7 +451,7 @@ impl Gpu {
         let align = if atomic.wide { 7 } else { 3 };
         let (addr, src, cmp) = (p.qw(1) & !align, p.qw(3), p.qw(5));
         let looping = (p.dw(0) >> 16) & 1 != 0;
-        match self.vm_atomic(c.client(), addr, atomic.wide, |old| {
+        match self.soc.vm_atomic(c.client(), addr, atomic.wide, |old| {
             atomic.apply(old, src, cmp)
         }) {
             Ok(old) if looping && old != if atomic.wide { cmp } else { cmp & 0xFFFF_FFFF } => {
@@ -468,7 +474,7 @@ impl Gpu {
         let dst = p.qw(1) & !(unit as u64 - 1);
         let cl = c.client();
         let (mut progress, mut ahead) = (c.progress, c.ahead.take());
-        let outcome = self.transfer(&mut progress, total, |gpu, part| {
+        let outcome = self.soc.transfer(&mut progress, total, |gpu, part| {
             // The pattern repeats in every part, for parts are of whole units but for the last.
             let pattern = data.iter().take(unit).copied().cycle();
             let buf: Vec<u8> = pattern.take(part.len as usize).collect();
@@ -492,7 +498,7 @@ impl Gpu {
         let (dst, flags, value, step) = (p.qw(1) & !7, p.qw(3), p.qw(5), p.qw(7));
         let cl = c.client();
         let (mut progress, mut ahead) = (c.progress, c.ahead.take());
-        let outcome = self.transfer(&mut progress, total, |gpu, part| {
+        let outcome = self.soc.transfer(&mut progress, total, |gpu, part| {
             let buf: Vec<u8> = (part.from / 8..(part.from + part.len) / 8)
                 .flat_map(|i| (flags | value.wrapping_add(i.wrapping_mul(step))).to_le_bytes())
                 .collect();

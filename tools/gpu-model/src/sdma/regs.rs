@@ -91,17 +91,18 @@ pub fn block_of(l: &SdmaLayout, r: u32) -> Option<(usize, u32)> {
 impl Gpu {
     /// The engine and offset that a register index names.
     pub fn sdma_register(&self, r: u32) -> Option<(usize, u32)> {
-        self.asic
+        self.soc
+            .asic
             .sdma
             .iter()
             // Engines 2 to 4 lie closer together than the largest register file: the last base counts.
             .rposition(|e| (e.base..e.base + SPAN as u32).contains(&r))
-            .and_then(|i| self.asic.sdma.get(i).map(|e| (i, r - e.base)))
+            .and_then(|i| self.soc.asic.sdma.get(i).map(|e| (i, r - e.base)))
     }
 
     /// Reads an SDMA register.
     pub fn sdma_reg_read(&mut self, engine: usize, r: u32) -> u32 {
-        if let Some((block, _)) = block_of(&self.asic.sdma_layout, r) {
+        if let Some((block, _)) = block_of(&self.soc.asic.sdma_layout, r) {
             self.sdma_settle_stop(engine, block);
             self.sdma_sync(engine, block);
         }
@@ -123,11 +124,11 @@ impl Gpu {
 
     /// Writes an SDMA register.
     pub fn sdma_reg_write(&mut self, engine: usize, r: u32, v: u32) {
-        if let Some((block, o)) = block_of(&self.asic.sdma_layout, r) {
+        if let Some((block, o)) = block_of(&self.soc.asic.sdma_layout, r) {
             self.sdma_write_block(engine, block, o, v);
             return;
         }
-        let layout = &self.asic.sdma_layout;
+        let layout = &self.soc.asic.sdma_layout;
         let is_f32_cntl = r == layout.f32_cntl;
         let bits = match r {
             UCODE_ADDR => ones(layout.ucode_addr_bits),
@@ -140,6 +141,6 @@ impl Gpu {
         if is_f32_cntl && v & bits & F32_RESET != 0 {
             self.sdma_reset(engine);
         }
-        self.kick();
+        self.soc.kick();
     }
 }

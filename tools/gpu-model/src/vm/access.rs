@@ -8,8 +8,8 @@ use super::hub::Hub;
 use super::own::OwnBar;
 use super::walk::{Page, WalkFault};
 use super::{Access, Client, HubId};
-use crate::device::Gpu;
 use crate::mem::{Frame, Map, Phys};
+use crate::soc::Soc;
 
 /// How an access ended that did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ fn read_place(map: &Map, place: Place, buf: &mut [u8]) -> VmResult<()> {
     Ok(())
 }
 
-impl Gpu {
+impl Soc {
     /// The hub's state.
     pub fn hub(&self, id: HubId) -> &Hub {
         match id {
@@ -335,7 +335,7 @@ impl Gpu {
     /// Reads a 32-bit word.
     ///
     /// # Errors
-    /// See [`Gpu::vm_read`].
+    /// See [`Soc::vm_read`].
     pub fn vm_read_u32(&mut self, c: Client, va: u64) -> VmResult<u32> {
         let mut b = [0; 4];
         self.vm_read(c, va, &mut b)?;
@@ -345,7 +345,7 @@ impl Gpu {
     /// Reads a 64-bit word; single copy if 8-byte aligned.
     ///
     /// # Errors
-    /// See [`Gpu::vm_read`].
+    /// See [`Soc::vm_read`].
     pub fn vm_read_u64(&mut self, c: Client, va: u64) -> VmResult<u64> {
         let mut b = [0; 8];
         self.vm_read(c, va, &mut b)?;
@@ -355,7 +355,7 @@ impl Gpu {
     /// Reads dwords.
     ///
     /// # Errors
-    /// See [`Gpu::vm_read`].
+    /// See [`Soc::vm_read`].
     pub fn vm_read_dwords(&mut self, c: Client, va: u64, out: &mut [u32]) -> VmResult<()> {
         let mut bytes = vec![0u8; out.len() * 4];
         self.vm_read(c, va, &mut bytes)?;
@@ -368,7 +368,7 @@ impl Gpu {
     /// Reads dwords that the driver has written, as of the last HDP flush; the flag tells that memory holds others.
     ///
     /// # Errors
-    /// See [`Gpu::vm_read`].
+    /// See [`Soc::vm_read`].
     pub fn vm_read_hosted(&mut self, c: Client, va: u64, out: &mut [u32]) -> VmResult<bool> {
         let mut stale = false;
         let mut words = out;
@@ -397,7 +397,7 @@ impl Gpu {
     /// Writes dwords.
     ///
     /// # Errors
-    /// See [`Gpu::vm_write`].
+    /// See [`Soc::vm_write`].
     pub fn vm_write_dwords(&mut self, c: Client, va: u64, words: &[u32]) -> VmResult<()> {
         if let [w] = words {
             return self.vm_write(c, va, &w.to_le_bytes());

@@ -5,9 +5,9 @@ use super::access::VmError;
 use super::hub::context;
 use super::walk::WalkFault;
 use super::{Access, Client, HubId};
-use crate::device::Gpu;
 use crate::ih::{client, Iv};
 use crate::regs::{sh_mem, RETRY_DISABLE};
+use crate::soc::Soc;
 use crate::trace::{Origin, Ring};
 
 /// Entries of the retry CAM.
@@ -109,7 +109,7 @@ pub fn may_retry(why: Option<WalkFault>) -> bool {
     }
 }
 
-impl Gpu {
+impl Soc {
     /// Whether faults of this VMID may retry (apart from what the entry itself says).
     fn retries(&self, c: Client) -> bool {
         let disabled = self.regs.per_vmid(c.vmid, sh_mem::CONFIG) & RETRY_DISABLE != 0;

@@ -5,9 +5,10 @@
 //! Doorbells come back through the self-ring aperture of the BIF (`nbio_v7_4.c`).  Stores there are posted: who stores
 //! goes on, and the device delivers doorbells at the end of its step.
 
-use crate::device::{Gpu, BAR2_SIZE};
+use crate::device::BAR2_SIZE;
 use crate::mem::Phys;
 use crate::regs::{nbio, BAR5_SIZE};
+use crate::soc::Soc;
 
 /// A place in one of the device's BARs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +88,7 @@ impl Post {
 /// Most doorbells that queues ring in one step; further ones are lost, which bounds the memory a user can claim.
 const MAX_PENDING: usize = 4096;
 
-impl Gpu {
+impl Soc {
     /// Where on the bus the device itself answers now.
     pub(crate) fn own_ranges(&self) -> OwnRanges {
         let nb = self.asic.nbio2;
@@ -135,17 +136,5 @@ impl Gpu {
         if self.self_doorbells.len() < MAX_PENDING {
             self.self_doorbells.push((offset, bytes.to_vec()));
         }
-    }
-
-    /// Delivers doorbells that queues and waves rang; the ringing queue may be its own target.
-    pub fn ring_own_doorbells(&mut self) {
-        for (offset, bytes) in std::mem::take(&mut self.self_doorbells) {
-            self.doorbell_write(offset, &bytes);
-        }
-        let posted = std::mem::take(&mut self.waves.posted);
-        for post in &posted {
-            self.doorbell_write(post.offset, post.bytes());
-        }
-        self.waves.dispatcher.posts.delivered(posted.len());
     }
 }

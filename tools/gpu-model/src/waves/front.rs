@@ -130,16 +130,16 @@ impl Gpu {
             failed: false,
             groups: Vec::new(),
         };
-        self.resume_kernel(frozen, self.clock.ticks())
+        self.resume_kernel(frozen, self.soc.clock.ticks())
     }
 
     /// Lets a dispatch go on that began at `started`.
     fn resume_kernel(&mut self, frozen: Frozen, started: u64) -> Flight {
         let private = frozen.kernel.scratch.is_some();
-        let ranges = self.own_ranges();
+        let ranges = self.soc.own_ranges();
         self.waves.dispatcher.posts.set_ranges(ranges);
         let serial = self.waves.dispatcher.start(frozen);
-        self.kick();
+        self.soc.kick();
         Flight {
             serial,
             started,
@@ -173,7 +173,7 @@ impl Gpu {
 
     /// Takes the waves of a queue that stops off the compute units.
     pub(crate) fn freeze_kernel(&mut self, slot: SlotId) {
-        let Some(run) = &self.cp.hqd(slot).run else {
+        let Some(run) = self.cp.hqd(slot).run() else {
             return;
         };
         let on: Vec<u64> = run
@@ -220,7 +220,7 @@ impl Gpu {
         }
         if let Some(mut runner) = self.waves.inline.take() {
             if let Some(work) = self.waves.dispatcher.take() {
-                runner.run(&self.waves.dispatcher, work, &|| self.pressed());
+                runner.run(&self.waves.dispatcher, work, &|| self.soc.pressed());
                 any = true;
             }
             self.waves.inline = Some(runner);
@@ -258,11 +258,11 @@ impl Gpu {
     fn slot_of(&self, serial: u64) -> Option<SlotId> {
         let has = |run: &Run| run.flights().any(|flight| flight.serial == serial);
         let mut slots = self.cp.iter();
-        slots.find_map(|(slot, h)| h.run.as_ref().filter(|run| has(run)).map(|_| slot))
+        slots.find_map(|(slot, h)| h.run().filter(|run| has(run)).map(|_| slot))
     }
 
     fn wave_report(&mut self, report: &Report) {
-        let ticks = self.clock.ticks();
+        let ticks = self.soc.clock.ticks();
         let (serial, spot) = (report.dispatch.serial, report.spot);
         let seat = spot.seat;
         if let What::Posted(posts) = &report.what {
@@ -273,7 +273,7 @@ impl Gpu {
         let Some(slot) = self.slot_of(serial) else {
             return;
         };
-        let Some(run) = self.cp.hqd(slot).run.as_ref() else {
+        let Some(run) = self.cp.hqd(slot).run() else {
             return;
         };
         let (vmid, doorbell) = (run.vmid, run.doorbell);
@@ -284,18 +284,20 @@ impl Gpu {
                     flight.stand = Stand::Done(ticks);
                     *not_before = 0;
                 }
-                self.kick();
+                self.soc.kick();
             }
             What::Retry(fault) | What::Fault { fault, .. } => {
                 // How it ends is seen when the wave tries again.
-                let _ = self.vm_fault(fault.client, fault.va, fault.access, fault.why);
+                let _ = self
+                    .soc
+                    .vm_fault(fault.client, fault.va, fault.access, fault.why);
             }
             What::Message(data, privileged) => {
                 self.sq_interrupt(vmid, seat, Encoding::Wave, privileged, data);
             }
             What::Failed(failure) => {
                 let error = failure.error();
-                self.log.stats.waves_failed += 1;
+                self.soc.log.stats.waves_failed += 1;
                 let text = format!(
                     "{slot} doorbell {doorbell:#x} vmid {vmid}: {}: {failure:x?} in {}, wave {} of group {:?}, \
                      PC {:#x}, on {seat:?}",
@@ -305,7 +307,7 @@ impl Gpu {
                     spot.group,
                     spot.pc,
                 );
-                self.user_error("wave", text);
+                self.soc.user_error("wave", text);
                 if let Some(data) = failure.sq_error() {
                     self.sq_interrupt(vmid, seat, Encoding::Error, false, data);
                 }
@@ -318,7 +320,7 @@ impl Gpu {
                         *not_before = 0;
                     }
                 }
-                self.kick();
+                self.soc.kick();
             }
         }
     }
@@ -350,6 +352,6 @@ impl Gpu {
             mm: false,
             data: [word, data >> 16 & 0xFF, 0, 0],
         };
-        self.ih_post(0, iv);
+        self.soc.ih_post(0, iv);
     }
 }

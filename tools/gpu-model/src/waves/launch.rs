@@ -104,7 +104,7 @@ impl Gpu {
     /// See [`Gpu::vm_read`].
     pub fn queue_object(&mut self, slot: SlotId, run: &Run) -> VmResult<u64> {
         let rptr = self.cp.hqd(slot).pair(r::RPTR_REPORT) & !7;
-        let offset = self.vm_read_u32(run.client(), rptr.wrapping_add(8))?;
+        let offset = self.soc.vm_read_u32(run.client(), rptr.wrapping_add(8))?;
         // Another offset is that of no queue object.
         Ok(if offset == 0 || u64::from(offset) > QUEUE_OBJECT - 8 {
             0
@@ -120,7 +120,8 @@ impl Gpu {
         }
         // compute_tmpring_size to queue_properties.
         let mut words = [0; 11];
-        self.vm_read_dwords(run.client(), address.wrapping_add(140), &mut words)?;
+        self.soc
+            .vm_read_dwords(run.client(), address.wrapping_add(140), &mut words)?;
         Ok(QueueObject {
             address,
             tmpring: words[0],
@@ -134,11 +135,11 @@ impl Gpu {
     /// Units of the die that are not fused off, and that the driver has not given up.
     pub(super) fn working_units(&self) -> UnitMask {
         std::array::from_fn(|engine| {
-            if engine >= self.asic.engines as usize {
+            if engine >= self.soc.asic.engines as usize {
                 return 0;
             }
-            let off = self.board.inactive_units(self.asic, engine as u32)
-                | self.regs.user_array_config(engine) >> 16;
+            let off = self.soc.board.inactive_units(self.soc.asic, engine as u32)
+                | self.soc.regs.user_array_config(engine) >> 16;
             !off as u16
         })
     }
@@ -148,8 +149,7 @@ impl Gpu {
         let working = self.working_units();
         let hqd = self.cp.hqd(slot);
         std::array::from_fn(|engine: usize| {
-            let mask = sh::CU_MASKS.get(engine).and_then(|&at| hqd.sh.get(at));
-            let mask = mask.copied().unwrap_or(0);
+            let mask = sh::CU_MASKS.get(engine).map_or(0, |&at| hqd.sh(at));
             let units = (0..16).filter(|unit| working[engine % ENGINES] >> unit & 1 != 0);
             units
                 .enumerate()
@@ -160,7 +160,7 @@ impl Gpu {
 
     /// What the process in `vmid` has of global wave sync.
     fn sync_share(&self, vmid: u8) -> Share {
-        let process = self.hws.processes.get(usize::from(vmid)).copied().flatten();
+        let process = self.hws.process(vmid);
         process.map_or(Share::default(), |process| Share {
             pasid: process.pasid,
             count: process.gws,
@@ -176,7 +176,7 @@ impl Gpu {
         properties: u32,
     ) -> Kernel {
         let vmid = run.space();
-        let of_vmid = |i| self.regs.per_vmid(vmid, i);
+        let of_vmid = |i| self.soc.regs.per_vmid(vmid, i);
         let trap_base = [
             of_vmid(sh_mem::TBA_LO),
             of_vmid(sh_mem::TBA_HI),
@@ -188,7 +188,7 @@ impl Gpu {
             || rsrc[1] & TRAP_PRESENT != 0
             || properties & ENABLE_TRAP_HANDLER != 0;
         Kernel {
-            isa: self.asic.isa(),
+            isa: self.soc.asic.isa(),
             vmid,
             doorbell: run.doorbell / 2 & 0x3FF,
             queue: (slot.queue(), slot.pipe(), slot.me()),
@@ -239,7 +239,10 @@ impl Gpu {
             return error(aql::CODE_OBJECT);
         }
         let mut descriptor = [0; 16];
-        match self.vm_read_dwords(run.client(), object, &mut descriptor) {
+        match self
+            .soc
+            .vm_read_dwords(run.client(), object, &mut descriptor)
+        {
             Ok(()) => {}
             Err(VmError::Retry) => return Err(Refused::Retry),
             Err(VmError::Fault) => return error(aql::CODE_OBJECT),
@@ -298,7 +301,7 @@ impl Gpu {
         user: &mut Vec<u32>,
     ) -> Result<bool, Refused> {
         let (length, offset) = ((asked & 0x7F) as usize, u64::from(asked >> 7 & 0x1FF));
-        if length == 0 || self.asic.isa() == Isa::Gfx906 {
+        if length == 0 || self.soc.asic.isa() == Isa::Gfx906 {
             return Ok(false);
         }
         let mut words = [0; USER_SGPRS];
@@ -306,7 +309,7 @@ impl Gpu {
         let words = &mut words[..length.min(room)];
         let from = kernarg.wrapping_add(4 * offset);
         // Arguments that are not there have raised their fault; the kernel gets zeros, as whoever reads them.
-        if self.vm_read_dwords(run.client(), from, words) == Err(VmError::Retry) {
+        if self.soc.vm_read_dwords(run.client(), from, words) == Err(VmError::Retry) {
             return Err(Refused::Retry);
         }
         user.extend_from_slice(words);
@@ -325,7 +328,7 @@ impl Gpu {
         (dims, control): ([u32; 3], u32),
     ) -> Result<Option<Kernel>, &'static str> {
         let hqd = self.cp.hqd(slot);
-        let reg = |i: usize| hqd.sh.get(i).copied().unwrap_or(0);
+        let reg = |i: usize| hqd.sh(i);
         let threads: [u32; 3] = std::array::from_fn(|i| reg(sh::NUM_THREAD + i));
         let size = threads.map(|n| (n & 0xFFFF).max(1));
         let mut start: [u32; 3] = std::array::from_fn(|i| reg(sh::START + i));
@@ -352,7 +355,7 @@ impl Gpu {
         if size.iter().map(|&n| u64::from(n)).product::<u64>() > MAX_WORKGROUP {
             return Err("workgroup is too large");
         }
-        let isa = self.asic.isa();
+        let isa = self.soc.asic.isa();
         let rsrc3 = if isa == Isa::Gfx906 {
             0
         } else {

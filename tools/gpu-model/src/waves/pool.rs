@@ -17,7 +17,7 @@ pub struct Pool {
     /// Its dispatches.
     pub dispatcher: Arc<Dispatcher>,
     /// Executes in the steps of the device, if there are no threads.
-    pub inline: Option<Box<Runner>>,
+    pub(super) inline: Option<Box<Runner>>,
     /// The device is gone for a while, and its waves stand still.
     still: bool,
     /// When translations that waves wait for are looked for again, and the interval.
@@ -25,7 +25,7 @@ pub struct Pool {
     pub(super) retry_ns: u64,
     make: Box<dyn Fn() -> Runner + Send>,
     /// Stores of waves to doorbells, to be delivered at the end of the step.
-    pub(crate) posted: Vec<Post>,
+    pub(super) posted: Vec<Post>,
 }
 
 impl Pool {
@@ -50,10 +50,20 @@ impl Pool {
         }
     }
 
+    /// Takes the stores to doorbells that are to be delivered; there is room for as many when they are.
+    pub fn take_posted(&mut self) -> Vec<Post> {
+        std::mem::take(&mut self.posted)
+    }
+
+    /// So many stores to doorbells are delivered.
+    pub fn delivered(&self, count: usize) {
+        self.dispatcher.posts.delivered(count);
+    }
+
     /// Drops the stores to doorbells that are not delivered.
     pub(crate) fn drop_posts(&mut self) {
-        let count = std::mem::take(&mut self.posted).len();
-        self.dispatcher.posts.delivered(count);
+        let count = self.take_posted().len();
+        self.delivered(count);
     }
 
     /// Lets all waves stand still, or go on.

@@ -88,7 +88,7 @@ pub fn active(b: &mut Bench, select: u32) -> bool {
 
 /// Switches a fault on, for one doorbell (dword index) or for all.
 pub fn inject(b: &mut Bench, kind: Kind, doorbell: Option<u32>, ms: Option<u64>) {
-    assert!(b.gpu.inject.add(Injection {
+    assert!(b.gpu.soc.inject.add(Injection {
         kind,
         doorbell,
         count: None,

@@ -248,3 +248,26 @@ pub fn data(f: &Fixture, count: usize) -> Vec<u32> {
 pub fn is_done(f: &Fixture) -> bool {
     f.b.ram64(f.bus + DONE + 8) == 0
 }
+
+/// v2 = address of the data in v[2:3] plus four times v1.
+pub const ADDRESS: &str = "s_load_dwordx2 s[4:5], s[0:1], 0x0\n\
+    s_waitcnt lgkmcnt(0)\n\
+    v_lshlrev_b32 v1, 2, v1\n\
+    v_mov_b32 v3, s5\n\
+    v_add_co_u32 v2, vcc, s4, v1\n\
+    v_addc_co_u32 v3, vcc, 0, v3, vcc\n";
+
+/// Stores v0 at the work-item's own dword of the data; groups have 64 work-items.
+pub fn store_each(value: &str) -> String {
+    format!(
+        "s_lshl_b32 s3, s2, 6\nv_add_u32 v1, s3, v0\n{ADDRESS}{value}\n\
+         global_store_dword v[2:3], v0, off\ns_endpgm"
+    )
+}
+
+/// SET_SH_REG.
+pub fn sh(first: u32, values: &[u32]) -> Vec<u32> {
+    let mut w = vec![0xc000_7600 | ((values.len() as u32) << 16), first];
+    w.extend(values);
+    w
+}

@@ -19,8 +19,9 @@ use std::sync::Arc;
 use gpu_model::asic::Asic;
 use gpu_model::board::Board;
 use gpu_model::clock::Clock;
-use gpu_model::device::{Gpu, MsiSink, Step};
+use gpu_model::device::{Gpu, Step};
 use gpu_model::server::make_vram;
+use gpu_model::soc::MsiSink;
 use gpu_model::trace::Log;
 
 pub const MIB: u64 = 1 << 20;
@@ -158,6 +159,7 @@ impl Bench {
             },
         };
         b.gpu
+            .soc
             .mem
             .dma_map(RAM_BUS, RAM, Some((ram, 0)), true)
             .unwrap();
@@ -284,6 +286,7 @@ impl Bench {
 
     pub fn errors(&self) -> Vec<String> {
         self.gpu
+            .soc
             .log
             .errors()
             .map(|e| format!("{}: {}", e.rule, e.text))
@@ -294,9 +297,9 @@ impl Bench {
     }
     /// Expects protocol errors of exactly these rules, and forgets them.
     pub fn expect_errors(&mut self, rules: &[&str]) {
-        let got: Vec<&str> = self.gpu.log.errors().map(|e| e.rule).collect();
+        let got: Vec<&str> = self.gpu.soc.log.errors().map(|e| e.rule).collect();
         assert_eq!(got, rules, "{:?}", self.errors());
-        self.gpu.log.clear_errors();
+        self.gpu.soc.log.clear_errors();
     }
 
     pub fn hubs(&self) -> [(u64, u64); 2] {
