@@ -246,3 +246,42 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
     let _ = std::fs::remove_file(&args.control);
     Ok(errors)
 }
+
+#[cfg(test)]
+mod tests {
+    // A test may panic; that is how it fails.
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use super::abort_on_panic;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    /// Set in the process that the test starts.
+    const PANICS: &str = "GPU_MODEL_TEST_PANICS";
+
+    #[test]
+    fn a_panic_of_any_thread_ends_the_process() {
+        if std::env::var_os(PANICS).is_some() {
+            abort_on_panic();
+            let thread = std::thread::Builder::new().name("worker".into());
+            let panics = thread.spawn(|| panic!("on purpose")).unwrap();
+            // It would be an error here, and the process go on.
+            let _ = panics.join();
+            return;
+        }
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "tests::a_panic_of_any_thread_ends_the_process",
+                "--nocapture",
+            ])
+            .env(PANICS, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(nix::libc::SIGABRT), "{said}");
+        assert!(said.contains("on purpose"), "{said}");
+        let report = "gpu-model: thread worker panicked, the model ends";
+        assert!(said.contains(report), "{said}");
+    }
+}
