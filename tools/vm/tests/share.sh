@@ -14,7 +14,8 @@ export RKFD_CACHE
 project=$(mktemp -d) || exit 1
 home=$(mktemp -d) || exit 1
 secret=$(od -An -N16 -tx8 /dev/urandom | tr -d ' ')
-trap 'rm -rf "$project" "$home"' EXIT
+trap 'rm -rf "$project" "$home"; kill $other 2>/dev/null' EXIT
+other=
 echo 'from outside' >"$project/input"
 cat >"$project/run" <<'EOF'
 #!/bin/sh
@@ -143,4 +144,57 @@ check "… has no capability but for files" same "0000000000001f 0000000000001f"
 	"$(echo "$found" | sed -n 's/^Cap...:.*\(..............\)$/\1/p' | tr '\n' ' ' | sed 's/ $//')"
 check "… and sees nothing else of the host" same "boot dev empty etc export proc run shares" \
 	"$(echo "$found" | grep -v : | grep -vxE 'usr|s?bin|lib(32|64|x32)?|opt' | tr '\n' ' ' | sed 's/ $//')"
+
+# Nor in the toolbox: the user's files and other processes are not to be found there by any path, and passwords only by what
+# downloads.
+cat >"$home/.cargo/config.toml" <<EOF
+[registries]
+canary = { index = "sparse+https://user:$secret@localhost/", token = "$secret" }
+EOF
+CANARY=$secret sleep 1000 &
+other=$!
+cat >search <<'EOF'
+home=$1 secret=$2 other=$3
+[ ! -e "$home" ] || echo "the home is there"
+for process in /proc/[0-9]*; do
+	[ ! -e "$process/root$home" ] || echo "the home is behind $process"
+	! grep -qs "$secret" "$process/environ" || echo "$process tells its environment"
+done
+[ ! -e "/proc/$other" ] || echo "a process of the user is there"
+# The cache, which is large, lies in some home as a rule.
+for file in "$CARGO_HOME"/*.toml /tmp/* /tmp/.[!.]* /root/.* /home/*; do
+	[ ! -f "$file" ] || ! grep -q "$secret" "$file" || echo "${file##*/}"
+done
+! env | grep -q "$secret" || echo "the environment has it"
+grep -c 'sparse' "$CARGO_HOME/config.toml"
+EOF
+# in_toolbox: what the search finds, as the user with that home.
+in_toolbox() {
+	CANARY=$secret HOME=$home CARGO_HOME=$home/.cargo http_proxy=http://user:$secret@localhost:9/ \
+		RKFD_BIND=$project "$top/scripts/toolbox" run -- sh ./search "$home" "$secret" "$other"
+}
+check "in the toolbox no home, credential or process of the user is in reach, and cargo has its settings" same 1 "$(in_toolbox)"
+check "… but what downloads has the passwords" same "config.toml
+credentials.toml
+the environment has it
+1" "$(RKFD_FETCH=1 in_toolbox | grep -v '^/proc/.* tells its environment$')"
+kill $other
+
+# With TOOLBOX=none the runner is where the user is, and QEMU's root is made from the machine's own: the program that makes it
+# runs here as well, unless the machine's C library is older.
+jail=${RKFD_OUT:-$top/build}/bin/rkfd-jail
+if "$jail" 2>&1 | grep -q '^rkfd-jail:'; then
+	mkdir base sockets && : >image
+	mine=$(mktemp "${HOME:-/root}/.rkfd-canary-XXXXXX") || exit 1
+	trap 'rm -rf "$project" "$home" "$mine"' EXIT
+	found=$("$jail" "{\"base\":\"$project/base\",\"exports\":[\"$top\"],\"hidden\":[\"$top/.git\"],\"shares\":[],
+		\"kernel\":\"$project/image\",\"sockets\":\"$project/sockets\",\"devices\":[],\"cards\":false,\"program\":\"/bin/sh\"}" -c '
+		ls -d "/export$1/scripts" && find / \( -path /proc -o -path "*/usr" -o -path "/export$1" \) -prune -o \( -name "$2" -o -name credentials.toml -o -name .ssh \) -print
+		find /export/home /export/root /export/proc /export/sys /export/dev -mindepth 1 -maxdepth 1 ! -path "/export/$(echo "$1" | cut -d/ -f2)*"
+	' sh "$top" "${mine##*/}" 2>&1)
+	check "without a toolbox the checkout is in reach, and no home or credential of the machine" same "/export$top/scripts" "$found"
+	rm -f "$mine"
+else
+	skip "without a toolbox no home or credential of the machine is in reach" "what is built does not run outside of the toolbox"
+fi
 done_testing
