@@ -49,9 +49,12 @@ const MAX_ATTEMPTS: usize = 16;
 
 /// Called before pages that are in use change.
 pub(crate) trait Watcher: Send + Sync {
-    /// The address space whose end the watcher learns by other means, before its pages are freed, as by
-    /// [`MmWatch`](super::task::MmWatch). It watches no pages of others.
+    /// The address space whose pages it watches.
     fn address_space(&self) -> MmKey;
+
+    /// Whether it learns of the end of the address space by other means, before pages are freed, as by
+    /// [`MmWatch`](super::task::MmWatch). If not, the end is a change of all pages as any other.
+    fn learns_of_end(&self) -> bool;
 
     /// A thread of the process itself is about to change pages that are in use, and they still are what
     /// they were; returning late holds the change back. Runs where [`Self::invalidated`] runs, once for
@@ -162,8 +165,8 @@ impl Inner {
         drop(state);
         // Outside the lock.
         drop(pages);
-        // The watcher learns of the end by other means: this is its address space, as `new` has checked.
-        if in_use && !is_end {
+        // This is the watcher's address space, as `new` has checked.
+        if in_use && !(is_end && this.watcher.learns_of_end()) {
             // SAFETY: The core lends a valid range.
             let (start, end) = unsafe {
                 (

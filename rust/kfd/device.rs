@@ -3,11 +3,7 @@
 //! GPUs as `/dev/kfd` shows them, and what each process has of them outside its lock.
 //!
 //! Lock order: [`ProcessDevice::doorbells`] may be taken with the mmap lock held and is innermost but for
-//! memory allocation. [`ProcessDevice::vm`] comes before the locks of the address space.
-//! [`ProcessDevice::sched_process`] is an innermost spinlock, for the interrupt thread and the scheduler take it
-//! when they report, and do not wait for threads of a process.
-
-use core::ops::Range;
+//! memory allocation.
 
 use super::{
     smi::{
@@ -38,32 +34,22 @@ use crate::{
             Gate,
             GateGuard, //
         },
-        log::dev_limited,
         sysinfo,
         task::ThreadGroup, //
     },
-    sched::{
-        SchedProcess,
-        Scheduler, //
-    },
+    queue::space::Space,
+    sched::Scheduler,
     vm::{
         MoveMonitor,
-        Moved,
-        Vm, //
+        Moved, //
     },
 };
 use kernel::{
-    new_mutex, new_spinlock,
+    new_mutex,
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Full,
-            Relaxed, //
-        },
         Arc,
-        Mutex,
-        SpinLock, //
+        Mutex, //
     },
 };
 
@@ -244,19 +230,9 @@ pub(crate) struct ProcessDevice {
     /// The doorbells, from the first use on.
     #[pin]
     doorbells: Mutex<Option<Arc<DoorbellSlice>>>,
-    /// The process as the scheduler knows it, from the first queue on.
+    /// The queues, and the address space from ACQUIRE_VM on.
     #[pin]
-    sched_process: SpinLock<Option<Arc<SchedProcess>>>,
-    /// The address space, from ACQUIRE_VM on. Taken inside the memory manager: nothing is allocated or
-    /// freed under it.
-    #[pin]
-    vm: Mutex<Option<Arc<Vm>>>,
-    /// A fault stopped the queues.
-    faulted: Atomic<bool>,
-    /// The queues are kept off until memory of the process is found again. Changed by who keeps them off, as is the next.
-    kept_off: Atomic<bool>,
-    /// The queues did not stop when memory of the process changed.
-    unstopped: Atomic<bool>,
+    space: Space,
 }
 
 impl ProcessDevice {
@@ -266,15 +242,12 @@ impl ProcessDevice {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(device: Arc<Device>) -> Result<Pin<KBox<Self>>> {
+        let space = Space::new(&device.gpu, &device.sched);
         KBox::pin_init(
             pin_init!(Self {
                 device,
                 doorbells <- new_mutex!(None, "rkfd_doorbells_of_process"),
-                sched_process <- new_spinlock!(None, "rkfd_sched_process"),
-                vm <- new_mutex!(None, "rkfd_vm_of_process"),
-                faulted: Atomic::new(false),
-                kept_off: Atomic::new(false),
-                unstopped: Atomic::new(false),
+                space <- space,
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -314,90 +287,9 @@ impl ProcessDevice {
         Ok(slice)
     }
 
-    /// The process as the scheduler knows it.
-    pub(crate) fn sched_process(&self) -> Option<Arc<SchedProcess>> {
-        self.sched_process.lock().clone()
-    }
-
-    /// Sets or drops the process as the scheduler knows it.
-    pub(crate) fn set_sched_process(&self, process: Option<Arc<SchedProcess>>) {
-        let old = core::mem::replace(&mut *self.sched_process.lock(), process);
-        drop(old);
-    }
-
-    /// Sets the address space.
-    pub(crate) fn set_vm(&self, vm: &Arc<Vm>) {
-        let old = self.vm.lock().replace(vm.clone());
-        drop(old);
-    }
-
-    /// Takes the entries of memory of the process away, because the queues do not stop. When this returns, the
-    /// GPU does not use that memory: one that does not confirm it is given up.
-    pub(crate) fn zap_userptr(&self, pid: i32) {
-        let vm = self.vm.lock();
-        // The reference stays where it is: the last one to go would free memory in here.
-        let Some(vm) = &*vm else { return };
-        let Err(error) = vm.zap_userptr() else {
-            return;
-        };
-        // A device that is gone or lost reaches no memory.
-        let gpu = &self.device.gpu;
-        if gpu.is_gone() || gpu.is_lost() {
-            return;
-        }
-        dev_limited!(
-            dev_err,
-            gpu.dev(),
-            "pid {}: the GPU does not confirm that it dropped the translations of memory that goes: {:?}\n",
-            pid,
-            error
-        );
-        // The memory manager hands the pages to somebody else when this returns.
-        gpu.give_up("memory of a process goes that the GPU may still use");
-    }
-
-    /// Whether the address space maps memory that the process has at addresses of `range`.
-    pub(crate) fn maps_user(&self, range: &Range<u64>) -> bool {
-        let vm = self.vm.lock();
-        // The reference stays where it is, as above.
-        vm.as_ref().is_some_and(|vm| vm.maps_user(range))
-    }
-
-    /// Whether the queues are kept off until memory is found again.
-    pub(crate) fn is_kept_off(&self) -> bool {
-        self.kept_off.load(Relaxed)
-    }
-
-    /// Says whether the queues are kept off, and returns what was said before; the caller keeps others from doing so.
-    pub(crate) fn set_kept_off(&self, kept_off: bool) -> bool {
-        let before = self.kept_off.load(Relaxed);
-        self.kept_off.store(kept_off, Relaxed);
-        before
-    }
-
-    /// Whether the queues did not stop when memory changed.
-    pub(crate) fn is_unstopped(&self) -> bool {
-        self.unstopped.load(Relaxed)
-    }
-
-    /// Says whether the queues did not stop; the caller keeps others from doing so.
-    pub(crate) fn set_unstopped(&self, unstopped: bool) {
-        self.unstopped.store(unstopped, Relaxed);
-    }
-
-    /// Takes the queues off the hardware for good, once, because an access was refused.
-    pub(crate) fn stop_on_fault(&self) {
-        let Some(process) = self.sched_process() else {
-            return;
-        };
-        if self.faulted.xchg(true, Full) {
-            return;
-        }
-        // Called by the worker that handles everybody's faults. Nor does anybody need a wait: no memory goes.
-        if !self.device.sched.note_fault(&process) {
-            // The next fault tries again.
-            self.faulted.store(false, Relaxed);
-        }
+    /// The queues and the address space.
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
     }
 
     /// mmap offset of the doorbell at `byte` of the slice.
@@ -408,8 +300,8 @@ impl ProcessDevice {
     /// The process ends: gives its doorbells and its address space back.
     pub(crate) fn release(&self) {
         let slice = self.doorbells.lock().take();
-        let vm = self.vm.lock().take();
-        drop((slice, vm));
+        self.space.set_vm(None);
+        drop(slice);
     }
 }
 

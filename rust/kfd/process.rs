@@ -17,7 +17,7 @@
 //! it wants, nor around an allocation, which may wait for a process to end. The opens and exits of all
 //! processes need `entries`.
 //!
-//! Whoever holds the mmap lock (mmap, fault handlers, [changes of pages](userptr)) must not take
+//! Whoever holds the mmap lock (mmap, fault handlers, [changes of pages](crate::queue::userptr)) must not take
 //! `Process::state`, under which memory is allocated; `entries` and `state` are never held together. Under
 //! `state` no user memory is touched and no page of a process looked for: user space may serve such a fault
 //! (userfaultfd, FUSE) by a thread that waits for `state`, or never.
@@ -30,7 +30,6 @@
 //! for an eviction that is under way; and CREATE_QUEUE where changes are not collected (`coalesce=0`), whose
 //! purpose is to wait.
 
-mod eviction;
 mod exception;
 mod failures;
 mod sched;
@@ -46,6 +45,5 @@ pub(crate) use self::{
         Allocation,
         Handle, //
     },
-    table::ProcessTable,
-    userptr::Watch, //
+    table::ProcessTable, //
 };

@@ -78,6 +78,10 @@ impl Watcher for Counts {
         self.key
     }
 
+    fn learns_of_end(&self) -> bool {
+        true
+    }
+
     fn before_change(&self) {
         self.before.add(1, Relaxed);
     }

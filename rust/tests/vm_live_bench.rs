@@ -102,6 +102,10 @@ impl Watcher for Unwatched {
         self.0
     }
 
+    fn learns_of_end(&self) -> bool {
+        true
+    }
+
     fn before_change(&self) {}
 
     fn invalidated(&self, _range: Range<u64>) {}

@@ -10,8 +10,7 @@ use crate::{
         process::{
             Allocation,
             Handle,
-            Process,
-            Watch, //
+            Process, //
         },
         smi::SmiEvent,
         uapi::{
@@ -25,6 +24,7 @@ use crate::{
             MMAP_TYPE_MMIO, //
         },
     },
+    queue::userptr::Watch,
     vm::{
         file::BoHandle,
         BoArgs,
@@ -81,7 +81,7 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
         .device()
         .tenants()
         .set(file.vm().pasid(), call.process.tenant(index)?)?;
-    device.set_vm(file.vm());
+    device.space().set_vm(Some(file.vm().clone()));
     own.render = Some(file);
     let start = SmiEvent::ProcessStart(call.process.group());
     device.device().report(&start);
@@ -176,7 +176,7 @@ pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
         user: match kind {
             BoKind::Userptr => Some(UserMemory {
                 address: args.mmap_offset,
-                watcher: Watch::over(call.process)?,
+                watcher: Watch::over(call.process, call.process.key())?,
                 account: call.process.account.clone(),
             }),
             _ => None,

@@ -7,7 +7,10 @@ use super::{
     state::State, //
 };
 use crate::{
-    queue::eviction,
+    queue::{
+        eviction,
+        userptr::publish, //
+    },
     sched::SchedProcess, //
 };
 use kernel::{
@@ -24,7 +27,7 @@ impl Process {
     /// - Those of the scheduler.
     pub(crate) fn attach(&self, state: &State, index: usize) -> Result<Arc<SchedProcess>> {
         let device = self.devices.get(index).ok_or(EINVAL)?;
-        if let Some(known) = device.sched_process() {
+        if let Some(known) = device.space().process() {
             return Ok(known);
         }
         let params = state.process_params(index)?;
@@ -39,7 +42,7 @@ impl Process {
             let _ = sched.detach(&known);
             return Err(error);
         }
-        self.publish(index, &known);
+        publish(self, device.space(), &known);
         Ok(known)
     }
 
@@ -50,7 +53,7 @@ impl Process {
     /// Those of the scheduler.
     pub(crate) fn reinstall(&self, state: &State, index: usize) -> Result {
         let device = self.devices.get(index).ok_or(EINVAL)?;
-        let Some(known) = device.sched_process() else {
+        let Some(known) = device.space().process() else {
             return Ok(());
         };
         let new = state.process_params(index)?;
@@ -65,12 +68,12 @@ impl Process {
     /// Destroys every queue, in one step per GPU. When this returns no queue reaches memory of the process's
     /// own, whose pages go next: where queues do not stop, its entries are taken away.
     ///
-    /// Takes the locks of [`ProcessDevice`](crate::kfd::device::ProcessDevice)'s and the
+    /// Takes the locks of [`Space`](crate::queue::space::Space)'s and the
     /// [`Vm`](crate::vm::Vm)'s under that of the process.
     pub(super) fn stop_queues(&self, state: &mut State) {
         let mut failed = 0u64;
         for (index, device) in self.devices.iter().enumerate() {
-            let Some(known) = device.sched_process() else {
+            let Some(known) = device.space().process() else {
                 continue;
             };
             match device.device().sched().detach(&known) {
@@ -85,14 +88,14 @@ impl Process {
                         error
                     );
                     // What the queues hold is not unmapped below, and no notifier reports the end of pages.
-                    device.zap_userptr(self.pid());
+                    device.space().zap_userptr(self.pid());
                     failed |= 1 << index.min(63);
                 }
             }
         }
         state.queues.clear(|index| failed & 1 << index.min(63) == 0);
         for device in &self.devices {
-            device.set_sched_process(None);
+            device.space().set_process(None);
         }
     }
 }

@@ -3,7 +3,6 @@
 //! A process: what its open files, the scheduler's reports and its own work share.
 
 use super::{
-    eviction::Eviction,
     failures::Failures,
     state::{
         DeviceState,
@@ -35,6 +34,7 @@ use crate::{
         },
         smi::SmiEvent, //
     },
+    queue::userptr::Eviction,
     vm::{
         Bo,
         BoVmap,
@@ -153,12 +153,12 @@ impl Process {
     }
 
     /// The address space.
-    pub(super) fn key(&self) -> MmKey {
+    pub(crate) fn key(&self) -> MmKey {
         self.key
     }
 
     /// Whether the address space has ended.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.ended.load(Relaxed)
     }
 

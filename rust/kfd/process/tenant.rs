@@ -70,7 +70,7 @@ impl Tenant for OnDevice {
 
     fn has_queues(&self) -> bool {
         self.device()
-            .is_some_and(|device| device.sched_process().is_some())
+            .is_some_and(|device| device.space().process().is_some())
     }
 
     fn interrupt(&self, id: u32) {
@@ -83,7 +83,7 @@ impl Tenant for OnDevice {
 
     fn faulted(&self, fault: &VmFault) -> bool {
         if let Some(device) = self.device() {
-            device.stop_on_fault();
+            device.space().stop_on_fault();
         }
         let events = &self.process.events;
         let data = memory_exception(&fault.fault, self.gpu_id());

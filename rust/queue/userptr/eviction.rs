@@ -20,7 +20,7 @@ const MOST_DELAY: Delta = Delta::from_millis(50);
 const CALM: Delta = Delta::from_millis(1000);
 
 /// Whether the queues of a process wait for pages.
-pub(super) struct Eviction {
+pub(crate) struct Eviction {
     /// They do.
     pub(super) active: bool,
     /// Counts changes of pages.
@@ -36,7 +36,8 @@ pub(super) struct Eviction {
 }
 
 impl Eviction {
-    pub(super) const fn new() -> Self {
+    /// They do not.
+    pub(crate) const fn new() -> Self {
         Self {
             active: false,
             changes: 0,
