@@ -18,8 +18,8 @@
 //! [`Vm::state`] is held during a whole operation, TLB flush included, so that a mapping that was
 //! made after an unmapping never meets a translation from before it. Nothing is allocated under
 //! it: an operation finds out what it needs, releases the lock, allocates, and looks again. Order:
-//! [`Vm::state`], then that of a mapping's contents, then that of the pages of a process, then the GPU's
-//! locks (KIQ and below). Those of the lists of mappings that `drm_gpuvm` keeps in the objects are innermost.
+//! [`Vm::state`], then that of the pages of a process, then those of the lists of mappings that `drm_gpuvm` keeps in the
+//! objects, then that of a mapping's contents, then the GPU's locks (KIQ and below).
 //! Memory that moves is mapped with the reservation of its object held, which comes before all of these; see [`evict`] and
 //! [`restore`] for what comes before it, and for [`Vm::eviction`].
 //! [`Vm::zap_userptr`] and [`Vm::maps_user`] take it inside the memory manager, so nobody frees tables under it either:
@@ -78,6 +78,7 @@ mod map;
 mod mapping;
 pub(crate) mod mirrored;
 pub(crate) mod pt;
+mod refresh;
 mod restore;
 mod sort;
 pub(crate) mod stale;
@@ -162,30 +163,23 @@ impl State {
         found
     }
 
-    /// Where the entries of `bo` go: to its mapping, or to `wanted`, where none is yet. `None` if it is not
-    /// mapped and is not to be.
+    /// Whether `bo` is mapped at `wanted`; false where it is to be.
     ///
     /// # Errors
     ///
     /// - `EINVAL`: it is mapped elsewhere, or `wanted` overlaps another mapping.
     /// - `ENODEV`: nothing can be mapped any more.
-    fn target(
-        &self,
-        bo: &Bo,
-        wanted: Option<&Range<u64>>,
-    ) -> Result<Option<(u64, Option<Arc<Mapping>>)>> {
-        match (self.mapping_of(bo), wanted) {
-            (Some((va, _)), Some(range)) if va != range.start => Err(EINVAL),
-            (Some((va, mapping)), _) => Ok(Some((va, Some(mapping)))),
-            (None, None) => Ok(None),
-            (None, Some(_)) if self.closed => Err(ENODEV),
-            (None, Some(range))
-                if self.ranges.first_overlap(range.clone()).is_some()
-                    || self.meets_reserved(range) =>
+    fn is_target(&self, bo: &Bo, wanted: &Range<u64>) -> Result<bool> {
+        match self.mapping_of(bo) {
+            Some((va, _)) if va != wanted.start => Err(EINVAL),
+            Some(_) => Ok(true),
+            None if self.closed => Err(ENODEV),
+            None if self.ranges.first_overlap(wanted.clone()).is_some()
+                || self.meets_reserved(wanted) =>
             {
                 Err(EINVAL)
             }
-            (None, Some(range)) => Ok(Some((range.start, None))),
+            None => Ok(false),
         }
     }
 
@@ -328,27 +322,7 @@ impl Vm {
         self.page_table_base
     }
 
-    /// Takes the entries of `bo` away, if it is mapped: an access faults. The mapping stays, and
-    /// [`Self::map`] or [`Self::refresh`] write its entries again.
-    ///
-    /// # Errors
-    ///
-    /// `ETIMEDOUT` and others: the GPU did not confirm.
-    pub(crate) fn zap(&self, bo: &Bo) -> Result {
-        let hw = self.gpu.enter().ok();
-        let store = VramStore::new(&self.gpu, hw.as_deref());
-        let mut state = self.state.lock();
-        let Some((va, mapping)) = state.mapping_of(bo) else {
-            return Ok(());
-        };
-        mapping.set_cleared();
-        let cleared = self.clear(&mut state, &store, va, bo.size());
-        drop(state);
-        self.reap();
-        cleared
-    }
-
-    /// Takes the entries of all memory of processes away, as [`Self::zap`]. Neither allocates nor
+    /// Takes the entries of all memory of processes away, as [`Self::zap`] does. Neither allocates nor
     /// frees, so that the memory manager may wait for it.
     ///
     /// # Errors
@@ -385,14 +359,15 @@ impl Vm {
     }
 
     /// Whether memory that a process has at addresses of `range` is mapped, with or without entries. Entries are written
-    /// only while the pages stay: once this says no for pages that change, none will name what they were. Neither
-    /// allocates nor frees, so that the memory manager may wait for it.
+    /// only while the pages stay: once this says no for pages that change, none will name what they were. While a flush is
+    /// owed, translations of what was mapped may be cached. Neither allocates nor frees, so that the memory manager may
+    /// wait for it.
     ///
     /// Looks at each mapping.
     pub(crate) fn maps_user(&self, range: &Range<u64>) -> bool {
         let state = self.state.lock();
         let mut all = state.ranges.iter();
-        all.any(|entry| entry.data.is_over(range))
+        state.flush_owed || all.any(|entry| entry.data.is_over(range))
     }
 
     /// Unmaps `bo`. When this returns, no wave can reach its memory through this address space.
@@ -422,14 +397,6 @@ impl Vm {
         drop(removed);
         self.reap();
         Ok(())
-    }
-
-    /// Takes the entries of the mapping at `va` away after a flush failed.
-    fn retract(&self, state: &mut State, store: &VramStore<'_>, va: u64, len: u64) -> Result {
-        if let Some(entry) = state.ranges.containing(va) {
-            entry.data.set_cleared();
-        }
-        self.clear(state, store, va, len)
     }
 
     /// Removes the entries of a range and everything that may be cached of them.
@@ -538,6 +505,8 @@ impl Vm {
         let removed = state.ranges.clear();
         let pending_free = core::mem::replace(&mut state.pending_free, Chain::new());
         drop(state);
+        // A reset waits for the access to end, and changes of memory of a process, whose end is awaited below, for the reset.
+        drop(hw);
         match cleared {
             Ok(()) => drop((removed, pending_free)),
             // The device answers, but not to this: it may still use the memory.

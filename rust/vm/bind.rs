@@ -10,6 +10,9 @@
 //! overlap, so their order means nothing, and those that map are written first: no table that they need leaves the tree
 //! on account of those that unmap.
 //!
+//! Memory of a process is mapped if its pages are what they were when the list was made ready. Where they have changed, the
+//! range is listed without entries, as [`Vm::refresh`] leaves it where no memory is, and the watcher is notified.
+//!
 //! What is left to fail is a GPU that does not confirm that it dropped translations. Then the ranges of the list are
 //! unmapped, and what they showed before is kept until the device is unbound.
 
@@ -29,6 +32,7 @@ use super::{
     mapping::Mapping,
     pt::{
         Chain,
+        Changed,
         Missing,
         Reserve, //
     },
@@ -150,10 +154,13 @@ struct Ready {
 /// Where the buffers of a list lie.
 type Backings = KVVec<Arc<Backing>>;
 
-/// What the second half of [`Vm::bind`] left.
-struct Written {
-    stale: bool,
-    retired: Chain<TableBlock>,
+impl Ready {
+    /// Whether the range is to be listed without entries.
+    fn lacks_pages(&self) -> bool {
+        self.mapping
+            .as_ref()
+            .is_some_and(|mapping| mapping.is_cleared())
+    }
 }
 
 impl State {
@@ -165,6 +172,13 @@ impl State {
             match &bind.part {
                 Some(part) => {
                     let backing = backings.get(part.source).ok_or(EINVAL)?;
+                    if backing.is_of_user() {
+                        // Its pages may have changed when the entries are written.
+                        missing.add(self.tree.missing_for_unmap(start, bind.len()));
+                    }
+                    if backing.runs.is_empty() {
+                        continue;
+                    }
                     backing.for_each_part(part.offset, bind.len(), |at, runs| {
                         self.tree.count_missing(&mut missing, start + at, runs);
                         Ok(())
@@ -193,7 +207,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes the entries of the whole list.
+    /// Writes the entries of the whole list. Of `ready`, notes which ranges have none, because pages have changed.
     ///
     /// # Errors
     ///
@@ -203,42 +217,64 @@ impl State {
         store: &VramStore<'_>,
         reserve: &mut Reserve<TableBlock>,
         list: &[Bind],
+        sources: &[Arc<Bo>],
         backings: &Backings,
-    ) -> Result<Written> {
+        ready: &[Option<Ready>],
+    ) -> Result<Changed<TableBlock>> {
         let tree = &mut self.tree;
-        let mut written = Written {
-            stale: false,
-            retired: Chain::new(),
+        let mut all = Changed::new();
+        let mut add = |changed: Changed<TableBlock>| {
+            all.stale |= changed.stale;
+            all.retired.append(changed.retired);
         };
-        for bind in list {
+        for (bind, ready) in list.iter().zip(ready) {
             let Some(part) = &bind.part else { continue };
             let backing = backings.get(part.source).ok_or(EINVAL)?;
-            backing.for_each_part(part.offset, bind.len(), |at, runs| {
-                let va = bind.range.start + at;
-                let changed = tree.map(store, reserve, va, runs, backing.attrs)?;
-                written.stale |= changed.stale;
-                written.retired.append(changed.retired);
-                Ok(())
-            })?;
+            let bo = sources.get(part.source).ok_or(EINVAL)?;
+            // One buffer at a time: each has a lock of its own.
+            let written = if backing.runs.is_empty() {
+                Err(EAGAIN)
+            } else {
+                bo.commit(backing.version, || {
+                    backing.for_each_part(part.offset, bind.len(), |at, runs| {
+                        let va = bind.range.start + at;
+                        add(tree.map(store, reserve, va, runs, backing.attrs)?);
+                        Ok(())
+                    })
+                })
+            };
+            match written {
+                Err(error) if error == EAGAIN && backing.is_of_user() => {
+                    let mapping = ready.as_ref().and_then(|ready| ready.mapping.as_ref());
+                    mapping.ok_or(EINVAL)?.set_cleared();
+                }
+                written => written?,
+            }
         }
-        for bind in list.iter().filter(|bind| bind.part.is_none()) {
-            let changed = tree.unmap(store, reserve, bind.range.start, bind.len())?;
-            written.stale |= changed.stale;
-            written.retired.append(changed.retired);
+        for (bind, ready) in list.iter().zip(ready) {
+            if bind.part.is_none() || ready.as_ref().is_some_and(Ready::lacks_pages) {
+                add(tree.unmap(store, reserve, bind.range.start, bind.len())?);
+            }
         }
         store.finish();
-        Ok(written)
+        Ok(all)
     }
 
-    /// Lists the ranges. What they replace is added to `removed`, which has room for one more each.
+    /// Lists the ranges; returns the number of a buffer that lacks pages, if one does. What they replace is added to
+    /// `removed`, which has room for one more each.
     fn list_ranges(
         &mut self,
         list: &[Bind],
         ready: &mut KVVec<Option<Ready>>,
         removed: &mut KVVec<Removed<Arc<Mapping>>>,
-    ) -> Result {
+    ) -> Result<Option<usize>> {
+        let mut lacks = None;
         for (bind, ready) in list.iter().zip(ready.iter_mut()) {
-            let Ready { room, mapping } = ready.take().ok_or(EINVAL)?;
+            let ready = ready.take().ok_or(EINVAL)?;
+            if ready.lacks_pages() {
+                lacks = bind.part.map(|part| part.source);
+            }
+            let Ready { room, mapping } = ready;
             let range = bind.range.clone();
             let old = match (mapping, &bind.part) {
                 (Some(mapping), Some(part)) => {
@@ -248,7 +284,7 @@ impl State {
             };
             removed.push_within_capacity(old).map_err(|_| ENOMEM)?;
         }
-        Ok(())
+        Ok(lacks)
     }
 }
 
@@ -285,9 +321,10 @@ impl Vm {
                 }
             }
         }
+        let mut removed = KVVec::new();
         // Memory does not move before its ranges are listed.
         let room = u32::try_from(sources.len()).unwrap_or(0);
-        with_locked(
+        let bound = with_locked(
             Wait::Uninterruptible,
             room,
             |locking: &mut Locking<'_, Memory>| {
@@ -298,21 +335,36 @@ impl Vm {
                 }
                 Ok(())
             },
-            |_| -> Result<(), BindError> {
-                self.bind_locked(sources, list)?;
+            |_| -> Result<Option<usize>, BindError> {
+                let lacks = self.bind_locked(sources, list, &mut removed)?;
                 self.note_displaced(sources.iter());
-                Ok(())
+                Ok(lacks)
             },
-        )?
+        )?;
+        // One owner has all memory of processes here.
+        if let Ok(Some(bo)) = bound.map(|lacks| lacks.and_then(|source| sources.get(source))) {
+            bo.tell_missing();
+        }
+        // Without access to the device, for which a reset waits: memory of a process is not given back before changes of
+        // it that are under way, which may wait for the reset.
+        drop(removed);
+        bound.map(|_| ())
     }
 
-    /// The rest of [`Self::bind`], with the reservations of memory that moves.
-    fn bind_locked(&self, sources: &[Arc<Bo>], list: &[Bind]) -> Result<(), BindError> {
+    /// The rest of [`Self::bind`], with the reservations of memory that moves. What it takes out is left to the caller.
+    /// Returns the number of a buffer that lacks pages, if one does.
+    fn bind_locked(
+        &self,
+        sources: &[Arc<Bo>],
+        list: &[Bind],
+        removed: &mut KVVec<Removed<Arc<Mapping>>>,
+    ) -> Result<Option<usize>, BindError> {
         let hw = self.gpu.enter()?;
         let backings = self.backings(&hw, sources)?;
         let mut ready = self.ready(sources, list, &backings)?;
-        let mut removed =
-            KVVec::with_capacity(2 * list.len(), GFP_KERNEL_ACCOUNT).map_err(Error::from)?;
+        removed
+            .reserve(2 * list.len(), GFP_KERNEL_ACCOUNT)
+            .map_err(Error::from)?;
         let store = VramStore::new(&self.gpu, Some(&hw));
         let mut reserve = Reserve::new();
         for _ in 0..MAX_ATTEMPTS {
@@ -328,23 +380,23 @@ impl Vm {
                 continue;
             }
             let done = state
-                .write_list(&store, &mut reserve, list, &backings)
+                .write_list(&store, &mut reserve, list, sources, &backings, &ready)
                 .and_then(|written| {
                     hw.hdp_flush();
-                    state.list_ranges(list, &mut ready, &mut removed)?;
+                    let lacks = state.list_ranges(list, &mut ready, removed)?;
                     if written.stale || state.flush_owed {
                         self.flush(&mut state, written.retired)?;
                     }
-                    Ok(())
+                    Ok(lacks)
                 });
             if done.is_err() {
-                self.retract_list(&mut state, &store, list, &mut removed);
+                self.retract_list(&mut state, &store, list, removed);
             }
             drop(state);
             self.reap();
             return done.map_err(|error| {
                 // What was mapped before may be reached by old translations.
-                stale::keep_until_unbind(&self.gpu, removed);
+                stale::keep_until_unbind(&self.gpu, core::mem::take(removed));
                 error.into()
             });
         }

@@ -78,12 +78,18 @@ pub(super) struct Backing {
     pub(super) attrs: PageAttrs,
     /// Which pages of the process these are, for [`BoKind::Userptr`]; how often memory has moved.
     pub(super) version: u64,
+    is_of_user: bool,
     _dma: Option<Dma>,
     /// The place of memory that moves.
     _place: Option<Arc<Place>>,
 }
 
 impl Backing {
+    /// Whether these are pages of a process, which may change, or be none.
+    pub(super) fn is_of_user(&self) -> bool {
+        self.is_of_user
+    }
+
     /// Calls `f(at, runs)` for the runs that `len` bytes from byte `offset` on lie in, cut to these bytes, in order;
     /// `at` counts from `offset`. There are at most three calls. Allocates nothing.
     ///
@@ -338,6 +344,7 @@ impl Bo {
                 fragment: 0,
             },
             version,
+            is_of_user: self.kind == BoKind::Userptr,
             _dma: dma,
             _place: place,
         })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Writing the entries of a buffer: when it is mapped, and when its pages have changed.
+//! Mapping a whole buffer.
 
 use core::ops::Range;
 
@@ -17,7 +17,6 @@ use super::{
     },
     mapping::Mapping,
     pt::Reserve,
-    stale,
     store::VramStore,
     va,
     State,
@@ -79,36 +78,18 @@ impl Vm {
     /// - `EAGAIN`: others change the neighbourhood all the time.
     /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
     pub(crate) fn map(self: &Arc<Self>, bo: &Arc<Bo>, va: u64) -> Result {
-        self.update(bo, Some(va::check(va, bo.size())?))
-    }
-
-    /// Brings the entries of `bo` up to date, if it is mapped and its pages changed, or its entries were
-    /// taken away.
-    ///
-    /// # Errors
-    ///
-    /// After each of them the entries may name what the buffer was.
-    ///
-    /// - `ENOMEM`: no memory for page tables.
-    /// - `EAGAIN`: others change the neighbourhood, or the pages, all the time.
-    /// - `EINVAL`, `EIO`: what the DMA layer reports for the pages.
-    /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
-    pub(crate) fn refresh(self: &Arc<Self>, bo: &Arc<Bo>) -> Result {
-        self.update(bo, None)
-    }
-
-    /// Writes the entries of `bo` where they are not right; maps it at `wanted` first if it is not mapped.
-    fn update(self: &Arc<Self>, bo: &Arc<Bo>, wanted: Option<Range<u64>>) -> Result {
+        let range = va::check(va, bo.size())?;
         // Memory does not move before its mapping is listed.
         let movable = bo.object().movable();
         let _reserved = movable.map(|_| bo.object().reserve_uninterrupted());
-        self.update_reserved(bo, wanted)?;
+        self.map_reserved(bo, range)?;
         self.note_displaced(core::iter::once(bo));
         Ok(())
     }
 
-    /// The rest of [`Self::update`], with the reservation of memory that moves.
-    fn update_reserved(&self, bo: &Arc<Bo>, wanted: Option<Range<u64>>) -> Result {
+    /// The rest of [`Self::map`], with the reservation of memory that moves.
+    fn map_reserved(&self, bo: &Arc<Bo>, range: Range<u64>) -> Result {
+        let va = range.start;
         let hw = self.gpu.enter()?;
         let store = VramStore::new(&self.gpu, Some(&hw));
         let mut reserve = Reserve::new();
@@ -118,19 +99,13 @@ impl Vm {
         // What turns out to be missing is made without the lock, and everything is looked at again.
         for _ in 0..MAX_ATTEMPTS {
             let mut state = self.state.lock();
-            let Some((va, known)) = state.target(bo, wanted.as_ref())? else {
-                return Ok(());
-            };
-            if known
-                .as_ref()
-                .is_some_and(|mapping| mapping.is_of(bo.version()))
-            {
-                return Ok(());
-            }
-            let has_mapping = known.is_some() || new.is_some();
-            let Some(current) = backing.as_ref().filter(|_| has_mapping) else {
+            if state.is_target(bo, &range)? {
                 drop(state);
-                if !has_mapping {
+                return self.refresh_reserved(&hw, bo);
+            }
+            let Some(current) = backing.as_ref().filter(|_| new.is_some()) else {
+                drop(state);
+                if new.is_none() {
                     // Before the backing is found, so that no change of it is missed.
                     new = Some(NewMapping::new(&self.ranges, bo, va)?);
                 }
@@ -157,18 +132,9 @@ impl Vm {
             };
             hw.hdp_flush();
             let is_empty = current.runs.is_empty();
-            let (mapping, listed) = match (known, &wanted) {
-                (Some(mapping), _) => (mapping, None),
-                (None, Some(range)) => {
-                    let new = new.take().ok_or(EINVAL)?;
-                    let (mapping, rest) = new.insert(&mut state, range.clone())?;
-                    (mapping, Some(rest))
-                }
-                // Excluded above.
-                (None, None) => return Err(EINVAL),
-            };
-            let is_new = listed.is_some();
-            let old = mapping.set_backing(backing.take());
+            let ready = new.take().ok_or(EINVAL)?;
+            let (mapping, listed) = ready.insert(&mut state, range.clone())?;
+            drop(mapping.set_backing(backing.take()));
             // A range that was unmapped without a flush may still be cached.
             let flushed = if changed.stale || state.flush_owed {
                 self.flush(&mut state, changed.retired)
@@ -177,21 +143,18 @@ impl Vm {
             };
             let mut unlisted = None;
             if flushed.is_err() {
-                // The TLB may hide the entries, or know them already: they go, but their memory stays listed
-                // until a flush succeeds.
-                let cleared = self.retract(&mut state, &store, va, bo.size());
-                if is_new && cleared.is_ok() {
+                // The TLB may hide the entries, or know them already: they go, but their memory stays listed until a
+                // flush succeeds.
+                mapping.set_cleared();
+                let cleared = self.clear(&mut state, &store, va, bo.size());
+                if cleared.is_ok() {
                     unlisted = Some(state.ranges.remove(va));
                 }
             }
             drop(state);
             drop((listed, unlisted));
             self.reap();
-            if let (Err(_), Some(old)) = (&flushed, old) {
-                // The device answers, but not to this: it may still use the old addresses.
-                stale::keep_until_unbind(&self.gpu, old);
-            }
-            if flushed.is_ok() && is_new && is_empty {
+            if flushed.is_ok() && is_empty {
                 bo.tell_missing();
             }
             return flushed;

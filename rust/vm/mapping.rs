@@ -93,6 +93,11 @@ impl Mapping {
         contents.cleared || contents.backing.is_none()
     }
 
+    /// Whether the entries were taken away.
+    pub(super) fn is_cleared(&self) -> bool {
+        self.contents.lock().cleared
+    }
+
     /// Whether the buffer shows what a process has at addresses of `range`.
     pub(super) fn is_over(&self, range: &Range<u64>) -> bool {
         let own = self.bo.user_range();
@@ -101,6 +106,11 @@ impl Mapping {
 
     pub(super) fn bo(&self) -> &Bo {
         &self.bo
+    }
+
+    /// The buffer, to be kept.
+    pub(super) fn buffer(&self) -> &Arc<Bo> {
+        self.bo.buffer()
     }
 
     pub(super) fn is_held(&self) -> bool {

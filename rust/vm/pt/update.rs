@@ -46,7 +46,8 @@ pub(crate) struct Changed<B> {
 }
 
 impl<B> Changed<B> {
-    fn new() -> Self {
+    /// Nothing is left to do.
+    pub(crate) fn new() -> Self {
         Self {
             stale: false,
             retired: Chain::new(),
