@@ -118,6 +118,7 @@ struct drm_rkfd_bo_info {
 /* BIND: what becomes of a range. */
 #define DRM_RKFD_BIND_UNMAP 0
 #define DRM_RKFD_BIND_MAP 1 /* shows a part of a buffer */
+#define DRM_RKFD_BIND_MAP_USER 2 /* shows memory of the caller; from version 2 on */
 
 /* What the GPU may do in the range beside reading. */
 #define DRM_RKFD_BIND_WRITE 0x1
@@ -128,8 +129,8 @@ struct drm_rkfd_bind_op {
 	__u32 flags; /* DRM_RKFD_BIND_WRITE, …; 0 to unmap */
 	__u64 address; /* GPU address, a multiple of 4 KiB */
 	__u64 length; /* bytes, a multiple of 4 KiB */
-	__u64 offset; /* first byte in the buffer, a multiple of 4 KiB; 0 to unmap */
-	__u32 handle; /* of the buffer; 0 to unmap */
+	__u64 offset; /* first byte in the buffer, or of the caller's memory, a multiple of 4 KiB; 0 to unmap */
+	__u32 handle; /* of the buffer; else 0 */
 	__u32 pad;
 };
 

@@ -90,7 +90,8 @@ pub(crate) struct Registry {
     ids: Arc<IdPool>,
     #[pin]
     resets: Mutex<Resets>,
-    /// Where memory of programs is found again; `None` once the module goes away.
+    /// Where memory of programs is found again; `None` once the module goes away. For all files: such work may wait for
+    /// user space, and no file's end may wait for it, so that it must not be a file's or a GPU's.
     #[pin]
     refills: SpinLock<Option<OwnedQueue>>,
     /// The module's directory in debugfs; only the published list has it.

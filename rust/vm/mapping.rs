@@ -20,6 +20,7 @@ use kernel::{
 use super::bo::{
     Backing,
     Bo,
+    BoKind,
     BoUse, //
 };
 
@@ -106,6 +107,11 @@ impl Mapping {
 
     pub(super) fn bo(&self) -> &Bo {
         &self.bo
+    }
+
+    /// Whether the buffer is made of memory of a process.
+    pub(super) fn is_user(&self) -> bool {
+        self.bo.kind() == BoKind::Userptr
     }
 
     /// The buffer, to be kept.

@@ -220,4 +220,28 @@ impl Vm {
         }
         Ok(())
     }
+
+    /// The buffers of memory of processes that are mapped. One that is mapped in parts may come more than once.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EAGAIN`: others map more of them all the time.
+    pub(crate) fn user_buffers(&self) -> Result<KVVec<Arc<Bo>>> {
+        let mut buffers: KVVec<Arc<Bo>> = KVVec::new();
+        for _ in 0..MAX_ATTEMPTS {
+            let state = self.state.lock();
+            let mappings = || state.ranges.iter().filter(|entry| entry.data.is_user());
+            let count = mappings().count();
+            if count <= buffers.capacity() {
+                for entry in mappings() {
+                    // There is room.
+                    let _ = buffers.push_within_capacity(entry.data.buffer().clone());
+                }
+                return Ok(buffers);
+            }
+            drop(state);
+            buffers.reserve(count, GFP_KERNEL_ACCOUNT)?;
+        }
+        Err(EAGAIN)
+    }
 }

@@ -18,18 +18,27 @@ use super::{
         Device,
         File,
     },
+    context::Context,
     uapi::{
         bind,
         BindList,
         BindOp, //
     }, //
 };
-use crate::vm::{
-    bind::{
-        Bind,
-        BindError, //
+use crate::{
+    hw::pte::PAGE,
+    kapi::drm_file::DrmDevice,
+    vm::{
+        bind::{
+            Bind,
+            BindError, //
+        },
+        va,
+        Bo,
+        BoArgs,
+        BoFlags,
+        BoKind, //
     },
-    Bo, //
 };
 
 /// Longest list.
@@ -44,31 +53,63 @@ pub(super) const MAX_OPS: u32 = 65536;
 /// - `E2BIG`: the operations have fields that this version does not know.
 /// - `EFAULT`: the list cannot be read.
 /// - `ENOENT`: no such buffer in this file.
+/// - `EXDEV`, `EFAULT`, `EPERM`, `EAGAIN`: those of [`user_buffer`].
 /// - `EBUSY`: a queue uses what would go; or `/dev/kfd` has the address space.
 /// - `EADDRINUSE`: a range meets a mirror.
 /// - `ENOMEM`, `EAGAIN`, `EINTR`, `ENODEV`, `EIO`, `ETIMEDOUT`: those of [`Vm::bind`](crate::vm::Vm::bind).
-pub(super) fn bind(_dev: &Device, file: &File, arg: &mut BindList) -> Result {
+pub(super) fn bind(dev: &Device, file: &File, arg: &mut BindList) -> Result {
     arg.failed = bind::NO_OP;
-    let result = run(file, arg);
+    let result = run(dev, file, arg);
     result.map_err(|BindError { error, index }| {
         arg.failed = index.unwrap_or(bind::NO_OP);
         error
     })
 }
 
-fn run(file: &File, arg: &BindList) -> Result<(), BindError> {
+fn run(dev: &Device, file: &File, arg: &BindList) -> Result<(), BindError> {
     require_zero(&[arg.flags])?;
     if arg.count == 0 || arg.count > MAX_OPS {
         return Err(EINVAL.into());
     }
+    let context = file.inner().get_ref().context();
     let mut list = List::new();
     for_each_element(arg.ops, arg.count, arg.stride, |number, op| {
-        list.add(file, number, &op)
+        list.add(dev, file, context, number, &op)
     })
     .map_err(|(error, index)| BindError { error, index })?;
-    let context = file.inner().get_ref().context();
     context.claim()?;
     context.vm().bind(&list.sources, &mut list.binds)
+}
+
+/// A buffer of the caller's memory that an operation names, for it alone.
+///
+/// # Errors
+///
+/// - `EINVAL`: address 0, or no whole pages.
+/// - `EXDEV`: the file shows memory of another address space of the CPU.
+/// - `EFAULT`, `EPERM`: no memory there, or memory that cannot be accessed so.
+/// - `EAGAIN`: the memory does not stop changing.
+/// - `EINTR`, `ENOMEM`, `ENODEV`, `EIO`.
+fn user_buffer(dev: &Device, context: &Arc<Context>, op: &BindOp) -> Result<Arc<Bo>> {
+    // Before pages are looked for, which may take long.
+    va::check(op.address, op.length)?;
+    if op.offset % PAGE != 0 {
+        return Err(EINVAL);
+    }
+    let args = BoArgs {
+        kind: BoKind::Userptr,
+        size: op.length,
+        flags: BoFlags {
+            writable: op.flags & bind::WRITE != 0,
+            executable: op.flags & bind::EXECUTE != 0,
+            // The CPU has it, too.
+            coherent: true,
+            ..BoFlags::default()
+        },
+        user: Some(context.user_memory(op.offset)?),
+        doorbells: None,
+    };
+    Bo::new(dev.gpu(), &DrmDevice::of(dev), args)
 }
 
 /// A list as it is being checked.
@@ -89,7 +130,14 @@ impl List {
         }
     }
 
-    fn add(&mut self, file: &File, number: u32, op: &BindOp) -> Result {
+    fn add(
+        &mut self,
+        dev: &Device,
+        file: &File,
+        context: &Arc<Context>,
+        number: u32,
+        op: &BindOp,
+    ) -> Result {
         require_zero(&[op.pad])?;
         let bind = match op.op {
             bind::UNMAP => {
@@ -106,6 +154,14 @@ impl List {
                 let source = self.source(file, op.handle, op.flags)?;
                 let bo = self.sources.get(source).ok_or(EINVAL)?;
                 Bind::map(number, op.address, op.length, source, bo, op.offset)?
+            }
+            bind::MAP_USER => {
+                require_zero(&[op.flags & !(bind::WRITE | bind::EXECUTE), op.handle])?;
+                let bo = user_buffer(dev, context, op)?;
+                let source = self.sources.len();
+                let bind = Bind::map(number, op.address, op.length, source, &bo, 0)?;
+                self.sources.push(bo, GFP_KERNEL_ACCOUNT)?;
+                bind
             }
             _ => return Err(EINVAL),
         };

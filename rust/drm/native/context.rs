@@ -8,20 +8,28 @@
 //! it is not taken inside the memory manager; no user memory is touched under it. It is not held while a queue
 //! leaves the hardware, with one exception: the end of the file, when no other thread can call.
 //!
-//! `Context::process` and the locks of [`Notices`] are innermost spinlocks, for the interrupt thread takes them.
+//! `Context::user` is innermost but for memory allocation. `Context::eviction` is taken inside the memory manager, see
+//! [`userptr`]; `Context::state` comes before it.
+//!
+//! The locks of [`Notices`] are innermost spinlocks, for the interrupt thread takes them.
 
 use kernel::{
-    new_mutex, new_spinlock,
+    impl_has_work,
+    mm::Mm,
+    new_mutex, new_work,
     prelude::*,
     sync::{
+        aref::ARef,
         atomic::{
-            AtomicFlag,
-            Full,
+            Atomic,
             Relaxed, //
         },
         Arc,
-        Mutex,
-        SpinLock, //
+        Mutex, //
+    },
+    workqueue::{
+        Work,
+        WorkItem, //
     },
 };
 
@@ -38,13 +46,24 @@ use crate::{
             Tenants, //
         },
     },
-    gpu::VmFault,
+    gpu::{
+        registry::{
+            registry,
+            Registry, //
+        },
+        VmFault, //
+    },
     kapi::{
         drm_file::{
             DrmDevice,
             OpenFile, //
         },
-        task::ThreadGroup, //
+        task::{
+            current_mm,
+            MmKey,
+            ThreadGroup, //
+        },
+        userpages::Watcher, //
     },
     mirror::Mirrors,
     queue::{
@@ -57,15 +76,26 @@ use crate::{
             QueueMemory,
             Target, //
         },
-        request::Properties, //
+        request::Properties,
+        space::Space,
+        userptr::{
+            self,
+            Change,
+            Eviction,
+            Owner,
+            Watch, //
+        }, //
     },
     sched::{
         SchedProcess,
         Scheduler, //
     },
     vm::{
+        Bo,
         DoorbellWindow,
         Interface,
+        UserAccount,
+        UserMemory,
         Vm, //
     },
 };
@@ -79,6 +109,15 @@ struct State {
     doorbells: Option<DoorbellWindow>,
 }
 
+/// The address space of the CPU whose memory ranges show.
+struct User {
+    key: MmKey,
+    /// Keeps `key` from naming another one.
+    _mm: ARef<Mm>,
+    account: Arc<UserAccount>,
+    watcher: Arc<dyn Watcher>,
+}
+
 /// What an open file has beside memory.
 #[pin_data]
 pub(in crate::drm) struct Context {
@@ -86,16 +125,27 @@ pub(in crate::drm) struct Context {
     /// Memory of the program that the address space shows.
     mirrors: Arc<Mirrors>,
     sched: Arc<Scheduler>,
+    /// Has the workers; not looked for inside the memory manager.
+    registry: Arc<Registry>,
     tenants: Arc<Tenants>,
     /// Who opened the file, for people.
     group: ThreadGroup,
     #[pin]
     state: Mutex<State>,
-    /// The file as the scheduler knows it, from the first queue on.
+    /// The address space and the queues in it.
     #[pin]
-    process: SpinLock<Option<Arc<SchedProcess>>>,
-    /// A fault stopped the queues.
-    faulted: AtomicFlag,
+    space: Space,
+    /// Whose memory ranges show, from the first of them on.
+    #[pin]
+    user: Mutex<Option<User>>,
+    /// Whether the queues wait for such memory.
+    #[pin]
+    eviction: Mutex<Eviction>,
+    /// Ends that.
+    #[pin]
+    restore: Work<Self>,
+    /// The file is closed.
+    ended: Atomic<bool>,
     /// What was reported.
     #[pin]
     notices: Notices,
@@ -121,11 +171,14 @@ impl Context {
         tenants: &Arc<Tenants>,
     ) -> Result<Arc<Self>> {
         let mirrors = Mirrors::new(vm, sched)?;
-        Arc::pin_init(
+        let registry = registry()?;
+        let space = Space::new(vm.gpu(), sched);
+        let context = Arc::pin_init(
             pin_init!(Self {
                 vm: vm.clone(),
                 mirrors,
                 sched: sched.clone(),
+                registry,
                 tenants: tenants.clone(),
                 group: ThreadGroup::current(),
                 state <- new_mutex!(
@@ -136,12 +189,17 @@ impl Context {
                     },
                     "rkfd_context"
                 ),
-                process <- new_spinlock!(None, "rkfd_context_process"),
-                faulted: AtomicFlag::new(false),
+                space <- space,
+                user <- new_mutex!(None, "rkfd_context_user"),
+                eviction <- new_mutex!(Eviction::new(), "rkfd_context_eviction"),
+                restore <- new_work!("Context::restore"),
+                ended: Atomic::new(false),
                 notices <- Notices::new(),
             }),
             GFP_KERNEL_ACCOUNT,
-        )
+        )?;
+        context.space.set_vm(Some(vm.clone()));
+        Ok(context)
     }
 
     /// The address space.
@@ -164,8 +222,32 @@ impl Context {
         &self.notices
     }
 
-    fn process(&self) -> Option<Arc<SchedProcess>> {
-        self.process.lock().clone()
+    /// Memory of the caller from `address` on, for buffers of this file.
+    ///
+    /// # Errors
+    ///
+    /// - `EXDEV`: the file shows memory of another address space of the CPU.
+    /// - `EINVAL`: the caller has none.
+    /// - `ENOMEM`.
+    pub(super) fn user_memory(self: &Arc<Self>, address: u64) -> Result<UserMemory> {
+        let (mm, key) = current_mm().ok_or(EINVAL)?;
+        let mut user = self.user.lock();
+        if user.is_none() {
+            *user = Some(User {
+                key,
+                _mm: ARef::from(&**mm),
+                account: UserAccount::new()?,
+                watcher: Watch::over(self, key)?,
+            });
+        }
+        match &*user {
+            Some(known) if known.key == key => Ok(UserMemory {
+                address,
+                watcher: known.watcher.clone(),
+                account: known.account.clone(),
+            }),
+            _ => Err(EXDEV),
+        }
     }
 
     /// Leaves the address space to the native interface, and has the GPU's reports about it come here.
@@ -233,7 +315,7 @@ impl Context {
 
     /// The file as the scheduler knows it; the caller has `state`.
     fn attach(&self) -> Result<Arc<SchedProcess>> {
-        if let Some(known) = self.process() {
+        if let Some(known) = self.space.process() {
             return Ok(known);
         }
         let params = address_space::params(&self.vm, false, 0, 0)?;
@@ -246,7 +328,7 @@ impl Context {
         }
         // Before it has a queue: if memory changes just now, none is to run.
         drop(self.mirrors.set_process(Some(known.clone())));
-        *self.process.lock() = Some(known.clone());
+        userptr::publish(self, &self.space, &known);
         Ok(known)
     }
 
@@ -271,7 +353,9 @@ impl Context {
     /// The file is closed: takes the queues off the hardware and ends the address space. What the hardware may still
     /// use is kept until it does not.
     pub(in crate::drm) fn close(&self) {
-        let process = self.process.lock().take();
+        // Work that is under way ends soon. It is not waited for: it may wait for who closes the file.
+        self.ended.store(true, Relaxed);
+        let process = self.space.process();
         let mut state = self.state.lock();
         let mut stopped = true;
         if let Some(process) = &process {
@@ -285,11 +369,14 @@ impl Context {
                         self.group.pid(),
                         error
                     );
+                    // What the queues hold is not unmapped, but its pages may go.
+                    self.space.zap_userptr(self.group.pid());
                     false
                 }
             };
         }
         state.queues.clear(|_| stopped);
+        self.space.set_process(None);
         let doorbells = state.doorbells.take();
         let is_tenant = core::mem::replace(&mut state.is_tenant, false);
         drop(state);
@@ -300,6 +387,57 @@ impl Context {
         self.notices.clear();
         self.mirrors.close();
         self.vm.close();
+        // Nothing is mapped that could change. The watcher knows this file.
+        self.space.set_vm(None);
+        let user = self.user.lock().take();
+        drop(user);
+    }
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Context { self.restore }
+}
+
+impl WorkItem for Context {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        userptr::restore(&this);
+    }
+}
+
+impl Owner for Context {
+    // Another process may have the file.
+    const ENDS_WITH_MEMORY: bool = false;
+
+    fn eviction(&self) -> &Mutex<Eviction> {
+        &self.eviction
+    }
+
+    fn spaces(&self) -> impl Iterator<Item = &Space> {
+        core::iter::once(&self.space)
+    }
+
+    fn buffers(&self) -> Result<KVVec<Arc<Bo>>> {
+        self.vm.user_buffers()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Relaxed)
+    }
+
+    fn pid(&self) -> i32 {
+        self.group.pid()
+    }
+
+    fn report(&self, _space: usize, _change: Change) {
+        // Who waits for work does not see the difference.
+    }
+
+    fn schedule(self: &Arc<Self>) {
+        if !self.has_ended() {
+            self.registry.refill::<_, 0>(self.clone());
+        }
     }
 }
 
@@ -309,7 +447,7 @@ impl Tenant for Context {
     }
 
     fn has_queues(&self) -> bool {
-        self.process.lock().is_some()
+        self.space.process().is_some()
     }
 
     fn interrupt(&self, id: u32) {
@@ -321,13 +459,7 @@ impl Tenant for Context {
     }
 
     fn faulted(&self, fault: &VmFault) -> bool {
-        if let Some(process) = self.process() {
-            // Called by the worker that handles everybody's faults: it does not wait.
-            if !self.faulted.xchg(true, Full) && !self.sched.note_fault(&process) {
-                // The next fault tries again.
-                self.faulted.store(false, Relaxed);
-            }
-        }
+        self.space.stop_on_fault();
         self.notices.fault(&fault.fault)
     }
 

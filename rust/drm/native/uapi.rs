@@ -55,6 +55,7 @@ pub(super) mod bo_flags {
 pub(super) mod bind {
     pub(in super::super) const UNMAP: u32 = 0;
     pub(in super::super) const MAP: u32 = 1;
+    pub(in super::super) const MAP_USER: u32 = 2;
     pub(in super::super) const WRITE: u32 = 0x1;
     pub(in super::super) const EXECUTE: u32 = 0x2;
     /// No operation is at fault.

@@ -33,6 +33,8 @@ numbers! {
     BIND_UNMAP = 0;
     /// Shows a part of a buffer.
     BIND_MAP = 1;
+    /// Shows memory of the caller.
+    BIND_MAP_USER = 2;
     /// The GPU may write.
     BIND_WRITE = 0x1;
     /// The GPU may fetch instructions.

@@ -98,7 +98,7 @@ kinds! {
     NativeQuery "QUERY" works [EINVAL, EFAULT]
     NativeCreate "BO_CREATE" works [EINVAL, ENOMEM, ENOSPC]
     NativeInfo "BO_INFO" works [EINVAL, ENOENT]
-    NativeBind "BIND" works [EINVAL, E2BIG, EFAULT, ENOENT, EBUSY, ENOMEM, EAGAIN]
+    NativeBind "BIND" works [EINVAL, E2BIG, EFAULT, EPERM, ENOENT, EXDEV, EBUSY, ENOMEM, EAGAIN]
     NativeQueueCreate "QUEUE_CREATE" works [EINVAL, EFAULT, EBUSY, ENOSPC, EUSERS, ENOMEM]
     NativeQueueUpdate "QUEUE_UPDATE" works [EINVAL, EFAULT, ENOENT, EACCES, ENOSPC, ENOMEM]
     NativeQueueDestroy "QUEUE_DESTROY" works [EINVAL, ENOENT]
