@@ -223,13 +223,19 @@ fn pruning_keeps_what_is_used_built_or_in_force() {
     let mut kept = vec![run("toolbox", &["path"]).1, run("kernel", &["source"]).1];
     kept.push(run("kernel", &["path"]).1);
     kept.push(run("kernel", &["path", "debug"]).1);
+    kept.push(run("build", &["tsan-std"]).1);
     for name in ["toolbox-used", "kernel-base-built", "cargo", "log"] {
         kept.push(cache.join(name).display().to_string());
     }
     for path in &kept {
         fs::create_dir_all(path).unwrap();
     }
-    let old = ["toolbox-old", "toolbox-old.new", "kernel-debug-old"];
+    let old = [
+        "toolbox-old",
+        "toolbox-old.new",
+        "kernel-debug-old",
+        "tsan-old",
+    ];
     for name in old.iter().chain(&["linux-old/source"]) {
         fs::create_dir_all(cache.join(name)).unwrap();
     }
