@@ -530,7 +530,8 @@ mod cases {
             let bo = bench.make(BoKind::Vram, HUGE + PAGE, ONE_BLOCK)?;
             bench.vm.map(&bo, VA)?;
             let hold = bench.vm.hold(VA, SizeRule::AtLeast(1))?;
-            let mut text = Text(KVec::new());
+            // A dump is made under a lock that reclaim takes.
+            let mut text = Text(KVec::with_capacity(1 << 16, GFP_KERNEL)?);
             bench.vm.dump(&mut text).map_err(|_| ENOMEM)?;
             assert!(text.contains("1 mappings, tables PTB 1 PDB0 1 PDB1 1 PDB2 1"));
             assert!(
