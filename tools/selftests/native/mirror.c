@@ -2,259 +2,54 @@
 /*
  * Mirrors: memory of the program at GPU addresses, and that both sides see the same whatever becomes of it.
  */
-#include "native.h"
+#include "mirror.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define HUGE (2ul << 20)
-/* Where the cases mirror; queues lie elsewhere. */
-#define AT 0x100000000ul
-#define QUEUE_AT 0x10000000ul
-#define OUT_AT 0x20000000ul
-#define RO DRM_RKFD_MIRROR_READ_ONLY
-#define POPULATED DRM_RKFD_MIRROR_POPULATED
-
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-
-_Static_assert(sizeof(struct drm_rkfd_mirror_create) == 40, "mirror_create");
-_Static_assert(sizeof(struct drm_rkfd_mirror_destroy) == 8, "mirror_destroy");
-_Static_assert(sizeof(struct drm_rkfd_mirror_query) == 56, "mirror_query");
-_Static_assert(sizeof(struct drm_rkfd_mirror_populate) == 24, "mirror_populate");
-
-/* A file with a queue that reads and writes what is mirrored. */
-struct engine {
-	struct nfile file;
-	struct nqueue q;
-	struct nbo out;
-	uint32_t fence;
-	int fault;
-};
-
-static void begin_at(struct engine *e, uint64_t queue_at)
-{
-	struct drm_rkfd_event_create event = { .condition = DRM_RKFD_EVENT_FAULT };
-
-	need_file(&e->file);
-	need_nqueue(&e->file, &e->q, DRM_RKFD_QUEUE_SDMA, queue_at);
-	need_nbo(&e->file, &e->out, SYSTEM, 16 * PAGE);
-	CHECK_OK(bind_one(&e->file, OUT_AT, e->out.size, e->out.handle, 0));
-	e->fence = 0;
-	e->fault = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	CHECK(e->fault >= 0);
-	event.eventfd = e->fault;
-	CHECK_OK(native(e->file.fd, DRM_IOCTL_RKFD_EVENT_CREATE, &event));
-}
-
-static void begin(struct engine *e)
-{
-	begin_at(e, QUEUE_AT);
-}
-
-static volatile uint32_t *out32(const struct engine *e, uint64_t offset)
-{
-	return (volatile uint32_t *)(e->out.cpu + offset);
-}
-
-static void run(struct engine *e, struct packets *p)
-{
-	sdma_fence(p, OUT_AT + PAGE - 4, ++e->fence);
-	nsubmit(&e->q, p);
-	await32(out32(e, PAGE - 4), e->fence, "the fence");
-}
-
-static uint32_t gpu_read(struct engine *e, uint64_t va)
-{
-	struct packets p = { .n = 0 };
-
-	*out32(e, 0) = 0xdeadbeef;
-	sdma_copy(&p, va, OUT_AT, 4);
-	run(e, &p);
-	return *out32(e, 0);
-}
-
-static void gpu_write(struct engine *e, uint64_t va, uint32_t value)
-{
-	struct packets p = { .n = 0 };
-
-	sdma_write(&p, va, &value, 1);
-	run(e, &p);
-}
-
-/* Every page at once: its number is where the CPU has put it. */
-static void gpu_sees(struct engine *e, uint64_t va, unsigned int pages, uint32_t seed)
-{
-	for (unsigned int first = 0; first < pages; first += 256) {
-		struct packets p = { .n = 0 };
-		unsigned int count = pages - first < 256 ? pages - first : 256;
-
-		for (unsigned int i = 0; i < count; i++)
-			sdma_copy(&p, va + (first + i) * PAGE, OUT_AT + 4 * i, 4);
-		run(e, &p);
-		for (unsigned int i = 0; i < count; i++)
-			CHECK_EQ(*out32(e, 4 * i), seed + first + i);
-	}
-}
-
-static uint32_t faults(const struct engine *e, struct drm_rkfd_fault *first)
-{
-	struct drm_rkfd_fault records[64];
-	struct drm_rkfd_faults args = { .records = (uintptr_t)records, .count = 64, .stride = sizeof(*records) };
-
-	CHECK_OK(native(e->file.fd, DRM_IOCTL_RKFD_FAULTS, &args));
-	if (args.count && first)
-		*first = records[0];
-	return args.count;
-}
-
-static void end(struct engine *e)
-{
-	CHECK_EQ(faults(e, NULL), 0);
-	drop_nqueue(&e->file, &e->q);
-	CHECK_OK(unbind_one(&e->file, OUT_AT, e->out.size));
-	drop_nbo(&e->file, &e->out);
-	close(e->fault);
-	close_file(&e->file);
-}
-
-/* The queue is lost with this. */
-static void must_fault(struct engine *e, uint64_t va, bool write, uint32_t access)
-{
-	struct pollfd wait = { .fd = e->fault, .events = POLLIN };
-	struct packets p = { .n = 0 };
-	struct drm_rkfd_fault fault;
-	uint32_t value = 0xbad;
-
-	CHECK_EQ(faults(e, NULL), 0);
-	if (write)
-		sdma_write(&p, va, &value, 1);
-	else
-		sdma_copy(&p, va, OUT_AT, 4);
-	nsubmit(&e->q, &p);
-	CHECK_EQ(poll(&wait, 1, (int)tap_ms(20000)), 1);
-	CHECK(faults(e, &fault) >= 1);
-	CHECK_EQ(fault.address, va & ~(PAGE - 1));
-	CHECK_EQ(fault.access, access);
-}
-
-static int mirror(const struct nfile *file, void *cpu, uint64_t va, uint64_t length, uint32_t flags,
-		  struct drm_rkfd_mirror_create *args)
-{
-	*args = (struct drm_rkfd_mirror_create){
-		.address = (uintptr_t)cpu,
-		.gpu_address = va,
-		.length = length,
-		.flags = flags | POPULATED,
-	};
-	return native(file->fd, DRM_IOCTL_RKFD_MIRROR_CREATE, args);
-}
-
-static uint32_t need_mirror(const struct nfile *file, void *cpu, uint64_t va, uint64_t length)
-{
-	struct drm_rkfd_mirror_create args;
-
-	CHECK_OK(mirror(file, cpu, va, length, 0, &args));
-	CHECK(args.id != 0);
-	return args.id;
-}
-
-static int destroy(const struct nfile *file, uint32_t id)
-{
-	struct drm_rkfd_mirror_destroy args = { .id = id };
-
-	return native(file->fd, DRM_IOCTL_RKFD_MIRROR_DESTROY, &args);
-}
-
-static int populate(const struct nfile *file, uint32_t id, uint64_t va, uint64_t length)
-{
-	struct drm_rkfd_mirror_populate args = { .id = id, .gpu_address = va, .length = length };
-
-	return native(file->fd, DRM_IOCTL_RKFD_MIRROR_POPULATE, &args);
-}
-
-static struct drm_rkfd_mirror_query query(const struct nfile *file, uint32_t id)
-{
-	struct drm_rkfd_mirror_query args = { .id = id };
-
-	CHECK_OK(native(file->fd, DRM_IOCTL_RKFD_MIRROR_QUERY, &args));
-	return args;
-}
-
-static uint8_t *memory_at(void *at, uint64_t size, int flags)
-{
-	void *p = mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
-
-	CHECK(p != MAP_FAILED);
-	return p;
-}
-
-static uint8_t *memory(uint64_t size)
-{
-	return memory_at(NULL, size, 0);
-}
-
-/* On a multiple of 2 MiB, which other things may follow. */
-static uint8_t *aligned(uint64_t size)
-{
-	uint8_t *p = memory(size + 2 * HUGE);
-
-	return (uint8_t *)(((uintptr_t)p + HUGE - 1) & ~(HUGE - 1));
-}
-
-static volatile uint32_t *word(uint8_t *p, uint64_t offset)
-{
-	return (volatile uint32_t *)(p + offset);
-}
-
-static void fill(uint8_t *p, unsigned int pages, uint32_t seed)
-{
-	for (unsigned int i = 0; i < pages; i++)
-		*word(p, i * PAGE) = seed + i;
-}
 
 CASE(both_see, "CPU and GPU see the same memory, wherever the GPU has it")
 {
 	static const uint64_t places[] = { AT, AT + PAGE, AT + HUGE - 3 * PAGE };
 	struct engine e;
 
-	begin(&e);
+	engine_begin(&e);
 	for (unsigned int i = 0; i < 3; i++) {
 		struct drm_rkfd_mirror_query info;
-		uint8_t *p = memory(1500 * PAGE);
+		uint8_t *p = need_memory(1500 * PAGE);
 		uint32_t id;
 
 		fill(p, 1500, 0x1000);
-		id = need_mirror(&e.file, p, places[i], 1500 * PAGE);
+		id = need_mirror(&e.file, p, places[i], 1500 * PAGE, 0);
 		gpu_sees(&e, places[i], 1500, 0x1000);
 		*word(p, 700 * PAGE) = 0xc0de;
 		CHECK_EQ(gpu_read(&e, places[i] + 700 * PAGE), 0xc0de);
 		gpu_write(&e, places[i] + 701 * PAGE + 8, 0xabc);
 		CHECK_EQ(*word(p, 701 * PAGE + 8), 0xabc);
-		info = query(&e.file, id);
+		info = mirror_query(&e.file, id);
 		CHECK_EQ(info.address, (uintptr_t)p);
 		CHECK_EQ(info.gpu_address, places[i]);
 		CHECK_EQ(info.length, 1500 * PAGE);
 		CHECK_EQ(info.flags, POPULATED);
 		CHECK_EQ(info.bytes, 1500 * PAGE);
-		CHECK_OK(destroy(&e.file, id));
+		CHECK_OK(mirror_destroy(&e.file, id));
 		munmap(p, 1500 * PAGE);
 	}
-	end(&e);
+	engine_end(&e);
 }
 
 CASE(refused, "MIRROR_CREATE: each errno for its cause")
 {
 	struct drm_rkfd_mirror_create args, good;
 	struct nfile file;
-	uint8_t *p = memory(4 * PAGE);
+	uint8_t *p = need_memory(4 * PAGE);
 
 	need_file(&file);
 	good = (struct drm_rkfd_mirror_create){
@@ -284,22 +79,22 @@ CASE(refused, "MIRROR_CREATE: each errno for its cause")
 	REFUSED(EINVAL, args.gpu_address = 1ul << 48);
 #undef REFUSED
 	CHECK_OK(native(file.fd, DRM_IOCTL_RKFD_MIRROR_CREATE, &good));
-	CHECK_ERR(destroy(&file, good.id + 1), ENOENT);
+	CHECK_ERR(mirror_destroy(&file, good.id + 1), ENOENT);
 	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_MIRROR_DESTROY, &(struct drm_rkfd_mirror_destroy){ good.id, 1 }), EINVAL);
 	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_MIRROR_QUERY, &(struct drm_rkfd_mirror_query){ .id = 0 }), ENOENT);
 	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_MIRROR_POPULATE,
 			 &(struct drm_rkfd_mirror_populate){ good.id, 1, AT, PAGE }), EINVAL);
-	CHECK_ERR(populate(&file, good.id + 1, AT, PAGE), ENOENT);
-	CHECK_ERR(populate(&file, good.id, AT, 0), EINVAL);
-	CHECK_ERR(populate(&file, good.id, AT + 8, PAGE), EINVAL);
-	CHECK_ERR(populate(&file, good.id, AT - PAGE, PAGE), EINVAL);
-	CHECK_ERR(populate(&file, good.id, AT + 3 * PAGE, 2 * PAGE), EINVAL);
-	CHECK_OK(populate(&file, good.id, AT, 4 * PAGE));
+	CHECK_ERR(mirror_populate(&file, good.id + 1, AT, PAGE), ENOENT);
+	CHECK_ERR(mirror_populate(&file, good.id, AT, 0), EINVAL);
+	CHECK_ERR(mirror_populate(&file, good.id, AT + 8, PAGE), EINVAL);
+	CHECK_ERR(mirror_populate(&file, good.id, AT - PAGE, PAGE), EINVAL);
+	CHECK_ERR(mirror_populate(&file, good.id, AT + 3 * PAGE, 2 * PAGE), EINVAL);
+	CHECK_OK(mirror_populate(&file, good.id, AT, 4 * PAGE));
 	munmap(p + PAGE, PAGE);
-	CHECK_ERR(populate(&file, good.id, AT, 4 * PAGE), EFAULT);
-	CHECK_OK(populate(&file, good.id, AT + 2 * PAGE, 2 * PAGE));
-	CHECK_OK(destroy(&file, good.id));
-	CHECK_ERR(destroy(&file, good.id), ENOENT);
+	CHECK_ERR(mirror_populate(&file, good.id, AT, 4 * PAGE), EFAULT);
+	CHECK_OK(mirror_populate(&file, good.id, AT + 2 * PAGE, 2 * PAGE));
+	CHECK_OK(mirror_destroy(&file, good.id));
+	CHECK_ERR(mirror_destroy(&file, good.id), ENOENT);
 	close_file(&file);
 }
 
@@ -308,24 +103,24 @@ CASE(exclusive, "mirrors and buffers share no GPU addresses; what ended leaves t
 	struct drm_rkfd_mirror_create args;
 	struct nfile file;
 	struct nbo bo;
-	uint8_t *p = memory(8 * PAGE);
+	uint8_t *p = need_memory(8 * PAGE);
 	uint32_t id;
 
 	need_file(&file);
 	need_nbo(&file, &bo, VRAM, 4 * PAGE);
 	CHECK_OK(bind_one(&file, AT, 4 * PAGE, bo.handle, 0));
-	CHECK_ERR(mirror(&file, p, AT + 3 * PAGE, 4 * PAGE, 0, &args), EADDRINUSE);
-	CHECK_ERR(mirror(&file, p, AT - 3 * PAGE, 4 * PAGE, 0, &args), EADDRINUSE);
-	id = need_mirror(&file, p, AT + 4 * PAGE, 4 * PAGE);
-	CHECK_ERR(mirror(&file, p, AT + 4 * PAGE, PAGE, 0, &args), EADDRINUSE);
-	CHECK_ERR(mirror(&file, p, AT + 7 * PAGE, 2 * PAGE, 0, &args), EADDRINUSE);
+	CHECK_ERR(mirror_create(&file, p, AT + 3 * PAGE, 4 * PAGE, 0, &args), EADDRINUSE);
+	CHECK_ERR(mirror_create(&file, p, AT - 3 * PAGE, 4 * PAGE, 0, &args), EADDRINUSE);
+	id = need_mirror(&file, p, AT + 4 * PAGE, 4 * PAGE, 0);
+	CHECK_ERR(mirror_create(&file, p, AT + 4 * PAGE, PAGE, 0, &args), EADDRINUSE);
+	CHECK_ERR(mirror_create(&file, p, AT + 7 * PAGE, 2 * PAGE, 0, &args), EADDRINUSE);
 	CHECK_ERR(bind_one(&file, AT + 7 * PAGE, PAGE, bo.handle, 0), EADDRINUSE);
 	CHECK_ERR(bind_one(&file, AT + PAGE, 4 * PAGE, bo.handle, 0), EADDRINUSE);
 	CHECK_ERR(unbind_one(&file, AT, 1ul << 30), EADDRINUSE);
 	/* The same memory twice is fine. */
-	CHECK_OK(mirror(&file, p, AT + 8 * PAGE, 8 * PAGE, 0, &args));
-	CHECK_OK(destroy(&file, args.id));
-	CHECK_OK(destroy(&file, id));
+	CHECK_OK(mirror_create(&file, p, AT + 8 * PAGE, 8 * PAGE, 0, &args));
+	CHECK_OK(mirror_destroy(&file, args.id));
+	CHECK_OK(mirror_destroy(&file, id));
 	CHECK_OK(bind_one(&file, AT + 4 * PAGE, 4 * PAGE, bo.handle, 0));
 	CHECK_OK(unbind_one(&file, AT, 1ul << 30));
 	drop_nbo(&file, &bo);
@@ -336,63 +131,63 @@ CASE(large, "a large page of the program is one of the GPU, where both addresses
 {
 	struct drm_rkfd_mirror_create args;
 	struct engine e;
-	uint8_t *p = aligned(2 * HUGE);
+	uint8_t *p = need_aligned(2 * HUGE);
 
-	begin(&e);
+	engine_begin(&e);
 	madvise(p, 2 * HUGE, MADV_HUGEPAGE);
 	fill(p, 1024, 0x2000);
 	if (madvise(p, 2 * HUGE, MADV_COLLAPSE))
 		SKIP("no large pages here");
-	CHECK_OK(mirror(&e.file, p, AT, 2 * HUGE, 0, &args));
+	CHECK_OK(mirror_create(&e.file, p, AT, 2 * HUGE, 0, &args));
 	CHECK_EQ(args.leaf, HUGE);
-	CHECK_EQ(query(&e.file, args.id).bytes, 2 * HUGE);
-	CHECK_EQ(query(&e.file, args.id).huge_bytes, 2 * HUGE);
+	CHECK_EQ(mirror_query(&e.file, args.id).bytes, 2 * HUGE);
+	CHECK_EQ(mirror_query(&e.file, args.id).huge_bytes, 2 * HUGE);
 	gpu_sees(&e, AT, 1024, 0x2000);
 	/* One page of it differs: the rest is found again, too. */
 	CHECK_EQ(mprotect(p + 5 * PAGE, PAGE, PROT_READ), 0);
 	gpu_sees(&e, AT, 1024, 0x2000);
-	CHECK_EQ(query(&e.file, args.id).huge_bytes, HUGE);
-	CHECK_EQ(query(&e.file, args.id).bytes, 2 * HUGE);
+	CHECK_EQ(mirror_query(&e.file, args.id).huge_bytes, HUGE);
+	CHECK_EQ(mirror_query(&e.file, args.id).bytes, 2 * HUGE);
 	gpu_write(&e, AT + 6 * PAGE, 0x77);
 	CHECK_EQ(*word(p, 6 * PAGE), 0x77);
 	CHECK_EQ(*word(p, 5 * PAGE), 0x2005);
-	CHECK_OK(destroy(&e.file, args.id));
-	CHECK_OK(mirror(&e.file, p, AT + 16 * PAGE, 2 * HUGE, 0, &args));
+	CHECK_OK(mirror_destroy(&e.file, args.id));
+	CHECK_OK(mirror_create(&e.file, p, AT + 16 * PAGE, 2 * HUGE, 0, &args));
 	CHECK_EQ(args.leaf, 16 * PAGE);
-	CHECK_EQ(query(&e.file, args.id).huge_bytes, 0);
+	CHECK_EQ(mirror_query(&e.file, args.id).huge_bytes, 0);
 	CHECK_EQ(gpu_read(&e, AT + 16 * PAGE + HUGE), 0x2000 + 512);
-	CHECK_OK(destroy(&e.file, args.id));
-	end(&e);
+	CHECK_OK(mirror_destroy(&e.file, args.id));
+	engine_end(&e);
 }
 
 CASE(untouched, "memory that nobody has touched reads as zeroes, and what the GPU writes there stays")
 {
 	struct engine e;
-	uint8_t *p = memory(64 * PAGE);
+	uint8_t *p = need_memory(64 * PAGE);
 
-	begin(&e);
+	engine_begin(&e);
 	/* One page is the zero page by now. */
 	CHECK_EQ(*word(p, 3 * PAGE), 0);
-	need_mirror(&e.file, p, AT, 64 * PAGE);
+	need_mirror(&e.file, p, AT, 64 * PAGE, 0);
 	for (unsigned int i = 0; i < 64; i += 3) {
 		CHECK_EQ(gpu_read(&e, AT + i * PAGE), 0);
 		gpu_write(&e, AT + i * PAGE, 0x100 + i);
 	}
 	for (unsigned int i = 0; i < 64; i++)
 		CHECK_EQ(*word(p, i * PAGE), i % 3 ? 0 : 0x100 + i);
-	end(&e);
+	engine_end(&e);
 }
 
 CASE(read_only, "what is mirrored for reading cannot be written by the GPU, and the program's copy stays shared")
 {
 	struct drm_rkfd_mirror_create args;
 	struct engine e;
-	uint8_t *p = memory(4 * PAGE);
+	uint8_t *p = need_memory(4 * PAGE);
 
-	begin(&e);
+	engine_begin(&e);
 	fill(p, 4, 0x50);
-	CHECK_OK(mirror(&e.file, p, AT, 4 * PAGE, RO, &args));
-	CHECK_EQ(query(&e.file, args.id).flags, RO | POPULATED);
+	CHECK_OK(mirror_create(&e.file, p, AT, 4 * PAGE, RO, &args));
+	CHECK_EQ(mirror_query(&e.file, args.id).flags, RO | POPULATED);
 	gpu_sees(&e, AT, 4, 0x50);
 	*word(p, 0) = 0x51;
 	CHECK_EQ(gpu_read(&e, AT), 0x51);
@@ -403,11 +198,11 @@ CASE(read_only, "what is mirrored for reading cannot be written by the GPU, and 
 CASE(protect, "mprotect: the GPU may what the program may, and again what it may again")
 {
 	struct engine e;
-	uint8_t *p = memory(1024 * PAGE);
+	uint8_t *p = need_memory(1024 * PAGE);
 
-	begin(&e);
+	engine_begin(&e);
 	fill(p, 1024, 0x3000);
-	need_mirror(&e.file, p, AT, 1024 * PAGE);
+	need_mirror(&e.file, p, AT, 1024 * PAGE, 0);
 	CHECK_EQ(mprotect(p, 600 * PAGE, PROT_READ), 0);
 	gpu_sees(&e, AT, 1024, 0x3000);
 	CHECK_EQ(mprotect(p, 600 * PAGE, PROT_NONE), 0);
@@ -425,11 +220,11 @@ CASE(protect, "mprotect: the GPU may what the program may, and again what it may
 CASE(protected, "mprotect(PROT_NONE): the GPU cannot read what the program cannot")
 {
 	struct engine e;
-	uint8_t *p = memory(4 * PAGE);
+	uint8_t *p = need_memory(4 * PAGE);
 
-	begin(&e);
+	engine_begin(&e);
 	fill(p, 4, 0x50);
-	need_mirror(&e.file, p, AT, 4 * PAGE);
+	need_mirror(&e.file, p, AT, 4 * PAGE, 0);
 	CHECK_EQ(mprotect(p + PAGE, PAGE, PROT_NONE), 0);
 	CHECK_EQ(gpu_read(&e, AT + 2 * PAGE), 0x52);
 	must_fault(&e, AT + PAGE, false, 0);
@@ -438,34 +233,34 @@ CASE(protected, "mprotect(PROT_NONE): the GPU cannot read what the program canno
 CASE(replaced, "munmap, and other memory at the same addresses: the GPU sees that, never what was there")
 {
 	struct engine e;
-	uint8_t *p = memory(1100 * PAGE);
+	uint8_t *p = need_memory(1100 * PAGE);
 	uint32_t id;
 
-	begin(&e);
-	id = need_mirror(&e.file, p, AT, 1100 * PAGE);
+	engine_begin(&e);
+	id = need_mirror(&e.file, p, AT, 1100 * PAGE, 0);
 	for (unsigned int round = 1; round <= 20; round++) {
 		fill(p, 1100, round << 16);
 		gpu_sees(&e, AT, 1100, round << 16);
 		CHECK_EQ(munmap(p + 300 * PAGE, 500 * PAGE), 0);
-		CHECK_ERR(populate(&e.file, id, AT, 1100 * PAGE), EFAULT);
+		CHECK_ERR(mirror_populate(&e.file, id, AT, 1100 * PAGE), EFAULT);
 		CHECK_EQ(gpu_read(&e, AT + 299 * PAGE), (round << 16) + 299);
 		CHECK_EQ(gpu_read(&e, AT + 800 * PAGE), (round << 16) + 800);
-		CHECK(memory_at(p + 300 * PAGE, 500 * PAGE, MAP_FIXED) == p + 300 * PAGE);
-		CHECK_OK(populate(&e.file, id, AT, 1100 * PAGE));
+		CHECK(need_memory_at(p + 300 * PAGE, 500 * PAGE, MAP_FIXED) == p + 300 * PAGE);
+		CHECK_OK(mirror_populate(&e.file, id, AT, 1100 * PAGE));
 		CHECK_EQ(gpu_read(&e, AT + 300 * PAGE), 0);
 	}
-	CHECK(query(&e.file, id).changes >= 20);
-	end(&e);
+	CHECK(mirror_query(&e.file, id).changes >= 20);
+	engine_end(&e);
 }
 
 CASE(unmapped, "munmap: the GPU cannot reach what is gone")
 {
 	struct engine e;
-	uint8_t *p = memory(4 * PAGE);
+	uint8_t *p = need_memory(4 * PAGE);
 
-	begin(&e);
+	engine_begin(&e);
 	fill(p, 4, 0x50);
-	need_mirror(&e.file, p, AT, 4 * PAGE);
+	need_mirror(&e.file, p, AT, 4 * PAGE, 0);
 	CHECK_EQ(munmap(p + PAGE, PAGE), 0);
 	CHECK_EQ(gpu_read(&e, AT + 2 * PAGE), 0x52);
 	must_fault(&e, AT + PAGE, true, DRM_RKFD_FAULT_WRITE);
@@ -474,10 +269,10 @@ CASE(unmapped, "munmap: the GPU cannot reach what is gone")
 CASE(discarded, "MADV_DONTNEED: the GPU sees zeroes, then what comes")
 {
 	struct engine e;
-	uint8_t *p = memory(1024 * PAGE);
+	uint8_t *p = need_memory(1024 * PAGE);
 
-	begin(&e);
-	need_mirror(&e.file, p, AT, 1024 * PAGE);
+	engine_begin(&e);
+	need_mirror(&e.file, p, AT, 1024 * PAGE, 0);
 	for (unsigned int round = 1; round <= 20; round++) {
 		fill(p, 1024, round << 16);
 		gpu_write(&e, AT + 7 * PAGE + 4, round);
@@ -489,16 +284,16 @@ CASE(discarded, "MADV_DONTNEED: the GPU sees zeroes, then what comes")
 		CHECK_EQ(gpu_read(&e, AT + 4 * PAGE), (round << 16) + 4);
 		CHECK_EQ(*word(p, 100 * PAGE), 0);
 	}
-	end(&e);
+	engine_end(&e);
 }
 
 CASE(forked, "fork: what the GPU or the CPU writes afterwards is the parent's alone, and both see it")
 {
 	struct engine e;
-	uint8_t *p = memory(64 * PAGE);
+	uint8_t *p = need_memory(64 * PAGE);
 
-	begin(&e);
-	need_mirror(&e.file, p, AT, 64 * PAGE);
+	engine_begin(&e);
+	need_mirror(&e.file, p, AT, 64 * PAGE, 0);
 	for (unsigned int round = 1; round <= 10; round++) {
 		int go[2], status;
 		pid_t child;
@@ -532,29 +327,29 @@ CASE(forked, "fork: what the GPU or the CPU writes afterwards is the parent's al
 		CHECK(WIFEXITED(status));
 		CHECK_EQ(WEXITSTATUS(status), 0);
 	}
-	end(&e);
+	engine_end(&e);
 }
 
 CASE(moved, "mremap: what moves into the range is seen, what moves out of it is not")
 {
 	struct engine e;
-	uint8_t *p = memory(600 * PAGE), *other = memory(600 * PAGE), *away = memory(600 * PAGE);
+	uint8_t *p = need_memory(600 * PAGE), *other = need_memory(600 * PAGE), *away = need_memory(600 * PAGE);
 	uint32_t id;
 
-	begin(&e);
+	engine_begin(&e);
 	fill(p, 600, 0x1000);
 	fill(other, 600, 0x8000);
-	id = need_mirror(&e.file, p, AT, 600 * PAGE);
+	id = need_mirror(&e.file, p, AT, 600 * PAGE, 0);
 	gpu_sees(&e, AT, 600, 0x1000);
 	CHECK(mremap(p, 600 * PAGE, 600 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, away) == away);
-	CHECK_ERR(populate(&e.file, id, AT, PAGE), EFAULT);
+	CHECK_ERR(mirror_populate(&e.file, id, AT, PAGE), EFAULT);
 	CHECK(mremap(other, 600 * PAGE, 600 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p) == p);
-	CHECK_OK(populate(&e.file, id, AT, 600 * PAGE));
+	CHECK_OK(mirror_populate(&e.file, id, AT, 600 * PAGE));
 	gpu_sees(&e, AT, 600, 0x8000);
 	gpu_write(&e, AT, 0x5);
 	CHECK_EQ(*word(p, 0), 0x5);
 	CHECK_EQ(*word(away, 0), 0x1000);
-	end(&e);
+	engine_end(&e);
 }
 
 CASE(shared, "shared memory: the GPU writes what every mapping shows; a hole that is punched reads as zeroes")
@@ -568,9 +363,9 @@ CASE(shared, "shared memory: the GPU writes what every mapping shows; a hole tha
 	p = mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	twin = mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	CHECK(p != MAP_FAILED && twin != MAP_FAILED);
-	begin(&e);
+	engine_begin(&e);
 	fill(twin, 64, 0x9000);
-	need_mirror(&e.file, p, AT, 64 * PAGE);
+	need_mirror(&e.file, p, AT, 64 * PAGE, 0);
 	gpu_sees(&e, AT, 64, 0x9000);
 	gpu_write(&e, AT + 9 * PAGE, 0x99);
 	CHECK_EQ(*word(twin, 9 * PAGE), 0x99);
@@ -578,7 +373,7 @@ CASE(shared, "shared memory: the GPU writes what every mapping shows; a hole tha
 	CHECK_EQ(gpu_read(&e, AT + 9 * PAGE), 0);
 	gpu_write(&e, AT + 9 * PAGE, 0x9a);
 	CHECK_EQ(*word(twin, 9 * PAGE), 0x9a);
-	end(&e);
+	engine_end(&e);
 }
 
 CASE(short_file, "a file that is shorter than its mapping is seen as far as it goes, and what it grows by when that is asked for")
@@ -594,14 +389,14 @@ CASE(short_file, "a file that is shorter than its mapping is seen as far as it g
 	all = mmap(NULL, 1000 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	CHECK(p != MAP_FAILED && all != MAP_FAILED);
 	fill(all, 600, 0x6000);
-	begin(&e);
-	id = need_mirror(&e.file, p, AT + 5 * PAGE, 1000 * PAGE);
-	CHECK_EQ(query(&e.file, id).bytes, 600 * PAGE);
+	engine_begin(&e);
+	id = need_mirror(&e.file, p, AT + 5 * PAGE, 1000 * PAGE, 0);
+	CHECK_EQ(mirror_query(&e.file, id).bytes, 600 * PAGE);
 	gpu_sees(&e, AT + 5 * PAGE, 600, 0x6000);
-	CHECK_ERR(populate(&e.file, id, AT + 5 * PAGE, 601 * PAGE), EFAULT);
+	CHECK_ERR(mirror_populate(&e.file, id, AT + 5 * PAGE, 601 * PAGE), EFAULT);
 	CHECK_EQ(ftruncate(fd, 700 * PAGE), 0);
 	fill(all, 700, 0x6000);
-	CHECK_OK(populate(&e.file, id, AT + 5 * PAGE, 700 * PAGE));
+	CHECK_OK(mirror_populate(&e.file, id, AT + 5 * PAGE, 700 * PAGE));
 	gpu_sees(&e, AT + 5 * PAGE, 700, 0x6000);
 	CHECK_EQ(ftruncate(fd, 10 * PAGE), 0);
 	gpu_sees(&e, AT + 5 * PAGE, 10, 0x6000);
@@ -611,16 +406,16 @@ CASE(short_file, "a file that is shorter than its mapping is seen as far as it g
 CASE(guests, "two opens by one program: each has memory of its own at the same GPU addresses, and the same at others")
 {
 	struct engine a, b;
-	uint8_t *p = memory(4 * PAGE), *q = memory(4 * PAGE), *both = memory(4 * PAGE);
+	uint8_t *p = need_memory(4 * PAGE), *q = need_memory(4 * PAGE), *both = need_memory(4 * PAGE);
 
-	begin(&a);
-	begin(&b);
+	engine_begin(&a);
+	engine_begin(&b);
 	fill(p, 4, 0xa0);
 	fill(q, 4, 0xb0);
-	need_mirror(&a.file, p, AT, 4 * PAGE);
-	need_mirror(&b.file, q, AT, 4 * PAGE);
-	need_mirror(&a.file, both, AT + HUGE, 4 * PAGE);
-	need_mirror(&b.file, both, AT + 7 * HUGE, 4 * PAGE);
+	need_mirror(&a.file, p, AT, 4 * PAGE, 0);
+	need_mirror(&b.file, q, AT, 4 * PAGE, 0);
+	need_mirror(&a.file, both, AT + HUGE, 4 * PAGE, 0);
+	need_mirror(&b.file, both, AT + 7 * HUGE, 4 * PAGE, 0);
 	gpu_sees(&a, AT, 4, 0xa0);
 	gpu_sees(&b, AT, 4, 0xb0);
 	gpu_write(&a, AT + HUGE + 8, 0x5a);
@@ -628,9 +423,9 @@ CASE(guests, "two opens by one program: each has memory of its own at the same G
 	CHECK_EQ(madvise(both, PAGE, MADV_DONTNEED), 0);
 	CHECK_EQ(gpu_read(&a, AT + HUGE + 8), 0);
 	CHECK_EQ(gpu_read(&b, AT + 7 * HUGE + 8), 0);
-	end(&a);
+	engine_end(&a);
 	gpu_sees(&b, AT, 4, 0xb0);
-	end(&b);
+	engine_end(&b);
 }
 
 CASE(holes, "a range with holes shows what there is, and an access to a hole is told")
@@ -644,9 +439,9 @@ CASE(holes, "a range with holes shows what there is, and an access to a hole is 
 	CHECK_EQ(mprotect(p + (1ul << 30), PAGE, PROT_READ | PROT_WRITE), 0);
 	fill(p + (1ul << 35), 2, 0x60);
 	fill(p + (1ul << 30), 1, 0x70);
-	begin(&e);
-	id = need_mirror(&e.file, p, 1ul << 40, 1ul << 36);
-	CHECK_EQ(query(&e.file, id).bytes, 3 * PAGE);
+	engine_begin(&e);
+	id = need_mirror(&e.file, p, 1ul << 40, 1ul << 36, 0);
+	CHECK_EQ(mirror_query(&e.file, id).bytes, 3 * PAGE);
 	gpu_sees(&e, (1ul << 40) + (1ul << 35), 2, 0x60);
 	gpu_sees(&e, (1ul << 40) + (1ul << 30), 1, 0x70);
 	must_fault(&e, (1ul << 40) + (1ul << 35) + 2 * PAGE, false, 0);
@@ -655,14 +450,14 @@ CASE(holes, "a range with holes shows what there is, and an access to a hole is 
 CASE(ended, "when a mirror ends, the GPU does not reach its memory any more")
 {
 	struct engine e;
-	uint8_t *p = memory(4 * PAGE);
+	uint8_t *p = need_memory(4 * PAGE);
 	uint32_t id;
 
-	begin(&e);
+	engine_begin(&e);
 	fill(p, 4, 0x50);
-	id = need_mirror(&e.file, p, AT, 4 * PAGE);
+	id = need_mirror(&e.file, p, AT, 4 * PAGE, 0);
 	gpu_sees(&e, AT, 4, 0x50);
-	CHECK_OK(destroy(&e.file, id));
+	CHECK_OK(mirror_destroy(&e.file, id));
 	must_fault(&e, AT + PAGE, true, DRM_RKFD_FAULT_WRITE);
 	CHECK_EQ(*word(p, PAGE), 0x51);
 }
@@ -698,7 +493,7 @@ CASE(foreign, "a file shows memory of its opener: who got the descriptor sees it
 {
 	struct drm_rkfd_mirror_create args;
 	struct nfile file = { 0 };
-	uint8_t *p = memory(4 * PAGE);
+	uint8_t *p = need_memory(4 * PAGE);
 	uint32_t id = 1;
 	int pair[2], status;
 	pid_t child;
@@ -710,7 +505,7 @@ CASE(foreign, "a file shows memory of its opener: who got the descriptor sees it
 		char byte;
 
 		need_file(&file);
-		CHECK_EQ(need_mirror(&file, p, AT, 4 * PAGE), 1);
+		CHECK_EQ(need_mirror(&file, p, AT, 4 * PAGE, 0), 1);
 		send_fd(pair[1], file.fd);
 		close(pair[0]);
 		if (read(pair[1], &byte, 1) != 1)
@@ -719,15 +514,15 @@ CASE(foreign, "a file shows memory of its opener: who got the descriptor sees it
 	}
 	close(pair[1]);
 	file.fd = receive_fd(pair[0]);
-	CHECK_EQ(query(&file, id).bytes, 4 * PAGE);
-	CHECK_ERR(mirror(&file, p, AT + HUGE, 4 * PAGE, 0, &args), EXDEV);
+	CHECK_EQ(mirror_query(&file, id).bytes, 4 * PAGE);
+	CHECK_ERR(mirror_create(&file, p, AT + HUGE, 4 * PAGE, 0, &args), EXDEV);
 	CHECK_EQ(write(pair[0], "", 1), 1);
 	CHECK_EQ(waitpid(child, &status, 0), child);
 	CHECK(WIFEXITED(status));
 	CHECK_EQ(WEXITSTATUS(status), 0);
-	CHECK_EQ(query(&file, id).bytes, 0);
-	CHECK_ERR(populate(&file, id, AT, PAGE), ESRCH);
-	CHECK_OK(destroy(&file, id));
+	CHECK_EQ(mirror_query(&file, id).bytes, 0);
+	CHECK_ERR(mirror_populate(&file, id, AT, PAGE), ESRCH);
+	CHECK_OK(mirror_destroy(&file, id));
 	close(file.fd);
 }
 
@@ -763,14 +558,14 @@ static void *change(void *arg)
 
 CASE_LIMIT(under_load, "the GPU reads and writes while the memory moves, splits and is shared: no byte is lost, no access refused", 120)
 {
-	struct changer c = { .p = aligned(1024 * PAGE) };
+	struct changer c = { .p = need_aligned(1024 * PAGE) };
 	struct engine e;
 	pthread_t thread;
 	uint32_t id;
 
-	begin(&e);
+	engine_begin(&e);
 	fill(c.p, 1024, 0x4000);
-	id = need_mirror(&e.file, c.p, AT, 1024 * PAGE);
+	id = need_mirror(&e.file, c.p, AT, 1024 * PAGE, 0);
 	CHECK_EQ(pthread_create(&thread, NULL, change, &c), 0);
 	for (uint32_t round = 1; round <= 60 || c.rounds < 20; round++) {
 		struct packets p = { .n = 0 };
@@ -780,14 +575,14 @@ CASE_LIMIT(under_load, "the GPU reads and writes while the memory moves, splits 
 		sdma_write(&p, AT + (700 + round % 300) * PAGE + 8, &round, 1);
 		for (unsigned int i = 0; i < 24; i++)
 			sdma_copy(&p, AT + (at + i) * PAGE, OUT_AT + 4 * i, 4);
-		run(&e, &p);
+		engine_run(&e, &p);
 		for (unsigned int i = 0; i < 24; i++)
 			CHECK_EQ(*out32(&e, 4 * i), 0x4000 + at + i);
 		CHECK_EQ(*word(c.p, (700 + round % 300) * PAGE + 8), round);
 	}
 	c.stop = true;
 	CHECK_EQ(pthread_join(thread, NULL), 0);
-	CHECK(query(&e.file, id).changes > 0);
+	CHECK(mirror_query(&e.file, id).changes > 0);
 	gpu_sees(&e, AT, 1024, 0x4000);
-	end(&e);
+	engine_end(&e);
 }
