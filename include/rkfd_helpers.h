@@ -142,9 +142,17 @@ enum {
 	RKFD_MEMORY_WRITABLE,
 };
 
+/* What is to be found: the pages that are there, or each page, to be read or written. */
+enum {
+	RKFD_FIND_PRESENT,
+	RKFD_FIND_READABLE,
+	RKFD_FIND_WRITABLE,
+};
+
 int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsigned long end,
-		    bool writable, unsigned long *frames, unsigned long *seq);
+		    unsigned int find, unsigned long *frames, unsigned long *seq);
 struct page *rkfd_user_page(unsigned long frame);
+bool rkfd_frame_is_present(unsigned long frame);
 bool rkfd_frame_is_writable(unsigned long frame);
 unsigned int rkfd_user_memory(struct mm_struct *mm, unsigned long start, unsigned long *end);
 void rkfd_mark_dirty(struct page **pages, unsigned long count);

@@ -12,21 +12,28 @@
 #include "rkfd_helpers.h"
 
 /*
- * Faults the pages of [start, end) in and stores their frames. On success *seq tells at which state of
- * the address space that was. The caller keeps the address space from ending.
+ * Stores the frames of the pages of [start, end), which are faulted in as @find (RKFD_FIND_*) says. On success *seq tells
+ * at which state of the address space that was. The caller keeps the address space from ending.
  */
 int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsigned long end,
-		    bool writable, unsigned long *frames, unsigned long *seq)
+		    unsigned int find, unsigned long *frames, unsigned long *seq)
 {
+	static const unsigned long requests[] = {
+		[RKFD_FIND_PRESENT] = 0,
+		[RKFD_FIND_READABLE] = HMM_PFN_REQ_FAULT,
+		[RKFD_FIND_WRITABLE] = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE,
+	};
 	struct hmm_range range = {
 		.notifier = sub,
 		.start = start,
 		.end = end,
 		.hmm_pfns = frames,
-		.default_flags = HMM_PFN_REQ_FAULT | (writable ? HMM_PFN_REQ_WRITE : 0),
 	};
 	int ret;
 
+	if (find >= ARRAY_SIZE(requests))
+		return -EINVAL;
+	range.default_flags = requests[find];
 	ret = hmm_range_fault_unlocked_timeout(&range, msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT));
 	*seq = range.notifier_seq;
 	return ret;
@@ -56,6 +63,12 @@ void rkfd_mark_dirty(struct page **pages, unsigned long count)
 		if (!folio_test_dirty(folio))
 			folio_mark_dirty(folio);
 	}
+}
+
+/* The process has the page, and may read it as it is, without a fault. */
+bool rkfd_frame_is_present(unsigned long frame)
+{
+	return (frame & HMM_PFN_VALID) && !(frame & HMM_PFN_ERROR);
 }
 
 /* The process may write the page as it is, without a fault. */

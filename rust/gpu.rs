@@ -37,6 +37,7 @@ mod power;
 pub(crate) mod registry;
 pub(crate) mod reserved;
 mod reset;
+pub(crate) mod retry;
 pub(crate) mod salvage;
 mod sdma;
 pub(crate) mod silicon;

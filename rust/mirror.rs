@@ -27,6 +27,7 @@
 //! lock of [`Vm`](crate::vm::Vm) and those of the GPU. The update lock and `Quiesce` are never held together. Nothing is
 //! allocated under the update lock and those below it.
 
+mod accesses;
 mod granule;
 mod quiesce;
 mod range;
@@ -34,8 +35,16 @@ mod shape;
 mod space;
 mod window;
 
+#[cfg(rkfd_kunit)]
+pub(crate) use self::accesses::{
+    Accesses,
+    Verdict,
+    Waiting,
+    LANES, //
+};
 pub(crate) use self::{
     shape::{
+        Filling,
         Request,
         Rights, //
     },

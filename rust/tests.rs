@@ -48,6 +48,7 @@ mod kapi_user;
 mod kfd_command;
 mod kfd_smi;
 mod kfd_topology;
+mod mirror_accesses;
 mod mirror_hmm;
 mod mirror_live;
 mod queue_request;

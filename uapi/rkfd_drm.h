@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 /* Version of this interface, in drm_rkfd_device. Larger versions only add. */
-#define DRM_RKFD_VERSION 2
+#define DRM_RKFD_VERSION 3
 
 #define DRM_RKFD_QUERY 0x40
 #define DRM_RKFD_BO_CREATE 0x41
@@ -261,7 +261,8 @@ struct drm_rkfd_faults {
 /* MIRROR_CREATE. The calls of mirrors are there from version 2 on. */
 #define DRM_RKFD_MIRROR_READ_ONLY 0x1 /* The GPU writes nothing. */
 #define DRM_RKFD_MIRROR_EXECUTE 0x2
-#define DRM_RKFD_MIRROR_POPULATED 0x4 /* Filled now and after each change, while queues wait; required today. */
+#define DRM_RKFD_MIRROR_POPULATED 0x4 /* Filled now, and without FAULT after each change, while queues wait. */
+#define DRM_RKFD_MIRROR_FAULT 0x8 /* From version 3 on. Filled by accesses, which are repeated until then. */
 
 struct drm_rkfd_mirror_create {
 	__u64 address; /* of the caller's memory, a multiple of 4 KiB */
@@ -286,6 +287,7 @@ struct drm_rkfd_mirror_query {
 	__u64 bytes; /* out: that the GPU can reach now */
 	__u64 huge_bytes; /* out: those of them in pages of 2 MiB */
 	__u64 changes; /* out: of memory that was, or was to be, reached */
+	__u64 faults; /* out, from version 3 on: accesses that memory was shown for */
 };
 
 struct drm_rkfd_mirror_populate {

@@ -24,7 +24,10 @@ use kernel::{
 
 use super::reasons::Reasons;
 use crate::{
-    gpu::VmFault,
+    gpu::{
+        retry::FaultToken,
+        VmFault, //
+    },
     kapi::task::ThreadGroup,
     vm::{
         MoveMonitor,
@@ -57,6 +60,11 @@ pub(crate) trait Tenant: Send + Sync {
     fn faulted(&self, fault: &VmFault) -> bool;
     /// `count` more were refused, of which nothing else is known. By the same worker, before the fault that they followed.
     fn faults_dropped(&self, count: u64);
+    /// An access is being repeated, and reported again once `token` is dropped: takes both, and has the access allowed or
+    /// refused soon. Returns the token if nobody here serves such accesses.
+    fn repeats(&self, _fault: &VmFault, token: FaultToken) -> Option<FaultToken> {
+        Some(token)
+    }
     /// Reports what the GPU lost.
     fn lost(&self, what: Loss);
     /// Reports that the queue with `doorbell` failed; returns whether anybody learns of it.

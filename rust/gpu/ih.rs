@@ -44,7 +44,11 @@ use super::{
         Hw, //
     },
     copy::CopyEngine,
-    nbio, //
+    nbio,
+    retry::{
+        Cam,
+        FaultToken, //
+    }, //
 };
 use crate::{
     hw::{
@@ -98,9 +102,12 @@ pub(crate) trait IrqSink: Send + Sync {
     fn sq(&self, pasid: u16, data: ih::SqInterrupt);
     /// A queue of `pasid` stopped at a bad packet: doorbell id [9:0], exception code [25:10].
     fn bad_opcode(&self, pasid: u16, ctx0: u32);
-    /// An access was refused, or is being retried until this returns and beyond. Returns whether somebody calls
-    /// [`Gpu::log_fault`](super::Gpu::log_fault) later; otherwise it is logged at once.
+    /// An access was refused, or is being repeated and nobody serves it. Returns whether somebody calls
+    /// [`Gpu::log_fault`](super::Gpu::log_fault) later; otherwise it is logged at once, if it was not repeated.
     fn vm_fault(&self, fault: &VmFault) -> bool;
+    /// An access of `pasid` cannot be carried out and is being repeated. It is reported again once `token` is dropped, unless
+    /// it could be carried out meanwhile.
+    fn vm_retry(&self, fault: &VmFault, token: FaultToken);
     /// A ring overflowed: vectors of any address space may have been lost. Called after those that were not.
     fn overflow(&self);
 }
@@ -137,6 +144,7 @@ pub(crate) struct Ih {
     announced: Atomic<i64>,
     #[pin]
     sink: Mutex<Option<Arc<dyn IrqSink>>>,
+    cam: Arc<Cam>,
     /// Whose jobs the traps of VMID 0 announce.
     copy: SetOnce<Arc<CopyEngine>>,
     counters: Counters,
@@ -166,6 +174,7 @@ impl Ih {
                 handled: Atomic::new(0),
                 announced: Atomic::new(0),
                 sink <- new_mutex!(None, "rkfd_ih_sink"),
+                cam: Cam::new(access)?,
                 copy: SetOnce::new(),
                 counters: Counters::default(),
             }? Error),
@@ -200,7 +209,8 @@ impl Ih {
             ring.buffer
                 .program(hw, ring.cursor.ring(), self.writeback.bus_addr());
         }
-        // Repeated retry faults are filtered until the driver releases the entry.
+        // Repeated retry faults are filtered until the driver releases the entry. None is in use yet.
+        self.cam.forget();
         hw.write(
             osssys::IH_DOORBELL_RETRY_CAM,
             IhDoorbell::new()
@@ -253,6 +263,8 @@ impl Ih {
                 .with(RetryIntCamCntl::ENABLE, 0)
                 .raw()
         });
+        // Nor is an entry released while the device sleeps.
+        self.cam.forget();
     }
 
     /// From now on interrupts of the kernel's copy engine reach `copy`; to be called once.
@@ -269,6 +281,22 @@ impl Ih {
         let old = core::mem::replace(&mut *self.sink.lock(), sink);
         drop(rings);
         drop(old);
+    }
+
+    /// An entry of the CAM that was in use before the last reset.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn old_token(&self, number: u16) -> FaultToken {
+        FaultToken::forgotten(&self.cam, number)
+    }
+
+    /// Delivers an access that was being repeated as one that is refused.
+    pub(crate) fn refuse(&self, fault: &VmFault) {
+        // As a pass does, for whoever changes the sink.
+        let _rings = self.rings.lock();
+        let sink = self.sink.lock().clone();
+        if let Some(sink) = &sink {
+            sink.vm_fault(fault);
+        }
     }
 
     /// What was seen so far.

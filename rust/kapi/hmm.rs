@@ -75,6 +75,17 @@ pub(crate) enum Memory {
     Writable,
 }
 
+/// Which pages of a range are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Find {
+    /// Those that the program has now. Nobody waits for others.
+    Present,
+    /// All, to be read.
+    Readable,
+    /// All, to be written.
+    Writable,
+}
+
 impl AddressSpace {
     /// The caller's; `None` for a thread of the kernel.
     pub(crate) fn of_caller() -> Option<Self> {
@@ -289,6 +300,7 @@ impl<W: Watch> Interval<W> {
             _user: user,
             seq: None,
             segments: KVVec::new(),
+            end: 0,
         }
     }
 }
@@ -311,6 +323,7 @@ pub(crate) struct Segment {
     pub(crate) writable: bool,
 }
 
+#[cfg(rkfd_kunit)]
 impl Segment {
     /// Addresses.
     pub(crate) fn range(&self) -> Range<usize> {
@@ -325,10 +338,13 @@ pub(crate) struct Snapshot<'i, W: Watch> {
     /// The moment; `None` before the first pages.
     seq: Option<c_ulong>,
     segments: KVVec<Segment>,
+    /// First address above what was looked for.
+    end: usize,
 }
 
 impl<W: Watch> Snapshot<'_, W> {
-    /// Adds the pages of `range`, which are faulted in: to be written, if `write`. Waits for whoever serves the faults.
+    /// Adds pages of `range`, as `find` says: those that are not there are faulted in, which waits for whoever serves
+    /// the faults, or left out.
     ///
     /// # Errors
     ///
@@ -337,13 +353,42 @@ impl<W: Watch> Snapshot<'_, W> {
     /// - `EPERM`: somewhere it may not be written.
     /// - `EAGAIN`: the pages change; the snapshot is of no use any more.
     /// - `ENOMEM`, `EINTR`.
-    pub(crate) fn add(&mut self, range: Range<usize>, write: bool) -> Result {
+    pub(crate) fn add(&mut self, range: Range<usize>, find: Find) -> Result {
+        let frames = self.find(&range, find)?;
+        let mut start = range.start;
+        for same in frames.chunk_by(|a, b| rights(*a) == rights(*b)) {
+            let end = start + (same.len() << PAGE_SHIFT);
+            if let Some(writable) = same.first().and_then(|frame| rights(*frame)) {
+                let segment = Segment {
+                    start,
+                    pages: Arc::new(Pages::of_user(same)?, GFP_KERNEL_ACCOUNT)?,
+                    writable,
+                };
+                self.segments.push(segment, GFP_KERNEL_ACCOUNT)?;
+            }
+            start = end;
+        }
+        // What is left out must not be added later.
+        self.end = range.end;
+        Ok(())
+    }
+
+    /// Faults pages of `range` in, as [`Self::add`] does, and adds none: a later [`Self::add`] finds them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::add`].
+    pub(crate) fn touch(&mut self, range: Range<usize>, find: Find) -> Result {
+        self.find(&range, find).map(drop)
+    }
+
+    /// The frames of `range`, of the same moment as all before.
+    fn find(&mut self, range: &Range<usize>, find: Find) -> Result<KVVec<c_ulong>> {
         let inner = &*self.interval.inner;
-        let known = self.segments.last().map_or(0, |last| last.range().end);
         if range.is_empty()
             || range.start % PAGE_SIZE != 0
             || range.end % PAGE_SIZE != 0
-            || range.start < inner.range.start.max(known)
+            || range.start < inner.range.start.max(self.end)
             || range.end > inner.range.end
         {
             return Err(EINVAL);
@@ -352,6 +397,11 @@ impl<W: Watch> Snapshot<'_, W> {
         // Zeroes: some bits of what is found are those that were there.
         let mut frames = KVVec::from_elem(0, count, GFP_KERNEL_ACCOUNT)?;
         let mut seq = 0;
+        let request = match find {
+            Find::Present => crate::bindings::RKFD_FIND_PRESENT,
+            Find::Readable => crate::bindings::RKFD_FIND_READABLE,
+            Find::Writable => crate::bindings::RKFD_FIND_WRITABLE,
+        };
         // SAFETY: The notifier is registered and covers the range, `frames` has room for each page of it, and `_user`
         // keeps the address space.
         let found = to_result(unsafe {
@@ -359,7 +409,7 @@ impl<W: Watch> Snapshot<'_, W> {
                 inner.notifier.get(),
                 range.start,
                 range.end,
-                write,
+                request,
                 frames.as_mut_ptr(),
                 &raw mut seq,
             )
@@ -369,17 +419,7 @@ impl<W: Watch> Snapshot<'_, W> {
         if *self.seq.get_or_insert(seq) != seq {
             return Err(EAGAIN);
         }
-        let mut start = range.start;
-        for same in frames.chunk_by(|a, b| is_writable(*a) == is_writable(*b)) {
-            let segment = Segment {
-                start,
-                pages: Arc::new(Pages::of_user(same)?, GFP_KERNEL_ACCOUNT)?,
-                writable: same.first().is_some_and(|frame| is_writable(*frame)),
-            };
-            start = segment.range().end;
-            self.segments.push(segment, GFP_KERNEL_ACCOUNT)?;
-        }
-        Ok(())
+        Ok(frames)
     }
 
     /// What was found, in ascending order.
@@ -417,8 +457,14 @@ impl<W: Watch> Snapshot<'_, W> {
     }
 }
 
-/// Whether the program may write a page as it is.
-fn is_writable(frame: c_ulong) -> bool {
+/// Whether the program may write a page as it is; `None` if it has none there.
+fn rights(frame: c_ulong) -> Option<bool> {
     // SAFETY: Arithmetic.
-    unsafe { crate::bindings::rkfd_frame_is_writable(frame) }
+    let (present, writable) = unsafe {
+        (
+            crate::bindings::rkfd_frame_is_present(frame),
+            crate::bindings::rkfd_frame_is_writable(frame),
+        )
+    };
+    present.then_some(writable)
 }

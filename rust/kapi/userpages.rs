@@ -204,7 +204,11 @@ impl Inner {
                 self.notifier.get(),
                 self.start,
                 self.start + (self.count << PAGE_SHIFT),
-                self.writable,
+                if self.writable {
+                    crate::bindings::RKFD_FIND_WRITABLE
+                } else {
+                    crate::bindings::RKFD_FIND_READABLE
+                },
                 frames.as_mut_ptr(),
                 &mut seq,
             )

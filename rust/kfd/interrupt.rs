@@ -20,6 +20,7 @@ use crate::{
         tenants::Loss, //
     },
     gpu::{
+        retry::FaultToken,
         IrqSink,
         VmFault, //
     },
@@ -134,6 +135,17 @@ impl IrqSink for Sink {
             return false;
         };
         self.faults.add(&self.queue, tenant, fault)
+    }
+
+    fn vm_retry(&self, fault: &VmFault, token: FaultToken) {
+        let Some(tenant) = self.device.tenants().get(fault.pasid) else {
+            return;
+        };
+        if let Some(token) = tenant.repeats(fault, token) {
+            // A report as any other. It is repeated until the queues stop.
+            self.faults.add(&self.queue, tenant, fault);
+            drop(token);
+        }
     }
 
     fn overflow(&self) {

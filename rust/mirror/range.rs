@@ -25,6 +25,7 @@ use super::{
     },
     window::{
         Fill,
+        Usage,
         Want,
         Watcher,
         Window,
@@ -42,17 +43,6 @@ use crate::{
     },
     vm::mirrored::GRANULE,
 };
-
-/// What a mirror shows, and how often that changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
-    /// Bytes that the GPU can reach now.
-    pub(crate) bytes: u64,
-    /// Those of them in leaves of 2 MiB.
-    pub(crate) huge: u64,
-    /// Changes of memory that was, or was to be, shown.
-    pub(crate) changes: u64,
-}
 
 /// The windows of a mirror.
 struct Windows {
@@ -123,10 +113,7 @@ impl Mirror {
     pub(crate) fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for window in self.windows.lock().tree.values() {
-            let (bytes, huge, changes) = window.state().lock().usage();
-            usage.bytes += bytes;
-            usage.huge += huge;
-            usage.changes += changes;
+            window.state().lock().count(&mut usage);
         }
         usage
     }
@@ -185,15 +172,21 @@ impl Mirror {
         Ok(())
     }
 
-    /// Whether the program may write at a GPU address of the mirror.
+    /// Shows what an access to GPU address `va` of the mirror needs, which the mirror allows.
     ///
     /// # Errors
     ///
-    /// `ESRCH`: it has ended.
-    pub(super) fn is_writable(&self, va: u64) -> Result<bool> {
-        let at = self.shape.cpu_range(&(va..va + 1));
-        let (memory, _) = self.memory.enter()?.memory_at(at);
-        Ok(memory == Memory::Writable)
+    /// - `EFAULT`: there is no memory, or none that the GPU can use.
+    /// - `EPERM`: the program may not write there.
+    /// - Others are those of [`Fill::fill`].
+    pub(super) fn serve(&self, va: u64, write: bool) -> Result {
+        let user = self.memory.enter()?;
+        let (memory, _) = user.memory_at(self.shape.cpu_range(&(va..va + 1)));
+        match memory {
+            Memory::None | Memory::Unusable => Err(EFAULT),
+            Memory::Readable if write => Err(EPERM),
+            Memory::Readable | Memory::Writable => self.window(&user, va)?.serve(&user, va, write),
+        }
     }
 
     /// Shows again what changes have taken away.

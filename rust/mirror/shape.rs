@@ -46,6 +46,17 @@ pub(crate) struct Request {
     pub(crate) len: u64,
     /// What the GPU may do.
     pub(crate) rights: Rights,
+    /// When the GPU is shown it.
+    pub(crate) filling: Filling,
+}
+
+/// When the GPU is shown memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Filling {
+    /// Once the mirror is made.
+    pub(crate) at_once: bool,
+    /// After a change, when it is accessed: accesses are repeated until then. Else soon after, while the queues wait.
+    pub(crate) on_access: bool,
 }
 
 /// A [`Request`] that can be.
@@ -59,6 +70,7 @@ pub(super) struct Shape {
     gpu: u64,
     len: u64,
     pub(super) rights: Rights,
+    pub(super) filling: Filling,
 }
 
 impl Shape {
@@ -75,6 +87,7 @@ impl Shape {
             gpu,
             len,
             rights,
+            filling,
         } = *request;
         if len == 0 || [cpu, gpu, len].iter().any(|value| value % PAGE != 0) {
             return Err(EINVAL);
@@ -90,6 +103,7 @@ impl Shape {
             gpu,
             len,
             rights,
+            filling,
         })
     }
 
@@ -100,12 +114,14 @@ impl Shape {
             gpu,
             len,
             rights,
+            filling,
         } = *self;
         Request {
             cpu,
             gpu,
             len,
             rights,
+            filling,
         }
     }
 

@@ -3,15 +3,30 @@
 //! All mirrors of an address space, and its queues while memory changes.
 
 use kernel::{
-    new_mutex,
+    impl_has_work, new_mutex, new_spinlock, new_work,
     prelude::*,
     sync::{
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
+    workqueue::{
+        Work,
+        WorkItem, //
     },
 };
 
 use super::{
+    accesses::{
+        Accesses,
+        Verdict,
+        Waiting,
+        LANES, //
+    },
     quiesce::{
         Pause,
         Refill, //
@@ -23,6 +38,14 @@ use super::{
     },
 };
 use crate::{
+    gpu::{
+        registry::{
+            registry,
+            Registry, //
+        },
+        retry::FaultToken,
+        VmFault, //
+    },
     kapi::hmm::AddressSpace,
     sched::{
         SchedProcess,
@@ -34,6 +57,13 @@ use crate::{
         Vm, //
     },
 };
+
+/// So long an access waits whose queue is about to leave the hardware.
+const LEAVE: Delta = Delta::from_millis(4);
+/// So long an access waits that could not be looked at to the end, and twice as long after each failure that follows.
+const PAUSE: Delta = Delta::from_millis(1);
+/// It does not grow any more after so many failures.
+const MAX_DOUBLINGS: u32 = 8;
 
 /// The mirrors.
 struct List {
@@ -49,12 +79,49 @@ struct List {
 #[pin_data]
 pub(crate) struct Mirrors {
     pause: Arc<Pause>,
+    registry: Arc<Registry>,
     #[pin]
     list: Mutex<List>,
+    /// Accesses that the GPU repeats. An innermost lock, for the interrupt thread takes it: nothing is allocated under it.
+    #[pin]
+    accesses: SpinLock<Accesses>,
+    /// The lanes of `accesses`.
+    #[pin]
+    lane0: Work<Self, 0>,
+    #[pin]
+    lane1: Work<Self, 1>,
+    #[pin]
+    lane2: Work<Self, 2>,
+    #[pin]
+    lane3: Work<Self, 3>,
 }
+
+impl_has_work! {
+    impl HasWork<Self, 0> for Mirrors { self.lane0 }
+    impl HasWork<Self, 1> for Mirrors { self.lane1 }
+    impl HasWork<Self, 2> for Mirrors { self.lane2 }
+    impl HasWork<Self, 3> for Mirrors { self.lane3 }
+}
+
+/// Makes a work item of a lane.
+macro_rules! lane {
+    ($($number:literal)*) => {$(
+        impl WorkItem<$number> for Mirrors {
+            type Pointer = Arc<Self>;
+
+            fn run(this: Arc<Self>) {
+                this.run_lane($number);
+            }
+        }
+    )*};
+}
+
+lane!(0 1 2 3);
+const _: () = assert!(LANES == 4, "each lane has a work item");
 
 impl Refill for Mirrors {
     fn refill(&self) -> Result {
+        self.accesses.lock().note_shown(&(0..va::USER_END));
         let mut last = 0;
         loop {
             let next = {
@@ -80,9 +147,16 @@ impl Mirrors {
     /// `ENODEV` while the module is being unloaded, `ENOMEM`.
     pub(crate) fn new(vm: &Arc<Vm>, sched: &Arc<Scheduler>) -> Result<Arc<Self>> {
         let pause = Pause::new(vm, sched)?;
+        let registry = registry()?;
         Arc::pin_init(
             pin_init!(Self {
                 pause,
+                registry,
+                accesses <- new_spinlock!(Accesses::new(), "rkfd_mirror_accesses"),
+                lane0 <- new_work!("Mirrors::lane0"),
+                lane1 <- new_work!("Mirrors::lane1"),
+                lane2 <- new_work!("Mirrors::lane2"),
+                lane3 <- new_work!("Mirrors::lane3"),
                 list <- new_mutex!(
                     List {
                         mirrors: KVec::new(),
@@ -94,6 +168,77 @@ impl Mirrors {
             }),
             GFP_KERNEL_ACCOUNT,
         )
+    }
+
+    /// Serves accesses that the GPU repeats from now on.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn serve_accesses(&self) -> Result {
+        let room = Accesses::room()?;
+        let unused = self.accesses.lock().open(room);
+        drop(unused);
+        Ok(())
+    }
+
+    /// Whether accesses that the GPU repeats are served.
+    pub(crate) fn serves_accesses(&self) -> bool {
+        self.accesses.lock().is_open()
+    }
+
+    /// Takes an access that the GPU repeats, and looks at it soon. Neither sleeps nor allocates.
+    pub(crate) fn serve_soon(self: &Arc<Self>, fault: &VmFault, token: FaultToken) {
+        let lane = self.accesses.lock().push(fault, token);
+        let item = || self.clone();
+        match lane {
+            Some(0) => self.registry.refill::<_, 0>(item()),
+            Some(1) => self.registry.refill::<_, 1>(item()),
+            Some(2) => self.registry.refill::<_, 2>(item()),
+            Some(_) => self.registry.refill::<_, 3>(item()),
+            None => {}
+        }
+    }
+
+    /// A queue has ended: no access that was reported up to now is held against the program.
+    pub(crate) fn note_queue_end(&self) {
+        self.accesses.lock().note_end();
+    }
+
+    /// Looks at accesses until none waits that another lane does not look at.
+    fn run_lane(&self, lane: usize) {
+        loop {
+            let next = self.accesses.lock().next(lane);
+            match next {
+                Ok(waiting) => self.look_at(waiting),
+                // Without the lock: they are repeated at once.
+                Err(crowded) => return drop(crowded),
+            }
+        }
+    }
+
+    /// Shows what an access needs, or refuses it. It is repeated when this returns.
+    fn look_at(&self, waiting: Waiting) {
+        let access = &waiting.fault.fault;
+        match self.service(access.address, access.write, access.execute) {
+            Ok(()) => self.accesses.lock().note_served(&waiting.fault),
+            Err(error) if is_final(error) => {
+                let verdict = self.accesses.lock().judge(&waiting);
+                match verdict {
+                    Verdict::Repeat => {}
+                    Verdict::Refuse => self.pause.vm().gpu().ih().refuse(&waiting.fault),
+                    Verdict::Leave => fsleep(LEAVE),
+                }
+            }
+            // The file is closed, or nothing is repeated any more.
+            Err(_) if self.list.lock().closed || self.pause.vm().gpu().enter().is_err() => {}
+            Err(error) => {
+                pr_debug!("access to {:#x} waits: {:?}\n", access.address, error);
+                let before = self.accesses.lock().note_failure();
+                fsleep(PAUSE * (1i64 << before.min(MAX_DOUBLINGS)));
+            }
+        }
+        drop(waiting);
     }
 
     /// Shows memory of the caller, as much of it as there is.
@@ -115,7 +260,13 @@ impl Mirrors {
         let mirror = self.list(shape, memory).inspect_err(|_| {
             self.pause.vm().release(range.start);
         })?;
-        if let Err(error) = mirror.populate(&range, false) {
+        let filled = if request.filling.at_once {
+            self.accesses.lock().note_shown(&range);
+            mirror.populate(&range, false)
+        } else {
+            Ok(())
+        };
+        if let Err(error) = filled {
             // Not if somebody else has destroyed it.
             if let Ok(mirror) = self.take(mirror.id()) {
                 mirror.end();
@@ -183,6 +334,7 @@ impl Mirrors {
         if range.start < whole.start || range.end > whole.end {
             return Err(EINVAL);
         }
+        self.accesses.lock().note_shown(&range);
         mirror.populate(&range, true)
     }
 
@@ -196,10 +348,6 @@ impl Mirrors {
     /// - `EPERM`: there is memory, but the access is not allowed.
     /// - `ESRCH`: the program whose memory it is has ended.
     /// - Others as those of [`Self::create`].
-    #[cfg_attr(
-        not(rkfd_kunit),
-        expect(dead_code, reason = "called once the GPU repeats accesses")
-    )]
     pub(crate) fn service(&self, address: u64, write: bool, execute: bool) -> Result {
         let mirror = {
             let list = self.list.lock();
@@ -213,13 +361,7 @@ impl Mirrors {
         if (write && !rights.write) || (execute && !rights.execute) {
             return Err(EPERM);
         }
-        let page = address & !(PAGE - 1);
-        let page = page..page + PAGE;
-        mirror.populate(&page, true)?;
-        if write && !mirror.is_writable(address)? {
-            return Err(EPERM);
-        }
-        Ok(())
+        mirror.serve(address & !(PAGE - 1), write)
     }
 
     /// The address space has queues from now on, or none any more. The old value is to be dropped where that is allowed.
@@ -243,4 +385,9 @@ impl Mirrors {
         self.pause.set_refill(None);
         drop(self.set_process(None));
     }
+}
+
+/// Whether an access that is answered so is not to be repeated for ever.
+fn is_final(error: Error) -> bool {
+    [EFAULT, EPERM, ESRCH, EINVAL, EOPNOTSUPP].contains(&error)
 }

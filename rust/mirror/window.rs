@@ -23,16 +23,20 @@ use crate::{
     kapi::hmm::{
         AddressSpaceUser,
         Change,
+        Find,
         Interval,
         Memory,
         Snapshot,
         Watch, //
     },
-    vm::mirrored::{
-        Part,
-        Shown,
-        Tables,
-        GRANULE, //
+    vm::{
+        mirrored::{
+            Part,
+            Shown,
+            Tables,
+            GRANULE, //
+        },
+        pt::PAGE, //
     },
 };
 
@@ -44,6 +48,19 @@ const GRANULES: usize = (WINDOW / GRANULE) as usize;
 /// How often memory is looked for that changes at the same time.
 const MAX_ATTEMPTS: usize = 16;
 
+/// What a mirror shows, and how often that changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Bytes that the GPU can reach now.
+    pub(crate) bytes: u64,
+    /// Those of them in leaves of 2 MiB.
+    pub(crate) huge: u64,
+    /// Changes of memory that was, or was to be, shown.
+    pub(crate) changes: u64,
+    /// Accesses that memory was shown for.
+    pub(crate) served: u64,
+}
+
 /// What is known of a window.
 pub(super) struct State {
     granules: [Granule; GRANULES],
@@ -51,6 +68,8 @@ pub(super) struct State {
     ended: bool,
     /// Changes that met granules that somebody wants.
     changes: u64,
+    /// Accesses that memory was shown for.
+    served: u64,
 }
 
 /// Who learns of the changes of a window.
@@ -74,17 +93,26 @@ pub(super) enum Want {
 }
 
 impl State {
-    /// Bytes that are shown, those in leaves of 2 MiB, and changes.
-    pub(super) fn usage(&self) -> (u64, u64, u64) {
-        let mut bytes = 0;
-        let mut huge = 0;
+    /// Adds what is shown.
+    pub(super) fn count(&self, usage: &mut Usage) {
         for shown in self.granules.iter().filter_map(|g| g.shown.as_ref()) {
-            bytes += shown.len();
+            usage.bytes += shown.len();
             if shown.is_huge() {
-                huge += shown.len();
+                usage.huge += shown.len();
             }
         }
-        (bytes, huge, self.changes)
+        usage.changes += self.changes;
+        usage.served += self.served;
+    }
+
+    /// What is found around an access to `va` in granule `number`, GPU addresses.
+    fn around(&mut self, number: usize, va: u64) -> Option<Range<u64>> {
+        let neighbours = [number.checked_sub(1), number.checked_add(1)];
+        let mut neighbours = neighbours.iter().flatten();
+        let streamed =
+            neighbours.any(|at| self.granules.get(*at).is_some_and(Granule::is_streamed));
+        let granule = self.granules.get_mut(number)?;
+        Some(granule.around(va, streamed))
     }
 
     /// The next granule from `from` on that is to be found again.
@@ -122,6 +150,7 @@ impl Watcher {
             granules: [const { Granule::NEW }; GRANULES],
             ended: false,
             changes: 0,
+            served: 0,
         };
         Interval::new(user, shape.cpu_range(&range), watcher, state)
     }
@@ -151,21 +180,21 @@ impl Watcher {
             && asked.start <= self.shape.gpu_address(cpu.end - 1)
     }
 
-    /// Adds what there is of `range` to a snapshot; whether something of `asked` is not there. One page that cannot be
-    /// had (the file is shorter, it is poisoned, or it has just gone) does not keep those around it from being shown.
-    fn add(
+    /// Has `find` look at `range`, piece by piece where it fails for a piece; whether something of `asked` cannot be had.
+    /// One page that cannot be had (the file is shorter, it is poisoned, or it has just gone) does not keep those around it
+    /// from being shown.
+    fn find(
         &self,
-        snapshot: &mut Snapshot<'_, Self>,
         range: Range<usize>,
-        write: bool,
         asked: &Range<u64>,
+        mut find: impl FnMut(Range<usize>) -> Result,
     ) -> Result<bool> {
         let mut lacks = false;
         let mut at = range.start;
         let mut pages = (range.end - range.start) / PAGE_SIZE;
         while at < range.end {
             let end = range.end.min(at + pages * PAGE_SIZE);
-            match snapshot.add(at..end, write) {
+            match find(at..end) {
                 Ok(()) => {
                     at = end;
                     pages *= 2;
@@ -178,6 +207,27 @@ impl Watcher {
                 }
             }
         }
+        Ok(lacks)
+    }
+
+    /// Adds what there is of `range` to a snapshot: of what lies beside `around` only the pages that are there; whether
+    /// something of `asked` cannot be had.
+    fn add(
+        &self,
+        snapshot: &mut Snapshot<'_, Self>,
+        range: Range<usize>,
+        find: Find,
+        around: &Range<usize>,
+        asked: &Range<u64>,
+    ) -> Result<bool> {
+        if around.start <= range.start && range.end <= around.end {
+            return self.find(range, asked, |part| snapshot.add(part, find));
+        }
+        let low = around.start.clamp(range.start, range.end);
+        let high = around.end.clamp(low, range.end);
+        let lacks = self.find(low..high, asked, |part| snapshot.touch(part, find))?;
+        // All at once: what is one folio is to be one leaf.
+        self.find(range, &(0..0), |part| snapshot.add(part, Find::Present))?;
         Ok(lacks)
     }
 
@@ -195,9 +245,7 @@ impl Watcher {
                 .hide(going.map(|(number, _)| self.granule(number)));
         }
         for granule in &mut state.granules {
-            if core::mem::replace(&mut granule.stale, false) {
-                drop(granule.shown.take());
-            }
+            granule.hide();
         }
     }
 }
@@ -228,12 +276,13 @@ impl Watch for Watcher {
     }
 
     fn settle(&self, state: &Mutex<State>, _change: &Change) {
-        let ended = state.lock().ended;
-        if !ended {
+        // Else the next access has it found.
+        let waits = !self.shape.filling.on_access && !state.lock().ended;
+        if waits {
             self.pause.stop();
         }
         self.hide(&mut state.lock());
-        if !ended {
+        if waits {
             self.pause.refill_soon();
         }
     }
@@ -252,6 +301,14 @@ pub(super) trait Fill {
     /// - `EOPNOTSUPP`: the machine gives the GPU copies of memory.
     /// - `ENOMEM`, `EINTR`; `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
     fn fill(&self, user: &AddressSpaceUser, va: u64, asked: &Range<u64>, want: Want) -> Result;
+
+    /// Shows the page at GPU address `va` for an access, with what lies around it, and what the program has of the rest of the
+    /// granule at the moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::fill`].
+    fn serve(&self, user: &AddressSpaceUser, va: u64, write: bool) -> Result;
 
     /// Shows again what is missing.
     ///
@@ -275,12 +332,57 @@ impl Fill for Arc<Window> {
                 if state.ended {
                     return Err(ESRCH);
                 }
-                // From here on a change is told to the queues.
-                state.granules.get_mut(number).ok_or(EINVAL)?.wanted = true;
+                // From here on a change stops the queues, if they wait for it.
+                state.granules.get_mut(number).ok_or(EINVAL)?.wanted =
+                    !watch.shape.filling.on_access;
             }
-            match show(self, user, number, &granule, asked) {
+            let wish = Wish {
+                asked,
+                around: &granule,
+                write: watch.shape.rights.write,
+                awaited: false,
+            };
+            match show(self, user, number, &granule, &wish) {
                 Ok(lacks) if lacks && want == Want::All => return Err(EFAULT),
                 Ok(_) => return Ok(()),
+                Err(error) if error == EAGAIN => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(EAGAIN)
+    }
+
+    fn serve(&self, user: &AddressSpaceUser, va: u64, write: bool) -> Result {
+        let watch = self.watch();
+        let number = watch.number(va);
+        let granule = watch.granule(number);
+        let page = va & !(PAGE - 1);
+        let mut around = None;
+        for _ in 0..MAX_ATTEMPTS {
+            let around = {
+                let mut state = self.state().lock();
+                if state.ended {
+                    return Err(ESRCH);
+                }
+                let known = state.granules.get(number).ok_or(EINVAL)?;
+                if known.shows(page, write) {
+                    // For another access, perhaps to another page.
+                    return Ok(());
+                }
+                if around.is_none() {
+                    around = state.around(number, page);
+                }
+                around.as_ref().ok_or(EINVAL)?
+            };
+            let wish = Wish {
+                asked: &(page..page + PAGE),
+                around: &(around.start.max(granule.start)..around.end.min(granule.end)),
+                write,
+                awaited: true,
+            };
+            match show(self, user, number, &granule, &wish) {
+                Ok(true) => return Err(EFAULT),
+                Ok(false) => return watch.pause.vm().forget_missing(),
                 Err(error) if error == EAGAIN => {}
                 Err(error) => return Err(error),
             }
@@ -314,15 +416,29 @@ impl Fill for Arc<Window> {
     }
 }
 
-/// Finds the memory of a granule and writes its entries; whether something of `asked` cannot be shown.
+/// What is to be found of a granule.
+struct Wish<'a> {
+    /// What the caller looks for. GPU addresses, as the next.
+    asked: &'a Range<u64>,
+    /// Where pages are faulted in. Elsewhere those are shown that are there.
+    around: &'a Range<u64>,
+    /// They are to be written, where the program may.
+    write: bool,
+    /// An access waits for it.
+    awaited: bool,
+}
+
+/// Finds the memory of a granule and writes its entries; whether something that was asked for cannot be shown.
 fn show(
     window: &Arc<Window>,
     user: &AddressSpaceUser,
     number: usize,
     granule: &Range<u64>,
-    asked: &Range<u64>,
+    wish: &Wish<'_>,
 ) -> Result<bool> {
     let watch = window.watch();
+    let asked = wish.asked;
+    let around = watch.shape.cpu_range(wish.around);
     let vm = watch.pause.vm();
     let may_write = watch.shape.rights.write;
     let mut snapshot = window.snapshot(user);
@@ -332,14 +448,18 @@ fn show(
     // May take as long as user space wants: without access to the device, whose removal would wait.
     while at < cpu.end {
         let (memory, end) = user.memory_at(at..cpu.end);
-        // Written by the GPU or not: a page that is shared until it is written is the program's own from now on, for no
-        // fault would tell that the GPU wants to write it.
-        let gaps = match memory {
-            Memory::None | Memory::Unusable => watch.overlap(&(at..end), asked),
-            Memory::Writable => watch.add(&mut snapshot, at..end, may_write, asked)?,
-            Memory::Readable => watch.add(&mut snapshot, at..end, false, asked)?,
+        // Written by the GPU or not, where it does not repeat accesses: a page that is shared until it is written is the
+        // program's own from now on, for no access shows that the GPU wants to write it.
+        let find = match memory {
+            Memory::Writable if wish.write => Find::Writable,
+            _ => Find::Readable,
         };
-        lacks |= gaps;
+        lacks |= match memory {
+            Memory::None | Memory::Unusable => watch.overlap(&(at..end), asked),
+            Memory::Readable | Memory::Writable => {
+                watch.add(&mut snapshot, at..end, find, &around, asked)?
+            }
+        };
         at = end;
     }
     // What earlier changes left, before more of it is needed.
@@ -374,7 +494,11 @@ fn show(
                     drop(place.shown.take());
                     Err(error)
                 }
-                Ok(()) => Ok(core::mem::replace(&mut place.shown, shown.take())),
+                Ok(()) => {
+                    // The GPU goes on before this returns: whoever sees that finds the access counted.
+                    state.served += u64::from(wish.awaited && !lacks);
+                    Ok(core::mem::replace(&mut place.shown, shown.take()))
+                }
             }
         });
         match result {

@@ -19,6 +19,7 @@ use kernel::{
 use crate::{
     gpu::{
         registry,
+        retry::FaultToken,
         GartBuffer,
         Gpu,
         Hw,
@@ -132,6 +133,11 @@ impl IrqSink for CountingSink {
     fn vm_fault(&self, _fault: &VmFault) -> bool {
         self.count();
         true
+    }
+
+    fn vm_retry(&self, _fault: &VmFault, token: FaultToken) {
+        self.count();
+        drop(token);
     }
 
     fn overflow(&self) {

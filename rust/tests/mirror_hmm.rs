@@ -20,6 +20,7 @@ use crate::kapi::{
         AddressSpace,
         AddressSpaceUser,
         Change,
+        Find,
         Interval,
         Memory,
         Watch, //
@@ -106,12 +107,21 @@ mod cases {
         let interval = interval(&user, at, 4, true)?;
         let page = |number: usize| at + number * PAGE_SIZE;
         let mut snapshot = interval.snapshot(&user);
-        snapshot.add(page(0)..page(1), true)?;
+        snapshot.add(page(0)..page(1), Find::Writable)?;
         // In ascending order, inside the interval.
-        assert_eq!(snapshot.add(page(0)..page(1), true).err(), Some(EINVAL));
-        assert_eq!(snapshot.add(page(3)..page(5), true).err(), Some(EINVAL));
-        assert_eq!(snapshot.add(page(2)..page(2), true).err(), Some(EINVAL));
-        snapshot.add(page(2)..page(4), true)?;
+        assert_eq!(
+            snapshot.add(page(0)..page(1), Find::Writable).err(),
+            Some(EINVAL)
+        );
+        assert_eq!(
+            snapshot.add(page(3)..page(5), Find::Writable).err(),
+            Some(EINVAL)
+        );
+        assert_eq!(
+            snapshot.add(page(2)..page(2), Find::Writable).err(),
+            Some(EINVAL)
+        );
+        snapshot.add(page(2)..page(4), Find::Writable)?;
         let found = snapshot.segments();
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].range(), page(0)..page(1));
@@ -144,13 +154,13 @@ mod cases {
         let at = usize::try_from(memory.address())?;
         let interval = interval(&user, at, 2, false)?;
         let mut snapshot = interval.snapshot(&user);
-        snapshot.add(at..at + PAGE_SIZE, false)?;
+        snapshot.add(at..at + PAGE_SIZE, Find::Readable)?;
         // The change reaches beyond the interval, which learns of its part.
         memory.unmap();
         assert_eq!(interval.watch().settled.load(Relaxed), 0);
         assert_eq!(snapshot.commit(false, |_| Ok(())).err(), Some(EAGAIN));
         let mut snapshot = interval.snapshot(&user);
-        let missing = snapshot.add(at..at + PAGE_SIZE, false);
+        let missing = snapshot.add(at..at + PAGE_SIZE, Find::Readable);
         assert_eq!(missing.err(), Some(EFAULT));
         let state = interval.state().lock();
         assert_eq!(state.changes, 1);
@@ -180,9 +190,9 @@ mod cases {
         assert_eq!(memory, Memory::Readable);
         let interval = interval(&user, at, 1, false)?;
         let mut snapshot = interval.snapshot(&user);
-        let refused = snapshot.add(at..at + PAGE_SIZE, true);
+        let refused = snapshot.add(at..at + PAGE_SIZE, Find::Writable);
         assert_eq!(refused.err(), Some(EPERM));
-        snapshot.add(at..at + PAGE_SIZE, false)?;
+        snapshot.add(at..at + PAGE_SIZE, Find::Readable)?;
         assert!(snapshot.segments().iter().all(|segment| !segment.writable));
         Ok(())
     }

@@ -20,6 +20,7 @@ use crate::{
     kapi::kunit::UserMemory,
     kfd::facade,
     mirror::{
+        Filling,
         Mirrors,
         Request,
         Rights, //
@@ -41,6 +42,15 @@ const RX: Rights = Rights {
     execute: true,
 };
 
+const AT_ONCE: Filling = Filling {
+    at_once: true,
+    on_access: false,
+};
+const ON_ACCESS: Filling = Filling {
+    at_once: false,
+    on_access: true,
+};
+
 fn scheduler(gpu: &Arc<Gpu>) -> Result<Arc<Scheduler>> {
     facade()?.scheduler(gpu).ok_or(ENODEV)
 }
@@ -59,11 +69,23 @@ impl Space {
     }
 
     fn mirror(&self, memory: &UserMemory, gpu: u64, len: u64, rights: Rights) -> Result<u32> {
+        self.filled(memory, gpu, len, rights, AT_ONCE)
+    }
+
+    fn filled(
+        &self,
+        memory: &UserMemory,
+        gpu: u64,
+        len: u64,
+        rights: Rights,
+        filling: Filling,
+    ) -> Result<u32> {
         let request = Request {
             cpu: memory.address(),
             gpu,
             len,
             rights,
+            filling,
         };
         Ok(self.mirrors.create(&request)?.id())
     }
@@ -143,6 +165,81 @@ mod cases {
             assert_eq!(space.access(VA + PAGE)?, Some((true, true)));
             late.unmap();
             assert_eq!(space.access(VA + 2 * PAGE)?, None);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn more_is_found_around_each_access_and_less_after_a_change() -> Result {
+        on_each(|gpu| {
+            let space = Space::new(gpu)?;
+            // Less than a large page, and the last 304 pages of a granule with the first 196 of the next.
+            let (low, pages) = (304, 500);
+            let at = VA + HUGE - low * PAGE;
+            let memory = UserMemory::new(pages * PAGE_SIZE)?;
+            let len = pages as u64 * PAGE;
+            let id = space.filled(&memory, at, len, RW, ON_ACCESS)?;
+            let mirror = space.mirrors.find(id)?;
+            let serve = |page: u64, write| space.mirrors.service(at + page * PAGE, write, false);
+            let is = |bytes, served, changes| {
+                let usage = mirror.usage();
+                assert_eq!(
+                    (usage.bytes / PAGE, usage.served, usage.changes),
+                    (bytes, served, changes)
+                );
+            };
+            is(0, 0, 0);
+            // 16 pages from a multiple of 16 of the granule on, which the mirror has from page 208 on.
+            serve(200, true)?;
+            is(16, 1, 0);
+            assert_eq!(space.access(at + 191 * PAGE)?, None);
+            assert_eq!(space.access(at + 192 * PAGE)?, Some((true, true)));
+            assert_eq!(space.access(at + 207 * PAGE)?, Some((true, true)));
+            assert_eq!(space.access(at + 208 * PAGE)?, None);
+            // Known by now.
+            serve(207, true)?;
+            is(16, 1, 0);
+            serve(150, true)?;
+            is(16 + 32, 2, 0);
+            serve(80, true)?;
+            is(16 + 32 + 64, 3, 0);
+            // Has the first 16 in it.
+            serve(212, true)?;
+            is(32 + 64 + 128, 4, 0);
+            // Cut where the mirror begins.
+            serve(5, true)?;
+            is(32 + 64 + 128 + 48, 5, 0);
+            serve(120, true)?;
+            is(low, 6, 0);
+            // All of the next granule from the first access on.
+            serve(low + 7, true)?;
+            is(500, 7, 0);
+            UserMemory::part(memory.address() + 5 * PAGE, PAGE_SIZE).unmap();
+            is(196, 7, 1);
+            assert_eq!(space.access(at)?, None);
+            assert_eq!(serve(5, false).err(), Some(EFAULT));
+            // What the program has comes along, wherever it lies.
+            serve(6, false)?;
+            is(499, 8, 1);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn memory_that_is_read_is_not_allocated() -> Result {
+        on_each(|gpu| {
+            let space = Space::new(gpu)?;
+            let memory = UserMemory::new(8 * PAGE_SIZE)?;
+            let id = space.filled(&memory, VA, 8 * PAGE, RW, ON_ACCESS)?;
+            space.mirrors.service(VA + 3 * PAGE, false, false)?;
+            // A page of zeroes that all programs share.
+            assert_eq!(space.access(VA + 3 * PAGE)?, Some((true, false)));
+            space.mirrors.service(VA + 3 * PAGE, true, false)?;
+            assert_eq!(space.access(VA + 3 * PAGE)?, Some((true, true)));
+            let usage = space.mirrors.find(id)?.usage();
+            assert_eq!((usage.bytes, usage.served), (8 * PAGE, 2));
+            // That the page of zeroes goes is a change of memory, too.
+            assert_eq!(usage.changes, 1);
             Ok(())
         })
     }

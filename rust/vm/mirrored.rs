@@ -138,6 +138,13 @@ impl Shown {
         }
     }
 
+    /// Whether the entries allow an access to `va`.
+    pub(crate) fn allows(&self, va: u64, write: bool) -> bool {
+        let mut parts = self.parts.iter();
+        let part = parts.find(|part| part.va <= va && va - part.va < part.len());
+        part.is_some_and(|part| !write || part.attrs.access.write)
+    }
+
     /// Checks that the parts lie in `granule`, one behind the other.
     fn check(&self, granule: &Range<u64>) -> Result {
         let mut end = granule.start;
@@ -279,6 +286,15 @@ impl Vm {
         let store = VramStore::new(&self.gpu, Some(hw));
         let need = tables.missing.need();
         tables.reserve.fill(&store, self.gpu.asic().pte, need)
+    }
+
+    /// Has the GPU look for entries again that it has found missing, also where it remembers that.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` and others: the GPU did not confirm.
+    pub(crate) fn forget_missing(&self) -> Result {
+        self.flush_now(&mut self.state.lock())
     }
 
     /// Takes the entries of granules away. When this returns, the GPU reaches nothing through them: one that does not

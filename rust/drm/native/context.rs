@@ -51,6 +51,7 @@ use crate::{
             registry,
             Registry, //
         },
+        retry::FaultToken,
         VmFault, //
     },
     kapi::{
@@ -267,6 +268,30 @@ impl Context {
         Ok(())
     }
 
+    /// Has the GPU repeat accesses of the queues that the page tables do not allow, until mirrors have shown what they need.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the GPU cannot, or not for one address space alone.
+    /// - `EBUSY`: there has been a queue, whose accesses are not repeated.
+    /// - `ENOMEM`.
+    pub(super) fn repeat_accesses(&self) -> Result {
+        if !self.vm.gpu().asic().xnack_per_process {
+            return Err(EOPNOTSUPP);
+        }
+        // No queue comes meanwhile.
+        let state = self.state.lock();
+        let done = if self.mirrors.serves_accesses() {
+            Ok(())
+        } else if self.space.process().is_some() {
+            Err(EBUSY)
+        } else {
+            self.mirrors.serve_accesses()
+        };
+        drop(state);
+        done
+    }
+
     /// Makes a queue with `memory`; it runs soon.
     ///
     /// # Errors
@@ -318,7 +343,7 @@ impl Context {
         if let Some(known) = self.space.process() {
             return Ok(known);
         }
-        let params = address_space::params(&self.vm, false, 0, 0)?;
+        let params = address_space::params(&self.vm, self.mirrors.serves_accesses(), 0, 0)?;
         let known = self.sched.attach(params)?;
         let (tenants, group) = (self.tenants.clone(), &self.group);
         if let Err(error) = eviction::follow(&self.vm, &self.sched, &known, tenants, group) {
@@ -456,6 +481,14 @@ impl Tenant for Context {
 
     fn interrupts_lost(&self) {
         self.notices.interrupts_lost();
+    }
+
+    fn repeats(&self, fault: &VmFault, token: FaultToken) -> Option<FaultToken> {
+        if !self.mirrors.serves_accesses() {
+            return Some(token);
+        }
+        self.mirrors.serve_soon(fault, token);
+        None
     }
 
     fn faulted(&self, fault: &VmFault) -> bool {

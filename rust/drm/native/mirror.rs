@@ -19,6 +19,7 @@ use super::{
     }, //
 };
 use crate::mirror::{
+    Filling,
     Request,
     Rights, //
 };
@@ -27,27 +28,36 @@ use crate::mirror::{
 ///
 /// # Errors
 ///
-/// - `EINVAL`: unknown flags; no whole pages, or none; GPU addresses that cannot be bound.
-/// - `EOPNOTSUPP`: the mirror is not populated, and the GPU does not repeat accesses; or it gets copies of memory.
+/// - `EINVAL`: unknown flags; neither populated nor filled by faults; no whole pages, or none; GPU addresses that cannot be
+///   bound.
+/// - `EOPNOTSUPP`: the mirror is filled by faults, and the GPU cannot repeat accesses; or it gets copies of memory.
 /// - `EXDEV`: the caller is not of the process that opened the file.
 /// - `EOVERFLOW`: a range wraps around.
 /// - `EFAULT`: addresses that no program has.
 /// - `EADDRINUSE`: a buffer or another mirror has some of the GPU addresses.
-/// - `EBUSY`: `/dev/kfd` has the address space.
+/// - `EBUSY`: `/dev/kfd` has the address space; the mirror is filled by faults, and the file has had a queue whose accesses are
+///   not repeated.
 /// - Others are those of [`Mirrors::create`](crate::mirror::Mirrors::create).
 pub(super) fn create(_dev: &Device, file: &File, arg: &mut MirrorCreate) -> Result {
     if arg.flags & !mirror_flags::ALL != 0 || arg.leaf != 0 {
         return Err(EINVAL);
     }
     require_zero(&[arg.id])?;
-    if arg.flags & mirror_flags::POPULATED == 0 {
-        return Err(EOPNOTSUPP);
+    let filling = Filling {
+        at_once: arg.flags & mirror_flags::POPULATED != 0,
+        on_access: arg.flags & mirror_flags::FAULT != 0,
+    };
+    if !filling.at_once && !filling.on_access {
+        return Err(EINVAL);
     }
     let context = file.inner().get_ref().context();
     if !context.is_openers() {
         return Err(EXDEV);
     }
     context.claim()?;
+    if filling.on_access {
+        context.repeat_accesses()?;
+    }
     let mirror = context.mirrors().create(&Request {
         cpu: arg.address,
         gpu: arg.gpu_address,
@@ -56,6 +66,7 @@ pub(super) fn create(_dev: &Device, file: &File, arg: &mut MirrorCreate) -> Resu
             write: arg.flags & mirror_flags::READ_ONLY == 0,
             execute: arg.flags & mirror_flags::EXECUTE != 0,
         },
+        filling,
     })?;
     arg.id = mirror.id();
     arg.leaf = mirror.leaf();
@@ -88,13 +99,15 @@ pub(super) fn query(_dev: &Device, file: &File, arg: &mut MirrorQuery) -> Result
         id: arg.id,
         flags: flag(!request.rights.write, mirror_flags::READ_ONLY)
             | flag(request.rights.execute, mirror_flags::EXECUTE)
-            | mirror_flags::POPULATED,
+            | flag(request.filling.at_once, mirror_flags::POPULATED)
+            | flag(request.filling.on_access, mirror_flags::FAULT),
         address: request.cpu,
         gpu_address: request.gpu,
         length: request.len,
         bytes: usage.bytes,
         huge_bytes: usage.huge,
         changes: usage.changes,
+        faults: usage.served,
     };
     Ok(())
 }

@@ -202,9 +202,8 @@ fn read_mask(arg: &QueueUpdate) -> Result<KVec<u32>> {
 /// - `EINTR`: the caller is being killed.
 pub(super) fn destroy(_dev: &Device, file: &File, arg: &mut QueueDestroy) -> Result {
     require_zero(&[arg.pad])?;
-    file.inner()
-        .get_ref()
-        .context()
-        .take_queue(arg.id)?
-        .destroy()
+    let context = file.inner().get_ref().context();
+    let destroyed = context.take_queue(arg.id)?.destroy();
+    context.mirrors().note_queue_end();
+    destroyed
 }

@@ -5,7 +5,7 @@
 use crate::kapi::abi::abi_struct;
 
 /// Version of the interface.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// Numbers among the driver's commands.
 pub(super) mod nr {
@@ -67,7 +67,8 @@ pub(super) mod mirror_flags {
     pub(in super::super) const READ_ONLY: u32 = 0x1;
     pub(in super::super) const EXECUTE: u32 = 0x2;
     pub(in super::super) const POPULATED: u32 = 0x4;
-    pub(in super::super) const ALL: u32 = READ_ONLY | EXECUTE | POPULATED;
+    pub(in super::super) const FAULT: u32 = 0x8;
+    pub(in super::super) const ALL: u32 = READ_ONLY | EXECUTE | POPULATED | FAULT;
 }
 
 abi_struct! {
@@ -347,7 +348,7 @@ abi_struct! {
 
 abi_struct! {
     /// `struct drm_rkfd_mirror_query`.
-    struct MirrorQuery: 56 {
+    struct MirrorQuery: 64 {
         id: u32,
         flags: u32,
         address: u64,
@@ -356,6 +357,7 @@ abi_struct! {
         bytes: u64,
         huge_bytes: u64,
         changes: u64,
+        faults: u64,
     }
 }
 

@@ -5,7 +5,8 @@
 use super::{
     super::{
         access::Hw,
-        hub, //
+        hub,
+        retry::FaultToken, //
     },
     Ih,
     IrqSink,
@@ -120,26 +121,29 @@ impl Ih {
         } else {
             self.counters.faults.inc();
         }
+        // Dropped where nobody takes it: the access is repeated, and reported again.
+        let token = fault
+            .retry
+            .then(|| FaultToken::new(&self.cam, fault.cam_index));
         let fault = VmFault {
             pasid: vector.pasid,
             vmid: vector.vmid,
             timestamp: vector.timestamp,
             fault,
         };
-        let logged_later = if fault.pasid == 0 {
+        let user = sink.filter(|_| fault.pasid != 0);
+        if fault.pasid == 0 {
             self.counters.foreign.inc();
-            false
-        } else {
-            sink.is_some_and(|sink| sink.vm_fault(&fault))
-        };
-        if fault.fault.retry {
-            // The access is replayed by itself; releasing the entry lets it be reported again.
-            hw.doorbell32(
-                hw.asic().doorbell.retry_cam().byte(),
-                u32::from(fault.fault.cam_index),
-            );
-        } else if !logged_later {
-            log_fault(hw, &fault);
+        }
+        match (user, token) {
+            (Some(sink), Some(token)) => sink.vm_retry(&fault, token),
+            (None, Some(_)) => {}
+            (user, None) => {
+                let logged_later = user.is_some_and(|sink| sink.vm_fault(&fault));
+                if !logged_later {
+                    log_fault(hw, &fault);
+                }
+            }
         }
     }
 }

@@ -8,7 +8,7 @@
 
 _Static_assert(sizeof(struct drm_rkfd_mirror_create) == 40, "mirror_create");
 _Static_assert(sizeof(struct drm_rkfd_mirror_destroy) == 8, "mirror_destroy");
-_Static_assert(sizeof(struct drm_rkfd_mirror_query) == 56, "mirror_query");
+_Static_assert(sizeof(struct drm_rkfd_mirror_query) == 64, "mirror_query");
 _Static_assert(sizeof(struct drm_rkfd_mirror_populate) == 24, "mirror_populate");
 
 void engine_open(struct engine *e)
@@ -135,7 +135,7 @@ int mirror_create(const struct nfile *file, void *cpu, uint64_t va, uint64_t len
 		.address = (uintptr_t)cpu,
 		.gpu_address = va,
 		.length = length,
-		.flags = flags | POPULATED,
+		.flags = flags & (POPULATED | FAULT) ? flags : flags | POPULATED,
 	};
 	return native(file->fd, DRM_IOCTL_RKFD_MIRROR_CREATE, args);
 }

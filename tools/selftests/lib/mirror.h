@@ -16,6 +16,7 @@
 #define OUT_AT 0x20000000ul
 #define RO DRM_RKFD_MIRROR_READ_ONLY
 #define POPULATED DRM_RKFD_MIRROR_POPULATED
+#define FAULT DRM_RKFD_MIRROR_FAULT
 
 /* A file with an SDMA queue, a buffer for what that reads, and an event for accesses that are refused. */
 struct engine {
@@ -48,7 +49,7 @@ struct drm_rkfd_fault await_fault(const struct engine *e);
 /* The queue is lost with this. */
 void must_fault(struct engine *e, uint64_t va, bool write, uint32_t access);
 
-/* POPULATED. */
+/* POPULATED, unless the flags say when it is filled. */
 int mirror_create(const struct nfile *file, void *cpu, uint64_t va, uint64_t length, uint32_t flags,
 		  struct drm_rkfd_mirror_create *args);
 uint32_t need_mirror(const struct nfile *file, void *cpu, uint64_t va, uint64_t length, uint32_t flags);

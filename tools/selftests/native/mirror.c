@@ -61,10 +61,10 @@ CASE(refused, "MIRROR_CREATE: each errno for its cause")
 		__VA_ARGS__;                                                                       \
 		CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_MIRROR_CREATE, &args), err);              \
 	} while (0)
-	REFUSED(EINVAL, args.flags |= 8);
+	REFUSED(EINVAL, args.flags |= 16);
 	REFUSED(EINVAL, args.id = 1);
 	REFUSED(EINVAL, args.leaf = 1);
-	REFUSED(EOPNOTSUPP, args.flags = 0);
+	REFUSED(EINVAL, args.flags = 0);
 	REFUSED(EINVAL, args.length = 0);
 	REFUSED(EINVAL, args.length = PAGE + 1);
 	REFUSED(EINVAL, args.address += 8);

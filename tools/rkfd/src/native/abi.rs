@@ -57,6 +57,8 @@ numbers! {
     MIRROR_EXECUTE = 0x2;
     /// Filled at once, and after each change while queues wait.
     MIRROR_POPULATED = 0x4;
+    /// Filled by accesses, which are repeated until then.
+    MIRROR_FAULT = 0x8;
 }
 
 macro_rules! structures {
@@ -136,8 +138,8 @@ structures! {
     /// MIRROR_DESTROY.
     MirrorDestroy = "drm_rkfd_mirror_destroy", 8 { id: u32, pad: u32 }
     /// MIRROR_QUERY.
-    MirrorQuery = "drm_rkfd_mirror_query", 56 {
-        id: u32, flags: u32, address: u64, gpu_address: u64, length: u64, bytes: u64, huge_bytes: u64, changes: u64,
+    MirrorQuery = "drm_rkfd_mirror_query", 64 {
+        id: u32, flags: u32, address: u64, gpu_address: u64, length: u64, bytes: u64, huge_bytes: u64, changes: u64, faults: u64,
     }
     /// MIRROR_POPULATE.
     MirrorPopulate = "drm_rkfd_mirror_populate", 24 { id: u32, flags: u32, gpu_address: u64, length: u64 }
