@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-unsigned long ih_counter(const char *name)
+/* A number of a file of the first GPU's whose path the pattern matches. */
+static unsigned long counter(const char *pattern, const char *name)
 {
 	unsigned long count = 0, number;
 	bool found = false;
@@ -14,8 +15,8 @@ unsigned long ih_counter(const char *name)
 	glob_t paths;
 	FILE *file;
 
-	if (glob("/sys/kernel/debug/rkfd/*/ih", 0, NULL, &paths))
-		LACKING("no counters of interrupts in debugfs");
+	if (glob(pattern, 0, NULL, &paths))
+		LACKING("debugfs has no %s", pattern);
 	file = fopen(paths.gl_pathv[0], "re");
 	CHECK(file);
 	while (fgets(line, sizeof(line), file)) {
@@ -29,4 +30,14 @@ unsigned long ih_counter(const char *name)
 	if (!found)
 		FAIL("the driver does not count %s", name);
 	return count;
+}
+
+unsigned long ih_counter(const char *name)
+{
+	return counter("/sys/kernel/debug/rkfd/*/ih", name);
+}
+
+unsigned long sched_counter(const char *name)
+{
+	return counter("/sys/kernel/debug/rkfd/*/sched", name);
 }

@@ -8,4 +8,7 @@
 /* A number of the first GPU's file `ih`, which says what the interrupt thread has seen, by name. */
 unsigned long ih_counter(const char *name);
 
+/* … of its file `sched`, which says what the scheduler has done. */
+unsigned long sched_counter(const char *name);
+
 #endif
