@@ -47,6 +47,8 @@ pub mod mode {
     pub const GPR_IDX_EN: u32 = 1 << 27;
     /// Vector instructions are skipped.
     pub const VSKIP: u32 = 1 << 28;
+    /// First bit of the number of entries of the stack of forks, which has three.
+    pub const CSP: u32 = 29;
 }
 
 /// Exceptions of floats: bits of TRAPSTS, and, from [`excp::MODE_SHIFT`] on, of MODE, which lets them trap.

@@ -394,6 +394,58 @@ fn messages_traps_and_waits_reach_the_machine() {
     assert_eq!(flow("s_sethalt 1"), (Flow::Halt, 0x104));
 }
 
+/// Lanes below a bound go one way of a fork, those below another one one way of a fork within it.
+#[test]
+fn forks_let_the_fewer_lanes_go_first_and_join() {
+    if without_llvm("forks") {
+        return;
+    }
+    let program = |outer: u32, inner: u32| {
+        format!(
+            "v_mbcnt_lo_u32_b32 v0, -1, 0\nv_mbcnt_hi_u32_b32 v0, -1, v0\nv_mov_b32_e32 v1, 0\n\
+             s_mov_b32 s28, 0\ns_mov_b32 s22, 0\ns_getpc_b64 s[24:25]\nhere:\ns_add_u32 s24, s24, other-here\n\
+             s_addc_u32 s25, s25, 0\nv_cmp_gt_u32_e64 s[30:31], {outer}, v0\n\
+             s_cbranch_i_fork s[30:31], low\ns_mul_i32 s22, s22, 10\ns_add_u32 s22, s22, 1\n\
+             v_add_u32_e32 v1, 1, v1\ns_branch outer\n\
+             low:\ns_getreg_b32 s21, hwreg(HW_REG_MODE, 29, 3)\n\
+             v_cmp_gt_u32_e64 s[30:31], {inner}, v0\ns_cbranch_g_fork s[30:31], s[24:25]\n\
+             s_mul_i32 s22, s22, 10\ns_add_u32 s22, s22, 2\nv_add_u32_e32 v1, 2, v1\ns_branch inner\n\
+             other:\ns_mul_i32 s22, s22, 10\ns_add_u32 s22, s22, 3\nv_add_u32_e32 v1, 4, v1\n\
+             inner:\ns_cbranch_join s21\n\
+             outer:\ns_cbranch_join s28\ns_getreg_b32 s23, hwreg(HW_REG_MODE, 29, 3)\ns_endpgm"
+        )
+    };
+    // Bounds, and the ways in the order in which they are gone.
+    for (outer, inner, order) in [
+        (64, 0, 2),
+        (64, 64, 3),
+        (0, 0, 1),
+        (20, 0, 21),
+        (20, 20, 31),
+        (50, 0, 12),
+        (20, 5, 321),
+        (20, 15, 231),
+        (50, 10, 132),
+        (50, 40, 123),
+        (32, 16, 321),
+    ] {
+        let mut machine = Machine::new(Asic::Gfx906);
+        machine.asm(&program(outer, inner)).unwrap();
+        let wave = &machine.wave;
+        assert_eq!(wave.sgpr[22], order, "{outer} {inner}");
+        assert_eq!(wave.sgpr[23], 0, "the stack is empty");
+        for (lane, value) in machine.get(1).into_iter().enumerate() {
+            let lane = lane as u32;
+            let want = match (lane < outer, lane < inner) {
+                (false, _) => 1,
+                (true, false) => 2,
+                (true, true) => 4,
+            };
+            assert_eq!(value, want, "{outer} {inner}: lane {lane}");
+        }
+    }
+}
+
 #[test]
 fn measured_loops_are_what_their_text_says() {
     if without_llvm("workloads") {

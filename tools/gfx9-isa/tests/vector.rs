@@ -53,10 +53,7 @@ fn what_is_not_implemented_is_known() {
             || name == "buffer_store_lds_dword"
             || name == "v_screen_partition_4se_b32"
             || name.starts_with("s_scratch_")
-            || matches!(
-                name,
-                "s_cbranch_g_fork" | "s_cbranch_i_fork" | "s_cbranch_join" | "s_rfe_restore_b64"
-            )
+            || name == "s_rfe_restore_b64"
     };
     for asic in Asic::ALL {
         let left: Vec<&str> = Executor::new(asic)

@@ -135,6 +135,52 @@ fn movreld(wave: &mut Wave, inst: &Inst, next: u64) -> Result<Flow, Exception> {
     go(wave, next)
 }
 
+/// The stack of forks in scalar registers: MODE has the number of its entries, each of which is a mask and an address.
+fn stack(wave: &Wave) -> u8 {
+    (wave.mode >> mode::CSP) as u8 & 7
+}
+
+fn set_stack(wave: &mut Wave, entries: u8) {
+    wave.mode = wave.mode & !(7 << mode::CSP) | u32::from(entries & 7) << mode::CSP;
+}
+
+/// Goes to `to` with the lanes of `mask` and on with the others; if there are both, the way that more lanes take waits on
+/// the stack.
+fn fork(wave: &mut Wave, mask: u64, to: u64, next: u64) -> Result<Flow, Exception> {
+    let exec = wave.exec();
+    let (taken, passed) = (mask & exec, !mask & exec);
+    if taken == exec {
+        return go(wave, to);
+    }
+    if passed == exec {
+        return go(wave, next);
+    }
+    let (lanes, pc, later, resume) = if passed.count_ones() < taken.count_ones() {
+        (passed, next, taken, to)
+    } else {
+        (taken, to, passed, next)
+    };
+    let entries = stack(wave);
+    wave.set_pair(4 * entries, later);
+    wave.set_pair(4 * entries + 2, resume);
+    set_stack(wave, entries + 1);
+    wave.set_pair(reg::EXEC, lanes);
+    go(wave, pc)
+}
+
+/// Goes the way that waits on the stack, or on if that has `saved` entries.
+fn rejoin(wave: &mut Wave, saved: u64, next: u64) -> Result<Flow, Exception> {
+    let entries = stack(wave);
+    if u64::from(entries) == saved {
+        return go(wave, next);
+    }
+    let entries = entries.wrapping_sub(1) & 7;
+    let (lanes, pc) = (wave.pair(4 * entries), wave.pair(4 * entries + 2));
+    set_stack(wave, entries);
+    wave.set_pair(reg::EXEC, lanes);
+    go(wave, pc)
+}
+
 /// M0 for relative VGPR addressing: the index in 7:0, the operand classes in 15:12.
 fn set_index(wave: &mut Wave, index: Option<u64>, classes: Option<i32>) {
     let m0 = &mut wave.sgpr[usize::from(reg::M0)];
@@ -200,6 +246,18 @@ pub(super) fn bind(name: &str) -> Option<Function> {
         "s_cbranch_cdbgsys_and_user" => |w, i, _, next| {
             let (sys, user) = debug_flags(w);
             branch(w, i, next, sys && user)
+        },
+        "s_cbranch_g_fork" => |w, i, _, next| {
+            let (mask, to) = (source(w, i, 0)?, source(w, i, 1)?);
+            fork(w, mask, to, next)
+        },
+        "s_cbranch_i_fork" => |w, i, _, next| {
+            let mask = source(w, i, 0)?;
+            fork(w, mask, target(i, next), next)
+        },
+        "s_cbranch_join" => |w, i, _, next| {
+            let saved = source(w, i, 0)?;
+            rejoin(w, saved, next)
         },
         "s_barrier" => |w, _, _, next| then(w, next, Flow::Barrier),
         "s_sethalt" => |w, i, _, next| {
