@@ -7,15 +7,15 @@ use criterion::criterion_group;
 use criterion::criterion_main;
 use criterion::Criterion;
 use criterion::Throughput;
+use gfx9_isa::workload::workloads;
 use gfx9_isa::workload::Bench;
-use gfx9_isa::workload::WORKLOADS;
 
 /// Turns of the loop per sample.
 const TURNS: u64 = 100;
 
 fn classes(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("isa");
-    for workload in WORKLOADS {
+    for workload in workloads() {
         let count = TURNS * u64::from(workload.instructions);
         let mut bench = Bench::new(workload);
         group.throughput(Throughput::Elements(count));

@@ -6,7 +6,7 @@
 
 mod loops;
 
-pub use loops::WORKLOADS;
+pub use loops::workloads;
 
 use crate::env::AtomicOp;
 use crate::env::Env;
@@ -244,6 +244,9 @@ impl Bench {
         wave.set_pair(reg::EXEC, u64::MAX);
         wave.set_pair(0, BASE);
         wave.set_pair(2, BASE + (SIZE as u64 / 2));
+        // A buffer of all the data, without stride and swizzling.
+        wave.set_pair(12, BASE);
+        wave.set_pair(14, 0x0002_7FAC_0000_0000 | SIZE as u64);
         let lane = |lane: usize| lane as u32;
         let mut set = |number: usize, value: &dyn Fn(usize) -> u32| {
             if let Some(row) = wave.vgpr_mut(number, false) {

@@ -451,7 +451,7 @@ fn measured_loops_are_what_their_text_says() {
     if without_llvm("workloads") {
         return;
     }
-    for workload in gfx9_isa::workload::WORKLOADS {
+    for workload in gfx9_isa::workload::workloads() {
         let words = common::assemble(Asic::Gfx90a, workload.text);
         assert_eq!(words, workload.words, "{}", workload.name);
         let lines = workload.text.lines().map(str::trim);

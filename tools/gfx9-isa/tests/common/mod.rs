@@ -11,6 +11,7 @@
 
 pub mod machine;
 
+use gfx9_isa::env::Lanes;
 use gfx9_isa::inst::Asic;
 use std::collections::HashMap;
 use std::collections::HashSet;
@@ -251,4 +252,26 @@ fn assemble_anew(asic: Asic, program: &str) -> Vec<u32> {
         .chunks(4)
         .map(|word| u32::from_le_bytes(word.try_into().unwrap()))
         .collect()
+}
+
+/// Integers, among them many that are near the ends of their range.
+pub fn random_lanes(random: &mut Random) -> Lanes {
+    std::array::from_fn(|_| match random.below(8) {
+        0 => random.below(64),
+        1 => u32::MAX - random.below(64),
+        2 => 0x8000_0000,
+        3 => 1 << random.below(32),
+        _ => random.next() as u32,
+    })
+}
+
+/// Floats of 32 bits, among them denormals, infinities and zeros.
+pub fn floats(random: &mut Random) -> Lanes {
+    std::array::from_fn(|_| match random.below(8) {
+        0 => random.below(0x80_0000),
+        1 => 0x7F80_0000 | random.below(2) << 31,
+        2 => 0,
+        3 => (random.next() as u32) & 0x807F_FFFF,
+        _ => (random.next() as u32) & 0x87FF_FFFF | 0x3C00_0000,
+    })
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::bail;
 use anyhow::Context;
 use gfx9_isa::simd;
+use gfx9_isa::workload::workloads;
 use gfx9_isa::workload::Bench;
 use gfx9_isa::workload::Workload;
-use gfx9_isa::workload::WORKLOADS;
 use nix::time::ClockId;
 use serde::Serialize;
 use tabled::settings::object::Columns;
@@ -93,8 +93,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         let named = |part: &String| workload.name.contains(part.as_str());
         options.only.is_empty() || options.only.iter().any(named)
     };
-    let rows = WORKLOADS
-        .iter()
+    let rows = workloads()
         .filter(wanted)
         .map(|workload| measure(workload, Duration::from_millis(options.time)))
         .collect::<anyhow::Result<Vec<Row>>>()?;
