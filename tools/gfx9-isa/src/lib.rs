@@ -6,7 +6,7 @@
 //! * [`text`]: the text of an instruction, as LLVM's disassembler writes it.
 //! * [`wave`]: the state of a wave; [`env`]: the memory, LDS and messages that it reaches, as traits.
 //! * [`exec`]: what each instruction does to them; [`fp`]: floating point as the ISA has it.
-//! * [`observe`]: who watches, with [`exec::cost`] for what instructions move.
+//! * [`observe`]: who watches, with [`exec::cost`] for what instructions move, and [`races`], which checks LDS.
 //!
 //! No device and no I/O is known here.  `Documentation/isa.md` tells the scope and how it is proved.
 
@@ -25,6 +25,7 @@ pub mod inst;
 pub mod lanes;
 pub mod observe;
 pub mod processor;
+pub mod races;
 pub mod simd;
 pub mod tables;
 pub mod text;

@@ -208,7 +208,7 @@ fn register(operand: Operand) -> Option<(usize, bool)> {
 }
 
 /// Register `at` of the tuple `operand`; 0 where there is none.
-fn value(wave: &Wave, operand: Operand, at: usize) -> Lanes {
+pub(super) fn value(wave: &Wave, operand: Operand, at: usize) -> Lanes {
     match register(operand) {
         Some((number, acc)) => *wave.vgpr(number + at, acc),
         None => [0; 64],
@@ -223,7 +223,7 @@ fn put(wave: &mut Wave, inst: &Inst, at: usize, lanes: u64, data: &Lanes) {
 
 /// Where a `src2` instruction writes, and where its data is: as many dwords farther as the offset says, or, if its bit 15
 /// is set, the upper 15 bits of the address.  Both are signed.
-fn src2(address: u32, offset: u16) -> (u64, u64) {
+pub(super) fn src2(address: u32, offset: u16) -> (u64, u64) {
     let (to, dwords) = if offset & 0x8000 != 0 {
         (address & 0x1_FFFF, (address as i32) >> 17)
     } else {

@@ -18,6 +18,7 @@ mod salu;
 mod smem;
 mod straight;
 mod sums;
+pub mod touch;
 mod typed;
 mod valu;
 mod vmem;

@@ -32,7 +32,7 @@ pub(super) struct Targets {
     /// Lanes that access global memory.
     pub(super) global: u64,
     /// Lanes that access LDS: `address` is an offset there.
-    lds: u64,
+    pub(super) lds: u64,
     /// Lanes that access private memory: `address` is an offset there.
     private: u64,
     /// Lanes per dword that are in the range of a buffer; others read 0 and write nothing.
@@ -79,7 +79,7 @@ fn pair_lanes(wave: &Wave, operand: Operand) -> Wide {
 }
 
 /// FLAT, GLOBAL and SCRATCH.
-fn flat(wave: &Wave, inst: &Inst, mem: &Mem, exec: u64) -> Result<Targets, Exception> {
+pub(super) fn flat(wave: &Wave, inst: &Inst, mem: &Mem, exec: u64) -> Result<Targets, Exception> {
     let offset = i64::from(mem.offset) as u64;
     let mut targets = Targets {
         address: [0; 64],
