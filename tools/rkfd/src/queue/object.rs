@@ -252,18 +252,25 @@ impl Object {
         })
     }
 
+    /// The first word of the place with that index, with a packet's header, which other threads may be storing.
+    fn first_word(&self, index: u64) -> u32 {
+        let packets = (self.ring.size() / aql::BYTES).max(1) as u64; // CAST: a size in memory, and back below.
+        let place = (index % packets) as usize * aql::BYTES;
+        let ring = self.ring.address() as usize as *mut u8;
+        // SAFETY: the place begins inside the ring, which is whole pages, aligned, and mapped at its address for as long as
+        // `self` lives; all access to the first words of places is atomic.
+        let word: &AtomicU32 = unsafe { AtomicU32::from_ptr(ring.add(place).cast()) };
+        word.load(Ordering::Acquire)
+    }
+
     /// Index of the packet that the GPU looks at. It stores its read index now and then only, but makes a header invalid
     /// when the packet is done.
     fn first_valid(&self) -> u64 {
         let read = self.read().load(Ordering::Acquire);
         let packets = self.ring.size() / aql::BYTES;
-        (0..packets as u64) // CAST: a size in memory, and back below.
+        (0..packets as u64) // CAST: a size in memory.
             .map(|n| read.wrapping_add(n))
-            .find(|index| {
-                let place = (index % packets as u64) as usize * aql::BYTES;
-                let first = self.ring.read_u32(place).unwrap_or_default();
-                first & 0xff != u32::from(aql::INVALID)
-            })
+            .find(|index| self.first_word(*index) & 0xff != u32::from(aql::INVALID))
             .unwrap_or(read)
     }
 
