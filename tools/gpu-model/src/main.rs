@@ -70,6 +70,10 @@ struct Args {
     /// Only those of one group, of the waves with one number in their groups, or of one wave: X,Y,Z, N or X,Y,Z:N.
     #[arg(long, value_name = "WAVE", requires = "trace_isa", value_parser = waves)]
     trace_wave: Option<Filter>,
+    /// Check the accesses of kernels to LDS from the start: races between waves, reads of what nobody has written,
+    /// accesses beyond the allocation.
+    #[arg(long)]
+    check_lds: bool,
     #[command(flatten)]
     board: BoardArgs,
 }
@@ -220,6 +224,9 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
         };
         let to = Box::new(BufWriter::new(file));
         gpu.waves.dispatcher.watch.trace(filter, to);
+    }
+    if args.check_lds {
+        gpu.waves.dispatcher.watch.check(true);
     }
     gpu.waves.spawn(threads).context("threads for waves")?;
     let shared = Shared::new(gpu);

@@ -59,7 +59,113 @@ fn failures_name_kernel_wave_and_address() {
             );
             assert!(text.contains(&want), "{}: {text} lacks {want}", asic.name);
             assert!(text.contains("illegal instruction"), "{text}");
+
+            let reply = answer(&mut f.b.gpu, r#"{"cmd":"program-errors"}"#);
+            assert_eq!(reply["total"], 1);
+            let error = &reply["errors"][0];
+            assert_eq!(error["kind"], "illegal");
+            assert_eq!(error["kernel"], serde_json::json!(name));
+            assert_eq!(error["entry"], entry);
+            assert_eq!(error["pc"], entry + 20);
+            assert_eq!(error["pasid"], 0x31);
+            assert_eq!(error["group"], serde_json::json!([3, 0, 0]));
+            assert_eq!(error["wave"], 1);
+            assert_eq!(error["va"], serde_json::Value::Null);
+            // The code object begins two pages before the kernel's.
+            let base = name.map(|_| f.va + CODE - 0x2000);
+            assert_eq!(error["object"]["base"], serde_json::json!(base));
+            let reply = answer(&mut f.b.gpu, r#"{"cmd":"program-errors","from":1}"#);
+            assert_eq!(reply["errors"], serde_json::json!([]));
         }
+    }
+}
+
+/// A store where nothing is mapped.
+#[test]
+fn failures_are_listed_with_the_address_that_was_accessed() {
+    if without_llvm("addresses of failures") {
+        return;
+    }
+    let program = "s_nop 0\nv_mov_b32 v2, 0x1000\nv_mov_b32 v3, 0x7123\nglobal_store_dword v[2:3], v0, off\ns_endpgm";
+    let mut f = fixture(&GFX90A, 1, false, false);
+    name_kernel(&f, "stores");
+    launch(&mut f, &GFX90A, &Launch::new(program, 64, 64));
+    let reply = answer(&mut f.b.gpu, r#"{"cmd":"program-errors"}"#);
+    let error = &reply["errors"][0];
+    assert_eq!(
+        (&error["kind"], &error["kernel"]),
+        (&"memory".into(), &"stores".into())
+    );
+    assert_eq!(error["va"], 0x7123_0000_1000u64);
+    let offset = error["pc"].as_u64().unwrap() - (f.va + CODE + 256);
+    assert_eq!(offset, 20, "{reply}");
+}
+
+/// Of two waves each reads what the other one has written.
+fn exchange(between: &str) -> Launch {
+    let program = format!(
+        "v_lshlrev_b32 v1, 2, v0\nv_xor_b32 v2, 0x1fc, v1\nds_write_b32 v1, v0\n\
+         s_waitcnt lgkmcnt(0)\n{between}\nds_read_b32 v3, v2\ns_endpgm"
+    );
+    Launch {
+        lds: 512,
+        ..Launch::new(&program, 128, 512)
+    }
+}
+
+#[test]
+fn the_checker_finds_races_of_kernels_once() {
+    if without_llvm("checker of LDS") {
+        return;
+    }
+    for asic in BOTH {
+        let mut f = fixture(asic, 2, false, false);
+        name_kernel(&f, "meets");
+        let dispatch = |f: &mut Fixture, between: &str| {
+            f.b.set64(f.bus + DONE + 8, 1);
+            launch(f, asic, &exchange(between));
+            assert!(is_done(f));
+            let reply = answer(&mut f.b.gpu, r#"{"cmd":"program-errors"}"#);
+            reply["errors"].as_array().unwrap().clone()
+        };
+        let check = |f: &mut Fixture, on: bool| {
+            let request = format!(r#"{{"cmd":"check","on":{on}}}"#);
+            assert_eq!(answer(&mut f.b.gpu, &request)["ok"], true);
+        };
+        // Nobody checks.
+        assert!(dispatch(&mut f, "s_nop 0").is_empty());
+        check(&mut f, true);
+        assert!(dispatch(&mut f, "s_barrier").is_empty(), "{}", asic.name);
+        let found = dispatch(&mut f, "s_nop 0");
+        let races: Vec<_> = found.iter().filter(|e| e["kind"] == "lds-race").collect();
+        let entry = f.va + CODE + 256;
+        let mut pairs = Vec::new();
+        for race in races {
+            assert_eq!(race["kernel"], "meets");
+            let waves = (race["wave"].as_u64(), race["other"]["wave"].as_u64());
+            assert!(
+                waves == (Some(0), Some(1)) || waves == (Some(1), Some(0)),
+                "{race}"
+            );
+            assert!(race["va"].as_u64().unwrap() < 512);
+            let offset = |pc: &serde_json::Value| pc.as_u64().unwrap() - entry;
+            pairs.push((offset(&race["pc"]), offset(&race["other"]["pc"])));
+        }
+        pairs.sort_unstable();
+        // Of four groups each pair once.  Whoever reads last finds the other one's write; a write after a read may be found.
+        let one_way = [(28, 12)];
+        assert!(
+            pairs == one_way || pairs == [(12, 28), (28, 12)],
+            "{}: {pairs:?}",
+            asic.name
+        );
+        // What was found is not found again, before the checker is switched on anew.
+        assert_eq!(dispatch(&mut f, "s_nop 0").len(), found.len());
+        check(&mut f, false);
+        assert_eq!(dispatch(&mut f, "s_nop 0").len(), found.len());
+        check(&mut f, true);
+        assert!(dispatch(&mut f, "s_nop 0").len() > found.len());
+        f.b.no_errors();
     }
 }
 
@@ -87,6 +193,7 @@ fn waves_are_shown_where_they_are() {
         for (number, wave) in waves.iter().enumerate() {
             assert_eq!(wave["kernel"], "spin", "{}", asic.name);
             assert_eq!(wave["entry"], entry);
+            assert_eq!(wave["object"]["base"], f.va + CODE - 0x2000);
             assert_eq!(wave["pasid"], 0x31);
             assert_eq!(wave["group"], serde_json::json!([number / 2, 0, 0]));
             assert_eq!(wave["wave"], number % 2);

@@ -63,6 +63,17 @@ pub enum Request {
         /// So many instructions of each kernel, those executed most.
         top: Option<usize>,
     },
+    /// Checks the accesses of kernels to LDS, or no longer.
+    Check {
+        /// From now on, or no longer.
+        on: bool,
+    },
+    /// What kernels have done wrong lately.
+    ProgramErrors {
+        /// Only those from this number on.
+        #[serde(default)]
+        from: u64,
+    },
     /// Doorbells that no connected queue listened to.
     Doorbells,
     /// Set-up of an address space.
@@ -153,6 +164,14 @@ fn execute(device: &mut impl Device, request: Request) -> Result<Value, String> 
             json!({"ok": true})
         }
         Request::Profile { top } => waves::profile(device, top.unwrap_or(DEFAULT_TOP)),
+        Request::Check { on } => {
+            device.with(|gpu| gpu.waves.dispatcher.watch.check(on));
+            json!({"ok": true})
+        }
+        Request::ProgramErrors { from } => {
+            let (total, errors) = device.with(|gpu| gpu.waves.errors.since(from));
+            json!({"ok": true, "total": total, "errors": errors})
+        }
         Request::Doorbells => device.with(|gpu| views::doorbells(gpu)),
         Request::Vm { vmid, va } => device.with(|gpu| views::vm(gpu, vmid, va))?,
         Request::Errors => views::errors(device),

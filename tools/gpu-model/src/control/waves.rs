@@ -69,6 +69,7 @@ pub fn waves(device: &mut impl Device, kernel: Option<&str>, max: usize) -> Valu
         rows.push(json!({
             "kernel": name.filter(|_| current),
             "entry": of.entry,
+            "object": seen.dispatch.object().filter(|_| current),
             "vmid": of.vmid,
             "pasid": pasids.get(usize::from(of.vmid)),
             "doorbell": of.doorbell,
@@ -98,7 +99,7 @@ pub fn profile(device: &mut impl Device, top: usize) -> Value {
     let (running, kernels) = dispatcher.watch.profile();
     let kernels: Vec<Value> = kernels
         .into_iter()
-        .map(|((name, entry), tally)| {
+        .map(|((name, entry, object), tally)| {
             let classes: serde_json::Map<String, Value> = Class::ALL
                 .iter()
                 .zip(&tally.classes)
@@ -128,6 +129,7 @@ pub fn profile(device: &mut impl Device, top: usize) -> Value {
             json!({
                 "kernel": name,
                 "entry": entry,
+                "object": object,
                 "instructions": tally.instructions(),
                 "classes": classes,
                 "top": top,

@@ -177,6 +177,7 @@ impl State {
                 group,
                 place,
                 slots,
+                check: None,
             };
             job.seat_waves();
             return Some(Work::Resume(job));

@@ -3,6 +3,7 @@
 //!
 //! Interrupt words of waves: `kfd_int_process_v9.c`.
 
+use super::errors::ProgramError;
 use super::job::Frozen;
 use super::kernel::Kernel;
 use super::report::{Failure, Report, What};
@@ -14,6 +15,7 @@ use crate::cp::slot::SlotId;
 use crate::device::{Gpu, Wake};
 use crate::ih::{client, Iv};
 use crate::vm::own::Post;
+use crate::vm::HubId;
 
 /// Interrupt source of shader engines.
 const SQ_INTERRUPT: u8 = 239;
@@ -279,6 +281,28 @@ impl Gpu {
         let (vmid, doorbell) = (run.vmid, run.doorbell);
         match report.what {
             What::Posted(_) => {}
+            What::Handled(failure) => {
+                let of = (self.soc.pasid_of(vmid, HubId::Gfx), doorbell);
+                let error = ProgramError::failed(&report.dispatch, spot, of, failure);
+                self.waves.errors.add(self.soc.clock.now_ns(), error);
+            }
+            What::Lds(ref findings) => {
+                let of = (self.soc.pasid_of(vmid, HubId::Gfx), doorbell);
+                for finding in findings {
+                    let error = ProgramError::lds(&report.dispatch, spot, of, finding);
+                    let text = format!(
+                        "{slot} doorbell {doorbell:#x} vmid {vmid}: {} at {:#x}, in {}, wave {} of group {:?}, PC {:#x}",
+                        error.text,
+                        finding.address,
+                        report.dispatch.title(),
+                        error.wave,
+                        error.group,
+                        error.pc,
+                    );
+                    self.soc.user_error(error.kind, text);
+                    self.waves.errors.add(self.soc.clock.now_ns(), error);
+                }
+            }
             What::Done => {
                 if let Some((flight, not_before)) = self.flight_mut(serial) {
                     flight.stand = Stand::Done(ticks);
@@ -308,6 +332,9 @@ impl Gpu {
                     spot.pc,
                 );
                 self.soc.user_error("wave", text);
+                let of = (self.soc.pasid_of(vmid, HubId::Gfx), doorbell);
+                let told = ProgramError::failed(&report.dispatch, spot, of, failure);
+                self.waves.errors.add(self.soc.clock.now_ns(), told);
                 if let Some(data) = failure.sq_error() {
                     self.sq_interrupt(vmid, seat, Encoding::Error, false, data);
                 }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use gfx9_isa::group::Group;
+use gfx9_isa::races::Checker;
 
 use super::kernel::Kernel;
-use super::names::{self, Reader};
+use super::names::{self, Identity, Origin, Reader};
 use super::report::Spot;
 use super::units::{Place, Seat};
 
@@ -23,8 +24,8 @@ pub struct Dispatch {
     frozen: AtomicBool,
     /// Grows when decoded instructions have to be compared with memory again.
     code: AtomicU64,
-    /// The kernel's name, once somebody has looked for it.
-    name: OnceLock<Option<String>>,
+    /// The kernel's name and code object, once somebody has looked for them.
+    origin: OnceLock<Origin>,
 }
 
 impl Dispatch {
@@ -35,19 +36,25 @@ impl Dispatch {
             kernel,
             frozen: AtomicBool::new(false),
             code: AtomicU64::new(0),
-            name: OnceLock::new(),
+            origin: OnceLock::new(),
         }
     }
 
-    /// Looks for the kernel's name, unless somebody has done so before; `read` reads the memory of the address space.
+    /// Looks for the kernel's name and code object, unless somebody has done so before; `read` reads the memory of the
+    /// address space.
     pub fn learn_name(&self, read: &mut Reader<'_>) {
-        self.name
+        self.origin
             .get_or_init(|| names::kernel_at(read, self.kernel.entry));
     }
 
     /// The kernel's name, if somebody has looked for it and it has one.
     pub fn name(&self) -> Option<&str> {
-        self.name.get()?.as_deref()
+        self.origin.get()?.name.as_deref()
+    }
+
+    /// The kernel's code object, if somebody has looked for it and it is in memory.
+    pub fn object(&self) -> Option<Identity> {
+        self.origin.get()?.object
     }
 
     /// The kernel in messages: its name, or where it begins.
@@ -92,6 +99,17 @@ pub struct Job {
     pub place: Place,
     /// Slots of private memory, one for each wave.
     pub slots: Vec<u32>,
+    /// Checks its accesses to LDS, if somebody wants that.
+    pub check: Option<Check>,
+}
+
+/// [`Checker`] for records.
+pub struct Check(pub Box<Checker>);
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Check")
+    }
 }
 
 impl Job {

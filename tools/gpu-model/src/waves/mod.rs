@@ -6,8 +6,8 @@
 //! their waves come to ([`report`]).  Only [`front`] and [`launch`] are behind the device's lock: they start dispatches,
 //! take them off, and turn what waves come to into interrupts, queue errors and signals.  [`sync`] is where waves of
 //! different groups meet, [`posts`] how they ring doorbells, [`saved`] the form in which a dispatch lies in a save area,
-//! [`names`] tells what a kernel is called, [`look`] where all waves are, and
-//! [`watch`] what they execute.
+//! [`names`] tells what a kernel is called, [`look`] where all waves are,
+//! [`watch`] what they execute, and [`errors`] what kernels have done wrong.
 
 #![allow(
     clippy::precedence,
@@ -16,6 +16,7 @@
 
 pub mod code;
 pub mod dispatcher;
+pub mod errors;
 pub mod front;
 pub mod job;
 pub mod kernel;

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Names of kernels, from the code objects in a process' memory.
+//! Names of kernels and identities of their code objects, from a process' memory.
 //!
 //! A loader puts the segments of a code object into memory as they are, and the first of them holds the ELF header, the
 //! program headers and the dynamic symbols; this is how debuggers find libraries, too.  So the kernel of an address is
 //! found without anybody's help: back by pages to an ELF header of the machine AMDGPU that has a segment around the
 //! address, then through its dynamic section to the symbols.  Kernels are functions there, and each has a descriptor
-//! NAME.kd, which leads to its first instruction.  Lines of sources are in sections that no loader puts into memory.
+//! NAME.kd, which leads to its first instruction.  Lines of sources are in sections that no loader puts into memory; who has
+//! the file finds them by the [`Identity`] of the object.
 //!
 //! All of it belongs to the user: every number is checked, and nothing is read that was not asked for.
 //!
-//! Sources: the ELF specification; code object format of the AMDGPU usage document of LLVM.
+//! Sources: the ELF specification; code object format of the AMDGPU usage document of LLVM; the hash FNV-1a of 64 bits.
+
+use serde::Serialize;
 
 /// Reads bytes at an address; false if they are not all there.
 pub type Reader<'a> = dyn FnMut(u64, &mut [u8]) -> bool + 'a;
@@ -24,6 +27,8 @@ const ENTRIES: u64 = 128;
 const SYMBOLS: u32 = 1 << 16;
 /// Bytes of the longest name that is shown whole.
 const NAME: usize = 4096;
+/// Bytes of code that tell one object from another.
+const CODE: u64 = 16 << 10;
 /// Ends the name of a kernel descriptor.
 const DESCRIPTOR: &str = ".kd";
 
@@ -36,6 +41,7 @@ mod elf {
     pub const SYMBOL: usize = 24;
     pub const PT_LOAD: u32 = 1;
     pub const PT_DYNAMIC: u32 = 2;
+    pub const PF_X: u32 = 1;
     pub const DT_NULL: u64 = 0;
     pub const DT_HASH: u64 = 4;
     pub const DT_STRTAB: u64 = 5;
@@ -61,10 +67,30 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(number(bytes, at))
 }
 
+/// Which code object it is, for those who have its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Identity {
+    /// What the addresses of its symbols and lines count from.
+    pub base: u64,
+    /// FNV-1a of the first executable segment: its size in the file as 8 bytes, then its first 16 KiB.
+    pub code: u64,
+}
+
+/// What memory tells of a kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Its name.
+    pub name: Option<String>,
+    /// Its code object.
+    pub object: Option<Identity>,
+}
+
 /// A code object in memory.
 struct Object {
     /// What its addresses count from.
     base: u64,
+    /// Address, from `base` on, and size in the file of the first executable segment.
+    code: Option<(u64, u64)>,
     symbols: u64,
     count: u32,
     names: u64,
@@ -89,7 +115,7 @@ fn object_at(read: &mut Reader<'_>, header: u64, address: u64) -> Option<Object>
     }
     let table = header.wrapping_add(u64_at(&bytes, 32));
     let count = u64::from(u16_at(&bytes, 56)).min(HEADERS);
-    let (mut base, mut dynamic, mut around) = (None, None, false);
+    let (mut base, mut dynamic, mut around, mut code) = (None, None, false, None);
     for number in 0..count {
         let mut bytes = [0; elf::PROGRAM_HEADER];
         let at = table.wrapping_add(number * elf::PROGRAM_HEADER as u64);
@@ -102,6 +128,9 @@ fn object_at(read: &mut Reader<'_>, header: u64, address: u64) -> Option<Object>
                 // The segment that has the header comes first.
                 let base = *base.get_or_insert(header.wrapping_add(offset).wrapping_sub(from));
                 around |= address.wrapping_sub(base).wrapping_sub(from) < size;
+                if u32_at(&bytes, 4) & elf::PF_X != 0 {
+                    code.get_or_insert((from, u64_at(&bytes, 32)));
+                }
             }
             elf::PT_DYNAMIC => dynamic = Some(from),
             _ => {}
@@ -134,13 +163,37 @@ fn object_at(read: &mut Reader<'_>, header: u64, address: u64) -> Option<Object>
     }
     Some(Object {
         base,
+        code,
         symbols: symbols?,
         count: u32::from_le_bytes(chains).min(SYMBOLS),
         names: names?,
     })
 }
 
+/// FNV-1a of `bytes`, after `hash`.
+fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3);
+    bytes.iter().fold(hash, step)
+}
+
 impl Object {
+    fn identity(&self, read: &mut Reader<'_>) -> Option<Identity> {
+        let (from, size) = self.code?;
+        let mut code = fnv(0xCBF2_9CE4_8422_2325, &size.to_le_bytes());
+        let mut at = 0;
+        while at < size.min(CODE) {
+            let mut piece = [0; 256];
+            let piece = piece.get_mut(..(size.min(CODE) - at).min(256) as usize)?;
+            if !read(self.base.wrapping_add(from).wrapping_add(at), piece) {
+                return None;
+            }
+            code = fnv(code, piece);
+            at += piece.len() as u64;
+        }
+        let base = self.base;
+        Some(Identity { base, code })
+    }
+
     fn symbols(&self, read: &mut Reader<'_>) -> Vec<Symbol> {
         let mut bytes = vec![0; self.count as usize * elf::SYMBOL];
         if !read(self.symbols, &mut bytes) {
@@ -199,9 +252,18 @@ fn around(read: &mut Reader<'_>, address: u64) -> Option<Object> {
     None
 }
 
-/// The name of the kernel whose first instruction is at `entry`, if its code object is in memory.
-pub fn kernel_at(read: &mut Reader<'_>, entry: u64) -> Option<String> {
-    let object = around(read, entry)?;
+/// What is known of the kernel whose first instruction is at `entry`, if its code object is in memory.
+pub fn kernel_at(read: &mut Reader<'_>, entry: u64) -> Origin {
+    match around(read, entry) {
+        Some(object) => Origin {
+            name: name_at(read, &object, entry),
+            object: object.identity(read),
+        },
+        None => Origin::default(),
+    }
+}
+
+fn name_at(read: &mut Reader<'_>, object: &Object, entry: u64) -> Option<String> {
     let symbols = object.symbols(read);
     let value = entry.wrapping_sub(object.base);
     let of_kind = |kind: u8| symbols.iter().filter(move |symbol| symbol.kind == kind);
@@ -285,7 +347,7 @@ mod tests {
         image
     }
 
-    fn find(image: &[u8], entry: u64) -> Option<String> {
+    fn origin(image: &[u8], entry: u64) -> Origin {
         let mut read = |va: u64, bytes: &mut [u8]| {
             let from = va.wrapping_sub(BASE) as usize;
             let found = from
@@ -294,6 +356,10 @@ mod tests {
             found.map(|found| bytes.copy_from_slice(found)).is_some()
         };
         kernel_at(&mut read, entry)
+    }
+
+    fn find(image: &[u8], entry: u64) -> Option<String> {
+        origin(image, entry).name
     }
 
     #[test]
@@ -325,6 +391,34 @@ mod tests {
         assert_eq!(other(18, 62), None, "of another machine");
         assert_eq!(other(0x504, 1), None, "without symbols");
         assert_eq!(other(0x402, 7).as_deref(), Some("s?ale"));
+    }
+
+    #[test]
+    fn the_code_tells_one_object_from_another() {
+        // The second segment is the code: 4 KiB in the file.
+        let mut image = object();
+        put(&mut image, 64 + 56 + 4, &elf::PF_X.to_le_bytes());
+        put(&mut image, 0x1100, b"code");
+        let identity = |image: &[u8]| origin(image, BASE + 0x1100).object;
+        let found = identity(&image).unwrap();
+        assert_eq!(found.base, BASE);
+        // Reference vectors of the hash's authors: nothing, and "foobar".
+        assert_eq!(fnv(0xCBF2_9CE4_8422_2325, b""), 0xCBF2_9CE4_8422_2325);
+        assert_eq!(fnv(0xCBF2_9CE4_8422_2325, b"foobar"), 0x8594_4171_F739_67E8);
+        let size = fnv(0xCBF2_9CE4_8422_2325, &0x1000u64.to_le_bytes());
+        assert_eq!(found.code, fnv(size, &image[0x1000..]));
+        // It does not depend on data, or on where the object lies.
+        let mut moved = vec![0; 0x3000];
+        moved.extend(&image);
+        put(&mut moved, 0x3700, b"data");
+        let there = origin(&moved, BASE + 0x4100).object.unwrap();
+        assert_eq!((there.base, there.code), (BASE + 0x3000, found.code));
+        put(&mut image, 0x1ffc, b"else");
+        assert_ne!(identity(&image).unwrap().code, found.code);
+        // Code that is not all there, and an object without.
+        put(&mut image, 64 + 56 + 32, &0x1001u64.to_le_bytes());
+        assert_eq!(identity(&image), None);
+        assert_eq!(identity(&object()), None);
     }
 
     #[test]

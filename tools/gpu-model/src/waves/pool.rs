@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::dispatcher::Dispatcher;
+use super::errors::ProgramErrors;
 use super::runner::Runner;
 use super::units::Units;
 use crate::clock::Clock;
@@ -24,6 +25,8 @@ pub struct Pool {
     pub(super) retry_at: u64,
     pub(super) retry_ns: u64,
     make: Box<dyn Fn() -> Runner + Send>,
+    /// What kernels have done wrong.
+    pub errors: ProgramErrors,
     /// Stores of waves to doorbells, to be delivered at the end of the step.
     pub(super) posted: Vec<Post>,
 }
@@ -46,6 +49,7 @@ impl Pool {
             retry_at: 0,
             retry_ns: 0,
             make: Box::new(make),
+            errors: ProgramErrors::default(),
             posted: Vec::new(),
         }
     }

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use gfx9_isa::races::Finding;
+
 use super::job::Dispatch;
 use super::units::Seat;
 use crate::vm::own::Post;
@@ -24,13 +26,17 @@ pub enum What {
     },
     /// The wave has halted for a reason that concerns the queue.
     Failed(Failure),
+    /// A wave has entered its trap handler for a reason that would have halted it.
+    Handled(Failure),
+    /// What the checker of LDS has found.
+    Lds(Vec<Finding>),
     /// `s_sendmsg` with MSG_INTERRUPT: M0, and whether the trap handler sent it.
     Message(u32, bool),
     /// Stores to doorbells, in their order.
     Posted(Vec<Post>),
 }
 
-/// Why a wave without a trap handler has halted.
+/// Why a wave has halted, or would have without its trap handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// An instruction that does not exist, in words why.

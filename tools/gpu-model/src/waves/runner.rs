@@ -7,15 +7,16 @@ use gfx9_isa::env::{Gws, GwsOp, Messages};
 use gfx9_isa::exec::Exception;
 use gfx9_isa::group::{Event, Group, Host, State};
 use gfx9_isa::processor::{Processor, Stop};
+use gfx9_isa::races::Finding;
 use rustc_hash::FxHashMap;
 
 use super::code::{CodePages, WaveMemory};
 use super::dispatcher::Dispatcher;
 use super::job::{After, Dispatch, Job, Waves, Work};
 use super::kernel::Kernel;
-use super::report::{Failure, Report, What};
+use super::report::{Failure, Report, Spot, What};
 use super::sync::Resources;
-use super::watch::Recorder;
+use super::watch::{Recorder, Watchers};
 use crate::clock::Clock;
 use crate::mem::Bus;
 use crate::vm::executor::Executor;
@@ -28,6 +29,8 @@ use crate::vm::{Access, Client, HubId, CID_TCP};
 const BATCH: u64 = 1024;
 /// Batches of a slice.
 const SLICE: u32 = 32;
+/// Exceptions that trap handlers have taken over, of a slice, which are reported.
+const HANDLED: u32 = 16;
 /// Address spaces whose decoded code a runner keeps.
 const SPACES: usize = 4;
 
@@ -134,6 +137,7 @@ impl Runner {
 
     /// Executes a slice of a group, or less if `stop` asks for it.
     pub fn run(&mut self, dispatcher: &Dispatcher, work: Work, stop: &dyn Fn() -> bool) {
+        let fresh = matches!(work, Work::Begin { .. });
         let mut job = match work {
             Work::Resume(job) => job,
             Work::Begin {
@@ -153,9 +157,13 @@ impl Runner {
                     id,
                     place,
                     slots,
+                    check: None,
                 }
             }
         };
+        if job.check.is_some() || dispatcher.watch.is_on() {
+            dispatcher.watch.attach(&mut job, fresh);
+        }
         let mut reported = false;
         let mut recorder = self.recorder(dispatcher, &job);
         let after = self.slice(dispatcher, &mut job, stop, &mut reported, recorder.as_mut());
@@ -178,6 +186,8 @@ impl Runner {
         mut recorder: Option<&mut Recorder>,
     ) -> After {
         let mut batches = 0;
+        // A handler may return to what has trapped, for ever.
+        let mut left = HANDLED;
         loop {
             let away = job.dispatch.is_frozen() || dispatcher.is_looked_at();
             if away || batches == SLICE || stop() {
@@ -192,16 +202,26 @@ impl Runner {
             if is_failure(event) {
                 self.learn_name(&job.dispatch);
             }
-            let mut tell = |job: &Job, wave: usize, what| {
+            let findings = self.findings(dispatcher, job);
+            let mut tell = |job: &Job, spot: Spot, what| {
+                if matches!(what, What::Handled(_)) {
+                    if left == 0 {
+                        return;
+                    }
+                    left -= 1;
+                }
                 *reported = true;
                 dispatcher.report(Report {
                     dispatch: Arc::clone(&job.dispatch),
-                    spot: job.spot(wave),
+                    spot,
                     what,
                 });
             };
             if !posts.is_empty() {
-                tell(job, 0, What::Posted(posts));
+                tell(job, job.spot(0), What::Posted(posts));
+            }
+            if !findings.is_empty() {
+                tell(job, job.spot(0), What::Lds(findings));
             }
             match event {
                 Event::Budget => batches += 1,
@@ -209,11 +229,11 @@ impl Runner {
                 Event::Stalled => return stalled(&job.group.0),
                 Event::Message { wave, .. } => {
                     if let Some((m0, privileged)) = sent {
-                        tell(job, wave, What::Message(m0, privileged));
+                        tell(job, job.spot(wave), What::Message(m0, privileged));
                     }
                 }
                 Event::Retry { wave, .. } => match fault {
-                    Some(fault) => tell(job, wave, What::Retry(fault)),
+                    Some(fault) => tell(job, job.spot(wave), What::Retry(fault)),
                     // Its stores to doorbells have no room: it tries again when the device has had time for others.
                     None => {
                         job.group.0.resume(wave);
@@ -222,45 +242,57 @@ impl Runner {
                 },
                 Event::Halt { .. } => {}
                 Event::Fault { wave, address, .. } => {
-                    let bits = match fault {
-                        Some(_) => trapsts::MEM_VIOL | trapsts::XNACK_ERROR,
-                        None => trapsts::MEM_VIOL,
+                    let spot = job.spot(wave);
+                    let (bits, failure) = match fault {
+                        Some(_) => (
+                            trapsts::MEM_VIOL | trapsts::XNACK_ERROR,
+                            Failure::Memory { va: address },
+                        ),
+                        None => (trapsts::MEM_VIOL, Failure::Aperture { va: address }),
                     };
                     let handled = trap(job, wave, bits, 0);
-                    match fault {
-                        Some(fault) => {
-                            tell(job, wave, What::Fault { fault, handled });
-                            if !handled {
-                                tell(job, wave, What::Failed(Failure::Memory { va: address }));
-                            }
-                        }
-                        None if handled => {}
-                        None => tell(job, wave, What::Failed(Failure::Aperture { va: address })),
+                    if let Some(fault) = fault {
+                        tell(job, spot, What::Fault { fault, handled });
                     }
+                    tell(job, spot, failed(failure, handled));
                 }
                 Event::Illegal { wave, why } => {
-                    let pc = job.group.0.wave(wave).map_or(0, |w| w.pc);
-                    if !trap(job, wave, trapsts::ILLEGAL_INST, 0) {
-                        let name = mnemonic(why);
-                        tell(job, wave, What::Failed(Failure::Illegal { pc, name }));
-                    }
+                    let spot = job.spot(wave);
+                    let (pc, name) = (spot.pc, mnemonic(why));
+                    let handled = trap(job, wave, trapsts::ILLEGAL_INST, 0);
+                    tell(job, spot, failed(Failure::Illegal { pc, name }, handled));
                 }
                 Event::Trap { wave, id } => {
-                    if !trap(job, wave, 0, id) {
-                        match id {
-                            TRAP_DEBUG => skip(&mut job.group.0, wave),
-                            TRAP_ABORT => tell(job, wave, What::Failed(Failure::Abort)),
-                            id => tell(job, wave, What::Failed(Failure::Trap(id))),
-                        }
+                    let spot = job.spot(wave);
+                    let handled = trap(job, wave, 0, id);
+                    match id {
+                        // Nothing without a debugger.
+                        TRAP_DEBUG if handled => {}
+                        TRAP_DEBUG => skip(&mut job.group.0, wave),
+                        TRAP_ABORT => tell(job, spot, failed(Failure::Abort, handled)),
+                        id => tell(job, spot, failed(Failure::Trap(id), handled)),
                     }
                 }
                 Event::Math { wave, raised } => {
-                    if !trap(job, wave, 0, 0) {
-                        tell(job, wave, What::Failed(Failure::Math(raised)));
-                    }
+                    let spot = job.spot(wave);
+                    let handled = trap(job, wave, 0, 0);
+                    tell(job, spot, failed(Failure::Math(raised), handled));
                 }
             }
         }
+    }
+
+    /// What the checker has found in the last batch; the kernel's name is known then.
+    fn findings(&mut self, dispatcher: &Dispatcher, job: &mut Job) -> Vec<Finding> {
+        let entry = job.dispatch.kernel.entry;
+        let Some(check) = &mut job.check else {
+            return Vec::new();
+        };
+        let findings = dispatcher.watch.new_findings(entry, check);
+        if !findings.is_empty() {
+            self.learn_name(&job.dispatch);
+        }
+        findings
     }
 
     /// What watches the next slice of a group, if somebody wants to know of it.
@@ -315,9 +347,12 @@ impl Runner {
             memory: &mut memory,
             messages: &mut outside,
         };
-        let event = match recorder {
-            Some(recorder) => job.group.0.observe(&mut host, BATCH, recorder),
-            None => job.group.0.run(&mut host, BATCH),
+        let checker = job.check.as_mut().map(|check| &mut *check.0);
+        let event = if recorder.is_some() || checker.is_some() {
+            let mut watchers = Watchers { recorder, checker };
+            job.group.0.observe(&mut host, BATCH, &mut watchers)
+        } else {
+            job.group.0.run(&mut host, BATCH)
         };
         let sent = outside.sent;
         let posts = memory.take_posts();
@@ -375,6 +410,15 @@ fn trap(job: &mut Job, wave: usize, bits: u32, id: u8) -> bool {
     state.enter_trap(id, false);
     group.resume(wave);
     true
+}
+
+/// What a failure comes to: the queue's business, or that of the trap handler.
+fn failed(failure: Failure, handled: bool) -> What {
+    if handled {
+        What::Handled(failure)
+    } else {
+        What::Failed(failure)
+    }
 }
 
 /// Lets a wave go on behind its `s_trap`.

@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Profiles of kernels and traces of instructions.
+//! Profiles of kernels, traces of instructions, and the checker of LDS.
 //!
-//! As long as neither is on, what executes looks at one flag per slice of a group.  Otherwise each slice gets [`Recorder`],
+//! As long as none is on, what executes looks at one flag per slice of a group.  Otherwise each slice gets [`Recorder`],
 //! an observer of its instructions, and hands over what these have seen when it ends.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gfx9_isa::exec::cost::{Class, Costs, Traffic};
+use gfx9_isa::exec::touch::Touches;
 use gfx9_isa::exec::{Exception, Flow};
 use gfx9_isa::inst::{Inst, Operand};
 use gfx9_isa::observe::Observer;
+use gfx9_isa::races::{Checker, Finding, Mistake};
 use gfx9_isa::tables::Ty;
 use gfx9_isa::text::text;
 use gfx9_isa::wave::Wave;
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::job::Dispatch;
+use super::job::{Check, Dispatch, Job};
+use super::names::Identity;
 
 /// Kernels of a profile, and instructions of a kernel; what is more is counted without its place.
 const KERNELS: usize = 1024;
@@ -105,8 +108,8 @@ fn add(to: &mut Traffic, from: Traffic) {
     to.conflicts += from.conflicts;
 }
 
-/// A kernel in a profile: its name, if a code object tells, and where it begins.
-pub type Key = (Option<String>, u64);
+/// A kernel in a profile: its name, if a code object tells, where it begins, and the code object.
+pub type Key = (Option<String>, u64, Option<Identity>);
 
 #[derive(Debug, Default)]
 struct Profile {
@@ -162,10 +165,15 @@ struct Trace {
     to: Box<dyn Write + Send>,
 }
 
+/// What the checker has reported: entry of the kernel, address of the instruction, and what is wrong with it.
+type Known = (u64, u64, &'static str, u64);
+
 #[derive(Default)]
 struct State {
     profile: Profile,
     trace: Option<Trace>,
+    /// The checker of LDS is on, and has reported these.
+    check: Option<FxHashSet<Known>>,
 }
 
 /// Who watches waves.
@@ -173,6 +181,7 @@ struct State {
 pub struct Watch {
     on: AtomicBool,
     costs: Arc<Costs>,
+    touches: OnceLock<Arc<Touches>>,
     state: Mutex<State>,
 }
 
@@ -180,7 +189,7 @@ impl Watch {
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state);
-        let on = state.profile.running || state.trace.is_some();
+        let on = state.profile.running || state.trace.is_some() || state.check.is_some();
         self.on.store(on, Ordering::Release);
         result
     }
@@ -215,6 +224,45 @@ impl Watch {
         self.change(|state| state.trace = Some(Trace { filter, to }));
     }
 
+    /// Checks accesses of groups to LDS from now on, or no more.  What was reported before is reported again.
+    pub fn check(&self, on: bool) {
+        self.change(|state| state.check = on.then(FxHashSet::default));
+    }
+
+    /// Gives a group its checker, or takes it away; `fresh`: it has executed nothing yet.
+    pub fn attach(&self, job: &mut Job, fresh: bool) {
+        let wanted = self.is_on() && self.state.lock().check.is_some();
+        if !wanted {
+            job.check = None;
+        } else if job.check.is_none() {
+            let touches = self.touches.get_or_init(Arc::default);
+            let lds = job.group.0.lds().len();
+            let checker = Checker::new(touches, lds, fresh);
+            job.check = Some(Check(Box::new(checker)));
+        }
+    }
+
+    /// Of what the checker of a group has found, that which was not reported of the kernel before.
+    pub fn new_findings(&self, entry: u64, check: &mut Check) -> Vec<Finding> {
+        let mut findings = check.0.take();
+        if findings.is_empty() {
+            return findings;
+        }
+        let mut state = self.state.lock();
+        let Some(known) = &mut state.check else {
+            return Vec::new();
+        };
+        findings.retain(|finding| {
+            let (what, other) = match finding.mistake {
+                Mistake::Race { pc, .. } => ("race", pc),
+                Mistake::Unwritten => ("unwritten", 0),
+                Mistake::Beyond => ("beyond", 0),
+            };
+            known.len() < PLACES && known.insert((entry, finding.pc, what, other))
+        });
+        findings
+    }
+
     /// Whether somebody watches.
     pub fn is_on(&self) -> bool {
         self.on.load(Ordering::Acquire)
@@ -236,7 +284,11 @@ impl Watch {
         let [x, y, z] = group;
         let kernel = name.map_or_else(|| format!("{:#x}", dispatch.kernel.entry), str::to_owned);
         Some(Recorder {
-            key: (name.map(str::to_owned), dispatch.kernel.entry),
+            key: (
+                name.map(str::to_owned),
+                dispatch.kernel.entry,
+                dispatch.object(),
+            ),
             profile: counts.then_some(profile.number),
             tally: Tally::default(),
             title: format!("{kernel} {x},{y},{z}"),
@@ -381,6 +433,43 @@ impl Observer for Recorder {
         }
         if self.traced.is_some() {
             self.line(wave, inst, result);
+        }
+    }
+}
+
+/// Who watches a slice of a group.
+pub struct Watchers<'a> {
+    /// For traces and profiles.
+    pub recorder: Option<&'a mut Recorder>,
+    /// Checks LDS.
+    pub checker: Option<&'a mut Checker>,
+}
+
+impl Observer for Watchers<'_> {
+    fn turn(&mut self, number: usize) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.turn(number);
+        }
+        if let Some(checker) = &mut self.checker {
+            checker.turn(number);
+        }
+    }
+
+    fn before(&mut self, wave: &Wave, inst: &Inst) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.before(wave, inst);
+        }
+        if let Some(checker) = &mut self.checker {
+            checker.before(wave, inst);
+        }
+    }
+
+    fn after(&mut self, wave: &Wave, inst: &Inst, result: Result<Flow, Exception>) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.after(wave, inst, result);
+        }
+        if let Some(checker) = &mut self.checker {
+            checker.after(wave, inst, result);
         }
     }
 }

@@ -200,8 +200,10 @@ pub fn name_kernel(f: &Fixture, name: &str) {
     f.b.set64(at(32), 64);
     f.b.set32(at(52), 64 | (56 << 16));
     f.b.set32(at(56), 2);
-    // A segment of four pages, and the dynamic section: symbols, names, hashes.
+    // An executable segment of four pages, and the dynamic section: symbols, names, hashes.
     f.b.set32(at(64), 1);
+    f.b.set32(at(64 + 4), 5);
+    f.b.set64(at(64 + 32), 0x4000);
     f.b.set64(at(64 + 40), 0x4000);
     f.b.set32(at(120), 2);
     f.b.set64(at(120 + 16), 0x200);
