@@ -9,6 +9,7 @@ mod bench;
 mod control;
 mod debugfs;
 mod demo;
+mod errors;
 mod events;
 mod fuzz;
 mod hang;
@@ -18,6 +19,7 @@ mod model;
 mod profile;
 mod queues;
 mod run;
+mod source;
 mod stress;
 mod style;
 mod syscalls;
@@ -56,6 +58,10 @@ enum Command {
     Waves(waves::Options),
     /// Count what the kernels of a command execute (model only)
     Profile(profile::Options),
+    /// Show what kernels have done wrong: kernel, line of the source, wave, address (model only)
+    Errors(errors::Options),
+    /// Run a command with a checker of its kernels' accesses to LDS (model only)
+    Check(errors::CheckOptions),
     /// Show what happens on the GPUs: processes, evictions, faults, resets
     Events(events::Options),
     /// Show the packets that the GPU executed lately
@@ -80,6 +86,8 @@ fn main() -> ExitCode {
         Command::Queues(options) => queues::run(&options),
         Command::Waves(options) => waves::run(&options),
         Command::Profile(options) => profile::run(&options),
+        Command::Errors(options) => errors::run(&options),
+        Command::Check(options) => errors::check(&options),
         Command::Events(options) => events::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Stress(options) => stress::run(&options),

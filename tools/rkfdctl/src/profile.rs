@@ -16,6 +16,10 @@ use tabled::Table;
 use tabled::Tabled;
 
 use crate::control::Control;
+use crate::source::Files;
+use crate::source::Identity;
+use crate::source::Line;
+use crate::source::Sources;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -31,6 +35,8 @@ pub struct Options {
     /// Show so many places of each kernel
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
+    #[command(flatten)]
+    files: Files,
     /// One JSON object per kernel and line
     #[arg(long)]
     json: bool,
@@ -48,13 +54,18 @@ struct Class {
     conflicts: u64,
 }
 
-/// An instruction.
+/// An instruction; `source` is added here.
 #[derive(Debug, Deserialize, Serialize)]
 struct Place {
     pc: u64,
     count: u64,
     conflicts: u64,
     instruction: String,
+    #[serde(default)]
+    source: Option<String>,
+    /// The same without the folders.
+    #[serde(skip)]
+    line: Option<String>,
 }
 
 /// A kernel, as the model answers.
@@ -62,6 +73,7 @@ struct Place {
 struct Kernel {
     kernel: Option<String>,
     entry: u64,
+    object: Option<Identity>,
     instructions: u64,
     classes: BTreeMap<String, Class>,
     top: Vec<Place>,
@@ -89,6 +101,7 @@ struct PlaceRow<'a> {
     count: u64,
     share: String,
     conflicts: u64,
+    source: &'a str,
     instruction: &'a str,
 }
 
@@ -116,6 +129,7 @@ impl Kernel {
             count: place.count,
             share: share(place.count, self.instructions),
             conflicts: place.conflicts,
+            source: place.line.as_deref().unwrap_or("-"),
             instruction: &place.instruction,
         });
         for mut table in [Table::new(classes), Table::new(places)] {
@@ -154,8 +168,14 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
     control.request(&json!({ "cmd": "profile-stop" }))?;
     let status = status.with_context(|| format!("{program} cannot be run"))?;
     let answer = control.request(&json!({ "cmd": "profile", "top": options.top }))?;
-    let answer: Answer = serde_json::from_value(answer).context("the model's profile")?;
-    for kernel in &answer.kernels {
+    let mut answer: Answer = serde_json::from_value(answer).context("the model's profile")?;
+    let mut sources = Sources::new(&options.files, &options.command);
+    for kernel in &mut answer.kernels {
+        for place in &mut kernel.top {
+            let line = sources.line(kernel.object.as_ref(), place.pc);
+            place.source = line.as_ref().map(Line::full);
+            place.line = line.as_ref().map(Line::short);
+        }
         if options.json {
             anstream::println!("{}", serde_json::to_string(kernel)?);
         } else {
@@ -176,8 +196,8 @@ mod tests {
     #[test]
     fn a_profile_lists_classes_and_places_by_their_counts() {
         let class = |instructions: u64, stored: u64, conflicts: u64| json!({"instructions": instructions, "loaded": 0, "stored": stored, "conflicts": conflicts});
-        let kernel: Kernel = serde_json::from_value(json!({
-            "kernel": "saxpy", "entry": 0x1000, "instructions": 300,
+        let mut kernel: Kernel = serde_json::from_value(json!({
+            "kernel": "saxpy", "entry": 0x1000, "object": null, "instructions": 300,
             "classes": {"lds": class(10, 2560, 620), "scalar": class(200, 0, 0), "vector": class(90, 0, 0)},
             "top": [
                 {"pc": 0x1010, "count": 200, "conflicts": 0, "instruction": "s_sub_u32 s4, s4, 1"},
@@ -185,6 +205,7 @@ mod tests {
             ],
         }))
         .unwrap();
+        kernel.top[1].line = Some("saxpy.cl:9".into());
         let text = kernel.text();
         let lines: Vec<String> = text
             .lines()
@@ -197,9 +218,9 @@ mod tests {
             "scalar 200 0 0 0",
             "vector 90 0 0 0",
             "lds 10 0 2560 620",
-            "PC COUNT SHARE CONFLICTS INSTRUCTION",
-            "+0x10 200 66.6% 0 s_sub_u32 s4, s4, 1",
-            "0xf00 10 3.3% 620 ds_write_b32 v1, v0",
+            "PC COUNT SHARE CONFLICTS SOURCE INSTRUCTION",
+            "+0x10 200 66.6% 0 - s_sub_u32 s4, s4, 1",
+            "0xf00 10 3.3% 620 saxpy.cl:9 ds_write_b32 v1, v0",
         ];
         assert_eq!(lines, want);
     }

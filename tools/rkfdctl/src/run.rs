@@ -21,6 +21,7 @@ use rkfd::code::object::KernelCode;
 use rkfd::code::program::Program;
 use rkfd::code::target::Target;
 use rkfd::device::Device;
+use rkfd::error::Error;
 use rkfd::memory::Buffer;
 use rkfd::memory::Kind;
 use rkfd::queue::Queue;
@@ -32,6 +33,8 @@ use self::value::Given;
 use self::value::Number;
 use crate::style;
 
+/// How often the queue is asked whether it has stopped.
+const LOOK: Duration = Duration::from_millis(200);
 /// More arguments than any kernel has.
 const KERNARG_BYTES: usize = 1 << 16;
 
@@ -174,10 +177,25 @@ fn launch(options: &Options, bytes: &[u8], name: &str) -> anyhow::Result<()> {
     }
     let start = Instant::now();
     queue.dispatch(&dispatch, &kernargs)?;
-    if let Err(e) = done.wait_below(0, 1, Duration::from_secs(options.limit)) {
-        match queue.error() {
-            Some(error) => bail!("the queue stopped at {error}"),
-            None => return Err(e.into()),
+    let limit = Duration::from_secs(options.limit);
+    loop {
+        let left = limit.saturating_sub(start.elapsed());
+        match done.wait_below(0, 1, left.min(LOOK)) {
+            Ok(_) => break,
+            Err(Error::TimedOut { .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if let Some(error) = queue.error() {
+            // Only the model knows more than the driver is told.
+            let told = crate::errors::of_kernel(options.gpu, name, &options.file);
+            let lines: String = told
+                .iter()
+                .flat_map(|line| ["\n  ", line.as_str()])
+                .collect();
+            bail!("the queue stopped at {error}{lines}");
+        }
+        if left.is_zero() {
+            bail!("the kernel has not ended within {limit:?}");
         }
     }
     let took = start.elapsed();

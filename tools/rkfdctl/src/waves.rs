@@ -16,6 +16,10 @@ use tabled::Table;
 use tabled::Tabled;
 
 use crate::control::Control;
+use crate::source::Files;
+use crate::source::Identity;
+use crate::source::Line;
+use crate::source::Sources;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -37,6 +41,8 @@ pub struct Options {
     /// Stop after so many refreshes
     #[arg(long, requires = "watch")]
     count: Option<u64>,
+    #[command(flatten)]
+    files: Files,
     /// One JSON object per wave and line
     #[arg(long)]
     json: bool,
@@ -51,11 +57,12 @@ struct Seat {
     slot: u8,
 }
 
-/// A wave, as the model answers.
+/// A wave, as the model answers; `source` is added here.
 #[derive(Debug, Deserialize, Serialize)]
 struct Wave {
     kernel: Option<String>,
     entry: u64,
+    object: Option<Identity>,
     vmid: u8,
     pasid: u32,
     doorbell: u32,
@@ -71,6 +78,11 @@ struct Wave {
     pc: u64,
     exec: u64,
     instruction: Option<String>,
+    #[serde(default)]
+    source: Option<String>,
+    /// The same without the folders.
+    #[serde(skip)]
+    line: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -90,6 +102,7 @@ struct Row {
     state: String,
     pc: String,
     exec: String,
+    source: String,
     instruction: String,
 }
 
@@ -122,6 +135,7 @@ impl Wave {
             state: self.state.clone(),
             pc,
             exec: format!("{:016x}", self.exec),
+            source: self.line.clone().unwrap_or_else(|| "-".into()),
             instruction: self.instruction.clone().unwrap_or_else(|| "?".into()),
         }
     }
@@ -132,8 +146,9 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         Some(path) => Control::open(path)?,
         None => Control::of_index(options.gpu)?,
     };
+    let mut sources = Sources::new(&options.files, &[]);
     let Some(seconds) = options.watch else {
-        print(&mut control, options)?;
+        print(&mut control, &mut sources, options)?;
         return Ok(ExitCode::SUCCESS);
     };
     let pause = Duration::try_from_secs_f64(seconds)
@@ -145,7 +160,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         if !options.json {
             anstream::print!("\x1b[H\x1b[J");
         }
-        print(&mut control, options)?;
+        print(&mut control, &mut sources, options)?;
         round += 1;
         if options.count.is_some_and(|count| round >= count) {
             return Ok(ExitCode::SUCCESS);
@@ -165,9 +180,14 @@ fn request(options: &Options) -> Value {
     request
 }
 
-fn print(control: &mut Control, options: &Options) -> anyhow::Result<()> {
+fn print(control: &mut Control, sources: &mut Sources, options: &Options) -> anyhow::Result<()> {
     let answer = control.request(&request(options))?;
-    let answer: Answer = serde_json::from_value(answer).context("the model's waves")?;
+    let mut answer: Answer = serde_json::from_value(answer).context("the model's waves")?;
+    for wave in &mut answer.waves {
+        let line = sources.line(wave.object.as_ref(), wave.pc);
+        wave.source = line.as_ref().map(Line::full);
+        wave.line = line.as_ref().map(Line::short);
+    }
     if options.json {
         for wave in &answer.waves {
             anstream::println!("{}", serde_json::to_string(wave)?);
@@ -204,7 +224,7 @@ mod tests {
     fn answer() -> Answer {
         let wave = |number: u32, seat: Value, name: Value| {
             json!({
-                "kernel": name, "entry": 0x7f00_0000_1000u64, "vmid": 8, "pasid": 32770, "doorbell": 5,
+                "kernel": name, "entry": 0x7f00_0000_1000u64, "object": null, "vmid": 8, "pasid": 32770, "doorbell": 5,
                 "me": 1, "pipe": 0, "queue": 2, "dispatch": 7, "packet": 3,
                 "group": [4, 0, 1], "wave": number, "seat": seat, "state": "ready",
                 "pc": 0x7f00_0000_1040u64, "exec": u64::MAX, "instruction": "s_nop 0",
@@ -220,18 +240,20 @@ mod tests {
 
     #[test]
     fn a_row_tells_where_a_wave_is() {
-        let answer = answer();
+        let mut answer = answer();
+        answer.waves[1].line = Some("saxpy.cl:3".into());
         let text = table(&answer.waves).to_string();
         let lines: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split_whitespace().collect())
             .filter(|words: &Vec<&str>| !words.is_empty())
             .collect();
-        let head = "KERNEL PASID GROUP WAVE SEAT STATE PC EXEC INSTRUCTION";
+        let head = "KERNEL PASID GROUP WAVE SEAT STATE PC EXEC SOURCE INSTRUCTION";
         assert_eq!(lines[0].join(" "), head);
-        let first = "saxpy 32770 4,0,1 0 3.12.1.0 ready +0x40 ffffffffffffffff s_nop 0";
+        let first = "saxpy 32770 4,0,1 0 3.12.1.0 ready +0x40 ffffffffffffffff - s_nop 0";
         assert_eq!(lines[1].join(" "), first);
-        let second = "0x7f0000001000 32770 4,0,1 1 - ready +0x40 ffffffffffffffff s_nop 0";
+        let second =
+            "0x7f0000001000 32770 4,0,1 1 - ready +0x40 ffffffffffffffff saxpy.cl:3 s_nop 0";
         assert_eq!(lines[2].join(" "), second);
         assert_eq!(summary(&answer), "5 waves of 2 kernels, 2 of them shown");
     }
