@@ -13,6 +13,7 @@ use crate::protocol::Setup;
 use crate::protocol::Share;
 use crate::qemu;
 use crate::session::Config;
+use crate::tsc;
 use anyhow::Context;
 use clap::Args;
 use regex::Regex;
@@ -241,6 +242,7 @@ impl MachineOptions {
             cards: cards.into_iter().map(|card| card.address).collect(),
             memory: self.mem.clone(),
             cpus: self.smp,
+            hz: tsc::hz(&places.kernel),
             kernel_args: self.kernel_args.clone(),
             policy: self.policy(),
             log_dir: new_log_dir(&places.out)?,

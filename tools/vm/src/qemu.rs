@@ -57,6 +57,8 @@ pub struct Machine<'a> {
     pub console: RawFd,
     /// kHz of the time stamp counter that the guest reads, if known.
     pub tsc_khz: Option<u64>,
+    /// Timer ticks per second of the kernel, if known.
+    pub hz: Option<u64>,
     /// More kernel parameters.
     pub kernel_args: &'a str,
 }
@@ -123,6 +125,10 @@ impl Machine<'_> {
         );
         if let Some(khz) = self.tsc_khz {
             line.push_str(&format!(" tsc_early_khz={khz}"));
+            // Otherwise each processor but the first watches the counter for dozens of ticks, while the first one spins.
+            if let Some(ticks) = self.hz.and_then(|hz| (khz * 1000).checked_div(hz)) {
+                line.push_str(&format!(" lpj={ticks}"));
+            }
         }
         if !self.kernel_args.is_empty() {
             line.push(' ');
@@ -235,6 +241,7 @@ mod tests {
             ports: &[("rkfd.status", 7)],
             console: 9,
             tsc_khz: Some(2_600_000),
+            hz: Some(250),
             kernel_args: "kunit.enable=1",
         }
     }
@@ -268,7 +275,7 @@ mod tests {
         assert_eq!(console, "socket,id=console,fd=9");
         let line = value_after(&args, "-append", "");
         assert!(line.contains(" init=\"/a b/init\""));
-        assert!(line.ends_with(" tsc_early_khz=2600000 kunit.enable=1"));
+        assert!(line.ends_with(" tsc_early_khz=2600000 lpj=10400000 kunit.enable=1"));
     }
 
     #[test]

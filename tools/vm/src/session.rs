@@ -137,6 +137,8 @@ pub struct Config {
     pub cpus: u32,
     /// What the guest prepares.
     pub setup: Setup,
+    /// Timer ticks per second of the kernel, if its configuration says so.
+    pub hz: Option<u64>,
     /// More kernel parameters.
     pub kernel_args: String,
     /// Which messages count.
@@ -291,6 +293,7 @@ impl Session {
             ports: &ports.numbers(),
             console: console_end.as_raw_fd(),
             tsc_khz: tsc::khz(),
+            hz: config.hz,
             kernel_args: &config.kernel_args,
         };
         ports.theirs.push(console_end.into());

@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
@@ -42,6 +43,19 @@ pub fn khz() -> Option<u64> {
         }
         (0..ATTEMPTS).find_map(|_| watch())
     })
+}
+
+/// How often per second the timer of a kernel ticks, whose build directory this is, if its configuration says so.
+pub fn hz(kernel: &Path) -> Option<u64> {
+    let config = fs::read_to_string(kernel.join(".config")).ok()?;
+    hz_of(&config)
+}
+
+fn hz_of(config: &str) -> Option<u64> {
+    let value = config
+        .lines()
+        .find_map(|line| line.strip_prefix("CONFIG_HZ="))?;
+    value.parse().ok().filter(|hz| *hz > 0)
 }
 
 /// The frequency in kHz, unless the host was busy at the wrong moment.
@@ -122,6 +136,16 @@ mod tests {
         assert_eq!(frequency(first, end(402_001_000, 20_000, 100)), None);
         // Nobody knows when it was read.
         assert_eq!(frequency(first, end(52_001_000, 20_000, 20_000)), None);
+    }
+
+    #[test]
+    fn a_configuration_names_the_ticks() {
+        let config = "# CONFIG_HZ_100 is not set\nCONFIG_HZ_250=y\nCONFIG_HZ=250\n";
+        assert_eq!(hz_of(config), Some(250));
+        assert_eq!(hz_of("CONFIG_HZ_250=y\n"), None);
+        assert_eq!(hz_of("CONFIG_HZ=0\n"), None);
+        assert_eq!(hz_of("CONFIG_HZ=y\n"), None);
+        assert_eq!(hz(Path::new("/no/such/tree")), None);
     }
 
     #[test]
