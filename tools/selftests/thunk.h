@@ -4,7 +4,6 @@
 #define THUNK_H
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 
 #include <hsakmt/hsakmt.h>
 
+#include "backoff.h"
 #include "pm4.h"
 #include "tap.h"
 
@@ -38,11 +38,12 @@ static inline uint64_t now_ms(void)
 static inline void await(volatile uint32_t *p, uint32_t value, const char *what)
 {
 	uint64_t end = now_ms() + PATIENCE_MS;
+	struct backoff wait = { 0 };
 
 	while (__atomic_load_n(p, __ATOMIC_ACQUIRE) != value) {
 		if (now_ms() > end)
 			FAIL("%s: waited for %#x, last seen %#x", what, value, *p);
-		sched_yield();
+		back_off(&wait);
 	}
 }
 

@@ -140,6 +140,7 @@ CASE(aql_queue, "AQL queue: created with the runtime's pointers, a barrier packe
 {
 	volatile int64_t *signal;
 	HsaQueueResource r = { 0 };
+	struct backoff wait = { 0 };
 	uint64_t *pointers;
 	uint16_t *ring;
 	uint64_t end;
@@ -169,7 +170,7 @@ CASE(aql_queue, "AQL queue: created with the runtime's pointers, a barrier packe
 	while (__atomic_load_n(&signal[1], __ATOMIC_ACQUIRE)) {
 		if (now_ms() > end)
 			FAIL("the signal is at %lld", (long long)signal[1]);
-		sched_yield();
+		back_off(&wait);
 	}
 	HSA_OK(hsaKmtDestroyQueue(r.QueueId));
 	release(ring, PAGE);
@@ -259,11 +260,12 @@ static void put_write(struct aql *q, uint32_t *code, volatile uint32_t *out, uin
 static void await_value(volatile int64_t *value, int64_t wanted)
 {
 	uint64_t end = now_ms() + PATIENCE_MS;
+	struct backoff wait = { 0 };
 
 	while (__atomic_load_n(value, __ATOMIC_ACQUIRE) != wanted) {
 		if (now_ms() > end)
 			FAIL("the signal is at %lld, not %lld", (long long)*value, (long long)wanted);
-		sched_yield();
+		back_off(&wait);
 	}
 }
 

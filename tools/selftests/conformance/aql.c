@@ -2,9 +2,9 @@
 /*
  * AQL queues at work: barrier packets, signals, and slots that are reserved before they are valid.
  */
+#include "backoff.h"
 #include "kfd.h"
 
-#include <sched.h>
 #include <string.h>
 
 #define AQL KFD_IOC_QUEUE_TYPE_COMPUTE_AQL
@@ -245,11 +245,12 @@ CASE(wrap, "1000 packets through a ring of 64")
 	signal_of(0)->value = 1000;
 	for (int i = 0; i < 1000; i++) {
 		uint64_t end_at = now_ms() + tap_ms(30000);
+		struct backoff wait = { 0 };
 
 		while (f.q.written - *f.q.rptr >= 64) {
 			if (now_ms() > end_at)
 				FAIL("the ring stays full at %llu", (unsigned long long)f.q.written);
-			sched_yield();
+			back_off(&wait);
 		}
 		barrier(AND, NULL, 0, address_of(0));
 	}

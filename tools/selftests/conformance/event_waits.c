@@ -2,6 +2,7 @@
 /*
  * Waiting for events that the CPU signals: any and all, time limits, ages, sleepers, signal handlers.
  */
+#include "backoff.h"
 #include "kfd.h"
 
 #include <pthread.h>
@@ -194,6 +195,7 @@ static void until_asleep(struct sleeper *s)
 {
 	char path[64], line[256];
 	uint64_t end = now_ms() + tap_ms(30000);
+	struct backoff wait = { 0 };
 
 	while (!__atomic_load_n(&s->started, __ATOMIC_ACQUIRE))
 		sched_yield();
@@ -209,7 +211,7 @@ static void until_asleep(struct sleeper *s)
 		fclose(f);
 		if (asleep)
 			return;
-		sched_yield();
+		back_off(&wait);
 	}
 	FAIL("the thread does not sleep");
 }

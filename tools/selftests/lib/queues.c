@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /* Queues: making them, feeding them, waiting for them. */
+#include "backoff.h"
 #include "kfd.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -168,6 +168,7 @@ static void await_room(const struct queue *q, uint64_t units)
 {
 	uint64_t ring = is_sdma(q) ? q->args.ring_size : q->args.ring_size / 4;
 	uint64_t end = now_ms() + WAIT_MS, used;
+	struct backoff wait = { 0 };
 
 	if (units >= ring)
 		FAIL("%llu units do not fit into a ring of %llu", (unsigned long long)units, (unsigned long long)ring);
@@ -181,7 +182,7 @@ static void await_room(const struct queue *q, uint64_t units)
 		if (now_ms() > end)
 			FAIL("waited %u ms for room for %llu units: read pointer %#llx, written %#llx", WAIT_MS,
 			     (unsigned long long)units, (unsigned long long)rptr, (unsigned long long)q->written);
-		sched_yield();
+		back_off(&wait);
 	}
 }
 

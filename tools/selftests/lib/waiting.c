@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "backoff.h"
 #include "kfd.h"
 
-#include <sched.h>
 #include <time.h>
 
 uint64_t now_ms(void)
@@ -15,22 +15,24 @@ uint64_t now_ms(void)
 void await64(volatile uint64_t *address, uint64_t value, const char *what)
 {
 	uint64_t end = now_ms() + WAIT_MS;
+	struct backoff wait = { 0 };
 
 	while (__atomic_load_n(address, __ATOMIC_ACQUIRE) != value) {
 		if (now_ms() > end)
 			FAIL("%s: waited %u ms for %#llx, last seen %#llx", what, WAIT_MS,
 			     (unsigned long long)value, (unsigned long long)*address);
-		sched_yield();
+		back_off(&wait);
 	}
 }
 
 void await32(volatile uint32_t *address, uint32_t value, const char *what)
 {
 	uint64_t end = now_ms() + WAIT_MS;
+	struct backoff wait = { 0 };
 
 	while (__atomic_load_n(address, __ATOMIC_ACQUIRE) != value) {
 		if (now_ms() > end)
 			FAIL("%s: waited %u ms for %#x, last seen %#x", what, WAIT_MS, value, *address);
-		sched_yield();
+		back_off(&wait);
 	}
 }

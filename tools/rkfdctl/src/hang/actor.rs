@@ -26,8 +26,9 @@ use crate::stress::Load;
 
 /// Between two reports.
 const REPORT: Duration = Duration::from_millis(100);
-/// Between two looks at the queues.
-const REST: Duration = Duration::from_millis(2);
+/// Between two looks at the queues. What an emulated processor does in a look takes it a millisecond or two, and the
+/// processes of a scenario are to leave some of its time to the driver.
+const REST: Duration = Duration::from_millis(10);
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
