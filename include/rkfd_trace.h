@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tracepoints of the driver: what becomes of queues and devices. Times are in microseconds, doorbells are byte
+ * Tracepoints of the driver: what becomes of queues, memory and devices. Times are in microseconds, doorbells are byte
  * offsets in the doorbell BAR, results are 0 or negative errnos.
  */
 
@@ -233,6 +233,89 @@ TRACE_EVENT(bus_master_off,
 	),
 	TP_printk("%04x:%02x:%02x.%x", __entry->domain, __entry->bus, __entry->devfn >> 3,
 		  __entry->devfn & 7)
+);
+
+DECLARE_EVENT_CLASS(rkfd_range,
+	TP_PROTO(u32 gpu_id, u16 pasid, u64 address, u64 length, s32 result),
+	TP_ARGS(gpu_id, pasid, address, length, result),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(u16, pasid)
+		__field(u64, address)
+		__field(u64, length)
+		__field(s32, result)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->pasid = pasid;
+		__entry->address = address;
+		__entry->length = length;
+		__entry->result = result;
+	),
+	TP_printk("gpu_id=%u pasid=%u address=0x%llx length=0x%llx result=%d",
+		  __entry->gpu_id, __entry->pasid, __entry->address, __entry->length,
+		  __entry->result)
+);
+
+/* A range of an address space shows memory from now on, if the result is 0. */
+DEFINE_EVENT(rkfd_range, vm_map,
+	TP_PROTO(u32 gpu_id, u16 pasid, u64 address, u64 length, s32 result),
+	TP_ARGS(gpu_id, pasid, address, length, result)
+);
+
+/* It shows nothing any more. */
+DEFINE_EVENT(rkfd_range, vm_unmap,
+	TP_PROTO(u32 gpu_id, u16 pasid, u64 address, u64 length, s32 result),
+	TP_ARGS(gpu_id, pasid, address, length, result)
+);
+
+/* Memory of a buffer was moved out of VRAM, or back; the time is that of the copy. */
+TRACE_EVENT(bo_move,
+	TP_PROTO(u32 gpu_id, bool out, u64 length, u64 us, s32 result),
+	TP_ARGS(gpu_id, out, length, us, result),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(bool, out)
+		__field(u64, length)
+		__field(u64, us)
+		__field(s32, result)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->out = out;
+		__entry->length = length;
+		__entry->us = us;
+		__entry->result = result;
+	),
+	TP_printk("gpu_id=%u direction=%s length=0x%llx us=%llu result=%d", __entry->gpu_id,
+		  __entry->out ? "out" : "in", __entry->length, __entry->us, __entry->result)
+);
+
+/* An access was refused, or is being retried. */
+TRACE_EVENT(vm_fault,
+	TP_PROTO(u32 gpu_id, u16 pasid, u32 vmid, u64 address, bool write, bool execute, bool retry),
+	TP_ARGS(gpu_id, pasid, vmid, address, write, execute, retry),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(u16, pasid)
+		__field(u32, vmid)
+		__field(u64, address)
+		__field(bool, write)
+		__field(bool, execute)
+		__field(bool, retry)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->pasid = pasid;
+		__entry->vmid = vmid;
+		__entry->address = address;
+		__entry->write = write;
+		__entry->execute = execute;
+		__entry->retry = retry;
+	),
+	TP_printk("gpu_id=%u pasid=%u vmid=%u address=0x%llx write=%d execute=%d retry=%d",
+		  __entry->gpu_id, __entry->pasid, __entry->vmid, __entry->address, __entry->write,
+		  __entry->execute, __entry->retry)
 );
 
 /* The hardware got a new list of what to work on; chained: it takes turns. */

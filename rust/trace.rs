@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tracepoints of the driver: what becomes of queues, and resets.
+//! Tracepoints of the driver: what becomes of queues and of memory, and resets.
 //!
 //! C header: `include/rkfd_trace.h`
 
@@ -90,6 +90,40 @@ tracepoints! {
         dwords: u32,
         chained: bool,
         result: i32,
+    );
+    /// A range of an address space was mapped.
+    fn vm_map / vm_map_enabled / __tracepoint_vm_map / rust_do_trace_vm_map (
+        gpu_id: u32,
+        pasid: u16,
+        address: u64,
+        length: u64,
+        result: i32,
+    );
+    /// A range of an address space was unmapped.
+    fn vm_unmap / vm_unmap_enabled / __tracepoint_vm_unmap / rust_do_trace_vm_unmap (
+        gpu_id: u32,
+        pasid: u16,
+        address: u64,
+        length: u64,
+        result: i32,
+    );
+    /// Memory of a buffer was moved.
+    fn bo_move / bo_move_enabled / __tracepoint_bo_move / rust_do_trace_bo_move (
+        gpu_id: u32,
+        out: bool,
+        length: u64,
+        us: u64,
+        result: i32,
+    );
+    /// An access was refused, or is being retried.
+    fn vm_fault / vm_fault_enabled / __tracepoint_vm_fault / rust_do_trace_vm_fault (
+        gpu_id: u32,
+        pasid: u16,
+        vmid: u32,
+        address: u64,
+        write: bool,
+        execute: bool,
+        retry: bool,
     );
 }
 

@@ -63,8 +63,10 @@ use crate::{
             SpaceKey, //
         },
         log::dev_limited,
+        trace::errno,
         workqueue::OwnedQueue, //
     },
+    trace, //
 };
 
 pub(crate) mod account;
@@ -390,7 +392,10 @@ impl Vm {
         }
         // Should the flush fail, the mapping stays listed without them.
         mapping.set_cleared();
-        self.clear(&mut state, &store, va, bo.size())?;
+        let cleared = self.clear(&mut state, &store, va, bo.size());
+        let gpu_id = self.gpu.id();
+        trace::vm_unmap(gpu_id, self.pasid(), va, bo.size(), errno(&cleared));
+        cleared?;
         let removed = state.ranges.remove(va);
         drop(state);
         // Outside the lock: this may be the last reference to the buffer.

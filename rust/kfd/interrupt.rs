@@ -34,6 +34,7 @@ use crate::{
     },
     kapi::workqueue::OwnedQueue,
     sched::Halt,
+    trace, //
 };
 use kernel::{
     prelude::*,
@@ -78,6 +79,19 @@ impl Sink {
         if let Some(tenant) = self.device.tenants().get(pasid) {
             tenant.interrupt(id);
         }
+    }
+
+    fn trace_fault(&self, fault: &VmFault) {
+        let access = &fault.fault;
+        trace::vm_fault(
+            self.device.gpu().id(),
+            fault.pasid,
+            fault.vmid.into(),
+            access.address,
+            access.write,
+            access.execute,
+            access.retry,
+        );
     }
 }
 
@@ -131,6 +145,7 @@ impl IrqSink for Sink {
     }
 
     fn vm_fault(&self, fault: &VmFault) -> bool {
+        self.trace_fault(fault);
         let Some(tenant) = self.device.tenants().get(fault.pasid) else {
             return false;
         };
@@ -138,6 +153,7 @@ impl IrqSink for Sink {
     }
 
     fn vm_retry(&self, fault: &VmFault, token: FaultToken) {
+        self.trace_fault(fault);
         let Some(tenant) = self.device.tenants().get(fault.pasid) else {
             return;
         };

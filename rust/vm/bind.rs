@@ -60,6 +60,7 @@ use crate::{
             Room, //
         }, //
     },
+    trace, //
 };
 
 /// A range of a list, and what becomes of it.
@@ -336,7 +337,9 @@ impl Vm {
                 Ok(())
             },
             |_| -> Result<Option<usize>, BindError> {
-                let lacks = self.bind_locked(sources, list, &mut removed)?;
+                let lacks = self.bind_locked(sources, list, &mut removed);
+                self.trace_binds(list, lacks.as_ref().err());
+                let lacks = lacks?;
                 self.note_displaced(sources.iter());
                 Ok(lacks)
             },
@@ -349,6 +352,22 @@ impl Vm {
         // it that are under way, which may wait for the reset.
         drop(removed);
         bound.map(|_| ())
+    }
+
+    /// Records what became of each range of a list.
+    fn trace_binds(&self, list: &[Bind], failure: Option<&BindError>) {
+        if !trace::vm_map_enabled() && !trace::vm_unmap_enabled() {
+            return;
+        }
+        let (gpu_id, pasid) = (self.gpu.id(), self.pasid());
+        let result = failure.map_or(0, |failure| failure.error.to_errno());
+        for bind in list {
+            let record = match bind.part {
+                Some(_) => trace::vm_map,
+                None => trace::vm_unmap,
+            };
+            record(gpu_id, pasid, bind.range.start, bind.len(), result);
+        }
     }
 
     /// The rest of [`Self::bind`], with the reservations of memory that moves. What it takes out is left to the caller.

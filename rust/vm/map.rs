@@ -23,10 +23,16 @@ use super::{
     Vm,
     MAX_ATTEMPTS, //
 };
-use crate::kapi::gpuvm::{
-    Handle,
-    Removed,
-    Room, //
+use crate::{
+    kapi::{
+        gpuvm::{
+            Handle,
+            Removed,
+            Room, //
+        },
+        trace::errno, //
+    },
+    trace, //
 };
 
 /// What a change of the ranges left over.
@@ -79,6 +85,14 @@ impl Vm {
     /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
     pub(crate) fn map(self: &Arc<Self>, bo: &Arc<Bo>, va: u64) -> Result {
         let range = va::check(va, bo.size())?;
+        let result = self.map_at(bo, range);
+        let gpu_id = self.gpu.id();
+        trace::vm_map(gpu_id, self.pasid(), va, bo.size(), errno(&result));
+        result
+    }
+
+    /// Maps the whole of `bo` in `range`, which is as long.
+    fn map_at(self: &Arc<Self>, bo: &Arc<Bo>, range: Range<u64>) -> Result {
         // Memory does not move before its mapping is listed.
         let movable = bo.object().movable();
         let _reserved = movable.map(|_| bo.object().reserve_uninterrupted());

@@ -4,7 +4,11 @@
 
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    time::{
+        Instant,
+        Monotonic, //
+    }, //
 };
 
 use super::{
@@ -23,7 +27,11 @@ use crate::{
         Gpu,
         Hw, //
     },
-    kapi::resv::Resv,
+    kapi::{
+        resv::Resv,
+        trace::errno, //
+    },
+    trace, //
 };
 
 /// Nobody reaches the memory of an object: its page-table entries are gone and flushed, and its frames zapped. Made by
@@ -76,14 +84,12 @@ impl Movable {
             return Err(EALREADY);
         };
         if let Place::System { pages, .. } = &*new {
-            gpu.copy_memory(
-                hw,
-                &Move {
-                    vram: blocks.clone(),
-                    pages: pages.clone(),
-                    direction: Direction::Out,
-                },
-            )?;
+            let all = Move {
+                vram: blocks.clone(),
+                pages: pages.clone(),
+                direction: Direction::Out,
+            };
+            self.copy(gpu, hw, &all)?;
         }
         self.set(resv, new)
     }
@@ -115,16 +121,26 @@ impl Movable {
             return Err(EALREADY);
         };
         if let Place::Vram { blocks, .. } = &*new {
-            gpu.copy_memory(
-                hw,
-                &Move {
-                    vram: blocks.clone(),
-                    pages: pages.clone(),
-                    direction: Direction::In,
-                },
-            )?;
+            let all = Move {
+                vram: blocks.clone(),
+                pages: pages.clone(),
+                direction: Direction::In,
+            };
+            self.copy(gpu, hw, &all)?;
         }
         self.set(resv, new)
+    }
+
+    /// Copies it, and records that.
+    fn copy(&self, gpu: &Gpu, hw: &Hw, all: &Move) -> Result {
+        let began = Instant::<Monotonic>::now();
+        let result = gpu.copy_memory(hw, all);
+        if trace::bo_move_enabled() {
+            let us = u64::try_from(began.elapsed().as_micros_ceil()).unwrap_or(0);
+            let out = matches!(all.direction, Direction::Out);
+            trace::bo_move(gpu.id(), out, self.size(), us, errno(&result));
+        }
+        result
     }
 
     fn set(&self, resv: Resv<'_, Memory>, place: Arc<Place>) -> Result {
