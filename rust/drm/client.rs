@@ -62,7 +62,7 @@ impl drm::file::DriverFile for Client {
             list: device.vms.clone(),
         };
         // From here on dropping `client` undoes everything.
-        client.list.add(&client.vm)?;
+        client.list.add(&client.vm, client.context.pid())?;
         Ok(KBox::new(client, GFP_KERNEL_ACCOUNT)?.into())
     }
 }

@@ -532,13 +532,27 @@ mod cases {
             let hold = bench.vm.hold(VA, SizeRule::AtLeast(1))?;
             // A dump is made under a lock that reclaim takes.
             let mut text = Text(KVec::with_capacity(1 << 16, GFP_KERNEL)?);
-            bench.vm.dump(&mut text).map_err(|_| ENOMEM)?;
+            bench.vm.dump(&mut text, 77).map_err(|_| ENOMEM)?;
+            assert!(text.contains(" pid 77 page table base "));
             assert!(text.contains("1 mappings, tables PTB 1 PDB0 1 PDB1 1 PDB2 1"));
-            assert!(
-                text.contains("0x700000200000-0x700000400fff Vram contiguous in use by a queue")
-            );
+            assert!(text.contains(
+                "0x700000200000-0x700000400fff Vram contiguous in use by a queue in 1 pieces"
+            ));
             assert!(text.contains(" vram rwx "));
             assert!(text.contains(", 1 x 4K, 1 x 2M, 0 x 1G"));
+            let mut text = Text(KVec::with_capacity(1 << 16, GFP_KERNEL)?);
+            let last = VA + HUGE + 8;
+            bench.vm.dump_walk(&mut text, last).map_err(|_| ENOMEM)?;
+            assert!(text.contains(" address 0x700000400008 page table base "));
+            for level in ["PDB2 table ", "PDB1 table ", "PDB0 table ", "PTB  table "] {
+                assert!(text.contains(level));
+            }
+            assert!(text.contains(" of 0x1000 bytes vram rwx "));
+            assert!(text.contains(" Vram from byte 0x200008 in 1 pieces"));
+            let mut text = Text(KVec::with_capacity(1 << 16, GFP_KERNEL)?);
+            bench.vm.dump_walk(&mut text, 0).map_err(|_| ENOMEM)?;
+            assert!(text.contains(" invalid"));
+            assert!(text.contains("no buffer"));
             drop(hold);
             Ok(())
         })

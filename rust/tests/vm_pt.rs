@@ -7,6 +7,7 @@ use kernel::prelude::*;
 use super::vm_pt_bench::{
     run,
     Bench,
+    SimStore,
     FLAVOURS,
     RW,
     RW_FLAGS,
@@ -16,11 +17,13 @@ use super::vm_pt_bench::{
 use crate::{
     hw::pte::{
         Flavour,
-        Level, //
+        Level,
+        Meaning, //
     },
     vm::pt::{
         Reserve,
         Run,
+        Store,
         TableCount,
         GIB,
         HUGE,
@@ -63,6 +66,47 @@ mod cases {
             assert!(bench.at(0x7000_1234_6000)?.is_none());
             assert_eq!(bench.tables(), [1, 1, 1, 1]);
             assert_eq!(bench.store.live(), 4);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_walk_tells_each_entry_that_memory_holds() -> Result {
+        for flavour in FLAVOURS {
+            let mut bench = Bench::new(flavour)?;
+            bench.map(7 * HUGE, &run(3 * HUGE, HUGE), RX)?;
+            bench.map(0x7000_1234_5000, &run(0x8_7654_3000, PAGE), RW)?;
+            // An address, how many entries lead there, and the page.
+            let wanted = [
+                (7 * HUGE + PAGE, 3, Some(3 * HUGE)),
+                (0x7000_1234_5678, 4, Some(0x8_7654_3000)),
+                (0x7000_1234_4000, 4, None),
+                (8 * HUGE, 3, None),
+                (1 << 39, 1, None),
+            ];
+            for (va, count, page) in wanted {
+                let mut steps = KVec::new();
+                bench
+                    .tree
+                    .walk::<SimStore, Error>(va, &mut |step| Ok(steps.push(step, GFP_KERNEL)?))?;
+                assert_eq!(steps.len(), count);
+                let mut table = SimStore::pa(bench.tree.root());
+                for (step, level) in steps.iter().zip(Level::ALL) {
+                    assert_eq!((step.level, step.table), (level, table));
+                    assert_eq!(step.index, level.index(va));
+                    // CAST: An index below 512.
+                    let at = step.table + 8 * step.index as u64;
+                    assert_eq!(bench.store.word(at), Some(step.entry.raw()));
+                    if let Meaning::Table { pa, .. } = step.meaning {
+                        table = pa;
+                    }
+                }
+                let found = match steps.last().map(|step| step.meaning) {
+                    Some(Meaning::Page { pa, .. }) => Some(pa),
+                    _ => None,
+                };
+                assert_eq!(found, page);
+            }
         }
         Ok(())
     }

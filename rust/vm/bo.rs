@@ -55,6 +55,8 @@ pub(super) mod moving;
 mod place;
 mod window;
 
+use self::memory::Storage;
+pub(super) use self::place::Place;
 pub(crate) use self::{
     args::{
         BoArgs,
@@ -64,10 +66,6 @@ pub(crate) use self::{
     },
     memory::Memory,
     window::DoorbellWindow, //
-};
-use self::{
-    memory::Storage,
-    place::Place, //
 };
 
 /// Where a buffer lies for one GPU; keeps it there.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an address space maps, for people.
+//! What an address space maps, for people and for `rkfdctl mem`.
 
 use core::fmt::{
     self,
@@ -8,13 +8,92 @@ use core::fmt::{
 };
 
 use super::{
-    pt::Leaf,
+    bo::{
+        Bo,
+        Place, //
+    },
+    pt::{
+        Leaf,
+        Step, //
+    },
+    store::VramStore,
     Vm, //
 };
 use crate::hw::pte::{
     Aperture,
-    Level, //
+    Level,
+    Meaning,
+    PageAttrs, //
 };
+
+/// What an entry says of a page, but for its address.
+struct Attributes(PageAttrs);
+
+impl fmt::Display for Attributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(attrs) = self;
+        let aperture = match attrs.aperture {
+            Aperture::Vram => "vram",
+            Aperture::System { snooped: true } => "system snooped",
+            Aperture::System { snooped: false } => "system",
+        };
+        write!(
+            f,
+            "{} {}{}{} {:?}",
+            aperture,
+            if attrs.access.read { 'r' } else { '-' },
+            if attrs.access.write { 'w' } else { '-' },
+            if attrs.access.execute { 'x' } else { '-' },
+            attrs.mtype,
+        )
+    }
+}
+
+/// One entry of a walk: `PDB0 table 0x… index N entry 0x…`, and what it says.
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Pdb2 => "PDB2",
+            Level::Pdb1 => "PDB1",
+            Level::Pdb0 => "PDB0",
+            Level::Ptb => "PTB",
+        };
+        write!(
+            f,
+            "{:<4} table {:#014x} index {:<3} entry {:#018x} ",
+            level,
+            self.table,
+            self.index,
+            self.entry.raw()
+        )?;
+        match self.meaning {
+            Meaning::Invalid => f.write_str("invalid"),
+            Meaning::Prt => f.write_str("prt"),
+            Meaning::NoRetry => f.write_str("no-retry"),
+            Meaning::Malformed => f.write_str("malformed"),
+            Meaning::Table { pa, .. } => write!(f, "to table {pa:#014x}"),
+            Meaning::Page { pa, attrs } => write!(
+                f,
+                "to page {:#014x} of {:#x} bytes {} fragment {}",
+                pa,
+                self.level.span(),
+                Attributes(attrs),
+                attrs.fragment
+            ),
+        }
+    }
+}
+
+/// Where the memory of a buffer is, as words of its line.
+fn write_place(f: &mut dyn Write, bo: &Bo) -> fmt::Result {
+    let Some(movable) = bo.object().movable() else {
+        return Ok(());
+    };
+    match &*movable.place() {
+        Place::Vram { blocks, .. } => write!(f, " in {} pieces", blocks.spans().count()),
+        Place::System { .. } => f.write_str(" evicted"),
+    }
+}
 
 /// Pages that follow each other in both spaces with the same attributes.
 struct Stretch {
@@ -59,23 +138,13 @@ impl Stretch {
 
 impl fmt::Display for Stretch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let attrs = self.first.attrs;
-        let aperture = match attrs.aperture {
-            Aperture::Vram => "vram",
-            Aperture::System { snooped: true } => "system snooped",
-            Aperture::System { snooped: false } => "system",
-        };
         write!(
             f,
-            "  {:#014x}-{:#014x} -> {:#014x} {} {}{}{} {:?}, {} x 4K, {} x 2M, {} x 1G",
+            "  {:#014x}-{:#014x} -> {:#014x} {}, {} x 4K, {} x 2M, {} x 1G",
             self.first.va,
             self.first.va + self.len - 1,
             self.first.pa,
-            aperture,
-            if attrs.access.read { 'r' } else { '-' },
-            if attrs.access.write { 'w' } else { '-' },
-            if attrs.access.execute { 'x' } else { '-' },
-            attrs.mtype,
+            Attributes(self.first.attrs),
             self.small,
             self.large,
             self.largest
@@ -84,17 +153,52 @@ impl fmt::Display for Stretch {
 }
 
 impl Vm {
-    /// Writes the mappings and the page table, decoded. Operations on the address space wait.
+    /// Writes each entry that a walk for `va` reads, as the driver has written it, and the range that shows a buffer there.
+    /// Operations on the address space wait.
     ///
     /// # Errors
     ///
     /// Those of `f`.
-    pub(crate) fn dump(&self, f: &mut dyn Write) -> fmt::Result {
+    pub(crate) fn dump_walk(&self, f: &mut dyn Write, va: u64) -> fmt::Result {
         let state = self.state.lock();
         writeln!(
             f,
-            "PASID {} page table base {:#x}: {} mappings, tables PTB {} PDB0 {} PDB1 {} PDB2 {}",
+            "PASID {} address {:#x} page table base {:#x}",
             self.pasid(),
+            va,
+            self.page_table_base()
+        )?;
+        state
+            .tree
+            .walk::<VramStore<'_>, _>(va, &mut |step| writeln!(f, "{step}"))?;
+        let Some(entry) = state.ranges.containing(va) else {
+            return writeln!(f, "no buffer");
+        };
+        let (range, bo) = (entry.range, entry.data.bo());
+        write!(
+            f,
+            "{:#014x}-{:#014x} {:?} from byte {:#x}",
+            range.start,
+            range.end - 1,
+            bo.kind(),
+            entry.offset + (va - range.start)
+        )?;
+        write_place(f, bo)?;
+        writeln!(f)
+    }
+
+    /// Writes the mappings and the page table, decoded; `pid` is who opened the file. Operations on the address space wait.
+    ///
+    /// # Errors
+    ///
+    /// Those of `f`.
+    pub(crate) fn dump(&self, f: &mut dyn Write, pid: i32) -> fmt::Result {
+        let state = self.state.lock();
+        writeln!(
+            f,
+            "PASID {} pid {} page table base {:#x}: {} mappings, tables PTB {} PDB0 {} PDB1 {} PDB2 {}",
+            self.pasid(),
+            pid,
             self.page_table_base(),
             state.ranges.iter().count(),
             state.tree.tables(Level::Ptb),
@@ -128,6 +232,7 @@ impl Vm {
             if let Some(address) = bo.userptr() {
                 write!(f, " from {address:#x}")?;
             }
+            write_place(f, bo)?;
             writeln!(f)?;
         }
         writeln!(f, "page table:")?;

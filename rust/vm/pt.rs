@@ -85,6 +85,21 @@ pub(crate) struct Leaf {
     pub(crate) attrs: PageAttrs,
 }
 
+/// One entry on the way to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// That of the table that has it.
+    pub(crate) level: Level,
+    /// Where that table is, as an entry of a directory has it.
+    pub(crate) table: u64,
+    /// Which of the table's entries it is.
+    pub(crate) index: usize,
+    /// What was written there.
+    pub(crate) entry: Entry,
+    /// What it says.
+    pub(crate) meaning: Meaning,
+}
+
 /// A page table.
 pub(crate) struct Tree<B> {
     flavour: Flavour,
@@ -144,6 +159,36 @@ impl<B> Tree<B> {
                         table.entry(index),
                     )
                 }
+            }
+        }
+    }
+
+    /// Calls `f` for each entry that a walk for `va` reads, from the root down. Address bits above the 48th are ignored.
+    /// `S` is the store that holds the tables.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `f`, which ends the walk.
+    pub(crate) fn walk<S: Store<Block = B>, E>(
+        &self,
+        va: u64,
+        f: &mut dyn FnMut(Step) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut table = &*self.root;
+        loop {
+            let level = table.level();
+            let index = level.index(va);
+            let entry = table.entry(index);
+            f(Step {
+                level,
+                table: S::pa(table.block()),
+                index,
+                entry,
+                meaning: self.flavour.decode(level, entry),
+            })?;
+            match table.child(index) {
+                Some(child) => table = child,
+                None => return Ok(()),
             }
         }
     }

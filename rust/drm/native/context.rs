@@ -366,6 +366,11 @@ impl Context {
         self.state.lock().queues.find(id).ok_or(ENOENT)
     }
 
+    /// Who opened the file: the process id in the initial namespace.
+    pub(in crate::drm) fn pid(&self) -> i32 {
+        self.group.pid()
+    }
+
     /// Takes the queue with an id out, to be destroyed without the lock.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ pub fn read(pci: &str, table: &str) -> anyhow::Result<String> {
 }
 
 /// A number in decimal or, behind `0x`, in hexadecimal.
-fn number(text: &str) -> Option<u64> {
+pub fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
@@ -34,7 +34,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// The number behind the word `key`.
-fn value(words: &[&str], key: &str) -> Option<u64> {
+pub fn value(words: &[&str], key: &str) -> Option<u64> {
     let at = words.iter().position(|w| *w == key)?;
     number(words.get(at + 1)?)
 }

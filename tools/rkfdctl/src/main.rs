@@ -15,6 +15,7 @@ mod fuzz;
 mod hang;
 mod info;
 mod latency;
+mod mem;
 mod model;
 mod profile;
 mod queues;
@@ -54,6 +55,8 @@ enum Command {
     Run(run::Options),
     /// Show every queue, whose it is and where it sits (root)
     Queues(queues::Options),
+    /// Show whose memory is where, and what a GPU address leads to (root)
+    Mem(mem::Options),
     /// Show where every wave is: kernel, instruction, active lanes (model only)
     Waves(waves::Options),
     /// Count what the kernels of a command execute (model only)
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Run(options) => run::run(&options),
         Command::Queues(options) => queues::run(&options),
+        Command::Mem(options) => mem::run(&options),
         Command::Waves(options) => waves::run(&options),
         Command::Profile(options) => profile::run(&options),
         Command::Errors(options) => errors::run(&options),

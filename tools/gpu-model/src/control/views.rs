@@ -8,9 +8,10 @@ use crate::asic::Asic;
 use crate::cp::hqd::r;
 use crate::decode;
 use crate::device::Gpu;
+use crate::mem::Phys;
 use crate::regs::sh_mem;
 use crate::trace::Record;
-use crate::vm::walk::walk;
+use crate::vm::walk::{bits, walk, Directories, Page};
 use crate::vm::HubId;
 
 /// Records and errors that are copied at a time while the device waits.
@@ -199,6 +200,40 @@ pub fn doorbells(gpu: &Gpu) -> Value {
     })
 }
 
+/// The directory entries that a walk has read, from the root down.
+#[derive(Default)]
+struct Trail(Vec<u64>);
+
+impl Directories for Trail {
+    fn get(&self, _: u32, _: u64, _: u32) -> Option<u64> {
+        None
+    }
+    fn put(&mut self, _: u32, _: u64, _: u32, entry: u64) {
+        self.0.push(entry);
+    }
+}
+
+/// What a walk has found, as numbers: an offset in VRAM, or a bus address.
+fn page(page: Page) -> Value {
+    let (memory, address) = match page.phys {
+        Some(Phys::Vram(offset)) => ("vram", Some(offset)),
+        Some(Phys::Bus(address)) => ("bus", Some(address)),
+        None => ("none", None),
+    };
+    let right = |bit, name| if page.perms & bit != 0 { name } else { "-" };
+    let rights = [
+        right(bits::R, "r"),
+        right(bits::W, "w"),
+        right(bits::X, "x"),
+    ];
+    json!({
+        "memory": memory,
+        "address": address,
+        "bytes": 1u64 << page.shift,
+        "rights": rights.concat(),
+    })
+}
+
 /// An address space.
 pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
     if vmid > 15 {
@@ -221,13 +256,18 @@ pub fn vm(gpu: &Gpu, vmid: u8, va: Option<u64>) -> Result<Value, String> {
             "tlb_entries": hub.space(vmid).len(),
         });
         if let (Some(va), Some(map)) = (va, v.as_object_mut()) {
-            map.insert(
-                "walk".into(),
-                json!(format!(
-                    "{:x?}",
-                    walk(&gpu.soc.mem.current(), &ctx, hub.fb_offset(), va, &mut ())
-                )),
+            let mut trail = Trail::default();
+            let found = walk(
+                &gpu.soc.mem.current(),
+                &ctx,
+                hub.fb_offset(),
+                va,
+                &mut trail,
             );
+            map.insert("walk".into(), json!(format!("{found:x?}")));
+            map.insert("directories".into(), json!(trail.0));
+            map.insert("page".into(), json!(found.ok().map(page)));
+            map.insert("fb_offset".into(), json!(hub.fb_offset()));
             map.insert(
                 "cached".into(),
                 json!(format!("{:x?}", hub.space(vmid).peek(va))),
