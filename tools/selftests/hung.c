@@ -426,23 +426,6 @@ static void memory_withdrawn(void)
 	CHECK_EQ(reached, 0);
 }
 
-/* Whether the only GPU of the driver may master the bus, by its configuration space. */
-static bool masters_the_bus(void)
-{
-	uint16_t command;
-	glob_t found;
-	int fd;
-
-	CHECK_EQ(glob("/sys/bus/pci/drivers/rkfd/[0-9]*/config", 0, NULL, &found), 0);
-	CHECK_EQ(found.gl_pathc, 1);
-	fd = open(found.gl_pathv[0], O_RDONLY | O_CLOEXEC);
-	CHECK_OP(fd, >=, 0);
-	CHECK_EQ(pread(fd, &command, sizeof(command), 4), sizeof(command));
-	close(fd);
-	globfree(&found);
-	return command & 4;
-}
-
 static void memory_unconfirmed(void)
 {
 	struct gpu gpu;

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,4 +112,20 @@ unsigned long new_doorbell(const char *before, const char *now)
 			return doorbell;
 	}
 	FAIL("the model knows no new queue");
+}
+
+bool masters_the_bus(void)
+{
+	uint16_t command;
+	glob_t found;
+	int fd;
+
+	CHECK_EQ(glob("/sys/bus/pci/drivers/rkfd/[0-9]*/config", 0, NULL, &found), 0);
+	CHECK_EQ(found.gl_pathc, 1);
+	fd = open(found.gl_pathv[0], O_RDONLY | O_CLOEXEC);
+	CHECK_OP(fd, >=, 0);
+	CHECK_EQ(pread(fd, &command, sizeof(command), 4), sizeof(command));
+	close(fd);
+	globfree(&found);
+	return command & 4;
 }

@@ -20,4 +20,7 @@ bool has_doorbell(const char *table, unsigned long doorbell);
 /* The doorbell that the model's table of queues has `now` and had not `before`, or ends the case. */
 unsigned long new_doorbell(const char *before, const char *now);
 
+/* Whether the only GPU of the driver may master the bus, by its configuration space. */
+bool masters_the_bus(void);
+
 #endif
