@@ -150,7 +150,9 @@ impl Vm {
         };
         // First: whoever stops the queues finds where they are restored.
         if self.restorer.lock().is_none() {
-            let queue = OwnedQueue::freezable(c"rkfd-restore", 1)?;
+            // Nobody who frees memory waits for it. Nor has it a thread of its own: a process that is being killed could not
+            // make one, of which the kernel reports an error.
+            let queue = OwnedQueue::unhurried(c"rkfd-restore", 1)?;
             let mut restorer = self.restorer.lock();
             let unused = if restorer.is_some() {
                 Some(queue)
