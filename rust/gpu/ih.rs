@@ -309,7 +309,7 @@ impl Ih {
     pub(super) fn log_fault(&self, hw: &Hw, fault: &VmFault) {
         let rings = self.rings.lock();
         if rings.running {
-            deliver::log_fault(hw, fault);
+            Self::log_latched(hw, fault);
         }
     }
 

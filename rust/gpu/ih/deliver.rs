@@ -141,48 +141,48 @@ impl Ih {
             (user, None) => {
                 let logged_later = user.is_some_and(|sink| sink.vm_fault(&fault));
                 if !logged_later {
-                    log_fault(hw, &fault);
+                    Self::log_latched(hw, &fault);
                 }
             }
         }
     }
-}
 
-/// Reports a fault that was not retried, and clears the hub's latch for the next one.
-pub(super) fn log_fault(hw: &Hw, vm_fault: &VmFault) {
-    let VmFault {
-        pasid, vmid, fault, ..
-    } = vm_fault;
-    let hub = match fault.hub {
-        Hub::Gfx => &hw.asic().gfxhub,
-        Hub::Mm => &hw.asic().mmhub,
-    };
-    let status = hub::take_fault_status(hw, hub);
-    // The hub latches the first of several faults, which may be somebody else's.
-    let client = status
-        .filter(|status| status.get(FaultStatus::VMID) == u32::from(*vmid))
-        .and_then(|status| hub.client(status))
-        .unwrap_or("unknown client");
-    let flag = |on: bool, name: &'static str| if on { name } else { "" };
-    let status = status.map_or(0, |status| status.raw());
-    let (read, write, execute) = (
-        flag(fault.read, "read "),
-        flag(fault.write, "write "),
-        flag(fault.execute, "execute "),
-    );
-    let (name, address) = (hub.name, fault.address);
-    if *vmid == 0 {
-        dev_limited!(
-            dev_err,
-            hw.dev(),
-            "{name} fault at {address:#x} of the kernel: {read}{write}{execute}from {client} (status {status:#010x})\n"
+    /// Reports a fault that was not retried, and clears the hub's latch for the next one.
+    pub(super) fn log_latched(hw: &Hw, vm_fault: &VmFault) {
+        let VmFault {
+            pasid, vmid, fault, ..
+        } = vm_fault;
+        let hub = match fault.hub {
+            Hub::Gfx => &hw.asic().gfxhub,
+            Hub::Mm => &hw.asic().mmhub,
+        };
+        let status = hub::take_fault_status(hw, hub);
+        // The hub latches the first of several faults, which may be somebody else's.
+        let client = status
+            .filter(|status| status.get(FaultStatus::VMID) == u32::from(*vmid))
+            .and_then(|status| hub.client(status))
+            .unwrap_or("unknown client");
+        let flag = |on: bool, name: &'static str| if on { name } else { "" };
+        let status = status.map_or(0, |status| status.raw());
+        let (read, write, execute) = (
+            flag(fault.read, "read "),
+            flag(fault.write, "write "),
+            flag(fault.execute, "execute "),
         );
-    } else {
-        // An error of the user's program, not of the driver or the device.
-        dev_limited!(
-            dev_info,
-            hw.dev(),
-            "{name} fault at {address:#x}: PASID {pasid} VMID {vmid} {read}{write}{execute}from {client} (status {status:#010x})\n"
-        );
+        let (name, address) = (hub.name, fault.address);
+        if *vmid == 0 {
+            dev_limited!(
+                dev_err,
+                hw.dev(),
+                "{name} fault at {address:#x} of the kernel: {read}{write}{execute}from {client} (status {status:#010x})\n"
+            );
+        } else {
+            // An error of the user's program, not of the driver or the device.
+            dev_limited!(
+                dev_info,
+                hw.dev(),
+                "{name} fault at {address:#x}: PASID {pasid} VMID {vmid} {read}{write}{execute}from {client} (status {status:#010x})\n"
+            );
+        }
     }
 }
