@@ -251,6 +251,7 @@ impl Mirrors {
     /// - `EADDRINUSE`: another mirror or a buffer has some of the GPU addresses.
     /// - `ENOSPC`: too many mirrors.
     /// - `EOPNOTSUPP`: the machine gives the GPU copies of memory.
+    /// - `ESRCH`: another thread destroyed the mirror before it was filled.
     /// - `EAGAIN`: the memory does not stop changing.
     /// - `ENOMEM`, `EINTR`; `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
     pub(crate) fn create(self: &Arc<Self>, request: &Request) -> Result<Arc<Mirror>> {

@@ -7,6 +7,7 @@ mod calls;
 mod dice;
 mod kinds;
 mod memory;
+mod mirrors;
 mod native;
 mod process;
 mod queues;

@@ -18,7 +18,7 @@ use super::thread::Thread;
 const HANDLES: u32 = 32;
 /// Where ranges are bound, in pages of 4 KiB.
 const WINDOW: u64 = 256;
-const BASE: u64 = 1 << 32;
+pub(super) const BASE: u64 = 1 << 32;
 const PAGE: u64 = 4096;
 /// Pages behind the window that queues lie in: random lists replace nothing there.
 const QUEUE_PAGES: u64 = 8;
@@ -30,12 +30,12 @@ const OPS: usize = 24;
 const GEM_CLOSE: u32 = drm_command(WRITE, 0x09, 8);
 
 /// The command word of a call.
-const fn native(number: u32, size: u32) -> u32 {
+pub(super) const fn native(number: u32, size: u32) -> u32 {
     drm_command(READ | WRITE, 0x80 + number, size)
 }
 
 /// Halves of a 64-bit field.
-fn halves(value: u64) -> [u32; 2] {
+pub(super) fn halves(value: u64) -> [u32; 2] {
     // CAST: halves.
     [value as u32, (value >> 32) as u32]
 }
@@ -43,7 +43,7 @@ fn halves(value: u64) -> [u32; 2] {
 impl Thread<'_> {
     /// One call of the native interface.
     pub fn native(&mut self) {
-        match self.dice.below(20) {
+        match self.dice.below(25) {
             0 => self.native_query(),
             1..=3 => self.native_create(),
             4 => self.native_info(),
@@ -55,11 +55,17 @@ impl Thread<'_> {
             15 => self.native_event_destroy(),
             16 => self.native_wait(),
             17 => self.native_faults(),
+            18..=22 => self.native_mirror(),
             _ => self.native_close(),
         }
     }
 
-    fn native_call<const N: usize>(&self, kind: Kind, word: u32, arg: &mut [u32; N]) -> i32 {
+    pub(super) fn native_call<const N: usize>(
+        &self,
+        kind: Kind,
+        word: u32,
+        arg: &mut [u32; N],
+    ) -> i32 {
         // CAST: an address.
         let place = arg.as_mut_ptr().expose_provenance() as u64;
         // SAFETY: as large as the command word says; addresses in it are right, small numbers, or lead nowhere.
@@ -151,13 +157,22 @@ impl Thread<'_> {
                 (address, len) = (self.dice.w64(BASE + page * PAGE), PAGE);
             }
             let map = self.dice.one_in(2);
+            // Seldom: each is a registration of its own.
+            let user = map && self.dice.one_in(6);
             let offset = if map { self.dice.below(4) * PAGE } else { 0 };
-            op[0] = self.dice.w32(u32::from(map));
+            let what = if user { 2 } else { u32::from(map) };
+            op[0] = self.dice.w32(what);
             op[1] = if map { self.dice.below(4) as u32 } else { 0 }; // CAST: small.
             op[2..4].copy_from_slice(&halves(address));
             op[4..6].copy_from_slice(&halves(len));
             op[6..8].copy_from_slice(&halves(self.dice.w64(offset)));
             op[8] = if map { self.some_handle() } else { 0 };
+            if user {
+                let (memory, all) = self.some_memory();
+                op[4..6].copy_from_slice(&halves(self.dice.w64(len.min(all))));
+                op[6..8].copy_from_slice(&halves(self.dice.w64(memory)));
+                op[8] = 0;
+            }
             op[9] = self.dice.w32(0);
         }
         let [lo, hi] = halves(self.pointer(ops.as_mut_ptr().expose_provenance()));

@@ -21,6 +21,8 @@ pub struct Thread<'a> {
     pub churned: Arc<Mapping>,
     /// As much, where pages are moved.
     pub other: Mapping,
+    /// Id of the mirror that it has made last; 0: none.
+    pub newest_mirror: u32,
     pub argument: Box<Argument>,
 }
 
@@ -75,6 +77,7 @@ impl<'a> Thread<'a> {
             dice,
             churned: Arc::new(Mapping::anonymous(CHURNED * PAGE)?),
             other: Mapping::anonymous(CHURNED * PAGE)?,
+            newest_mirror: 0,
             argument: Argument::new(),
         })
     }

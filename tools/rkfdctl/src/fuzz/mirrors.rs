@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Mirrors of the native interface, over memory whose fate the threads play with.
+
+use rkfd::sys::PAGE;
+
+use super::kinds::Kind;
+use super::native::halves;
+use super::native::native;
+use super::thread::Thread;
+use super::thread::CHURNED;
+
+/// Where mirrors lie: behind what is bound, each a piece of its own.
+const BASE: u64 = 0x2_0000_0000;
+const PIECES: u64 = 24;
+const PIECE: u64 = 4 << 20;
+/// How many of the newest mirrors calls are about; older ones stay until the file is closed.
+const NEWEST: u64 = 4;
+/// Flags of MIRROR_CREATE.
+const READ_ONLY: u32 = 1;
+const EXECUTE: u32 = 2;
+const POPULATED: u32 = 4;
+const FAULT: u32 = 8;
+
+impl Thread<'_> {
+    /// One call about mirrors.
+    pub(super) fn native_mirror(&mut self) {
+        match self.dice.below(6) {
+            0..=2 => self.mirror_create(),
+            3 => self.mirror_destroy(),
+            4 => {
+                self.mirror_query();
+            }
+            _ => self.mirror_populate(),
+        }
+    }
+
+    /// Some whole pages of the thread's own memory: address and length in bytes.
+    pub(super) fn some_memory(&mut self) -> (u64, u64) {
+        // CAST: small.
+        let pages = CHURNED as u64;
+        let first = self.dice.below(pages);
+        let count = 1 + self.dice.below(pages - first);
+        // CAST: addresses and lengths.
+        (
+            self.churned.address() as u64 + first * PAGE as u64,
+            count * PAGE as u64,
+        )
+    }
+
+    /// An address where mirrors lie, or, seldom, where buffers are bound.
+    fn some_place(&mut self) -> u64 {
+        if self.dice.one_in(8) {
+            return super::native::BASE;
+        }
+        let within = self.dice.below(1024) * PAGE as u64; // CAST: a length.
+        BASE + self.dice.below(PIECES) * PIECE + within
+    }
+
+    fn some_mirror(&mut self) -> u32 {
+        let back = self.dice.below(NEWEST) as u32; // CAST: small.
+        let right = self.newest_mirror.saturating_sub(back).max(1);
+        self.dice.w32(right)
+    }
+
+    fn mirror_create(&mut self) {
+        let (cpu, len) = self.some_memory();
+        let gpu = self.some_place();
+        // Half of them where accesses are not repeated, too.
+        let fill = self
+            .dice
+            .pick(&[POPULATED, POPULATED, FAULT, POPULATED | FAULT]);
+        let rights = self
+            .dice
+            .pick(&[0, READ_ONLY, EXECUTE, READ_ONLY | EXECUTE]);
+        let flags = fill.unwrap_or(POPULATED) | rights.unwrap_or(0);
+        let mut arg = [0u32; 10];
+        arg[0..2].copy_from_slice(&halves(self.dice.w64(cpu)));
+        arg[2..4].copy_from_slice(&halves(self.dice.w64(gpu)));
+        arg[4..6].copy_from_slice(&halves(self.dice.w64(len)));
+        arg[6] = self.dice.w32(flags);
+        arg[7] = self.dice.w32(0);
+        if self.native_call(Kind::NativeMirrorCreate, native(11, 40), &mut arg) == 0 {
+            self.newest_mirror = arg[7];
+        }
+    }
+
+    fn mirror_destroy(&mut self) {
+        let mut arg = [self.some_mirror(), self.dice.w32(0)];
+        self.native_call(Kind::NativeMirrorDestroy, native(12, 8), &mut arg);
+    }
+
+    /// What the driver says of some mirror, if it is there.
+    fn mirror_query(&mut self) -> Option<[u32; 16]> {
+        let mut arg = [0u32; 16];
+        arg[0] = self.some_mirror();
+        let errno = self.native_call(Kind::NativeMirrorQuery, native(13, 64), &mut arg);
+        (errno == 0).then_some(arg)
+    }
+
+    /// All of a mirror, or what may be no part of one.
+    fn mirror_populate(&mut self) {
+        let Some(known) = self.mirror_query() else {
+            return;
+        };
+        let whole = |at: usize| u64::from(known[at]) | (u64::from(known[at + 1]) << 32);
+        let mut arg = [0u32; 6];
+        (arg[0], arg[1]) = (known[0], self.dice.w32(0));
+        arg[2..4].copy_from_slice(&halves(self.dice.w64(whole(4))));
+        arg[4..6].copy_from_slice(&halves(self.dice.w64(whole(6))));
+        self.native_call(Kind::NativeMirrorPopulate, native(14, 24), &mut arg);
+    }
+}
