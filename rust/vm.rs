@@ -144,6 +144,8 @@ struct State {
     ranges: GpuVm<Memory, Arc<Mapping>>,
     /// Ends of ranges whose entries are not those of buffers, by start.
     reserved: RBTree<u64, u64>,
+    /// So are those of all else that no buffer has, see [`Vm::reserve_rest`].
+    rest_reserved: bool,
     /// A flush failed: entries were removed that the TLB may still hold.
     flush_owed: bool,
     /// Tables out of the tree: to be freed once no flush is owed, without the lock.
@@ -266,6 +268,7 @@ impl Vm {
             tree,
             ranges,
             reserved: RBTree::new(),
+            rest_reserved: false,
             flush_owed: false,
             pending_free: Chain::new(),
             closed: false,

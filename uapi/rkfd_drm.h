@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 /* Version of this interface, in drm_rkfd_device. Larger versions only add. */
-#define DRM_RKFD_VERSION 3
+#define DRM_RKFD_VERSION 4
 
 #define DRM_RKFD_QUERY 0x40
 #define DRM_RKFD_BO_CREATE 0x41
@@ -263,9 +263,10 @@ struct drm_rkfd_faults {
 #define DRM_RKFD_MIRROR_EXECUTE 0x2
 #define DRM_RKFD_MIRROR_POPULATED 0x4 /* Filled now, and without FAULT after each change, while queues wait. */
 #define DRM_RKFD_MIRROR_FAULT 0x8 /* From version 3 on. Filled by accesses, which are repeated until then. */
+#define DRM_RKFD_MIRROR_WHOLE 0x10 /* From version 4 on, with FAULT. All memory, each byte at its own address. */
 
 struct drm_rkfd_mirror_create {
-	__u64 address; /* of the caller's memory, a multiple of 4 KiB */
+	__u64 address; /* of the caller's memory, a multiple of 4 KiB; 0 with WHOLE, as the next two */
 	__u64 gpu_address; /* where the GPU sees it, a multiple of 4 KiB */
 	__u64 length; /* bytes, a multiple of 4 KiB */
 	__u32 flags; /* DRM_RKFD_MIRROR_* */

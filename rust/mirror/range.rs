@@ -104,6 +104,11 @@ impl Mirror {
         self.shape.leaf()
     }
 
+    /// Whether it is of all memory, each byte at its own address.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.shape.is_whole()
+    }
+
     /// GPU addresses.
     pub(super) fn gpu(&self) -> Range<u64> {
         self.shape.gpu()
@@ -230,6 +235,11 @@ impl Mirror {
             // Waits for changes that are being told.
             drop(window);
         }
-        self.pause.vm().release(self.shape.gpu().start);
+        let vm = self.pause.vm();
+        if self.shape.is_whole() {
+            vm.release_rest();
+        } else {
+            vm.release(self.shape.gpu().start);
+        }
     }
 }

@@ -9,11 +9,18 @@ use kernel::prelude::*;
 use crate::{
     hw::pte::Access,
     kapi::task::access_ok,
-    vm::pt::{
-        HUGE,
-        PAGE, //
+    vm::{
+        pt::{
+            HUGE,
+            PAGE, //
+        },
+        va, //
     },
 };
+
+/// First address above what a mirror of all memory has: that of a program with 47 bits, whose last page nobody has. What a
+/// program maps above, on machines with more bits, has no GPU address of its own.
+const WHOLE_END: u64 = va::USER_END - PAGE;
 
 /// What the GPU may do beside reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +78,8 @@ pub(super) struct Shape {
     len: u64,
     pub(super) rights: Rights,
     pub(super) filling: Filling,
+    /// All memory that no buffer covers.
+    whole: bool,
 }
 
 impl Shape {
@@ -104,7 +113,29 @@ impl Shape {
             len,
             rights,
             filling,
+            whole: false,
         })
+    }
+
+    /// Of all that the GPU can have at the addresses of the program, when it is accessed.
+    pub(super) const fn whole(rights: Rights) -> Self {
+        // INVARIANT: Whole pages of what both have.
+        Self {
+            cpu: va::USER_START,
+            gpu: va::USER_START,
+            len: WHOLE_END - va::USER_START,
+            rights,
+            filling: Filling {
+                at_once: false,
+                on_access: true,
+            },
+            whole: true,
+        }
+    }
+
+    /// Whether it is of all memory. Buffers may have a part of the GPU addresses then, at any time.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// What it was made of.
@@ -115,6 +146,7 @@ impl Shape {
             len,
             rights,
             filling,
+            whole: _,
         } = *self;
         Request {
             cpu,

@@ -34,6 +34,7 @@ use super::{
     range::Mirror,
     shape::{
         Request,
+        Rights,
         Shape, //
     },
 };
@@ -277,6 +278,23 @@ impl Mirrors {
         Ok(mirror)
     }
 
+    /// Shows all memory of the caller, also what it maps later, at its own addresses when the GPU accesses it there. What
+    /// buffers have, now or later, is theirs.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: the caller is no program.
+    /// - `EADDRINUSE`: there is a mirror.
+    /// - `ENOSPC`: too many mirrors have been made.
+    /// - `ENODEV`: the file is closed. `ENOMEM`.
+    pub(crate) fn create_whole(self: &Arc<Self>, rights: Rights) -> Result<Arc<Mirror>> {
+        let memory = AddressSpace::of_caller().ok_or(EINVAL)?;
+        let vm = self.pause.vm();
+        vm.reserve_rest()?;
+        let listed = self.list(Shape::whole(rights), memory);
+        listed.inspect_err(|_| vm.release_rest())
+    }
+
     fn list(self: &Arc<Self>, shape: Shape, memory: AddressSpace) -> Result<Arc<Mirror>> {
         let mut list = self.list.lock();
         if list.closed {
@@ -345,7 +363,8 @@ impl Mirrors {
     ///
     /// # Errors
     ///
-    /// - `EFAULT`: no mirror is there, or it has no memory there, or none that the GPU can use.
+    /// - `EFAULT`: no mirror is there, or it has no memory there, or none that the GPU can use, or a buffer has the address:
+    ///   what its entries allow now succeeds when it is repeated.
     /// - `EPERM`: there is memory, but the access is not allowed.
     /// - `ESRCH`: the program whose memory it is has ended.
     /// - Others as those of [`Self::create`].
@@ -362,7 +381,11 @@ impl Mirrors {
         if (write && !rights.write) || (execute && !rights.execute) {
             return Err(EPERM);
         }
-        mirror.serve(address & !(PAGE - 1), write)
+        let page = address & !(PAGE - 1);
+        if mirror.is_whole() && self.pause.vm().has_buffer(page) {
+            return Err(EFAULT);
+        }
+        mirror.serve(page, write)
     }
 
     /// The address space has queues from now on, or none any more. The old value is to be dropped where that is allowed.

@@ -174,6 +174,11 @@ impl Watcher {
         self.number(first)..self.number(last) + 1
     }
 
+    /// Whether the GPU finds an entry for an access to `page`. Buffers may have replaced what a mirror of all memory shows.
+    fn finds(&self, known: &Granule, page: u64, write: bool) -> bool {
+        known.shows(page, write) && (!self.shape.is_whole() || self.pause.vm().allows(page, write))
+    }
+
     /// Whether `cpu`, the program's addresses, meets what the GPU has at `asked`.
     fn overlap(&self, cpu: &Range<usize>, asked: &Range<u64>) -> bool {
         self.shape.gpu_address(cpu.start) < asked.end
@@ -365,7 +370,7 @@ impl Fill for Arc<Window> {
                     return Err(ESRCH);
                 }
                 let known = state.granules.get(number).ok_or(EINVAL)?;
-                if known.shows(page, write) {
+                if watch.finds(known, page, write) {
                     // For another access, perhaps to another page.
                     return Ok(());
                 }

@@ -25,7 +25,12 @@ use crate::{
         Request,
         Rights, //
     },
-    sched::Scheduler, //
+    sched::Scheduler,
+    vm::{
+        bind::Bind,
+        BoFlags,
+        BoKind, //
+    },
 };
 
 const PAGE: u64 = 0x1000;
@@ -40,6 +45,15 @@ const RW: Rights = Rights {
 const RX: Rights = Rights {
     write: false,
     execute: true,
+};
+
+const BUFFER: BoFlags = BoFlags {
+    writable: false,
+    executable: false,
+    coherent: false,
+    uncached: false,
+    public: false,
+    contiguous: false,
 };
 
 const AT_ONCE: Filling = Filling {
@@ -259,6 +273,69 @@ mod cases {
             assert_eq!(serve(VA + HUGE, true, false).err(), Some(EPERM));
             serve(VA, false, false)?;
             serve(VA + HUGE, false, true)?;
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn all_memory_is_shown_but_where_buffers_are() -> Result {
+        on_each(|gpu| {
+            let space = Space::new(gpu)?;
+            let used = gpu.vram().used();
+            let memory = UserMemory::new(12 * PAGE_SIZE)?;
+            let at = memory.address();
+            let mirror = space.mirrors.create_whole(RW)?;
+            assert!(mirror.is_whole());
+            assert_eq!(mirror.leaf(), HUGE);
+            assert_eq!(space.mirrors.create_whole(RW).err(), Some(EADDRINUSE));
+            assert_eq!(space.mirror(&memory, VA, PAGE, RW).err(), Some(EADDRINUSE));
+            let serve = |va, write| space.mirrors.service(va, write, false);
+            for page in 0..12 {
+                serve(at + page * PAGE, true)?;
+                assert_eq!(space.access(at + page * PAGE)?, Some((true, true)));
+            }
+            // In the midst of what is shown.
+            let bo = space.bench.make(BoKind::System, 4 * PAGE, BUFFER)?;
+            let bind = |va, len| Bind::map(0, va, len, 0, &bo, 0);
+            let mut list = [bind(at + 4 * PAGE, 4 * PAGE)?];
+            let vm = &space.bench.vm;
+            vm.bind(core::slice::from_ref(&bo), &mut list)
+                .map_err(|refused| refused.error)?;
+            assert_eq!(space.access(at + 3 * PAGE)?, Some((true, true)));
+            assert_eq!(space.access(at + 4 * PAGE)?, Some((true, false)));
+            assert_eq!(space.access(at + 7 * PAGE)?, Some((true, false)));
+            assert_eq!(space.access(at + 8 * PAGE)?, Some((true, true)));
+            assert_eq!(serve(at + 4 * PAGE, true).err(), Some(EFAULT));
+            serve(at + 3 * PAGE, true)?;
+            // Memory goes, in the granule of the buffer and below it: the buffer stays.
+            UserMemory::part(at + 2 * PAGE, 4 * PAGE_SIZE).unmap();
+            assert_eq!(space.access(at + 2 * PAGE)?, None);
+            assert_eq!(space.access(at + 5 * PAGE)?, Some((true, false)));
+            serve(at, true)?;
+            assert_eq!(space.access(at)?, Some((true, true)));
+            assert_eq!(space.access(at + 5 * PAGE)?, Some((true, false)));
+            assert_eq!(serve(at + 2 * PAGE, false).err(), Some(EFAULT));
+            // Where the buffer was, the memory is found again, and the hole stays one.
+            let mut list = [Bind::unmap(0, at + 4 * PAGE, 4 * PAGE)?];
+            vm.bind(&[], &mut list).map_err(|refused| refused.error)?;
+            assert_eq!(space.access(at + 6 * PAGE)?, None);
+            assert_eq!(serve(at + 5 * PAGE, false).err(), Some(EFAULT));
+            serve(at + 6 * PAGE, true)?;
+            assert_eq!(space.access(at + 6 * PAGE)?, Some((true, true)));
+            // What is mapped later needs no call.
+            let late = UserMemory::at(at + 5 * PAGE, PAGE_SIZE)?;
+            serve(at + 5 * PAGE, true)?;
+            late.unmap();
+            assert_eq!(space.access(at + 5 * PAGE)?, None);
+            let id = mirror.id();
+            drop(mirror);
+            space.mirrors.destroy(id)?;
+            assert_eq!(space.access(at)?, None);
+            vm.reap();
+            drop(bo);
+            assert_eq!(gpu.vram().used(), used);
+            // The addresses are free.
+            space.mirror(&memory, VA, PAGE, RW)?;
             Ok(())
         })
     }

@@ -126,7 +126,12 @@ impl Vm {
                 backing = Some(Arc::new(bo.backing(&self.gpu, &hw)?, GFP_KERNEL_ACCOUNT)?);
                 continue;
             };
-            let count = state.tree.missing(va, &current.runs);
+            let count = if current.runs.is_empty() {
+                // What a mirror of all memory shows there goes.
+                state.tree.missing_for_unmap(va, bo.size())
+            } else {
+                state.tree.missing(va, &current.runs)
+            };
             if !reserve.covers(count) {
                 drop(state);
                 reserve.fill(&store, self.gpu.asic().pte, count)?;

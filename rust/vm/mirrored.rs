@@ -2,19 +2,26 @@
 
 //! Ranges whose entries are not those of buffers: whoever reserves one writes its entries himself, part by part.
 //!
-//! Buffers and such ranges exclude each other. The unit is the *granule*: what a range has of 2 MiB, from a multiple of
-//! 2 MiB on. Entries of a granule come and go together, so that no leaf of the page table has to be cut, which would
-//! take memory, and no fragment reaches out of what goes.
+//! Buffers and such ranges exclude each other, but for one that is all of the address space: there each buffer has the
+//! addresses that it is mapped at, with or without entries, and what no buffer has is the other's. The unit is the
+//! *granule*: what a range has of 2 MiB, from a multiple of 2 MiB on. Entries of a granule come and go together, so that no
+//! leaf of the page table has to be cut, which would take memory, and no fragment reaches out of what goes. A buffer may
+//! cut a leaf when it is mapped: whoever maps it has made the table for that.
 
 use core::ops::Range;
 
 use kernel::{
     prelude::*,
-    rbtree::RBTreeNode, //
+    rbtree::RBTreeNode,
+    sync::Arc, //
 };
 
 use super::{
-    bo::push_run,
+    bo::{
+        self,
+        push_run, //
+    },
+    mapping::Mapping,
     pt::{
         Chain,
         Missing,
@@ -42,6 +49,7 @@ use crate::{
     },
     kapi::{
         dma_map::DmaMap,
+        gpuvm::GpuVm,
         log::dev_limited, //
     },
 };
@@ -104,6 +112,55 @@ impl Part {
     fn len(&self) -> u64 {
         self.runs.iter().map(|run| run.len).sum()
     }
+
+    fn range(&self) -> Range<u64> {
+        self.va..self.va + self.len()
+    }
+
+    /// Calls `f` with address and runs of what lies in `range`, piece by piece. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`, which ends the walk.
+    fn for_each_in(&self, range: &Range<u64>, mut f: impl FnMut(u64, &[Run]) -> Result) -> Result {
+        let whole = self.range();
+        if range.start <= whole.start && whole.end <= range.end {
+            return f(self.va, self.runs.as_slice());
+        }
+        let mut at = self.va;
+        for run in &self.runs {
+            let (start, end) = (at.max(range.start), (at + run.len).min(range.end));
+            if start < end {
+                let addr = run.addr + (start - at);
+                let len = end - start;
+                f(start, &[Run { addr, len }])?;
+            }
+            at += run.len;
+        }
+        Ok(())
+    }
+}
+
+/// Which ranges buffers have.
+type Buffers = GpuVm<bo::Memory, Arc<Mapping>>;
+
+/// The parts of `range` that no buffer has, in ascending order.
+fn gaps(buffers: &Buffers, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+    let mut at = range.start;
+    core::iter::from_fn(move || {
+        while at < range.end {
+            let (end, next) = match buffers.first_overlap(at..range.end) {
+                Some(entry) => (entry.range.start.max(at), entry.range.end),
+                None => (range.end, range.end),
+            };
+            let gap = at..end;
+            at = next;
+            if !gap.is_empty() {
+                return Some(gap);
+            }
+        }
+        None
+    })
 }
 
 /// What a granule shows. The memory can be reached by the device while this lives.
@@ -174,6 +231,47 @@ impl State {
         };
         below.is_some_and(|end| end > range.start)
     }
+
+    /// Counts the tables that [`Vm::show`] needs.
+    fn missing_for_shown(&self, missing: &mut Missing, shown: &Shown) -> Result {
+        for part in &shown.parts {
+            for gap in gaps(&self.ranges, part.range()) {
+                part.for_each_in(&gap, |va, runs| {
+                    self.tree.count_missing(missing, va, runs);
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the entries of what is shown, but for what buffers have; `retired` gets tables that left the tree, also if it
+    /// fails half way.
+    fn write_shown(
+        &mut self,
+        store: &VramStore<'_>,
+        tables: &mut Reserve<TableBlock>,
+        shown: &Shown,
+        retired: &mut Chain<TableBlock>,
+    ) -> Result {
+        let Self {
+            tree,
+            ranges,
+            flush_owed,
+            ..
+        } = self;
+        for part in &shown.parts {
+            for gap in gaps(ranges, part.range()) {
+                part.for_each_in(&gap, |va, runs| {
+                    let changed = tree.map(store, tables, va, runs, part.attrs)?;
+                    *flush_owed |= changed.stale;
+                    retired.append(changed.retired);
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Vm {
@@ -182,7 +280,7 @@ impl Vm {
     /// # Errors
     ///
     /// - `EINVAL`: not whole pages of the user range.
-    /// - `EADDRINUSE`: a buffer is mapped there, or it is reserved.
+    /// - `EADDRINUSE`: a buffer is mapped there, or it is reserved, alone or with all else.
     /// - `ENODEV`: the address space is closed.
     /// - `ENOMEM`.
     pub(crate) fn reserve(&self, va: u64, len: u64) -> Result<Range<u64>> {
@@ -192,7 +290,10 @@ impl Vm {
         if state.closed {
             return Err(ENODEV);
         }
-        if state.ranges.first_overlap(range.clone()).is_some() || state.meets_reserved(&range) {
+        if state.rest_reserved
+            || state.ranges.first_overlap(range.clone()).is_some()
+            || state.meets_reserved(&range)
+        {
             return Err(EADDRINUSE);
         }
         let old = state.reserved.insert(node);
@@ -207,9 +308,45 @@ impl Vm {
         drop(node);
     }
 
+    /// Takes all that no buffer has, now or later, for somebody who writes the entries himself, with [`Self::show`]. Where
+    /// a buffer is mapped, its entries replace what is shown; where it is unmapped there is nothing until it is shown
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// - `EADDRINUSE`: something is reserved already.
+    /// - `ENODEV`: the address space is closed.
+    pub(crate) fn reserve_rest(&self) -> Result {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(ENODEV);
+        }
+        if state.rest_reserved || !state.reserved.is_empty() {
+            return Err(EADDRINUSE);
+        }
+        state.rest_reserved = true;
+        Ok(())
+    }
+
+    /// Takes [`Self::reserve_rest`] back. Nothing is shown any more.
+    pub(crate) fn release_rest(&self) {
+        self.state.lock().rest_reserved = false;
+    }
+
+    /// Whether a buffer has the page at `va`, with or without entries.
+    pub(crate) fn has_buffer(&self, va: u64) -> bool {
+        self.state.lock().ranges.containing(va).is_some()
+    }
+
+    /// Whether the entry of the page at `va` allows an access.
+    pub(crate) fn allows(&self, va: u64, write: bool) -> bool {
+        let leaf = self.state.lock().tree.lookup(va);
+        leaf.is_some_and(|leaf| leaf.attrs.access.read && (!write || leaf.attrs.access.write))
+    }
+
     /// Writes the entries of a granule, or what a reserved range has of it; those that it has are replaced where there
-    /// are new ones, and stay elsewhere. Allocates nothing; may be called under locks that are taken inside the memory
-    /// manager. When it succeeds the GPU can use what is shown.
+    /// are new ones, and stay elsewhere. What buffers have is left alone. Allocates nothing; may be called under locks
+    /// that are taken inside the memory manager. When it succeeds the GPU can use what is shown.
     ///
     /// # Errors
     ///
@@ -232,32 +369,12 @@ impl Vm {
             return Err(ENODEV);
         }
         tables.missing = Missing::new();
-        for part in &shown.parts {
-            state
-                .tree
-                .count_missing(&mut tables.missing, part.va, &part.runs);
-        }
+        state.missing_for_shown(&mut tables.missing, shown)?;
         if !tables.reserve.covers(tables.missing.need()) {
             return Err(EAGAIN);
         }
         let mut retired = Chain::new();
-        let mut result = Ok(());
-        for part in &shown.parts {
-            let tables = &mut tables.reserve;
-            match state
-                .tree
-                .map(&store, tables, part.va, &part.runs, part.attrs)
-            {
-                Ok(changed) => {
-                    state.flush_owed |= changed.stale;
-                    retired.append(changed.retired);
-                }
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
-            }
-        }
+        let mut result = state.write_shown(&store, &mut tables.reserve, shown, &mut retired);
         store.finish();
         hw.hdp_flush();
         // To be freed by `reap`, after the flush.
@@ -349,22 +466,27 @@ impl Vm {
         Ok(())
     }
 
-    /// Removes the entries of a granule; the flush is owed.
+    /// Removes the entries of a granule, but for those of buffers; the flush is owed.
     fn clear_granule(
         &self,
         state: &mut State,
         store: &VramStore<'_>,
         granule: &Range<u64>,
     ) -> Result {
-        // No leaf reaches out of it, so no table is needed.
-        let changed = state.tree.unmap(
-            store,
-            &mut Reserve::new(),
-            granule.start,
-            granule.end - granule.start,
-        )?;
-        state.flush_owed |= changed.stale;
-        state.pending_free.append(changed.retired);
+        let State {
+            tree,
+            ranges,
+            flush_owed,
+            pending_free,
+            ..
+        } = state;
+        for gap in gaps(ranges, granule.clone()) {
+            // No leaf reaches out of it, so no table is needed: buffers have cut what they met.
+            let len = gap.end - gap.start;
+            let changed = tree.unmap(store, &mut Reserve::new(), gap.start, len)?;
+            *flush_owed |= changed.stale;
+            pending_free.append(changed.retired);
+        }
         Ok(())
     }
 }

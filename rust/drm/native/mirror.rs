@@ -29,12 +29,13 @@ use crate::mirror::{
 /// # Errors
 ///
 /// - `EINVAL`: unknown flags; neither populated nor filled by faults; no whole pages, or none; GPU addresses that cannot be
-///   bound.
+///   bound; a mirror of all memory with addresses, or that is not filled by faults alone.
 /// - `EOPNOTSUPP`: the mirror is filled by faults, and the GPU cannot repeat accesses; or it gets copies of memory.
 /// - `EXDEV`: the caller is not of the process that opened the file.
 /// - `EOVERFLOW`: a range wraps around.
 /// - `EFAULT`: addresses that no program has.
-/// - `EADDRINUSE`: a buffer or another mirror has some of the GPU addresses.
+/// - `EADDRINUSE`: a buffer or another mirror has some of the GPU addresses; the mirror is to be of all memory, and there is
+///   one.
 /// - `EBUSY`: `/dev/kfd` has the address space; the mirror is filled by faults, and the file has had a queue whose accesses are
 ///   not repeated.
 /// - Others are those of [`Mirrors::create`](crate::mirror::Mirrors::create).
@@ -50,6 +51,15 @@ pub(super) fn create(_dev: &Device, file: &File, arg: &mut MirrorCreate) -> Resu
     if !filling.at_once && !filling.on_access {
         return Err(EINVAL);
     }
+    let whole = arg.flags & mirror_flags::WHOLE != 0;
+    if whole
+        && (filling.at_once
+            || [arg.address, arg.gpu_address, arg.length]
+                .iter()
+                .any(|v| *v != 0))
+    {
+        return Err(EINVAL);
+    }
     let context = file.inner().get_ref().context();
     if !context.is_openers() {
         return Err(EXDEV);
@@ -58,16 +68,21 @@ pub(super) fn create(_dev: &Device, file: &File, arg: &mut MirrorCreate) -> Resu
     if filling.on_access {
         context.repeat_accesses()?;
     }
-    let mirror = context.mirrors().create(&Request {
-        cpu: arg.address,
-        gpu: arg.gpu_address,
-        len: arg.length,
-        rights: Rights {
-            write: arg.flags & mirror_flags::READ_ONLY == 0,
-            execute: arg.flags & mirror_flags::EXECUTE != 0,
-        },
-        filling,
-    })?;
+    let rights = Rights {
+        write: arg.flags & mirror_flags::READ_ONLY == 0,
+        execute: arg.flags & mirror_flags::EXECUTE != 0,
+    };
+    let mirror = if whole {
+        context.mirrors().create_whole(rights)?
+    } else {
+        context.mirrors().create(&Request {
+            cpu: arg.address,
+            gpu: arg.gpu_address,
+            len: arg.length,
+            rights,
+            filling,
+        })?
+    };
     arg.id = mirror.id();
     arg.leaf = mirror.leaf();
     Ok(())
@@ -100,7 +115,8 @@ pub(super) fn query(_dev: &Device, file: &File, arg: &mut MirrorQuery) -> Result
         flags: flag(!request.rights.write, mirror_flags::READ_ONLY)
             | flag(request.rights.execute, mirror_flags::EXECUTE)
             | flag(request.filling.at_once, mirror_flags::POPULATED)
-            | flag(request.filling.on_access, mirror_flags::FAULT),
+            | flag(request.filling.on_access, mirror_flags::FAULT)
+            | flag(mirror.is_whole(), mirror_flags::WHOLE),
         address: request.cpu,
         gpu_address: request.gpu,
         length: request.len,

@@ -5,7 +5,7 @@
 use crate::kapi::abi::abi_struct;
 
 /// Version of the interface.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// Numbers among the driver's commands.
 pub(super) mod nr {
@@ -68,7 +68,8 @@ pub(super) mod mirror_flags {
     pub(in super::super) const EXECUTE: u32 = 0x2;
     pub(in super::super) const POPULATED: u32 = 0x4;
     pub(in super::super) const FAULT: u32 = 0x8;
-    pub(in super::super) const ALL: u32 = READ_ONLY | EXECUTE | POPULATED | FAULT;
+    pub(in super::super) const WHOLE: u32 = 0x10;
+    pub(in super::super) const ALL: u32 = READ_ONLY | EXECUTE | POPULATED | FAULT | WHOLE;
 }
 
 abi_struct! {

@@ -59,6 +59,8 @@ numbers! {
     MIRROR_POPULATED = 0x4;
     /// Filled by accesses, which are repeated until then.
     MIRROR_FAULT = 0x8;
+    /// All memory, each byte at its own address.
+    MIRROR_WHOLE = 0x10;
 }
 
 macro_rules! structures {

@@ -20,6 +20,7 @@ const READ_ONLY: u32 = 1;
 const EXECUTE: u32 = 2;
 const POPULATED: u32 = 4;
 const FAULT: u32 = 8;
+const WHOLE: u32 = 16;
 
 impl Thread<'_> {
     /// One call about mirrors.
@@ -63,8 +64,8 @@ impl Thread<'_> {
     }
 
     fn mirror_create(&mut self) {
-        let (cpu, len) = self.some_memory();
-        let gpu = self.some_place();
+        let (mut cpu, mut len) = self.some_memory();
+        let mut gpu = self.some_place();
         // Half of them where accesses are not repeated, too.
         let fill = self
             .dice
@@ -72,7 +73,12 @@ impl Thread<'_> {
         let rights = self
             .dice
             .pick(&[0, READ_ONLY, EXECUTE, READ_ONLY | EXECUTE]);
-        let flags = fill.unwrap_or(POPULATED) | rights.unwrap_or(0);
+        let mut flags = fill.unwrap_or(POPULATED) | rights.unwrap_or(0);
+        if self.dice.one_in(16) {
+            // Seldom, for no other mirror can be made beside it.
+            (cpu, gpu, len) = (0, 0, 0);
+            flags = FAULT | WHOLE | rights.unwrap_or(0);
+        }
         let mut arg = [0u32; 10];
         arg[0..2].copy_from_slice(&halves(self.dice.w64(cpu)));
         arg[2..4].copy_from_slice(&halves(self.dice.w64(gpu)));
