@@ -161,6 +161,8 @@ bool rkfd_interval_changed(struct mmu_interval_notifier *sub, unsigned long seq)
 bool rkfd_interval_may_block(const struct mmu_notifier_range *range);
 bool rkfd_current_changes(const struct mm_struct *mm);
 bool rkfd_interval_is_end(const struct mmu_notifier_range *range);
+bool rkfd_interval_is_unmap(const struct mmu_notifier_range *range);
+bool rkfd_user_has_memory(struct mm_struct *mm, unsigned long start, unsigned long end);
 unsigned long rkfd_interval_start(const struct mmu_notifier_range *range);
 unsigned long rkfd_interval_end(const struct mmu_notifier_range *range);
 

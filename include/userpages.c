@@ -130,6 +130,28 @@ bool rkfd_interval_is_end(const struct mmu_notifier_range *range)
 	return range->event == MMU_NOTIFY_RELEASE;
 }
 
+/* The program unmaps it. Moving it (mremap) counts, too, for there is nothing left where it was. */
+bool rkfd_interval_is_unmap(const struct mmu_notifier_range *range)
+{
+	return range->event == MMU_NOTIFY_UNMAP;
+}
+
+/* Whether the program has something in all of a range that is memory of the kernel's, whatever its rights are. */
+bool rkfd_user_has_memory(struct mm_struct *mm, unsigned long start, unsigned long end)
+{
+	VMA_ITERATOR(vmi, mm, start);
+	struct vm_area_struct *vma;
+
+	mmap_read_lock(mm);
+	for_each_vma_range(vmi, vma, end) {
+		if (vma->vm_start > start || vma->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP))
+			break;
+		start = vma->vm_end;
+	}
+	mmap_read_unlock(mm);
+	return start >= end;
+}
+
 /* First address that changes, and the first one above. */
 unsigned long rkfd_interval_start(const struct mmu_notifier_range *range)
 {

@@ -14,6 +14,7 @@ pub(crate) mod interrupt;
 pub(crate) mod ioctl;
 pub(crate) mod process;
 pub(crate) mod smi;
+pub(crate) mod svm;
 mod system;
 pub(crate) mod topology;
 pub(crate) mod uapi;

@@ -25,12 +25,14 @@
 //! In this order: the list of windows of a mirror (allocates under it, is never taken inside the memory manager); the
 //! update lock of a window; `Quiesce`, under which queues are taken off, with the locks of the scheduler below; the
 //! lock of [`Vm`](crate::vm::Vm) and those of the GPU. The update lock and `Quiesce` are never held together. Nothing is
-//! allocated under the update lock and those below it.
+//! allocated under the update lock and those below it. [`Rules`] may be asked under the update lock and have a lock of their own,
+//! the innermost.
 
 mod accesses;
 mod granule;
 mod quiesce;
 mod range;
+mod rules;
 mod shape;
 mod space;
 mod window;
@@ -43,6 +45,11 @@ pub(crate) use self::accesses::{
     LANES, //
 };
 pub(crate) use self::{
+    rules::{
+        Hidden,
+        Rule,
+        Rules, //
+    },
     shape::{
         Filling,
         Request,

@@ -47,6 +47,7 @@ mod kapi_threads;
 mod kapi_user;
 mod kfd_command;
 mod kfd_smi;
+mod kfd_svm;
 mod kfd_topology;
 mod mirror_accesses;
 mod mirror_hmm;

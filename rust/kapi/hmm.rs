@@ -105,6 +105,12 @@ impl AddressSpace {
 }
 
 impl AddressSpaceUser {
+    /// Whether the program has memory, whatever its rights are, in all of `range`. Takes the mmap lock.
+    pub(crate) fn has_memory(&self, range: Range<usize>) -> bool {
+        // SAFETY: The address space has users.
+        unsafe { crate::bindings::rkfd_user_has_memory(self.0.as_raw(), range.start, range.end) }
+    }
+
     /// What lies at the first address of `range`, which is not empty, and where in `range` that ends. Takes the mmap lock.
     pub(crate) fn memory_at(&self, range: Range<usize>) -> (Memory, usize) {
         let mut end = range.end;
@@ -131,6 +137,8 @@ pub(crate) struct Change {
     pub(crate) last: usize,
     /// The address space ends: nothing of it can be found again.
     pub(crate) is_end: bool,
+    /// The program unmaps it: what may come to lie there later has nothing to do with it.
+    pub(crate) is_unmap: bool,
 }
 
 /// Who shows the pages of an [`Interval`] to a device.
@@ -196,12 +204,13 @@ impl<W: Watch> Inner<W> {
         let this =
             unsafe { &*kernel::container_of!(Opaque::cast_from(subscription), Self, notifier) };
         // SAFETY: The core lends a valid range.
-        let (start, end, may_wait, is_end) = unsafe {
+        let (start, end, may_wait, is_end, is_unmap) = unsafe {
             (
                 crate::bindings::rkfd_interval_start(range),
                 crate::bindings::rkfd_interval_end(range),
                 crate::bindings::rkfd_interval_may_block(range),
                 crate::bindings::rkfd_interval_is_end(range),
+                crate::bindings::rkfd_interval_is_unmap(range),
             )
         };
         // The core calls for ranges that meet the interval, but they may reach beyond it, and be no whole pages.
@@ -210,6 +219,7 @@ impl<W: Watch> Inner<W> {
             // The range may end behind the last byte that there is.
             last: end.wrapping_sub(1).min(this.range.end - 1),
             is_end,
+            is_unmap,
         };
         let mut state = if may_wait {
             this.state.lock()

@@ -37,6 +37,7 @@ use crate::{
         sysinfo,
         task::ThreadGroup, //
     },
+    mirror::Mirrors,
     queue::space::Space,
     sched::Scheduler,
     vm::{
@@ -45,11 +46,12 @@ use crate::{
     },
 };
 use kernel::{
-    new_mutex,
+    new_mutex, new_spinlock,
     prelude::*,
     sync::{
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     },
 };
 
@@ -233,6 +235,10 @@ pub(crate) struct ProcessDevice {
     /// The queues, and the address space from ACQUIRE_VM on.
     #[pin]
     space: Space,
+    /// Memory of the process that the GPU sees at its own addresses, from ACQUIRE_VM on. A spinlock for the sake of the interrupt
+    /// thread.
+    #[pin]
+    mirrors: SpinLock<Option<Arc<Mirrors>>>,
 }
 
 impl ProcessDevice {
@@ -248,6 +254,7 @@ impl ProcessDevice {
                 device,
                 doorbells <- new_mutex!(None, "rkfd_doorbells_of_process"),
                 space <- space,
+                mirrors <- new_spinlock!(None, "rkfd_mirrors_of_process"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -290,6 +297,22 @@ impl ProcessDevice {
     /// The queues and the address space.
     pub(crate) fn space(&self) -> &Space {
         &self.space
+    }
+
+    /// Memory of the process that the GPU sees, from ACQUIRE_VM on.
+    pub(crate) fn mirrors(&self) -> Option<Arc<Mirrors>> {
+        self.mirrors.lock().clone()
+    }
+
+    /// Sets it.
+    pub(crate) fn set_mirrors(&self, mirrors: Arc<Mirrors>) {
+        let old = self.mirrors.lock().replace(mirrors);
+        drop(old);
+    }
+
+    /// Takes it, to be closed.
+    pub(crate) fn take_mirrors(&self) -> Option<Arc<Mirrors>> {
+        self.mirrors.lock().take()
     }
 
     /// mmap offset of the doorbell at `byte` of the slice.

@@ -11,6 +11,7 @@ pub(crate) mod memory;
 mod policy;
 mod queue;
 mod smi;
+mod svm;
 mod unsupported;
 mod version;
 
@@ -168,7 +169,7 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
                 direction: Direction::InOut,
             },
             checkpoint_restore: false,
-            run: |_, argument| unsupported::svm(argument, &argument.read()?),
+            run: svm::svm,
         },
         0x21 => entry!(SET_XNACK_MODE, InOut, SetXnackMode, policy::set_xnack_mode),
         0x22 => Entry {

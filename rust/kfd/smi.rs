@@ -17,7 +17,8 @@ pub(crate) mod fifo;
 
 pub(crate) use self::event::{
     EvictionTrigger,
-    SmiEvent, //
+    SmiEvent,
+    UnmapTrigger, //
 };
 use self::fifo::{
     Fifo,

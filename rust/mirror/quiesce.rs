@@ -19,6 +19,7 @@ use kernel::{
     },
 };
 
+use super::rules::Rules;
 use crate::{
     gpu::{
         registry::{
@@ -81,12 +82,14 @@ impl Quiesce {
         old
     }
 
-    /// Memory changes: when this returns, no queue runs until [`Self::restore`].
-    fn stop(&mut self, gpu: &Gpu, sched: &Scheduler) {
+    /// Memory changes: when this returns, no queue runs until [`Self::restore`]. Whether there are queues that ran.
+    fn stop(&mut self, gpu: &Gpu, sched: &Scheduler) -> bool {
         self.changes += 1;
-        if !core::mem::replace(&mut self.stopped, true) {
+        let first = !core::mem::replace(&mut self.stopped, true);
+        if first {
             self.evict(gpu, sched);
         }
+        first && self.process.is_some()
     }
 
     fn evict(&self, gpu: &Gpu, sched: &Scheduler) {
@@ -151,6 +154,8 @@ pub(super) struct Pause {
     vm: Arc<Vm>,
     sched: Arc<Scheduler>,
     registry: Arc<Registry>,
+    /// Who says what the GPU may do, if not each mirror for itself.
+    rules: Option<Arc<dyn Rules>>,
     /// Taken inside the memory manager: nothing is allocated under it.
     #[pin]
     quiesce: Mutex<Quiesce>,
@@ -183,13 +188,18 @@ impl Pause {
     /// # Errors
     ///
     /// `ENODEV` while the module is being unloaded, `ENOMEM`.
-    pub(super) fn new(vm: &Arc<Vm>, sched: &Arc<Scheduler>) -> Result<Arc<Self>> {
+    pub(super) fn new(
+        vm: &Arc<Vm>,
+        sched: &Arc<Scheduler>,
+        rules: Option<Arc<dyn Rules>>,
+    ) -> Result<Arc<Self>> {
         let registry = registry()?;
         Arc::pin_init(
             pin_init!(Self {
                 vm: vm.clone(),
                 sched: sched.clone(),
                 registry,
+                rules,
                 quiesce <- new_mutex!(Quiesce::new(), "rkfd_quiesce"),
                 refill <- new_mutex!(None, "rkfd_quiesce_refill"),
                 restore <- new_work!("Pause::restore"),
@@ -201,6 +211,11 @@ impl Pause {
     /// The address space.
     pub(super) fn vm(&self) -> &Arc<Vm> {
         &self.vm
+    }
+
+    /// Who says what the GPU may do, if not each mirror for itself.
+    pub(super) fn rules(&self) -> Option<&dyn Rules> {
+        self.rules.as_deref()
     }
 
     /// Says who finds memory again, or that nobody does.
@@ -221,7 +236,16 @@ impl Pause {
     /// Takes the queues off the hardware, because memory changes.
     pub(super) fn stop(&self) {
         // Whoever comes second waits here for the first to get them off.
-        self.quiesce.lock().stop(self.vm.gpu(), &self.sched);
+        let mut quiesce = self.quiesce.lock();
+        if quiesce.stop(self.vm.gpu(), &self.sched) {
+            self.report(false);
+        }
+    }
+
+    fn report(&self, run: bool) {
+        if let Some(rules) = self.rules() {
+            rules.queues_run(run);
+        }
     }
 
     /// Has the memory found again that [`Self::stop`] was called for. Allocates nothing.
@@ -249,7 +273,11 @@ impl Pause {
                     return false;
                 }
             }
-            if self.quiesce.lock().restore(&self.sched, seen) {
+            let mut quiesce = self.quiesce.lock();
+            if quiesce.restore(&self.sched, seen) {
+                if quiesce.process.is_some() {
+                    self.report(true);
+                }
                 return true;
             }
         }

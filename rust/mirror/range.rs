@@ -21,6 +21,7 @@ use super::{
     quiesce::Pause,
     shape::{
         Request,
+        Rights,
         Shape, //
     },
     window::{
@@ -175,6 +176,43 @@ impl Mirror {
             va = asked.end;
         }
         Ok(())
+    }
+
+    /// Calls `f` for each window that has some of `range`, GPU addresses.
+    fn for_each_window(&self, range: &Range<u64>, mut f: impl FnMut(&Arc<Window>)) {
+        let mut from = range.start & !(WINDOW - 1);
+        loop {
+            let next = {
+                let windows = self.windows.lock();
+                let cursor = windows.tree.cursor_lower_bound(&from);
+                cursor.map(|cursor| (*cursor.current().0, cursor.current().1.clone()))
+            };
+            let Some((key, window)) = next.filter(|(key, _)| *key < range.end) else {
+                return;
+            };
+            f(&window);
+            from = key + 1;
+        }
+    }
+
+    /// Whether something of `range`, GPU addresses, is shown that queues rely on.
+    pub(super) fn is_relied_on(&self, range: &Range<u64>) -> bool {
+        let mut relied_on = false;
+        self.for_each_window(range, |window| relied_on |= window.is_relied_on(range));
+        relied_on
+    }
+
+    /// The rules of `range`, GPU addresses, are other ones: what was shown by the old ones goes.
+    pub(super) fn rules_changed(&self, range: &Range<u64>) {
+        self.for_each_window(range, |window| window.rules_changed(range));
+    }
+
+    /// What the GPU may do at GPU address `va`; `None`: nothing.
+    pub(super) fn rights_at(&self, va: u64) -> Option<Rights> {
+        match self.pause.rules() {
+            Some(rules) => rules.rule(&(va..va + 1)).0.rights,
+            None => Some(self.shape.rights),
+        }
     }
 
     /// Shows what an access to GPU address `va` of the mirror needs, which the mirror allows.

@@ -117,8 +117,8 @@ impl Shape {
         })
     }
 
-    /// Of all that the GPU can have at the addresses of the program, when it is accessed.
-    pub(super) const fn whole(rights: Rights) -> Self {
+    /// Of all that the GPU can have at the addresses of the program.
+    pub(super) const fn whole(rights: Rights, on_access: bool) -> Self {
         // INVARIANT: Whole pages of what both have.
         Self {
             cpu: va::USER_START,
@@ -127,7 +127,7 @@ impl Shape {
             rights,
             filling: Filling {
                 at_once: false,
-                on_access: true,
+                on_access,
             },
             whole: true,
         }

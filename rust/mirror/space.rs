@@ -2,6 +2,8 @@
 
 //! All mirrors of an address space, and its queues while memory changes.
 
+use core::ops::Range;
+
 use kernel::{
     impl_has_work, new_mutex, new_spinlock, new_work,
     prelude::*,
@@ -32,6 +34,7 @@ use super::{
         Refill, //
     },
     range::Mirror,
+    rules::Rules,
     shape::{
         Request,
         Rights,
@@ -141,13 +144,18 @@ impl Refill for Mirrors {
 }
 
 impl Mirrors {
-    /// None, of `vm`. To be closed in the end.
+    /// None, of `vm`. With `rules` it is these that say what the GPU may do in all mirrors, and no mirror allows more. To be
+    /// closed in the end.
     ///
     /// # Errors
     ///
     /// `ENODEV` while the module is being unloaded, `ENOMEM`.
-    pub(crate) fn new(vm: &Arc<Vm>, sched: &Arc<Scheduler>) -> Result<Arc<Self>> {
-        let pause = Pause::new(vm, sched)?;
+    pub(crate) fn new(
+        vm: &Arc<Vm>,
+        sched: &Arc<Scheduler>,
+        rules: Option<Arc<dyn Rules>>,
+    ) -> Result<Arc<Self>> {
+        let pause = Pause::new(vm, sched, rules)?;
         let registry = registry()?;
         Arc::pin_init(
             pin_init!(Self {
@@ -278,8 +286,8 @@ impl Mirrors {
         Ok(mirror)
     }
 
-    /// Shows all memory of the caller, also what it maps later, at its own addresses when the GPU accesses it there. What
-    /// buffers have, now or later, is theirs.
+    /// Shows all memory of the caller, also what it maps later, at its own addresses: with `on_access` when the GPU accesses
+    /// it there, else what rules keep, see [`Self::apply_rules`]. What buffers have, now or later, is theirs.
     ///
     /// # Errors
     ///
@@ -287,12 +295,63 @@ impl Mirrors {
     /// - `EADDRINUSE`: there is a mirror.
     /// - `ENOSPC`: too many mirrors have been made.
     /// - `ENODEV`: the file is closed. `ENOMEM`.
-    pub(crate) fn create_whole(self: &Arc<Self>, rights: Rights) -> Result<Arc<Mirror>> {
+    pub(crate) fn create_whole(
+        self: &Arc<Self>,
+        rights: Rights,
+        on_access: bool,
+    ) -> Result<Arc<Mirror>> {
         let memory = AddressSpace::of_caller().ok_or(EINVAL)?;
         let vm = self.pause.vm();
         vm.reserve_rest()?;
-        let listed = self.list(Shape::whole(rights), memory);
+        let listed = self.list(Shape::whole(rights, on_access), memory);
         listed.inspect_err(|_| vm.release_rest())
+    }
+
+    /// The rules of `range`, GPU addresses, have changed. When this returns, the GPU reaches nothing that they do not allow,
+    /// and finds what is to be shown before it is accessed, as far as there is memory. Queues that rely on what is shown
+    /// there wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// What was forbidden is out of reach all the same, and what is missing is found later.
+    ///
+    /// - `ESRCH`: the program has ended.
+    /// - Others as those of [`Self::create`].
+    pub(crate) fn apply_rules(&self, range: &Range<u64>) -> Result {
+        let Some(rules) = self.pause.rules() else {
+            return Ok(());
+        };
+        let mirrors = self.list.lock();
+        let mirror = mirrors.mirrors.iter().find(|mirror| mirror.is_whole());
+        let mirror = mirror.cloned();
+        drop(mirrors);
+        let Some(mirror) = mirror else {
+            return Ok(());
+        };
+        let whole = mirror.gpu();
+        let range = range.start.max(whole.start)..range.end.min(whole.end);
+        let on_access = mirror.request().filling.on_access;
+        let relied_on = mirror.is_relied_on(&range);
+        if relied_on {
+            self.pause.stop();
+        }
+        mirror.rules_changed(&range);
+        if relied_on {
+            // Before what is new is looked for, which may take as long as user space wants.
+            self.pause.refill_soon();
+        }
+        self.accesses.lock().note_shown(&range);
+        let mut filled = Ok(());
+        let mut at = range.start;
+        while at < range.end {
+            let (rule, end) = rules.rule(&(at..range.end));
+            let end = end.max(at + PAGE);
+            if rule.rights.is_some() && (rule.kept || !on_access) {
+                filled = filled.and(mirror.populate(&(at..end), false));
+            }
+            at = end;
+        }
+        filled
     }
 
     fn list(self: &Arc<Self>, shape: Shape, memory: AddressSpace) -> Result<Arc<Mirror>> {
@@ -337,6 +396,14 @@ impl Mirrors {
         Ok(())
     }
 
+    /// Ends all mirrors. When this returns the GPU does not reach their memory.
+    pub(crate) fn destroy_all(&self) {
+        let mirrors = core::mem::replace(&mut self.list.lock().mirrors, KVec::new());
+        for mirror in &mirrors {
+            mirror.end();
+        }
+    }
+
     /// Shows all that a mirror has at `len` bytes from GPU address `va` on.
     ///
     /// # Errors
@@ -363,8 +430,8 @@ impl Mirrors {
     ///
     /// # Errors
     ///
-    /// - `EFAULT`: no mirror is there, or it has no memory there, or none that the GPU can use, or a buffer has the address:
-    ///   what its entries allow now succeeds when it is repeated.
+    /// - `EFAULT`: no mirror is there, or it has no memory there, or none that the GPU can use; or a buffer has the address,
+    ///   whose entries do not allow the access.
     /// - `EPERM`: there is memory, but the access is not allowed.
     /// - `ESRCH`: the program whose memory it is has ended.
     /// - Others as those of [`Self::create`].
@@ -377,13 +444,19 @@ impl Mirrors {
                 .cloned()
         };
         let mirror = mirror.ok_or(EFAULT)?;
-        let rights = mirror.request().rights;
+        let page = address & !(PAGE - 1);
+        let vm = self.pause.vm();
+        if mirror.is_whole() && vm.has_buffers(page..page + PAGE) {
+            // It may be newer than the report.
+            return if vm.allows(page, write, execute) {
+                vm.forget_missing()
+            } else {
+                Err(EFAULT)
+            };
+        }
+        let rights = mirror.rights_at(page).ok_or(EPERM)?;
         if (write && !rights.write) || (execute && !rights.execute) {
             return Err(EPERM);
-        }
-        let page = address & !(PAGE - 1);
-        if mirror.is_whole() && self.pause.vm().has_buffer(page) {
-            return Err(EFAULT);
         }
         mirror.serve(page, write)
     }

@@ -16,6 +16,10 @@ use kernel::{
 use super::{
     granule::Granule,
     quiesce::Pause,
+    rules::{
+        Hidden,
+        Rule, //
+    },
     shape::Shape, //
 };
 use crate::{
@@ -66,6 +70,8 @@ pub(super) struct State {
     granules: [Granule; GRANULES],
     /// The mirror or the address space ends: nothing is shown any more.
     ended: bool,
+    /// How often rules have changed.
+    edition: u64,
     /// Changes that met granules that somebody wants.
     changes: u64,
     /// Accesses that memory was shown for.
@@ -149,6 +155,7 @@ impl Watcher {
         let state = State {
             granules: [const { Granule::NEW }; GRANULES],
             ended: false,
+            edition: 0,
             changes: 0,
             served: 0,
         };
@@ -167,6 +174,48 @@ impl Watcher {
         start.max(self.range.start)..(start + GRANULE).min(self.range.end)
     }
 
+    /// What holds from the first of `cpu` on, the program's addresses, and where in it that ends.
+    fn rule(&self, cpu: Range<usize>) -> (Rule, usize) {
+        let Some(rules) = self.pause.rules() else {
+            let rule = Rule {
+                rights: Some(self.shape.rights),
+                kept: true,
+            };
+            return (rule, cpu.end);
+        };
+        let first = self.shape.gpu_address(cpu.start);
+        let last = self.shape.gpu_address(cpu.end - 1);
+        let (rule, end) = rules.rule(&(first..last + 1));
+        (rule, self.shape.cpu_range(&(first..end)).end)
+    }
+
+    /// Whether queues wait while something of a granule, GPU addresses, is not shown.
+    fn keeps(&self, granule: &Range<u64>) -> bool {
+        let Some(rules) = self.pause.rules() else {
+            return !self.shape.filling.on_access;
+        };
+        let mut at = granule.start;
+        while at < granule.end {
+            let (rule, end) = rules.rule(&(at..granule.end));
+            if rule.rights.is_some() && rule.kept {
+                return true;
+            }
+            at = end.max(at + PAGE);
+        }
+        false
+    }
+
+    /// Numbers of the granules that `range`, GPU addresses, has here.
+    fn part(&self, range: &Range<u64>) -> Range<usize> {
+        let start = range.start.max(self.range.start);
+        let end = range.end.min(self.range.end);
+        if start < end {
+            self.number(start)..self.number(end - 1) + 1
+        } else {
+            0..0
+        }
+    }
+
     /// Numbers of the granules that a change meets.
     fn met(&self, change: &Change) -> Range<usize> {
         let first = self.shape.gpu_address(change.first);
@@ -176,7 +225,8 @@ impl Watcher {
 
     /// Whether the GPU finds an entry for an access to `page`. Buffers may have replaced what a mirror of all memory shows.
     fn finds(&self, known: &Granule, page: u64, write: bool) -> bool {
-        known.shows(page, write) && (!self.shape.is_whole() || self.pause.vm().allows(page, write))
+        known.shows(page, write)
+            && (!self.shape.is_whole() || self.pause.vm().allows(page, write, false))
     }
 
     /// Whether `cpu`, the program's addresses, meets what the GPU has at `asked`.
@@ -259,6 +309,12 @@ impl Watch for Watcher {
     type State = State;
 
     fn changes(&self, state: &mut State, change: &Change, may_wait: bool) -> bool {
+        let rules = self.pause.rules();
+        if change.is_end && rules.is_some_and(|rules| rules.learns_of_end()) {
+            // Nothing is shown any more, but what is stays until the queues are off.
+            state.ended = true;
+            return false;
+        }
         let met = self.met(change);
         let granules = state.granules.get_mut(met).unwrap_or_default();
         if !may_wait {
@@ -280,11 +336,31 @@ impl Watch for Watcher {
         unsettled
     }
 
-    fn settle(&self, state: &Mutex<State>, _change: &Change) {
-        // Else the next access has it found.
-        let waits = !self.shape.filling.on_access && !state.lock().ended;
+    fn settle(&self, state: &Mutex<State>, change: &Change) {
+        let is_shown = |granule: &Granule| {
+            let shown = granule.shown.as_ref();
+            shown.is_some_and(|shown| !shown.is_empty())
+        };
+        let (waits, shown) = {
+            let state = state.lock();
+            let met = state.granules.get(self.met(change)).unwrap_or_default();
+            // Else the next access has it found.
+            let waits = !state.ended && met.iter().any(|granule| granule.wanted);
+            let shown = met.iter().any(is_shown);
+            (waits, shown)
+        };
         if waits {
             self.pause.stop();
+        }
+        if let Some(rules) = self.pause.rules().filter(|_| shown) {
+            let first = self.shape.gpu_address(change.first);
+            let last = self.shape.gpu_address(change.last);
+            let why = if change.is_unmap {
+                Hidden::Unmapped
+            } else {
+                Hidden::Change
+            };
+            rules.hidden(&(first..last + 1), why);
         }
         self.hide(&mut state.lock());
         if waits {
@@ -322,6 +398,13 @@ pub(super) trait Fill {
     /// As [`Self::fill`].
     fn refill(&self, user: &AddressSpaceUser) -> Result;
 
+    /// Whether something of `range`, GPU addresses, is shown that queues rely on.
+    fn is_relied_on(&self, range: &Range<u64>) -> bool;
+
+    /// The rules of `range` are other ones: what was shown by the old ones goes. What is wanted is missing until
+    /// [`Self::refill`].
+    fn rules_changed(&self, range: &Range<u64>);
+
     /// Ends all access through the window, for good.
     fn end(&self);
 }
@@ -332,20 +415,22 @@ impl Fill for Arc<Window> {
         let number = watch.number(va);
         let granule = watch.granule(number);
         for _ in 0..MAX_ATTEMPTS {
-            {
+            let edition = {
+                let keeps = watch.keeps(&granule);
                 let mut state = self.state().lock();
                 if state.ended {
                     return Err(ESRCH);
                 }
                 // From here on a change stops the queues, if they wait for it.
-                state.granules.get_mut(number).ok_or(EINVAL)?.wanted =
-                    !watch.shape.filling.on_access;
-            }
+                state.granules.get_mut(number).ok_or(EINVAL)?.wanted = keeps;
+                state.edition
+            };
             let wish = Wish {
                 asked,
                 around: &granule,
                 write: watch.shape.rights.write,
                 awaited: false,
+                edition,
             };
             match show(self, user, number, &granule, &wish) {
                 Ok(lacks) if lacks && want == Want::All => return Err(EFAULT),
@@ -363,8 +448,9 @@ impl Fill for Arc<Window> {
         let granule = watch.granule(number);
         let page = va & !(PAGE - 1);
         let mut around = None;
+        let mut begun = false;
         for _ in 0..MAX_ATTEMPTS {
-            let around = {
+            let (around, edition) = {
                 let mut state = self.state().lock();
                 if state.ended {
                     return Err(ESRCH);
@@ -377,17 +463,30 @@ impl Fill for Arc<Window> {
                 if around.is_none() {
                     around = state.around(number, page);
                 }
-                around.as_ref().ok_or(EINVAL)?
+                (around.as_ref().ok_or(EINVAL)?, state.edition)
             };
+            let rules = watch.pause.rules();
+            if !core::mem::replace(&mut begun, true) {
+                if let Some(rules) = rules {
+                    rules.access_begins(page, write);
+                }
+            }
             let wish = Wish {
                 asked: &(page..page + PAGE),
                 around: &(around.start.max(granule.start)..around.end.min(granule.end)),
                 write,
                 awaited: true,
+                edition,
             };
             match show(self, user, number, &granule, &wish) {
                 Ok(true) => return Err(EFAULT),
-                Ok(false) => return watch.pause.vm().forget_missing(),
+                Ok(false) => {
+                    watch.pause.vm().forget_missing()?;
+                    if let Some(rules) = rules {
+                        rules.access_ends(page);
+                    }
+                    return Ok(());
+                }
                 Err(error) if error == EAGAIN => {}
                 Err(error) => return Err(error),
             }
@@ -408,6 +507,30 @@ impl Fill for Arc<Window> {
             }
             from = number + 1;
         }
+    }
+
+    fn is_relied_on(&self, range: &Range<u64>) -> bool {
+        let part = self.watch().part(range);
+        let state = self.state().lock();
+        let part = state.granules.get(part).unwrap_or_default();
+        part.iter().any(|granule| {
+            let shown = granule.shown.as_ref();
+            granule.wanted && shown.is_some_and(|shown| !shown.is_empty())
+        })
+    }
+
+    fn rules_changed(&self, range: &Range<u64>) {
+        let part = self.watch().part(range);
+        let mut state = self.state().lock();
+        state.edition += 1;
+        for number in part {
+            let keeps = self.watch().keeps(&self.watch().granule(number));
+            if let Some(granule) = state.granules.get_mut(number) {
+                granule.stale |= granule.shown.is_some();
+                granule.wanted &= keeps;
+            }
+        }
+        self.watch().hide(&mut state);
     }
 
     fn end(&self) {
@@ -431,6 +554,8 @@ struct Wish<'a> {
     write: bool,
     /// An access waits for it.
     awaited: bool,
+    /// Which rules it is found by: those that hold then, or newer ones.
+    edition: u64,
 }
 
 /// Finds the memory of a granule and writes its entries; whether something that was asked for cannot be shown.
@@ -453,13 +578,17 @@ fn show(
     // May take as long as user space wants: without access to the device, whose removal would wait.
     while at < cpu.end {
         let (memory, end) = user.memory_at(at..cpu.end);
+        let (rule, end) = watch.rule(at..end);
+        let writes = rule.rights.is_some_and(|rights| rights.write);
         // Written by the GPU or not, where it does not repeat accesses: a page that is shared until it is written is the
         // program's own from now on, for no access shows that the GPU wants to write it.
         let find = match memory {
-            Memory::Writable if wish.write => Find::Writable,
+            _ if !rule.kept && !wish.awaited => Find::Present,
+            Memory::Writable if wish.write && writes => Find::Writable,
             _ => Find::Readable,
         };
         lacks |= match memory {
+            _ if rule.rights.is_none() => watch.overlap(&(at..end), asked),
             Memory::None | Memory::Unusable => watch.overlap(&(at..end), asked),
             Memory::Readable | Memory::Writable => {
                 watch.add(&mut snapshot, at..end, find, &around, asked)?
@@ -472,10 +601,13 @@ fn show(
     let hw = vm.gpu().enter()?;
     let mut parts = KVVec::new();
     for segment in snapshot.segments() {
-        let write = may_write && segment.writable;
+        // One of one piece, as pieces were added one by one.
+        let (rule, _) = watch.rule(segment.start..segment.start + PAGE_SIZE);
+        let rights = rule.rights.ok_or(EAGAIN)?;
+        let write = rights.write && segment.writable;
         let dma = hw.dma().pages(hw.dev(), &segment.pages, write)?;
         let va = watch.shape.gpu_address(segment.start);
-        let access = watch.shape.rights.access(write);
+        let access = rights.access(write);
         parts.push(Part::new(vm, va, dma, access)?, GFP_KERNEL_ACCOUNT)?;
     }
     let mut shown = Some(Shown::new(parts));
@@ -483,9 +615,9 @@ fn show(
     for _ in 0..MAX_ATTEMPTS {
         let mut short = false;
         let result = snapshot.commit(may_write, |state| {
-            let ended = state.ended;
+            let (ended, edition) = (state.ended, state.edition);
             let place = state.granules.get_mut(number).ok_or(EINVAL)?;
-            if ended || place.stale {
+            if ended || place.stale || edition != wish.edition {
                 return Err(EAGAIN);
             }
             let new = shown.as_ref().ok_or(EINVAL)?;

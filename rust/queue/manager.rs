@@ -6,6 +6,8 @@
 //! is not held across a wait for the hardware. `Queue::changes` comes after the process lock and is held across
 //! such waits; it keeps other changes of the same queue waiting, and nothing else.
 
+use core::ops::Range;
+
 use super::request::{
     Change,
     Kind,
@@ -119,7 +121,8 @@ impl KeepAlive for QueueMemory {}
 
 impl QueueMemory {
     /// Holds what a queue needs in `vm`, the address space of a GPU with these compute units. Waits while the GPU
-    /// drops translations.
+    /// drops translations. The save area may be memory of the program instead of a buffer, if `kept` says of its addresses that
+    /// the GPU has it whenever queues run: nothing is held then.
     ///
     /// # Errors
     ///
@@ -132,20 +135,33 @@ impl QueueMemory {
         units: ComputeUnits,
         properties: &Properties,
         fit: Fit,
+        kept: impl Fn(&Range<u64>) -> bool,
     ) -> Result<Arc<Self>> {
         let area = asic.shader.save_area(units.count(), asic.num_xcc);
-        Self::new(vm, &properties.mapping_reqs(&area, asic.num_xcc)?, fit)
+        let reqs = properties.mapping_reqs(&area, asic.num_xcc)?;
+        Self::new(vm, &reqs, fit, kept)
     }
 
-    fn new(vm: &Vm, reqs: &super::request::MappingReqs, fit: Fit) -> Result<Arc<Self>> {
+    fn new(
+        vm: &Vm,
+        reqs: &super::request::MappingReqs,
+        fit: Fit,
+        kept: impl Fn(&Range<u64>) -> bool,
+    ) -> Result<Arc<Self>> {
         let hold = |req| hold(vm, req, fit);
         let mut others = KVec::with_capacity(4, GFP_KERNEL_ACCOUNT)?;
         others.push(hold(&reqs.wptr)?, GFP_KERNEL_ACCOUNT)?;
         others.push(hold(&reqs.rptr)?, GFP_KERNEL_ACCOUNT)?;
         let mut rings = KVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
         rings.push(hold(&reqs.ring)?, GFP_KERNEL_ACCOUNT)?;
-        for req in [&reqs.eop, &reqs.ctx].into_iter().flatten() {
+        if let Some(req) = &reqs.eop {
             others.push(hold(req)?, GFP_KERNEL_ACCOUNT)?;
+        }
+        if let Some(req) = &reqs.ctx {
+            let end = req.va.checked_add(req.size).ok_or(EINVAL)?;
+            if !kept(&(req.va..end)) {
+                others.push(hold(req)?, GFP_KERNEL_ACCOUNT)?;
+            }
         }
         let holds = Holds {
             rings,

@@ -13,7 +13,8 @@ use crate::{
             SIZE, //
         },
         EvictionTrigger,
-        SmiEvent, //
+        SmiEvent,
+        UnmapTrigger, //
     },
 };
 
@@ -111,6 +112,21 @@ mod tests {
         let on = SmiEvent::QueueRestoreDelayed(&who).line(0xabc, 13);
         let text = core::str::from_utf8(on.bytes()).unwrap_or_default();
         assert!(text.starts_with("a 13 -") && text.ends_with(" abc R\n"));
+        let svm = SmiEvent::QueueEviction(&who, EvictionTrigger::Svm).line(0xabc, 12);
+        let text = core::str::from_utf8(svm.bytes()).unwrap_or_default();
+        assert!(text.starts_with("9 12 -") && text.ends_with(" abc 0\n"));
+        let fault = SmiEvent::PageFaultStart(&who, 0x7f12, true).line(0xabc, 14);
+        let text = core::str::from_utf8(fault.bytes()).unwrap_or_default();
+        assert!(text.starts_with("7 14 -") && text.ends_with(" @7f12(abc) W\n"));
+        let fault = SmiEvent::PageFaultStart(&who, 0x7f12, false).line(0xabc, 14);
+        assert!(fault.bytes().ends_with(b" @7f12(abc) R\n"));
+        let served = SmiEvent::PageFaultEnd(&who, 0x7f12).line(0xabc, 15);
+        let text = core::str::from_utf8(served.bytes()).unwrap_or_default();
+        assert!(text.starts_with("8 15 -") && text.ends_with(" @7f12(abc) U\n"));
+        let gone = SmiEvent::UnmapFromGpu(&who, 0x7f12, 0x20, UnmapTrigger::Unmapped);
+        let line = gone.line(0xabc, 16);
+        let text = core::str::from_utf8(line.bytes()).unwrap_or_default();
+        assert!(text.starts_with("b 16 -") && text.ends_with(" @7f12(20) abc 2\n"));
         let reset = SmiEvent::PreReset(0x1f, "engines").line(1, 2);
         assert_eq!(reset.bytes(), b"3 1f engines\n");
         let over = SmiEvent::PostReset(0x1f, "engines").line(1, 2);
@@ -132,7 +148,11 @@ mod tests {
         assert_eq!(bit(SmiEvent::VmFault(&who)), 1);
         assert_eq!(bit(SmiEvent::PreReset(0, "")), 1 << 2);
         assert_eq!(bit(SmiEvent::PostReset(0, "")), 1 << 3);
+        assert_eq!(bit(SmiEvent::PageFaultStart(&who, 1, true)), 1 << 6);
+        assert_eq!(bit(SmiEvent::PageFaultEnd(&who, 1)), 1 << 7);
         assert_eq!(bit(SmiEvent::QueueRestore(&who)), 1 << 9);
+        let changed = UnmapTrigger::Notifier;
+        assert_eq!(bit(SmiEvent::UnmapFromGpu(&who, 1, 1, changed)), 1 << 10);
         assert_eq!(bit(SmiEvent::ProcessStart(&who)), 1 << 11);
         assert_eq!(bit(SmiEvent::ProcessEnd(&who)), 1 << 12);
     }

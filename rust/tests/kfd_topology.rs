@@ -161,7 +161,7 @@ ctl_stack_size 36864
 max_engine_clk_fcompute 1700
 local_mem_size 0
 fw_version 70
-capability 608182272
+capability 742400000
 capability2 0
 debug_prop 0
 sdma_fw_version 8
@@ -426,7 +426,7 @@ mod topology {
             ("gfx_target_version", 90006),
             ("cwsr_size", 0x13f_1000),
             ("ctl_stack_size", 0x5000),
-            ("capability", 0x0400_2000),
+            ("capability", 0x0c00_2000),
         ] {
             assert_eq!(value(&node.properties, key), Some(want));
         }

@@ -333,15 +333,18 @@ impl Vm {
         self.state.lock().rest_reserved = false;
     }
 
-    /// Whether a buffer has the page at `va`, with or without entries.
-    pub(crate) fn has_buffer(&self, va: u64) -> bool {
-        self.state.lock().ranges.containing(va).is_some()
+    /// Whether a buffer has something of `range`, with or without entries.
+    pub(crate) fn has_buffers(&self, range: Range<u64>) -> bool {
+        self.state.lock().ranges.first_overlap(range).is_some()
     }
 
     /// Whether the entry of the page at `va` allows an access.
-    pub(crate) fn allows(&self, va: u64, write: bool) -> bool {
+    pub(crate) fn allows(&self, va: u64, write: bool, execute: bool) -> bool {
         let leaf = self.state.lock().tree.lookup(va);
-        leaf.is_some_and(|leaf| leaf.attrs.access.read && (!write || leaf.attrs.access.write))
+        leaf.is_some_and(|leaf| {
+            let access = leaf.attrs.access;
+            access.read && (!write || access.write) && (!execute || access.execute)
+        })
     }
 
     /// Writes the entries of a granule, or what a reserved range has of it; those that it has are replaced where there

@@ -171,7 +171,7 @@ impl Context {
         sched: &Arc<Scheduler>,
         tenants: &Arc<Tenants>,
     ) -> Result<Arc<Self>> {
-        let mirrors = Mirrors::new(vm, sched)?;
+        let mirrors = Mirrors::new(vm, sched, None)?;
         let registry = registry()?;
         let space = Space::new(vm.gpu(), sched);
         let context = Arc::pin_init(

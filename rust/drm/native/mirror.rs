@@ -73,7 +73,7 @@ pub(super) fn create(_dev: &Device, file: &File, arg: &mut MirrorCreate) -> Resu
         execute: arg.flags & mirror_flags::EXECUTE != 0,
     };
     let mirror = if whole {
-        context.mirrors().create_whole(rights)?
+        context.mirrors().create_whole(rights, true)?
     } else {
         context.mirrors().create(&Request {
             cpu: arg.address,

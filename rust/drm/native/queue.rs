@@ -128,7 +128,14 @@ pub(super) fn create(dev: &Device, file: &File, arg: &mut QueueCreate) -> Result
     context.claim()?;
     let units = gpu.info().silicon.units;
     // Without the lock: this waits while another thread changes ranges.
-    let memory = QueueMemory::hold(context.vm(), gpu.asic(), units, &properties, Fit::Within)?;
+    let memory = QueueMemory::hold(
+        context.vm(),
+        gpu.asic(),
+        units,
+        &properties,
+        Fit::Within,
+        |_| false,
+    )?;
     let (id, doorbell) = context.create_queue(&DrmDevice::of(dev), file, &properties, memory)?;
     arg.id = id;
     arg.doorbell = doorbell.byte;

@@ -59,6 +59,7 @@ const MAX_LIST: u32 = 1 << 16;
 /// - `EBUSY`: the process has the address space of another file; or that of this one was changed by calls of the render
 ///   node's own.
 /// - `ENODEV`: the GPU is gone.
+/// - `ENOMEM`.
 pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
     let file = LocalFile::fget(args.drm_fd).map_err(|_| EINVAL)?;
     let mut state = call.process.state.lock();
@@ -77,15 +78,27 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
         return Err(EINVAL);
     }
     file.vm().claim(Interface::Kfd)?;
-    device
-        .device()
-        .tenants()
-        .set(file.vm().pasid(), call.process.tenant(index)?)?;
+    let mirrors = call.process.mirrors(index, file.vm())?;
+    if let Err(error) = announce(call, index, device, file.vm()) {
+        mirrors.close();
+        return Err(error);
+    }
     device.space().set_vm(Some(file.vm().clone()));
+    device.set_mirrors(mirrors.clone());
     own.render = Some(file);
     let start = SmiEvent::ProcessStart(call.process.group());
     device.device().report(&start);
+    drop(state);
+    // Without the lock, as pages are looked for. What cannot be shown now is as if it had changed.
+    let _turn = call.process.svm.turn();
+    let _ = call.process.svm.apply_all(&mirrors);
     Ok(())
+}
+
+/// Has reports about an address space come to the process.
+fn announce(call: &Call<'_>, index: usize, device: &ProcessDevice, vm: &Vm) -> Result {
+    let tenants = device.device().tenants();
+    tenants.set(vm.pasid(), call.process.tenant(index)?)
 }
 
 /// What flags ask for. Where several kinds are named, the order is upstream's.
@@ -143,9 +156,19 @@ pub(super) fn shared_flags(memory: &SharedMemory) -> u32 {
 /// - `EFAULT`: no memory at the user pointer.
 /// - `EPERM`: writable for the GPU, but not for the process.
 /// - `EINTR`: the caller is being killed.
+/// - `EADDRINUSE`: the addresses, or those of the memory of the process, have attributes of SVM.
 pub(super) fn alloc_memory(call: &Call<'_>, args: &mut AllocMemory) -> Result {
     if args.size == 0 {
         return Err(EINVAL);
+    }
+    let is_shared = |start: u64| {
+        let range = start..start.saturating_add(args.size);
+        call.process.svm.meets(&range)
+    };
+    let has_address = args.va != 0 || args.flags & alloc_flags::VRAM == 0;
+    let is_user = args.flags & alloc_flags::USERPTR != 0;
+    if (has_address && is_shared(args.va)) || (is_user && is_shared(args.mmap_offset)) {
+        return Err(EADDRINUSE);
     }
     let (index, device) = call.process.device(args.gpu_id)?;
     let wants_public = alloc_flags::PUBLIC | alloc_flags::VRAM;

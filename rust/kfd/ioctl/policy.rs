@@ -4,13 +4,16 @@
 //! SET_XNACK_MODE, RUNTIME_ENABLE and GET_TILE_CONFIG.
 
 use super::call::Call;
-use crate::kfd::uapi::{
-    GetTileConfig,
-    RuntimeEnable,
-    SetMemoryPolicy,
-    SetScratchBackingVa,
-    SetTrapHandler,
-    SetXnackMode, //
+use crate::kfd::{
+    svm,
+    uapi::{
+        GetTileConfig,
+        RuntimeEnable,
+        SetMemoryPolicy,
+        SetScratchBackingVa,
+        SetTrapHandler,
+        SetXnackMode, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -87,12 +90,15 @@ pub(super) fn set_trap_handler(call: &Call<'_>, args: &mut SetTrapHandler) -> Re
 ///
 /// - `EBUSY`: the process has queues.
 /// - `EPERM`: a GPU of the process cannot retry per process.
+/// - `ENOMEM`.
 pub(super) fn set_xnack_mode(call: &Call<'_>, args: &mut SetXnackMode) -> Result {
-    let mut state = call.process.state.lock();
     if args.xnack_enabled < 0 {
-        args.xnack_enabled = i32::from(state.xnack);
+        args.xnack_enabled = i32::from(call.process.state.lock().xnack);
         return Ok(());
     }
+    // Before attributes change again, all of them hold in the new mode.
+    let _turn = call.process.svm.turn();
+    let mut state = call.process.state.lock();
     if !state.queues.is_empty() {
         return Err(EBUSY);
     }
@@ -112,8 +118,15 @@ pub(super) fn set_xnack_mode(call: &Call<'_>, args: &mut SetXnackMode) -> Result
         return Err(EPERM);
     }
     state.xnack = enable;
+    call.process.svm.set_xnack(enable);
     for index in 0..call.process.devices.len() {
         call.process.reinstall(&state, index)?;
+    }
+    drop(state);
+    // Without the lock: what is shown goes, and pages are looked for. What cannot be shown now is as if it had changed.
+    for mirrors in call.process.devices.iter().filter_map(|d| d.mirrors()) {
+        svm::make_mirror(&mirrors, enable)?;
+        let _ = call.process.svm.apply_all(&mirrors);
     }
     Ok(())
 }

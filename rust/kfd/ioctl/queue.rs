@@ -29,6 +29,8 @@ use crate::{
         },
     },
 };
+use core::ops::Range;
+
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -90,13 +92,15 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
     }
     let units = device.device().gpu().info().silicon.units;
     // Without the lock: this waits while another thread unmaps something.
-    let memory = QueueMemory::hold(&vm, asic, units, &properties, Fit::Exact).map_err(|error| {
-        if error == EFAULT {
-            EINVAL
-        } else {
-            error
-        }
-    })?;
+    let kept = |range: &Range<u64>| call.process.svm.keeps_for(index, range);
+    let memory =
+        QueueMemory::hold(&vm, asic, units, &properties, Fit::Exact, kept).map_err(|error| {
+            if error == EFAULT {
+                EINVAL
+            } else {
+                error
+            }
+        })?;
     let state = call.process.state.lock();
     let doorbells = device.doorbells()?;
     let process = call.process.attach(&state, index)?;
@@ -136,7 +140,18 @@ pub(super) fn destroy_queue(call: &Call<'_>, args: &mut DestroyQueue) -> Result 
         let mut state = call.process.state.lock();
         state.queues.take(args.queue_id).ok_or(EINVAL)?
     };
-    queue.destroy()
+    let number = queue.device();
+    let destroyed = queue.destroy();
+    if let Some(mirrors) = call
+        .process
+        .devices
+        .get(number)
+        .and_then(|device| device.mirrors())
+    {
+        // Accesses that were reported up to now may be of its waves.
+        mirrors.note_queue_end();
+    }
+    destroyed
 }
 
 /// Changes ring, share and priority. A queue without ring or share stops.

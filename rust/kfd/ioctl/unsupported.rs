@@ -9,8 +9,7 @@ use crate::kfd::{
     uapi::{
         CriuOp,
         DbgTrap,
-        Profiler,
-        Svm, //
+        Profiler, //
     },
 };
 use kernel::prelude::*;
@@ -21,28 +20,6 @@ use kernel::prelude::*;
 ///
 /// Always `EPERM`.
 pub(super) fn retired<T>(_call: &Call<'_>, _args: &mut T) -> Result {
-    Err(EPERM)
-}
-
-/// Bytes of one attribute of SVM.
-const SVM_ATTRIBUTE: usize = 8;
-
-/// Shared virtual memory: as a kernel without it.
-///
-/// # Errors
-///
-/// - `EINVAL`: attributes beyond the argument.
-/// - `EPERM`: otherwise.
-pub(super) fn svm(argument: &Argument, args: &Svm) -> Result {
-    let attributes = usize::try_from(args.num_attrs)?
-        .checked_mul(SVM_ATTRIBUTE)
-        .ok_or(EINVAL)?;
-    let expected = core::mem::size_of::<Svm>()
-        .checked_add(attributes)
-        .ok_or(EINVAL)?;
-    if argument.user_size() < expected {
-        return Err(EINVAL);
-    }
     Err(EPERM)
 }
 

@@ -7,11 +7,17 @@ use super::{
     state::State, //
 };
 use crate::{
+    kfd::svm::{
+        make_mirror,
+        OnGpu, //
+    },
+    mirror::Mirrors,
     queue::{
         eviction,
         userptr::publish, //
     },
-    sched::SchedProcess, //
+    sched::SchedProcess,
+    vm::Vm, //
 };
 use kernel::{
     prelude::*,
@@ -42,8 +48,30 @@ impl Process {
             let _ = sched.detach(&known);
             return Err(error);
         }
+        if let Some(mirrors) = device.mirrors() {
+            // Before it has a queue: if memory changes just now, none is to run.
+            drop(mirrors.set_process(Some(known.clone())));
+        }
         publish(self, device.space(), &known);
         Ok(known)
+    }
+
+    /// Makes what shows memory of the process to GPU `index`, whose address space is `vm`: nothing is shown yet. To be closed in
+    /// the end.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: no such GPU.
+    /// - `ENODEV`: the module is being unloaded. `ENOMEM`.
+    pub(crate) fn mirrors(&self, index: usize, vm: &Arc<Vm>) -> Result<Arc<Mirrors>> {
+        let device = self.devices.get(index).ok_or(EINVAL)?.device();
+        let rules = OnGpu::rules(&self.svm, device, index)?;
+        let mirrors = Mirrors::new(vm, device.sched(), Some(rules))?;
+        if let Err(error) = make_mirror(&mirrors, self.svm.xnack()) {
+            mirrors.close();
+            return Err(error);
+        }
+        Ok(mirrors)
     }
 
     /// Tells the scheduler of GPU `index` what changed, if it knows the process.
@@ -96,6 +124,9 @@ impl Process {
         state.queues.clear(|index| failed & 1 << index.min(63) == 0);
         for device in &self.devices {
             device.space().set_process(None);
+            if let Some(mirrors) = device.mirrors() {
+                drop(mirrors.set_process(None));
+            }
         }
     }
 }

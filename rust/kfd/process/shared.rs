@@ -32,7 +32,8 @@ use crate::{
             Device,
             ProcessDevice, //
         },
-        smi::SmiEvent, //
+        smi::SmiEvent,
+        svm::Svm, //
     },
     queue::userptr::Eviction,
     vm::{
@@ -83,6 +84,8 @@ pub(crate) struct Process {
     pub(crate) account: Arc<UserAccount>,
     /// The GPUs that existed when the process began, in the order of the topology.
     pub(crate) devices: KVec<Pin<KBox<ProcessDevice>>>,
+    /// What the GPUs may do with its memory.
+    pub(crate) svm: Arc<Svm>,
     /// All else.
     #[pin]
     pub(crate) state: Mutex<State>,
@@ -122,6 +125,7 @@ impl Process {
                 ended: Atomic::new(false),
                 events <- Events::new(),
                 account: UserAccount::new()?,
+                svm: Svm::new(devices.len())?,
                 devices: list,
                 state <- new_mutex!(State::new(states), "rkfd_process"),
                 eviction <- new_mutex!(Eviction::new(), "rkfd_eviction"),
@@ -262,6 +266,13 @@ impl Process {
         self.stop_queues(&mut state);
         let memory = state.take_memory();
         drop(state);
+        self.svm.close();
+        for device in &self.devices {
+            // No queue runs, so nobody misses what is shown.
+            if let Some(mirrors) = device.take_mirrors() {
+                mirrors.close();
+            }
+        }
         self.events.shutdown();
         for (device, state) in self.devices.iter().zip(&memory) {
             if let Ok(vm) = state.vm() {

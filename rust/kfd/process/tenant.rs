@@ -15,7 +15,10 @@ use crate::{
             Tenant, //
         }, //
     },
-    gpu::VmFault,
+    gpu::{
+        retry::FaultToken,
+        VmFault, //
+    },
     kapi::task::ThreadGroup,
     kfd::{
         device::ProcessDevice,
@@ -79,6 +82,15 @@ impl Tenant for OnDevice {
 
     fn interrupts_lost(&self) {
         self.process.events.lost();
+    }
+
+    fn repeats(&self, fault: &VmFault, token: FaultToken) -> Option<FaultToken> {
+        let mirrors = self.device().and_then(ProcessDevice::mirrors);
+        let Some(mirrors) = mirrors.filter(|mirrors| mirrors.serves_accesses()) else {
+            return Some(token);
+        };
+        mirrors.serve_soon(fault, token);
+        None
     }
 
     fn faulted(&self, fault: &VmFault) -> bool {

@@ -22,12 +22,24 @@ pub(crate) const LINE_SIZE: usize = 96;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum EvictionTrigger {
+    /// Memory changes that the GPU is shown by attributes.
+    Svm = 0,
     /// Memory of the process changes.
     Userptr = 1,
     /// Memory of the process moves between VRAM and system memory.
     Ttm = 2,
     /// The GPU is being suspended.
     Suspend = 3,
+}
+
+/// Why memory is not shown any more (`enum KFD_SVM_UNMAP_TRIGGERS`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum UnmapTrigger {
+    /// It changes.
+    Notifier = 0,
+    /// The program unmaps it.
+    Unmapped = 2,
 }
 
 /// What happened to a GPU or on it.
@@ -38,6 +50,12 @@ pub(crate) enum SmiEvent<'a> {
     PreReset(u32, &'static str),
     /// It is over.
     PostReset(u32, &'static str),
+    /// An access waits for memory that is looked for now. Number of the page, and whether it is to be written.
+    PageFaultStart(&'a ThreadGroup, u64, bool),
+    /// The page with a number is shown. None moves.
+    PageFaultEnd(&'a ThreadGroup, u64),
+    /// So many pages from one on are not shown any more.
+    UnmapFromGpu(&'a ThreadGroup, u64, u64, UnmapTrigger),
     /// The queues of a process are off.
     QueueEviction(&'a ThreadGroup, EvictionTrigger),
     /// They run again.
@@ -57,8 +75,11 @@ impl SmiEvent<'_> {
             Self::VmFault(_) => 1,
             Self::PreReset(..) => 3,
             Self::PostReset(..) => 4,
+            Self::PageFaultStart(..) => 7,
+            Self::PageFaultEnd(..) => 8,
             Self::QueueEviction(..) => 9,
             Self::QueueRestore(_) | Self::QueueRestoreDelayed(_) => 10,
+            Self::UnmapFromGpu(..) => 11,
             Self::ProcessStart(_) => 12,
             Self::ProcessEnd(_) => 13,
         }
@@ -74,6 +95,9 @@ impl SmiEvent<'_> {
         match self {
             Self::PreReset(..) | Self::PostReset(..) => None,
             Self::VmFault(who)
+            | Self::PageFaultStart(who, ..)
+            | Self::PageFaultEnd(who, _)
+            | Self::UnmapFromGpu(who, ..)
             | Self::QueueEviction(who, _)
             | Self::QueueRestore(who)
             | Self::QueueRestoreDelayed(who)
@@ -97,6 +121,25 @@ impl SmiEvent<'_> {
             Self::VmFault(who) => write!(line, "{:x}:{}", who.own_pid(), Printable(who.name())),
             Self::PreReset(number, cause) | Self::PostReset(number, cause) => {
                 write!(line, "{number:x} {cause}")
+            }
+            Self::PageFaultStart(who, page, write) => {
+                let access = if *write { 'W' } else { 'R' };
+                write!(
+                    line,
+                    "{time} -{} @{page:x}({gpu_id:x}) {access}",
+                    who.own_pid()
+                )
+            }
+            Self::PageFaultEnd(who, page) => {
+                write!(line, "{time} -{} @{page:x}({gpu_id:x}) U", who.own_pid())
+            }
+            Self::UnmapFromGpu(who, page, pages, trigger) => {
+                let trigger = *trigger as u32;
+                write!(
+                    line,
+                    "{time} -{} @{page:x}({pages:x}) {gpu_id:x} {trigger}",
+                    who.own_pid()
+                )
             }
             Self::QueueEviction(who, trigger) => {
                 let trigger = *trigger as u32;

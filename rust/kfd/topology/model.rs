@@ -53,6 +53,8 @@ mod capability {
     pub(super) const REVISION_MASK: u32 = 0xf;
     /// ECC of on-chip memory; `sramecc+` in ISA names.
     pub(super) const SRAM_EDC: u32 = 1 << 26;
+    /// The SVM call works.
+    pub(super) const SVM: u32 = 1 << 27;
     /// The firmware has what second-generation trap handlers need.
     pub(super) const DEBUG_FIRMWARE: u32 = 1 << 29;
 }
@@ -331,6 +333,7 @@ fn gpu_node(
     file.property("local_mem_size", 0u32)?;
     file.property("fw_version", silicon.mec_firmware)?;
     let mut bits = capability::DOORBELL_TYPE_2
+        | capability::SVM
         | (gpu.revision & capability::REVISION_MASK) << capability::REVISION_SHIFT;
     if asic.has_debug_firmware(silicon.mec_firmware) {
         bits |= capability::DEBUG_FIRMWARE;

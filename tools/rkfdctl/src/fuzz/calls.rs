@@ -38,7 +38,6 @@ const FIXED: &[(Kind, u32, First)] = &[
     (Kind::OldDebugger, command(WRITE, 0x0e, 8), First::Gpu),
     (Kind::OldDebugger, command(WRITE, 0x0f, 16), First::Any),
     (Kind::OldDebugger, command(WRITE, 0x10, 16), First::Any),
-    (Kind::Svm, command(READ | WRITE, 0x20, 24), First::Any),
     (Kind::Criu, command(READ | WRITE, 0x22, 56), First::Any),
     (
         Kind::DbgTrap,

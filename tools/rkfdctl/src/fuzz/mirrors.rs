@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Mirrors of the native interface, over memory whose fate the threads play with.
+//! Mirrors of the native interface and attributes of SVM, over memory whose fate the threads play with.
 
 use rkfd::sys::PAGE;
 
+use super::calls::command;
+use super::calls::READ;
+use super::calls::WRITE;
 use super::kinds::Kind;
 use super::native::halves;
 use super::native::native;
@@ -15,6 +18,8 @@ const PIECES: u64 = 24;
 const PIECE: u64 = 4 << 20;
 /// How many of the newest mirrors calls are about; older ones stay until the file is closed.
 const NEWEST: u64 = 4;
+/// Most attributes of one call.
+const ATTRIBUTES: usize = 4;
 /// Flags of MIRROR_CREATE.
 const READ_ONLY: u32 = 1;
 const EXECUTE: u32 = 2;
@@ -55,6 +60,33 @@ impl Thread<'_> {
         }
         let within = self.dice.below(1024) * PAGE as u64; // CAST: a length.
         BASE + self.dice.below(PIECES) * PIECE + within
+    }
+
+    /// Attributes of some of the thread's memory, set or asked for.
+    pub(super) fn svm(&mut self) {
+        let (address, len) = self.some_memory();
+        let count = self.dice.below(ATTRIBUTES as u64 + 1);
+        let gpu_id = self.process.plan.target.gpu_id;
+        let mut arg = [0u32; 6 + 2 * ATTRIBUTES];
+        arg[0..2].copy_from_slice(&halves(self.dice.w64(address)));
+        arg[2..4].copy_from_slice(&halves(self.dice.w64(len)));
+        let op = self.dice.below(2) as u32; // CAST: below 2.
+        arg[4] = self.dice.w32(op);
+        // Not more than there are.
+        arg[5] = count as u32; // CAST: small.
+        for attribute in arg[6..].chunks_exact_mut(2) {
+            let kind = self.dice.below(8) as u32; // CAST: below 8.
+            let value = match kind {
+                0..=1 => self.dice.pick(&[0, gpu_id, u32::MAX]).unwrap_or(0),
+                2..=4 => gpu_id,
+                _ => self.dice.below(256) as u32, // CAST: below 256.
+            };
+            attribute[0] = self.dice.w32(kind);
+            attribute[1] = self.dice.w32(value);
+        }
+        let size = 24 + 8 * count as u32; // CAST: small.
+        self.process
+            .call(Kind::Svm, command(READ | WRITE, 0x20, size), &mut arg);
     }
 
     fn some_mirror(&mut self) -> u32 {

@@ -31,7 +31,7 @@ type Call<'a> = fn(&mut Thread<'a>);
 
 impl<'a> Thread<'a> {
     /// The calls, and how often each is chosen.
-    const CHOICES: [(u32, Call<'a>); 33] = [
+    const CHOICES: [(u32, Call<'a>); 34] = [
         (12, Self::alloc),
         (8, Self::free),
         (10, Self::map),
@@ -52,6 +52,7 @@ impl<'a> Thread<'a> {
         (5, Self::wait_events),
         (10, Self::about_process),
         (8, Self::fixed_answers),
+        (8, Self::svm),
         (3, Self::bad_argument),
         (3, Self::odd_size),
         (2, Self::smi_events),

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a GPU may do where, if a mirror of all memory leaves that to somebody else.
+//!
+//! A mirror asks when it finds memory, and keeps no copy of the answer. So whoever changes a rule says so afterwards
+//! ([`Mirrors::apply_rules`](super::Mirrors::apply_rules)): then what was shown by the old one goes, and nothing that was
+//! found by it is shown any more.
+
+use core::ops::Range;
+
+use super::shape::Rights;
+
+/// What holds for some memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    /// What the GPU may do; `None`: nothing.
+    pub(crate) rights: Option<Rights>,
+    /// It is shown before it is accessed, and queues wait while it is not, also where accesses are repeated.
+    pub(crate) kept: bool,
+}
+
+/// Why memory is not shown any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    /// It changes.
+    Change,
+    /// The program unmaps it.
+    Unmapped,
+}
+
+/// Who knows what the GPU may do, and learns what happens.
+///
+/// Called inside the memory manager, too: what is done here neither waits for a lock under which memory is allocated nor
+/// allocates itself.
+pub(crate) trait Rules: Send + Sync {
+    /// What holds from the first of `range` on, GPU addresses, at least one, and where in it that ends: as far behind as can be
+    /// told, since what lies behind becomes other leaves.
+    fn rule(&self, range: &Range<u64>) -> (Rule, u64);
+
+    /// Whether the end of the program is known by other means, before a page of it goes: then the mirrors are closed by whoever
+    /// knows, once the queues are off the hardware, which may need memory for that.
+    fn learns_of_end(&self) -> bool;
+
+    /// Memory of `range` that was shown is about not to be.
+    fn hidden(&self, range: &Range<u64>, why: Hidden);
+
+    /// An access to `page` waits for memory that is looked for now.
+    fn access_begins(&self, page: u64, write: bool);
+
+    /// The memory is shown, and the access is about to be repeated.
+    fn access_ends(&self, page: u64);
+
+    /// The queues are off the hardware because memory changes, or run again.
+    fn queues_run(&self, run: bool);
+}
