@@ -204,6 +204,9 @@ CASE(memory_registered, "registered memory of the program: written by the GPU at
 	memset(p, 0, 4 * PAGE);
 	HSA_OK(hsaKmtRegisterMemory(p, 4 * PAGE));
 	HSA_OK(hsaKmtMapMemoryToGPU(p, 4 * PAGE, &va));
+	/* By attributes of SVM it has no other address than its own, which the thunk does not tell. */
+	if (gpu.Capability.ui32.SVMAPISupported && !va)
+		va = (uintptr_t)p;
 	CHECK_NE(va, 0);
 	need_queue(&q, HSA_QUEUE_COMPUTE);
 	pm4_write(&k, va + 3 * PAGE, 0x2468);
@@ -212,6 +215,51 @@ CASE(memory_registered, "registered memory of the program: written by the GPU at
 	drop_queue(&q);
 	HSA_OK(hsaKmtUnmapMemoryToGPU(p));
 	HSA_OK(hsaKmtDeregisterMemory(p));
+}
+
+CASE(svm_attributes, "attributes of SVM: set, read back, and in force at the program's own addresses")
+{
+	HSA_SVM_ATTRIBUTE set[] = {
+		{ HSA_SVM_ATTR_PREFERRED_LOC, 0 },
+		{ HSA_SVM_ATTR_ACCESS, 0 },
+		{ HSA_SVM_ATTR_SET_FLAGS, HSA_SVM_FLAG_GPU_EXEC },
+		{ HSA_SVM_ATTR_GRANULARITY, 5 },
+	};
+	HSA_SVM_ATTRIBUTE get[] = {
+		{ HSA_SVM_ATTR_PREFERRED_LOC, ~0u }, { HSA_SVM_ATTR_ACCESS, 0 },      { HSA_SVM_ATTR_SET_FLAGS, 0 },
+		{ HSA_SVM_ATTR_CLR_FLAGS, 0 },	     { HSA_SVM_ATTR_GRANULARITY, 0 },
+	};
+	const HSAuint32 flags = HSA_SVM_FLAG_HOST_ACCESS | HSA_SVM_FLAG_COHERENT | HSA_SVM_FLAG_GPU_EXEC;
+	struct packets k = { .n = 0 };
+	volatile uint32_t *p;
+	struct queue q;
+
+	need_gpu();
+	if (!gpu.Capability.ui32.SVMAPISupported)
+		SKIP("the driver has no SVM");
+	p = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(p != MAP_FAILED);
+	/* The thunk makes ids of GPUs from numbers of nodes, and of locations back. */
+	set[1].value = get[1].value = node;
+	HSA_OK(hsaKmtSVMSetAttr((void *)p, 4 * PAGE, 4, set));
+	HSA_OK(hsaKmtSVMGetAttr((void *)p, 4 * PAGE, 5, get));
+	CHECK_EQ(get[0].value, 0);
+	CHECK_EQ(get[1].type, HSA_SVM_ATTR_ACCESS);
+	CHECK_EQ(get[2].value, flags);
+	CHECK_EQ(get[3].value, ~flags);
+	CHECK_EQ(get[4].value, 5);
+	need_queue(&q, HSA_QUEUE_COMPUTE);
+	pm4_write(&k, (uintptr_t)p + 3 * PAGE, 0x1357);
+	submit(&q, &k);
+	await(p + 3 * PAGE / 4, 0x1357, "the GPU's write");
+	drop_queue(&q);
+	set[1].type = HSA_SVM_ATTR_NO_ACCESS;
+	set[1].value = node;
+	HSA_OK(hsaKmtSVMSetAttr((void *)p, 4 * PAGE, 1, &set[1]));
+	get[1] = (HSA_SVM_ATTRIBUTE){ HSA_SVM_ATTR_ACCESS, node };
+	HSA_OK(hsaKmtSVMGetAttr((void *)p, 4 * PAGE, 1, &get[1]));
+	CHECK_EQ(get[1].type, HSA_SVM_ATTR_NO_ACCESS);
+	CHECK_EQ(munmap((void *)p, 4 * PAGE), 0);
 }
 
 CASE(memory_available, "available memory shrinks by what is allocated and grows back")
