@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The native interface of a render node (`uapi/rkfd_drm.h`), which needs no `/dev/kfd` and nothing process-wide.
 //!
-//! A [`Space`] is one open file: an address space of the GPU with buffers ([`Bo`]), queues ([`Queue`]), events and faults
-//! of its own. Two of them share nothing, also in one program.
+//! A [`Space`] is one open file: an address space of the GPU with buffers ([`Bo`]), queues ([`Queue`]), mirrors of the
+//! program's memory ([`Mirror`]), events and faults of its own. Two of them share nothing, also in one program.
 //!
 //! ```no_run
 //! use rkfd::native::{Heap, QueueKind, Rights, Space};
@@ -45,9 +45,12 @@ use crate::sys::PAGE;
 
 pub mod abi;
 mod bo;
+mod mirror;
 
 pub use self::bo::Bo;
 use self::bo::Handle;
+pub use self::mirror::Filling;
+pub use self::mirror::Mirror;
 
 /// Bytes of a ring.
 const RING: usize = 0x10000;

@@ -10,6 +10,8 @@
 mod tap;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::Arc;
 use std::thread;
@@ -57,6 +59,10 @@ const CASES: &[Case] = &[
     ("signals: sleepers, bounds, ages of events", signals),
     ("a queue is destroyed once", destroyed),
     ("native: two address spaces in one program", native_spaces),
+    (
+        "native: memory of the program, and any pointer",
+        native_mirrors,
+    ),
 ];
 
 fn errno<T: std::fmt::Debug>(result: rkfd::error::Result<T>) -> Errno {
@@ -491,6 +497,59 @@ fn native_spaces(_device: &Arc<Device>) {
     };
     assert_eq!(fault.address, AT);
     assert_eq!(spaces[1].faults().unwrap().0, Vec::new());
+}
+
+fn native_mirrors(_device: &Arc<Device>) {
+    const AT: u64 = 1 << 32;
+    let open = || {
+        (128..144)
+            .find_map(|minor| Space::open(format!("/dev/dri/renderD{minor}")).ok())
+            .expect("a render node with the native interface")
+    };
+    // WRITE_LINEAR of one dword.
+    let write = |to: u64, value: u32| [2, to as u32, (to >> 32) as u32, 0, value]; // CAST: halves.
+    let seen = |word: &AtomicU32, value: u32| {
+        let start = std::time::Instant::now();
+        while word.load(Ordering::Acquire) != value {
+            assert!(start.elapsed() < patience(), "nothing is written");
+            thread::yield_now();
+        }
+    };
+    let page = rkfd::sys::Mapping::anonymous(rkfd::sys::PAGE).unwrap();
+    // SAFETY: the page is zero, aligned, and lives longer than this; GPU and CPU access the word as a whole.
+    let word = unsafe { &*page.as_ptr().cast::<AtomicU32>() };
+    let (start, len) = (page.as_ptr(), rkfd::sys::PAGE);
+    let space = open();
+    let filling = native::Filling::AtOnce;
+    // SAFETY: only the word is written, and nobody has an exclusive reference to it.
+    let mirror = unsafe { space.mirror(start, len, AT, Rights::Write, filling) }.unwrap();
+    assert_eq!(mirror.query().unwrap().bytes, len as u64); // CAST: a size.
+    let queue = space.queue(native::QueueKind::Sdma, 2 << 32).unwrap();
+    queue.submit(&write(AT, 5)).unwrap();
+    seen(word, 5);
+    mirror.populate(AT, len).unwrap();
+    assert_eq!(errno(mirror.populate(AT, 2 * len)), Errno::EINVAL);
+    drop(mirror);
+    // SAFETY: as above.
+    let again = unsafe { space.mirror(start, len, AT, Rights::Read, filling) }.unwrap();
+    assert_eq!(again.query().unwrap().flags & 1, 1);
+
+    let space = open();
+    // SAFETY: as above; nothing else is written.
+    let all = match unsafe { space.mirror_all(Rights::Write) } {
+        Err(e) if e.errno() == Some(Errno::EOPNOTSUPP) => return,
+        all => all.unwrap(),
+    };
+    assert_eq!(all.leaf(), 2 << 20);
+    let queue = space.queue(native::QueueKind::Sdma, 2 << 32).unwrap();
+    let late = Box::new(AtomicU32::new(0));
+    for (at, value) in [(word, 6), (&*late, 7)] {
+        let address = std::ptr::from_ref(at).expose_provenance() as u64; // CAST: an address.
+        queue.submit(&write(address, value)).unwrap();
+        seen(at, value);
+    }
+    assert!(all.query().unwrap().faults > 0);
+    assert_eq!(space.faults().unwrap(), (Vec::new(), 0));
 }
 
 fn main() {
