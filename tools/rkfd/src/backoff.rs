@@ -18,6 +18,8 @@ const YIELDS: u32 = 8;
 const SHORTEST: Duration = Duration::from_micros(50);
 /// Sleeps double up to this.
 const LONGEST: Duration = Duration::from_millis(1);
+/// How long [`poll`] spins. What it measures takes microseconds; with the device model, on a loaded machine, milliseconds.
+pub const SPINNING: Duration = Duration::from_secs(2);
 
 /// How long a waiter has waited, in rounds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,6 +101,43 @@ pub fn wait_until(
     }
 }
 
+/// What [`poll`] sleeps before its next look after it has waited for `waited`; nothing while it still spins.
+fn rest(waited: Duration) -> Option<Duration> {
+    (waited >= SPINNING).then_some(LONGEST)
+}
+
+/// Polls until `probe` says true. Neither the loop nor its deadline enters the kernel (see [`crate::clock`]): for what is
+/// to be measured. What has taken [`SPINNING`] is no measurement any more, and from then on the loop sleeps between two
+/// looks. [`wait_until`] is for what takes longer.
+///
+/// # Errors
+/// [`Error::TimedOut`] with what was seen last.
+pub fn poll(
+    what: &'static str,
+    limit: Duration,
+    mut probe: impl FnMut() -> (bool, u64),
+) -> Result<()> {
+    let deadline = Deadline::after(limit);
+    loop {
+        let (done, seen) = probe();
+        if done {
+            return Ok(());
+        }
+        let waited = deadline.elapsed();
+        if deadline.passed() {
+            return Err(Error::TimedOut {
+                what,
+                seen,
+                ms: waited.as_millis(),
+            });
+        }
+        match rest(waited) {
+            None => std::hint::spin_loop(),
+            Some(time) => std::thread::sleep(time),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +170,30 @@ mod tests {
         assert_eq!(last, LONGEST);
         backoff.round = u32::MAX;
         assert_eq!(backoff.next(), Round::Sleep(LONGEST));
+    }
+
+    #[test]
+    fn what_is_not_measured_any_more_is_slept_for() {
+        assert_eq!(rest(Duration::ZERO), None);
+        assert_eq!(rest(SPINNING - Duration::from_micros(1)), None);
+        assert_eq!(rest(SPINNING), Some(LONGEST));
+        assert_eq!(rest(Duration::from_secs(60)), Some(LONGEST));
+        let mut looks = 0;
+        poll("it", Duration::from_secs(60), || {
+            looks += 1;
+            (looks == 40, looks)
+        })
+        .unwrap();
+        assert_eq!(looks, 40);
+        let late = poll("it", Duration::from_millis(3), || (false, 7)).unwrap_err();
+        assert!(matches!(
+            late,
+            Error::TimedOut {
+                what: "it",
+                seen: 7,
+                ..
+            }
+        ));
     }
 
     #[test]

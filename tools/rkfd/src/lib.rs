@@ -16,7 +16,7 @@
 //! let queue = rkfd::queue::Queue::new(&gpu, rkfd::queue::QueueOptions::new(rkfd::queue::QueueKind::Pm4))?;
 //! let write = Packet::WriteData { address: target.address(), data: vec![42], confirm: true };
 //! queue.submit(&Packet::encode_all(&[write])?)?;
-//! rkfd::queue::poll("the value", Duration::from_secs(5), || match target.read_u32(0) {
+//! rkfd::backoff::poll("the value", Duration::from_secs(5), || match target.read_u32(0) {
 //!     Ok(v) => (v == 42, v.into()),
 //!     Err(_) => (false, 0),
 //! })?;

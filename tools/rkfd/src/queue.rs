@@ -598,30 +598,3 @@ impl Drop for Queue {
         }
     }
 }
-
-/// Polls until `probe` says true. Neither the loop nor its deadline enters the kernel (see [`crate::clock`]): for what is
-/// to be measured. [`wait_until`] is for what takes longer.
-///
-/// # Errors
-/// [`Error::TimedOut`] with what was seen last.
-pub fn poll(
-    what: &'static str,
-    limit: Duration,
-    mut probe: impl FnMut() -> (bool, u64),
-) -> Result<()> {
-    let deadline = Deadline::after(limit);
-    loop {
-        let (done, seen) = probe();
-        if done {
-            return Ok(());
-        }
-        if deadline.passed() {
-            return Err(Error::TimedOut {
-                what,
-                seen,
-                ms: deadline.elapsed().as_millis(),
-            });
-        }
-        std::hint::spin_loop();
-    }
-}

@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::bail;
 use anyhow::Context;
 use nix::errno::Errno;
+use rkfd::backoff::poll;
 use rkfd::error::Error;
 use rkfd::native::Bo;
 use rkfd::native::Heap;
@@ -17,7 +18,6 @@ use rkfd::native::QueueKind;
 use rkfd::native::Rights;
 use rkfd::native::Space;
 use rkfd::packet::pm4::Packet;
-use rkfd::queue::poll;
 
 use super::heading;
 use super::pattern;
