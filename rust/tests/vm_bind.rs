@@ -144,6 +144,35 @@ mod cases {
     }
 
     #[test]
+    fn list_that_only_unmaps_cuts_a_large_page() -> Result {
+        on_each(|gpu| {
+            let bench = Bench::new(gpu)?;
+            let one_block = BoFlags {
+                contiguous: true,
+                ..RW
+            };
+            let bo = bench.make(BoKind::Vram, HUGE, one_block)?;
+            let sources = [bo.clone()];
+            let mut list = [Bind::map(0, VA, HUGE, 0, &bo, 0)?];
+            bench
+                .vm
+                .bind(&sources, &mut list)
+                .map_err(|refused| refused.error)?;
+            let first = found(&bench, VA)?.ok_or(ENOENT)?;
+            // The root and two directories: one entry maps all.
+            assert_eq!(bench.vm.usage(), (1, 3));
+            let mut list = [Bind::unmap(0, VA + 5 * PAGE, PAGE)?];
+            assert_eq!(bench.vm.bind(&[], &mut list).err(), None);
+            assert_eq!(bench.vm.usage(), (2, 4));
+            for page in 0..HUGE / PAGE {
+                let wanted = (page != 5).then_some(first + page * PAGE);
+                assert_eq!(found(&bench, VA + page * PAGE)?, wanted);
+            }
+            Ok(())
+        })
+    }
+
+    #[test]
     fn refused_list_changes_nothing_and_names_its_range() -> Result {
         on_each(|gpu| {
             let bench = Bench::new(gpu)?;

@@ -275,6 +275,18 @@ mod cases {
     }
 
     #[test]
+    fn misaligned_gibibyte_needs_every_table_of_small_pages() -> Result {
+        for flavour in FLAVOURS {
+            let bench = Bench::new(flavour)?;
+            let need = |addr| bench.need(5 * GIB, &run(addr, GIB));
+            assert_eq!(need(3 * GIB), TableCount([0, 0, 1]));
+            assert_eq!(need(3 * GIB + HUGE), TableCount([0, 1, 1]));
+            assert_eq!(need(3 * GIB + PAGE), TableCount([512, 1, 1]));
+        }
+        Ok(())
+    }
+
+    #[test]
     fn misaligned_start_mixes_page_sizes() -> Result {
         for flavour in FLAVOURS {
             let mut bench = Bench::new(flavour)?;

@@ -106,6 +106,27 @@ CASE(vram_zeroes_pushed, "VRAM: the zeroes of a new buffer have left the host da
 	}
 }
 
+CASE(unmap_pushed, "what UNMAP takes out of the page tables has left the host data path when it returns")
+{
+	struct gpu gpu;
+	struct bo bo;
+
+	if (!is_rkfd())
+		SKIP("amdgpu may write page tables by SDMA, past the host data path");
+	need_model();
+	need_vm(&gpu, 0);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	for (int i = 0; i < 3; i++) {
+		unsigned long before = hdp_flushes();
+
+		/* No queue runs, so nothing else asks for the flush. */
+		CHECK_OK(bo_unmap(&gpu, &bo));
+		CHECK_OP(hdp_flushes(), >, before);
+		CHECK_OK(bo_map(&gpu, &bo));
+	}
+	drop_bo(&gpu, &bo);
+}
+
 /* A line of the render node's fdinfo, in bytes. */
 static uint64_t fdinfo(const struct gpu *gpu, const char *key)
 {
