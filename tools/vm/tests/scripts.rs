@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -143,6 +144,71 @@ fn a_path_that_would_be_split_is_refused() {
             assert!(err.contains(&format!("the path '{path}' has")), "{err}");
         }
     }
+}
+
+#[test]
+fn a_module_of_other_sources_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let write = |name: &str, text: &str| {
+        fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+        fs::write(at(name), text).unwrap();
+    };
+    for name in ["lib.sh", "build"] {
+        fs::create_dir_all(at("scripts")).unwrap();
+        let from = Path::new(LIB).with_file_name(name);
+        fs::copy(from, at("scripts").join(name)).unwrap();
+    }
+    // What a module is made of, a kernel that has Rust, and a make that makes all at once.
+    for name in [
+        "rust/a.rs",
+        "rust/b.rs",
+        "include/a.h",
+        "uapi/a.h",
+        "Kbuild",
+    ] {
+        write(name, "1");
+    }
+    write("kernel/.config", "CONFIG_RUST=y\n");
+    write("kernel/rust/libkernel.rmeta", "");
+    write("kernel/Module.symvers", "");
+    let made = "for a; do case $a in MO=*) cd \"${a#MO=}\" && touch rkfd.ko amdgpu.ko pm_cycle.ko; esac; done";
+    write("bin/make", &format!("#!/bin/sh\n{made}\n"));
+    let runs = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(at("bin/make"), runs).unwrap();
+    let build = |words: &[&str]| {
+        let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
+        let output = Command::new(at("scripts/build"))
+            .args(words)
+            .env_remove("RKFD_OUT")
+            .env("RKFD_CACHE", at("cache"))
+            .env("KDIR", at("kernel"))
+            .env("TOOLBOX", "none")
+            .env("PATH", path)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{words:?}: {said}");
+        said
+    };
+    let both = ["warn", "base", "kunit"];
+    let warning = |flavour: &str, name: &str| {
+        let ko = at("build").join(name).join("rkfd.ko");
+        let ko = ko.display();
+        format!("warning: the sources are newer than {ko} (scripts/build module {flavour})\n")
+    };
+    assert_eq!(build(&both), "", "none is there");
+    build(&["module"]);
+    assert_eq!(build(&both), "", "it is of these sources");
+    fs::remove_file(at("rust/b.rs")).unwrap();
+    assert_eq!(build(&both), warning("base", "module"));
+    build(&["module", "kunit"]);
+    assert_eq!(build(&both), warning("base", "module"));
+    build(&["module"]);
+    assert_eq!(build(&both), "", "both were made anew");
+    write("rust/a.rs", "22");
+    let of_all = warning("base", "module") + &warning("kunit", "module-kunit");
+    assert_eq!(build(&both), of_all);
 }
 
 #[test]
