@@ -134,7 +134,8 @@ of() {
 # PCI addresses of the GPUs, one per line.
 gpus() {
 	for device in /sys/bus/pci/devices/*; do
-		[ "$(cat "$device/vendor")" = 0x1002 ] && echo "${device##*/}"
+		read -r vendor <"$device/vendor"
+		[ "$vendor" = 0x1002 ] && echo "${device##*/}"
 	done
 	true
 }
