@@ -4,6 +4,7 @@
 mod doorbells;
 mod holders;
 mod isa;
+mod memory;
 mod queues;
 mod strays;
 mod versus;
@@ -25,6 +26,8 @@ enum What {
     Doorbells(doorbells::Options),
     /// Instructions of the GPU per second on one core of this machine, per class
     Isa(isa::Options),
+    /// Binding, moves, events and changes of the process's own memory, beside peers without a GPU (root)
+    Memory(memory::Options),
     /// Round trips of events beside a process that rings doorbells without a queue
     Strays(strays::Options),
     /// The loaded driver by what every driver of this interface has, and the comparison of two
@@ -32,6 +35,9 @@ enum What {
     /// One process of `queues`
     #[command(hide = true)]
     Worker(worker::Options),
+    /// One process of `memory`
+    #[command(hide = true)]
+    Taker(memory::moves::TakerOptions),
     /// One process of `strays`
     #[command(hide = true)]
     Ringer(strays::RingerOptions),
@@ -42,9 +48,11 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         What::Queues(queues) => queues::run(queues),
         What::Doorbells(doorbells) => doorbells::run(doorbells),
         What::Isa(isa) => isa::run(isa),
+        What::Memory(memory) => memory::run(memory),
         What::Strays(strays) => strays::run(strays),
         What::Versus(versus) => versus::run(versus),
         What::Worker(worker) => worker::run(worker),
+        What::Taker(taker) => memory::moves::taker(taker),
         What::Ringer(ringer) => strays::ringer(ringer),
     }
 }

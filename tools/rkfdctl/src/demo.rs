@@ -4,7 +4,7 @@
 //! The story is checked as it is told: a value that did not land, an event that did not wake, or a system call made by
 //! the dispatch is a failure.
 
-mod native;
+pub mod native;
 
 use std::process::ExitCode;
 use std::sync::Arc;

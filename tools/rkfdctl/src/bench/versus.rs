@@ -8,7 +8,7 @@
 mod boot;
 mod counts;
 mod hang;
-mod measure;
+pub mod measure;
 mod memory;
 mod packets;
 mod queues;

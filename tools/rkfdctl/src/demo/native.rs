@@ -66,7 +66,7 @@ fn nodes() -> Vec<PathBuf> {
 }
 
 /// The node of GPU number `index` among those with the native interface, and an address space of it.
-fn open(index: usize) -> anyhow::Result<(PathBuf, Space)> {
+pub fn open(index: usize) -> anyhow::Result<(PathBuf, Space)> {
     let mut found = 0;
     for path in nodes() {
         match Space::open(&path) {
