@@ -242,7 +242,8 @@ fn restore_queues<O: Owner>(owner: &O) -> bool {
 }
 
 /// Brings every buffer and page table up to date; false if the owner ends. With `give_up` buffers that cannot be mapped
-/// lose their entries.
+/// lose their entries. What no buffer names any more, after an unmapping that the GPU did not confirm, it has confirmed by
+/// then.
 fn find_pages<O: Owner>(owner: &O, give_up: bool) -> Result<bool> {
     let buffers = owner.buffers()?;
     let mut vms = KVec::new();
@@ -277,6 +278,10 @@ fn find_pages<O: Owner>(owner: &O, give_up: bool) -> Result<bool> {
                 }
                 Err(_) => vm.zap(bo)?,
             }
+        }
+        match vm.settle_flush() {
+            Err(error) if vm.gpu().enter().is_ok() => return Err(error),
+            _ => {}
         }
     }
     Ok(!owner.has_ended())

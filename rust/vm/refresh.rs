@@ -221,6 +221,24 @@ impl Vm {
         Ok(())
     }
 
+    /// Has the GPU drop the translations that it did not confirm to have dropped before, if there are such. They may be of
+    /// ranges that are listed no more, and of memory that has another owner by now.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` and others: the GPU did not confirm.
+    pub(crate) fn settle_flush(&self) -> Result {
+        let mut state = self.state.lock();
+        let settled = if state.flush_owed {
+            self.flush(&mut state, Chain::new())
+        } else {
+            Ok(())
+        };
+        drop(state);
+        self.reap();
+        settled
+    }
+
     /// The buffers of memory of processes that are mapped. One that is mapped in parts may come more than once.
     ///
     /// # Errors
