@@ -180,10 +180,24 @@ the environment has it
 1" "$(RKFD_FETCH=1 in_toolbox | grep -v '^/proc/.* tells its environment$')"
 kill $other
 
+# Nor does it see what git keeps: a check-out by a CI job has a password there. Checkouts of their own, since what is in the
+# real one is the user's.
+mkdir -p directory/.git file || exit 1
+printf '[http]\n\textraheader = %s\n' "$secret" | tee file/.git >directory/.git/config
+for kind in directory file; do
+	cp -r "$top/scripts" $kind/ || exit 1
+	found=$(cd $kind && scripts/toolbox run -- sh -c 'ls scripts/toolbox; grep -rl "$1" .; [ $? != 1 ] || echo nothing' sh "$secret" 2>&1)
+	check "in the toolbox a checkout whose .git is a $kind has nothing of it" same "scripts/toolbox
+nothing" "$found"
+	check "… and outside it is what it was" grep -qr "$secret" $kind/.git
+done
+
 # With TOOLBOX=none the runner is where the user is, and QEMU's root is made from the machine's own: the program that makes it
 # runs here as well, unless the machine's C library is older.
 jail=${RKFD_OUT:-$top/build}/bin/rkfd-jail
-if "$jail" 2>&1 | grep -q '^rkfd-jail:'; then
+runs_here() { "$jail" 2>&1 | grep -q '^rkfd-jail:'; }
+reason="what is built does not run outside of the toolbox"
+if runs_here; then
 	mkdir base sockets && : >image
 	mine=$(mktemp "${HOME:-/root}/.rkfd-canary-XXXXXX") || exit 1
 	trap 'rm -rf "$project" "$home" "$mine"' EXIT
@@ -195,6 +209,45 @@ if "$jail" 2>&1 | grep -q '^rkfd-jail:'; then
 	check "without a toolbox the checkout is in reach, and no home or credential of the machine" same "/export$top/scripts" "$found"
 	rm -f "$mine"
 else
-	skip "without a toolbox no home or credential of the machine is in reach" "what is built does not run outside of the toolbox"
+	skip "without a toolbox no home or credential of the machine is in reach" "$reason"
+fi
+
+# Who is not root makes QEMU's root in a user namespace. The kernel refuses one to a chroot, such as the toolbox, so this is
+# for here; root becomes a user for it.
+user=12345
+as_user() { setpriv --reuid $user --regid $user --clear-groups -- "$@"; }
+if [ "$(id -u)" != 0 ]; then
+	user=$(id -u)
+	as_user() { "$@"; }
+fi
+# Some hosts give such a namespace no rights (AppArmor), which is to refuse it.
+refusal=$(as_user unshare --user --map-root-user --mount true 2>&1) || reason="this host refuses user namespaces to users ($refusal)"
+if runs_here && as_user unshare --user --map-root-user --mount true 2>/dev/null; then
+	# What is built may lie in a directory that is root's alone, and so does the project.
+	place=$(mktemp -d) || exit 1
+	trap 'rm -rf "$project" "$home" "$place"' EXIT
+	mkdir "$place/base" "$place/sockets" "$place/checkout" "$place/share" && : >"$place/image" && cp "$jail" "$place/jail" || exit 1
+	echo source >"$place/checkout/file"
+	[ "$(id -u)" != 0 ] || chown -R $user:$user "$place"
+	found=0
+	(cd / && as_user "$place/jail" "{\"base\":\"$place/base\",\"exports\":[\"$place/checkout\"],\"hidden\":[],
+		\"shares\":[{\"tag\":\"share0\",\"path\":\"$place/share\"}],\"kernel\":\"$place/image\",\"sockets\":\"$place/sockets\",
+		\"devices\":[],\"cards\":false,\"program\":\"/bin/sh\"}" -c '
+		grep -E "^(CapPrm|CapEff|CapBnd|NoNewPrivs):" /proc/1/status
+		echo /proc/[0-9]*
+		cat "/export$1/file"
+		echo made >/shares/share0/made || echo "the share is not writable"
+		for path in /export/tmp /export/usr "/export$1"; do ! (: >"$path/new") 2>/dev/null || echo "$path is writable"; done
+		! mount -t tmpfs none /proc 2>/dev/null || echo "it mounts"
+	' sh "$place/checkout") >stdout 2>stderr </dev/null || found=$?
+	check "a user needs no root: the program runs, without any right, and sees its own processes" same "0 CapPrm:	0000000000000000
+CapEff:	0000000000000000
+CapBnd:	0000000000000000
+NoNewPrivs:	1
+/proc/1
+source" "$found $(cat stdout stderr)"
+	check "… and what it made in the share is the user's" same "$user made" "$(stat -c %u "$place/share/made") $(cat "$place/share/made")"
+else
+	skip "a user needs no root" "$reason"
 fi
 done_testing
