@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! A driver and its users that do anything, for as long as RKFD_FUZZ_SECONDS says (20 seconds unless told otherwise):
+//! A driver and its users that do anything, for as long as RKFD_FUZZ_SECONDS says (a minute unless it says):
 //! packets, page tables, queue images, registers, flushes, memory that goes away.
 //!
 //! The seed is printed; RKFD_FUZZ_SEED=N repeats a run from its start. A failure is made smaller before it is reported.
@@ -348,7 +348,7 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn anything_at_all() {
-    let seconds = number("RKFD_FUZZ_SECONDS").unwrap_or(20);
+    let seconds = number("RKFD_FUZZ_SECONDS").unwrap_or(60);
     let seed = number("RKFD_FUZZ_SEED").unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         now.map_or(0, |t| t.as_nanos() as u64)
