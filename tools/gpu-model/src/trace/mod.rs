@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What happened: the bounded trace, the protocol errors and the counters.
 
+pub mod file;
+
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Write;
 
 use serde::Serialize;
 
+use self::file::LogFile;
 use crate::cp::slot::SlotId;
 
 /// Raw dwords kept of one packet.
@@ -274,14 +276,14 @@ pub struct Log {
     next_seq: u64,
     errors: VecDeque<ProtocolError>,
     total_errors: u64,
-    file: Option<File>,
+    file: Option<LogFile>,
     echo: bool,
     /// Counters.
     pub stats: Stats,
 }
 
 impl Log {
-    /// A log that keeps `capacity` records, copies error lines to `file` and, with `echo`, to stderr.
+    /// A log that keeps `capacity` records, copies error lines to `file`, an empty one, and, with `echo`, to stderr.
     pub fn new(capacity: usize, file: Option<File>, echo: bool) -> Self {
         Self {
             records: VecDeque::new(),
@@ -289,7 +291,7 @@ impl Log {
             next_seq: 0,
             errors: VecDeque::new(),
             total_errors: 0,
-            file,
+            file: file.map(LogFile::new),
             echo,
             stats: Stats::default(),
         }
@@ -413,8 +415,7 @@ impl Log {
             eprintln!("{line}");
         }
         if let Some(file) = self.file.as_mut().filter(|_| !silent) {
-            // A full disk must not stop the device; the counter still tells.
-            let _ = writeln!(file, "{line}");
+            file.line(&line);
         }
         if self.errors.len() >= MAX_ERRORS {
             self.errors.pop_front();
@@ -431,8 +432,7 @@ impl Log {
     /// Writes a line to the log file, if there is one.
     pub fn note(&mut self, line: &str) {
         if let Some(file) = &mut self.file {
-            // See above.
-            let _ = writeln!(file, "{line}");
+            file.line(line);
         }
     }
 
