@@ -75,6 +75,82 @@ fn a_kernel_is_saved_in_the_middle_and_goes_on() {
     }
 }
 
+/// On hardware the trap handler writes all registers of each wave, and the LDS of the group.
+#[test]
+fn saved_waves_take_what_hardware_would() {
+    if without_llvm("sizes") {
+        return;
+    }
+    for asic in BOTH {
+        for waves in [2, 8] {
+            let mut f = fixture(asic, 1, false, true);
+            let mut kernel = Launch::new("loop:\ns_branch loop", 64 * waves, 64 * waves);
+            kernel.lds = 512;
+            kernel.put(&f.b, asic, f.bus + CODE);
+            // GRANULATED_WAVEFRONT_SGPR_COUNT: 112.
+            let rsrc1 = f.b.ram32(f.bus + CODE + 48);
+            f.b.set32(f.bus + CODE + 48, rsrc1 & !(0xf << 6) | (13 << 6));
+            let p = kernel.packet(f.va + CODE, f.va + KERNARG, f.va + DONE);
+            f.b.set_words(f.q.ring, &p);
+            f.q.wptr = 1;
+            f.b.set64(f.q.ptrs + 64, 1);
+            f.b.bell(f.q.doorbell, 0);
+            f.b.run_steps(100);
+            let fence = f.b.unmap(3, 0, 0);
+            f.b.run_steps(50);
+            assert_eq!(f.b.ram64(fence.bus), 100);
+            let dw = |i: u64| f.b.ram32(f.q.mqd.bus + i * 4);
+            let (stack, state) = (dw(175) - dw(174), dw(176) - dw(175));
+            // 24 vector registers of 64 lanes, scalar registers, hardware registers; LDS.
+            let hardware = waves * (24 * 256 + 112 * 4 + 128) + 512;
+            assert_eq!((stack, state), (8 * (1 + waves), hardware), "{}", asic.name);
+            f.b.no_errors();
+        }
+    }
+}
+
+/// MEC_ME1_HALT stops the engine, not what it has begun.
+#[test]
+fn waves_go_on_while_the_engine_is_halted() {
+    if without_llvm("halt") {
+        return;
+    }
+    for asic in BOTH {
+        let mut f = fixture(asic, 1, false, true);
+        submit(&mut f, asic, &long(20_000));
+        f.b.run_steps(8);
+        assert!(f.b.gpu.waves.dispatcher.figures().1 > 0, "waves are there");
+        assert_eq!(data(&f, 1), [0]);
+        f.b.wr(0x8234, 1 << 30);
+        // Barrier-AND without dependencies, with a signal.
+        let signal = DONE + 0x40;
+        f.b.set64(f.bus + signal + 8, 1);
+        let mut p = [0u32; 16];
+        let at = f.va + signal;
+        (p[0], p[14], p[15]) = (3 | (1 << 8), at as u32, (at >> 32) as u32);
+        f.b.set_words(f.q.ring + 64, &p);
+        f.q.wptr += 1;
+        f.b.set64(f.q.ptrs + 64, f.q.wptr);
+        f.b.bell(f.q.doorbell, f.q.wptr - 1);
+        let want = [vec![20_000; 1280], vec![0]].concat();
+        for _ in 0..100_000 {
+            if data(&f, 1280) == want[..1280] {
+                break;
+            }
+            f.b.run_steps(8);
+        }
+        assert_eq!(data(&f, 1281), want, "{}", asic.name);
+        f.b.run_for(5_000_000);
+        assert!(!is_done(&f), "the engine would complete the packet");
+        assert_eq!(f.b.ram64(f.bus + signal + 8), 1, "nor is there a next one");
+        f.b.wr(0x8234, 0);
+        f.b.run_for(5_000_000);
+        assert!(is_done(&f));
+        assert_eq!(f.b.ram64(f.bus + signal + 8), 0);
+        f.b.no_errors();
+    }
+}
+
 #[test]
 fn a_reset_kills_the_waves() {
     if without_llvm("reset") {

@@ -2,8 +2,8 @@
 //! Saving a preempted queue into its context save area, and going on from there.
 //!
 //! On hardware a trap handler writes the waves there.  Here the device writes them, in a form of its own
-//! ([`crate::waves::saved`]), behind a record of the queue.  A queue with unfinished work and without waves leaves what one
-//! wave with the fewest registers would.  Sizes, offsets and places are those of `kfd_mqd_manager_v9.c`: an entry of 8 bytes on the
+//! ([`crate::waves::saved`]), behind a record of the queue, and fills up to what its waves would take.  A queue with
+//! unfinished work and without waves leaves what one wave with the fewest registers would.  Sizes, offsets and places are those of `kfd_mqd_manager_v9.c`: an entry of 8 bytes on the
 //! control stack in the pages behind the MQD, which grows downwards, and the state in the queue's own save area
 //! behind its control stack, growing upwards.  As on hardware, the command processor's own state is in the MQD: the
 //! record has to be there when the queue goes on, but queues that share an area do not lose their place.
@@ -151,7 +151,10 @@ impl Gpu {
         }
         let waves = saved::encode_all(run.flights());
         let seats = run.flights().map(Flight::waves).sum::<u32>();
-        let bytes = ((RECORD + waves.len()) as u32 * 4).max(self.soc.asic.least_wave());
+        let hardware = run.flights().map(Flight::hardware_bytes).sum::<u32>();
+        let bytes = ((RECORD + waves.len()) as u32 * 4)
+            .max(hardware)
+            .max(self.soc.asic.least_wave());
         let used = ENTRY * (1 + seats);
         let room = area.stack >= used && area.size >= area.stack.saturating_add(bytes);
         let stack = mqd.wrapping_add(STACK_PAGE);

@@ -88,6 +88,20 @@ impl Flight {
             .collect()
     }
 
+    /// Bytes that the trap handler of a driver saves of them: vector, scalar and hardware registers (128 bytes) of each wave,
+    /// and once the LDS of a group (`cwsr_trap_handler_gfx9.asm`).
+    pub fn hardware_bytes(&self) -> u32 {
+        let of = |frozen: &Frozen| -> u32 {
+            let demand = frozen.kernel.demand();
+            let wave = demand.vgprs * 256 + demand.sgprs * 4 + 128;
+            let groups = frozen.groups.iter();
+            groups
+                .map(|group| group.group.0.len() as u32 * wave + demand.lds)
+                .sum()
+        };
+        self.frozen.as_ref().map_or(0, of)
+    }
+
     /// Waves of it may be on the compute units.
     pub fn is_on(&self) -> bool {
         !matches!(self.stand, Stand::Done(_) | Stand::Told) && self.frozen.is_none()
