@@ -17,7 +17,7 @@ use crate::hws::Hws;
 use crate::ih::Ih;
 use crate::inject::{Injections, Rules};
 use crate::latency::Latency;
-use crate::mem::{Bus, Phys, Unwritten};
+use crate::mem::{Bus, Noise, Phys, Unwritten};
 use crate::regs::dispatch::Writer;
 use crate::regs::{RegFile, BAR5_SIZE};
 use crate::sdma::feed::Copies;
@@ -71,6 +71,8 @@ pub struct Gpu {
     pub latency: Latencies,
     sdma_first: bool,
     pub(crate) in_reset_until: Option<u64>,
+    /// Where VRAM that nobody has written is noise.
+    pub(crate) noise: Noise,
     /// VRAM that a reset in progress has still to lose.
     pub(crate) losing: Option<Unwritten>,
     pub(crate) asleep: bool,
@@ -143,11 +145,12 @@ impl Gpu {
             latency: Latencies::default(),
             sdma_first: false,
             in_reset_until: None,
+            noise: Noise::default(),
             losing: None,
             asleep: false,
         };
         gpu.soc.mem.set_bus_bits(asic.bus_bits);
-        gpu.losing = Some(Unwritten::all(&gpu.soc.mem));
+        gpu.lose_vram();
         while gpu.lose_some_vram() {}
         gpu.power_on();
         Ok(gpu)

@@ -74,6 +74,10 @@ struct Args {
     /// accesses beyond the allocation.
     #[arg(long)]
     check_lds: bool,
+    /// Make all of VRAM noise that nobody has written, at the start and after a reset that loses it; the host needs as much
+    /// memory then. Else the ends of VRAM and the beginning of each MiB are noise, and the rest is zeros.
+    #[arg(long)]
+    noise_everywhere: bool,
     #[command(flatten)]
     board: BoardArgs,
 }
@@ -203,6 +207,9 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
         log,
         Box::new(NoMsi),
     )?;
+    if args.noise_everywhere {
+        gpu.make_noise_everywhere();
+    }
     for name in &args.no_rule {
         gpu.soc.rules.switch_off(name).map_err(anyhow::Error::msg)?;
     }

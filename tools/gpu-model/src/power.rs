@@ -4,7 +4,7 @@
 use crate::cp::Cp;
 use crate::device::{Gpu, FB_BASE};
 use crate::hws::Hws;
-use crate::mem::Unwritten;
+use crate::mem::{Noise, Unwritten};
 use crate::regs::array::GFX_INDEX_RESET;
 use crate::regs::{gc, mp, nbio, RegFile};
 use crate::sdma::regs::BLOCKS;
@@ -117,9 +117,22 @@ impl Gpu {
             format!("mode-1 reset through the {by}"),
         );
         self.power_on();
-        self.losing = Some(Unwritten::all(&self.soc.mem));
+        self.lose_vram();
         self.soc.inject.clear_hangs();
         self.in_reset_until = Some(now + MODE1_NS);
+    }
+
+    /// What is in VRAM that nobody has written is noise everywhere, from now on and after each loss.  What is in VRAM now is
+    /// lost.
+    pub fn make_noise_everywhere(&mut self) {
+        self.noise = Noise::Everywhere;
+        self.lose_vram();
+        while self.lose_some_vram() {}
+    }
+
+    /// Begins to lose what is in VRAM.
+    pub(crate) fn lose_vram(&mut self) {
+        self.losing = Some(Unwritten::all(&self.soc.mem, self.noise));
     }
 
     /// Carries out a piece of the loss of VRAM that is under way.  False if there is nothing left of it.

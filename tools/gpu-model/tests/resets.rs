@@ -232,6 +232,54 @@ fn mode1_loses_what_is_in_vram() {
     b.no_errors();
 }
 
+/// With `--noise-everywhere` nothing is zeros, neither at the start nor after a loss.
+#[test]
+fn noise_may_be_everywhere() {
+    let mut b = Bench::new(&GFX90A);
+    b.gpu.make_noise_everywhere();
+    let noisy = |b: &Bench| {
+        let mut all = vec![0; VRAM as usize];
+        b.vram_read(0, &mut all);
+        all.chunks(8).all(|word| word != [0; 8])
+    };
+    assert!(noisy(&b));
+    b.bring_up();
+    b.vram_write(8 * MIB, &vec![0; MIB as usize]);
+    b.wr(0x58200, 0x0007_0000);
+    b.run_for(50_000_000);
+    assert_eq!(b.rd(0x378c), 64);
+    assert!(noisy(&b));
+    b.no_errors();
+}
+
+/// A driver that takes VRAM for zeros: all entries of a page table that it has not cleared are valid, and lead anywhere.
+#[test]
+fn a_page_table_that_was_never_cleared() {
+    for (asic, further) in [(&GFX90A, 1 << 56), (&GFX906, 0)] {
+        for cleared in [true, false] {
+            let mut f = Fixture::new(asic, 0x61, 0x4000);
+            // VRAM that nobody has used, where allocators begin.
+            let table = VRAM - MIB;
+            if cleared {
+                f.b.vram_write(table, &[0; 4096]);
+            }
+            let va = 0x7100_0000_0000u64;
+            let at = f.p.pde_at(&mut f.b, va);
+            f.b.vram_write(at, &(table | 1 | further).to_le_bytes());
+            f.b.hdp_flush();
+            for page in 0..16 {
+                f.q.push(&mut f.b, &write_data(va + 0x1000 * page, 1));
+            }
+            f.q.ring_bell(&mut f.b);
+            f.b.run();
+            let found = f.b.errors();
+            assert_eq!(found.is_empty(), cleared, "{}: {found:?}", asic.name);
+            let faults = &f.b.gpu.soc.log.stats;
+            assert!(faults.faults_no_retry > 0, "{}", asic.name);
+        }
+    }
+}
+
 /// An access that waits is served between two pieces of the loss; the reset is over when all of them are done, however
 /// late that is.
 #[test]

@@ -12,7 +12,7 @@ mod unwritten;
 
 pub use bus::{Bus, Current, Pin, Retired};
 pub use map::{Frame, Map};
-pub use unwritten::Unwritten;
+pub use unwritten::{Noise, Unwritten};
 
 /// A physical place, after all translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What is in VRAM that nobody has written: noise where drivers allocate, zeros elsewhere.
+//! What is in VRAM that nobody has written: noise where drivers allocate, zeros elsewhere; or noise everywhere.
+//!
+//! The guest has VRAM mapped, so what it reads has to lie in memory: noise costs the host as much as there is of it.
 //!
 //! A board has many GiB, and the host takes pages back one by one.  So the loss of what was written is carried out in
 //! pieces, between which the device answers.
@@ -10,16 +12,26 @@ use std::os::fd::AsRawFd;
 use nix::fcntl::FallocateFlags;
 
 use super::map::Region;
-use super::{Bus, Phys};
+use super::{Bus, Map, NoMemory, Phys};
 
 /// Bytes at either end of VRAM that are all noise.
 const ENDS: u64 = 4 << 20;
 /// Between the ends each block of this size ...
 const BLOCK: u64 = 1 << 20;
-/// ... begins with so much noise; the rest is zeros.  All of it would cost the host as much memory as the board has.
+/// ... begins with so much noise; the rest is zeros.
 const HEAD: u64 = 16 << 10;
 /// Bytes of one piece: written or taken back in a fraction of a step.
 const PIECE: u64 = 256 << 10;
+
+/// Where VRAM that nobody has written is noise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Noise {
+    /// At its ends and in the first part of each block.
+    #[default]
+    Parts,
+    /// Everywhere; the host needs as much memory as the board has.
+    Everywhere,
+}
 
 /// VRAM that is on its way to what it is without having been written.
 #[derive(Debug)]
@@ -27,15 +39,17 @@ pub struct Unwritten {
     /// What is still to be done.
     left: Range<u64>,
     size: u64,
+    noise: Noise,
 }
 
 impl Unwritten {
     /// All of VRAM.
-    pub fn all(bus: &Bus) -> Self {
+    pub fn all(bus: &Bus, noise: Noise) -> Self {
         let size = bus.vram_size();
         Self {
             left: 0..size,
             size,
+            noise,
         }
     }
 
@@ -49,6 +63,10 @@ impl Unwritten {
             return Ok(false);
         }
         let map = bus.current();
+        if self.noise == Noise::Everywhere {
+            write_noise(&map, &piece)?;
+            return Ok(self.advance(bus, piece.end));
+        }
         let file = map.vram().and_then(Region::file);
         let file = file.ok_or_else(|| anyhow::anyhow!("VRAM is not a file"))?;
         nix::fcntl::fallocate(
@@ -58,18 +76,28 @@ impl Unwritten {
             i64::try_from(piece.end - piece.start)?,
         )?;
         for noise in noise(self.size, &piece) {
-            let data: Vec<u8> = (noise.start / 8..noise.end / 8)
-                .flat_map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1).to_le_bytes())
-                .collect();
-            map.write(Phys::Vram(noise.start), &data)?;
+            write_noise(&map, &noise)?;
         }
-        self.left.start = piece.end;
+        Ok(self.advance(bus, piece.end))
+    }
+
+    /// What is below `end` is done; whether there is more.
+    fn advance(&mut self, bus: &Bus, end: u64) -> bool {
+        self.left.start = end;
         let more = !self.left.is_empty();
         if !more {
             bus.hdp_flush();
         }
-        Ok(more)
+        more
     }
+}
+
+/// Fills a range of VRAM with noise, in which each entry of a table would be valid.
+fn write_noise(map: &Map, range: &Range<u64>) -> Result<(), NoMemory> {
+    let data: Vec<u8> = (range.start / 8..range.end / 8)
+        .flat_map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1).to_le_bytes())
+        .collect();
+    map.write(Phys::Vram(range.start), &data)
 }
 
 /// Where noise is within `piece` of a VRAM of `size` bytes.
