@@ -99,6 +99,24 @@ fn barrier_or_needs_one() {
     f.b.no_errors();
 }
 
+/// A dependency is met at 0 only: a signal that went below is as far from it as one above.
+#[test]
+fn barriers_wait_for_zero_and_not_for_less() {
+    for kind in [3, 5] {
+        let mut f = fixture();
+        let less = -1i64;
+        signal(&mut f.b, f.bus, less as u64, 0, 0);
+        signal(&mut f.b, f.bus + 128, 1, 0, 0);
+        f.q.send_aql(&mut f.b, &barrier(kind, &[f.va], f.va + 128));
+        f.b.run_for(3_000_000);
+        assert_eq!((read_index(&f), f.b.ram64(f.bus + 136)), (0, 1), "{kind}");
+        f.b.set64(f.bus + 8, 0);
+        f.b.run_for(3_000_000);
+        assert_eq!((read_index(&f), f.b.ram64(f.bus + 136)), (1, 0), "{kind}");
+        f.b.no_errors();
+    }
+}
+
 #[test]
 fn producers_that_wait_for_room_do_not_stop_the_queue() {
     let mut f = fixture();

@@ -247,6 +247,24 @@ fn a_board_is_as_its_options_say() {
 }
 
 #[test]
+fn the_statistics_tell_how_long_accesses_wait() {
+    let (model, mut c) = Model::start("gfx90a");
+    for _ in 0..100 {
+        assert_eq!(rd(&mut c, 0x378c), 64);
+    }
+    let stats = model.ask(&json!({"cmd": "stats"}));
+    let figure = |of: &str, name: &str| stats["latency"][of][name].as_u64().unwrap();
+    assert!(figure("access", "count") >= 100, "{stats}");
+    assert!(figure("step", "count") > 0, "{stats}");
+    for of in ["access", "step"] {
+        let all = ["p50_ns", "p99_ns", "p999_ns", "max_ns"].map(|name| figure(of, name));
+        assert!(all[0] > 0 && all.is_sorted(), "{of}: {all:?}");
+    }
+    drop(c);
+    assert_eq!(model.finish().0, 0);
+}
+
+#[test]
 fn vram_is_the_shared_file_and_the_window_sees_it() {
     let (model, mut c) = Model::start("gfx90a");
     let vram = c.region(BAR0).unwrap().file_offset.clone().unwrap();

@@ -12,10 +12,9 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use common::heap::{Counting, Meter, BOUND};
 use common::proc::Proc;
 use common::queue::UserQueue;
 use common::{Bench, Sys};
@@ -26,33 +25,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-/// Counts the memory in use, and the most that was in use.
-struct Counting;
-
-static USED: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: Every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let used = USED.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(used, Ordering::Relaxed);
-        // SAFETY: As the caller has it.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        USED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: As the caller has it: what `alloc` gave out came from there.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
 static HEAP: Counting = Counting;
 
-/// Most memory that a device may use, its trace included; VRAM and guest RAM are files.
-const BOUND: usize = 96 << 20;
 /// Pages of the process whose table entries change.
 const PAGES: u64 = 48;
 
@@ -321,14 +296,13 @@ impl World {
 
 /// Runs one sequence on a fresh device.
 fn run(gfx906: bool, ops: &[Op]) -> Result<(), TestCaseError> {
-    let before = USED.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
+    let meter = Meter::start();
     let mut world = World::new(gfx906);
     for op in ops {
         world.apply(op);
         world.check()?;
     }
-    let most = MOST.load(Ordering::Relaxed).saturating_sub(before);
+    let most = meter.most();
     prop_assert!(most < BOUND, "{most} bytes in use");
     // A reset makes a device of it that works.
     world.b.gpu.device_reset();

@@ -2,10 +2,16 @@
 //! The side of the VMM: whatever it reads, writes and maps, the function stays the one that it is.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod common;
+
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::fixture::Fixture;
+use common::queue::{wait_mem, write_data};
+use common::{Bench, RAM_BUS};
 use gpu_model::asic::GFX90A;
 use gpu_model::clock::Clock;
 use gpu_model::device::Gpu;
@@ -114,6 +120,80 @@ proptest! {
             prop_assert_eq!(read(&space)[at as usize] & 0xf, kind);
         }
     }
+}
+
+/// While a guest sizes the BARs, with memory decoding off, queues go on and reach doorbells and flush page where these were.
+#[test]
+fn queues_reach_the_bars_while_they_are_sized() {
+    const DOORBELL_BAR: u64 = 0xfe60_0000;
+    const REGISTER_BAR: u64 = 0xfe80_0000;
+    const BELL_PAGE: u64 = 0x7500_0000_0000;
+    const FLUSH_PAGE: u64 = 0x7500_0010_0000;
+    let mut f = Fixture::new(&GFX90A, 0x45, 4096);
+    f.preempt();
+    let mut other = f.p.queue(&mut f.b);
+    let bell = DOORBELL_BAR + other.doorbell;
+    f.p.set_pte(&mut f.b, BELL_PAGE, (bell & !0xfff) | 0x77);
+    f.p.set_pte(&mut f.b, FLUSH_PAGE, (REGISTER_BAR + 0x7f000) | 0x77);
+    let mut list = f.p.map_process(&f.b, 2);
+    list.extend(f.q.map_queues());
+    list.extend(other.map_queues());
+    f.b.run_list(&list, false, 1);
+    f.b.run();
+    // The self-ring aperture.
+    f.b.wr(0x3480 + 0xf4 * 4, DOORBELL_BAR as u32);
+    f.b.wr(0x3480 + 0xf3 * 4, 0);
+    f.b.wr(0x3480 + 0xf5 * 4, 3);
+    // The first queue waits for memory, then flushes and rings for the other one.
+    other.push(&mut f.b, &write_data(f.va + 8, 7));
+    f.q.push(&mut f.b, &wait_mem(f.va, 1));
+    f.q.push(&mut f.b, &write_data(FLUSH_PAGE, 0));
+    let wptr = other.wptr as u32;
+    f.q.send(&mut f.b, &write_data(BELL_PAGE + (bell & 0xfff), wptr));
+    f.b.no_errors();
+    let (ram, at) = (f.b.ram_file(), f.bus - RAM_BUS);
+    let Bench { gpu, now, .. } = f.b;
+    let shared = Shared::new(gpu);
+    let mut backend = Backend::new(Arc::clone(&shared), Subsystem::default());
+    let mut set = |at: u64, value: u32| {
+        let bytes = value.to_le_bytes();
+        backend.region_write(CONFIG, at, &bytes).unwrap();
+        shared.lock().soc.bars
+    };
+    set(0x18, DOORBELL_BAR as u32);
+    set(0x1c, 0);
+    set(0x24, REGISTER_BAR as u32);
+    let here = set(4, 6);
+    assert_eq!(
+        (here.doorbells, here.registers),
+        (DOORBELL_BAR, REGISTER_BAR)
+    );
+    // Decoding goes off, the device stays a bus master.
+    assert_eq!(set(4, 4), here);
+    for bar in [0x18, 0x1c, 0x24] {
+        assert_eq!(set(bar, u32::MAX), here);
+    }
+    ram.write_all_at(&1u32.to_le_bytes(), at).unwrap();
+    now.fetch_add(5_000_000, std::sync::atomic::Ordering::Relaxed);
+    for _ in 0..1000 {
+        let _ = shared.lock().step();
+    }
+    let mut word = [0; 4];
+    ram.read_exact_at(&mut word, at + 8).unwrap();
+    assert_eq!(u32::from_le_bytes(word), 7);
+    let gpu = shared.lock();
+    assert_eq!(gpu.soc.log.stats.user_errors, 0);
+    assert_eq!(gpu.soc.log.errors().count(), 0);
+    drop(gpu);
+    // The next place counts from when decoding is on again.
+    set(0x18, 0xfe40_0000);
+    set(0x1c, 0);
+    set(0x24, 0xfe90_0000);
+    let there = set(4, 6);
+    assert_eq!(
+        (there.doorbells, there.registers),
+        (0xfe40_0000, 0xfe90_0000)
+    );
 }
 
 /// Something that a VMM does.

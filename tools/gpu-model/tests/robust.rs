@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::heap::{Counting, Meter, BOUND};
 use common::proc::Proc;
 use common::queue::write_data;
 use common::Bench;
@@ -13,6 +14,9 @@ use gpu_model::vm::hub::Context;
 use gpu_model::vm::walk::{walk, WalkFault};
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+#[global_allocator]
+static HEAP: Counting = Counting;
 
 /// A device with user queues of all kinds; errors are not echoed.
 fn device(gfx906: bool) -> (Bench, Proc, Vec<common::queue::UserQueue>) {
@@ -69,6 +73,7 @@ proptest! {
 
     #[test]
     fn random_packets_on_user_queues(words in vec(packetish(), 1..400), which in 0usize..3, gfx906: bool) {
+        let meter = Meter::start();
         let (mut b, _, mut queues) = device(gfx906);
         let q = &mut queues[which];
         if q.aql {
@@ -84,27 +89,33 @@ proptest! {
         let fence = b.unmap(3, 0, 0);
         turns(&mut b, 200);
         prop_assert_eq!(b.ram64(fence.bus), 100);
+        prop_assert!(meter.most() < BOUND, "{} bytes in use", meter.most());
     }
 
     #[test]
     fn random_packets_on_kernel_queues(words in vec(packetish(), 1..200), kiq: bool) {
+        let meter = Meter::start();
         let (mut b, _, _) = device(false);
         if kiq { b.submit_kiq(&words) } else { b.submit_hiq(&words) }
         turns(&mut b, 300);
+        prop_assert!(meter.most() < BOUND, "{} bytes in use", meter.most());
     }
 
     #[test]
     fn random_run_lists(words in vec(packetish(), 4..300), chain: bool) {
+        let meter = Meter::start();
         let (mut b, _, _) = device(false);
         b.unmap(3, 0, 0);
         b.run_list(&words, chain, 4);
         turns(&mut b, 300);
+        prop_assert!(meter.most() < BOUND, "{} bytes in use", meter.most());
     }
 
     #[test]
     fn random_registers_and_doorbells(
         ops in vec((0u8..4, any::<u32>(), prop_oneof![any::<u32>(), 0u32..8, Just(0x8000_0000u32)]), 1..600),
     ) {
+        let meter = Meter::start();
         let (mut b, _, mut queues) = device(false);
         queues[0].send(&mut b, &write_data(0x7000_0000_0000, 1));
         for (kind, at, v) in ops {
@@ -119,10 +130,12 @@ proptest! {
         turns(&mut b, 100);
         b.gpu.device_reset();
         prop_assert_eq!(b.rd(0x378c), 64);
+        prop_assert!(meter.most() < BOUND, "{} bytes in use", meter.most());
     }
 
     #[test]
     fn random_queue_images(image in vec(any::<u32>(), 512), sdma: bool) {
+        let meter = Meter::start();
         let (mut b, p, queues) = device(false);
         b.unmap(3, 0, 0);
         b.run();
@@ -134,6 +147,7 @@ proptest! {
         turns(&mut b, 100);
         b.bell(q.doorbell, 64);
         turns(&mut b, 100);
+        prop_assert!(meter.most() < BOUND, "{} bytes in use", meter.most());
     }
 }
 
@@ -180,6 +194,7 @@ proptest! {
         maps in vec((0u64..64, 0u8..3, any::<u16>(), 1u64..8), 1..40),
         probes in vec((0u64..64, any::<u32>()), 1..40),
     ) {
+        let meter = Meter::start();
         // Tables are 4 KiB each in 2 MiB of VRAM, handed out one after another.
         let mut vram = vec![0u64; 1 << 18];
         let mut next = 1u64;
@@ -245,6 +260,7 @@ proptest! {
             };
             prop_assert_eq!(got, naive(&vram, 0, va, tf), "va {:#x}", va);
         }
+        prop_assert!(meter.most() < BOUND, "{} bytes in use", meter.most());
     }
 }
 
@@ -272,6 +288,7 @@ proptest! {
         gfx906: bool,
         ops in vec((0u8..12, any::<u32>(), registerish()), 1..500),
     ) {
+        let meter = Meter::start();
         let (mut b, _, queues) = device(gfx906);
         let sdma = b.sdma_bases.clone();
         for (kind, at, v) in ops {
@@ -309,6 +326,7 @@ proptest! {
         b.gpu.soc.log.clear_errors();
         prop_assert_eq!(b.rd(0x378c), 64);
         prop_assert_eq!(b.gpu.soc.log.stats.queue_maps, b.gpu.soc.log.stats.queue_unmaps);
+        prop_assert!(meter.most() < BOUND, "{} bytes in use", meter.most());
     }
 
     /// The control socket answers every line with one JSON object.
@@ -323,6 +341,7 @@ proptest! {
         value in any::<i64>(),
         raw in "\\PC{0,64}",
     ) {
+        let meter = Meter::start();
         let (mut b, _, _) = device(false);
         for line in [format!("{{\"cmd\":\"{cmd}\",\"{key}\":{value}}}"), raw] {
             let reply = gpu_model::control::answer(&mut b.gpu, &line);
@@ -335,5 +354,6 @@ proptest! {
         let reply = gpu_model::control::answer(&mut b.gpu, &line);
         prop_assert_eq!(&reply["id"], &serde_json::json!([1, "x"]), "{}", line);
         turns(&mut b, 20);
+        prop_assert!(meter.most() < BOUND, "{} bytes in use", meter.most());
     }
 }

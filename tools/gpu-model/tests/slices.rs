@@ -4,7 +4,7 @@
 mod common;
 
 use common::fixture::{inject, unmap_doorbells, Fixture};
-use common::queue::{write_data, UserQueue};
+use common::queue::{indirect, write_data, UserQueue};
 use common::Bench;
 use gpu_model::asic::GFX90A;
 use gpu_model::inject::Kind;
@@ -147,4 +147,43 @@ fn queues_taken_away_by_name_are_remembered_once() {
     }
     let remembered = f.b.gpu.hws.runlist().map(|l| l.retired());
     assert_eq!(remembered, Some(2));
+}
+
+/// A buffer of the HIQ that calls itself and takes away more queues by name than a run list remembers.
+#[test]
+fn a_buffer_that_calls_itself_does_not_make_the_device_grow() {
+    const PACKETS: u32 = 1100;
+    const REMEMBERED: usize = 4096;
+    let mut f = Fixture::new(&GFX90A, 0x52, 4096);
+    f.preempt();
+    let mut words = Vec::new();
+    for n in 0..PACKETS {
+        words.extend([0xc004_a300, 4 << 29]);
+        words.extend((0..4).map(|i| 0x1e_0000 + (4 * n + i) * 8));
+    }
+    let size = words.len() as u32 + 4;
+    let buffer = f.b.alloc_sys(u64::from(size) * 4);
+    words.extend(indirect(buffer.gart, size, true));
+    f.b.set_words(buffer.bus, &words);
+    let list = f.list.clone();
+    f.b.run_list(&list, true, 1);
+    f.b.run_for(1_000_000);
+    f.b.submit_hiq(&indirect(buffer.gart, size, false));
+    let (begun, before) = (std::time::Instant::now(), f.b.gpu.soc.log.stats.preemptions);
+    for round in 1..=3 {
+        let wanted = before + round * u64::from(PACKETS);
+        for _ in 0..100_000 {
+            if f.b.gpu.soc.log.stats.preemptions >= wanted {
+                break;
+            }
+            f.b.advance(1000);
+            f.b.run_steps(1);
+        }
+        assert!(f.b.gpu.soc.log.stats.preemptions >= wanted, "{round}");
+        let remembered = f.b.gpu.hws.runlist().map(|l| l.retired());
+        assert_eq!(remembered, Some(REMEMBERED), "{round}");
+    }
+    let rate = 3.0 * f64::from(PACKETS) / begun.elapsed().as_secs_f64();
+    println!("{rate:.0} packets a second");
+    f.b.no_errors();
 }
