@@ -25,6 +25,7 @@ mod stress;
 mod style;
 mod syscalls;
 mod timeline;
+mod torture;
 mod trace;
 mod waves;
 
@@ -71,6 +72,8 @@ enum Command {
     Trace(trace::Options),
     /// Put a GPU under load and verify what it does
     Stress(stress::Options),
+    /// Change memory in all ways while GPUs work on it, and compare every byte
+    Torture(torture::Options),
     /// Make random calls and see whether an answer, memory or what is left is wrong
     Fuzz(fuzz::Options),
     /// Measure what queues and doorbells cost
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Command::Events(options) => events::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Stress(options) => stress::run(&options),
+        Command::Torture(options) => torture::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Hang(options) => hang::run(&options),

@@ -53,7 +53,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 /// Render nodes in the order of their numbers.
-fn nodes() -> Vec<PathBuf> {
+pub(crate) fn nodes() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir("/dev/dri")
         .into_iter()
         .flatten()
