@@ -219,6 +219,10 @@ void say_ready(int ready);
 /* Kills a child, and demands that it lived until then. */
 void kill_child(pid_t pid);
 
+/* The descriptor of an open file, through a socket to another process. */
+void send_fd(int to, int fd);
+int receive_fd(int from);
+
 /* Ends the case because a child did not get as far as it should: skipped if the child skipped, else failed. */
 void child_gave_up(pid_t pid) __attribute__((noreturn));
 

@@ -13,9 +13,14 @@ _Static_assert(sizeof(struct drm_rkfd_mirror_populate) == 24, "mirror_populate")
 
 void engine_open(struct engine *e)
 {
+	need_file(&e->file);
+	engine_prepare(e);
+}
+
+void engine_prepare(struct engine *e)
+{
 	struct drm_rkfd_event_create event = { .condition = DRM_RKFD_EVENT_FAULT };
 
-	need_file(&e->file);
 	need_nbo(&e->file, &e->out, SYSTEM, 16 * PAGE);
 	CHECK_OK(bind_one(&e->file, OUT_AT, e->out.size, e->out.handle, 0));
 	e->fence = 0;

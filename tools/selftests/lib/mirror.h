@@ -29,6 +29,8 @@ struct engine {
 
 /* Without the queue, which comes with engine_start(). */
 void engine_open(struct engine *e);
+/* … of a file that is open. */
+void engine_prepare(struct engine *e);
 void engine_start(struct engine *e, uint64_t queue_at);
 void engine_begin(struct engine *e);
 /* No access was refused meanwhile. */

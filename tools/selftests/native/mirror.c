@@ -462,33 +462,6 @@ CASE(ended, "when a mirror ends, the GPU does not reach its memory any more")
 	CHECK_EQ(*word(p, PAGE), 0x51);
 }
 
-/* The descriptor of an open file, sent to the process at the other end. */
-static void send_fd(int to, int fd)
-{
-	char byte = 0, control[CMSG_SPACE(sizeof(int))] = { 0 };
-	struct iovec io = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-	struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
-
-	head->cmsg_level = SOL_SOCKET;
-	head->cmsg_type = SCM_RIGHTS;
-	head->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(head), &fd, sizeof(int));
-	CHECK_EQ(sendmsg(to, &msg, 0), 1);
-}
-
-static int receive_fd(int from)
-{
-	char byte, control[CMSG_SPACE(sizeof(int))];
-	struct iovec io = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-	int fd;
-
-	CHECK_EQ(recvmsg(from, &msg, 0), 1);
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int));
-	return fd;
-}
-
 CASE(foreign, "a file shows memory of its opener: who got the descriptor sees it, adds nothing, and sees it end with its program")
 {
 	struct drm_rkfd_mirror_create args;
