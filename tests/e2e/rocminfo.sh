@@ -14,7 +14,7 @@ agent() {
 }
 
 # value TEXT LABEL: the first value behind a label.
-value() { printf '%s\n' "$1" | sed -n "s/^ *$2: *//p" | sed 's/ *$//' | head -n 1; }
+value() { printf '%s\n' "$1" | sed -n "s/^ *$2: *//; T; s/ *\$//; p; q"; }
 
 no_complaint() {
 	! printf '%s\n' "$1" | grep -iE 'hsa api call failure|not loaded|error|assert|unable'
