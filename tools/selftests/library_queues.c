@@ -183,6 +183,10 @@ CASE(aql, "AQL: barrier packets wait for signals and decrement signals")
 	CHECK_EQ(value, 1);
 	/* The gate is closed. */
 	FAILS(rkfd_signals_wait_below(s, 2, 3, SHORT_MS, &value), ETIMEDOUT, "a signal");
+	/* It opens at 0 alone: below is as closed as above. */
+	OK(rkfd_signals_store(s, 0, -1));
+	FAILS(rkfd_signals_wait_below(s, 2, 3, SHORT_MS, &value), ETIMEDOUT, "a signal");
+	CHECK_EQ(signal_value(s, 2), 3);
 	OK(rkfd_signals_store(s, 0, 0));
 	OK(rkfd_signals_wait_below(s, 2, 3, PATIENCE_MS, NULL));
 	OK(rkfd_signals_load(s, 2, &value));
