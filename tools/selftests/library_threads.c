@@ -5,6 +5,7 @@
 #include "library.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -325,37 +326,96 @@ CASE(woken, "many sleepers on one signal: the GPU's and the CPU's stores wake ea
 	}
 }
 
-static bool stop;
-
-static void *keep_waiting(void *data)
+/* How often another thread of this process did that. */
+static long sleeps_of(pid_t thread)
 {
-	(void)data;
-	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
-		int rc = rkfd_queue_wait(shared, SHORT_MS);
+	char path[64], line[128];
+	long n = -1;
+	FILE *file;
 
-		CHECK(rc == 0 || rc == -ETIMEDOUT);
-	}
+	snprintf(path, sizeof(path), "/proc/self/task/%d/status", thread);
+	file = fopen(path, "r");
+	CHECK(file);
+	while (n < 0 && fgets(line, sizeof(line), file))
+		sscanf(line, "voluntary_ctxt_switches: %ld", &n);
+	fclose(file);
+	CHECK(n >= 0);
+	return n;
+}
+
+struct long_waiter {
+	pthread_t thread;
+	pid_t number;
+	long slept_before;
+	int result;
+};
+
+static void *wait_for_long(void *data)
+{
+	struct long_waiter *w = data;
+
+	w->slept_before = sleeps();
+	__atomic_store_n(&w->number, gettid(), __ATOMIC_RELEASE);
+	w->result = rkfd_queue_wait(shared, PATIENCE_MS);
 	return NULL;
 }
 
-CASE(starves_nobody, "threads that wait for a queue all the time keep nobody from emitting")
+/* A packet, and the doorbell. */
+static void put_one(uint32_t kind, uint64_t address, uint32_t value)
 {
+	if (kind == RKFD_QUEUE_PM4)
+		OK(rkfd_pm4_write(shared, address, &value, 1));
+	else if (kind == RKFD_QUEUE_SDMA)
+		OK(rkfd_sdma_fence(shared, address, value));
+	else
+		OK(rkfd_aql_barrier(shared, NULL, 0, rkfd_signals_address(counted, 0), NULL));
+	OK(rkfd_queue_commit(shared));
+}
+
+CASE(starves_nobody, "threads that wait for a queue for long keep nobody from emitting: they hold nothing meanwhile")
+{
+	static const uint32_t kinds[] = { RKFD_QUEUE_PM4, RKFD_QUEUE_AQL, RKFD_QUEUE_SDMA };
+	struct rkfd_queue_options options = ordinary();
+	const uint32_t packets = 100;
 	struct rkfd_buffer *b;
-	pthread_t waiters[8];
+	struct rkfd_event *e;
 
 	need_vm();
 	b = memory(RKFD_BUFFER_GTT, PAGE);
-	shared = queue(RKFD_QUEUE_PM4);
-	for (unsigned int i = 0; i < 8; i++)
-		CHECK_EQ(pthread_create(&waiters[i], NULL, keep_waiting, NULL), 0);
-	for (uint32_t n = 0; n < 500; n++) {
-		OK(rkfd_queue_reserve(shared, 5, PATIENCE_MS));
-		OK(rkfd_pm4_write(shared, rkfd_buffer_gpu(b), &n, 1));
-		OK(rkfd_queue_commit(shared));
+	e = event();
+	counted = signals(1);
+	options.percentage = 0;
+	options.ring_bytes = 8192;
+	for (unsigned int k = 0; k < 3; k++) {
+		struct long_waiter w[8] = { 0 };
+
+		/* It stands still, so that there is something to wait for until it does not. */
+		OK(rkfd_queue_new(vm, kinds[k], &options, &shared));
+		OK(rkfd_signals_store(counted, 0, packets + 1));
+		put_one(kinds[k], rkfd_buffer_gpu(b), 0xffff);
+		for (unsigned int i = 0; i < 8; i++)
+			CHECK_EQ(pthread_create(&w[i].thread, NULL, wait_for_long, &w[i]), 0);
+		/* Each is asleep in its wait, or was. */
+		for (unsigned int i = 0; i < 8; i++)
+			while (!__atomic_load_n(&w[i].number, __ATOMIC_ACQUIRE) ||
+			       sleeps_of(w[i].number) == w[i].slept_before)
+				usleep(1000);
+		for (uint32_t n = 1; n <= packets; n++)
+			put_one(kinds[k], rkfd_buffer_gpu(b), n);
+		CHECK_EQ(info_of(shared).read, 0);
+		OK(rkfd_queue_update(shared, 100, 7));
+		for (unsigned int i = 0; i < 8; i++) {
+			CHECK_EQ(pthread_join(w[i].thread, NULL), 0);
+			CHECK_ERR(-w[i].result, 0);
+		}
+		if (kinds[k] == RKFD_QUEUE_AQL) {
+			OK(rkfd_signals_wait_below(counted, 0, 1, PATIENCE_MS, NULL));
+		} else {
+			OK(kinds[k] == RKFD_QUEUE_PM4 ? rkfd_pm4_raise(shared, e) : rkfd_sdma_raise(shared, e));
+			OK(rkfd_queue_commit(shared));
+			OK(rkfd_event_wait(e, PATIENCE_MS));
+			CHECK_EQ(dword(b, 0), packets);
+		}
+		OK(rkfd_queue_free(shared));
 	}
-	write_by(shared, event(), rkfd_buffer_gpu(b), 500);
-	CHECK_EQ(dword(b, 0), 500);
-	__atomic_store_n(&stop, true, __ATOMIC_RELEASE);
-	for (unsigned int i = 0; i < 8; i++)
-		CHECK_EQ(pthread_join(waiters[i], NULL), 0);
 }
