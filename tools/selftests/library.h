@@ -4,6 +4,7 @@
 #define LIBRARY_H
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +154,40 @@ static inline void write_by(struct rkfd_queue *q, struct rkfd_event *e, uint64_t
 	OK(rkfd_pm4_raise(q, e));
 	OK(rkfd_queue_commit(q));
 	OK(rkfd_event_wait(e, PATIENCE_MS));
+}
+
+/* What a thread of in_two() does. */
+struct in_two {
+	pthread_t thread;
+	pthread_barrier_t *begin;
+	void (*work)(unsigned int number);
+	unsigned int number;
+};
+
+static inline void *in_two_run(void *data)
+{
+	struct in_two *t = data;
+	int rc = pthread_barrier_wait(t->begin);
+
+	CHECK(rc == 0 || rc == PTHREAD_BARRIER_SERIAL_THREAD);
+	t->work(t->number);
+	return NULL;
+}
+
+/* Two threads, 0 and 1, do the same at once, and have done it. */
+static inline void in_two(void (*work)(unsigned int number))
+{
+	struct in_two two[2];
+	pthread_barrier_t begin;
+
+	CHECK_EQ(pthread_barrier_init(&begin, NULL, 2), 0);
+	for (unsigned int i = 0; i < 2; i++) {
+		two[i] = (struct in_two){ .begin = &begin, .work = work, .number = i };
+		CHECK_EQ(pthread_create(&two[i].thread, NULL, in_two_run, &two[i]), 0);
+	}
+	for (unsigned int i = 0; i < 2; i++)
+		CHECK_EQ(pthread_join(two[i].thread, NULL), 0);
+	CHECK_EQ(pthread_barrier_destroy(&begin), 0);
 }
 
 #endif

@@ -168,3 +168,85 @@ CASE(native_fault, "an access to what is not bound is a fault of its address spa
 	rkfd_space_close(a);
 	rkfd_space_close(b);
 }
+
+/* Addresses of each thread's own, and those in the list of both: one to map and one to unmap for each turn. */
+#define OWN(number) ((number) * 0x10000000ul)
+#define LISTED_AT 0x300000000ul
+#define NOT_LISTED_AT 0x400000000ul
+#define TURNS 4
+
+static struct {
+	struct rkfd_space *space;
+	struct rkfd_space_queue *q;
+	struct rkfd_bind_list *list;
+	struct rkfd_bo *bo;
+} both;
+
+static void live(unsigned int number)
+{
+	struct rkfd_bind_list *nothing;
+
+	for (unsigned int turn = 0; turn < TURNS; turn++) {
+		struct rkfd_bo *own = need_bo(both.space, turn % 2 ? RKFD_HEAP_SYSTEM : RKFD_HEAP_VRAM, PAGE);
+		struct rkfd_fault_info fault = { .size = sizeof(fault) };
+		const uint32_t value = 0x100 * (number + 1) + turn;
+		const uint64_t at = AT + OWN(number), listed = (2 * turn + number) * PAGE;
+		struct packets mine = { .n = 0 }, ours = { .n = 0 };
+		int counter = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		struct pollfd p = { .fd = counter, .events = POLLIN };
+		struct rkfd_space_queue *q;
+		struct rkfd_space_event *e;
+
+		CHECK(counter >= 0);
+		/* In the place of the one before. */
+		bind_at(both.space, at, own, 0);
+		OK(rkfd_space_queue_new(both.space, RKFD_QUEUE_SDMA, QUEUE_AT + OWN(number), &q));
+		OK(rkfd_space_event_new(both.space, counter, &e));
+		sdma_write(&mine, at + 4, &value, 1);
+		sdma_trap(&mine, rkfd_space_event_slot(e));
+		OK(rkfd_space_queue_submit(q, mine.dw, mine.n));
+		pm4_write(&ours, at + 8, value);
+		OK(rkfd_space_queue_submit(both.q, ours.dw, ours.n));
+		OK(rkfd_space_wait(both.space, own, 4, value, PATIENCE_MS));
+		OK(rkfd_space_wait(both.space, own, 8, value, PATIENCE_MS));
+		CHECK_EQ(poll(&p, 1, (int)PATIENCE_MS), 1);
+		OK(rkfd_bind_list_map(both.list, LISTED_AT + listed, both.bo, listed, PAGE, RKFD_RANGE_WRITE));
+		OK(rkfd_bind_list_unmap(both.list, NOT_LISTED_AT + listed, PAGE));
+		FAILS(rkfd_space_fault(both.space, &fault), EAGAIN, "No access");
+		rkfd_space_event_free(e);
+		rkfd_space_queue_free(q);
+		rkfd_bo_free(own);
+		close(counter);
+	}
+	OK(rkfd_bind_list_new(both.space, &nothing));
+	OK(rkfd_bind_list_unmap(nothing, AT + OWN(number), PAGE));
+	OK(rkfd_space_bind(both.space, nothing));
+	rkfd_bind_list_free(nothing);
+}
+
+static void bind_both(unsigned int number)
+{
+	OK(rkfd_space_bind(both.space, both.list));
+}
+
+CASE(native_threads, "two threads live in one address space: memory, queues and events of their own, a queue and a list of both")
+{
+	struct packets p = { .n = 0 };
+
+	both.space = need_space();
+	both.bo = need_bo(both.space, RKFD_HEAP_SYSTEM, 2 * TURNS * PAGE);
+	OK(rkfd_bind_list_new(both.space, &both.list));
+	OK(rkfd_space_queue_new(both.space, RKFD_QUEUE_PM4, QUEUE_AT + OWN(2), &both.q));
+	in_two(live);
+	/* What both have put into it is in it. */
+	in_two(bind_both);
+	for (unsigned int n = 0; n < 2 * TURNS; n++)
+		pm4_write(&p, LISTED_AT + n * PAGE, 0x1000 + n);
+	OK(rkfd_space_queue_submit(both.q, p.dw, p.n));
+	for (unsigned int n = 0; n < 2 * TURNS; n++)
+		OK(rkfd_space_wait(both.space, both.bo, n * PAGE, 0x1000 + n, PATIENCE_MS));
+	rkfd_space_queue_free(both.q);
+	rkfd_bind_list_free(both.list);
+	rkfd_bo_free(both.bo);
+	rkfd_space_close(both.space);
+}

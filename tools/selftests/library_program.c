@@ -255,3 +255,68 @@ CASE(scratch_grows, "a launch that needs private memory gets it, while the queue
 	CHECK(first[1] && first[1] != first[2]);
 	CHECK(!memcmp(first, rkfd_buffer_cpu(data), sizeof(first)));
 }
+
+/* What two threads use at once. */
+static struct {
+	const void *image;
+	uint64_t bytes;
+	struct rkfd_kernel *step;
+	struct rkfd_queue *q;
+} both;
+
+static void launch_too(unsigned int number)
+{
+	struct rkfd_buffer *arguments = memory(RKFD_BUFFER_GTT, PAGE), *data = memory(RKFD_BUFFER_GTT, PAGE);
+	struct rkfd_argument_info argument = { .size = sizeof(argument) };
+	struct rkfd_kernel_info info = { .size = sizeof(info) };
+	const uint64_t address = rkfd_buffer_gpu(data);
+	const uint32_t items = 256, rounds = 4;
+	struct rkfd_signals *done = signals(1);
+	uint32_t wanted = 0;
+
+	for (uint32_t round = 0; round < rounds; round++) {
+		const void *values[] = { &address, &items, &round };
+		struct rkfd_program *again;
+		struct rkfd_kernel *own;
+		uint64_t answer = 0;
+
+		OK(rkfd_program_load(vm, both.image, both.bytes, &again));
+		CHECK_EQ(strcmp(rkfd_program_kernel(again, round), rkfd_program_kernel(program, round)), 0);
+		OK(rkfd_program_symbol(program, "answer", &answer, NULL));
+		CHECK_NE(answer, 0);
+		OK(rkfd_kernel_new(round % 2 ? again : program, "step", &own));
+		rkfd_program_free(again);
+		OK(rkfd_kernel_describe(both.step, &info));
+		CHECK_EQ(info.arguments, 3);
+		OK(rkfd_kernel_argument(both.step, 2, &argument));
+		CHECK_EQ(argument.offset, 12);
+		OK(rkfd_signals_store(done, 0, 2));
+		launch(both.q, own, items, values, 3, rkfd_buffer_cpu(arguments), rkfd_signals_address(done, 0));
+		/* More than there is, while the other launches. */
+		OK(rkfd_queue_provide_scratch(both.q, 16 * (2 * round + number + 1)));
+		wanted = wanted * 3 + round;
+		launch(both.q, both.step, items, values, 3, (char *)rkfd_buffer_cpu(arguments) + 512,
+		       rkfd_signals_address(done, 0));
+		wanted = wanted * 3 + round;
+		OK(rkfd_queue_commit(both.q));
+		OK(rkfd_signals_wait_below(done, 0, 1, PATIENCE_MS, NULL));
+		for (uint32_t i = 0; i < items; i++)
+			CHECK_EQ(dword(data, i), wanted);
+		rkfd_kernel_free(own);
+	}
+	rkfd_signals_free(done);
+	rkfd_buffer_free(data);
+	rkfd_buffer_free(arguments);
+}
+
+CASE(launched_by_two, "two threads load programs and launch kernels at once, with a queue, a program and a kernel of both")
+{
+	need_program();
+	both.image = code("hip.co", &both.bytes);
+	both.step = kernel("step");
+	both.q = queue(RKFD_QUEUE_AQL);
+	in_two(launch_too);
+	rkfd_kernel_free(both.step);
+	rkfd_program_free(program);
+	OK(rkfd_queue_free(both.q));
+}
