@@ -32,8 +32,8 @@ use crate::vm::own::BarAddresses;
 /// Longest sleep of the worker; a bound, not a poll: every event wakes it.
 const IDLE_SLEEP: Duration = Duration::from_millis(500);
 
-/// Longest step, unless a single packet takes longer.
-const STEP: Duration = Duration::from_micros(100);
+/// Longest step, unless a single piece of work takes longer.
+pub const STEP: Duration = Duration::from_micros(100);
 
 /// How long the worker leaves the lock free for an access whose thread has no processor.
 const HANDOVER: Duration = Duration::from_millis(1);

@@ -11,7 +11,7 @@ use common::queue::{indirect, wait_mem, write_data, UserQueue};
 use common::Bench;
 use gpu_model::asic::GFX90A;
 use gpu_model::device::Step;
-use gpu_model::server::Shared;
+use gpu_model::server::{Shared, STEP};
 
 /// Bytes that each queue copies from and to.
 const PAGE: u64 = 128 << 10;
@@ -113,6 +113,39 @@ fn a_step_ends_when_an_access_waits() {
     let before = moved(&b);
     assert_eq!(b.gpu.step_within(Duration::ZERO), Step::Busy);
     assert!(moved(&b) - before <= PIECE);
+    b.no_errors();
+}
+
+/// Nobody waits: a step ends when its time is over, and not when all queues have had their turns.  How much of a turn is done
+/// after that, the test above tells.
+#[test]
+fn a_step_ends_when_its_time_is_over() {
+    assert_eq!(STEP, Duration::from_micros(100));
+    let (mut b, mut sdma) = busy();
+    for q in &mut sdma {
+        q.wptr = 1024;
+        q.ring_bell(&mut b);
+    }
+    // The first step may end a round that others have begun, the second one is a whole one.
+    let mut whole = 0;
+    for _ in 0..2 {
+        let before = moved(&b);
+        assert_eq!(b.gpu.step_within(Duration::from_secs(3600)), Step::Busy);
+        whole = moved(&b) - before;
+    }
+    assert!(whole > 24 * PIECE, "{whole} bytes in a round");
+    let (mut early, mut shortest) = (0, Duration::MAX);
+    for _ in 0..100 {
+        let (begun, before) = (Instant::now(), moved(&b));
+        assert_eq!(b.gpu.step_within(STEP), Step::Busy);
+        if moved(&b) - before < whole {
+            early += 1;
+        } else {
+            shortest = shortest.min(begun.elapsed());
+        }
+    }
+    // A machine may be fast enough for whole rounds.
+    assert!(early > 0 || shortest < STEP, "a round takes {shortest:?}");
     b.no_errors();
 }
 
