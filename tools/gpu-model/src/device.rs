@@ -271,6 +271,7 @@ impl Gpu {
         }
         self.waves_run(now, &mut next);
         self.ring_own_doorbells();
+        self.soc.report_unflushed();
         if next.busy || self.soc.kicked {
             Step::Busy
         } else {

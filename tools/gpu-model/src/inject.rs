@@ -102,6 +102,8 @@ pub struct Rules {
     pub load_running: bool,
     /// What the host writes to an MQD in VRAM that the device has read before is seen after the next HDP flush only.
     pub mqd_flush: bool,
+    /// What the host writes to page tables is flushed before the translations of the process are invalidated.
+    pub pte_flush: bool,
 }
 
 impl Default for Rules {
@@ -112,18 +114,20 @@ impl Default for Rules {
             flush_range: true,
             load_running: true,
             mqd_flush: true,
+            pte_flush: true,
         }
     }
 }
 
 impl Rules {
     /// Names of all.
-    pub const NAMES: [&str; 5] = [
+    pub const NAMES: [&str; 6] = [
         "late-acks",
         "late-writes",
         "flush-range",
         "load-running",
         "mqd-flush",
+        "pte-flush",
     ];
 
     /// Switches a rule off by its name.
@@ -137,6 +141,7 @@ impl Rules {
             "flush-range" => self.flush_range = false,
             "load-running" => self.load_running = false,
             "mqd-flush" => self.mqd_flush = false,
+            "pte-flush" => self.pte_flush = false,
             _ => {
                 let known = Self::NAMES.join(", ");
                 return Err(format!("unknown rule {name}; known: {known}"));

@@ -201,6 +201,19 @@ impl Soc {
         );
     }
 
+    /// Reports entries of page tables that were used though the host had written others and not flushed them, when it
+    /// invalidated the translations of their process.
+    pub(crate) fn report_unflushed(&mut self) {
+        for entry in self.mem.take_unflushed() {
+            let text = format!(
+                "the entry at VRAM {:#x} is used as {:#x}; {:#x} was written there before the translations of its process \
+                 were invalidated, and not flushed",
+                entry.at, entry.used, entry.written
+            );
+            self.protocol_error("hdp-flush", text);
+        }
+    }
+
     /// Whether the step has to end: its time is over, or a trapped access waits.
     pub fn pressed(&self) -> bool {
         self.callers.are_waiting() || self.step_ends.is_some_and(|t| Instant::now() >= t)

@@ -8,6 +8,7 @@ use common::proc::Proc;
 use common::queue::{write_data, UserQueue};
 use common::{Bench, FB};
 use gpu_model::asic::{GFX906, GFX90A};
+use gpu_model::mem::Phys;
 
 #[test]
 fn a_pte_that_was_not_flushed_is_not_seen() {
@@ -27,6 +28,96 @@ fn a_pte_that_was_not_flushed_is_not_seen() {
         assert_eq!((f.b.ram32(f.bus), f.b.ram32(new)), (2, 3), "{}", asic.name);
         f.b.no_errors();
     }
+}
+
+/// INVALIDATE_TLBS by the KIQ, in both hubs.
+fn invalidate(b: &mut Bench, pasid: u32) {
+    b.submit_kiq(&[0xc000_9800, 1 | (1 << 4) | (pasid << 5) | (2 << 29)]);
+    b.run();
+}
+
+/// A driver that tells the device that its tables are written, and has forgotten the flush.
+#[test]
+fn a_pte_that_was_not_flushed_before_an_invalidation() {
+    for asic in [&GFX90A, &GFX906] {
+        for (flush, rule) in [(true, true), (false, true), (false, false)] {
+            let mut f = Fixture::new(asic, 0x45, 4096);
+            if !rule {
+                f.b.gpu.soc.rules.switch_off("pte-flush").unwrap();
+            }
+            let va = f.va;
+            f.q.send(&mut f.b, &write_data(va, 1));
+            let new = f.b.alloc_ram(4096);
+            let at = f.p.pte_at(&mut f.b, va);
+            f.b.vram_write(at, &(new | 0x77).to_le_bytes());
+            if flush {
+                f.b.hdp_flush();
+            }
+            invalidate(&mut f.b, 0x45);
+            f.b.no_errors();
+            f.q.send(&mut f.b, &write_data(va, 2));
+            let pages = (f.b.ram32(f.bus), f.b.ram32(new));
+            assert_eq!(pages, if flush { (1, 2) } else { (2, 0) }, "{}", asic.name);
+            if flush || !rule {
+                f.b.no_errors();
+            } else {
+                f.b.expect_errors(&["hdp-flush"]);
+            }
+        }
+    }
+}
+
+/// What a driver does in between, and what a program does meanwhile, is nobody's mistake.
+#[test]
+fn a_pte_that_is_about_to_be_flushed() {
+    let mut f = Fixture::new(&GFX90A, 0x45, 4096);
+    f.preempt();
+    let mut p2 = Proc::new(&mut f.b, 0x46, 1);
+    let (va2, bus2) = p2.page(&mut f.b, 4096);
+    let mut q2 = p2.queue(&mut f.b);
+    let mut list = f.p.map_process(&f.b, 1);
+    list.extend(f.q.map_queues());
+    list.extend(p2.map_process(&f.b, 1));
+    list.extend(q2.map_queues());
+    f.b.run_list(&list, false, 2);
+    f.b.run();
+    let va = f.va;
+    f.q.send(&mut f.b, &write_data(va, 1));
+    q2.send(&mut f.b, &write_data(va2, 1));
+    let new = f.b.alloc_ram(4096);
+    let at = f.p.pte_at(&mut f.b, va);
+    // The last change of the process is complete; its next one has begun.
+    invalidate(&mut f.b, 0x45);
+    f.b.vram_write(at, &(new | 0x77).to_le_bytes());
+    f.q.send(&mut f.b, &write_data(va, 2));
+    assert_eq!((f.b.ram32(f.bus), f.b.ram32(new)), (2, 0));
+    f.b.no_errors();
+    // Another process is invalidated, and a VMID, which says nothing of whose tables are written.
+    invalidate(&mut f.b, 0x46);
+    let vmid = f.b.first_vmid();
+    f.b.flush_vmid_only(vmid);
+    f.q.send(&mut f.b, &write_data(va, 3));
+    q2.send(&mut f.b, &write_data(va2, 3));
+    assert_eq!(
+        (f.b.ram32(f.bus), f.b.ram32(new), f.b.ram32(bus2)),
+        (3, 0, 3)
+    );
+    f.b.no_errors();
+    f.b.hdp_flush();
+    invalidate(&mut f.b, 0x45);
+    f.q.send(&mut f.b, &write_data(va, 4));
+    assert_eq!((f.b.ram32(f.bus), f.b.ram32(new)), (3, 4));
+    // What the device writes itself needs no flush.
+    let old = f.bus | 0x77;
+    f.b.gpu
+        .soc
+        .mem
+        .write(Phys::Vram(at), &old.to_le_bytes())
+        .unwrap();
+    invalidate(&mut f.b, 0x45);
+    f.q.send(&mut f.b, &write_data(va, 5));
+    assert_eq!((f.b.ram32(f.bus), f.b.ram32(new)), (5, 4));
+    f.b.no_errors();
 }
 
 #[test]

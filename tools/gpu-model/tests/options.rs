@@ -63,7 +63,9 @@ fn impossible_boards_are_refused() {
 fn rules_that_are_none_are_refused() {
     let text = refusal(&["--no-rule", "early-acks"]);
     assert!(
-        text.contains("unknown rule early-acks; known: late-acks, late-writes, flush-range, load-running, mqd-flush"),
+        text.contains(
+            "known: late-acks, late-writes, flush-range, load-running, mqd-flush, pte-flush"
+        ),
         "{text}"
     );
 }

@@ -542,7 +542,7 @@ mod tests {
         assert_eq!(options(""), "");
         assert_eq!(
             options("--driver amdgpu --vram 2G"),
-            "--no-rule flush-range --no-rule load-running --no-rule mqd-flush --vram 2G"
+            "--no-rule flush-range --no-rule load-running --no-rule mqd-flush --no-rule pte-flush --vram 2G"
         );
     }
 

@@ -34,13 +34,15 @@ const EXPECTED: [&str; 4] = [
 
 /// Options of the models that allow what breaks the contract (`Documentation/gpu-model.md` names each with its
 /// place in amdgpu's source).
-const MODEL_OPTIONS: [&str; 6] = [
+const MODEL_OPTIONS: [&str; 8] = [
     "--no-rule",
     "flush-range",
     "--no-rule",
     "load-running",
     "--no-rule",
     "mqd-flush",
+    "--no-rule",
+    "pte-flush",
 ];
 
 impl Driver {

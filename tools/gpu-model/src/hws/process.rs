@@ -194,11 +194,25 @@ impl Gpu {
             &[HubId::Gfx]
         };
         for &hub in hubs {
+            self.claim_tables(hub, vmids);
             self.soc.hub(hub).invalidate(vmids);
             if kind >= HEAVYWEIGHT {
                 self.land_writes(hub, vmids);
             }
             self.soc.note_invalidation(hub, vmids, Levels::ALL);
+        }
+    }
+
+    /// Who invalidates the translations of a process says that its tables are written, and flushed.  A request to an
+    /// invalidation engine does not say so: it names a VMID, and a scheduler may give that to another process meanwhile.
+    fn claim_tables(&self, hub: HubId, vmids: u16) {
+        if !self.soc.rules.pte_flush {
+            return;
+        }
+        for vmid in (0..16u8).filter(|vmid| (vmids >> vmid) & 1 != 0) {
+            self.soc
+                .mem
+                .claim_tables(self.soc.hub(hub).context(vmid).base);
         }
     }
 }

@@ -11,7 +11,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use vm_memory::FileOffset;
 
-use super::host::HostPath;
+use super::host::{HostPath, Root, Unflushed};
 use super::map::{Map, Region};
 use super::{NoMemory, Phys};
 
@@ -128,6 +128,17 @@ impl Bus {
     /// The host's writes through BAR0 reach memory.
     pub fn hdp_flush(&self) {
         self.host.flush();
+    }
+
+    /// See [`Map::claim_tables`].
+    pub fn claim_tables(&self, root: Root) {
+        self.current().claim_tables(root);
+    }
+
+    /// The entries of tables that were used since the last call, though they were not flushed when their address space was
+    /// invalidated.
+    pub fn take_unflushed(&self) -> Vec<Unflushed> {
+        self.host.take_used()
     }
 
     /// Bytes of VRAM.

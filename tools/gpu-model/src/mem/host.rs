@@ -9,9 +9,13 @@
 //! Reader and writer meet without a lock as long as the page is not kept.  The reader marks the page and then copies
 //! it, the writer stores and then looks for the mark, each with a full fence between the two steps.  So either the
 //! writer sees the mark and brings the copy up to date, or the copy has been made after the store.
+//!
+//! A driver that invalidates the translations of an address space says that its tables are written.  Entries that are not
+//! flushed at this moment will not be seen afterwards either, unless by chance: [`HostPath::claim`] notes them, and a walk
+//! that comes to one is the driver's mistake.
 
-use std::collections::HashMap;
-use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -20,13 +24,49 @@ const PAGE: u64 = 4096;
 /// Most pages kept; others are always up to date, as if hardware had drained its buffer.
 const MAX_PAGES: usize = 16384;
 
+/// Most entries that are noted as not flushed, and most mistakes that wait to be reported.
+const MAX_NOTES: usize = 4096;
+/// Bytes of an entry of a table.
+const ENTRY: usize = 8;
+
 /// A page as the device sees it.
-type Copy = Box<[u8; PAGE as usize]>;
+#[derive(Debug)]
+struct Kept {
+    bytes: Box<[u8; PAGE as usize]>,
+    /// Root of the tables that it belongs to, if a walk has read it last.
+    root: Option<u64>,
+}
+
+/// What an address space is known by here: the entry-like pointer to its root.
+pub type Root = u64;
+
+/// An entry of a table that a walk has used as it was, though memory held another one when the translations of the address
+/// space were invalidated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unflushed {
+    /// VRAM offset of the entry.
+    pub at: u64,
+    /// The entry that was used.
+    pub used: u64,
+    /// The one in memory.
+    pub written: u64,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    kept: HashMap<u64, Kept>,
+    /// Entries that were not flushed when their address space was invalidated: root, VRAM offset.
+    claimed: HashSet<(Root, u64)>,
+    /// Those of them that have been used since.
+    used: Vec<Unflushed>,
+}
 
 /// Pages of VRAM as they were when the device first read them since the last flush.
 #[derive(Debug)]
 pub(super) struct HostPath {
-    pages: Mutex<HashMap<u64, Copy>>,
+    pages: Mutex<Pages>,
+    /// [`Pages::used`] has something.
+    told: AtomicBool,
     /// A bit for each page of VRAM: it may be kept.
     marks: Box<[AtomicU64]>,
 }
@@ -37,6 +77,7 @@ impl HostPath {
         let words = size.div_ceil(PAGE * u64::from(u64::BITS));
         Self {
             pages: Mutex::default(),
+            told: AtomicBool::new(false),
             marks: (0..words).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -47,11 +88,12 @@ impl HostPath {
         Some((word, 1 << (page % bits)))
     }
 
-    fn forget(&self, pages: &mut HashMap<u64, Copy>) {
-        for (word, bit) in pages.keys().filter_map(|&page| self.mark(page)) {
+    fn forget(&self, pages: &mut Pages) {
+        for (word, bit) in pages.kept.keys().filter_map(|&page| self.mark(page)) {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
-        pages.clear();
+        pages.kept.clear();
+        pages.claimed.clear();
     }
 
     /// The host's writes arrive.
@@ -78,8 +120,8 @@ impl HostPath {
                 // must end as memory does.
                 let mut pages = self.pages.lock();
                 let (first, last) = ((at % PAGE) as usize, ((stop - 1) % PAGE) as usize);
-                let kept = pages.get_mut(&(at / PAGE));
-                if let Some(kept) = kept.and_then(|p| p.get_mut(first..=last)) {
+                let kept = pages.kept.get_mut(&(at / PAGE));
+                if let Some(kept) = kept.and_then(|p| p.bytes.get_mut(first..=last)) {
                     load(at, kept);
                 }
             }
@@ -94,11 +136,76 @@ impl HostPath {
         buf: &mut [u8],
         load: impl FnOnce(u64, &mut [u8]) -> bool,
     ) -> bool {
+        self.read_kept(&mut self.pages.lock(), offset, None, buf, load)
+    }
+
+    /// Reads the entry of a table of the address space with this root, as of the last flush.  `load` reads memory; `None` if
+    /// there is none.
+    pub(super) fn read_entry(
+        &self,
+        offset: u64,
+        root: Root,
+        load: impl Fn(u64, &mut [u8]) -> bool,
+    ) -> Option<u64> {
         let mut pages = self.pages.lock();
+        let mut entry = [0; ENTRY];
+        if !self.read_kept(&mut pages, offset, Some(root), &mut entry, &load) {
+            return None;
+        }
+        // Told once, as long as nothing is flushed.
+        if pages.claimed.remove(&(root, offset)) {
+            let mut written = [0; ENTRY];
+            if load(offset, &mut written) && written != entry && pages.used.len() < MAX_NOTES {
+                pages.used.push(Unflushed {
+                    at: offset,
+                    used: u64::from_le_bytes(entry),
+                    written: u64::from_le_bytes(written),
+                });
+                self.told.store(true, Ordering::Release);
+            }
+        }
+        Some(u64::from_le_bytes(entry))
+    }
+
+    /// The translations of the address space with this root are invalidated: notes the entries of its tables that are not
+    /// flushed.  `load` reads memory.
+    pub(super) fn claim(&self, root: Root, load: impl Fn(u64, &mut [u8]) -> bool) {
+        let mut pages = self.pages.lock();
+        let Pages { kept, claimed, .. } = &mut *pages;
+        let mut now = [0; PAGE as usize];
+        for (page, kept) in kept.iter().filter(|(_, kept)| kept.root == Some(root)) {
+            if !load(page * PAGE, &mut now) || now == *kept.bytes {
+                continue;
+            }
+            let both = now.chunks_exact(ENTRY).zip(kept.bytes.chunks_exact(ENTRY));
+            for (number, _) in (0..).zip(both).filter(|(_, (now, kept))| now != kept) {
+                if claimed.len() < MAX_NOTES {
+                    claimed.insert((root, page * PAGE + number * ENTRY as u64));
+                }
+            }
+        }
+    }
+
+    /// The entries that were used unflushed since the last call.
+    pub(super) fn take_used(&self) -> Vec<Unflushed> {
+        if !self.told.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.pages.lock().used)
+    }
+
+    fn read_kept(
+        &self,
+        pages: &mut Pages,
+        offset: u64,
+        root: Option<Root>,
+        buf: &mut [u8],
+        load: impl FnOnce(u64, &mut [u8]) -> bool,
+    ) -> bool {
         let page = offset / PAGE;
-        if !pages.contains_key(&page) {
-            if pages.len() >= MAX_PAGES {
-                self.forget(&mut pages);
+        if !pages.kept.contains_key(&page) {
+            if pages.kept.len() >= MAX_PAGES {
+                self.forget(pages);
             }
             let Some((word, bit)) = self.mark(page) else {
                 return false;
@@ -106,20 +213,22 @@ impl HostPath {
             word.fetch_or(bit, Ordering::Relaxed);
             // Pairs with the fence in `written`.
             fence(Ordering::SeqCst);
-            let mut copy = Box::new([0u8; PAGE as usize]);
-            if !load(page * PAGE, copy.as_mut_slice()) {
+            let mut bytes = Box::new([0u8; PAGE as usize]);
+            if !load(page * PAGE, bytes.as_mut_slice()) {
                 word.fetch_and(!bit, Ordering::Relaxed);
                 return false;
             }
-            pages.insert(page, copy);
+            pages.kept.insert(page, Kept { bytes, root });
         }
+        let Some(kept) = pages.kept.get_mut(&page) else {
+            return false;
+        };
+        kept.root = root.or(kept.root);
         let inside = (offset % PAGE) as usize;
-        let kept = pages
-            .get(&page)
-            .and_then(|p| p.get(inside..inside + buf.len()));
-        if let Some(kept) = kept {
-            buf.copy_from_slice(kept);
+        let bytes = kept.bytes.get(inside..inside + buf.len());
+        if let Some(bytes) = bytes {
+            buf.copy_from_slice(bytes);
         }
-        kept.is_some()
+        bytes.is_some()
     }
 }

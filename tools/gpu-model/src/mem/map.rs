@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use vm_memory::{AtomicAccess, Bytes, FileOffset, MmapRegion, VolatileMemory};
 
-use super::host::HostPath;
+use super::host::{HostPath, Root};
 use super::{NoMemory, Phys};
 
 /// Upper bound of simultaneous DMA mappings; a VMM uses a few dozen.
@@ -511,6 +511,28 @@ impl Map {
             offset += n as u64;
         }
         Ok(())
+    }
+
+    /// Reads an entry of the tables of the address space with this root, as of the last HDP flush.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn read_entry(&self, slot: Phys, root: Root) -> Result<u64, NoMemory> {
+        let Phys::Vram(offset) = slot else {
+            let mut entry = [0; 8];
+            self.read(slot, &mut entry)?;
+            return Ok(u64::from_le_bytes(entry));
+        };
+        let load = |at: u64, buf: &mut [u8]| self.read(Phys::Vram(at), buf).is_ok();
+        let entry = self.host.read_entry(offset, root, load);
+        entry.ok_or(NoMemory(slot))
+    }
+
+    /// The translations of the address space with this root are invalidated: what its tables have that is not flushed is
+    /// the driver's mistake from now on, if a walk comes to it.
+    pub fn claim_tables(&self, root: Root) {
+        let load = |at: u64, buf: &mut [u8]| self.read(Phys::Vram(at), buf).is_ok();
+        self.host.claim(root, load);
     }
 }
 

@@ -11,6 +11,7 @@ mod map;
 mod unwritten;
 
 pub use bus::{Bus, Current, Pin, Retired};
+pub use host::{Root, Unflushed};
 pub use map::{Frame, Map};
 pub use unwritten::{Noise, Unwritten};
 

@@ -170,13 +170,13 @@ pub fn walk(
         let cached = dirs.get(level, pfn, covers);
         let next = match cached {
             Some(cached) => cached,
-            None => entry_at(mem, slot, entry, level)?,
+            None => entry_at(mem, slot, ctx.base, entry, level)?,
         };
         if below == 0 {
             if ctx.block_size != 0 && next & (F | V) == F | V {
                 dirs.put(level, pfn, covers, next);
             }
-            return leaf(mem, next, fb_offset, pfn, level, ctx.block_size);
+            return leaf(mem, next, fb_offset, pfn, level, ctx);
         }
         if next & V == 0 {
             return if next & T != 0 && next & P != 0 {
@@ -207,11 +207,9 @@ pub fn walk(
     }
 }
 
-/// Reads the entry in a slot of the table that `parent` points to.
-fn entry_at(mem: &Map, slot: Phys, parent: u64, level: u32) -> Result<u64, WalkFault> {
-    let mut bytes = [0; 8];
-    let read = mem.read_hosted(slot, &mut bytes);
-    read.map(|()| u64::from_le_bytes(bytes)).map_err(|_| {
+/// Reads the entry in a slot of the table that `parent` points to, of the tree with this root.
+fn entry_at(mem: &Map, slot: Phys, root: u64, parent: u64, level: u32) -> Result<u64, WalkFault> {
+    mem.read_entry(slot, root).map_err(|_| {
         if mem.blocked(slot) {
             return WalkFault::Blocked;
         }
@@ -230,8 +228,9 @@ fn leaf(
     fb_offset: u64,
     pfn: u64,
     level: u32,
-    block_size: u32,
+    ctx: &Context,
 ) -> Result<Page, WalkFault> {
+    let block_size = ctx.block_size;
     if block_size == 0 || entry & F == 0 || entry & V == 0 {
         if block_size != 0 && entry & (V | P) == V | P {
             let why = "P set in a translate-further leaf entry";
@@ -241,7 +240,7 @@ fn leaf(
     }
     let table = target(entry, PDE_ADDR, fb_offset);
     let slot = table.offset((pfn & ((1 << block_size) - 1)) * 8);
-    let pte = entry_at(mem, slot, entry, level + 1)?;
+    let pte = entry_at(mem, slot, ctx.base, entry, level + 1)?;
     finish(pte, fb_offset, 12, level + 1)
 }
 

@@ -47,13 +47,12 @@ impl Map {
         self.word(at).unwrap().store(value, Ordering::Release);
     }
 
-    pub fn read_hosted(&self, at: Phys, buf: &mut [u8]) -> Result<(), NoMemory> {
-        let Phys::Vram(at) = at else {
+    pub fn read_entry(&self, slot: Phys, _root: u64) -> Result<u64, NoMemory> {
+        let Phys::Vram(at) = slot else {
             return Err(NoMemory);
         };
         let word = self.word(at).ok_or(NoMemory)?;
-        buf.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
-        Ok(())
+        Ok(word.load(Ordering::Acquire))
     }
 
     pub fn exists(&self, at: Phys, _write: bool) -> bool {
