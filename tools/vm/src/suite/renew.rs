@@ -26,8 +26,10 @@ const LIMIT: Duration = Duration::from_secs(240);
 const UNLOAD_SCRIPT: &str = r#"
 [ ! -d /sys/module/amdgpu ] || rmmod amdgpu || exit
 [ -d /sys/module/rkfd ] || exit 0
-for try in $(seq 300); do
+try=0
+while [ $try -lt 300 ]; do
 	why=$(rmmod rkfd 2>&1) && exit
+	try=$((try + 1))
 	sleep 0.1
 done
 echo "$why"
@@ -37,7 +39,7 @@ exit 1
 /// Puts the GPUs into the state after power-on and drops what earlier tests left behind them.
 const RESET_SCRIPT: &str = r#"
 for device in /sys/bus/pci/devices/*; do
-	[ "$(cat "$device/vendor")" = 0x1002 ] || continue
+	read -r vendor <"$device/vendor" && [ "$vendor" = 0x1002 ] || continue
 	echo 1 >"$device/reset" || exit
 done
 rm -rf /tmp/*
