@@ -62,3 +62,4 @@ mod vm_pt;
 mod vm_pt_bench;
 mod vm_pt_soak;
 mod vm_rules;
+mod vm_user;

@@ -82,6 +82,7 @@ pub(crate) mod mirrored;
 pub(crate) mod pt;
 mod refresh;
 mod restore;
+mod rewrite;
 mod sort;
 pub(crate) mod stale;
 mod standing;
@@ -114,14 +115,10 @@ pub(crate) use self::{
 };
 
 use self::{
-    bo::{
-        Backing,
-        Memory, //
-    },
+    bo::Memory,
     mapping::Mapping,
     pt::{
         Chain,
-        Changed,
         Reserve,
         Store,
         Tree, //
@@ -184,29 +181,6 @@ impl State {
                 Err(EINVAL)
             }
             None => Ok(false),
-        }
-    }
-
-    /// Writes the entries of a whole mapping of `len` bytes at `va`; none where there is no memory.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Tree::map`], of which `EAGAIN` cannot happen if `reserve` covers the need.
-    fn write(
-        &mut self,
-        store: &VramStore<'_>,
-        reserve: &mut Reserve<TableBlock>,
-        va: u64,
-        backing: &Backing,
-        len: u64,
-    ) -> Result<Changed<TableBlock>> {
-        if backing.runs.is_empty() {
-            let changed = self.tree.unmap(store, reserve, va, len);
-            store.finish();
-            changed
-        } else {
-            self.tree
-                .map(store, reserve, va, &backing.runs, backing.attrs)
         }
     }
 }

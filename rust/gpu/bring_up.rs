@@ -173,6 +173,7 @@ impl Gpu {
                 pasids: PasidPool::new()?,
                 ih,
                 render_minor: Atomic::new(NO_MINOR),
+                rewritten: Atomic::new(0),
                 debugfs <- new_mutex!(debugfs, "rkfd_debugfs"),
                 irq <- new_mutex!(None, "rkfd_irq"),
                 reset: AtomicFlag::new(false),

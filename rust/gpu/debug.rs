@@ -8,6 +8,7 @@
 //! | `ih` | what the interrupt thread has seen, by kind |
 //! | `doorbells` | who has which slice of the doorbell BAR, and doorbells that no queue answered |
 //! | `memory` | VRAM, doorbell slices and address space ids in use |
+//! | `userptr` | how many pages of processes had their entries written anew, or taken away, because pages changed |
 //!
 //! The files go before the GPU does; reading them takes no hardware access.
 
@@ -31,6 +32,8 @@ pub(crate) struct DebugFiles {
     doorbells: File<Arc<Gpu>>,
     #[pin]
     memory: File<Arc<Gpu>>,
+    #[pin]
+    userptr: File<Arc<Gpu>>,
 }
 
 impl DebugFiles {
@@ -49,6 +52,7 @@ impl DebugFiles {
             ih <- dir.read_callback_file(c"ih", gpu.clone(), &ih),
             doorbells <- dir.read_callback_file(c"doorbells", gpu.clone(), &doorbells),
             memory <- dir.read_callback_file(c"memory", gpu.clone(), &memory),
+            userptr <- dir.read_callback_file(c"userptr", gpu.clone(), &userptr),
         }? Error);
         Ok(Some(KBox::pin_init(files, GFP_KERNEL)?))
     }
@@ -117,6 +121,10 @@ fn ih(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn doorbells(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     gpu.doorbells().show(f)
+}
+
+fn userptr(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "rewritten {}", gpu.rewritten())
 }
 
 fn memory(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

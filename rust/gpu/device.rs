@@ -100,6 +100,8 @@ pub(crate) struct Gpu {
     pub(super) power: Power,
     pub(super) config: Config,
     pub(super) render_minor: Atomic<i32>,
+    /// See [`Gpu::rewritten`].
+    pub(super) rewritten: Atomic<u64>,
     /// See [`Gpu::debugfs`].
     #[pin]
     pub(super) debugfs: Mutex<Option<Dir>>,
@@ -301,6 +303,16 @@ impl Gpu {
             hub::flush_vmid(&hw, vmid, FlushType::Heavy)?;
         }
         Ok(())
+    }
+
+    /// Notes that the entries of so many pages of processes were written anew, or taken away, because pages changed.
+    pub(crate) fn note_rewritten(&self, pages: u64) {
+        self.rewritten.add(pages, Relaxed);
+    }
+
+    /// The sum of what was noted.
+    pub(crate) fn rewritten(&self) -> u64 {
+        self.rewritten.load(Relaxed)
     }
 
     /// Ends all use of the device, because of `why`: when this returns, it reaches no memory, and counts as

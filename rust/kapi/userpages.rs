@@ -7,6 +7,9 @@
 //! Before that happens the [`Watcher`] is called with the addresses that change and has to keep the device off until
 //! the pages were found again.
 //!
+//! Pages are found, and change, by *window*: what the range has of [`WINDOW`] bytes, from a multiple of that on, so that a
+//! large page of the process lies in one. What changes elsewhere does not concern a window, and is not looked for again.
+//!
 //! C headers: [`include/linux/hmm.h`](srctree/include/linux/hmm.h),
 //! [`include/linux/mmu_notifier.h`](srctree/include/linux/mmu_notifier.h)
 
@@ -47,6 +50,9 @@ use super::{
 /// How often pages are looked for that change at the same time.
 const MAX_ATTEMPTS: usize = 16;
 
+/// Bytes of a window.
+pub(crate) const WINDOW: usize = 2 << 20;
+
 /// Called before pages that are in use change.
 pub(crate) trait Watcher: Send + Sync {
     /// The address space whose pages it watches.
@@ -72,14 +78,53 @@ pub(crate) trait Watcher: Send + Sync {
     fn missing(&self);
 }
 
+/// What the pages of a window are.
+struct Window {
+    /// Those that were found last. They are not given up inside the memory manager.
+    pages: Option<Arc<Pages>>,
+    /// They have not changed since.
+    is_current: bool,
+    /// They were marked as changed by the device since.
+    is_marked: bool,
+    /// That of the range when they changed, or were found, last.
+    version: u64,
+}
+
 /// What the pages of a range are.
 struct State {
-    /// `None` from the moment they change until they are found again.
-    pages: Option<Arc<Pages>>,
+    windows: KVVec<Window>,
     /// Counts both changes and finds.
     version: u64,
+    /// How many pages were found, over all finds.
+    found: u64,
     /// Who uses the pages; see [`UserPages::start_use`].
     users: usize,
+}
+
+impl State {
+    /// Notes that pages of windows change.
+    fn note_change(&mut self, windows: Range<usize>) {
+        self.version += 1;
+        for window in self.windows.get_mut(windows).into_iter().flatten() {
+            window.is_current = false;
+            window.version = self.version;
+        }
+    }
+
+    /// Marks the pages that are known as changed by the device, unless they are.
+    fn mark_dirty(&mut self) {
+        for window in self.windows.iter_mut() {
+            if !window.is_current || window.is_marked {
+                continue;
+            }
+            if let Some(pages) = &window.pages {
+                // SAFETY: These pages are current: `find` saw them mapped, and `invalidate`, which comes before any of
+                // them is unmapped, waits for the lock that this state is under.
+                unsafe { pages.mark_dirty() };
+            }
+            window.is_marked = true;
+        }
+    }
 }
 
 /// The part that the notifier points to.
@@ -112,11 +157,11 @@ pub(crate) struct UserPages {
     inner: Pin<KBox<Inner>>,
 }
 
-/// The pages at one moment.
+/// The pages of a window at one moment.
 pub(crate) struct Snapshot {
     /// `None` if there is no memory, or it is changing.
     pub(crate) pages: Option<Arc<Pages>>,
-    /// Names the moment.
+    /// Names what they are: no other pages of the range have had, or will have, this number.
     pub(crate) version: u64,
 }
 
@@ -156,54 +201,78 @@ impl Inner {
         if in_use && !is_end && is_own {
             this.watcher.before_change();
         }
+        // SAFETY: The core lends a valid range.
+        let (start, end) = unsafe {
+            (
+                crate::bindings::rkfd_interval_start(range),
+                crate::bindings::rkfd_interval_end(range),
+            )
+        };
+        // The core calls for ranges that share an address with this one.
+        let own = this.start..this.end();
+        let change = own.start.max(start)..own.end.min(end);
         let mut state = this.state.lock();
-        // SAFETY: The arguments of this call, under the lock of `is_changed`.
+        // SAFETY: The arguments of this call, under the lock that a find takes before it notes what it found.
         unsafe { crate::bindings::rkfd_interval_set_seq(subscription, seq) };
-        state.version += 1;
-        let pages = state.pages.take();
+        state.note_change(this.windows_of(&change));
         let in_use = state.users != 0;
         drop(state);
-        // Outside the lock.
-        drop(pages);
         // This is the watcher's address space, as `new` has checked.
         if in_use && !(is_end && this.watcher.learns_of_end()) {
-            // SAFETY: The core lends a valid range.
-            let (start, end) = unsafe {
-                (
-                    crate::bindings::rkfd_interval_start(range),
-                    crate::bindings::rkfd_interval_end(range),
-                )
-            };
-            // The core calls for ranges that share an address with this one.
-            let own = this.start..this.start + (this.count << PAGE_SHIFT);
             // CAST: `usize` and `unsigned long` are at most 64 bits wide.
             this.watcher
-                .invalidated(own.start.max(start) as u64..own.end.min(end) as u64);
+                .invalidated(change.start as u64..change.end as u64);
         }
         true
     }
 
-    /// Whether pages changed since `seq`.
-    fn is_changed(&self, _locked: &State, seq: c_ulong) -> bool {
-        // SAFETY: The notifier is initialised, and the lock is held that `invalidate` takes.
-        unsafe { crate::bindings::rkfd_interval_changed(self.notifier.get(), seq) }
+    /// First address behind the range.
+    fn end(&self) -> usize {
+        self.start + (self.count << PAGE_SHIFT)
     }
 
-    /// Faults the pages in.
+    /// From where the windows count.
+    fn base(&self) -> usize {
+        self.start & !(WINDOW - 1)
+    }
+
+    /// The windows that share an address with `change`, a part of the range.
+    fn windows_of(&self, change: &Range<usize>) -> Range<usize> {
+        let index = |at: usize| at.saturating_sub(self.base()) / WINDOW;
+        // The last address, also where the core names no whole pages.
+        index(change.start)..index(change.end.saturating_sub(1).max(change.start)) + 1
+    }
+
+    /// The addresses of window `index`.
+    fn window(&self, index: usize) -> Range<usize> {
+        let start = self.base().saturating_add(index.saturating_mul(WINDOW));
+        self.start.max(start)..self.end().min(start.saturating_add(WINDOW))
+    }
+
+    /// The first window from `index` on whose pages are not known.
+    fn next_unknown(&self, index: usize) -> Option<usize> {
+        let state = self.state.lock();
+        let mut rest = state.windows.get(index..)?.iter();
+        rest.position(|window| !window.is_current)
+            .map(|more| index + more)
+    }
+
+    /// Faults the pages of `range` in, which is a window.
     ///
     /// # Errors
     ///
     /// Those of [`UserPages::find`].
-    fn fault(&self, _mm: &MmWithUser) -> Result<(KVVec<c_ulong>, c_ulong)> {
-        let mut frames = KVVec::from_elem(0, self.count, GFP_KERNEL_ACCOUNT)?;
+    fn fault(&self, _mm: &MmWithUser, range: &Range<usize>) -> Result<KVVec<c_ulong>> {
+        let count = (range.end - range.start) >> PAGE_SHIFT;
+        let mut frames = KVVec::from_elem(0, count, GFP_KERNEL_ACCOUNT)?;
         let mut seq = 0;
         // SAFETY: The notifier is registered, `frames` has room for each page of the range, and
         // `_mm` keeps the address space.
         to_result(unsafe {
             crate::bindings::rkfd_user_fault(
                 self.notifier.get(),
-                self.start,
-                self.start + (self.count << PAGE_SHIFT),
+                range.start,
+                range.end,
                 if self.writable {
                     crate::bindings::RKFD_FIND_WRITABLE
                 } else {
@@ -215,7 +284,56 @@ impl Inner {
         })
         // It found the pages changed each time until its time-out.
         .map_err(|e| if e == EBUSY { EAGAIN } else { e })?;
-        Ok((frames, seq))
+        Ok(frames)
+    }
+
+    /// Finds the pages of window `index`, if they are not known.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`UserPages::find`].
+    fn find_window(&self, mm: &MmWithUser, index: usize) -> Result {
+        let range = self.window(index);
+        for _ in 0..MAX_ATTEMPTS {
+            let before = {
+                let state = self.state.lock();
+                let window = state.windows.get(index).ok_or(EINVAL)?;
+                if window.is_current {
+                    return Ok(());
+                }
+                window.version
+            };
+            // A change that has begun before `before` was read is waited for in here, whatever it concerns. One that begins
+            // later counts the version of its windows up first. So the sequence number, which counts changes of the whole
+            // range, need not be the same as before.
+            let frames = self.fault(mm, &range)?;
+            let pages = Arc::new(Pages::of_user(&frames)?, GFP_KERNEL_ACCOUNT)?;
+            let mut state = self.state.lock();
+            let State {
+                windows,
+                version,
+                found,
+                ..
+            } = &mut *state;
+            let window = windows.get_mut(index).ok_or(EINVAL)?;
+            if window.version != before {
+                continue;
+            }
+            *version += 1;
+            // CAST: `usize` is at most 64 bits wide.
+            *found += pages.len() as u64;
+            let new = Window {
+                pages: Some(pages),
+                is_current: true,
+                is_marked: false,
+                version: *version,
+            };
+            let old = core::mem::replace(window, new);
+            drop(state);
+            drop(old);
+            return Ok(());
+        }
+        Err(EAGAIN)
     }
 }
 
@@ -243,6 +361,18 @@ impl UserPages {
             return Err(EINVAL);
         }
         let mm = ARef::<Mm>::from(&**user);
+        // From the window of the first byte to that of the last.
+        let window_count = (start % WINDOW).saturating_add(len).div_ceil(WINDOW);
+        let mut windows = KVVec::with_capacity(window_count, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..window_count {
+            let window = Window {
+                pages: None,
+                is_current: false,
+                is_marked: false,
+                version: 0,
+            };
+            windows.push(window, GFP_KERNEL_ACCOUNT)?;
+        }
         let inner = KBox::pin_init(
             pin_init!(Inner {
                 notifier: Opaque::zeroed(),
@@ -252,7 +382,7 @@ impl UserPages {
                 writable,
                 watcher,
                 state <- new_mutex!(
-                    State { pages: None, version: 0, users: 0 },
+                    State { windows, version: 0, found: 0, users: 0 },
                     "rkfd_user_pages"
                 ),
             }),
@@ -275,54 +405,67 @@ impl UserPages {
         Ok(Self { inner })
     }
 
-    /// Finds the pages, if they are not known.
+    /// Finds the pages of the windows in which they are not known. A window in which some cannot be found has none; the
+    /// others are looked for nevertheless.
     ///
     /// # Errors
     ///
-    /// - `EFAULT`: there is no memory, or none that a device can use.
-    /// - `EPERM`: it may not be accessed as asked for.
+    /// - `EFAULT`: there is no memory, or none that a device can use, in some window.
+    /// - `EPERM`: it may not be accessed as asked for, in some window.
     /// - `ESRCH`: the address space has ended.
     /// - `EAGAIN`: the pages do not stop changing. libhsakmt repeats the call then.
     /// - `ENOMEM`, `EINTR`.
     pub(crate) fn find(&self) -> Result {
         let inner = &*self.inner;
-        if inner.state.lock().pages.is_some() {
+        let Some(mut next) = inner.next_unknown(0) else {
             return Ok(());
-        }
+        };
         let mm = inner.mm.mmget_not_zero().ok_or(ESRCH)?;
         // This may become the last user, in a place where the address space cannot end.
         let mm = MmWithUser::into_mmput_async(mm);
-        for _ in 0..MAX_ATTEMPTS {
-            let (frames, seq) = inner.fault(&mm)?;
-            let pages = Arc::new(Pages::of_user(&frames)?, GFP_KERNEL_ACCOUNT)?;
-            let mut state = inner.state.lock();
-            if inner.is_changed(&state, seq) {
-                drop(state);
-                continue;
+        let mut result = Ok(());
+        loop {
+            match inner.find_window(&mm, next) {
+                Err(error) if error == EFAULT || error == EPERM => result = result.and(Err(error)),
+                found => found?,
             }
-            state.version += 1;
-            let old = state.pages.replace(pages);
-            drop(state);
-            drop(old);
-            return Ok(());
+            match inner.next_unknown(next + 1) {
+                Some(index) => next = index,
+                None => return result,
+            }
         }
-        Err(EAGAIN)
     }
 
-    /// The pages as they are now.
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    /// How many pages were looked for with success until now, those that were found again included.
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
+    pub(crate) fn found(&self) -> u64 {
+        self.inner.state.lock().found
+    }
+
+    /// The bytes of the range that window `index` has; `None` if there is no such window.
+    pub(crate) fn window(&self, index: usize) -> Option<Range<usize>> {
+        let inner = &*self.inner;
+        let window = inner.window(index);
+        (window.start < window.end).then(|| window.start - inner.start..window.end - inner.start)
+    }
+
+    /// The pages of window `index` as they are now; none if there is no such window.
+    pub(crate) fn snapshot(&self, index: usize) -> Snapshot {
         let state = self.inner.state.lock();
+        let window = state.windows.get(index);
         Snapshot {
-            pages: state.pages.clone(),
-            version: state.version,
+            pages: window
+                .filter(|window| window.is_current)
+                .and_then(|window| window.pages.clone()),
+            version: window.map_or(0, |window| window.version),
         }
     }
 
-    /// Runs `f`, which lets a device access the pages, if they have not changed since `version`; they do not
-    /// change meanwhile. Pages that the device may write are marked dirty: its writes set no dirty bit in the
+    /// Runs `f`, which lets a device access the pages, if none have changed since [`Self::version`] was `version`; they do
+    /// not change meanwhile. Pages that the device may write are marked dirty: its writes set no dirty bit in the
     /// page tables of the process, and a page that is clean there (after MADV_FREE, shared memory or swapped-in
     /// memory that was only read) would be discarded by reclaim with what the device wrote. Whoever cleans a page
-    /// invalidates it first, so one mark per commit is enough.
+    /// invalidates it first, so one mark is enough until pages are found again.
     ///
     /// `f` must not allocate.
     ///
@@ -331,21 +474,19 @@ impl UserPages {
     /// `EAGAIN` if they have, and those of `f`.
     pub(crate) fn commit<R>(&self, version: u64, f: impl FnOnce() -> Result<R>) -> Result<R> {
         let inner = &*self.inner;
-        let state = inner.state.lock();
+        let mut state = inner.state.lock();
         if state.version != version {
             return Err(EAGAIN);
         }
-        if let (true, Some(pages)) = (inner.writable, &state.pages) {
-            // SAFETY: These are the pages of `version`: `find` saw them mapped, and `invalidate`, which comes
-            // before any of them is unmapped, waits for the lock.
-            unsafe { pages.mark_dirty() };
+        if inner.writable {
+            state.mark_dirty();
         }
         let result = f();
         drop(state);
         result
     }
 
-    /// Names the moment, as [`Snapshot::version`] does.
+    /// Names the moment: another number after each change of pages of the range, and after each find.
     pub(crate) fn version(&self) -> u64 {
         self.inner.state.lock().version
     }

@@ -4,8 +4,8 @@
 //!
 //! Nothing is pinned. Before pages change (munmap, mremap, fork, mprotect, madvise, reclaim) the memory manager calls
 //! [`Watch::invalidated`], which takes the queues of the [`Owner`] off the GPUs that map the buffer; queues on other GPUs go
-//! on. Soon after, [`restore`] finds the new pages, writes the page tables and lets the queues run again. Where no memory is
-//! left, the entries stay invalid: a wave that goes there faults.
+//! on. Soon after, [`restore`] finds the new pages, writes the page tables and lets the queues run again. What did not change
+//! is neither looked for nor written again. Where no memory is left, there are no entries: a wave that goes there faults.
 //!
 //! Where the queues do not stop, because the scheduler is out of order, the entries of all such memory are taken away
 //! before the pages go. While page tables cannot be written the queues stay off; where that lasts, the entries are taken

@@ -31,7 +31,8 @@ use crate::kapi::{
     },
     userpages::{
         UserPages,
-        Watcher, //
+        Watcher,
+        WINDOW, //
     },
 };
 
@@ -161,47 +162,117 @@ mod pages {
 
     #[test]
     fn pages_are_found_once_and_again_after_they_changed() -> Result {
-        let memory = UserMemory::new(2 * PAGE_SIZE)?;
+        let memory = UserMemory::new(3 * PAGE_SIZE)?;
         let counts = Counts::new()?;
-        let user = UserPages::new(usize::try_from(memory.address())?, 2, true, counts.clone())?;
-        assert!(user.snapshot().pages.is_none());
+        let address = memory.address();
+        // Two pages of one window.
+        let first = usize::try_from(address)?;
+        let at = match (first + PAGE_SIZE) % WINDOW {
+            0 => first + PAGE_SIZE,
+            _ => first,
+        };
+        let user = UserPages::new(at, 2, true, counts.clone())?;
+        assert!(user.window(1).is_none());
+        assert!(user.snapshot(0).pages.is_none());
         user.find()?;
-        let first = user.snapshot();
+        let first = user.snapshot(0);
         let pages = first.pages.as_ref().ok_or(EINVAL)?;
         assert_eq!(pages.len(), 2);
         // They are the process's, and nobody's to copy or to hand on.
         assert_eq!(pages.copy(0, Transfer::Read(&mut [0])).err(), Some(EPERM));
         assert_eq!(pages.pfn(0).err(), Some(EPERM));
         // They are known: nothing is looked for.
+        let version = user.version();
         user.find()?;
-        assert_eq!(user.version(), first.version);
-        assert_eq!(user.commit(first.version, || Ok(5)), Ok(5));
+        assert_eq!(user.version(), version);
+        assert_eq!((user.snapshot(0).version, user.found()), (first.version, 2));
+        assert_eq!(user.commit(version, || Ok(5)), Ok(5));
         assert_eq!(
-            user.commit(first.version, || Err::<(), _>(ENOSPC)).err(),
+            user.commit(version, || Err::<(), _>(ENOSPC)).err(),
             Some(ENOSPC)
         );
         assert_eq!(counts.get(), (0, 0));
 
         user.start_use();
-        let address = memory.address();
         memory.unmap();
         // This is a kernel thread that borrows the memory, so the change is not held back.
         assert_eq!(counts.get(), (0, 1));
-        assert!(user.snapshot().pages.is_none());
-        assert!(user.version() != first.version);
-        assert_eq!(user.commit(first.version, || Ok(())).err(), Some(EAGAIN));
+        assert!(user.snapshot(0).pages.is_none());
+        assert!(user.version() != version);
+        assert!(user.snapshot(0).version != first.version);
+        assert_eq!(user.commit(version, || Ok(())).err(), Some(EAGAIN));
         assert_eq!(user.find().err(), Some(EFAULT));
 
         // Other memory in the same place is found as what it is.
-        let memory = UserMemory::at(address, 2 * PAGE_SIZE)?;
+        let memory = UserMemory::at(address, 3 * PAGE_SIZE)?;
         user.find()?;
-        assert!(user.snapshot().pages.is_some());
+        assert!(user.snapshot(0).pages.is_some());
         user.end_use();
         let told = counts.get();
         memory.unmap();
         // Nobody is notified of what nobody uses, and the pages are dropped all the same.
         assert_eq!(counts.get(), told);
-        assert!(user.snapshot().pages.is_none());
+        assert!(user.snapshot(0).pages.is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn a_change_of_one_page_concerns_its_window_alone() -> Result {
+        let size = 3 * WINDOW;
+        let memory = UserMemory::new(size)?;
+        let at = usize::try_from(memory.address())?;
+        let counts = Counts::new()?;
+        let user = UserPages::new(at, size / PAGE_SIZE, true, counts.clone())?;
+        // Windows begin where large pages of the process may.
+        let (mut count, mut end) = (0, 0);
+        while let Some(window) = user.window(count) {
+            assert_eq!(window.start, end);
+            assert!(count == 0 || (at + end) % WINDOW == 0);
+            (count, end) = (count + 1, window.end);
+        }
+        assert_eq!(end, size);
+        user.find()?;
+        assert_eq!(user.found(), (size / PAGE_SIZE) as u64);
+        let mut versions = KVec::new();
+        for index in 0..count {
+            versions.push(user.snapshot(index).version, GFP_KERNEL)?;
+        }
+        user.start_use();
+
+        // The last page of the second window goes.
+        let second = user.window(1).ok_or(EINVAL)?;
+        let hole = (at + second.end - PAGE_SIZE) as u64;
+        let told = hole..hole + PAGE_SIZE as u64;
+        UserMemory::part(hole, PAGE_SIZE).unmap();
+        assert_eq!(counts.last(), told);
+        let found = user.found();
+        for _ in 0..2 {
+            for (index, version) in versions.iter().enumerate() {
+                let now = user.snapshot(index);
+                assert_eq!(now.pages.is_some(), index != 1);
+                let is_same = now.version == *version;
+                assert_eq!(is_same, index != 1);
+            }
+            // Where memory is lacking, the others are not looked for again.
+            assert_eq!(user.find().err(), Some(EFAULT));
+            assert_eq!(user.found(), found);
+        }
+        UserMemory::at(hole, PAGE_SIZE)?;
+        let version = user.version();
+        user.find()?;
+        assert_eq!(user.found(), found + (second.len() / PAGE_SIZE) as u64);
+        // What was known of the range before is out of date, and what is known now can be committed.
+        assert_eq!(user.commit(version, || Ok(())).err(), Some(EAGAIN));
+        assert_eq!(user.commit(user.version(), || Ok(())), Ok(()));
+
+        // Two pages of two windows.
+        UserMemory::part(hole, 2 * PAGE_SIZE).unmap();
+        for index in 0..count {
+            let is_known = user.snapshot(index).pages.is_some();
+            assert_eq!(is_known, index != 1 && index != 2);
+        }
+        user.end_use();
+        memory.unmap();
         Ok(())
     }
 
@@ -237,8 +308,8 @@ mod pages {
         assert_eq!(writer.find().err(), Some(EPERM));
         let reader = UserPages::new(at, 1, false, counts.clone())?;
         reader.find()?;
-        assert!(reader.snapshot().pages.is_some());
-        assert!(writer.snapshot().pages.is_none());
+        assert!(reader.snapshot(0).pages.is_some());
+        assert!(writer.snapshot(0).pages.is_none());
         Ok(())
     }
 }

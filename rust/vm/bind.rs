@@ -177,7 +177,7 @@ impl State {
                         // Its pages may have changed when the entries are written.
                         missing.add(self.tree.missing_for_unmap(start, bind.len()));
                     }
-                    if backing.runs.is_empty() {
+                    if !backing.covers(part.offset, bind.len()) {
                         continue;
                     }
                     backing.for_each_part(part.offset, bind.len(), |at, runs| {
@@ -233,7 +233,7 @@ impl State {
             let backing = backings.get(part.source).ok_or(EINVAL)?;
             let bo = sources.get(part.source).ok_or(EINVAL)?;
             // One buffer at a time: each has a lock of its own.
-            let written = if backing.runs.is_empty() {
+            let written = if !backing.covers(part.offset, bind.len()) {
                 Err(EAGAIN)
             } else {
                 bo.commit(backing.version, || {
@@ -426,7 +426,7 @@ impl Vm {
     fn backings(&self, hw: &Hw, sources: &[Arc<Bo>]) -> Result<Backings> {
         let mut backings = KVVec::with_capacity(sources.len(), GFP_KERNEL_ACCOUNT)?;
         for bo in sources {
-            let backing = Arc::new(bo.backing(&self.gpu, hw)?, GFP_KERNEL_ACCOUNT)?;
+            let backing = Arc::new(bo.backing(&self.gpu, hw, None)?, GFP_KERNEL_ACCOUNT)?;
             backings.push(backing, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(backings)

@@ -14,10 +14,7 @@ use kernel::{
     sync::Arc, //
 };
 
-use super::pt::{
-    Run,
-    PAGE, //
-};
+use super::pt::PAGE;
 use crate::{
     gpu::{
         Gpu,
@@ -31,10 +28,6 @@ use crate::{
     },
     kapi::{
         dma_buf::DmaBuf,
-        dma_map::{
-            DmaMap,
-            DmaRun, //
-        },
         drm_file::{
             DrmDevice,
             DrmFile,
@@ -45,18 +38,18 @@ use crate::{
             Object,
             ObjectDriver, //
         },
-        pages::Vmap, //
+        pages::Vmap,
+        userpages::UserPages, //
     },
 };
 
 mod args;
+mod backing;
 mod memory;
 pub(super) mod moving;
 mod place;
 mod window;
 
-use self::memory::Storage;
-pub(super) use self::place::Place;
 pub(crate) use self::{
     args::{
         BoArgs,
@@ -67,102 +60,21 @@ pub(crate) use self::{
     memory::Memory,
     window::DoorbellWindow, //
 };
-
-/// Where a buffer lies for one GPU; keeps it there.
-pub(super) struct Backing {
-    pub(super) runs: KVVec<Run>,
-    /// Where each run begins in the buffer.
-    starts: KVVec<u64>,
-    pub(super) attrs: PageAttrs,
-    /// Which pages of the process these are, for [`BoKind::Userptr`]; how often memory has moved.
-    pub(super) version: u64,
-    is_of_user: bool,
-    _dma: Option<Dma>,
-    /// The place of memory that moves.
-    _place: Option<Arc<Place>>,
-}
-
-impl Backing {
-    /// Whether these are pages of a process, which may change, or be none.
-    pub(super) fn is_of_user(&self) -> bool {
-        self.is_of_user
-    }
-
-    /// Calls `f(at, runs)` for the runs that `len` bytes from byte `offset` on lie in, cut to these bytes, in order;
-    /// `at` counts from `offset`. There are at most three calls. Allocates nothing.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if the part leaves the buffer; that of `f`, which ends the walk.
-    pub(super) fn for_each_part(
-        &self,
-        offset: u64,
-        len: u64,
-        mut f: impl FnMut(u64, &[Run]) -> Result,
-    ) -> Result {
-        let end = offset.checked_add(len).ok_or(EINVAL)?;
-        let mut at = offset;
-        // The run that `offset` lies in.
-        let mut next = self.starts.partition_point(|start| *start <= offset);
-        next = next.checked_sub(1).ok_or(EINVAL)?;
-        while at < end {
-            let (run, start) = self
-                .runs
-                .get(next)
-                .zip(self.starts.get(next))
-                .ok_or(EINVAL)?;
-            let run_end = start + run.len;
-            if at == *start && run_end <= end {
-                // All runs that lie in the part as a whole.
-                let mut last = self.starts.partition_point(|start| *start < end);
-                if self.end_of(last - 1)? > end {
-                    last -= 1;
-                }
-                f(at - offset, self.runs.get(next..last).ok_or(EINVAL)?)?;
-                at = self.end_of(last - 1)?;
-                next = last;
-                continue;
-            }
-            if run_end <= at {
-                return Err(EINVAL);
-            }
-            let part = Run {
-                addr: run.addr + (at - start),
-                len: run_end.min(end) - at,
-            };
-            f(at - offset, &[part])?;
-            at += part.len;
-            next += 1;
-        }
-        Ok(())
-    }
-
-    /// Where a run ends in the buffer.
-    fn end_of(&self, run: usize) -> Result<u64> {
-        let (start, run) = self.starts.get(run).zip(self.runs.get(run)).ok_or(EINVAL)?;
-        Ok(start + run.len)
-    }
-}
-
-/// Keeps a buffer where the device reaches it.
-enum Dma {
-    /// Of this buffer.
-    Own(DmaMap),
-    /// Part of a mapping that serves all buffers of registers or doorbells.
-    Part(
-        #[expect(dead_code, reason = "kept, not used")] Arc<DmaMap>,
-        [DmaRun; 1],
-    ),
-}
-
-impl Dma {
-    fn runs(&self) -> &[DmaRun] {
-        match self {
-            Self::Own(map) => map.runs(),
-            Self::Part(_, run) => run,
-        }
-    }
-}
+pub(super) use self::{
+    backing::{
+        push_run,
+        Backing, //
+    },
+    place::Place, //
+};
+use self::{
+    backing::{
+        Dma,
+        Extent,
+        Piece, //
+    },
+    memory::Storage, //
+};
 
 /// A buffer.
 pub(crate) struct Bo {
@@ -251,101 +163,116 @@ impl Bo {
     }
 
     /// Finds out where the buffer lies for `gpu`, which `hw` belongs to, and fixes it there. Pages of
-    /// a process are not fixed: they are those of this moment, or none. Of memory that moves the caller has the
-    /// reservation, until the entries are written and listed.
+    /// a process are not fixed: they are those of this moment, or none. Where they are what `known` has of them, an
+    /// earlier result for `gpu`, that is taken over. Of memory that moves the caller has the reservation, until the entries
+    /// are written and listed.
     ///
     /// # Errors
     ///
     /// `EINVAL` if `gpu` cannot reach it (VRAM, doorbells or registers of another); `ENOMEM`; what
     /// the DMA layer reports.
-    pub(super) fn backing(&self, gpu: &Arc<Gpu>, hw: &Hw) -> Result<Backing> {
+    pub(super) fn backing(
+        &self,
+        gpu: &Arc<Gpu>,
+        hw: &Hw,
+        known: Option<&Backing>,
+    ) -> Result<Backing> {
         let local = Arc::ptr_eq(gpu, &self.object.gpu);
         let snooped = Aperture::System { snooped: true };
-        let mut runs = KVVec::new();
         let mut version = 0;
-        let mut len = self.size;
         let mut place = None;
-        let (aperture, memory, dma) = match &self.object.storage {
+        let (aperture, memory, pieces) = match &self.object.storage {
             Storage::Vram(movable) if local => {
                 version = movable.moves();
                 match &**place.insert(movable.place()) {
                     Place::Vram { blocks, .. } => {
+                        let mut runs = KVVec::new();
                         for span in blocks.spans() {
                             push_run(&mut runs, blocks.pa(span.start), span.size)?;
                         }
-                        (Aperture::Vram, Where::Local, None)
+                        let extent = Extent::new(runs, None, version, self.size)?;
+                        (Aperture::Vram, Where::Local, self.whole(extent)?)
                     }
                     Place::System { pages, .. } => {
                         let dma = hw.dma().pages(hw.dev(), pages, self.flags.writable)?;
-                        (snooped, Where::System, Some(Dma::Own(dma)))
+                        let extent = Extent::of_dma(Dma::Own(dma), version, self.size)?;
+                        (snooped, Where::System, self.whole(extent)?)
                     }
                 }
             }
             Storage::Pages(pages) => {
                 let dma = hw.dma().pages(hw.dev(), pages, self.flags.writable)?;
-                (snooped, Where::System, Some(Dma::Own(dma)))
+                let extent = Extent::of_dma(Dma::Own(dma), 0, self.size)?;
+                (snooped, Where::System, self.whole(extent)?)
             }
             Storage::User(user) => {
-                let now = user.snapshot();
-                version = now.version;
-                let dma = match &now.pages {
-                    Some(pages) => Some(Dma::Own(hw.dma().pages(
-                        hw.dev(),
-                        pages,
-                        self.flags.writable,
-                    )?)),
-                    None => {
-                        len = 0;
-                        None
-                    }
-                };
-                (snooped, Where::System, dma)
+                // Before the pages are looked at: what changes meanwhile makes it out of date.
+                version = user.version();
+                (snooped, Where::System, self.user_pieces(hw, user, known)?)
             }
             Storage::Doorbell(slice) if local => {
                 let map = hw.doorbell_map();
                 let run = map.part(slice.bar_offset(), self.size)?;
-                (snooped, Where::System, Some(Dma::Part(map.clone(), [run])))
+                let extent = Extent::of_dma(Dma::Part(map.clone(), [run]), 0, self.size)?;
+                (snooped, Where::System, self.whole(extent)?)
             }
             Storage::MmioRemap if local => {
                 let map = hw.mmio_remap().ok_or(ENODEV)?;
                 let run = map.part(0, self.size)?;
-                (snooped, Where::System, Some(Dma::Part(map.clone(), [run])))
+                let extent = Extent::of_dma(Dma::Part(map.clone(), [run]), 0, self.size)?;
+                (snooped, Where::System, self.whole(extent)?)
             }
             _ => return Err(EINVAL),
         };
-        if let Some(dma) = &dma {
-            for run in dma.runs() {
-                push_run(&mut runs, run.addr, run.len)?;
-            }
-        }
-        // What is mapped must be what was asked for, byte by byte.
-        let mut starts = KVVec::with_capacity(runs.len(), GFP_KERNEL_ACCOUNT)?;
-        let mut end = 0;
-        for run in &runs {
-            starts.push(end, GFP_KERNEL_ACCOUNT)?;
-            end += run.len;
-        }
-        if end != len {
-            return Err(EIO);
-        }
         let mtype = match self.kind {
             BoKind::Doorbell | BoKind::MmioRemap => Mtype::Uc,
             _ => gpu.asic().mtype.mtype(memory, self.flags.coherence()),
         };
-        Ok(Backing {
-            runs,
-            starts,
-            attrs: PageAttrs {
-                aperture,
-                access: self.flags.access(),
-                mtype,
-                fragment: 0,
-            },
-            version,
-            is_of_user: self.kind == BoKind::Userptr,
-            _dma: dma,
-            _place: place,
-        })
+        let attrs = PageAttrs {
+            aperture,
+            access: self.flags.access(),
+            mtype,
+            fragment: 0,
+        };
+        let is_of_user = self.kind == BoKind::Userptr;
+        Ok(Backing::new(pieces, attrs, version, is_of_user, place))
+    }
+
+    /// A buffer whose memory is one piece.
+    fn whole(&self, extent: Extent) -> Result<KVVec<Piece>> {
+        let extent = Arc::new(extent, GFP_KERNEL_ACCOUNT)?;
+        let mut pieces = KVVec::with_capacity(1, GFP_KERNEL_ACCOUNT)?;
+        let piece = Piece::new(0..self.size, Some(extent));
+        pieces.push(piece, GFP_KERNEL_ACCOUNT)?;
+        Ok(pieces)
+    }
+
+    /// A piece for each window of pages of a process.
+    fn user_pieces(
+        &self,
+        hw: &Hw,
+        user: &UserPages,
+        known: Option<&Backing>,
+    ) -> Result<KVVec<Piece>> {
+        let mut pieces = KVVec::new();
+        while let Some(window) = user.window(pieces.len()) {
+            let index = pieces.len();
+            // CAST: `usize` is at most 64 bits wide.
+            let range = window.start as u64..window.end as u64;
+            let now = user.snapshot(index);
+            let extent = match (&now.pages, known.and_then(|known| known.extent(index))) {
+                (None, _) => None,
+                (Some(_), Some(old)) if old.is_of(now.version) => Some(old.clone()),
+                (Some(pages), _) => {
+                    let dma = hw.dma().pages(hw.dev(), pages, self.flags.writable)?;
+                    let len = range.end - range.start;
+                    let extent = Extent::of_dma(Dma::Own(dma), now.version, len)?;
+                    Some(Arc::new(extent, GFP_KERNEL_ACCOUNT)?)
+                }
+            };
+            pieces.push(Piece::new(range, extent), GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(pieces)
     }
 
     /// Finds the pages of a process again that have changed; nothing for other buffers.
@@ -561,15 +488,6 @@ impl Drop for BoUse {
             user.end_use();
         }
     }
-}
-
-/// Appends a run, or lengthens the last one.
-pub(super) fn push_run(runs: &mut KVVec<Run>, addr: u64, len: u64) -> Result {
-    match runs.last_mut() {
-        Some(last) if last.addr + last.len == addr => last.len += len,
-        _ => runs.push(Run { addr, len }, GFP_KERNEL_ACCOUNT)?,
-    }
-    Ok(())
 }
 
 /// A kernel mapping of a buffer, for 64-bit words.

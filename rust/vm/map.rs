@@ -109,6 +109,7 @@ impl Vm {
         let mut reserve = Reserve::new();
         let mut new: Option<NewMapping> = None;
         let mut backing: Option<Arc<Backing>> = None;
+        let mut known: Option<Arc<Backing>> = None;
 
         // What turns out to be missing is made without the lock, and everything is looked at again.
         for _ in 0..MAX_ATTEMPTS {
@@ -123,15 +124,12 @@ impl Vm {
                     // Before the backing is found, so that no change of it is missed.
                     new = Some(NewMapping::new(&self.ranges, bo, va)?);
                 }
-                backing = Some(Arc::new(bo.backing(&self.gpu, &hw)?, GFP_KERNEL_ACCOUNT)?);
+                let known = known.take();
+                let found = bo.backing(&self.gpu, &hw, known.as_deref())?;
+                backing = Some(Arc::new(found, GFP_KERNEL_ACCOUNT)?);
                 continue;
             };
-            let count = if current.runs.is_empty() {
-                // What a mirror of all memory shows there goes.
-                state.tree.missing_for_unmap(va, bo.size())
-            } else {
-                state.tree.missing(va, &current.runs)
-            };
+            let count = state.missing_for_write(va, current, bo.size())?;
             if !reserve.covers(count) {
                 drop(state);
                 reserve.fill(&store, self.gpu.asic().pte, count)?;
@@ -144,13 +142,13 @@ impl Vm {
                 // The pages of the process have changed.
                 Err(e) if e == EAGAIN => {
                     drop(state);
-                    backing = None;
+                    known = backing.take();
                     continue;
                 }
                 written => written?,
             };
             hw.hdp_flush();
-            let is_empty = current.runs.is_empty();
+            let lacks = !current.covers(0, bo.size());
             let ready = new.take().ok_or(EINVAL)?;
             let (mapping, listed) = ready.insert(&mut state, range.clone())?;
             drop(mapping.set_backing(backing.take()));
@@ -173,7 +171,7 @@ impl Vm {
             drop(state);
             drop((listed, unlisted));
             self.reap();
-            if flushed.is_ok() && is_empty {
+            if flushed.is_ok() && lacks {
                 bo.tell_missing();
             }
             return flushed;

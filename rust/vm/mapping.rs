@@ -69,6 +69,17 @@ impl Mapping {
         !contents.cleared && written.is_some_and(|backing| backing.version == version)
     }
 
+    /// What the entries show; `None` if there are none.
+    pub(super) fn shown(&self) -> Option<Arc<Backing>> {
+        let contents = self.contents.lock();
+        contents.backing.clone().filter(|_| !contents.cleared)
+    }
+
+    /// Where the buffer was when entries were written last, whether or not they are there.
+    pub(super) fn backing(&self) -> Option<Arc<Backing>> {
+        self.contents.lock().backing.clone()
+    }
+
     /// Notes that entries for `backing` were written. Returns what they named before, which the TLB may hold.
     pub(super) fn set_backing(&self, backing: Option<Arc<Backing>>) -> Option<Arc<Backing>> {
         let mut contents = self.contents.lock();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of processes that changes: the entries of a buffer, wherever it is mapped, are written anew or taken away.
+//! Memory of processes that changes: the entries of a buffer, wherever it is mapped, are written anew or taken away, those
+//! of the windows that changed alone.
 //!
 //! A buffer of such memory has one [`Mapping`], of which [`Vm::bind`] may have left parts.
 
@@ -16,81 +17,23 @@ use super::{
     },
     pt::{
         Chain,
-        Changed,
-        Missing,
-        Reserve,
-        TableCount, //
+        Reserve, //
+    },
+    rewrite::{
+        Rewrite,
+        Rewritten, //
     },
     stale,
-    store::{
-        TableBlock,
-        VramStore, //
-    },
+    store::VramStore,
     State,
     Vm,
     MAX_ATTEMPTS, //
 };
 use crate::gpu::Hw;
 
-impl State {
-    /// Counts the tables that [`Self::write_parts`] needs.
-    fn missing_for_parts(&self, bo: &Bo, backing: &Backing) -> Result<TableCount> {
-        let mut missing = Missing::new();
-        let mut counted = Ok(());
-        self.ranges.for_each_of(bo.object(), |entry| {
-            let start = entry.range.start;
-            if backing.runs.is_empty() || counted.is_err() {
-                return;
-            }
-            counted = backing.for_each_part(entry.offset, entry.range.end - start, |at, runs| {
-                self.tree.count_missing(&mut missing, start + at, runs);
-                Ok(())
-            });
-        });
-        counted.map(|()| missing.need())
-    }
-
-    /// Writes the entries of all parts of `bo` that are mapped; none where there is no memory.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Tree::map`](super::pt::Tree::map), of which `EAGAIN` cannot happen if `reserve` covers the need.
-    fn write_parts(
-        &mut self,
-        store: &VramStore<'_>,
-        reserve: &mut Reserve<TableBlock>,
-        bo: &Bo,
-        backing: &Backing,
-    ) -> Result<Changed<TableBlock>> {
-        let Self { tree, ranges, .. } = self;
-        let mut all = Changed::new();
-        let mut written = Ok(());
-        ranges.for_each_of(bo.object(), |entry| {
-            let (start, len) = (entry.range.start, entry.range.end - entry.range.start);
-            if written.is_err() {
-                return;
-            }
-            let mut add = |changed: Changed<TableBlock>| {
-                all.stale |= changed.stale;
-                all.retired.append(changed.retired);
-            };
-            written = if backing.runs.is_empty() {
-                // No leaf reaches over the boundary of a range, so no table is needed.
-                tree.unmap(store, reserve, start, len).map(add)
-            } else {
-                backing.for_each_part(entry.offset, len, |at, runs| {
-                    add(tree.map(store, reserve, start + at, runs, backing.attrs)?);
-                    Ok(())
-                })
-            };
-        });
-        store.finish();
-        written.map(|()| all)
-    }
-}
-
 impl Vm {
-    /// Brings the entries of `bo` up to date, if it is mapped and its pages changed, or its entries were taken away.
+    /// Brings the entries of `bo` up to date, if it is mapped and its pages changed, or its entries were taken away. What
+    /// they show already stays.
     ///
     /// # Errors
     ///
@@ -112,6 +55,7 @@ impl Vm {
         let store = VramStore::new(&self.gpu, Some(hw));
         let mut reserve = Reserve::new();
         let mut backing: Option<Arc<Backing>> = None;
+        let mut known: Option<Arc<Backing>> = None;
 
         // What turns out to be missing is made without the lock, and everything is looked at again.
         for _ in 0..MAX_ATTEMPTS {
@@ -123,28 +67,41 @@ impl Vm {
                 return Ok(());
             }
             let Some(current) = backing.as_ref() else {
+                let known = known.take().or_else(|| mapping.backing());
                 drop(state);
-                backing = Some(Arc::new(bo.backing(&self.gpu, hw)?, GFP_KERNEL_ACCOUNT)?);
+                let found = bo.backing(&self.gpu, hw, known.as_deref())?;
+                backing = Some(Arc::new(found, GFP_KERNEL_ACCOUNT)?);
                 continue;
             };
-            let need = state.missing_for_parts(bo, current)?;
+            // While the lock is held the mapping has it, too: no memory is given back here.
+            let shown = mapping.shown();
+            let rewrite = Rewrite {
+                bo,
+                shown: shown.as_deref(),
+                wanted: current,
+            };
+            let need = state.missing_for_rewrite(rewrite)?;
             if !reserve.covers(need) {
                 drop(state);
                 reserve.fill(&store, self.gpu.asic().pte, need)?;
                 continue;
             }
             let written = bo.commit(current.version, || {
-                state.write_parts(&store, &mut reserve, bo, current)
+                state.rewrite(&store, &mut reserve, rewrite)
             });
-            let changed = match written {
+            drop(shown);
+            let Rewritten { changed, pages } = match written {
                 // The pages of the process have changed.
                 Err(e) if e == EAGAIN => {
                     drop(state);
-                    backing = None;
+                    known = backing.take();
                     continue;
                 }
                 written => written?,
             };
+            if current.is_of_user() {
+                self.gpu.note_rewritten(pages);
+            }
             hw.hdp_flush();
             let old = mapping.set_backing(backing.take());
             // A range that was unmapped without a flush may still be cached.

@@ -181,7 +181,8 @@ impl Vm {
                 for spot in &spots {
                     if backing_of(&backings, &spot.mapping).is_none() {
                         let bo = spot.mapping.bo();
-                        let backing = Arc::new(bo.backing(&self.gpu, &hw)?, GFP_KERNEL_ACCOUNT)?;
+                        let backing = bo.backing(&self.gpu, &hw, None)?;
+                        let backing = Arc::new(backing, GFP_KERNEL_ACCOUNT)?;
                         backings.push((bo.flags(), backing), GFP_KERNEL)?;
                     }
                 }
