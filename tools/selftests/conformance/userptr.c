@@ -68,6 +68,127 @@ CASE(middle_of_large, "one page in the middle of 4 MiB changes: all others keep 
 	CHECK_EQ(gpu_reads(&f, hole + PAGE), 0x1000 + hole / PAGE + 1);
 }
 
+/* Changes of some pages of this much are to leave the others alone. */
+#define LARGE (8 * MIB)
+
+static void number_pages(void)
+{
+	for (uint64_t at = 0; at < f.user.size; at += PAGE)
+		*bo32(&f.user, at) = 0x1000 + at / PAGE;
+}
+
+/* Pages here and there have their numbers, and both sides see both's writes, but in [from, to). */
+static void check_numbers(uint64_t from, uint64_t to)
+{
+	for (uint64_t at = 0; at < f.user.size; at += 127 * PAGE) {
+		if (at >= from && at < to)
+			continue;
+		CHECK_EQ(gpu_reads(&f, at), 0x1000 + at / PAGE);
+		gpu_writes(&f, at + 8, 0x2000 + at / PAGE);
+		CHECK_EQ(*bo32(&f.user, at + 8), 0x2000 + at / PAGE);
+	}
+}
+
+CASE(hole_in_large, "munmap of one page of 8 MiB: what is further than 2 MiB from it stays shared, and the page faults")
+{
+	const uint64_t hole = 3 * MIB + 5 * PAGE;
+
+	if (!is_rkfd())
+		SKIP("other drivers take all of the buffer from the GPU");
+	begin(LARGE);
+	number_pages();
+	CHECK_EQ(gpu_reads(&f, hole), 0x1000 + hole / PAGE);
+	CHECK_EQ(munmap((void *)(f.user.va + hole), PAGE), 0);
+	check_numbers(hole - 2 * MIB, hole + 2 * MIB);
+	check_faults(&f, f.user.va + hole);
+}
+
+CASE(protected_part, "mprotect of one page of 8 MiB: what is further than 2 MiB from it stays shared, and all is when it may be written again")
+{
+	const uint64_t part = 3 * MIB + 5 * PAGE;
+	void *at;
+
+	if (!is_rkfd())
+		SKIP("other drivers take all of the buffer from the GPU");
+	begin(LARGE);
+	number_pages();
+	at = (void *)(f.user.va + part);
+	CHECK_EQ(mprotect(at, PAGE, PROT_READ), 0);
+	check_numbers(part - 2 * MIB, part + 2 * MIB);
+	CHECK_EQ(mprotect(at, PAGE, PROT_READ | PROT_WRITE), 0);
+	check_numbers(0, 0);
+	check_shared(&f, part, 0x33);
+}
+
+CASE(moved_into_part, "mremap of one page into the middle of 8 MiB: the GPU sees that page, and all others keep their content")
+{
+	const uint64_t part = 5 * MIB + 7 * PAGE;
+	uint32_t *from;
+
+	begin(LARGE);
+	number_pages();
+	CHECK_EQ(gpu_reads(&f, part), 0x1000 + part / PAGE);
+	from = memory(PAGE, PROT_READ | PROT_WRITE);
+	from[0] = 0xabc;
+	CHECK(mremap(from, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)(f.user.va + part)) ==
+	      (void *)(f.user.va + part));
+	CHECK_EQ(gpu_reads(&f, part), 0xabc);
+	check_shared(&f, part + 4, 0x44);
+	check_numbers(part, part + PAGE);
+}
+
+CASE(forked_large, "fork with 8 MiB: parent and GPU share all pages as before, also where the parent writes first")
+{
+	int to_child[2], status;
+	char byte = 'x';
+	pid_t pid;
+
+	begin(LARGE);
+	number_pages();
+	check_numbers(0, 0);
+	CHECK_EQ(pipe(to_child), 0);
+	pid = fork();
+	if (pid == 0) {
+		close(to_child[1]);
+		/* What the GPU and the parent write meanwhile is not here. */
+		if (read(to_child[0], &byte, 1) != 1)
+			_exit(1);
+		_exit(*bo32(&f.user, 4 * MIB) != 0x1000 + 4 * MIB / PAGE || *bo32(&f.user, 6 * MIB + 16) != 0);
+	}
+	*bo32(&f.user, 4 * MIB) = 0x66;
+	CHECK_EQ(gpu_reads(&f, 4 * MIB), 0x66);
+	gpu_writes(&f, 6 * MIB + 16, 0x77);
+	CHECK_EQ(*bo32(&f.user, 6 * MIB + 16), 0x77);
+	check_numbers(4 * MIB, 4 * MIB + PAGE);
+	CHECK_EQ(write(to_child[1], &byte, 1), 1);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+	check_shared(&f, 4 * MIB, 0x88);
+}
+
+CASE(large_page_split, "one page of a large page of the process changes: all others keep their content, on both sides")
+{
+	const uint64_t hole = 2 * MIB + 9 * PAGE;
+	uint8_t *at;
+
+	begin(PAGE);
+	at = memory(LARGE + 2 * MIB, PROT_READ | PROT_WRITE);
+	at += -(uintptr_t)at % (2 * MIB);
+	/* Where the kernel has none, these are small pages, which have to do as well. */
+	madvise(at, LARGE, MADV_HUGEPAGE);
+	memset(at, 0, LARGE);
+	CHECK_OK(bo_wrap(&f.gpu, &f.user, FLAGS_USERPTR, at, LARGE));
+	CHECK_OK(bo_map(&f.gpu, &f.user));
+	number_pages();
+	check_numbers(0, 0);
+	CHECK_EQ(madvise(at + hole, PAGE, MADV_DONTNEED), 0);
+	CHECK_EQ(gpu_reads(&f, hole), 0);
+	check_shared(&f, hole, 0x55);
+	CHECK_EQ(gpu_reads(&f, hole - PAGE), 0x1000 + hole / PAGE - 1);
+	CHECK_EQ(gpu_reads(&f, hole + PAGE), 0x1000 + hole / PAGE + 1);
+	check_numbers(hole, hole + PAGE);
+}
+
 CASE(unmapped_access, "munmap: the queue works on, and an access to what is gone faults")
 {
 	begin(2 * PAGE);
@@ -95,7 +216,7 @@ CASE(unmapped_active, "munmap while a queue waits in a packet: the packet goes o
 	check_faults(&f, f.user.va);
 }
 
-CASE(unmapped_part, "munmap of one page takes the whole buffer from the GPU")
+CASE(unmapped_part, "munmap of one page takes that page from the GPU")
 {
 	begin(4 * PAGE);
 	check_shared(&f, 0, 0x11);

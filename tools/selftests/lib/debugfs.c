@@ -41,3 +41,8 @@ unsigned long sched_counter(const char *name)
 {
 	return counter("/sys/kernel/debug/rkfd/*/sched", name);
 }
+
+unsigned long userptr_counter(const char *name)
+{
+	return counter("/sys/kernel/debug/rkfd/*/userptr", name);
+}

@@ -11,4 +11,7 @@ unsigned long ih_counter(const char *name);
 /* … of its file `sched`, which says what the scheduler has done. */
 unsigned long sched_counter(const char *name);
 
+/* … of its file `userptr`, which says what changes of pages of processes have cost. */
+unsigned long userptr_counter(const char *name);
+
 #endif

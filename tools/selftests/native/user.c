@@ -2,6 +2,7 @@
 /*
  * The native interface: memory of the caller that the GPU uses in place, and what becomes of it when the caller changes it.
  */
+#include "debugfs.h"
 #include "native.h"
 
 #include <string.h>
@@ -137,6 +138,39 @@ CASE(replaced_memory, "new memory at an address of the caller's: the GPU uses it
 	}
 	CHECK_EQ(gpu_read(&e, AT), 0x1000);
 	CHECK_EQ(gpu_read(&e, AT + 3 * PAGE), 0x1003);
+	end(&e);
+}
+
+CASE(one_page_of_many, "one page of 64 MiB changes, ten times: entries of less than the whole are written again, and all contents are right")
+{
+	enum { ROUNDS = 10 };
+	const uint64_t pages = (64ul << 20) / PAGE, page = pages / 2 + 5;
+	unsigned long before, written;
+	struct engine e;
+	char *memory;
+
+	begin(&e);
+	memory = need_memory(pages * PAGE);
+	CHECK_OK(bind_user(&e.file, AT, pages * PAGE, memory, DRM_RKFD_BIND_WRITE));
+	CHECK_EQ(gpu_read(&e, AT + page * PAGE), 0x1000 + page);
+	before = userptr_counter("rewritten");
+	for (uint32_t round = 0; round < ROUNDS; round++) {
+		CHECK_EQ(madvise(memory + page * PAGE, PAGE, MADV_DONTNEED), 0);
+		CHECK_EQ(gpu_read(&e, AT + page * PAGE), 0);
+		gpu_write(&e, AT + page * PAGE, 0x9000 + round);
+		CHECK_EQ(*word(memory, page), 0x9000 + round);
+	}
+	written = userptr_counter("rewritten") - before;
+	tap_note("%lu pages in %d rounds", written, ROUNDS);
+	/* Each time those that are found together, and what the memory manager did elsewhere meanwhile. */
+	CHECK_OP(written, >=, ROUNDS);
+	CHECK_OP(written, <, pages);
+	for (uint64_t other = 0; other < pages; other += 509)
+		CHECK_EQ(gpu_read(&e, AT + other * PAGE), 0x1000 + other);
+	CHECK_EQ(gpu_read(&e, AT + (page - 1) * PAGE), 0x1000 + page - 1);
+	CHECK_EQ(gpu_read(&e, AT + (page + 1) * PAGE), 0x1000 + page + 1);
+	CHECK_OK(unbind_one(&e.file, AT, pages * PAGE));
+	CHECK_EQ(munmap(memory, pages * PAGE), 0);
 	end(&e);
 }
 
