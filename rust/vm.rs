@@ -346,7 +346,11 @@ impl Vm {
     pub(crate) fn maps_user(&self, range: &Range<u64>) -> bool {
         let state = self.state.lock();
         let mut all = state.ranges.iter();
-        state.flush_owed || all.any(|entry| entry.data.is_over(range))
+        state.flush_owed
+            || all.any(|entry| {
+                let len = entry.range.end - entry.range.start;
+                entry.data.is_over(entry.offset, len, range)
+            })
     }
 
     /// Unmaps `bo`. When this returns, no wave can reach its memory through this address space.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages of a process in address spaces of every GPU that was probed: what a change of few of many costs.
+//! Pages of a process in address spaces of every GPU that was probed: what a change of few of many costs, and whom it concerns.
 //! Skipped where there is no GPU.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 use super::{
     gpu_live::on_each,
@@ -14,7 +17,10 @@ use crate::{
         kunit::UserMemory,
         task::bring_in, //
     },
-    vm::bind::Bind,
+    vm::{
+        bind::Bind,
+        Bo, //
+    },
 };
 
 const PAGE: u64 = 0x1000;
@@ -192,6 +198,36 @@ mod cases {
             assert!(bench.walk(va + second - PAGE)?.is_some());
             assert_eq!(bench.vm.usage(), tables);
             bench.vm.unmap(&bo)?;
+            drop(bo);
+            memory.unmap();
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_change_concerns_who_shows_the_pages() -> Result {
+        on_each(|gpu| {
+            let bench = Bench::new(gpu)?;
+            let memory = UserMemory::new(8 * PAGE as usize)?;
+            let address = memory.address();
+            let bo = bench.make_user(address, 8 * PAGE)?;
+            let bind = |sources: &[Arc<Bo>], bind: Bind| -> Result {
+                let bound = bench.vm.bind(sources, &mut [bind]);
+                bound.map_err(|refused| refused.error)
+            };
+            let shows = |first: u64, end: u64| {
+                let range = address + first * PAGE..address + end * PAGE;
+                bench.vm.maps_user(&range)
+            };
+            // Three pages from the third on.
+            let part = Bind::map(0, VA, 3 * PAGE, 0, &bo, 2 * PAGE)?;
+            bind(core::slice::from_ref(&bo), part)?;
+            assert!(shows(0, 8) && shows(0, 3) && shows(2, 3) && shows(4, 5));
+            assert!(!shows(0, 2) && !shows(5, 8));
+            bind(&[], Bind::unmap(0, VA + PAGE, PAGE)?)?;
+            assert!(shows(2, 3) && !shows(3, 4) && shows(4, 5));
+            bind(&[], Bind::unmap(0, VA, 3 * PAGE)?)?;
+            assert!(!shows(0, 8));
             drop(bo);
             memory.unmap();
             Ok(())

@@ -110,10 +110,13 @@ impl Mapping {
         self.contents.lock().cleared
     }
 
-    /// Whether the buffer shows what a process has at addresses of `range`.
-    pub(super) fn is_over(&self, range: &Range<u64>) -> bool {
-        let own = self.bo.user_range();
-        own.is_some_and(|own| own.start < range.end && range.start < own.end)
+    /// Whether `len` bytes of the buffer from byte `offset` on show what a process has at addresses of `range`.
+    pub(super) fn is_over(&self, offset: u64, len: u64, range: &Range<u64>) -> bool {
+        let Some(own) = self.bo.user_range() else {
+            return false;
+        };
+        let start = own.start.saturating_add(offset);
+        start < range.end && range.start < start.saturating_add(len)
     }
 
     pub(super) fn bo(&self) -> &Bo {
