@@ -168,7 +168,10 @@ fn print(figures: &Figures) {
     line(
         &format!("madvise of a page of {}", style::bytes(own.bytes)),
         &own.call,
-        &format!("  {:.2} evictions each", own.evictions_per_call),
+        &format!(
+            "  {:.2} evictions, {:.0} pages written each",
+            own.evictions_per_call, own.rewritten_per_call
+        ),
     );
     line("… until the next packet", &own.next_packet, "");
 }

@@ -41,6 +41,8 @@ pub struct Figures {
     pub next_packet: Pair,
     /// How often all queues of the process were stopped.
     pub evictions_per_call: f64,
+    /// Pages whose entries were written anew or taken away.
+    pub rewritten_per_call: f64,
 }
 
 /// Gives back single pages of a buffer of `size` bytes.
@@ -66,13 +68,15 @@ pub fn measure(
         // CAST: a 64-bit process.
         buffer.address() as usize + page * PAGE
     };
-    let evictions = || -> anyhow::Result<u64> {
-        let counters = debugfs::counters(&debugfs::read(pci, "sched")?);
+    let counter = |file: &str, name: &str| -> anyhow::Result<u64> {
+        let counters = debugfs::counters(&debugfs::read(pci, file)?);
         counters
-            .get("evictions")
+            .get(name)
             .copied()
-            .context("the driver does not count evictions")
+            .with_context(|| format!("the driver does not count {name}"))
     };
+    let evictions = || counter("sched", "evictions");
+    let rewritten = || counter("userptr", "rewritten");
     let (mut value, mut gates) = (0, 0);
     // The queue waits in a packet while `call` is made, and works when that is over.
     let mut beside =
@@ -109,13 +113,14 @@ pub fn measure(
             Ok((took, began.elapsed()))
         };
     let (mut calls, mut nexts, mut plain) = (Vec::new(), Vec::new(), Vec::new());
-    let before = evictions()?;
+    let before = (evictions()?, rewritten()?);
     for round in 0..rounds {
         let (call, next) = beside(&|| advise_away(at(round), PAGE))?;
         calls.push(call);
         nexts.push(next);
     }
-    let evicted = evictions()? - before;
+    // The effect of the last packet came after what was written for its page.
+    let (evicted, written) = (evictions()? - before.0, rewritten()? - before.1);
     for _ in 0..rounds {
         plain.push(beside(&|| Ok(()))?.1);
     }
@@ -129,5 +134,6 @@ pub fn measure(
         call: Pair::new(calls, peer),
         next_packet: Pair::new(nexts, plain),
         evictions_per_call: evicted as f64 / f64::from(rounds), // CAST: for a reader.
+        rewritten_per_call: written as f64 / f64::from(rounds), // CAST: for a reader.
     })
 }
