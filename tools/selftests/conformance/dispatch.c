@@ -188,35 +188,6 @@ CASE(fork_child_opens, "a forked child opens the device for itself")
 	CHECK_EQ(in_child(child_opens, NULL), 0);
 }
 
-static int receive_fd(int socket)
-{
-	char byte, control[CMSG_SPACE(sizeof(int))];
-	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
-			      .msg_controllen = sizeof(control) };
-	int fd;
-
-	CHECK_EQ(recvmsg(socket, &msg, 0), 1);
-	CHECK(CMSG_FIRSTHDR(&msg));
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
-	return fd;
-}
-
-static void send_fd(int socket, int fd)
-{
-	char byte = 0, control[CMSG_SPACE(sizeof(int))] = { 0 };
-	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
-			      .msg_controllen = sizeof(control) };
-	struct cmsghdr *header = CMSG_FIRSTHDR(&msg);
-
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-	CHECK_EQ(sendmsg(socket, &msg, 0), 1);
-}
-
 CASE(passed_fd, "a file passed to another process answers EBADF there and still works here")
 {
 	struct kfd_ioctl_get_version_args v = { 0, 0 };
