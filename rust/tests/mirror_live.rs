@@ -5,10 +5,26 @@
 //! Page tables are read back from VRAM, so what is checked is what the GPU will find. The accesses are made up: what is
 //! called is what an interrupt would lead to.
 
+use core::ops::Range;
+
 use kernel::{
+    new_mutex,
     page::PAGE_SIZE,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    },
+    time::{
+        delay::fsleep,
+        Delta,
+        Instant,
+        Monotonic, //
+    },
 };
 
 use super::{
@@ -21,9 +37,12 @@ use crate::{
     kfd::facade,
     mirror::{
         Filling,
+        Hidden,
         Mirrors,
         Request,
-        Rights, //
+        Rights,
+        Rule,
+        Rules, //
     },
     sched::Scheduler,
     vm::{
@@ -67,6 +86,21 @@ const ON_ACCESS: Filling = Filling {
 
 fn scheduler(gpu: &Arc<Gpu>) -> Result<Arc<Scheduler>> {
     facade()?.scheduler(gpu).ok_or(ENODEV)
+}
+
+/// How long another thread may take that is at work.
+const PATIENCE: Delta = Delta::from_secs(60);
+
+/// Waits until `done`.
+fn eventually(done: impl Fn() -> bool) -> Result {
+    let start: Instant<Monotonic> = Instant::now();
+    while !done() {
+        if start.elapsed() > PATIENCE {
+            return Err(ETIMEDOUT);
+        }
+        fsleep(Delta::from_micros(100));
+    }
+    Ok(())
 }
 
 /// An address space with mirrors, closed when dropped.
@@ -117,6 +151,59 @@ impl Drop for Space {
     }
 }
 
+/// Rules that allow everything, until they are asked for the n-th time: that answer still allows, and before it is given
+/// nothing is allowed any more.
+#[pin_data]
+struct Turning {
+    allowed: Atomic<bool>,
+    /// Questions up to the one that turns them.
+    left: Atomic<i32>,
+    #[pin]
+    mirrors: Mutex<Option<Arc<Mirrors>>>,
+}
+
+impl Turning {
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                allowed: Atomic::new(true),
+                left: Atomic::new(0),
+                mirrors <- new_mutex!(None, "rkfd_test_mirrors"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+}
+
+impl Rules for Turning {
+    fn rule(&self, range: &Range<u64>) -> (Rule, u64) {
+        let rule = Rule {
+            rights: self.allowed.load(Relaxed).then_some(RW),
+            kept: false,
+        };
+        if self.left.fetch_add(-1, Relaxed) == 1 {
+            self.allowed.store(false, Relaxed);
+            let mirrors = self.mirrors.lock().clone();
+            if let Some(mirrors) = mirrors {
+                let _ = mirrors.apply_rules(range);
+            }
+        }
+        (rule, range.end)
+    }
+
+    fn learns_of_end(&self) -> bool {
+        false
+    }
+
+    fn hidden(&self, _range: &Range<u64>, _why: Hidden) {}
+
+    fn access_begins(&self, _page: u64, _write: bool) {}
+
+    fn access_ends(&self, _page: u64) {}
+
+    fn queues_run(&self, _run: bool) {}
+}
+
 #[kunit_tests(rkfd_mirror_live)]
 mod cases {
     use super::*;
@@ -151,9 +238,11 @@ mod cases {
             for page in 0..8 {
                 assert_eq!(space.access(at + page * PAGE)?, None);
             }
-            space.bench.vm.reap();
-            assert_eq!(gpu.vram().used(), used);
-            Ok(())
+            // The thread that finds memory again may hold tables a moment longer.
+            eventually(|| {
+                space.bench.vm.reap();
+                gpu.vram().used() == used
+            })
         })
     }
 
@@ -338,6 +427,40 @@ mod cases {
             assert_eq!(gpu.vram().used(), used);
             // The addresses are free.
             space.mirror(&memory, VA, PAGE, RW)?;
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn what_older_rules_allowed_is_not_shown() -> Result {
+        on_each(|gpu| {
+            let bench = Bench::new(gpu)?;
+            let rules = Turning::new()?;
+            let mirrors = Mirrors::new(&bench.vm, &scheduler(gpu)?, Some(rules.clone()))?;
+            let space = Space { bench, mirrors };
+            let memory = UserMemory::new(PAGE_SIZE)?;
+            let at = memory.address();
+            space.mirrors.create_whole(RW, true)?;
+            *rules.mirrors.lock() = Some(space.mirrors.clone());
+            // They turn at each question of a service, until it asks less often.
+            let mut turned = 0;
+            let served = loop {
+                rules.left.store(turned + 1, Relaxed);
+                let served = space.mirrors.service(at, true, false);
+                if rules.allowed.load(Relaxed) {
+                    break served;
+                }
+                assert!(served.is_err());
+                assert_eq!(space.access(at)?, None);
+                rules.allowed.store(true, Relaxed);
+                turned += 1;
+            };
+            let held = rules.mirrors.lock().take();
+            drop(held);
+            served?;
+            assert_eq!(space.access(at)?, Some((true, true)));
+            // For the access itself, where memory is looked for, and for what was found.
+            assert!(turned >= 3);
             Ok(())
         })
     }
