@@ -232,7 +232,8 @@ impl Turn<'_> {
     ///
     /// # Errors
     ///
-    /// - `EFAULT`: somewhere there is nothing, or no memory of the kernel's.
+    /// - `EFAULT`: somewhere there is nothing, or no memory of the kernel's. The attributes of the range have ended, and page tables
+    ///   are to change.
     /// - `ENOMEM`, `EINTR`.
     pub(crate) fn change(
         &self,

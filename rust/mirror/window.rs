@@ -416,11 +416,12 @@ impl Fill for Arc<Window> {
         let granule = watch.granule(number);
         for _ in 0..MAX_ATTEMPTS {
             let edition = {
-                let keeps = watch.keeps(&granule);
                 let mut state = self.state().lock();
                 if state.ended {
                     return Err(ESRCH);
                 }
+                // Under the lock: what rules of before kept says nothing about those that `rules_changed` has announced.
+                let keeps = watch.keeps(&granule);
                 // From here on a change stops the queues, if they wait for it.
                 state.granules.get_mut(number).ok_or(EINVAL)?.wanted = keeps;
                 state.edition

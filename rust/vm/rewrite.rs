@@ -23,6 +23,7 @@ use super::{
     },
     State, //
 };
+use crate::kapi::gpuvm::Entry;
 
 /// Those that take entries away come last, so that no table leaves the tree that the others need: it would have to be made
 /// without the lock, and the pages found unchanged, once more.
@@ -35,6 +36,19 @@ pub(super) struct Rewrite<'a> {
     /// `None` if there are no entries.
     pub(super) shown: Option<&'a Backing>,
     pub(super) wanted: &'a Backing,
+}
+
+impl<'a> Rewrite<'a> {
+    /// What a range shows of it.
+    fn at<D>(&self, entry: Entry<'_, D>) -> Stretch<'a> {
+        Stretch {
+            va: entry.range.start,
+            offset: entry.offset,
+            len: entry.range.end - entry.range.start,
+            shown: self.shown,
+            wanted: self.wanted,
+        }
+    }
 }
 
 /// What was written.
@@ -195,15 +209,8 @@ impl State {
         let mut missing = Missing::new();
         let mut counted = Ok(());
         self.ranges.for_each_of(rewrite.bo.object(), |entry| {
-            let stretch = Stretch {
-                va: entry.range.start,
-                offset: entry.offset,
-                len: entry.range.end - entry.range.start,
-                shown: rewrite.shown,
-                wanted: rewrite.wanted,
-            };
             if counted.is_ok() {
-                counted = stretch.count_missing(&self.tree, &mut missing);
+                counted = rewrite.at(entry).count_missing(&self.tree, &mut missing);
             }
         });
         counted.map(|()| missing.need())
@@ -226,15 +233,10 @@ impl State {
         let mut written = Ok(());
         for has_memory in ORDER {
             ranges.for_each_of(rewrite.bo.object(), |entry| {
-                let stretch = Stretch {
-                    va: entry.range.start,
-                    offset: entry.offset,
-                    len: entry.range.end - entry.range.start,
-                    shown: rewrite.shown,
-                    wanted: rewrite.wanted,
-                };
                 if written.is_ok() {
-                    written = stretch.write(tree, store, reserve, has_memory, &mut all);
+                    written = rewrite
+                        .at(entry)
+                        .write(tree, store, reserve, has_memory, &mut all);
                 }
             });
         }

@@ -149,13 +149,15 @@ fn set(call: &Call<'_>, args: &Svm, list: &[u8]) -> Result {
     }
     let (range, user) = range_of(call, args)?;
     let turn = call.process.svm.turn();
-    let mut done = Ok(());
-    if turn.change(&user, &range, &changes)? {
-        for device in &call.process.devices {
-            if let Some(mirrors) = device.mirrors() {
-                done = done.and(mirrors.apply_rules(&range));
-            }
-        }
+    let mut done = match turn.change(&user, &range, &changes) {
+        Ok(false) => return Ok(()),
+        Ok(true) => Ok(()),
+        // Attributes have ended, of memory that may still be shown.
+        Err(error) if error == EFAULT => Err(error),
+        Err(error) => return Err(error),
+    };
+    for mirrors in call.process.devices.iter().filter_map(|d| d.mirrors()) {
+        done = done.and(mirrors.apply_rules(&range));
     }
     done
 }

@@ -73,17 +73,14 @@ impl Backoff {
     }
 }
 
-/// Waits with [`Backoff`] until `probe` says true.
-///
-/// # Errors
-/// [`Error::TimedOut`] with what was seen last; those of `probe`.
-pub fn wait_until(
+/// Looks until `probe` says true, with a `pause` after each look, which learns how long it has been.
+fn look(
     what: &'static str,
     limit: Duration,
     mut probe: impl FnMut() -> Result<(bool, u64)>,
+    mut pause: impl FnMut(Duration),
 ) -> Result<()> {
     let deadline = Deadline::after(limit);
-    let mut backoff = Backoff::new();
     loop {
         let (done, seen) = probe()?;
         if done {
@@ -97,8 +94,23 @@ pub fn wait_until(
                 ms: waited.as_millis(),
             });
         }
-        backoff.pause(limit.saturating_sub(waited));
+        pause(waited);
     }
+}
+
+/// Waits with [`Backoff`] until `probe` says true.
+///
+/// # Errors
+/// [`Error::TimedOut`] with what was seen last; those of `probe`.
+pub fn wait_until(
+    what: &'static str,
+    limit: Duration,
+    probe: impl FnMut() -> Result<(bool, u64)>,
+) -> Result<()> {
+    let mut backoff = Backoff::new();
+    look(what, limit, probe, |waited| {
+        backoff.pause(limit.saturating_sub(waited));
+    })
 }
 
 /// What [`poll`] sleeps before its next look after it has waited for `waited`; nothing while it still spins.
@@ -117,25 +129,15 @@ pub fn poll(
     limit: Duration,
     mut probe: impl FnMut() -> (bool, u64),
 ) -> Result<()> {
-    let deadline = Deadline::after(limit);
-    loop {
-        let (done, seen) = probe();
-        if done {
-            return Ok(());
-        }
-        let waited = deadline.elapsed();
-        if deadline.passed() {
-            return Err(Error::TimedOut {
-                what,
-                seen,
-                ms: waited.as_millis(),
-            });
-        }
-        match rest(waited) {
+    look(
+        what,
+        limit,
+        || Ok(probe()),
+        |waited| match rest(waited) {
             None => std::hint::spin_loop(),
             Some(time) => std::thread::sleep(time),
-        }
-    }
+        },
+    )
 }
 
 #[cfg(test)]

@@ -51,6 +51,15 @@ void engine_end(struct engine *e)
 	close_file(&e->file);
 }
 
+void engine_leave(struct engine *e)
+{
+	CHECK_EQ(munmap(e->q.doorbells, e->file.device.doorbell_bytes), 0);
+	CHECK_EQ(munmap(e->q.memory.cpu, e->q.memory.size), 0);
+	CHECK_EQ(munmap(e->out.cpu, e->out.size), 0);
+	close(e->fault);
+	close_file(&e->file);
+}
+
 volatile uint32_t *out32(const struct engine *e, uint64_t offset)
 {
 	return (volatile uint32_t *)(e->out.cpu + offset);

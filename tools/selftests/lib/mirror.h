@@ -35,6 +35,8 @@ void engine_start(struct engine *e, uint64_t queue_at);
 void engine_begin(struct engine *e);
 /* No access was refused meanwhile. */
 void engine_end(struct engine *e);
+/* Closes the file with its queue, whatever that does. */
+void engine_leave(struct engine *e);
 /* Waits until the queue has done it. */
 void engine_run(struct engine *e, struct packets *p);
 

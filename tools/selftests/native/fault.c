@@ -41,16 +41,6 @@ static uint32_t begin(struct engine *e, void *cpu, uint64_t length, uint32_t fla
 	return args.id;
 }
 
-/* Closes the file with its queue, whatever that does. */
-static void leave(struct engine *e)
-{
-	CHECK_EQ(munmap(e->q.doorbells, e->file.device.doorbell_bytes), 0);
-	CHECK_EQ(munmap(e->q.memory.cpu, e->q.memory.size), 0);
-	CHECK_EQ(munmap(e->out.cpu, e->out.size), 0);
-	close(e->fault);
-	close_file(&e->file);
-}
-
 CASE(refused, "the mode is chosen before the first queue, and only where the GPU has it")
 {
 	struct drm_rkfd_mirror_create args;
@@ -218,7 +208,7 @@ CASE(outside, "an access to a hole, or against the rights, is reported once and 
 		gpu_write(&good, AT + 8, 0x60 + i);
 		CHECK_EQ(*word(p, 8), 0x60 + i);
 		CHECK_EQ(new_faults(&e, NULL), 0);
-		leave(&e);
+		engine_leave(&e);
 	}
 	engine_end(&good);
 }
@@ -345,7 +335,7 @@ CASE(closed, "a file is closed, and a program killed, while an access waits for 
 	sdma_write(&late, AT + 5 * PAGE, &value, 1);
 	nsubmit(&e.q, &late);
 	await_wanted(fd, p);
-	leave(&e);
+	engine_leave(&e);
 	/* Whoever waited still does, and finds that nobody needs it. */
 	bring_in(fd, p, HUGE);
 	close(fd);
@@ -400,7 +390,7 @@ CASE(guests, "many files of one program at the same GPU addresses: an error of o
 	}
 	for (unsigned int i = 0; i < GUESTS; i++) {
 		if (i == 3)
-			leave(&e[i]);
+			engine_leave(&e[i]);
 		else
 			engine_end(&e[i]);
 	}

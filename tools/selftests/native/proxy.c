@@ -56,16 +56,6 @@ static void guest_begin(struct guest *g, uint8_t *p, uint64_t at, uint32_t flags
 	need_nqueue(&g->e.file, &g->e.q, DRM_RKFD_QUEUE_PM4, QUEUE_AT);
 }
 
-/* Closes the file with its queue, whatever that does. */
-static void guest_leave(struct guest *g)
-{
-	CHECK_EQ(munmap(g->e.q.doorbells, g->e.file.device.doorbell_bytes), 0);
-	CHECK_EQ(munmap(g->e.q.memory.cpu, g->e.q.memory.size), 0);
-	CHECK_EQ(munmap(g->e.out.cpu, g->e.out.size), 0);
-	close(g->e.fault);
-	close_file(&g->e.file);
-}
-
 /* Has the GPU do it, and then store the fence. */
 static void guest_submit(struct guest *g, struct packets *p)
 {
@@ -126,7 +116,7 @@ static void all_end(struct guest *g, uint64_t but)
 {
 	for (unsigned int i = 0; i < GUESTS; i++)
 		if (but >> i & 1)
-			guest_leave(&g[i]);
+			engine_leave(&g[i].e);
 		else
 			engine_end(&g[i].e);
 }
@@ -260,7 +250,7 @@ CASE_LIMIT(closed, "guests are closed in the middle of their work, and others co
 		for (unsigned int i = round; i < GUESTS; i += 11) {
 			uint8_t *p = g[i].p;
 
-			guest_leave(&g[i]);
+			engine_leave(&g[i].e);
 			guest_begin(&g[i], p, AT, flags);
 			submit_write(&g[i], AT + (round + i % 8) * PAGE, round << 8 | i);
 		}
@@ -401,7 +391,7 @@ CASE_LIMIT(processes, "guests with processes of their own hand their files over:
 	CHECK_EQ(fault.access, WRITE);
 	for (unsigned int i = 0; i < PROCESSES; i++) {
 		if (i == 2) {
-			guest_leave(&g[i]);
+			engine_leave(&g[i].e);
 			continue;
 		}
 		submit_write(&g[i], AT + 8, 0xa00 + i);

@@ -40,16 +40,6 @@ static uint32_t begin(struct engine *e, uint32_t flags)
 	return args.id;
 }
 
-/* Closes the file with its queue, whatever that does. */
-static void leave(struct engine *e)
-{
-	CHECK_EQ(munmap(e->q.doorbells, e->file.device.doorbell_bytes), 0);
-	CHECK_EQ(munmap(e->q.memory.cpu, e->q.memory.size), 0);
-	CHECK_EQ(munmap(e->out.cpu, e->out.size), 0);
-	close(e->fault);
-	close_file(&e->file);
-}
-
 static uint64_t at(const volatile void *p)
 {
 	return (uintptr_t)p;
@@ -207,7 +197,7 @@ CASE(refused, "an access to nothing, to what is gone, or against the rights of t
 			CHECK_EQ(*word(p, 7 * PAGE + 8), 0x60 + i);
 		}
 		CHECK_EQ(new_faults(&e, NULL), 0);
-		leave(&e);
+		engine_leave(&e);
 		CHECK_EQ(munmap(p, 8 * PAGE), 0);
 	}
 	engine_end(&good);
@@ -268,7 +258,7 @@ CASE(against_a_buffer, "an access that the entries of a buffer do not allow is a
 	CHECK_EQ(*word(p, PAGE), 0x71);
 	CHECK_EQ(*word(bo.cpu, 0), 0x7b);
 	CHECK_EQ(munmap(bo.cpu, bo.size), 0);
-	leave(&e);
+	engine_leave(&e);
 }
 
 CASE(of_the_opener, "a child has no share in it: the memory is that of who opened the file")
