@@ -27,6 +27,9 @@ use std::time::Duration;
 /// Memory of a VM where the test does not say. On the debug kernel, KASAN's shadow and kmemleak's records take their
 /// part of it; elsewhere it is as much so that those that need a little more can share a VM with the others.
 const MEMORY: &str = "3G";
+/// Tests on this ASIC alone have one processor where they do not say, so that each kind of test meets the driver both
+/// with processors side by side and with one that preempts. Under emulation one costs less than two.
+const ONE_PROCESSOR: &str = "gfx906";
 /// A test's time where it does not say, in seconds.
 const TIMEOUT: u64 = 120;
 
@@ -153,6 +156,11 @@ impl Header {
         if matches.value_source("mem") == Some(ValueSource::DefaultValue) {
             options.mem = MEMORY.into();
         }
+        if matches.value_source("smp") == Some(ValueSource::DefaultValue)
+            && options.asic.iter().all(|asic| asic == ONE_PROCESSOR)
+        {
+            options.smp = 1;
+        }
         Ok(options)
     }
 }
@@ -182,6 +190,21 @@ mod tests {
         let shared = |text| Header::parse(text).unwrap().sharing;
         assert_eq!(shared("# fresh: resets"), Sharing::Fresh);
         assert_eq!(shared("# last: kills"), Sharing::Last);
+    }
+
+    #[test]
+    fn one_asic_has_one_processor_unless_it_says() {
+        let smp = |text: &str, asic| {
+            let header = Header::parse(text).unwrap();
+            header.machine(asic, None, false).unwrap().smp
+        };
+        assert_eq!(smp("", None), 2);
+        assert_eq!(smp("# vm: --gpus 0", None), 2);
+        assert_eq!(smp("", Some("gfx90a")), 2);
+        assert_eq!(smp("", Some("gfx906")), 1);
+        assert_eq!(smp("# vm: --asic gfx906", None), 1);
+        assert_eq!(smp("# vm: --gpus 2 --asic gfx90a,gfx906", None), 2);
+        assert_eq!(smp("# vm: --smp 3", Some("gfx906")), 3);
     }
 
     #[test]
