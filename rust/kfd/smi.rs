@@ -125,8 +125,7 @@ impl Smi {
     ///
     /// # Errors
     ///
-    /// - `EMFILE`, `ENFILE`: too many open files.
-    /// - `ENOMEM`: no memory.
+    /// Those of [`event_file::open`].
     pub(crate) fn open(self: &Arc<Self>, gpu_id: u32) -> Result<u32> {
         let file = File::new(gpu_id)?;
         self.list(file.clone())?;

@@ -63,7 +63,7 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` if the firmware does not answer, `EIO` and `ENODEV` as [`Platform`].
+    /// Those of [`Hws::start`] or [`Direct::start`].
     pub(super) fn start(&mut self, platform: &dyn Platform, config: &Config) -> Result {
         match self {
             Self::Hws(hws) => hws.start(platform, config),

@@ -175,8 +175,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// `EIO`: the queues do not leave the hardware; the scheduler is out of service then. `EBUSY`: it is out of
-    /// service, and the [`ResetHook`] has not finished with it.
+    /// Those of [`Worker::suspend`].
     pub(crate) fn suspend(&self) -> Result {
         self.worker.suspend()
     }
@@ -216,8 +215,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: PASID 0, or a trap handler that is not 256-byte aligned. `EBUSY`: the PASID is
-    /// attached. `ENOSPC`: the limit of processes is reached. `ENOMEM`, `EIO`, `ENODEV`.
+    /// Those of [`Worker::attach`].
     pub(crate) fn attach(&self, params: ProcessParams) -> Result<Arc<SchedProcess>> {
         let id = self.worker.attach(params)?;
         // Owns the registration, should the allocation fail.
@@ -246,7 +244,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: a trap handler that is not 256-byte aligned. `ESRCH`: detached. `EIO`, `ENODEV`.
+    /// Those of [`Worker::update_process`].
     pub(crate) fn update_process(
         &self,
         process: &SchedProcess,
@@ -353,8 +351,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not a compute queue with a save area, or it runs. `ENOENT`: destroyed. `EIO`: the
-    /// hardware left nonsense. `ENOMEM`, `ENODEV`.
+    /// Those of [`SchedCore::wave_state`](super::core::SchedCore::wave_state).
     pub(crate) fn wave_state(&self, queue: &SchedQueue) -> Result<WaveState> {
         let process = &queue.process;
         process.worker.core.wave_state(process.id, queue.id)
@@ -435,7 +432,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// `ENOENT`: destroyed. `EIO`, `ENODEV`.
+    /// Those of [`is_occupied`](super::diag::sample::is_occupied).
     #[cfg(rkfd_kunit)]
     pub(crate) fn is_occupied(&self, queue: &SchedQueue) -> Result<bool> {
         let process = &queue.process;
@@ -465,7 +462,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not evicted for this cause. `ESRCH`, `EIO`, `ENODEV`.
+    /// Those of [`Worker::restore`].
     pub(crate) fn restore(&self, process: &SchedProcess, cause: EvictCause) -> Result {
         let result = process.worker.restore(process.id, cause);
         trace::restored(&process.worker.core, process.id, cause, &result);
@@ -476,7 +473,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: none left.
+    /// Those of [`SdmaPool::alloc_spread`](super::sdma_ids::SdmaPool::alloc_spread).
     pub(crate) fn alloc_sdma_spread(&self, engines: u32) -> Result<SdmaSlot> {
         self.worker.core.sdma.alloc_spread(engines)
     }
@@ -485,7 +482,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: no such engine. `ENOSPC`: none left.
+    /// Those of [`SdmaPool::alloc`](super::sdma_ids::SdmaPool::alloc).
     pub(crate) fn alloc_sdma(&self, engine: Option<u32>) -> Result<SdmaSlot> {
         self.worker.core.sdma.alloc(engine)
     }

@@ -32,8 +32,8 @@ impl SchedCore {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not a compute queue with a save area, or it runs. `ENOENT`. `EIO`: the hardware
-    /// left nonsense, or the scheduler is out of service. `ENOMEM`, `ENODEV`.
+    /// `EINVAL`: not a compute queue with a save area, or it runs. `ENOENT`: destroyed. `EIO`, `ENODEV`: the scheduler
+    /// is out of service, or shut down. Else those of [`MqdMem::wave_state`].
     pub(in crate::sched) fn wave_state(&self, proc: u64, queue: u64) -> Result<WaveState> {
         // A queue that was stopped in vain would read as one that runs.
         self.check()?;

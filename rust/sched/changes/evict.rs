@@ -69,7 +69,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the cause does not hold. `ESRCH`, `EIO`, `ENODEV`.
+    /// `EINVAL`: not evicted for this cause. `ESRCH`: detached. `EIO`, `ENODEV`.
     pub(in crate::sched) fn restore(self: &Arc<Self>, proc: u64, cause: EvictCause) -> Result {
         let mut state = self.core.state.lock();
         let change = state.next_change();

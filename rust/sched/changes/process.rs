@@ -34,8 +34,8 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: PASID 0. `EBUSY`: the PASID is attached. `ENOSPC`: the limit of processes is
-    /// reached. `ENOMEM`, `EIO`, `ENODEV`.
+    /// `EINVAL`: PASID 0, or a trap handler that is not 256-byte aligned. `EBUSY`: the PASID is
+    /// attached. `ENOSPC`: the limit of processes is reached. `ENOMEM`, `EIO`, `ENODEV`.
     pub(in crate::sched) fn attach(&self, params: ProcessParams) -> Result<u64> {
         self.core.check()?;
         check_trap(&params)?;
@@ -65,7 +65,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the trap handler is misaligned. `ESRCH`, `EIO`, `ENODEV`.
+    /// `EINVAL`: a trap handler that is not 256-byte aligned. `ESRCH`: detached. `EIO`, `ENODEV`.
     pub(in crate::sched) fn update_process(
         self: &Arc<Self>,
         proc: u64,
