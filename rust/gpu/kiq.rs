@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     hw::{
+        asic::EOP_BYTES,
         doorbell::{
             DoorbellLayout,
             DoorbellOffset, //
@@ -91,9 +92,8 @@ const RPTR: usize = POINTERS;
 const WPTR: usize = POINTERS + 8;
 const FENCE: usize = POINTERS + 16;
 
-/// Ring and EOP buffer in bytes.
+/// Ring in bytes.
 const RING_BYTES: u32 = 4096;
-const EOP_BYTES: u32 = 4096;
 const RING_DWORDS: usize = index(RING_BYTES) / 4;
 /// Longest submission without its fence.
 const MAX_DWORDS: usize = 64;

@@ -29,11 +29,11 @@ use kernel::{
 };
 
 use super::reserved::Span;
+use crate::hw::pte::PAGE;
 
 /// Reserved at the end of VRAM: firmware keeps the discovery table there (`amdgpu_discovery.c`).
 const RESERVED_TOP: u64 = 64 << 10;
-// CAST: Constants.
-const PAGE: u64 = SZ_4K as u64;
+// CAST: A constant.
 const HUGE: u64 = SZ_2M as u64;
 
 /// Allocator of one GPU's VRAM.

@@ -180,7 +180,7 @@ pub(crate) struct AsicDesc {
 pub(crate) const VMIDS: u32 = 16;
 /// Units of global wave sync (`gfx_v9_0_sw_init`, `gws_size`).
 const GWS: u32 = 64;
-/// EOP buffer of a user queue in bytes.
+/// EOP buffer of a compute queue in bytes: what one of a program has at least, and what those of the kernel have.
 pub(crate) const EOP_BYTES: u32 = 4096;
 
 impl AsicDesc {

@@ -6,6 +6,7 @@
 //! the byte. Source: `kfd_queue.c` `kfd_queue_ctx_save_restore_size`; the thunk's `queues.c`.
 
 use super::num;
+use super::pte::PAGE;
 
 /// Bytes of scalar registers of a compute unit.
 const SGPR_BYTES: u64 = 0x4000;
@@ -23,8 +24,6 @@ const CONTROL_STACK_PER_WAVE: u64 = 8;
 const DEBUG_PER_WAVE: u64 = 32;
 /// Bytes of the header at the start of the area.
 pub(crate) const HEADER_BYTES: u64 = 40;
-/// Page of the area's parts.
-const PAGE: u64 = 0x1000;
 /// Alignment of the debugger part.
 const DEBUG_ALIGN: u64 = 64;
 

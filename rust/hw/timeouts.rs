@@ -7,15 +7,11 @@
 /// How long the scheduler may take to answer UNMAP_QUEUES + QUERY_STATUS before it counts as hung.
 pub(crate) const HWS_PREEMPTION_MS: u32 = 9000;
 
-/// How long the scheduler itself may wait for a queue, derived from [`HWS_PREEMPTION_MS`].
-///
-/// Nine tenths of the driver's time-out, split over the two attempts that the firmware makes.
-pub(crate) const UNMAP_LATENCY_MS: u32 = unmap_latency_ms(HWS_PREEMPTION_MS);
-
 /// Unit of SET_RESOURCES.unmap_latency.
 pub(crate) const UNMAP_LATENCY_UNIT_MS: u32 = 100;
 
-/// Latency granted to the firmware when the driver waits `timeout` milliseconds.
+/// How long the scheduler itself may wait for a queue when the driver waits `timeout` milliseconds: nine tenths of that,
+/// split over the two attempts that the firmware makes.
 pub(crate) const fn unmap_latency_ms(timeout: u32) -> u32 {
     (timeout - timeout / 10) / 2
 }
@@ -25,8 +21,6 @@ pub(crate) const fn unmap_latency_units(timeout: u32) -> u32 {
     unmap_latency_ms(timeout) / UNMAP_LATENCY_UNIT_MS
 }
 
-/// How long a queue or pipe reset by registers may take.
-pub(crate) const QUEUE_RESET_MS: u32 = UNMAP_LATENCY_MS;
 /// How long a queue may take to leave while somebody else waits for it. Ours: waves of any length are saved within
 /// milliseconds, and a copy engine has as long for its packet where the driver stops it ([`SDMA_IDLE_MS`]).
 pub(crate) const AWAITED_PREEMPT_MS: u32 = SDMA_IDLE_MS;
@@ -54,11 +48,6 @@ pub(crate) const SMU_MS: u32 = 100;
 pub(crate) const MODE1_SETTLE_MS: u32 = 500;
 /// Wait for the device to answer after a reset.
 pub(crate) const RESET_READY_MS: u32 = 10_000;
-
-/// What the driver stores in a fence slot before it submits QUERY_STATUS.
-pub(crate) const FENCE_INIT: u64 = 10;
-/// What QUERY_STATUS stores when everything before it is done.
-pub(crate) const FENCE_COMPLETED: u64 = 100;
 
 /// MAP_PROCESS.process_quantum as KFD sets it; the unit is not documented.
 pub(crate) const PROCESS_QUANTUM: u32 = 10;

@@ -26,6 +26,7 @@ use crate::{
     },
     hw::{
         asic::PCI_VENDOR,
+        pte::PAGE,
         regs::gc::ShMemBases, //
     },
     kapi::{
@@ -381,9 +382,6 @@ impl IoWindow {
         Ok(Arc::new(window, GFP_KERNEL_ACCOUNT)?)
     }
 }
-
-/// A page, bytes.
-const PAGE: u64 = 4096;
 
 impl IoMemory for IoWindow {
     fn with_page(&self, page: u64, insert: &mut dyn FnMut(u64)) -> Result {

@@ -7,12 +7,11 @@
 
 use crate::hw::{
     asic::EOP_BYTES,
-    cwsr, //
+    cwsr,
+    pte::PAGE, //
 };
 use kernel::prelude::*;
 
-/// A page, bytes.
-const PAGE: u64 = 4096;
 /// Largest percentage.
 const MAX_PERCENTAGE: u32 = 100;
 /// Largest priority.

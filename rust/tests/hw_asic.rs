@@ -197,7 +197,10 @@ mod tests {
 
     #[test]
     fn firmware_waits_forty_units_of_time() {
-        assert_eq!(timeouts::UNMAP_LATENCY_MS, 4050);
+        assert_eq!(
+            timeouts::unmap_latency_ms(timeouts::HWS_PREEMPTION_MS),
+            4050
+        );
         assert_eq!(
             timeouts::unmap_latency_units(timeouts::HWS_PREEMPTION_MS),
             40

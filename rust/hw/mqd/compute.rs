@@ -8,6 +8,7 @@ use super::super::asic::AsicDesc;
 use super::super::cwsr::SavedState;
 use super::super::doorbell::DoorbellOffset;
 use super::super::num;
+use super::super::pte;
 use super::super::regs::gc::{
     ComputePgmRsrc2,
     ComputeResourceLimits, //
@@ -437,7 +438,7 @@ pub(crate) const fn eop_control(bytes: u32) -> EopControl {
 }
 
 /// Page of the sizes that hardware takes.
-const PAGE: u32 = 4096;
+const PAGE: u32 = num::lo32(pte::PAGE);
 
 /// `bytes` without what does not fill a page, which the register does not name.
 const fn whole_pages(bytes: u32) -> u32 {

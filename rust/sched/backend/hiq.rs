@@ -27,7 +27,10 @@ use kernel::{
 
 use crate::{
     hw::{
-        asic::AsicDesc,
+        asic::{
+            AsicDesc,
+            EOP_BYTES, //
+        },
         doorbell::DoorbellOffset,
         mqd::{
             ComputeMqd,
@@ -70,8 +73,6 @@ mod layout {
 
 /// Bytes of GART memory that a [`Hiq`] needs.
 pub(crate) const HIQ_BYTES: usize = layout::SIZE;
-/// Bytes of the end-of-pipe buffer.
-pub(crate) const EOP_BYTES: u32 = 4096;
 /// Bytes of the ring.
 pub(crate) const RING_BYTES: u32 = RING_DWORDS * 4;
 

@@ -2,7 +2,6 @@
 
 //! Values of descriptions and small formulas that the contract states.
 
-use crate::hw::aql;
 use crate::hw::asic::{Ip, IpVersion, GFX906, GFX90A};
 use crate::hw::cwsr;
 use crate::hw::regs::hub::{
@@ -180,20 +179,6 @@ fn unmap_latency_halves_what_remains_of_the_timeout() {
     assert_eq!(timeouts::unmap_latency_units(0), 0);
     assert_eq!(timeouts::unmap_latency_units(100), 0);
     assert_eq!(timeouts::unmap_latency_ms(1000), 450);
-}
-
-#[test]
-fn aql_headers_and_rings() {
-    let header = aql::Header::from_raw(0x1502);
-    assert_eq!(header.kind(), aql::PacketType::KernelDispatch);
-    assert!(header.barrier());
-    assert_eq!((header.acquire(), header.release()), (2, 2));
-    assert_eq!(aql::Header::from_raw(9).kind(), aql::PacketType::Unknown(9));
-    assert_eq!(aql::ring_packets(4096), Some(64));
-    assert_eq!(aql::ring_packets(96), None);
-    assert_eq!(aql::packet_offset(65, 64), 64);
-    assert_eq!(aql::queue::READ_DISPATCH_ID, 0x80);
-    assert_eq!(aql::queue::WRITE_DISPATCH_ID, 0x38);
 }
 
 #[test]
