@@ -138,7 +138,7 @@ impl Gpu {
         nbio::init(&hw)?;
         nbio::hdp_init(&hw, info.fb.base);
         let gart = Gart::new(access, &hw, &vram, gart_start)?;
-        let dummy = DmaBuffer::new(hw.dev(), dma::PAGE)?;
+        let dummy = DmaBuffer::new(hw.dev(), dma::PAGE, GFP_KERNEL)?;
         let scratch = vram.alloc(pte::PAGE, 0)?;
         hw.vram_fill(scratch.offset(), scratch.size(), 0)?;
         let ih = ih::Ih::new(access, &hw)?;

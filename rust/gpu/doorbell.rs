@@ -183,7 +183,10 @@ impl DoorbellManager {
             manager: self.clone(),
             index,
         };
-        Ok(Arc::new(DoorbellSlice { offset, owned }, GFP_KERNEL)?)
+        Ok(Arc::new(
+            DoorbellSlice { offset, owned },
+            GFP_KERNEL_ACCOUNT,
+        )?)
     }
 
     /// Writes who has which doorbell, as a table.

@@ -9,6 +9,7 @@
 //! Lock order: the range allocator's lock is innermost; the hub's flush lock is taken alone.
 
 use kernel::{
+    alloc::Flags,
     prelude::*,
     sync::Arc, //
 };
@@ -182,7 +183,8 @@ impl Gart {
         self.alloc_as(hw, size, Usage::General)
     }
 
-    /// As [`Self::alloc`], for the descriptor of a compute queue of one XCC and the control stack behind it.
+    /// As [`Self::alloc`], for the descriptor of a compute queue of one XCC and the control stack behind it. As many as
+    /// programs have queues, so their memory is charged to the group of the caller.
     ///
     /// # Errors
     ///
@@ -222,13 +224,14 @@ impl Gart {
     }
 
     fn alloc_as(&self, hw: &Hw, size: usize, usage: Usage) -> Result<GartBuffer> {
-        let memory = DmaBuffer::new(hw.dev(), size)?;
+        let flags = usage.flags();
+        let memory = DmaBuffer::new(hw.dev(), size, flags)?;
         // CAST: `usize` is at most 64 bits wide.
         let count = memory.size() as u64 / pte::PAGE;
         let pages = self.core.pages.alloc(count)?;
         let buffer = GartBuffer {
             address: self.core.start + pages.start() * pte::PAGE,
-            held: Arc::new(Held { memory, pages }, GFP_KERNEL)?,
+            held: Arc::new(Held { memory, pages }, flags)?,
             core: self.core.clone(),
         };
         buffer.map(hw, usage)?;
@@ -246,6 +249,14 @@ enum Usage {
 }
 
 impl Usage {
+    /// Whom the memory is charged to: nobody where the device has it, once.
+    fn flags(self) -> Flags {
+        match self {
+            Self::General => GFP_KERNEL,
+            Self::Mqd => GFP_KERNEL_ACCOUNT,
+        }
+    }
+
     /// Memory type of page `index`. Control stacks behind an uncached descriptor must not be uncached
     /// themselves (`amdgpu_gart_map_gfx9_mqd`).
     fn mtype(self, index: u64) -> Mtype {

@@ -165,7 +165,7 @@ impl Ih {
             list,
             running: false,
         };
-        let writeback = DmaBuffer::new(hw.dev(), dma::PAGE)?;
+        let writeback = DmaBuffer::new(hw.dev(), dma::PAGE, GFP_KERNEL)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 access: access.clone(),

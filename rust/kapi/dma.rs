@@ -3,6 +3,7 @@
 //! Coherent memory that a device and the CPU share, released at unbind at the latest.
 
 use kernel::{
+    alloc::Flags,
     bindings,
     device::{
         Bound,
@@ -25,18 +26,20 @@ pub(crate) struct DmaBuffer {
 }
 
 impl DmaBuffer {
-    /// Allocates `size` bytes, rounded up to whole pages.
+    /// Allocates `size` bytes, rounded up to whole pages. With `GFP_KERNEL_ACCOUNT` the pages are charged to the memory
+    /// control group of the caller: the DMA layer hands the flag to the page allocator, with an IOMMU and without, but not
+    /// to a CMA area, of which memory is never charged. Nor is what the kernel notes of device-managed memory.
     ///
     /// # Errors
     ///
     /// `EINVAL` for size 0, `ENOMEM`.
-    pub(crate) fn new(dev: &Device<Bound>, size: usize) -> Result<Self> {
+    pub(crate) fn new(dev: &Device<Bound>, size: usize, flags: Flags) -> Result<Self> {
         let page = kernel::page::PAGE_SIZE;
         if size == 0 {
             return Err(EINVAL);
         }
         let size = size.checked_next_multiple_of(page).ok_or(EINVAL)?;
-        let memory = Coherent::<u64>::zeroed_slice(dev, size / 8, GFP_KERNEL)?;
+        let memory = Coherent::<u64>::zeroed_slice(dev, size / 8, flags)?;
         let bus = memory.dma_address();
         Ok(Self {
             memory: Devres::new(dev, Ok::<_, Error>(memory))?,

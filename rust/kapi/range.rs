@@ -66,7 +66,7 @@ impl RangeAllocator {
         )
     }
 
-    /// Takes `size` units, from the lowest hole that fits.
+    /// Takes `size` units, from the lowest hole that fits. What is noted of them is charged to the group of the caller.
     ///
     /// # Errors
     ///
@@ -77,7 +77,10 @@ impl RangeAllocator {
         if size == 0 {
             return Err(EINVAL);
         }
-        let node = KBox::new(Opaque::<bindings::drm_mm_node>::zeroed(), GFP_KERNEL)?;
+        let node = KBox::new(
+            Opaque::<bindings::drm_mm_node>::zeroed(),
+            GFP_KERNEL_ACCOUNT,
+        )?;
         let space = self.space.lock();
         // SAFETY: The `drm_mm` is initialised and locked; the node is zeroed and stays where it is
         // until `Range` removes it.

@@ -32,9 +32,9 @@ pub(crate) enum Domain {
     /// System memory behind the GART: coherent, cheap for both sides.
     Gart,
     /// As [`Domain::Gart`], for the descriptor of a compute queue: what lies behind the first page is its
-    /// control stack and has a memory type of its own.
+    /// control stack and has a memory type of its own. Charged to the caller's memory control group.
     GartMqd,
-    /// Video memory: written through the PCI aperture.
+    /// Video memory: written through the PCI aperture. What is noted of it is charged to the caller's group.
     Vram,
 }
 

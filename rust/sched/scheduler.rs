@@ -223,7 +223,7 @@ impl Scheduler {
             worker: self.worker.clone(),
             id,
         };
-        Ok(Arc::new(process, GFP_KERNEL)?)
+        Ok(Arc::new(process, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Takes all queues of a process off the hardware, in one preemption, and forgets the process.
@@ -303,7 +303,7 @@ impl Scheduler {
             process: process.clone(),
             id,
         };
-        Ok(Arc::new(queue, GFP_KERNEL)?)
+        Ok(Arc::new(queue, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Changes a queue and waits until the change is in force.

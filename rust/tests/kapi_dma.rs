@@ -33,13 +33,16 @@ mod suite {
     #[test]
     fn coherent_memory_is_zeroed_whole_pages() -> Result {
         let device = DmaDevice::new(c"rkfd_test_dma")?;
-        assert_eq!(DmaBuffer::new(device.device(), 0).err(), Some(EINVAL));
         assert_eq!(
-            DmaBuffer::new(device.device(), usize::MAX).err(),
+            DmaBuffer::new(device.device(), 0, GFP_KERNEL).err(),
+            Some(EINVAL)
+        );
+        assert_eq!(
+            DmaBuffer::new(device.device(), usize::MAX, GFP_KERNEL).err(),
             Some(EINVAL)
         );
         for (size, pages) in [(1, 1), (PAGE_SIZE, 1), (PAGE_SIZE + 1, 2)] {
-            let buffer = DmaBuffer::new(device.device(), size)?;
+            let buffer = DmaBuffer::new(device.device(), size, GFP_KERNEL)?;
             assert_eq!(buffer.size(), pages * PAGE_SIZE);
             assert_eq!(buffer.bus_addr() % PAGE_SIZE as u64, 0);
             for off in (0..buffer.size()).step_by(8) {
@@ -52,7 +55,7 @@ mod suite {
     #[test]
     fn coherent_accesses_are_bounded_and_aligned() -> Result {
         let device = DmaDevice::new(c"rkfd_test_dma")?;
-        let buffer = DmaBuffer::new(device.device(), PAGE_SIZE)?;
+        let buffer = DmaBuffer::new(device.device(), PAGE_SIZE, GFP_KERNEL)?;
         buffer.write32(PAGE_SIZE - 4, 0x1234_5678)?;
         buffer.write64(PAGE_SIZE - 16, 0x0123_4567_89ab_cdef)?;
         assert_eq!(buffer.read32(PAGE_SIZE - 4)?, 0x1234_5678);
@@ -75,7 +78,7 @@ mod suite {
     #[test]
     fn dwords_are_copied_in_order_or_not_at_all() -> Result {
         let device = DmaDevice::new(c"rkfd_test_dma")?;
-        let buffer = DmaBuffer::new(device.device(), PAGE_SIZE)?;
+        let buffer = DmaBuffer::new(device.device(), PAGE_SIZE, GFP_KERNEL)?;
         let words = [0xaaaa_0001, 0xbbbb_0002, 0xcccc_0003];
         buffer.write_dwords(PAGE_SIZE - 12, &words)?;
         let mut found = [0; 3];
@@ -101,7 +104,7 @@ mod suite {
     #[test]
     fn coherent_memory_ends_with_the_device() -> Result {
         let device = DmaDevice::new(c"rkfd_test_dma")?;
-        let buffer = DmaBuffer::new(device.device(), PAGE_SIZE)?;
+        let buffer = DmaBuffer::new(device.device(), PAGE_SIZE, GFP_KERNEL)?;
         buffer.write32(0, 1)?;
         drop(device);
         assert_eq!(buffer.read32(0).err(), Some(ENODEV));

@@ -6,6 +6,7 @@
  * Needs root, and the memory controller of a cgroup2 mount at /sys/fs/cgroup.
  */
 #include "group.h"
+#include "native.h"
 #include "pm4_queue.h"
 
 #include <fcntl.h>
@@ -359,6 +360,108 @@ static const struct kind queues = { prepare_queue, step_queues, 400, LEAST_ROOM 
 CASE_LIMIT(queue, "what is noted of queues is the group's: at its limit ENOMEM", 120)
 {
 	run_away(&queues, false);
+}
+
+/* The same by the native interface, of one file. */
+static struct nfile file;
+static struct nqueue native_model;
+
+static void prepare_file(void)
+{
+	need_file(&file);
+}
+
+static int step_native_pages(uint32_t n)
+{
+	struct nbo bo;
+
+	return nbo_create(&file, &bo, SYSTEM, MIB / 4, 0);
+}
+
+static const struct kind native_pages = { prepare_file, step_native_pages, 8 * ROOM / (MIB / 4), ROOM };
+
+CASE(native_buffers, "system memory of buffers of the native interface is the group's: at its limit ENOMEM")
+{
+	run_away(&native_pages, false);
+}
+
+static int step_native_bookkeeping(uint32_t n)
+{
+	struct nbo bo;
+
+	return nbo_create(&file, &bo, VRAM, PAGE, 0);
+}
+
+static const struct kind native_bookkeeping = { prepare_file, step_native_bookkeeping, 8 * ROOM / 256, ROOM };
+
+CASE(native_notes, "what is noted of buffers of the native interface is the group's: at its limit ENOMEM")
+{
+	run_away(&native_bookkeeping, false);
+}
+
+static void prepare_native_queue(void)
+{
+	prepare_file();
+	nqueue_prepare(&file, &native_model, DRM_RKFD_QUEUE_PM4, 1ul << 32);
+}
+
+static int step_native_queues(uint32_t n)
+{
+	struct drm_rkfd_queue_create args = native_model.args;
+
+	return native(file.fd, DRM_IOCTL_RKFD_QUEUE_CREATE, &args);
+}
+
+static const struct kind native_queues = { prepare_native_queue, step_native_queues, 400, LEAST_ROOM };
+
+CASE_LIMIT(native_queue, "what is noted of queues of the native interface is the group's: at its limit ENOMEM", 120)
+{
+	run_away(&native_queues, false);
+}
+
+/*
+ * What each of many queues is charged with. Both readings are without what processors have charged in reserve.
+ */
+static void weigh(const struct kind *kind)
+{
+	/* Of the records, which are a few hundred bytes each. */
+	uint64_t before, bytes, least = 1024;
+	struct member *m;
+
+	need_group(&group);
+	begin(FLAGS_GTT);
+	/* There the descriptor is in system memory, with the control stack behind its page. */
+	if (f.gpu.gfx == 90006)
+		least += PAGE + page_align(f.gpu.ctl_stack_size);
+	m = begin_member(kind, kind->most, false);
+	settle_charge(&group);
+	before = group_charge(&group);
+	group_set(&group, "memory.max", 1ul << 40);
+	let_go_on(m);
+	CHECK(is_done(m));
+	CHECK_EQ(m->err, 0);
+	CHECK_EQ(m->steps, kind->most);
+	settle_charge(&group);
+	bytes = (group_charge(&group) - before) / kind->most;
+	tap_note("%llu bytes a queue, of at least %llu", (unsigned long long)bytes, (unsigned long long)least);
+	CHECK_OP(bytes, >=, least);
+	CHECK_OP(bytes, <, MIB);
+	group_set(&group, "memory.max", 1ul << 40);
+	end_member(m, SLACK);
+	drop_group(&group);
+}
+
+static const struct kind some_queues = { prepare_queue, step_queues, 64, 0 };
+static const struct kind some_native_queues = { prepare_native_queue, step_native_queues, 64, 0 };
+
+CASE_LIMIT(queue_weight, "a queue's descriptor and records are charged in full", 120)
+{
+	weigh(&some_queues);
+}
+
+CASE_LIMIT(native_queue_weight, "so are those of a queue of the native interface", 120)
+{
+	weigh(&some_native_queues);
 }
 
 /* Buffers as far as they go, then memory of the process itself. */

@@ -72,7 +72,7 @@ impl RingState {
                 number: index(number),
                 regs: hw.asic().ih.ring(number).ok_or(ENODEV)?,
                 doorbell: hw.asic().doorbell.ih_ring(number),
-                memory: DmaBuffer::new(hw.dev(), index(bytes))?,
+                memory: DmaBuffer::new(hw.dev(), index(bytes), GFP_KERNEL)?,
             },
         })
     }

@@ -44,7 +44,8 @@ impl Worker {
         }
         let id = self.core.new_id();
         let pasid = params.pasid;
-        let node = RBTreeNode::new(id, ProcRec::new(params, task::current_tgid()), GFP_KERNEL)?;
+        let rec = ProcRec::new(params, task::current_tgid());
+        let node = RBTreeNode::new(id, rec, GFP_KERNEL_ACCOUNT)?;
         let mut state = self.core.state.lock();
         if self.core.life().is_shut_down() {
             return Err(ENODEV);

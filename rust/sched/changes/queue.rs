@@ -93,12 +93,12 @@ impl Worker {
             halt: HaltState::None,
             pending_since: None,
             listed: false,
-            mqd_room: Some(RBTreeNodeReservation::new(GFP_KERNEL)?),
+            mqd_room: Some(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?),
             progress: Progress::default(),
             hold,
         };
         let id = self.core.new_id();
-        let mut node = Some(RBTreeNode::new(id, rec, GFP_KERNEL)?);
+        let mut node = Some(RBTreeNode::new(id, rec, GFP_KERNEL_ACCOUNT)?);
         // A buffer that the state did not take, or gave back; freed without the lock.
         let mut spare = None;
         let serialized = self.core.begin_serialized()?;
@@ -168,7 +168,7 @@ impl Worker {
     ) -> Result<Pending> {
         self.core.check()?;
         let keep = match update.keep {
-            Some(keep) => Some((keep, RBTreeNodeReservation::new(GFP_KERNEL)?)),
+            Some(keep) => Some((keep, RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?)),
             None => None,
         };
         let mut state = self.core.state.lock();

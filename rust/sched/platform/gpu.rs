@@ -204,11 +204,11 @@ impl Platform for GpuPlatform {
         match domain {
             Domain::Gart | Domain::GartMqd => {
                 let gart = self.gpu.gart();
-                let buffer = match domain {
-                    Domain::GartMqd => gart.alloc_mqd(&hw, size)?,
-                    _ => gart.alloc(&hw, size)?,
+                let (buffer, flags) = match domain {
+                    Domain::GartMqd => (gart.alloc_mqd(&hw, size)?, GFP_KERNEL_ACCOUNT),
+                    _ => (gart.alloc(&hw, size)?, GFP_KERNEL),
                 };
-                let mem: Arc<dyn DeviceMem> = Arc::new(GartMem(buffer), GFP_KERNEL)?;
+                let mem: Arc<dyn DeviceMem> = Arc::new(GartMem(buffer), flags)?;
                 Ok(mem)
             }
             Domain::Vram => {
@@ -222,7 +222,7 @@ impl Platform for GpuPlatform {
                         block,
                         gpu: self.gpu.clone(),
                     },
-                    GFP_KERNEL,
+                    GFP_KERNEL_ACCOUNT,
                 )?;
                 Ok(mem)
             }
