@@ -84,3 +84,75 @@ CASE(unconfirmed, "UNMAP that the hardware does not confirm fails; the buffer st
 	CHECK_OK(bo_unmap(&gpu, &bo));
 	CHECK_OK(bo_free(&gpu, &bo));
 }
+
+/* A call of a thread, and how far it is. */
+struct mapping {
+	struct bo bo;
+	volatile bool begun, over;
+	int err;
+};
+
+static void *map(void *context)
+{
+	struct mapping *m = context;
+
+	m->begun = true;
+	m->err = bo_map(&gpu, &m->bo);
+	m->over = true;
+	return NULL;
+}
+
+CASE(map_waits, "MAP waits for a flush that is owed: calls of another thread that need the process's state do not")
+{
+	/* Calls, 2 ms apart, within one MAP, and in how many MAPs of at most so many: more than find their way before and behind. */
+	enum { CALLS = 10, MAPS = 3, MOST = 30 };
+	struct kfd_ioctl_free_memory_of_gpu_args none;
+	struct mapping m = { .begun = false };
+	struct packets p = { .n = 0 }, late = { .n = 0 };
+	unsigned int through = 0;
+	struct queue q;
+
+	need_model();
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, KFD_IOC_QUEUE_TYPE_COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	CHECK_OK(bo_alloc(&gpu, &m.bo, FLAGS_GTT, PAGE));
+	none.handle = (uint64_t)gpu.id << 32 | 0x7ffffff0;
+	/* With a queue on the hardware there is an address space whose translations can be dropped. */
+	pm4_write(&p, bo.va, 0x600d);
+	submit(&q, &p);
+	await32(bo32(&bo, 0), 0x600d, "work");
+	ask_model("{\"cmd\":\"fault\",\"kind\":\"deaf-tlb\"}");
+	CHECK_ERR(bo_unmap(&gpu, &bo), ETIMEDOUT);
+	/* From here on a MAP has to flush what is owed, and waits for an answer that does not come. */
+	for (unsigned int n = 0; n < MOST && through < MAPS; n++) {
+		unsigned int calls = 0;
+		pthread_t thread;
+
+		m.begun = m.over = false;
+		CHECK_EQ(pthread_create(&thread, NULL, map, &m), 0);
+		while (!m.begun)
+			usleep(100);
+		for (;;) {
+			CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_FREE_MEMORY_OF_GPU, &none), EINVAL);
+			if (m.over)
+				break;
+			calls++;
+			usleep(2000);
+		}
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+		CHECK_ERR(m.err, ETIMEDOUT);
+		tap_note("%u calls while a MAP waited", calls);
+		through += calls >= CALLS;
+	}
+	CHECK_EQ(through, MAPS);
+	ask_model("{\"cmd\":\"clear-faults\"}");
+	CHECK_OK(bo_map(&gpu, &m.bo));
+	pm4_write(&late, m.bo.va, 0x1a7e);
+	submit(&q, &late);
+	await32(bo32(&m.bo, 0), 0x1a7e, "work in the memory that was mapped at last");
+	CHECK_OK(bo_unmap(&gpu, &bo));
+	CHECK_OK(bo_free(&gpu, &bo));
+	drop_queue(&gpu, &q);
+	drop_bo(&gpu, &m.bo);
+}
