@@ -6,6 +6,7 @@
  * Needs the device model, whose control port loses the answer to a flush: the driver waits for it as long as it
  * waits for anything of the kind, and then flushes another way. That works once between two resets of the GPU.
  */
+#include "debugfs.h"
 #include "kfd.h"
 #include "model.h"
 
@@ -155,4 +156,33 @@ CASE(map_waits, "MAP waits for a flush that is owed: calls of another thread tha
 	CHECK_OK(bo_free(&gpu, &bo));
 	drop_queue(&gpu, &q);
 	drop_bo(&gpu, &m.bo);
+}
+
+CASE(kept, "a queue's descriptor whose flush is not confirmed keeps its address in the GART; later queues have others, and work")
+{
+	struct queue q, next;
+	unsigned long at;
+
+	need_model();
+	need_vm(&gpu, 0);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	need_queue(&gpu, &q, KFD_IOC_QUEUE_TYPE_COMPUTE);
+	at = only_mqd();
+	drop_queue(&gpu, &q);
+	/* An address that is free is the first to be used again. */
+	need_queue(&gpu, &q, KFD_IOC_QUEUE_TYPE_COMPUTE);
+	CHECK_EQ(only_mqd(), at);
+	ask_model("{\"cmd\":\"fault\",\"kind\":\"deaf-tlb\"}");
+	CHECK_OK(queue_destroy(&gpu, q.args.queue_id));
+	ask_model("{\"cmd\":\"clear-faults\"}");
+	for (uint32_t n = 1; n <= 3; n++) {
+		struct packets p = { .n = 0 };
+
+		need_queue(&gpu, &next, KFD_IOC_QUEUE_TYPE_COMPUTE);
+		CHECK_NE(only_mqd(), at);
+		pm4_write(&p, bo.va, 0x600d0 + n);
+		submit(&next, &p);
+		await32(bo32(&bo, 0), 0x600d0 + n, "work");
+		drop_queue(&gpu, &next);
+	}
 }

@@ -4,6 +4,7 @@
 
 #include <glob.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A number of a file of the first GPU's whose path the pattern matches. */
@@ -45,4 +46,28 @@ unsigned long sched_counter(const char *name)
 unsigned long userptr_counter(const char *name)
 {
 	return counter("/sys/kernel/debug/rkfd/*/userptr", name);
+}
+
+unsigned long only_mqd(void)
+{
+	unsigned long address = 0;
+	char line[400], *at;
+	glob_t paths;
+	FILE *file;
+
+	if (glob("/sys/kernel/debug/rkfd/*/mqds", 0, NULL, &paths))
+		LACKING("debugfs does not show descriptors");
+	file = fopen(paths.gl_pathv[0], "re");
+	CHECK(file);
+	while (fgets(line, sizeof(line), file)) {
+		at = strncmp(line, "  queue ", 8) ? NULL : strstr(line, " mqd 0x");
+		if (!at)
+			continue;
+		CHECK_EQ(address, 0);
+		address = strtoul(at + 5, NULL, 16);
+	}
+	fclose(file);
+	globfree(&paths);
+	CHECK_NE(address, 0);
+	return address;
 }

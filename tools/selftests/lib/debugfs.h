@@ -14,4 +14,7 @@ unsigned long sched_counter(const char *name);
 /* … of its file `userptr`, which says what changes of pages of processes have cost. */
 unsigned long userptr_counter(const char *name);
 
+/* GPU address of the descriptor of the only queue that there is, by the first GPU's file `mqds`. */
+unsigned long only_mqd(void);
+
 #endif
