@@ -157,12 +157,12 @@ unsigned long rkfd_kunit_map_user(unsigned long addr, size_t len, bool writable)
 	return IS_ERR_VALUE(found) ? 0 : found;
 }
 
-/* A file with these operations that no path leads to; it owns data once it is made. */
+/* A file with these operations that no path leads to; it owns data once it is made. Without a mapping it has no pages. */
 struct file *rkfd_kunit_file(const struct file_operations *ops, void *data, struct address_space *mapping)
 {
 	struct file *file = anon_inode_getfile("rkfd-kunit", ops, data, O_RDWR);
 
-	if (!IS_ERR(file))
+	if (!IS_ERR(file) && mapping)
 		file->f_mapping = mapping;
 	return file;
 }

@@ -3,7 +3,8 @@
 //! Structures that cross the boundary to user space.
 //!
 //! [`abi_struct!`] declares one: `repr(C)`, plain integers only, its size stated, no padding. That is
-//! what makes copying it to and from bytes sound, and the compiler checks all of it.
+//! what makes copying it to and from bytes sound, and the compiler checks all of it. `e2e/abi` compares the structures with
+//! those of C.
 
 /// A type of which every bit pattern is a value and which has no padding.
 ///

@@ -4,6 +4,8 @@
 //!
 //! The format is that of all DRM drivers (`Documentation/gpu/drm-usage-stats.rst`), so that generic tools read it.
 //!
+//! Handles are those of an open file, which a test of the kernel has none of: `e2e/conformance-memory` tests the figures.
+//!
 //! C header: [`include/drm/drm_file.h`](srctree/include/drm/drm_file.h)
 
 use kernel::{

@@ -6,6 +6,9 @@
 //! [`drm::Driver`] has no callbacks for them, and its tables, that of the driver and that of its files, are constants of the
 //! kernel crate. [`PrimeDriver`] has copies of the tables with the callbacks, which a device gets before it is registered.
 //!
+//! What is imported needs an open file of a node that programs reach: `e2e/conformance-dmabuf` tests it, and
+//! `e2e/conformance-memory` what `fdinfo` shows.
+//!
 //! C header: [`include/drm/drm_drv.h`](srctree/include/drm/drm_drv.h)
 
 use core::marker::PhantomData;

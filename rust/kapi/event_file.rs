@@ -5,6 +5,8 @@
 //! What `eventfd` is for a counter: a descriptor without a path, whose private data is a Rust value and whose file
 //! operations are methods. Reads never sleep; who wants to sleep polls.
 //!
+//! That a descriptor is made, and what a program sees of it, is what `e2e/conformance-smi` tests.
+//!
 //! C header: [`include/linux/anon_inodes.h`](srctree/include/linux/anon_inodes.h)
 
 use super::waitqueue::WaitQueue;
@@ -61,6 +63,23 @@ pub(crate) fn open<T: EventFile>(name: &'static CStr, file: KBox<T>) -> Result<u
         // SAFETY: It came from `into_foreign` above, and without a file nobody else has it.
         drop(unsafe { KBox::<T>::from_foreign(data) });
         Error::from_errno(fd)
+    })
+}
+
+/// As [`open`], for a test: without a descriptor.
+///
+/// # Errors
+///
+/// `ENFILE`, `ENOMEM`.
+#[cfg(rkfd_kunit)]
+pub(crate) fn test_file<T: EventFile>(file: KBox<T>) -> Result<super::kunit::TestFile> {
+    let data = file.into_foreign();
+    // SAFETY: The operations are those of files that own a `T`, and have no pages.
+    let file =
+        unsafe { super::kunit::TestFile::new(&FileVTable::<T>::OPS, data, core::ptr::null_mut()) };
+    file.inspect_err(|_| {
+        // SAFETY: Made above, and no file has it.
+        drop(unsafe { KBox::<T>::from_foreign(data) });
     })
 }
 

@@ -2,6 +2,8 @@
 
 //! Counters that a program gave as a descriptor (`eventfd`), to be told of something.
 //!
+//! A test of the kernel has no descriptors, so what a counter counts is tested by `e2e/native-events`.
+//!
 //! C header: [`include/linux/eventfd.h`](srctree/include/linux/eventfd.h)
 
 use core::ptr::NonNull;

@@ -23,6 +23,8 @@ use kernel::{
     types::NotThreadSafe, //
 };
 
+use super::waitqueue::WaitQueue;
+
 /// Marks the running test as skipped. The test goes on and should return.
 pub(crate) fn skip(reason: &'static CStr) {
     // SAFETY: `reason` is a string; the function does nothing outside a test.
@@ -77,12 +79,13 @@ pub(crate) enum Sharing {
 pub(crate) struct TestFile(NonNull<bindings::file>);
 
 impl TestFile {
-    /// Makes one for reading and writing, whose pages are those of `mapping`. On failure `data` is still the caller's.
+    /// Makes one for reading and writing, whose pages are those of `mapping`; null: none. On failure `data` is still the
+    /// caller's.
     ///
     /// # Safety
     ///
-    /// `ops` are of this module and fit `data`, which they own until `release`, and `mapping` lives longer than every
-    /// use of the file.
+    /// `ops` are of this module and fit `data`, which they own until `release`, and `mapping` is null or lives longer than
+    /// every use of the file.
     ///
     /// # Errors
     ///
@@ -105,6 +108,93 @@ impl TestFile {
         // SAFETY: By the type invariant; nobody uses the position of the file.
         unsafe { LocalFile::from_raw_file(self.0.as_ptr()) }.into()
     }
+
+    fn operations(&self) -> &bindings::file_operations {
+        // SAFETY: By the type invariant; the operations of a file are static.
+        unsafe { &*(*self.0.as_ptr()).f_op }
+    }
+
+    /// What `read` of `len` bytes to `address` returns.
+    ///
+    /// # Errors
+    ///
+    /// That of the call; `EINVAL` if the file cannot be read.
+    pub(crate) fn read(&self, address: u64, len: usize) -> Result<usize> {
+        let read = self.operations().read.ok_or(EINVAL)?;
+        let to = core::ptr::without_provenance_mut(usize::try_from(address)?);
+        let mut offset = 0;
+        // SAFETY: The operation of this file, which is open. An address of user space may be any.
+        transferred(unsafe { read(self.0.as_ptr(), to, len, &raw mut offset) })
+    }
+
+    /// What `write` of `len` bytes from `address` returns.
+    ///
+    /// # Errors
+    ///
+    /// That of the call; `EINVAL` if the file cannot be written.
+    pub(crate) fn write(&self, address: u64, len: usize) -> Result<usize> {
+        let write = self.operations().write.ok_or(EINVAL)?;
+        let from = core::ptr::without_provenance(usize::try_from(address)?);
+        let mut offset = 0;
+        // SAFETY: As for `read`.
+        transferred(unsafe { write(self.0.as_ptr(), from, len, &raw mut offset) })
+    }
+
+    /// What `poll` returns, and whether who polls waits on `queue` alone.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the file cannot be polled.
+    pub(crate) fn poll(&self, queue: &WaitQueue) -> Result<(u32, bool)> {
+        let poll = self.operations().poll.ok_or(EINVAL)?;
+        let mut seen = Polled {
+            table: bindings::poll_table_struct {
+                _qproc: Some(Polled::note),
+                _key: !0,
+            },
+            queue: core::ptr::null_mut(),
+            count: 0,
+        };
+        // SAFETY: As for `read`; the table is the first field of what `note` expects, and outlives the call.
+        let mask = unsafe { poll(self.0.as_ptr(), (&raw mut seen).cast()) };
+        Ok((mask, seen.count == 1 && seen.queue == queue.as_raw()))
+    }
+
+    /// Waits until files that the current thread, one of the kernel, has closed are released.
+    pub(crate) fn settle() {
+        // SAFETY: No preconditions but that the caller may sleep.
+        unsafe { bindings::flush_delayed_fput() };
+    }
+}
+
+/// Who polls a file, as the file sees it.
+#[repr(C)]
+struct Polled {
+    table: bindings::poll_table_struct,
+    queue: *mut bindings::wait_queue_head,
+    count: u32,
+}
+
+impl Polled {
+    /// # Safety
+    ///
+    /// Called by the file with the table of a [`Polled`].
+    unsafe extern "C" fn note(
+        _file: *mut bindings::file,
+        queue: *mut bindings::wait_queue_head,
+        table: *mut bindings::poll_table_struct,
+    ) {
+        // SAFETY: The table is the first field; the caller of the file's operation has lent all of it.
+        let this = unsafe { &mut *table.cast::<Self>() };
+        this.queue = queue;
+        this.count += 1;
+    }
+}
+
+/// The result of a system call.
+fn transferred(returned: isize) -> Result<usize> {
+    usize::try_from(returned)
+        .map_err(|_| Error::from_errno(c_int::try_from(returned).unwrap_or(c_int::MIN)))
 }
 
 impl Drop for TestFile {

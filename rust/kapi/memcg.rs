@@ -2,6 +2,8 @@
 
 //! Memory control groups: to whom allocations are charged.
 //!
+//! A thread of the kernel has no group but the root: to whom pages are charged is tested by `e2e/memcg`.
+//!
 //! C headers: [`include/linux/memcontrol.h`](srctree/include/linux/memcontrol.h),
 //! [`include/linux/sched/mm.h`](srctree/include/linux/sched/mm.h)
 
@@ -52,6 +54,28 @@ impl MemoryGroup {
         let result = f();
         drop(scope);
         result
+    }
+
+    /// Whether the current task charges to this group because of [`Self::charged`].
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn is_active(&self) -> bool {
+        // SAFETY: By the type invariant `self` keeps the group until the next line, which makes active what was.
+        let active = unsafe { crate::bindings::rkfd_memcg_set_active(self.0) };
+        // SAFETY: Whoever made it active keeps it.
+        unsafe { crate::bindings::rkfd_memcg_set_active(active) };
+        active == self.0
+    }
+
+    /// Whether the kernel has groups.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn is_some(&self) -> bool {
+        !self.0.is_null()
+    }
+
+    /// Whether both are the same.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.0 == other.0
     }
 }
 

@@ -2,6 +2,8 @@
 
 //! Module parameters that are text.
 //!
+//! They are fixed when the module is loaded: `e2e/force-probe` and `e2e/bad-parameters` load it with others.
+//!
 //! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
 
 use crate::bindings as rkfd;

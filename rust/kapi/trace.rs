@@ -5,6 +5,8 @@
 //! [`kernel::declare_trace!`] names the kernel crate's bindings, which do not know the tracepoints
 //! of a module out of the tree; the macro here is the same with ours.
 //!
+//! What is recorded when is tested by `e2e/tracepoints` and `e2e/tracepoints-trouble`.
+//!
 //! C header: `include/rkfd_trace.h`
 
 use kernel::prelude::*;

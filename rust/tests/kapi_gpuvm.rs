@@ -20,7 +20,8 @@ use crate::kapi::{
     gem::Object,
     gpuvm::{
         GpuVm,
-        Room, //
+        Room,
+        SpaceKey, //
     },
     mappable::{
         ExportOps,
@@ -401,6 +402,44 @@ mod cases {
         assert_eq!(bench.live(), (3, 0));
         drop(objects);
         assert_eq!(bench.live(), (0, 0));
+        Ok(())
+    }
+
+    /// Spaces that map `object`, by what tells them apart.
+    fn spaces(object: &Object<Content>) -> Result<KVec<SpaceKey>> {
+        let mut list = KVec::with_capacity(8, GFP_KERNEL)?;
+        let mut full = false;
+        object.for_each_space(|key| full |= list.push_within_capacity(key).is_err());
+        assert!(!full);
+        Ok(list)
+    }
+
+    #[test]
+    fn an_object_finds_each_space_that_maps_it_once() -> Result {
+        let bench = Bench::new()?;
+        let (mut one, mut other) = (bench.space(64)?, bench.space(64)?);
+        let (object, stranger) = (bench.object(8)?, bench.object(8)?);
+        let (first, second) = (one.handle().key(), other.handle().key());
+        assert_ne!(first, second);
+        assert!(spaces(&object)?.is_empty());
+        bench.map(&mut one, &object, 10..14, 0, 1)?;
+        assert_eq!(&*spaces(&object)?, &[first]);
+        // Twice in the same space is one space; and those of another object are not found.
+        bench.map(&mut one, &object, 20..24, 2, 2)?;
+        bench.map(&mut other, &stranger, 10..14, 0, 3)?;
+        assert_eq!(&*spaces(&object)?, &[first]);
+        assert_eq!(&*spaces(&stranger)?, &[second]);
+        bench.map(&mut other, &object, 20..24, 0, 4)?;
+        let found = spaces(&object)?;
+        assert_eq!(found.len(), 2);
+        assert!(found.contains(&first) && found.contains(&second));
+        // A space that maps a part of it still does; one that maps nothing of it any more does not.
+        bench.unmap(&mut one, 10..22)?;
+        assert_eq!(spaces(&object)?.len(), 2);
+        bench.unmap(&mut one, 22..24)?;
+        assert_eq!(&*spaces(&object)?, &[second]);
+        drop(other);
+        assert!(spaces(&object)?.is_empty() && spaces(&stranger)?.is_empty());
         Ok(())
     }
 }

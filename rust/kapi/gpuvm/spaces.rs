@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From an object to the address spaces that map it.
+//! From an object to the address spaces that map it. The suite `rkfd_gpuvm` tests it.
 
 use kernel::{
     bindings,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What this checkout says of itself: the map from files to suites, and the mutants.
+//! What this checkout says of itself: the map from files to suites, the mutants, and which files of wrappers have a test.
 
 // A test may panic, its helpers too; that is how it fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -148,4 +148,56 @@ fn every_folder_of_the_driver_has_mutants() {
             assert!(folders.contains(name.as_str()), "no mutant in rust/{name}");
         }
     }
+}
+
+/// Whether `text` uses a module of wrappers of that name, by a path or a group of imports.
+fn uses(text: &str, name: &str) -> bool {
+    let path = format!("{name}::");
+    let import = text.lines().any(|line| {
+        let line = line.trim().trim_end_matches([';', ',', '/', ' ']);
+        line == name || line.ends_with(&format!("::{name}"))
+    });
+    let whole = |at: usize| {
+        let before = text[..at].chars().next_back();
+        before.is_none_or(|sign| !sign.is_alphanumeric() && sign != '_')
+    };
+    import || text.match_indices(&path).any(|(at, _)| whole(at))
+}
+
+#[test]
+fn every_wrapper_is_used_by_a_suite_or_says_what_tests_it() {
+    let top = top();
+    let read = |path: &String| fs::read_to_string(top.join(path)).unwrap();
+    let mut suites = Vec::new();
+    files(&top, Path::new("rust/tests"), &mut suites);
+    let suites: Vec<String> = suites.iter().map(read).collect();
+    let mut wrappers = Vec::new();
+    files(&top, Path::new("rust/kapi"), &mut wrappers);
+    let tests = suite::names(&top).unwrap();
+    let mut wrong = Vec::new();
+    for file in wrappers {
+        let name = Path::new(&file).file_stem().unwrap().to_str().unwrap();
+        let suite = format!("rkfd_kapi_{name}");
+        let has_suite = |text: &String| uses(text, name) || text.contains(&suite);
+        if suites.iter().any(has_suite) {
+            continue;
+        }
+        // Where another module hands on what is in it, or no suite reaches it, its documentation names tests in backquotes.
+        let text = read(&file);
+        let doc = text.lines().filter(|line| line.starts_with("//!"));
+        let named: Vec<&str> = doc
+            .flat_map(|line| line.split('`'))
+            .filter(|part| part.starts_with("e2e/") || part.starts_with("rkfd_"))
+            .collect();
+        let there = |test: &&str| {
+            let mut tests = tests.iter();
+            tests.any(|one| {
+                one.split(" (").next() == Some(*test) || one.ends_with(&format!(": {test}"))
+            })
+        };
+        if named.is_empty() || !named.iter().all(there) {
+            wrong.push(file);
+        }
+    }
+    assert!(wrong.is_empty(), "without a suite: {wrong:?}");
 }
