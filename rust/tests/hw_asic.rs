@@ -14,6 +14,8 @@ mod tests {
     use crate::hw::regs::gc;
     use crate::hw::regs::hqd;
     use crate::hw::regs::hub;
+    use crate::hw::regs::hub::FaultStatus;
+    use crate::hw::regs::hub::HubLayout;
     use crate::hw::regs::nbio;
     use crate::hw::timeouts;
 
@@ -205,5 +207,20 @@ mod tests {
             timeouts::unmap_latency_units(timeouts::HWS_PREEMPTION_MS),
             40
         );
+    }
+
+    #[test]
+    fn the_client_of_a_fault_is_named_by_its_number() {
+        let of = |hub: &HubLayout, cid, write| {
+            let status = FaultStatus::new().with(FaultStatus::CID, cid);
+            hub.client(status.with(FaultStatus::RW, write))
+        };
+        assert_eq!(of(&GFX90A.gfxhub, 8, 0), Some("TCP"));
+        assert_eq!(of(&GFX90A.mmhub, 256, 0), Some("SDMA0"));
+        assert_eq!(of(&GFX90A.mmhub, 260, 1), Some("SDMA4"));
+        assert_eq!(of(&GFX90A.mmhub, 255, 0), None);
+        assert_eq!(of(&GFX906.mmhub, 15, 1), Some("SDMA0"));
+        assert_eq!(of(&GFX906.mmhub, 46, 0), Some("SDMA1"));
+        assert_eq!(of(&GFX906.mmhub, 45, 0), None);
     }
 }

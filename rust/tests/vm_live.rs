@@ -90,10 +90,11 @@ mod cases {
     #[test]
     fn empty_address_space_takes_one_page_and_gives_it_back() -> Result {
         on_each(|gpu| {
-            let before = gpu.vram().used();
+            let (before, tables) = (gpu.vram().used(), gpu.table_budget().used());
             let bench = Bench::new(gpu)?;
             assert!(bench.vm.pasid() != 0);
             assert_eq!(gpu.vram().used(), before + PAGE);
+            assert_eq!(gpu.table_budget().used(), tables + PAGE);
             assert_eq!(bench.vm.usage(), (0, 1));
             assert!(bench.walk(VA)?.is_none());
             assert!(bench.vm.lookup(VA).is_none());
@@ -103,6 +104,7 @@ mod cases {
             assert!(other.page_table_base() != bench.vm.page_table_base());
             drop((bench, other));
             assert_eq!(gpu.vram().used(), before);
+            assert_eq!(gpu.table_budget().used(), tables);
             Ok(())
         })
     }

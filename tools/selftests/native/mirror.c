@@ -5,6 +5,7 @@
 #include "mirror.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -283,6 +284,56 @@ CASE(discarded, "MADV_DONTNEED: the GPU sees zeroes, then what comes")
 		CHECK_EQ(gpu_read(&e, AT + 7 * PAGE + 4), 0);
 		CHECK_EQ(gpu_read(&e, AT + 4 * PAGE), (round << 16) + 4);
 		CHECK_EQ(*word(p, 100 * PAGE), 0);
+	}
+	engine_end(&e);
+}
+
+/* Pages of the range that are in memory. */
+static unsigned int resident(uint8_t *p, unsigned int pages)
+{
+	unsigned char present[64];
+	unsigned int n = 0;
+
+	CHECK(pages <= sizeof(present));
+	CHECK_EQ(mincore(p, pages * PAGE, present), 0);
+	for (unsigned int i = 0; i < pages; i++)
+		n += present[i] & 1;
+	return n;
+}
+
+CASE(reclaimed, "MADV_FREE, then the GPU writes: reclaim keeps what it wrote, and takes the pages beside it that look alike")
+{
+	enum { PAGES = 16 };
+	struct engine e;
+	/* The second half is what no GPU uses: when that is gone, reclaim has looked at the first, too. */
+	uint8_t *p = need_memory(2 * PAGES * PAGE), *witness = p + PAGES * PAGE;
+	cpu_set_t here;
+
+	/* Pages on their way to the lists of reclaim wait on the CPU that sent them, which must be the one that reclaims. */
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	CHECK_EQ(sched_setaffinity(0, sizeof(here), &here), 0);
+	madvise(p, 2 * PAGES * PAGE, MADV_NOHUGEPAGE);
+	engine_begin(&e);
+	fill(p, 2 * PAGES, 0x1000);
+	need_mirror(&e.file, p, AT, PAGES * PAGE, 0);
+	for (unsigned int round = 1; round <= 4; round++) {
+		uint64_t end = now_ms() + WAIT_MS;
+
+		fill(p, 2 * PAGES, round << 16);
+		CHECK_EQ(madvise(p, 2 * PAGES * PAGE, MADV_FREE), 0);
+		for (unsigned int i = 0; i < PAGES; i++)
+			gpu_write(&e, AT + i * PAGE + 4 * i, (round << 8) + i);
+		CHECK_EQ(resident(witness, PAGES), PAGES);
+		do {
+			if (now_ms() > end)
+				FAIL("%u pages that nobody uses are not reclaimed", resident(witness, PAGES));
+			CHECK_EQ(madvise(p, 2 * PAGES * PAGE, MADV_PAGEOUT), 0);
+		} while (resident(witness, PAGES));
+		for (unsigned int i = 0; i < PAGES; i++) {
+			CHECK_EQ(*word(p, i * PAGE + 4 * i), (round << 8) + i);
+			CHECK_EQ(gpu_read(&e, AT + i * PAGE + 4 * i), (round << 8) + i);
+		}
 	}
 	engine_end(&e);
 }
