@@ -12,6 +12,7 @@ use rkfd_vm::suite::mutants::build::read_sources;
 use rkfd_vm::suite::mutants::data::apply_switched;
 use rkfd_vm::suite::mutants::data::Mutant;
 use rkfd_vm::suite::trial::Subjects;
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -148,6 +149,39 @@ fn every_folder_of_the_driver_has_mutants() {
             assert!(folders.contains(name.as_str()), "no mutant in rust/{name}");
         }
     }
+}
+
+/// The table of mutants in the documentation: how many each file has, and all.
+fn documented(text: &str) -> BTreeMap<String, usize> {
+    let rows = text
+        .lines()
+        .skip_while(|line| *line != "| file | mutants |")
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        (cells[1].to_owned(), cells[2].parse().unwrap())
+    };
+    rows.map(row).collect()
+}
+
+#[test]
+fn the_table_of_mutants_has_the_numbers_of_their_files() {
+    #[derive(serde::Deserialize)]
+    struct Listing {
+        mutant: Vec<toml::Table>,
+    }
+    let top = top();
+    let mut counts = BTreeMap::new();
+    for entry in fs::read_dir(top.join("tests/mutants")).unwrap().flatten() {
+        let path = entry.path();
+        let listing: Listing = toml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        counts.insert(name, listing.mutant.len());
+    }
+    counts.insert("all".into(), counts.values().sum());
+    let text = fs::read_to_string(top.join("Documentation/testing.md")).unwrap();
+    assert_eq!(documented(&text), counts);
 }
 
 /// Whether `text` uses a module of wrappers of that name, by a path or a group of imports.
