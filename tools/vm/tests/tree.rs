@@ -151,6 +151,22 @@ fn every_folder_of_the_driver_has_mutants() {
     }
 }
 
+#[test]
+fn every_mutant_is_noticed_by_the_area_of_its_file() {
+    let top = top();
+    let areas = areas::load(&top).unwrap();
+    let mut wrong = Vec::new();
+    for mutant in mutants::list(&top, &[]).unwrap() {
+        let file = mutant.file.to_str().unwrap();
+        let chosen = areas::affected(&areas, [file]).unwrap();
+        let filter = Filter::new(chosen.into_iter().collect());
+        if !mutant.suites.iter().any(|suite| filter.wants(suite)) {
+            wrong.push(format!("{file}: {} needs {:?}", mutant.name, mutant.suites));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// The table of mutants in the documentation: how many each file has, and all.
 fn documented(text: &str) -> BTreeMap<String, usize> {
     let rows = text
