@@ -21,6 +21,7 @@
 #include <linux/irq.h>
 #include <linux/irqdesc.h>
 #include <linux/jiffies.h>
+#include <linux/kthread.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
@@ -197,6 +198,25 @@ void rkfd_kunit_clear_signals(void)
 	flush_signals(current);
 }
 
+static int rkfd_kunit_thread_main(void *unused)
+{
+	return 0;
+}
+
+/* A thread of the kernel that was not started, with a reference; an error pointer where there is none. */
+struct task_struct *rkfd_kunit_thread(void)
+{
+	struct task_struct *task = kthread_create(rkfd_kunit_thread_main, NULL, "rkfd_kunit");
+
+	return IS_ERR(task) ? task : get_task_struct(task);
+}
+
+/* Ends it, and waits until it has ended. The reference is still the caller's. */
+void rkfd_kunit_thread_end(struct task_struct *task)
+{
+	kthread_stop(task);
+}
+
 /* An interrupt that no device sends; a negative error number where there is none left. */
 int rkfd_kunit_irq_alloc(void)
 {
@@ -348,6 +368,18 @@ void rkfd_task_comm(struct task_struct *task, char *comm)
 
 	get_task_comm(name, task);
 	memcpy(comm, name, sizeof(name));
+}
+
+/* Whether both threads are of one process. */
+bool rkfd_same_process(struct task_struct *one, struct task_struct *other)
+{
+	return same_thread_group(one, other);
+}
+
+/* Whether the last thread of the process of @task is ending, or has ended. */
+bool rkfd_process_ended(struct task_struct *task)
+{
+	return atomic_read(&task->signal->live) == 0;
 }
 
 /* The process of the thread that the caller's namespace calls @nr, in the initial one; 0 if none. */

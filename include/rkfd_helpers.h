@@ -39,6 +39,8 @@ unsigned long rkfd_kunit_map_file(struct file *file, size_t len, bool writable, 
 				  unsigned long offset);
 void rkfd_kunit_kill(void);
 void rkfd_kunit_clear_signals(void);
+struct task_struct *rkfd_kunit_thread(void);
+void rkfd_kunit_thread_end(struct task_struct *task);
 int rkfd_kunit_irq_alloc(void);
 int rkfd_kunit_irq_raise(unsigned int irq);
 void rkfd_kunit_irq_free(unsigned int irq);
@@ -51,6 +53,8 @@ bool rkfd_in_compat_syscall(void);
 bool rkfd_access_ok(u64 addr, u64 len);
 int rkfd_tgid_of(int nr);
 void rkfd_task_comm(struct task_struct *task, char *comm);
+bool rkfd_same_process(struct task_struct *one, struct task_struct *other);
+bool rkfd_process_ended(struct task_struct *task);
 unsigned int rkfd_jiffies_to_msecs(unsigned long jiffies);
 void rkfd_sysfs_attr_init(struct attribute *attr);
 void rkfd_vma_set_io(struct vm_area_struct *vma, bool never_write);

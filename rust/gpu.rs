@@ -18,6 +18,7 @@ pub(crate) mod access;
 pub(crate) mod account;
 mod bring_up;
 pub(crate) mod clear;
+pub(crate) mod conduct;
 pub(crate) mod copy;
 pub(crate) mod debug;
 mod device;

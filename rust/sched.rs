@@ -66,7 +66,8 @@
 //! 2. `SchedCore::state`: the desired state, and the changes of the lifecycle. Never held across a wait. Nothing
 //!    is allocated or freed under it, nor under `backend` once the scheduler runs, so that eviction works from
 //!    MMU notifiers.
-//! 3. `SdmaPool::used` and `SchedCore::notes`, spinlocks. Of all these locks the interrupt thread takes the last alone.
+//! 3. `SdmaPool::used` and `SchedCore::notes`, spinlocks, and those of `gpu/conduct.rs`. Of all these locks the interrupt
+//!    thread takes that of the notes alone.
 //!
 //! `SchedCore::watchdog_lock`, which the watchdog holds while it samples the hardware, comes before `state`, and
 //! is not held while it asks the firmware for an answer, which takes `backend`; `SchedCore::hook` comes after
@@ -119,6 +120,9 @@ mod test_backends;
 #[cfg(rkfd_kunit)]
 #[path = "tests/sched_changes.rs"]
 mod test_changes;
+#[cfg(rkfd_kunit)]
+#[path = "tests/sched_conduct.rs"]
+mod test_conduct;
 #[cfg(rkfd_kunit)]
 #[path = "tests/sched_config.rs"]
 mod test_config;

@@ -28,6 +28,7 @@ use crate::{
             registry,
             Kind, //
         },
+        salvage::SavedQueue,
         Gpu, //
     },
     kapi::{
@@ -105,6 +106,7 @@ impl ResetHook for Recovery {
             Err(e) if e == EBUSY => {
                 // What hangs again and again may be in a state that this reset does not reach.
                 dev_err!(gpu.dev(), "the engines were reset too often\n");
+                sched.note_chip_reset(&[], &failure);
                 reset_chip(gpu, sched);
             }
             Err(e) => out_of_service(gpu, sched, "no reset", Some(e)),
@@ -168,7 +170,8 @@ fn run(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, windows: &Windows, failure: &Fail
         return;
     }
     dev_warn!(gpu.dev(), "resetting the engines\n");
-    match in_place(gpu, sched, windows, failure) {
+    let mut saved = KVec::new();
+    match in_place(gpu, sched, windows, failure, &mut saved) {
         Ok(()) => return,
         // It is being unbound, which is not undone.
         Err(_) if sched.is_shut_down() || gpu.is_gone() => return,
@@ -178,6 +181,7 @@ fn run(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>, windows: &Windows, failure: &Fail
             e
         ),
     }
+    sched.note_chip_reset(&saved, failure);
     rebind(gpu);
 }
 
@@ -198,12 +202,14 @@ fn rebind(gpu: &Arc<Gpu>) {
     }
 }
 
-/// Resets the engines under everybody who uses them.
+/// Resets the engines under everybody who uses them. `saved` is what the queues were doing, which is known even if that does
+/// not help.
 fn in_place(
     gpu: &Arc<Gpu>,
     sched: &Arc<Scheduler>,
     windows: &Windows,
     failure: &Failure,
+    saved: &mut KVec<SavedQueue>,
 ) -> Result {
     // Doorbells that ring during the reset would be lost. Those who fault wait until it is over;
     // those who rang before are served, for the write pointer in memory counts.
@@ -215,14 +221,10 @@ fn in_place(
     };
     let start = monotonic_ns();
     let report = facade().map(|facade| facade.reset_begins(gpu, "engines"));
-    let mut queues = 0;
     let result = gpu
-        .reset_engines(sched.unload_ms(), failure.named_queue(), revoke)
-        .and_then(|saved| {
-            queues = saved.len();
-            sched.recover(&saved, failure)
-        });
-    record(gpu, ResetKind::Engines, queues, start, &result);
+        .reset_engines(sched.unload_ms(), failure.named_queue(), saved, revoke)
+        .and_then(|()| sched.recover(saved, failure));
+    record(gpu, ResetKind::Engines, saved.len(), start, &result);
     if let (Ok(()), Ok(report)) = (&result, report) {
         report.over();
     }

@@ -157,6 +157,7 @@ impl Gpu {
             try_pin_init!(Self {
                 asic,
                 id: lease.get(),
+                conducts: registry.conducts().clone(),
                 lease <- new_mutex!(Some(lease), "rkfd_gpu_id"),
                 info,
                 pdev: (&**pdev).into(),

@@ -31,6 +31,7 @@ use super::{
         Budget,
         TableBudget, //
     },
+    conduct::Conducts,
     copy::CopyEngine,
     doorbell::DoorbellManager,
     gart::Gart,
@@ -80,6 +81,8 @@ pub(super) const NO_MINOR: i32 = -1;
 pub(crate) struct Gpu {
     pub(super) asic: &'static AsicDesc,
     pub(super) id: u32,
+    /// See [`Gpu::conducts`].
+    pub(super) conducts: Arc<Conducts>,
     /// Keeps the id from others until shutdown.
     #[pin]
     pub(super) lease: Mutex<Option<GpuId>>,
@@ -130,6 +133,11 @@ impl Gpu {
     /// KFD's number of the GPU: 1 to 65535, distinct, the same after a reload.
     pub(crate) fn id(&self) -> u32 {
         self.id
+    }
+
+    /// What is held against processes, on this GPU and others.
+    pub(crate) fn conducts(&self) -> &Arc<Conducts> {
+        &self.conducts
     }
 
     /// Identity and memory.

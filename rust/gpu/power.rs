@@ -81,8 +81,8 @@ impl Gpu {
     }
 
     /// Resets the engines in place: memory, translation and interrupts stay, all queues are gone,
-    /// the kernel interface queue works again. Returns what the user queues were doing. Sleeps for
-    /// a second or so; bounded.
+    /// the kernel interface queue works again. `saved` is what the user queues were doing, even where the reset fails after
+    /// they were asked to stop. Sleeps for a second or so; bounded.
     ///
     /// Queues have `timeout_ms` milliseconds to save themselves, but for the one with doorbell `refused`, which had its
     /// time. `begin` is called when nobody gets past
@@ -102,8 +102,9 @@ impl Gpu {
         &self,
         timeout_ms: u32,
         refused: Option<u32>,
+        saved: &mut KVec<SavedQueue>,
         begin: impl FnOnce(),
-    ) -> Result<KVec<SavedQueue>> {
+    ) -> Result {
         let buffers = salvage::SaveBuffers::new()?;
         let stage = self.power.stage.lock();
         if *stage != Stage::Up {
@@ -113,7 +114,7 @@ impl Gpu {
         begin();
         let hw = self.enter()?;
         self.write_pattern(&hw)?;
-        let saved = salvage::save(&hw, buffers, timeout_ms, refused);
+        *saved = salvage::save(&hw, buffers, timeout_ms, refused);
         self.kiq.abandon(&hw);
         self.copy.stop(&hw);
         reset::engines(&hw)?;
@@ -135,8 +136,7 @@ impl Gpu {
         // Nobody uses old translations any more, and nothing of the hubs was reset; the caches of
         // the engines were.
         self.flush_all(&hw)?;
-        self.start_engines(&hw)?;
-        Ok(saved)
+        self.start_engines(&hw)
     }
 
     /// Starts compute and copy engines and the queues of the driver.

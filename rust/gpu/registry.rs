@@ -20,6 +20,7 @@ use kernel::{
 };
 
 use super::{
+    conduct::Conducts,
     ids::IdPool,
     Gpu, //
 };
@@ -88,6 +89,8 @@ pub(crate) struct Registry {
     #[pin]
     gpus: Mutex<KVec<Arc<Gpu>>>,
     ids: Arc<IdPool>,
+    /// What is held against processes, for longer than a GPU is bound.
+    conducts: Arc<Conducts>,
     #[pin]
     resets: Mutex<Resets>,
     /// Where memory of programs is found again; `None` once the module goes away. For all files: such work may wait for
@@ -118,6 +121,7 @@ impl Registry {
             try_pin_init!(Self {
                 gpus <- new_mutex!(KVec::new(), "rkfd_gpus"),
                 ids: IdPool::new()?,
+                conducts: Conducts::new()?,
                 resets <- new_mutex!(
                     Resets { queue: Some(queue), history: KVec::new() },
                     "rkfd_resets"
@@ -165,6 +169,11 @@ impl Registry {
     /// Ids of GPUs.
     pub(crate) fn ids(&self) -> &Arc<IdPool> {
         &self.ids
+    }
+
+    /// What is held against processes.
+    pub(crate) fn conducts(&self) -> &Arc<Conducts> {
+        &self.conducts
     }
 
     /// The GPU with the given id.

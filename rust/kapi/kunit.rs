@@ -20,10 +20,14 @@ use kernel::{
     fs::LocalFile,
     prelude::*,
     sync::aref::ARef,
+    task::Task,
     types::NotThreadSafe, //
 };
 
-use super::waitqueue::WaitQueue;
+use super::{
+    task::ThreadGroup,
+    waitqueue::WaitQueue, //
+};
 
 /// Marks the running test as skipped. The test goes on and should return.
 pub(crate) fn skip(reason: &'static CStr) {
@@ -356,6 +360,41 @@ impl Drop for SimulatedIrq {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; who requests the interrupt borrows it.
         unsafe { crate::bindings::rkfd_kunit_irq_free(self.0) };
+    }
+}
+
+/// A process of the kernel that does nothing, and ends when this is dropped.
+///
+/// # Invariants
+///
+/// The task is a thread of the kernel that nobody else ends.
+pub(crate) struct Bystander(ARef<Task>);
+
+impl Bystander {
+    /// Makes one.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` and what else the kernel says.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: Makes a thread that nobody else knows of.
+        let task = from_err_ptr(unsafe { crate::bindings::rkfd_kunit_thread() })?;
+        let task = NonNull::new(task.cast::<Task>()).ok_or(ENOMEM)?;
+        // INVARIANT: As above.
+        // SAFETY: `Task` is transparent over `struct task_struct`, and the function has taken a reference for the caller.
+        Ok(Self(unsafe { ARef::from_raw(task) }))
+    }
+
+    /// The process.
+    pub(crate) fn group(&self) -> ThreadGroup {
+        ThreadGroup::of(self.0.clone())
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { crate::bindings::rkfd_kunit_thread_end(self.0.as_ptr()) };
     }
 }
 

@@ -125,6 +125,26 @@ impl ThreadGroup {
         *current!().group_leader() == *self.leader
     }
 
+    /// The group of a thread.
+    #[cfg(rkfd_kunit)]
+    pub(super) fn of(leader: ARef<Task>) -> Self {
+        let own_pid = leader.pid();
+        Self { leader, own_pid }
+    }
+
+    /// Whether this is the same group as `other`, whichever of its threads led it when it was named: one that
+    /// executes a program becomes the leader.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        // SAFETY: Compares fields that a task keeps until it is freed, and both are referenced.
+        unsafe { rkfd::rkfd_same_process(self.leader.as_ptr(), other.leader.as_ptr()) }
+    }
+
+    /// Whether its last thread is ending or has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        // SAFETY: Reads what all threads of the group keep until they are freed, and one is referenced.
+        unsafe { rkfd::rkfd_process_ended(self.leader.as_ptr()) }
+    }
+
     /// Process id in the initial namespace, for messages.
     pub(crate) fn pid(&self) -> i32 {
         self.leader.pid()

@@ -429,6 +429,7 @@ impl QueueManager {
     /// # Errors
     ///
     /// - `ENOSPC`: too many queues on this GPU.
+    /// - `EPERM`: what is held against the process, see [`Scheduler::create_queue`].
     /// - `ENOMEM`: no memory.
     /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
     pub(crate) fn create(

@@ -301,17 +301,22 @@ impl SchedCore {
         self.events.wake_all();
     }
 
-    /// Reports barred processes, and calls the hook for queues that hung or stopped, without a lock.
-    ///
-    /// Not for the worker that applies changes: the hook takes locks under which memory is allocated, and so
-    /// may wait for an eviction, which waits for that worker.
-    pub(super) fn report_hangs(&self) {
+    /// Reports barred processes.
+    pub(super) fn report_barred(&self) {
         let next = || self.state.lock().next_barred();
         while let Some((pid, pasid)) = next() {
             self.platform.warn(fmt!(
                 "queues of pid {pid} (pasid {pasid}) refused preemption twice: none of its queues runs any more, and it gets no new ones"
             ));
         }
+    }
+
+    /// Reports barred processes, and calls the hook for queues that hung or stopped, without a lock.
+    ///
+    /// Not for the worker that applies changes: the hook takes locks under which memory is allocated, and so
+    /// may wait for an eviction, which waits for that worker.
+    pub(super) fn report_hangs(&self) {
+        self.report_barred();
         let next = || self.state.lock().next_hang();
         while let Some((pasid, doorbell)) = next() {
             if let Some(hook) = self.reset_hook() {

@@ -15,7 +15,10 @@ use kernel::{
 };
 
 use crate::{
-    gpu::vmid::VmidContext,
+    gpu::{
+        conduct::Standing,
+        vmid::VmidContext, //
+    },
     hw::{
         asic::AsicDesc,
         doorbell::DoorbellOffset,
@@ -74,6 +77,14 @@ pub(crate) trait Platform: Send + Sync {
     fn gpu_id(&self) -> u32 {
         0
     }
+
+    /// What is held against the calling process on this device, of which something is attached as long as the result
+    /// lives.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn standing(&self) -> Result<Standing>;
 
     /// Allocates shared memory, page-aligned and zeroed.
     ///
@@ -172,7 +183,7 @@ pub(crate) trait Platform: Send + Sync {
     /// Logs a warning about what the device does, with its name.
     fn warn(&self, what: fmt::Arguments<'_>);
 
-    /// A monotonic clock, in microseconds.
+    /// A monotonic clock, in microseconds. It goes on across resets, as what is held against processes does.
     fn now(&self) -> u64;
 
     /// Sleeps for about `us` microseconds.

@@ -102,6 +102,35 @@ impl Worker {
         Ok(())
     }
 
+    /// Notes against whom it is held that the chip is reset, see [`super::Scheduler::note_chip_reset`].
+    ///
+    /// Where several SDMA queues do not stop and one of them is named, that one is at fault: the others may wait for its
+    /// engine.
+    pub(super) fn note_chip_reset(&self, saved: &[SavedQueue], failure: &Failure) {
+        let core = &self.core;
+        let when = core.refusal();
+        let asic = core.platform.asic();
+        let note = |doorbell| {
+            let told = core.state.lock().note_chip_reset(doorbell, asic, when);
+            if let Some((pid, pasid)) = told {
+                core.platform.warn(fmt!(
+                    "an SDMA queue of pid {pid} (pasid {pasid}) takes a reset of the chip: it gets no SDMA queues any more"
+                ));
+            }
+        };
+        let named = failure.named_queue();
+        named.inspect(|doorbell| note(*doorbell));
+        if !named.is_some_and(|doorbell| core.state.lock().is_copying(doorbell)) {
+            for found in saved {
+                let copies = core.state.lock().is_copying(found.doorbell);
+                if copies && found.outcome == Outcome::Refused {
+                    note(found.doorbell);
+                }
+            }
+        }
+        core.report_barred();
+    }
+
     /// Takes the scheduler into service again after the device was reset: nothing runs on it and
     /// the HIQ is not connected.
     ///

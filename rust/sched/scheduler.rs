@@ -169,6 +169,12 @@ impl Scheduler {
         self.worker.recover(saved, failure)
     }
 
+    /// Notes against whom it is held that the chip is reset: because of `failure`, or, where that names no SDMA queue,
+    /// because those of `saved` refused to stop. To be called before the reset, while the queues are known.
+    pub(crate) fn note_chip_reset(&self, saved: &[SavedQueue], failure: &Failure) {
+        self.worker.note_chip_reset(saved, failure);
+    }
+
     /// Takes everything off the hardware, disconnects from it, and touches it no more until
     /// [`Scheduler::resume`]. Changes are taken meanwhile, and come into force then. A scheduler that
     /// is out of service stays so.
@@ -211,7 +217,8 @@ impl Scheduler {
         self.worker.ping()
     }
 
-    /// Adds a process.
+    /// Adds a process. What is held against the caller on this GPU is held against it, see
+    /// [`Conduct`](crate::gpu::conduct::Conduct).
     ///
     /// # Errors
     ///
@@ -259,6 +266,8 @@ impl Scheduler {
     ///
     /// - `EINVAL`: a size, address or priority that no descriptor can carry.
     /// - `ENOSPC`: the limit of queues is reached, or device memory is used up.
+    /// - `EPERM`: who attached the process is barred from the GPU; or gets no SDMA queues, because one of its own took a
+    ///   reset of the chip.
     /// - `ESRCH`: the process was detached.
     /// - `ENOMEM`, `EIO`, `ENODEV`.
     pub(crate) fn create_queue(

@@ -57,7 +57,10 @@ mod suite {
                 assert!(!gpu.kiq().is_ready());
                 assert_eq!(gpu.kiq().test(&*gpu.enter()?).err(), Some(EIO));
                 assert_eq!(gpu.wait_up().err(), Some(ENODEV));
-                assert_eq!(gpu.reset_engines(1, None, || {}).err(), Some(ENODEV));
+                assert_eq!(
+                    gpu.reset_engines(1, None, &mut KVec::new(), || {}).err(),
+                    Some(ENODEV)
+                );
                 // Again is no error.
                 power::suspend(gpu, &sched)?;
                 power::resume(gpu, &sched)?;
@@ -96,8 +99,10 @@ mod suite {
             sched.suspend()?;
             let (up, mut seen) = (gpu.wait_up()?, false);
             assert!(!gpu.was_reset_since(up));
-            let saved =
-                gpu.reset_engines(sched.unload_ms(), None, || seen = gpu.was_reset_since(up))?;
+            let mut saved = KVec::new();
+            gpu.reset_engines(sched.unload_ms(), None, &mut saved, || {
+                seen = gpu.was_reset_since(up)
+            })?;
             // From its begin on.
             assert!(seen && gpu.was_reset_since(up));
             assert!(!gpu.was_reset_since(gpu.wait_up()?));

@@ -229,7 +229,7 @@ mod suite {
                     part += 1;
                     gpu.copy().clear(&hw, to, JOB_BYTES).map(Some)
                 })?;
-                gpu.reset_engines(sched.unload_ms(), None, || {})?;
+                gpu.reset_engines(sched.unload_ms(), None, &mut KVec::new(), || {})?;
                 match flight.land() {
                     // The reset waits for jobs that go on.
                     Landed::Done(block) => {

@@ -28,6 +28,7 @@ pub(super) use super::fixtures::{
     setup,
     setup_with,
     working_scheduler,
+    Callers,
     Token, //
 };
 
@@ -45,7 +46,10 @@ use super::{
     }, //
 };
 use crate::{
-    gpu::vmid::VmidContext,
+    gpu::{
+        conduct::Standing,
+        vmid::VmidContext, //
+    },
     hw::{
         asic::AsicDesc,
         doorbell::DoorbellOffset,
@@ -244,6 +248,8 @@ pub(super) struct Inner {
     pub(super) clock: Atomic<u64>,
     next_addr: Atomic<u64>,
     #[pin]
+    pub(super) callers: Callers,
+    #[pin]
     pub(super) blocks: Mutex<KVec<Arc<Block>>>,
     #[pin]
     pub(super) state: Mutex<State>,
@@ -320,6 +326,7 @@ impl Fake {
                 asic,
                 clock: Atomic::new(0),
                 next_addr: Atomic::new(0x10_0000),
+                callers <- Callers::new(),
                 blocks <- new_mutex!(KVec::new()),
                 state <- new_mutex!(State {
                     mode: Mode::Good,
@@ -435,6 +442,11 @@ impl Fake {
         self.inner.clock.load(Relaxed)
     }
 
+    /// Who calls.
+    pub(super) fn callers(&self) -> &Callers {
+        &self.inner.callers
+    }
+
     /// Lets time pass.
     pub(super) fn pass(&self, us: u64) {
         self.inner.clock.add(us, Relaxed);
@@ -468,6 +480,10 @@ impl Fake {
 impl Platform for Fake {
     fn asic(&self) -> &'static AsicDesc {
         self.inner.asic
+    }
+
+    fn standing(&self) -> Result<Standing> {
+        self.inner.callers.standing()
     }
 
     fn alloc(&self, size: usize, place: Domain) -> Result<Arc<dyn DeviceMem>> {

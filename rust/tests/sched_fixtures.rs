@@ -4,13 +4,15 @@
 //! queues, and keep-alives that are counted.
 
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     },
 };
 
@@ -31,12 +33,19 @@ use super::{
     worker::Worker, //
 };
 use crate::{
+    gpu::conduct::{
+        Conducts,
+        Standing, //
+    },
     hw::{
         asic::GFX90A,
         mqd::Eop,
         num::widen, //
     },
-    kapi::workqueue::OwnedQueue, //
+    kapi::{
+        task::ThreadGroup,
+        workqueue::OwnedQueue, //
+    }, //
 };
 
 /// Settings of most suites: no delay, so that the driver of a test decides when things happen.
@@ -46,6 +55,44 @@ pub(super) fn config() -> Config {
         // Of gfx90a one that hands out global wave sync, and does not check retry modes.
         mec_firmware: 0x28,
         ..Config::default()
+    }
+}
+
+/// Who calls the scheduler of a fake, and what is held against them.
+#[pin_data]
+pub(super) struct Callers {
+    conducts: Arc<Conducts>,
+    #[pin]
+    current: Mutex<Option<ThreadGroup>>,
+}
+
+impl Callers {
+    /// Everybody who calls is somebody else.
+    pub(super) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            conducts: Conducts::new()?,
+            current <- new_mutex!(None),
+        }? Error)
+    }
+
+    /// From now on `group` calls.
+    pub(super) fn set(&self, group: ThreadGroup) {
+        let old = self.current.lock().replace(group);
+        drop(old);
+    }
+
+    /// How many are known.
+    pub(super) fn count(&self) -> usize {
+        self.conducts.count()
+    }
+
+    /// As [`Platform::standing`].
+    pub(super) fn standing(&self) -> Result<Standing> {
+        let current = self.current.lock().clone();
+        match current {
+            Some(group) => self.conducts.standing(0, &group),
+            None => Conducts::new()?.standing(0, &ThreadGroup::current()),
+        }
     }
 }
 

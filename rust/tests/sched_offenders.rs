@@ -50,14 +50,14 @@ use super::{
 };
 
 /// Counts hung queues by the PASID of their process, 1 or 2.
-struct Heard {
+pub(super) struct Heard {
     hung: [Atomic<u32>; 2],
     /// Doorbell of the queue for which the engines have to be reset.
     wedged_by: Atomic<u32>,
 }
 
 impl Heard {
-    fn of(sched: &Worker) -> Result<Arc<Self>> {
+    pub(super) fn of(sched: &Worker) -> Result<Arc<Self>> {
         let heard = Self {
             hung: [Atomic::new(0), Atomic::new(0)],
             wedged_by: Atomic::new(0),
@@ -68,7 +68,7 @@ impl Heard {
         Ok(heard)
     }
 
-    fn counts(&self) -> (u32, u32) {
+    pub(super) fn counts(&self) -> (u32, u32) {
         let [first, second] = &self.hung;
         (first.load(Relaxed), second.load(Relaxed))
     }
@@ -88,7 +88,7 @@ impl ResetHook for Heard {
 }
 
 /// Has the queue with doorbell `n` of `proc` refuse a preemption.
-fn refuse(fake: &Fake, sched: &Arc<Worker>, proc: u64, n: u32) -> Result {
+pub(super) fn refuse(fake: &Fake, sched: &Arc<Worker>, proc: u64, n: u32) -> Result {
     fake.set_mode(Mode::Refuses(doorbell(n).dword()));
     evict(sched, proc, EvictCause::Memory)?;
     fake.set_mode(Mode::Good);
@@ -121,7 +121,7 @@ fn is_about(took: u64, bound: u64) -> bool {
 }
 
 /// The end of one occasion and a moment.
-fn next_occasion(fake: &Fake, sched: &Worker) {
+pub(super) fn next_occasion(fake: &Fake, sched: &Worker) {
     fake.pass(sched.core.config.cycle_us() + 1);
 }
 
@@ -261,6 +261,37 @@ mod offenders {
             finish(&fake, sched)?;
         }
         Ok(())
+    }
+
+    #[test]
+    fn eviction_of_others_waits_no_longer_than_they_are_given() -> Result {
+        // Each preemption asks all queues.
+        let (fake, sched) = setup_with(Config {
+            targeted: false,
+            ..config()
+        })?;
+        let (bad, good) = (sched.attach(process(1))?, sched.attach(process(2))?);
+        for n in 1..=2 {
+            create(&sched, bad, n)?;
+        }
+        create(&sched, good, 3)?;
+        sched.converge();
+        for (refuses, hurry) in [(1, Hurry::Awaited), (2, Hurry::Record)] {
+            let before = fake.elapsed();
+            fake.set_mode(Mode::WaitsFor(doorbell(refuses).dword(), LATENCY_US));
+            evict(&sched, good, EvictCause::Userptr)?;
+            assert!(is_about(
+                fake.elapsed() - before,
+                sched.core.config.hurry_us(hurry)
+            ));
+            fake.set_mode(Mode::Good);
+            restore(&sched, good, EvictCause::Userptr)?;
+            sched.converge();
+            assert_eq!(fake.mapped_of(2), 1);
+        }
+        let stats = sched.core.counters.snapshot();
+        assert_eq!((stats.early_resets, stats.timeouts), (2, 0));
+        finish(&fake, sched)
     }
 
     #[test]

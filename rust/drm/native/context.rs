@@ -300,7 +300,7 @@ impl Context {
     /// - `EUSERS`: other files have all doorbells.
     /// - `ENOMEM`: no SDMA queue left; no memory.
     /// - `EBUSY`: no doorbell of that kind left.
-    /// - `EINVAL`, `EIO`, `ENODEV`: those of the scheduler.
+    /// - `EINVAL`, `EPERM`, `EIO`, `ENODEV`: those of the scheduler.
     pub(super) fn create_queue<'a>(
         &self,
         dev: &DrmDevice,

@@ -119,6 +119,8 @@ fn properties(dev: &Device, arg: &QueueCreate) -> Result<Properties> {
 /// - `ENOSPC`: too many queues.
 /// - `EUSERS`: other files have all doorbells.
 /// - `ENOMEM`: no SDMA queue left; no memory.
+/// - `EPERM`: queues of the process refused to leave this GPU twice; or an SDMA queue of it took a reset of the chip, and this
+///   is another one.
 /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn create(dev: &Device, file: &File, arg: &mut QueueCreate) -> Result {
     let properties = properties(dev, arg)?;

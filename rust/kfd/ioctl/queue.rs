@@ -53,6 +53,8 @@ const MAX_CU_MASK: u32 = 1024;
 /// - `EFAULT`: a pointer outside the user's range.
 /// - `ENOTSUPP`: unknown type.
 /// - `ESRCH`: no address space on this GPU yet.
+/// - `EPERM`: queues of the process refused to leave this GPU twice; or an SDMA queue of it took a reset of the chip, and this
+///   is another one.
 /// - `ENOSPC`: too many queues on this GPU.
 /// - `ENOMEM`: too many queues, no SDMA queue, no memory.
 /// - `EUSERS`: no doorbells, because too many processes use this GPU.

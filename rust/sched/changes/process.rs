@@ -30,7 +30,7 @@ use crate::{
 };
 
 impl Worker {
-    /// Adds a process. Returns its id.
+    /// Adds a process. Returns its id. What is held against the caller is held against it, see [`Conduct`](crate::gpu::conduct::Conduct).
     ///
     /// # Errors
     ///
@@ -44,7 +44,8 @@ impl Worker {
         }
         let id = self.core.new_id();
         let pasid = params.pasid;
-        let rec = ProcRec::new(params, task::current_tgid());
+        let standing = self.core.platform.standing()?;
+        let rec = ProcRec::new(params, task::current_tgid(), standing);
         let node = RBTreeNode::new(id, rec, GFP_KERNEL_ACCOUNT)?;
         let mut state = self.core.state.lock();
         if self.core.life().is_shut_down() {

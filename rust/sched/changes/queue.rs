@@ -51,7 +51,10 @@ impl Worker {
     /// # Errors
     ///
     /// `EINVAL`: the descriptor cannot be encoded. `ENOSPC`: no slot (see [`admit::admit`]) or no
-    /// memory of the device. `ESRCH`, `ENOMEM`, `EIO`, `ENODEV`.
+    /// memory of the device. `EPERM`: what is held against the process, see [`Conduct`]. `ESRCH`, `ENOMEM`, `EIO`,
+    /// `ENODEV`.
+    ///
+    /// [`Conduct`]: crate::gpu::conduct::Conduct
     #[cfg(rkfd_kunit)]
     pub(in crate::sched) fn create_queue(
         self: &Arc<Self>,
@@ -109,7 +112,9 @@ impl Worker {
             }
             // Of queues that had the doorbell before.
             self.enter_halts(&mut state);
-            if state.proc_mut(proc)?.record.is_barred() {
+            let standing = &state.proc_mut(proc)?.standing;
+            let cost_chip = standing.has_cost_chip() && !spec.kind.is_compute();
+            if standing.is_barred() || cost_chip {
                 return Err(EPERM);
             }
             state.buffers.swap(&mut spare);

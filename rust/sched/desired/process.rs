@@ -15,48 +15,13 @@ use super::{
     queue::QueueRec, //
 };
 use crate::{
+    gpu::conduct::Standing,
     hw::pm4::process::Debug,
     sched::params::{
         EvictCause,
         ProcessParams, //
     }, //
 };
-
-/// What is held against a process whose queues refused to be preempted.
-///
-/// Everybody else waits while the firmware gives up on such a queue. Once may be a mistake; from then on its queues get
-/// less time ([`Config::hurry_us`](crate::sched::config::Config::hurry_us)). A process that does
-/// it again, after the time in which the first occasion was over, is barred: its queues do not run any more, and
-/// it gets no new ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sched) enum Record {
-    /// Nothing.
-    Clean,
-    /// A queue refused; when, in microseconds.
-    Refused(u64),
-    /// Barred, and not logged yet.
-    BarPending,
-    /// Barred.
-    Barred,
-}
-
-impl Record {
-    /// The record after a queue refused at `now`. Refusals within `window` microseconds are one occasion: they
-    /// may be of one preemption.
-    fn after_refusal(self, now: u64, window: u64) -> Self {
-        match self {
-            Self::Clean => Self::Refused(now),
-            Self::Refused(first) if now.saturating_sub(first) <= window => self,
-            Self::Refused(_) => Self::BarPending,
-            Self::BarPending | Self::Barred => self,
-        }
-    }
-
-    /// Whether no queue of the process may run.
-    pub(in crate::sched) fn is_barred(self) -> bool {
-        matches!(self, Self::BarPending | Self::Barred)
-    }
-}
 
 /// A process.
 pub(in crate::sched) struct ProcRec {
@@ -69,8 +34,8 @@ pub(in crate::sched) struct ProcRec {
     /// The words of a debugger for MAP_PROCESS.
     pub(in crate::sched) debug: Debug,
     pub(in crate::sched) queues: RBTree<u64, QueueRec>,
-    /// What is held against it.
-    pub(in crate::sched) record: Record,
+    /// What is held against who attached it. Others that the same process has attached share it.
+    pub(in crate::sched) standing: Standing,
     /// The active list names its address space.
     pub(in crate::sched) listed: bool,
     /// The change by which it was detached, while it waits for the end of the list that names it.
@@ -82,8 +47,8 @@ pub(in crate::sched) struct ProcRec {
 }
 
 impl ProcRec {
-    /// Makes a process without queues, attached by process `pid`.
-    pub(in crate::sched) fn new(params: ProcessParams, pid: i32) -> Self {
+    /// Makes a process without queues, attached by process `pid`, against which `standing` is held.
+    pub(in crate::sched) fn new(params: ProcessParams, pid: i32, standing: Standing) -> Self {
         Self {
             params,
             pid,
@@ -91,7 +56,7 @@ impl ProcRec {
             diq: false,
             debug: Debug::default(),
             queues: RBTree::new(),
-            record: Record::Clean,
+            standing,
             listed: false,
             pending_since: None,
             destroyed: false,
@@ -139,7 +104,7 @@ impl ProcRec {
 
     /// Whether a queue of the process refused to be preempted.
     pub(in crate::sched) fn has_record(&self) -> bool {
-        self.record != Record::Clean
+        self.standing.has_refused()
     }
 
     /// Whether the process has, or is to have, the hardware do something: others should not keep it waiting.
@@ -154,20 +119,16 @@ impl ProcRec {
         self.evictions.iter().sum::<u32>() > fault
     }
 
-    /// Notes that a queue of the process refused to be preempted at `now`, see [`Record`].
-    pub(super) fn note_refusal(&mut self, now: u64, window: u64) {
-        self.record = self.record.after_refusal(now, window);
-        if self.record.is_barred() {
-            for queue in self.queues.values_mut() {
-                // Who waits for one of them has to know.
-                queue.mark_hung();
-            }
+    /// Marks all queues as hung, because the process is barred: who waits for one of them has to know.
+    pub(super) fn mark_all_hung(&mut self) {
+        for queue in self.queues.values_mut() {
+            queue.mark_hung();
         }
     }
 
     /// Whether nothing keeps all queues of the process from running.
     pub(in crate::sched) fn runs(&self) -> bool {
-        !self.destroyed && !self.is_evicted() && !self.record.is_barred()
+        !self.destroyed && !self.is_evicted() && !self.standing.is_barred()
     }
 
     /// Whether `queue` of this process should be part of the runlist.

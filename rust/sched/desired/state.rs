@@ -30,10 +30,7 @@ use super::{
         Scope,
         Step, //
     },
-    process::{
-        ProcRec,
-        Record, //
-    },
+    process::ProcRec,
     queue::{
         HaltState,
         HangState,
@@ -46,13 +43,15 @@ use super::{
     }, //
 };
 use crate::{
+    hw::asic::AsicDesc,
     kapi::workqueue::OwnedQueue,
     sched::{
         config::{
             Config,
             Hurry, //
         },
-        notes::Halt, //
+        notes::Halt,
+        params::QueueKind, //
     }, //
 };
 
@@ -330,21 +329,70 @@ impl State {
         when: Refusal,
         may: impl Fn(&QueueRec) -> bool,
     ) -> bool {
+        let mut found = false;
+        let mut barred = None;
         for proc in self.procs.values_mut() {
             let refused = proc.queues.values_mut().find(|queue| {
                 let named = queue.spec.doorbell.dword() == doorbell;
                 named && queue.phase.on_hardware() && may(queue)
             });
-            if let Some(queue) = refused {
-                // However many resets it takes, it is one refusal.
-                if queue.hang == HangState::None {
-                    queue.mark_hung();
-                    proc.note_refusal(when.now, when.window);
+            let Some(queue) = refused else {
+                continue;
+            };
+            found = true;
+            // However many resets it takes, it is one refusal.
+            if queue.hang == HangState::None {
+                queue.mark_hung();
+                if proc.standing.note_refusal(when.now, when.window) {
+                    barred = Some(proc.standing.conduct().clone());
                 }
-                return true;
             }
+            break;
         }
-        false
+        if let Some(conduct) = &barred {
+            let procs = self.procs.values_mut();
+            procs
+                .filter(|proc| proc.standing.is_of(conduct))
+                .for_each(ProcRec::mark_all_hung);
+        }
+        found
+    }
+
+    /// Notes that the chip is reset because the queue on the hardware with doorbell `doorbell` refused to leave. Returns
+    /// pid and PASID of its process if from now on that gets no SDMA queues: it has none that could be reset alone.
+    pub(in crate::sched) fn note_chip_reset(
+        &mut self,
+        doorbell: u32,
+        asic: &AsicDesc,
+        when: Refusal,
+    ) -> Option<(i32, u16)> {
+        self.mark_hung(doorbell, when);
+        let mut procs = self.procs.values();
+        let proc = procs.find(|proc| {
+            let mut queues = proc.queues.values();
+            queues.any(|queue| {
+                let engine = match queue.spec.kind {
+                    QueueKind::Sdma { engine, .. } => asic.sdma.engine(engine),
+                    QueueKind::Pm4 | QueueKind::Aql => None,
+                };
+                queue.spec.doorbell.dword() == doorbell
+                    && queue.phase.on_hardware()
+                    && engine.is_some_and(|engine| !engine.can_be_reset())
+            })
+        })?;
+        let first = proc.standing.note_chip_reset();
+        first.then_some((proc.pid, proc.params.pasid))
+    }
+
+    /// Whether the queue with doorbell `doorbell`, which is on the hardware, is one of SDMA.
+    pub(in crate::sched) fn is_copying(&self, doorbell: u32) -> bool {
+        self.procs.values().any(|proc| {
+            let mut queues = proc.queues.values();
+            queues.any(|queue| {
+                let named = queue.spec.doorbell.dword() == doorbell;
+                named && queue.phase.on_hardware() && !queue.spec.kind.is_compute()
+            })
+        })
     }
 
     /// Keeps the compute queue that `halt` names from running for good. Returns whether it might have run until now.
@@ -379,9 +427,8 @@ impl State {
 
     /// Takes the next process that was barred and not logged: its pid and PASID.
     pub(in crate::sched) fn next_barred(&mut self) -> Option<(i32, u16)> {
-        let mut procs = self.procs.values_mut();
-        let proc = procs.find(|proc| proc.record == Record::BarPending)?;
-        proc.record = Record::Barred;
+        let mut procs = self.procs.values();
+        let proc = procs.find(|proc| proc.standing.take_bar())?;
         Some((proc.pid, proc.params.pasid))
     }
 

@@ -8,14 +8,13 @@ use kernel::{
     sync::Arc,
     time::{
         delay::fsleep,
-        Delta,
-        Instant,
-        Monotonic, //
+        Delta, //
     }, //
 };
 
 use crate::{
     gpu::{
+        conduct::Standing,
         vmid::{
             self,
             VmidContext, //
@@ -33,6 +32,10 @@ use crate::{
             hqd::Slot,
             Reg, //
         }, //
+    },
+    kapi::{
+        log::monotonic_ns,
+        task::ThreadGroup, //
     },
     sched::platform::{
         DeviceMem,
@@ -169,7 +172,6 @@ impl DeviceMem for VramMem {
 pub(in crate::sched) struct GpuPlatform {
     gpu: Arc<Gpu>,
     doorbell: KernelDoorbell,
-    epoch: Instant<Monotonic>,
 }
 
 impl GpuPlatform {
@@ -183,7 +185,6 @@ impl GpuPlatform {
             Self {
                 gpu: gpu.clone(),
                 doorbell: gpu.doorbells().alloc_kernel()?,
-                epoch: Instant::now(),
             },
             GFP_KERNEL,
         )?)
@@ -197,6 +198,11 @@ impl Platform for GpuPlatform {
 
     fn gpu_id(&self) -> u32 {
         self.gpu.id()
+    }
+
+    fn standing(&self) -> Result<Standing> {
+        let conducts = self.gpu.conducts();
+        conducts.standing(self.gpu.id(), &ThreadGroup::current())
     }
 
     fn alloc(&self, size: usize, domain: Domain) -> Result<Arc<dyn DeviceMem>> {
@@ -313,7 +319,8 @@ impl Platform for GpuPlatform {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_micros_ceil()).unwrap_or(0)
+        // Not since this scheduler began: see the trait.
+        u64::try_from(monotonic_ns() / 1000).unwrap_or(0)
     }
 
     fn pause(&self, us: u64) {
