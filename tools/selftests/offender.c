@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * A process whose queues refuse to be preempted again and again: what it costs others, and what becomes of it.
+ * A process whose queues refuse to be preempted again and again: what it costs others, and what becomes of it, whatever it opens.
  *
  * Needs the device model, whose control port makes queues refuse, and rkfd's debugfs. Refusals within four times the
  * time-out of preemptions are one occasion, so that a short one (preempt_timeout_ms) makes for a short test.
  */
 #include "kfd.h"
 #include "model.h"
+#include "native.h"
 
 #include <glob.h>
 #include <stdio.h>
@@ -120,6 +121,37 @@ static void fault(const char *kind, unsigned long doorbell, const char *more)
 	ask_model(request);
 }
 
+#define NATIVE_AT 0x10000000ul
+
+/* A child of the offender begins with a clean record. */
+static void begin_anew(void *unused)
+{
+	static struct nfile file;
+	static struct nqueue q;
+
+	(void)unused;
+	need_file(&file);
+	need_nqueue(&file, &q, DRM_RKFD_QUEUE_PM4, NATIVE_AT);
+	drop_nqueue(&file, &q);
+}
+
+/* The offender is not let in by the render node, where it was nobody until now, by any of its queue types. */
+static void try_render_node(void)
+{
+	static const uint32_t types[] = { DRM_RKFD_QUEUE_PM4, DRM_RKFD_QUEUE_AQL, DRM_RKFD_QUEUE_SDMA };
+
+	for (unsigned int i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		struct nfile file;
+		struct nqueue q;
+
+		need_file(&file);
+		nqueue_prepare(&file, &q, types[i], NATIVE_AT);
+		CHECK_ERR(nqueue_create(&file, &q), EPERM);
+		close_file(&file);
+	}
+	CHECK_EQ(in_child(begin_anew, NULL), 0);
+}
+
 /* The offender: makes a queue for each byte that it reads, then says for each whether it still gets new ones. */
 static void offend(int hear, int tell)
 {
@@ -150,6 +182,7 @@ static void offend(int hear, int tell)
 		CHECK_EQ(write(tell, err ? "n" : "y", 1), 1);
 	}
 	CHECK_EQ(err, EPERM);
+	try_render_node();
 	/* All of its queues are off for good, the one that never refused, too; what is left is to destroy them. */
 	CHECK_ERR(queue_update(&me.gpu, &me.q[QUEUES - 1], 100, 7), EACCES);
 	for (int i = 0; i < QUEUES; i++)
@@ -157,9 +190,9 @@ static void offend(int hear, int tell)
 	_exit(0);
 }
 
-CASE_LIMIT(barred, "a process whose queues refuse on two occasions gets no more, and others lose little", 240)
+CASE_LIMIT(barred, "a process whose queues refuse on two occasions gets no more, by whatever file; others lose nothing", 240)
 {
-	unsigned long doorbells[QUEUES], mine, refusals, queue_resets, early_resets, resets;
+	unsigned long doorbells[QUEUES], mine, refusals, queue_resets, early_resets, resets, timeouts;
 	static char before[REPLY];
 	static struct side me;
 	int to[2], from[2], status, refused = 0;
@@ -171,6 +204,7 @@ CASE_LIMIT(barred, "a process whose queues refuse on two occasions gets no more,
 	queue_resets = counter("queue_resets");
 	early_resets = counter("early_resets");
 	resets = counter("resets");
+	timeouts = counter("timeouts");
 	snprintf(before, sizeof(before), "%s", ask_model("{\"cmd\":\"queues\"}"));
 	begin(&me);
 	works(&me, &me.q[0]);
@@ -223,6 +257,8 @@ CASE_LIMIT(barred, "a process whose queues refuse on two occasions gets no more,
 	disturb(&me);
 	ask_model("{\"cmd\":\"clear-faults\"}");
 	CHECK_EQ(counter("refusals"), refusals);
+	/* Each preemption that others waited for was confirmed, and none took a reset of the engines. */
+	CHECK_EQ(counter("timeouts"), timeouts);
 	CHECK_EQ(counter("resets"), resets);
 	drop_queue(&me.gpu, &me.q[0]);
 	drop_bo(&me.gpu, &me.out);

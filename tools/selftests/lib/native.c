@@ -24,7 +24,8 @@ static int query_device(int fd, struct drm_rkfd_device *device)
 	return native(fd, DRM_IOCTL_RKFD_QUERY, &query);
 }
 
-void need_file(struct nfile *file)
+/* Whether a render node has the native interface, which it opens. */
+static bool open_node(struct nfile *file)
 {
 	for (int minor = FIRST_MINOR; minor < FIRST_MINOR + MAX_GPUS; minor++) {
 		char path[64];
@@ -34,10 +35,26 @@ void need_file(struct nfile *file)
 		if (file->fd < 0)
 			continue;
 		if (!query_device(file->fd, &file->device))
-			return;
+			return true;
 		close(file->fd);
 	}
-	LACKING("no render node with the native interface");
+	return false;
+}
+
+void need_file(struct nfile *file)
+{
+	if (!open_node(file))
+		LACKING("no render node with the native interface");
+}
+
+bool has_node(void)
+{
+	struct nfile file;
+	bool found = open_node(&file);
+
+	if (found)
+		close_file(&file);
+	return found;
 }
 
 void close_file(struct nfile *file)

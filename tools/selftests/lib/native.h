@@ -52,6 +52,8 @@ int native(int fd, unsigned long request, void *args);
 
 /* Opens the first render node that has the native interface, once more with each call. */
 void need_file(struct nfile *file);
+/* Whether there is one: not while a GPU is being bound anew. */
+bool has_node(void);
 void close_file(struct nfile *file);
 
 int nbo_create(const struct nfile *file, struct nbo *bo, uint32_t heap, uint64_t size, uint32_t flags);
