@@ -256,6 +256,10 @@ impl Gpu {
             next.at(t);
         }
         self.hws_tick(now, &mut next);
+        if let Some(t) = self.poll_write_pointers(now) {
+            next.at(t);
+        }
+        self.serve_driver(now, &mut next);
         // The one that did not run in a step that ended early is first in the next one.
         for sdma in [self.sdma_first, !self.sdma_first] {
             let ran = if sdma {

@@ -174,7 +174,7 @@ pub trait Feed {
     type Queue: Queue;
 
     /// Goes on with a round that an earlier step left, or begins one. Returns whether it goes on.
-    fn begin_round(gpu: &mut Gpu, now: u64, wake: &mut Wake) -> bool;
+    fn begin_round(gpu: &mut Gpu) -> bool;
     /// The seats that are still to have their turn in it, in order, as far as they have anything to do.
     fn seats(gpu: &Gpu) -> Vec<Self::Seat>;
     /// A seat gets its turn.
@@ -210,7 +210,7 @@ impl Gpu {
     /// Goes on with the round in which every connected queue of the engines gets a turn, or begins one.  Returns whether
     /// one had work.
     pub fn feed<F: Feed>(&mut self, now: u64, wake: &mut Wake) -> bool {
-        let resumed = F::begin_round(self, now, wake);
+        let resumed = F::begin_round(self);
         let mut any = false;
         for seat in F::seats(self) {
             F::leave_round(self, seat);
@@ -234,7 +234,7 @@ impl Gpu {
     }
 
     /// Gives a queue its turn, a stretch of packets; returns whether it had one.
-    fn turn<F: Feed>(&mut self, seat: F::Seat, now: u64, wake: &mut Wake) -> bool {
+    pub(crate) fn turn<F: Feed>(&mut self, seat: F::Seat, now: u64, wake: &mut Wake) -> bool {
         let Some(mut left) = F::due(self, seat, now, wake) else {
             return false;
         };

@@ -176,6 +176,49 @@ fn all_queues_get_on_when_every_step_ends_early() {
     b.no_errors();
 }
 
+/// What the driver asks KIQ and HIQ for does not wait for the turns of all other queues, even if every step ends early; nor do
+/// the others stand still.
+#[test]
+fn the_queues_of_the_driver_wait_for_nobody() {
+    let (mut b, mut sdma) = busy();
+    for q in &mut sdma {
+        q.wptr = 1024;
+        q.ring_bell(&mut b);
+    }
+    let kiq = b.alloc_sys(4096);
+    let callers = b.gpu.soc.callers.clone();
+    let before = moved(&b);
+    callers.wait(|| {
+        let step = |b: &mut Bench| {
+            assert_eq!(b.gpu.step_within(Duration::from_secs(3600)), Step::Busy);
+        };
+        for value in 1..=50 {
+            // A flush of the process and its fence; of each queue a step runs one packet.
+            b.submit_kiq(&[0xc000_9800, 1 | (1 << 4) | (0x61 << 5) | (2 << 29)]);
+            b.submit_kiq(&write_data(kiq.gart, value));
+            step(&mut b);
+            assert_eq!(b.ram32(kiq.bus), value - 1);
+            step(&mut b);
+            assert_eq!(b.ram32(kiq.bus), value);
+            b.submit_hiq(&[
+                0xc005_a400,
+                2 << 30,
+                0,
+                kiq.gart as u32 + 8,
+                (kiq.gart >> 32) as u32,
+                value,
+                0,
+            ]);
+            step(&mut b);
+            assert_eq!(b.ram64(kiq.bus + 8), u64::from(value));
+        }
+    });
+    // One of the others in each step, too; some of their packets move nothing.
+    let moved = (moved(&b) - before) / PIECE;
+    assert!((100..=150).contains(&moved), "{moved} pieces in 150 steps");
+    b.no_errors();
+}
+
 /// A step that ended early has not looked at all queues: the times at which those want to be looked at again are kept.
 #[test]
 fn a_queue_that_waits_is_not_forgotten_by_steps_that_end_early() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Connected queues at work: doorbells, turns, and the pointers in memory.
 
-use super::hqd::{f, r};
+use super::hqd::{f, r, Hqd};
 use super::queue::{Outcome, Role, Run};
 use super::slot::{SlotId, SLOTS};
 use crate::device::{Gpu, Wake};
@@ -48,8 +48,22 @@ impl Gpu {
         true
     }
 
+    /// The queues of the driver, KIQ and HIQ, get a stretch in each step: they have pipes of their own, which the queues of
+    /// programs do not keep busy.
+    pub(crate) fn serve_driver(&mut self, now: u64, wake: &mut Wake) {
+        let slots: Vec<SlotId> = self
+            .cp
+            .iter()
+            .filter(|(_, h)| is_drivers(h))
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in slots {
+            self.turn::<Compute>(slot, now, wake);
+        }
+    }
+
     /// The slots of the round that have something to do: a turn that was begun is ended first; then by priority; among
-    /// queues of one priority it goes round.
+    /// queues of one priority it goes round. Those of the driver take no part.
     fn cp_order(&self) -> Vec<SlotId> {
         let turn = self.cp.begun;
         let start = turn.map_or(self.cp.next, |(slot, _)| slot.index());
@@ -58,7 +72,8 @@ impl Gpu {
             .filter(|s| (self.cp.round >> s.index()) & 1 != 0)
             .filter(|&s| {
                 let h = self.cp.hqd(s);
-                h.run.is_some() || h.dequeue_at.is_some() || h.reset_at.is_some()
+                !is_drivers(h)
+                    && (h.run.is_some() || h.dequeue_at.is_some() || h.reset_at.is_some())
             })
             .collect();
         order.sort_by_key(|&s| {
@@ -208,6 +223,11 @@ impl Gpu {
     }
 }
 
+/// Whether the queue of a slot is one of the driver's.
+fn is_drivers(h: &Hqd) -> bool {
+    h.run().is_some_and(|run| run.role != Role::User)
+}
+
 impl Queue for Run {
     fn has_work(&self) -> bool {
         Run::has_work(self)
@@ -239,10 +259,7 @@ impl Feed for Compute {
     type Seat = SlotId;
     type Queue = Box<Run>;
 
-    fn begin_round(gpu: &mut Gpu, now: u64, wake: &mut Wake) -> bool {
-        if let Some(t) = gpu.poll_write_pointers(now) {
-            wake.at(t);
-        }
+    fn begin_round(gpu: &mut Gpu) -> bool {
         gpu.cp.begun = gpu.cp.turn.take();
         let resumed = gpu.cp.round != 0;
         if !resumed {
@@ -292,7 +309,8 @@ impl Feed for Compute {
     }
 
     fn report(gpu: &mut Gpu, slot: SlotId, run: &mut Box<Run>, outcome: Outcome, left: usize) {
-        if outcome == Outcome::Done && run.has_work() && left > 0 {
+        let in_round = run.role == Role::User;
+        if in_round && outcome == Outcome::Done && run.has_work() && left > 0 {
             gpu.cp.turn = Some((slot, left));
         }
         if gpu.cp.hqd(slot).active() {

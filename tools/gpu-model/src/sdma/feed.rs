@@ -167,7 +167,7 @@ impl Feed for Copies {
     type Seat = Seat;
     type Queue = Context;
 
-    fn begin_round(gpu: &mut Gpu, _: u64, _: &mut Wake) -> bool {
+    fn begin_round(gpu: &mut Gpu) -> bool {
         let resumed = gpu.sdma.iter().any(|e| e.round != 0);
         for engine in 0..gpu.sdma.len() {
             gpu.sdma_settle_stops(engine);
