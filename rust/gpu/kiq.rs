@@ -6,8 +6,10 @@
 //! queue (HIQ) and asks for TLB flushes by address space. Submissions are synchronous: each ends
 //! with a fence and waits for it, so the ring is empty between them.
 //!
-//! If the firmware does not answer once, the queue counts as stuck and is not used again; who needs
-//! it gets `EIO` at once or takes a path through registers.
+//! A firmware that does not answer in time is not waited for again: who needs it gets `EIO` at once or
+//! takes a path through registers. It may answer later, for its engine waited for memory, or is that of
+//! a model on a busy host. When the fence has come after all, the ring is empty and the queue is used
+//! again.
 //!
 //! Source: `gfx_v9_0.c` (`kiq_setting`, `mqd_init`, `kiq_init_register`, `ring_test_ring`),
 //! `amdgpu_amdkfd_gfx_v9.c` (`hiq_mqd_load`), `amdgpu_amdkfd.c` (`unmap_hiq`).
@@ -102,6 +104,17 @@ const MAX_DWORDS: usize = 64;
 const TEST_BEFORE: u32 = 0xcafe_dead;
 const TEST_AFTER: u32 = 0xdead_beef;
 
+/// Whether the firmware serves the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Service {
+    /// It has answered so far.
+    Up,
+    /// It has not answered the last submission in time.
+    Late,
+    /// The queue was not started, or was given up.
+    Out,
+}
+
 struct State {
     /// Ring, EOP buffer, MQD and pointers; `None` after the queue was taken down.
     memory: Option<GartBuffer>,
@@ -109,14 +122,21 @@ struct State {
     wptr: u64,
     /// Last fence value.
     sequence: u32,
-    /// The firmware has failed to answer.
-    stuck: bool,
+    service: Service,
 }
 
 impl State {
     /// Whether the firmware serves the queue, as far as is known.
     fn is_ready(&self) -> bool {
-        !self.stuck && self.memory.is_some()
+        let Some(memory) = &self.memory else {
+            return false;
+        };
+        match self.service {
+            Service::Up => true,
+            // The fence is behind all that was submitted: the ring is empty.
+            Service::Late => memory.read32(FENCE) == Ok(self.sequence),
+            Service::Out => false,
+        }
     }
 }
 
@@ -129,7 +149,7 @@ pub(crate) struct KiqStatus {
     pub(crate) rptr: u32,
     /// Submissions.
     pub(crate) submissions: u32,
-    /// The firmware has failed to answer.
+    /// The queue is out of service: the firmware has not answered in time, or was not asked to start it.
     pub(crate) stuck: bool,
 }
 
@@ -156,7 +176,7 @@ impl Kiq {
         let doorbell = DoorbellOffset::kernel(layout.kiq);
         Ok(try_pin_init!(Self {
             state <- new_mutex!(
-                State { memory: Some(memory), wptr: 0, sequence: 0, stuck: true },
+                State { memory: Some(memory), wptr: 0, sequence: 0, service: Service::Out },
                 "rkfd_kiq"
             ),
             doorbell,
@@ -189,8 +209,10 @@ impl Kiq {
         load(hw, Slot::KIQ, &mqd)?;
         gfx::enable_doorbells(hw);
         state.wptr = 0;
-        state.stuck = false;
+        state.service = Service::Up;
         self.ring_test(hw, &mut state).inspect_err(|e| {
+            // Who starts it gives up; a late answer changes nothing.
+            state.service = Service::Out;
             dev_err!(
                 hw.dev(),
                 "KIQ ring test failed: {:?}; is MEC firmware loaded?\n",
@@ -259,8 +281,8 @@ impl Kiq {
     /// # Errors
     ///
     /// - `EINVAL`: too many dwords.
-    /// - `ETIMEDOUT`: the firmware does not answer; the queue is stuck from now on.
-    /// - `EIO`: the queue is stuck, or the device lost.
+    /// - `ETIMEDOUT`: the firmware does not answer; the queue is out of service until it does.
+    /// - `EIO`: the queue is out of service, or the device lost.
     /// - `ENODEV`: the queue was taken down.
     pub(crate) fn submit(&self, hw: &Hw, packets: &[u32]) -> Result {
         self.submit_locked(hw, &mut self.state.lock(), packets)
@@ -270,8 +292,12 @@ impl Kiq {
         if packets.len() > MAX_DWORDS {
             return Err(EINVAL);
         }
-        if state.stuck || hw.is_lost() {
+        if hw.is_lost() || !state.is_ready() {
             return Err(EIO);
+        }
+        if state.service == Service::Late {
+            dev_info!(hw.dev(), "KIQ has answered late; it is used again\n");
+            state.service = Service::Up;
         }
         let memory = state.memory.as_ref().ok_or(ENODEV)?;
         let sequence = state.sequence.wrapping_add(1);
@@ -296,7 +322,7 @@ impl Kiq {
         state.wptr = wptr;
         state.sequence = sequence;
         result.inspect_err(|e| {
-            state.stuck = true;
+            state.service = Service::Late;
             dev_err!(
                 hw.dev(),
                 "KIQ does not answer: {:?}; written {:#x}, read {:#x} dwords\n",
@@ -381,14 +407,14 @@ impl Kiq {
             wptr: state.wptr,
             rptr: rptr.unwrap_or(0),
             submissions: state.sequence,
-            stuck: state.stuck,
+            stuck: !state.is_ready(),
         }
     }
 
     /// Gives the queue up without asking it, before its engine is reset. [`Kiq::start`] brings it
     /// back.
     pub(super) fn abandon(&self, hw: &Hw) {
-        self.state.lock().stuck = true;
+        self.state.lock().service = Service::Out;
         clear_schedulers(hw);
     }
 
@@ -403,7 +429,7 @@ impl Kiq {
             Err(e) if !hw.is_lost() => dev_warn!(hw.dev(), "KIQ does not stop: {:?}\n", e),
             _ => {}
         }
-        state.stuck = true;
+        state.service = Service::Out;
     }
 
     /// Frees the queue's memory; the engine must not run any more.

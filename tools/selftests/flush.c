@@ -4,7 +4,8 @@
  * succeeds only if the hardware confirms it.
  *
  * Needs the device model, whose control port loses the answer to a flush: the driver waits for it as long as it
- * waits for anything of the kind, and then flushes another way. That works once between two resets of the GPU.
+ * waits for anything of the kind, and then flushes another way. An answer that is lost works once between two resets of
+ * the GPU; one that is late, any number of times.
  */
 #include "debugfs.h"
 #include "kfd.h"
@@ -185,4 +186,38 @@ CASE(kept, "a queue's descriptor whose flush is not confirmed keeps its address 
 		await32(bo32(&bo, 0), 0x600d0 + n, "work");
 		drop_queue(&gpu, &next);
 	}
+}
+
+CASE(late, "UNMAP that the hardware confirms late: the same way is used again after that, and not before")
+{
+	uint64_t end = now_ms() + WAIT_MS;
+	struct packets p = { .n = 0 };
+	unsigned long before, asked;
+	struct queue q;
+
+	need_model();
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, KFD_IOC_QUEUE_TYPE_COMPUTE);
+	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
+	pm4_write(&p, bo.va, 0x600d);
+	submit(&q, &p);
+	await32(bo32(&bo, 0), 0x600d, "work");
+	before = ring_written("kiq");
+	ask_model("{\"cmd\":\"fault\",\"kind\":\"deaf-tlb\"}");
+	CHECK_ERR(bo_unmap(&gpu, &bo), ETIMEDOUT);
+	asked = ring_written("kiq");
+	CHECK_OP(asked, >, before);
+	/* It has not answered yet. */
+	CHECK_ERR(bo_unmap(&gpu, &bo), ETIMEDOUT);
+	CHECK_EQ(ring_written("kiq"), asked);
+	ask_model("{\"cmd\":\"clear-faults\"}");
+	/* Now it does, in a moment. */
+	CHECK_OK(bo_unmap(&gpu, &bo));
+	while (ring_written("kiq") == asked) {
+		CHECK_OP(now_ms(), <, end);
+		usleep(1000);
+		CHECK_OK(bo_map(&gpu, &bo));
+		CHECK_OK(bo_unmap(&gpu, &bo));
+	}
+	CHECK_OK(bo_free(&gpu, &bo));
 }

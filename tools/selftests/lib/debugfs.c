@@ -71,3 +71,8 @@ unsigned long only_mqd(void)
 	CHECK_NE(address, 0);
 	return address;
 }
+
+unsigned long ring_written(const char *name)
+{
+	return counter("/sys/kernel/debug/rkfd/*/rings", name);
+}

@@ -17,4 +17,7 @@ unsigned long userptr_counter(const char *name);
 /* GPU address of the descriptor of the only queue that there is, by the first GPU's file `mqds`. */
 unsigned long only_mqd(void);
 
+/* How many units the driver has written to one of its rings, by the ring's name in the file `rings`. */
+unsigned long ring_written(const char *name);
+
 #endif
