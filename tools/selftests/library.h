@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <rkfd.h>
 
@@ -145,6 +147,63 @@ static inline char *pages(unsigned int n)
 
 	CHECK(p != MAP_FAILED);
 	return p;
+}
+
+/* An address space of the first GPU, by its render node. */
+static inline struct rkfd_space *need_space(void)
+{
+	struct rkfd_space *space;
+
+	for (unsigned int minor = 128; minor < 144; minor++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "/dev/dri/renderD%u", minor);
+		if (!rkfd_space_open(path, &space))
+			return space;
+		CHECK(!space);
+	}
+	LACKING("no render node with the native interface: %s", rkfd_last_error());
+}
+
+static inline struct rkfd_bo *need_bo(struct rkfd_space *space, uint32_t heap, uint64_t bytes)
+{
+	struct rkfd_bo *bo;
+
+	OK(rkfd_bo_new(space, heap, bytes, &bo));
+	CHECK_EQ(rkfd_bo_size(bo), bytes);
+	CHECK(rkfd_bo_cpu(bo));
+	return bo;
+}
+
+/* One page. */
+static inline void bind_at(struct rkfd_space *space, uint64_t address, struct rkfd_bo *bo, uint64_t offset)
+{
+	struct rkfd_bind_list *list;
+
+	OK(rkfd_bind_list_new(space, &list));
+	OK(rkfd_bind_list_map(list, address, bo, offset, PAGE, RKFD_RANGE_WRITE));
+	OK(rkfd_space_bind(space, list));
+	rkfd_bind_list_free(list);
+}
+
+static inline uint32_t bo_word(struct rkfd_bo *bo, uint64_t offset)
+{
+	return __atomic_load_n((uint32_t *)((char *)rkfd_bo_cpu(bo) + offset), __ATOMIC_ACQUIRE);
+}
+
+/* The access of the address space that was refused, or will be soon. */
+static inline struct rkfd_fault_info await_fault(struct rkfd_space *space)
+{
+	struct rkfd_fault_info fault = { .size = sizeof(fault) };
+	unsigned int looks = 0;
+	int rc;
+
+	while ((rc = rkfd_space_fault(space, &fault)) == -EAGAIN) {
+		CHECK_OP(looks++, <, PATIENCE_MS);
+		usleep(1000);
+	}
+	OK(rc);
+	return fault;
 }
 
 /* A queue writes a dword, and its program sees that it is done. */

@@ -11,48 +11,6 @@
 
 #define AT 0x100000000ul
 #define QUEUE_AT 0x200000000ul
-#define FIRST_MINOR 128
-#define MINORS 16
-
-static struct rkfd_space *need_space(void)
-{
-	struct rkfd_space *space;
-
-	for (unsigned int minor = FIRST_MINOR; minor < FIRST_MINOR + MINORS; minor++) {
-		char path[64];
-
-		snprintf(path, sizeof(path), "/dev/dri/renderD%u", minor);
-		if (!rkfd_space_open(path, &space))
-			return space;
-		CHECK(!space);
-	}
-	LACKING("no render node with the native interface: %s", rkfd_last_error());
-}
-
-static struct rkfd_bo *need_bo(struct rkfd_space *space, uint32_t heap, uint64_t bytes)
-{
-	struct rkfd_bo *bo;
-
-	OK(rkfd_bo_new(space, heap, bytes, &bo));
-	CHECK_EQ(rkfd_bo_size(bo), bytes);
-	CHECK(rkfd_bo_cpu(bo));
-	return bo;
-}
-
-static void bind_at(struct rkfd_space *space, uint64_t address, struct rkfd_bo *bo, uint64_t offset)
-{
-	struct rkfd_bind_list *list;
-
-	OK(rkfd_bind_list_new(space, &list));
-	OK(rkfd_bind_list_map(list, address, bo, offset, PAGE, RKFD_RANGE_WRITE));
-	OK(rkfd_space_bind(space, list));
-	rkfd_bind_list_free(list);
-}
-
-static uint32_t word(struct rkfd_bo *bo, uint64_t offset)
-{
-	return __atomic_load_n((uint32_t *)((char *)rkfd_bo_cpu(bo) + offset), __ATOMIC_ACQUIRE);
-}
 
 CASE(native_space, "two address spaces of one program: each has what it bound at the same address, and an event of its own")
 {
@@ -86,7 +44,7 @@ CASE(native_space, "two address spaces of one program: each has what it bound at
 	}
 	for (unsigned int i = 0; i < 2; i++) {
 		OK(rkfd_space_wait(spaces[i], bos[i], PAGE + 4, 0x11 * (i + 1), PATIENCE_MS));
-		CHECK_EQ(word(bos[i], 4), 0);
+		CHECK_EQ(bo_word(bos[i], 4), 0);
 		FAILS(rkfd_space_wait(spaces[i], bos[i], PAGE, 1, SHORT_MS), ETIMEDOUT, "a dword");
 		FAILS(rkfd_space_wait(spaces[i], bos[i], 2 * PAGE, 1, 0), ERANGE, "");
 	}
@@ -147,18 +105,12 @@ CASE(native_fault, "an access to what is not bound is a fault of its address spa
 	struct rkfd_fault_info fault = { .size = sizeof(fault) };
 	struct rkfd_space_queue *q;
 	struct packets p = { .n = 0 };
-	unsigned int looks = 0;
-	int rc;
 
 	FAILS(rkfd_space_fault(a, &fault), EAGAIN, "No access");
 	OK(rkfd_space_queue_new(a, RKFD_QUEUE_PM4, QUEUE_AT, &q));
 	pm4_write(&p, AT + 8, 1);
 	OK(rkfd_space_queue_submit(q, p.dw, p.n));
-	while ((rc = rkfd_space_fault(a, &fault)) == -EAGAIN) {
-		CHECK_OP(looks++, <, PATIENCE_MS);
-		usleep(1000);
-	}
-	OK(rc);
+	fault = await_fault(a);
 	CHECK_EQ(fault.size, sizeof(fault));
 	CHECK_EQ(fault.address, AT);
 	CHECK_EQ(fault.access, RKFD_FAULT_WRITE);
