@@ -27,7 +27,7 @@
 /**
  * Minor version that the header is of: functions and fields were added since a lower one.
  */
-#define RKFD_VERSION_MINOR 4
+#define RKFD_VERSION_MINOR 5
 
 /**
  * VRAM that the CPU can reach, too.
@@ -265,6 +265,22 @@
 #define RKFD_FAULT_PRESENT 4
 
 /**
+ * A mirror shows memory when it is made, and again after each change while the queues of the address space wait.
+ */
+#define RKFD_FILLING_AT_ONCE 0
+
+/**
+ * It shows memory when the GPU accesses it; the access is repeated until then, and no queue waits for a change. Where the
+ * GPU can, and chosen before the first queue of the address space.
+ */
+#define RKFD_FILLING_ON_ACCESS 1
+
+/**
+ * All memory of the program, also what comes later, at the addresses that it has for the program.
+ */
+#define RKFD_MIRROR_WHOLE 1
+
+/**
  * Ranges to be mapped and unmapped together.
  */
 struct rkfd_bind_list;
@@ -293,6 +309,11 @@ struct rkfd_gpu;
  * A kernel of a program.
  */
 struct rkfd_kernel;
+
+/**
+ * Memory of the program at GPU addresses of an address space.
+ */
+struct rkfd_mirror;
 
 /**
  * A code object in the memory of a GPU.
@@ -811,6 +832,94 @@ struct rkfd_fault_info {
          * Faults since the last call that found no room.
          */
         uint64_t dropped;
+};
+
+/**
+ * What memory to show, and where: set `size` and all others to 0, then what is to differ.
+ */
+struct rkfd_mirror_options {
+        /**
+         * sizeof(struct rkfd_mirror_options).
+         */
+        uint32_t size;
+        /**
+         * RKFD_RANGE_*: what the GPU may do. It writes only where the program may, too.
+         */
+        uint32_t rights;
+        /**
+         * First byte of the memory, a multiple of 4096; NULL for all memory.
+         */
+        void *memory;
+        /**
+         * Bytes, a multiple of 4096; 0 for all memory.
+         */
+        uint64_t bytes;
+        /**
+         * GPU address of the first byte, a multiple of 4096; 0 for all memory.
+         */
+        uint64_t address;
+        /**
+         * RKFD_FILLING_*; for all memory RKFD_FILLING_ON_ACCESS.
+         */
+        uint32_t filling;
+        /**
+         * RKFD_MIRROR_WHOLE or 0.
+         */
+        uint32_t flags;
+};
+
+/**
+ * What a mirror is, what the GPU can reach by it now, and what happened to it.
+ */
+struct rkfd_mirror_info {
+        /**
+         * sizeof(struct rkfd_mirror_info); set it before the call.
+         */
+        uint32_t size;
+        /**
+         * RKFD_RANGE_*.
+         */
+        uint32_t rights;
+        /**
+         * RKFD_FILLING_*.
+         */
+        uint32_t filling;
+        /**
+         * RKFD_MIRROR_WHOLE or 0.
+         */
+        uint32_t flags;
+        /**
+         * Address of the memory's first byte for the program; of all memory the first that can be shown.
+         */
+        uint64_t memory;
+        /**
+         * GPU address of that byte.
+         */
+        uint64_t address;
+        /**
+         * Bytes of the range, whether there is memory or not.
+         */
+        uint64_t bytes;
+        /**
+         * Bytes of the largest page that the GPU can have here: 2 MiB where `memory` and `address` differ by a multiple of that.
+         */
+        uint64_t leaf;
+        /**
+         * Bytes that the GPU can reach now.
+         */
+        uint64_t shown;
+        /**
+         * How many of them in pages of 2 MiB.
+         */
+        uint64_t shown_huge;
+        /**
+         * Changes of memory that was shown or about to be.
+         */
+        uint64_t changes;
+        /**
+         * Accesses that memory was shown for.
+         */
+        uint64_t faults;
 };
 
 #ifdef __cplusplus
@@ -1643,11 +1752,13 @@ int rkfd_bind_list_unmap(const struct rkfd_bind_list *list, uint64_t address, ui
 /**
  * Maps and unmaps the ranges of a list, all or none; the list stays as it is. When this returns 0, the GPU
  * can use what is mapped, and reaches nothing of what is not. -EINVAL for ranges that overlap each other
- * or leave memory or addresses; -EBUSY where a queue uses what would go.
+ * or leave memory or addresses; -EBUSY where a queue uses what would go; -EADDRINUSE where a mirror has some of the
+ * addresses, but one of all memory.
  *
  * MT-Safe.
  */
-int rkfd_space_bind(const struct rkfd_space *space, const struct rkfd_bind_list *list);
+int rkfd_space_bind(const struct rkfd_space *space,
+                    const struct rkfd_bind_list *list);
 
 /**
  * Makes a queue (RKFD_QUEUE_PM4 or RKFD_QUEUE_SDMA) with memory of its own, bound from GPU address
@@ -1722,6 +1833,63 @@ int rkfd_space_wait(const struct rkfd_space *space,
  * `fault` points to as many bytes as its `size` says.
  */
 int rkfd_space_fault(const struct rkfd_space *space, struct rkfd_fault_info *fault);
+
+/**
+ * Shows memory of the program at GPU addresses of an address space: `bytes` bytes from `memory` on, or all of it. Whatever
+ * is there is shown, be it private, shared or of a file; nothing is pinned. CPU and GPU see the same: where the program
+ * unmaps, protects, moves or discards memory, or the kernel swaps it out, the GPU does not reach it any more before that
+ * happens, and reaches afterwards what is there then. An access to where there is no memory is a fault: see
+ * rkfd_space_fault(). An address space has any number of mirrors, of the same memory, too, or one of all memory.
+ *
+ * In a mirror of all memory any pointer is good, to the stack, a global variable or what is allocated or mapped later,
+ * without a further call. Where something is bound (rkfd_space_bind), that has the address until it is unbound.
+ *
+ * -EINVAL for unknown rights, filling or flags; for an address or a size that is no multiple of 4096, or a size of 0; for
+ * GPU addresses that cannot be bound; for all memory with a range, or not filled by accesses. -E2BIG where the structure is
+ * of a newer header and asks for what this library does not know. -EOVERFLOW where a range passes the last address there is,
+ * -EFAULT for memory where no program can have any. -EADDRINUSE where something is bound, or mirrored, at one of the
+ * GPU addresses, or all memory is; for all memory, where there is a mirror. -EOPNOTSUPP where accesses are to fill it, and
+ * the GPU cannot repeat them; -EBUSY where they are to, and the address space has had a queue whose accesses are not
+ * repeated. -EXDEV in a child of fork, whose memory is not what the address space shows.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `options` points to as many bytes as its `size` says. Until the mirror is freed, packets may read the memory and, with
+ * RKFD_RANGE_WRITE, write it: what they touch, and when, is the caller's concern.
+ */
+int rkfd_mirror_new(const struct rkfd_space *space,
+                    const struct rkfd_mirror_options *options,
+                    struct rkfd_mirror **mirror);
+
+/**
+ * Ends a mirror; NULL is allowed. When this returns, the GPU does not reach the memory by it any more, and its GPU
+ * addresses are free. rkfd_space_close() does not end it.
+ *
+ * MT-Unsafe race:mirror: no other call may use the handle meanwhile or later.
+ */
+void rkfd_mirror_free(struct rkfd_mirror *mirror);
+
+/**
+ * Describes a mirror. What it shows may have changed when this returns.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `info` points to as many bytes as its `size` says.
+ */
+int rkfd_mirror_describe(const struct rkfd_mirror *mirror, struct rkfd_mirror_info *info);
+
+/**
+ * Shows all memory at `bytes` bytes from GPU address `address` on: what was mapped there after a mirror was filled at once,
+ * and what no access has found yet. -EINVAL where these are no whole pages of the mirror, or none; -EFAULT where somewhere
+ * there is no memory, or none that the GPU can use: what lies before it is shown then.
+ *
+ * MT-Safe.
+ */
+int rkfd_mirror_populate(const struct rkfd_mirror *mirror,
+                         uint64_t address,
+                         uint64_t bytes);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -51,7 +51,7 @@ pub const RKFD_FAULT_PRESENT: u32 = 4;
 
 /// An address space of a GPU that shares nothing with others, also of the same program: one open file of a render node.
 #[derive(Debug)]
-pub struct Space(native::Space);
+pub struct Space(pub(crate) native::Space);
 
 /// Memory of an address space, mapped for the CPU. The GPU sees it where it is bound.
 #[derive(Debug)]
@@ -89,11 +89,11 @@ grows! {
     FaultInfo, "rkfd_fault_info", 32;
 }
 
-fn size_of_memory(bytes: u64) -> Result<usize> {
+pub(crate) fn size_of_memory(bytes: u64) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| Failure::invalid("A size beyond the address space"))
 }
 
-fn rights_of(number: u32) -> Result<Rights> {
+pub(crate) fn rights_of(number: u32) -> Result<Rights> {
     match number {
         RKFD_RANGE_READ => Ok(Rights::Read),
         RKFD_RANGE_WRITE => Ok(Rights::Write),
@@ -266,7 +266,8 @@ pub extern "C" fn rkfd_bind_list_unmap(list: Option<&BindList>, address: u64, by
 
 /// Maps and unmaps the ranges of a list, all or none; the list stays as it is. When this returns 0, the GPU
 /// can use what is mapped, and reaches nothing of what is not. -EINVAL for ranges that overlap each other
-/// or leave memory or addresses; -EBUSY where a queue uses what would go.
+/// or leave memory or addresses; -EBUSY where a queue uses what would go; -EADDRINUSE where a mirror has some of the
+/// addresses, but one of all memory.
 ///
 /// MT-Safe.
 #[no_mangle]

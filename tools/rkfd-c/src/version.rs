@@ -6,7 +6,7 @@ use std::ffi::c_char;
 /// Major version that the header is of. A program that was linked to librkfd.so.N runs with any later N.x.
 pub const RKFD_VERSION_MAJOR: u32 = 0;
 /// Minor version that the header is of: functions and fields were added since a lower one.
-pub const RKFD_VERSION_MINOR: u32 = 4;
+pub const RKFD_VERSION_MINOR: u32 = 5;
 
 /// The version of the library that the program runs with: major in the upper 16 bits, minor in the lower.
 ///

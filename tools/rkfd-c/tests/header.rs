@@ -29,12 +29,12 @@ const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
  */";
 
 /// The order of the header.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "version", "error", "gpu", "buffer", "event", "signal", "queue", "packets", "program",
-    "failure", "native",
+    "failure", "native", "mirror",
 ];
 
-const NAMES: [(&str, &str); 24] = [
+const NAMES: [(&str, &str); 27] = [
     ("Gpu", "rkfd_gpu"),
     ("GpuInfo", "rkfd_gpu_info"),
     ("Vm", "rkfd_vm"),
@@ -59,6 +59,9 @@ const NAMES: [(&str, &str); 24] = [
     ("SpaceQueue", "rkfd_space_queue"),
     ("SpaceEvent", "rkfd_space_event"),
     ("FaultInfo", "rkfd_fault_info"),
+    ("Mirror", "rkfd_mirror"),
+    ("MirrorOptions", "rkfd_mirror_options"),
+    ("MirrorInfo", "rkfd_mirror_info"),
 ];
 
 fn root() -> &'static Path {
