@@ -61,7 +61,7 @@ pub(super) fn keep_until_unbind<T: Send + 'static>(gpu: &Gpu, value: T) {
     if gpu.enter().is_ok() {
         dev_err!(
             gpu.dev(),
-            "an address space ended without a TLB flush; its memory is kept\n"
+            "the GPU has not confirmed a TLB flush; memory that it may reach is kept\n"
         );
     }
     gpu.keep_until_unbind(value);
