@@ -23,6 +23,7 @@ use crate::{
     event::tenants::Tenants,
     gpu::Gpu,
     kapi::{
+        dma_buf::DmaBuf,
         drm_file::{
             DrmDevice,
             OnlyDriver, //
@@ -32,11 +33,20 @@ use crate::{
             Ioctl,
             Reply, //
         },
-        drm_prime::PrimeDriver,
-        gem::ObjectDriver, //
+        drm_prime::{
+            Importer,
+            PrimeDriver, //
+        },
+        gem::{
+            Object,
+            ObjectDriver, //
+        },
     },
     sched::Scheduler,
-    vm::bo::Memory,
+    vm::{
+        bo::Memory,
+        Bo, //
+    },
 };
 
 mod client;
@@ -87,6 +97,12 @@ unsafe impl ObjectDriver for RkfdDrm {
     type Held = Memory;
 }
 
+impl Importer for RkfdDrm {
+    fn adopt(dev: &drm::Device<Self>, dma_buf: &DmaBuf) -> Result<Object<Memory>> {
+        Bo::adopt(dev.gpu(), &DrmDevice::of(dev), dma_buf)
+    }
+}
+
 /// `DRM_IOCTL_AMDGPU_INFO`.
 struct Info;
 
@@ -134,7 +150,7 @@ impl drm::Driver for RkfdDrm {
 }
 
 /// The driver's table with import of shared buffers.
-static PRIME_DRIVER: PrimeDriver<RkfdDrm, Memory> = PrimeDriver::new();
+static PRIME_DRIVER: PrimeDriver<RkfdDrm> = PrimeDriver::new();
 
 /// The render node of one GPU, from probe to unbind. Dropping it refuses new users, waits for
 /// those inside an ioctl or a fault, and removes all user mappings of buffers.

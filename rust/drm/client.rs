@@ -105,6 +105,10 @@ impl VmFile for RenderFile {
         self.file.is(file)
     }
 
+    fn device(&self) -> DrmDevice {
+        self.file.device()
+    }
+
     fn make(&self, args: BoArgs) -> Result<(Arc<Bo>, u32)> {
         let bo = Bo::new(self.vm().gpu(), &self.file.device(), args)?;
         let handle = bo.create_handle(&self.file)?;

@@ -5,7 +5,7 @@
 //! An [`Object`](super::gem::Object) is exported with the operations of its content's type ([`ExportOps`]). There is
 //! one table of them for each type, so that whoever meets a `dma_buf` with these operations has such an object.
 //!
-//! What other drivers attach to stays where it is: pages can be mapped for any device, and what is no pages cannot
+//! Buffers of other drivers are [imported](super::dma_map::DmaImport). What other drivers attach to stays where it is: pages can be mapped for any device, and what is no pages cannot
 //! be attached. User space maps a `dma_buf` as it maps the object, and the end of the object's device ends both.
 //!
 //! C header: [`include/linux/dma-buf.h`](srctree/include/linux/dma-buf.h)
@@ -82,6 +82,13 @@ impl DmaBuf {
 
     pub(super) fn as_raw(&self) -> *mut bindings::dma_buf {
         self.0.as_ptr()
+    }
+
+    /// Bytes.
+    pub(crate) fn size(&self) -> u64 {
+        // CAST: `usize` is at most 64 bits wide.
+        // SAFETY: By the type invariant; it does not change.
+        unsafe { (*self.as_raw()).size as u64 }
     }
 
     /// Waits until buffers that the current thread, one of the kernel, has given up are gone.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Mapping of [pages](Pages) and device registers for DMA, until the device goes.
+//! Mapping of [pages](Pages), device registers and [buffers of other drivers](DmaImport) for DMA, until the device goes.
 //!
 //! C header: [`include/linux/dma-mapping.h`](srctree/include/linux/dma-mapping.h)
 
@@ -14,6 +14,7 @@ use kernel::{
     dma::DataDirection,
     error::to_result,
     new_mutex,
+    new_spinlock,
     page::PAGE_SIZE,
     prelude::*,
     rbtree::{
@@ -27,12 +28,24 @@ use kernel::{
             Relaxed, //
         },
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     },
     types::Opaque, //
 };
 
-use super::pages::Pages;
+use super::{
+    pages::Pages,
+    workqueue::OwnedQueue, //
+};
+
+mod import;
+
+pub(crate) use self::import::DmaImport;
+use self::import::MappedImport;
+
+/// Imports that are ended at a time: one whose exporter keeps others waiting does not hold them all up.
+const ENDERS: u16 = 4;
 
 /// A part of device address space: `len` bytes from `addr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +190,7 @@ impl Drop for MappedResource {
 enum Held {
     Pages(#[expect(dead_code, reason = "kept, not used")] MappedTable),
     Resource(#[expect(dead_code, reason = "kept, not used")] MappedResource),
+    Import(#[expect(dead_code, reason = "kept, not used")] MappedImport),
 }
 
 /// A mapping that is there until its owner or the device goes.
@@ -202,6 +216,19 @@ struct LiveMaps {
     #[pin]
     maps: Mutex<RBTree<u64, Arc<Live>>>,
     next: Atomic<i64>,
+    /// Ends those of imports that were given up; `None` once the device goes.
+    #[pin]
+    enders: SpinLock<Option<OwnedQueue>>,
+}
+
+impl LiveMaps {
+    /// Ends the mapping with number `id`.
+    fn end(&self, live: &Live, id: u64) {
+        // In this order: who empties the list when the device goes must find what is being ended.
+        live.end();
+        let listed = self.maps.lock().remove(&id);
+        drop(listed);
+    }
 }
 
 /// Memory for one more entry of [`LiveMaps`].
@@ -212,6 +239,9 @@ struct Drain(Arc<LiveMaps>);
 
 impl Drop for Drain {
     fn drop(&mut self) {
+        // What is queued comes to its end here; what is given up from now on is still listed.
+        let enders = self.0.enders.lock().take();
+        drop(enders);
         loop {
             let live = {
                 let mut maps = self.0.maps.lock();
@@ -244,10 +274,12 @@ impl DmaMapper {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(dev: &Device<Bound>) -> Result<Self> {
+        let enders = OwnedQueue::leisurely(c"rkfd_dma_import", ENDERS)?;
         let maps = Arc::pin_init(
             pin_init!(LiveMaps {
                 maps <- new_mutex!(RBTree::new(), "rkfd_dma_maps"),
                 next: Atomic::new(0),
+                enders <- new_spinlock!(Some(enders), "rkfd_dma_enders"),
             }),
             GFP_KERNEL,
         )?;
@@ -388,10 +420,7 @@ pub(crate) struct DmaMap {
 
 impl Drop for DmaMap {
     fn drop(&mut self) {
-        // In this order: who empties the list when the device goes must find what is being ended.
-        self.live.end();
-        let live = self.maps.maps.lock().remove(&self.id);
-        drop(live);
+        self.maps.end(&self.live, self.id);
     }
 }
 

@@ -27,19 +27,31 @@ use super::{
     dma_buf::DmaBuf,
     drm_fdinfo,
     drm_file::raw_device,
-    gem::Object,
-    mappable::Mappable, //
+    gem::{
+        Object,
+        ObjectDriver, //
+    },
 };
 
 /// How often a probe looks for the table that another one is copying.
 const MAX_LOOKS: u32 = 1000;
 
-/// The table of driver `D`, whose objects hold a `T`, with import of buffers that were shared by it and with `fdinfo`. To be
-/// stored in a `static`: devices have a pointer to it until the module goes.
-pub(crate) struct PrimeDriver<D, T> {
+/// A driver that makes objects of what others share.
+pub(crate) trait Importer: ObjectDriver + Sized {
+    /// An object of `dev` for a buffer of another driver. Called with locks of the DRM core, without reservations.
+    ///
+    /// # Errors
+    ///
+    /// Becomes the error of the import.
+    fn adopt(dev: &drm::Device<Self>, dma_buf: &DmaBuf) -> Result<Object<Self::Held>>;
+}
+
+/// The table of driver `D` with import of buffers that were shared, and with `fdinfo`. To be stored in a `static`: devices
+/// have a pointer to it until the module goes.
+pub(crate) struct PrimeDriver<D> {
     files: SetOnce<Files>,
     table: SetOnce<Table>,
-    _types: PhantomData<fn() -> (D, T)>,
+    _types: PhantomData<fn() -> D>,
 }
 
 /// As `file_operations`.
@@ -58,7 +70,7 @@ unsafe impl Send for Table {}
 // SAFETY: As above.
 unsafe impl Sync for Table {}
 
-impl<D: drm::Driver, T: Mappable> PrimeDriver<D, T> {
+impl<D: Importer> PrimeDriver<D> {
     /// Not copied yet.
     pub(crate) const fn new() -> Self {
         Self {
@@ -94,7 +106,7 @@ impl<D: drm::Driver, T: Mappable> PrimeDriver<D, T> {
                 Some(files) => {
                     table.fops = &files.0;
                     table.gem_prime_import = Some(Self::import);
-                    table.show_fdinfo = Some(drm_fdinfo::show::<T>);
+                    table.show_fdinfo = Some(drm_fdinfo::show::<D::Held>);
                     self.table.populate(Table(table))
                 }
             };
@@ -106,7 +118,8 @@ impl<D: drm::Driver, T: Mappable> PrimeDriver<D, T> {
         Err(EBUSY)
     }
 
-    /// `drm_driver::gem_prime_import`: an object of this device gets another handle.
+    /// `drm_driver::gem_prime_import`: an object of this device gets another handle, and a buffer of another driver an
+    /// object of its own. The DRM core has noted the buffer of a handle, and gives that where the handle is exported.
     ///
     /// # Safety
     ///
@@ -121,10 +134,14 @@ impl<D: drm::Driver, T: Mappable> PrimeDriver<D, T> {
             bindings::get_file((*dma_buf).file);
             DmaBuf::from_raw(dma_buf)
         };
-        let object = dma_buf.ok().and_then(|buf| Object::<T>::of_dma_buf(&buf));
-        match object.and_then(|object| object.raw_of(dev)) {
-            Some(object) => object,
-            None => EINVAL.to_ptr(),
+        let object = dma_buf.and_then(|buf| match Object::<D::Held>::of_dma_buf(&buf) {
+            Some(object) => Ok(object),
+            // SAFETY: The device is one of `D`, for which `install` is called alone, and the caller holds it.
+            None => D::adopt(unsafe { drm::Device::from_raw(dev) }, &buf),
+        });
+        match object.and_then(|object| object.raw_of(dev).ok_or(EINVAL)) {
+            Ok(object) => object,
+            Err(e) => e.to_ptr(),
         }
     }
 }

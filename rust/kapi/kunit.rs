@@ -29,6 +29,14 @@ use super::{
     waitqueue::WaitQueue, //
 };
 
+mod exporter;
+
+pub(crate) use self::exporter::{
+    Answers,
+    Asked,
+    Exporter, //
+};
+
 /// Marks the running test as skipped. The test goes on and should return.
 pub(crate) fn skip(reason: &'static CStr) {
     // SAFETY: `reason` is a string; the function does nothing outside a test.

@@ -4,7 +4,7 @@
 //!
 //! The kernel crate knows the system queues only, whose work nobody can wait for: code of an
 //! unloading module might still run in them. An [`OwnedQueue`] finishes its work when dropped; unless made
-//! by [`OwnedQueue::unhurried`] it keeps a rescuer thread, so that work that memory reclaim waits for makes
+//! by [`OwnedQueue::unhurried`] or [`OwnedQueue::leisurely`] it keeps a rescuer thread, so that work that memory reclaim waits for makes
 //! progress.
 //!
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
@@ -52,6 +52,16 @@ impl OwnedQueue {
     pub(crate) fn unhurried(name: &'static CStr, max_active: u16) -> Result<Self> {
         let flags = bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_FREEZABLE;
         Self::with_flags(name, max_active, flags)
+    }
+
+    /// Makes a queue for work that nobody who frees memory waits for, and that runs at any time: the queue can be
+    /// dropped while the system sleeps, too.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn leisurely(name: &'static CStr, max_active: u16) -> Result<Self> {
+        Self::with_flags(name, max_active, bindings::wq_flags_WQ_UNBOUND)
     }
 
     /// As [`OwnedQueue::new`], for items that must not run while devices sleep: before the system

@@ -45,6 +45,7 @@ use crate::{
 
 mod args;
 mod backing;
+mod foreign;
 mod memory;
 pub(super) mod moving;
 mod place;
@@ -136,20 +137,51 @@ impl Bo {
         &self.object
     }
 
-    /// A buffer for `gpu` of the memory that is shared as `dma_buf`: writable and executable, with the coherence that
-    /// it was made for.
+    /// A buffer for `gpu`, whose device is `dev`, of the memory that is shared as `dma_buf`: writable and executable. Memory
+    /// of this driver has the coherence that it was made for. The caller holds no reservation.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: not memory of this driver, or such as `gpu` cannot reach (VRAM of another).
+    /// - `EINVAL`: memory of this driver that `gpu` cannot reach (VRAM of another).
     /// - `ENOMEM`.
-    pub(crate) fn import(gpu: &Arc<Gpu>, dma_buf: &DmaBuf) -> Result<Arc<Self>> {
-        let object = Object::<Memory>::of_dma_buf(dma_buf).ok_or(EINVAL)?;
+    /// - Those of [`Self::adopt`].
+    pub(crate) fn import(gpu: &Arc<Gpu>, dev: &DrmDevice, dma_buf: &DmaBuf) -> Result<Arc<Self>> {
+        let Some(object) = Object::<Memory>::of_dma_buf(dma_buf) else {
+            return Self::with_rights(Self::adopt(gpu, dev, dma_buf)?, true, true);
+        };
         let kind = object.shared_kind().ok_or(EINVAL)?;
         if kind == BoKind::Vram && !Arc::ptr_eq(gpu, &object.gpu) {
             return Err(EINVAL);
         }
         Self::with_rights(object, true, true)
+    }
+
+    /// An object of `dev`, the device of `gpu`, for memory of another driver. The caller holds no reservation.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV`, `EIO`: the GPU is gone or lost.
+    /// - Those of [`DmaMapper::import`](crate::kapi::dma_map::DmaMapper::import).
+    pub(crate) fn adopt(
+        gpu: &Arc<Gpu>,
+        dev: &DrmDevice,
+        dma_buf: &DmaBuf,
+    ) -> Result<Object<Memory>> {
+        let memory = Memory::foreign(gpu, dma_buf)?;
+        Object::new(dev, usize::try_from(dma_buf.size())?, memory)
+    }
+
+    /// Attaches `gpu` to memory of another driver; nothing for other buffers. To be called before [`Self::backing`] for
+    /// a GPU other than [`Self::gpu`], without reservations.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::adopt`].
+    pub(super) fn attach(&self, gpu: &Arc<Gpu>) -> Result {
+        match &self.object.storage {
+            Storage::Foreign(foreign) => foreign.attach(gpu),
+            _ => Ok(()),
+        }
     }
 
     /// Shares it by the handle that `file` has.
@@ -169,8 +201,8 @@ impl Bo {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `gpu` cannot reach it (VRAM, doorbells or registers of another); `ENOMEM`; what
-    /// the DMA layer reports.
+    /// `EINVAL` if `gpu` cannot reach it (VRAM, doorbells or registers of another; memory of another driver that it is not
+    /// attached to); `ENOMEM`; what the DMA layer reports.
     pub(super) fn backing(
         &self,
         gpu: &Arc<Gpu>,
@@ -209,6 +241,11 @@ impl Bo {
                 // Before the pages are looked at: what changes meanwhile makes it out of date.
                 version = user.version();
                 (snooped, Where::System, self.user_pieces(hw, user, known)?)
+            }
+            Storage::Foreign(foreign) => {
+                let import = foreign.seen_by(gpu).ok_or(EINVAL)?;
+                let extent = Extent::of_dma(Dma::Import(import), 0, self.size)?;
+                (snooped, Where::System, self.whole(extent)?)
             }
             Storage::Doorbell(slice) if local => {
                 let map = hw.doorbell_map();
@@ -426,7 +463,7 @@ impl Bo {
     ///
     /// # Errors
     ///
-    /// `EINVAL` unless it is [`BoKind::System`], `ENOMEM`.
+    /// `EINVAL` unless it is [`BoKind::System`] and of this driver, `ENOMEM`.
     pub(crate) fn vmap(&self) -> Result<BoVmap> {
         match &self.object.storage {
             Storage::Pages(pages) => Ok(BoVmap(Vmap::new(pages.clone())?)),

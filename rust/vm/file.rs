@@ -18,7 +18,10 @@ use super::{
     },
     Vm, //
 };
-use crate::kapi::dma_buf::DmaBuf;
+use crate::kapi::{
+    dma_buf::DmaBuf,
+    drm_file::DrmDevice, //
+};
 
 /// An open file with an address space, kept open while this lives.
 pub(crate) trait VmFile: Send + Sync {
@@ -27,6 +30,9 @@ pub(crate) trait VmFile: Send + Sync {
 
     /// Whether `file` is this open file, be it by way of another descriptor.
     fn is(&self, file: &LocalFile) -> bool;
+
+    /// The device that the file was opened on.
+    fn device(&self) -> DrmDevice;
 
     /// Makes a buffer on the GPU of the file, with a handle in the file, see [`BoHandle`].
     ///
@@ -79,7 +85,7 @@ impl BoHandle {
     ///
     /// Those of [`Bo::import`].
     pub(crate) fn import(file: &dyn VmFile, dma_buf: DmaBuf) -> Result<Self> {
-        let bo = Bo::import(file.vm().gpu(), &dma_buf)?;
+        let bo = Bo::import(file.vm().gpu(), &file.device(), &dma_buf)?;
         let name = Name::Shared(dma_buf);
         Ok(Self { bo, name })
     }

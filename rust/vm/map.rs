@@ -83,9 +83,10 @@ impl Vm {
     /// - `ENOMEM`: no memory for page tables.
     /// - `EAGAIN`: others change the neighbourhood all the time.
     /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
+    /// - Those of [`Bo::adopt`], for memory of another driver that was imported for another GPU.
     pub(crate) fn map(self: &Arc<Self>, bo: &Arc<Bo>, va: u64) -> Result {
         let range = va::check(va, bo.size())?;
-        let result = self.map_at(bo, range);
+        let result = bo.attach(&self.gpu).and_then(|()| self.map_at(bo, range));
         let gpu_id = self.gpu.id();
         trace::vm_map(gpu_id, self.pasid(), va, bo.size(), errno(&result));
         result

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! GET_DMABUF_INFO, IMPORT_DMABUF and EXPORT_DMABUF: buffers of this driver that processes share by descriptors.
-//!
-//! Memory of other drivers is not imported.
+//! GET_DMABUF_INFO, IMPORT_DMABUF and EXPORT_DMABUF: buffers that processes and drivers share by descriptors.
 
 use super::{
     call::Call,
@@ -50,10 +48,11 @@ pub(super) fn get_dmabuf_info(call: &Call<'_>, args: &mut GetDmabufInfo) -> Resu
 ///
 /// # Errors
 ///
-/// - `EINVAL`: unknown GPU; no dma-buf, none of this driver, or VRAM of another GPU.
+/// - `EINVAL`: unknown GPU; no dma-buf, or VRAM of another GPU.
 /// - `ENODEV`: no address space yet, or the GPU is gone.
 /// - `EBADF`: no such file.
 /// - `ENOMEM`.
+/// - Those of [`DmaMapper::import`](crate::kapi::dma_map::DmaMapper::import), for memory of another driver.
 pub(super) fn import_dmabuf(call: &Call<'_>, args: &mut ImportDmabuf) -> Result {
     let (index, device) = call.process.device(args.gpu_id)?;
     let render = call

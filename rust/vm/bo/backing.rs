@@ -17,6 +17,7 @@ use super::Place;
 use crate::{
     hw::pte::PageAttrs,
     kapi::dma_map::{
+        DmaImport,
         DmaMap,
         DmaRun, //
     },
@@ -41,6 +42,8 @@ pub(super) enum Dma {
         #[expect(dead_code, reason = "kept, not used")] Arc<DmaMap>,
         [DmaRun; 1],
     ),
+    /// Memory of another driver.
+    Import(Arc<DmaImport>),
 }
 
 impl Dma {
@@ -48,6 +51,7 @@ impl Dma {
         match self {
             Self::Own(map) => map.runs(),
             Self::Part(_, run) => run,
+            Self::Import(import) => import.runs(),
         }
     }
 }

@@ -14,6 +14,7 @@ use super::{
         BoFlags,
         BoKind, //
     },
+    foreign::Foreign,
     place::{
         Movable,
         Place, //
@@ -31,6 +32,7 @@ use crate::{
         VramBlocks, //
     },
     kapi::{
+        dma_buf::DmaBuf,
         drm_file::DrmDevice,
         mappable::{
             ExportOps,
@@ -56,6 +58,8 @@ pub(super) enum Storage {
     User(UserPages),
     Doorbell(Arc<DoorbellSlice>),
     MmioRemap,
+    /// Memory of another driver.
+    Foreign(Arc<Foreign>),
     /// Doorbells for the CPU alone, see [`DoorbellWindow`](super::DoorbellWindow).
     Window(Arc<DoorbellSlice>),
 }
@@ -77,6 +81,8 @@ pub(crate) struct Memory {
 enum Charges {
     /// For VRAM, which has its charge where it is at present.
     Place,
+    /// For memory of another driver, which has charged it to whom it thought right.
+    Exporter,
     /// To the budget of the machine.
     One(#[expect(dead_code, reason = "given back when dropped")] Charge),
     /// To both budgets of system memory.
@@ -148,6 +154,23 @@ impl Memory {
         })
     }
 
+    /// Memory of another driver, which `gpu` is attached to from here on. The caller holds no reservation.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Foreign::attach`].
+    pub(super) fn foreign(gpu: &Arc<Gpu>, dma_buf: &DmaBuf) -> Result<Self> {
+        let foreign = Foreign::new(dma_buf)?;
+        foreign.attach(gpu)?;
+        Ok(Self {
+            gpu: gpu.clone(),
+            storage: Storage::Foreign(foreign),
+            // Cached as system memory is that nothing was asked for: whoever shares it waits for kernels to end.
+            flags: BoFlags::default(),
+            _charges: Charges::Exporter,
+        })
+    }
+
     /// The doorbells of `slice`, for the CPU to map.
     ///
     /// # Errors
@@ -182,7 +205,7 @@ impl Memory {
     pub(super) fn shared_kind(&self) -> Option<BoKind> {
         match &self.storage {
             Storage::Vram(_) => Some(BoKind::Vram),
-            Storage::Pages(_) => Some(BoKind::System),
+            Storage::Pages(_) | Storage::Foreign(_) => Some(BoKind::System),
             _ => None,
         }
     }
@@ -219,7 +242,7 @@ impl Mappable for Memory {
             Storage::Pages(_) => Ok(UserCaching::Cached),
             Storage::Window(_) => Ok(UserCaching::Uncached),
             // User memory is mapped already; doorbells and registers are mapped by `/dev/kfd`,
-            // which knows whose they are.
+            // which knows whose they are; memory of another driver is mapped by its descriptor, as the exporter wants it.
             _ => Err(EPERM),
         }
     }
@@ -290,7 +313,11 @@ impl Mappable for Memory {
     }
 
     fn may_export(&self) -> Result {
-        // Memory of a process is the process's to share; doorbells and registers are nobody's.
+        // Memory of a process is the process's to share; doorbells and registers are nobody's. Memory of another driver
+        // has its `dma_buf`, which the DRM core and `/dev/kfd` hand on.
+        if matches!(self.storage, Storage::Foreign(_)) {
+            return Err(EPERM);
+        }
         self.shared_kind().map(|_| ()).ok_or(EPERM)
     }
 
@@ -305,7 +332,7 @@ impl Mappable for Memory {
         match &self.storage {
             Storage::Vram(movable) if movable.is_home() => Some(Region::Vram),
             Storage::Vram(_) => Some(Region::Gtt),
-            Storage::Pages(_) | Storage::User(_) => Some(Region::Gtt),
+            Storage::Pages(_) | Storage::User(_) | Storage::Foreign(_) => Some(Region::Gtt),
             Storage::Doorbell(_) | Storage::MmioRemap | Storage::Window(_) => None,
         }
     }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Buffers that are shared by descriptors: export, import, what a dma-buf tells of itself, CPU mappings of it, and the same
- * through handles of the render node.
+ * Buffers of this driver that are shared by descriptors: export, import, what a dma-buf tells of itself, CPU mappings of
+ * it, and the same through handles of the render node.
  */
 #include "pm4_queue.h"
 
 #include <drm/drm.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -296,32 +295,6 @@ CASE(too_many_files, "EXPORT_DMABUF without a free descriptor is EMFILE, and the
 	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 	close(need_export(&gpu, bo.handle));
 	drop_bo(&gpu, &bo);
-}
-
-CASE(foreign, "a dma-buf of another driver is no buffer of this one: EINVAL")
-{
-	struct kfd_ioctl_get_dmabuf_info_args args;
-	struct {
-		uint32_t memfd, flags;
-		uint64_t offset, size;
-	} create = { .flags = 1, .size = PAGE };
-	uint64_t handle;
-	struct gpu gpu;
-	int dev, fd;
-
-	need_vm(&gpu, 0);
-	dev = open("/dev/udmabuf", O_RDWR | O_CLOEXEC);
-	if (dev < 0)
-		SKIP("no /dev/udmabuf: %s", strerror(errno));
-	create.memfd = memfd_create("shared", MFD_ALLOW_SEALING);
-	CHECK_EQ(ftruncate(create.memfd, PAGE), 0);
-	CHECK_EQ(fcntl(create.memfd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	fd = ioctl(dev, _IOW('u', 0x42, create), &create);
-	if (fd < 0)
-		FAIL("UDMABUF_CREATE: %s", strerror(errno));
-	CHECK_ERR(info(&gpu, fd, &args), EINVAL);
-	if (is_rkfd())
-		CHECK_ERR(import_fd(&gpu, fd, need_address(PAGE, PAGE), &handle), EINVAL);
 }
 
 /* Handles of the render node. */
