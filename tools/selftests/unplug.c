@@ -5,6 +5,7 @@
  * Needs root, and a driver that may be unbound. Each case leaves the GPU bound again.
  */
 #include "native.h"
+#include "udmabuf.h"
 
 #include <dirent.h>
 #include <drm/amdgpu_drm.h>
@@ -254,6 +255,66 @@ CASE_LIMIT(unbound_shared, "unbound while buffers are shared by descriptors: map
 	CHECK_EQ(in_child(new_gpu_refuses, fds), 0);
 	close(fds[0]);
 	close(fds[1]);
+	CHECK_EQ(in_child(works, NULL), 0);
+}
+
+/* Memory of another driver. */
+static struct udmabuf imported;
+
+/* Has the GPU write it. */
+static void write_import(uint32_t value)
+{
+	struct kfd_ioctl_import_dmabuf_args args = { .dmabuf_fd = (uint32_t)imported.fd };
+	struct packets p = { .n = 0 };
+	struct gpu gpu;
+	struct queue q;
+	struct bo bo;
+
+	need_vm(&gpu, 0);
+	need_queue(&gpu, &q, COMPUTE);
+	bo = (struct bo){ .va = need_address(imported.size, PAGE), .size = imported.size };
+	args.gpu_id = gpu.id;
+	args.va_addr = bo.va;
+	CHECK_OK(kfd_call(gpu.fd, AMDKFD_IOC_IMPORT_DMABUF, &args));
+	bo.handle = args.handle;
+	CHECK_OK(bo_map(&gpu, &bo));
+	pm4_write(&p, bo.va + PAGE, value);
+	submit(&q, &p);
+	await32(udmabuf32(&imported, PAGE), value, "what the GPU writes");
+}
+
+static void hold_import(int ready)
+{
+	write_import(0xb0);
+	say_ready(ready);
+	pause();
+}
+
+static void import_anew(void *unused)
+{
+	write_import(0xb2);
+}
+
+CASE_LIMIT(unbound_importing, "unbound while memory of another driver is mapped: that is its owner's again when the program ends", 120)
+{
+	struct gpu gpu;
+	pid_t pid;
+
+	need_vm(&gpu, 0);
+	find_device(&gpu);
+	need_udmabuf(&imported, 3, NULL, 0);
+	pid = start_child(hold_import);
+	unbind();
+	CHECK_EQ(*udmabuf32(&imported, PAGE), 0xb0);
+	*udmabuf32(&imported, PAGE) = 0xb1;
+	bind_again();
+	CHECK_EQ(*udmabuf32(&imported, PAGE), 0xb1);
+	CHECK_EQ(in_child(import_anew, NULL), 0);
+	kill_child(pid);
+	CHECK_EQ(*udmabuf32(&imported, PAGE), 0xb2);
+	CHECK_EQ(munmap(imported.cpu, imported.size), 0);
+	CHECK_EQ(close(imported.fd), 0);
+	await_unshared(imported.memfd);
 	CHECK_EQ(in_child(works, NULL), 0);
 }
 
