@@ -156,6 +156,8 @@ mod suite {
         )?;
         assert_eq!(bench.import().err(), Some(EBUSY));
         assert_eq!(bench.exporter.asked()?.as_slice(), [Attach].as_slice());
+        // The next one is a device of the same name.
+        drop(bench);
         let bench = Bench::with(
             1,
             Answers {
