@@ -10,9 +10,10 @@
 /// The module's source tree; `hw` resolves its files there as it does inside the module.
 #[path = "../../../rust"]
 mod driver {
-    #[cfg_attr(
-        not(test),
-        allow(dead_code, unused_imports, reason = "only tests use it here")
+    #[allow(
+        dead_code,
+        unused_imports,
+        reason = "tests use it here, and not all of it"
     )]
     pub(crate) mod hw;
 }
