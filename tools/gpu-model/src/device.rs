@@ -28,6 +28,7 @@ use crate::trace::Log;
 use crate::vm::fault::RetryCam;
 use crate::vm::hub::Hub;
 use crate::vm::own::BarAddresses;
+use crate::vm::range::Reading;
 use crate::vm::space::Spaces;
 use crate::vm::HubId;
 use crate::waves::pool::Pool;
@@ -127,6 +128,7 @@ impl Gpu {
             cam: RetryCam::default(),
             inject: Injections::default(),
             rules: Rules::default(),
+            ranges: Reading::default(),
             bars: BarAddresses::default(),
             strays: Strays::default(),
             bytes_moved: 0,

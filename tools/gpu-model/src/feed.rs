@@ -4,11 +4,11 @@
 
 use crate::cp::queue::Outcome;
 use crate::device::{Gpu, Wake, BAR2_SIZE};
-use crate::mem::Phys;
 use crate::sdma::Engine;
 use crate::soc::{DoorbellTarget, Soc};
 use crate::trace::Seat;
-use crate::vm::access::{VmError, VmResult};
+use crate::vm::access::{Destination, VmError, VmResult};
+use crate::vm::range::Range;
 use crate::vm::{Client, HubId};
 
 /// Shortest polling interval of a packet that waits.
@@ -276,13 +276,23 @@ pub struct Ahead {
     vmid: u8,
     hub: HubId,
     va: u64,
-    places: Vec<(Option<Phys>, usize)>,
+    places: Vec<Destination>,
     until: u64,
 }
 
 impl Ahead {
     fn len(&self) -> usize {
-        self.places.iter().map(|(_, n)| n).sum()
+        self.places.iter().map(|place| place.len).sum()
+    }
+
+    /// Whether a page that it was translated by is one that an invalidation of this range drops.
+    fn is_touched_by(&self, range: Range) -> bool {
+        let mut va = self.va;
+        self.places.iter().any(|place| {
+            let touched = range.touches(va, place.page);
+            va = va.wrapping_add(place.len as u64);
+            touched
+        })
     }
 }
 
@@ -424,10 +434,10 @@ impl Soc {
     fn land(&mut self, under_way: &Ahead, buf: &[u8]) -> VmResult<()> {
         self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
         let mut rest = buf;
-        for &(place, n) in &under_way.places {
-            let (now, later) = rest.split_at(n);
+        for place in &under_way.places {
+            let (now, later) = rest.split_at(place.len);
             rest = later;
-            let Some(at) = place else { continue };
+            let Some(at) = place.to else { continue };
             if self.mem.write(at, now).is_err() {
                 let text = format!(
                     "VMID {} writes {:#x}, translated before the last flush, to {at:x?}, which is gone",
@@ -468,9 +478,11 @@ impl Soc {
 }
 
 impl Gpu {
-    /// A heavyweight flush waits for the writes that are under way; a lightweight one does not.
-    pub fn land_writes(&mut self, hub: HubId, vmids: u16) {
-        let hit = |a: &Ahead| a.hub == hub && (vmids >> (a.vmid & 0xF)) & 1 != 0;
+    /// A heavyweight flush waits for the writes that are under way to what it drops; a lightweight one does not.
+    pub fn land_writes(&mut self, hub: HubId, vmids: u16, range: Range) {
+        let hit = |a: &Ahead| {
+            a.hub == hub && (vmids >> (a.vmid & 0xF)) & 1 != 0 && a.is_touched_by(range)
+        };
         for ahead in self.writes_under_way() {
             // None of its bytes has been written: the transfer translates the part afresh.
             let _ = ahead.take_if(|a| hit(a));

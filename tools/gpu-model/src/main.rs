@@ -21,6 +21,7 @@ use gpu_model::pci::Subsystem;
 use gpu_model::server::{make_vram, serve, Shared};
 use gpu_model::soc::NoMsi;
 use gpu_model::trace::{Log, DEFAULT_RECORDS};
+use gpu_model::vm::range::Reading;
 use gpu_model::waves::watch::Filter;
 
 /// Exit status when the driver broke a rule of the hardware.
@@ -57,6 +58,10 @@ struct Args {
     /// A rule to do without: late-acks, late-writes, flush-range, load-running or mqd-flush; may be given more than once.
     #[arg(long, value_name = "NAME", value_parser = rule)]
     no_rule: Vec<String>,
+    /// How the range of an invalidation is read that is not all ones: refuse (an error, and all is dropped) or size-bit (as
+    /// PCI Express ATS reads it, which no source confirms).
+    #[arg(long, value_name = "READING", default_value = "refuse", value_parser = Reading::by_name)]
+    invalidation_ranges: Reading,
     /// Threads that execute waves [default: one less than there are processors, at least 1]; with 0 the thread of the
     /// queues does.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=MAX_THREADS))]
@@ -213,6 +218,7 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
     for name in &args.no_rule {
         gpu.soc.rules.switch_off(name).map_err(anyhow::Error::msg)?;
     }
+    gpu.soc.ranges = args.invalidation_ranges;
     for &kind in &args.fault {
         let added = gpu.soc.inject.add(Injection {
             kind,

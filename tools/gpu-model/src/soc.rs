@@ -21,6 +21,7 @@ use crate::trace::{Log, Origin, Ring};
 use crate::vm::fault::RetryCam;
 use crate::vm::hub::Hub;
 use crate::vm::own::BarAddresses;
+use crate::vm::range::Reading;
 use crate::vm::space::Spaces;
 
 /// Mistakes of user programs that the log file gets; the counter and the trace go on.
@@ -98,6 +99,8 @@ pub struct Soc {
     pub inject: Injections,
     /// Rules that are on.
     pub rules: Rules,
+    /// How ranges of invalidations are read.
+    pub ranges: Reading,
     /// Where the guest has put the BARs.
     pub bars: BarAddresses,
     /// Doorbells that nobody listened to.

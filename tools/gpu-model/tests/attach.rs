@@ -247,6 +247,31 @@ fn a_board_is_as_its_options_say() {
 }
 
 #[test]
+fn ranges_of_invalidations_are_refused_unless_an_option_says_otherwise() {
+    for (options, errors) in [
+        (&[][..], true),
+        (&["--invalidation-ranges=refuse"], true),
+        (&["--invalidation-ranges=size-bit"], false),
+    ] {
+        let (model, mut c) = Model::start_with("gfx90a", options);
+        // The option outlives what a VMM does first.
+        c.reset().unwrap();
+        // Engine 0 of the GFX hub: one page, VMID 3.
+        wr(&mut c, 0xa31c, 0x2000_0006);
+        wr(&mut c, 0xa320, 0xe);
+        wr(&mut c, 0xa28c, (1 << 3) | 0x7c_0000);
+        patiently("acknowledgement", || match rd(&mut c, 0xa2d4) {
+            8 => Ok(()),
+            ack => Err(ack),
+        });
+        drop(c);
+        let (code, text) = model.finish();
+        assert_eq!(code, if errors { 3 } else { 0 }, "{options:?}: {text}");
+        assert_eq!(text.contains("invalidate-range"), errors, "{text}");
+    }
+}
+
+#[test]
 fn the_statistics_tell_how_long_accesses_wait() {
     let (model, mut c) = Model::start("gfx90a");
     for _ in 0..100 {

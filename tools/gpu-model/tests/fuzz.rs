@@ -19,6 +19,7 @@ use common::proc::Proc;
 use common::queue::UserQueue;
 use common::{Bench, Sys};
 use gpu_model::asic::{GFX906, GFX90A};
+use gpu_model::vm::range::Reading;
 use gpu_model::vm::HubId;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -50,6 +51,10 @@ enum Op {
     Mqd(usize, u64, u32),
     /// VM_INVALIDATE_ENGn_REQ of a hub.
     Flush(bool, u64, u32),
+    /// VM_INVALIDATE_ENGn_ADDR_RANGE of a hub.
+    Range(bool, u64, [u32; 2]),
+    /// Whether ranges are read by their size bit.
+    Reading(bool),
     /// The list of all queues.
     RunList(bool),
     /// UNMAP_QUEUES and QUERY_STATUS: action, filter.
@@ -119,6 +124,9 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..PAGES, entry(), any::<bool>()).prop_map(|(n, e, f)| Op::Pde(n, e, f)),
         3 => (0usize..4, 0u64..512, value()).prop_map(|(q, dw, v)| Op::Mqd(q, dw, v)),
         3 => (any::<bool>(), 0u64..18, value()).prop_map(|(hub, e, v)| Op::Flush(hub, e, v)),
+        1 => (any::<bool>(), 0u64..18, [any::<u32>(), any::<u32>()])
+            .prop_map(|(hub, e, r)| Op::Range(hub, e, r)),
+        1 => any::<bool>().prop_map(Op::Reading),
         2 => any::<bool>().prop_map(Op::RunList),
         2 => (0u32..4, 0u32..4).prop_map(|(a, s)| Op::Unmap(a, s)),
         2 => (register(), value()).prop_map(|(r, v)| Op::Register(r, v)),
@@ -250,6 +258,18 @@ impl World {
             Op::Flush(mm, engine, v) => {
                 let (vm, _) = b.hubs()[usize::from(*mm)];
                 b.wr(vm + 0x18c + 4 * engine, *v);
+            }
+            Op::Range(mm, engine, [low, high]) => {
+                let (vm, _) = b.hubs()[usize::from(*mm)];
+                b.wr(vm + 0x21c + 8 * engine, *low);
+                b.wr(vm + 0x220 + 8 * engine, *high);
+            }
+            Op::Reading(size_bit) => {
+                b.gpu.soc.ranges = if *size_bit {
+                    Reading::SizeBit
+                } else {
+                    Reading::Refuse
+                };
             }
             Op::RunList(chain) => self.run_list(*chain),
             Op::Unmap(action, select) => {

@@ -6,6 +6,7 @@ mod common;
 use common::fixture::Fixture;
 use gpu_model::asic::{Asic, GFX906, GFX90A};
 use gpu_model::device::Step;
+use gpu_model::vm::range::Reading;
 
 /// Bytes of the copy: three stretches of a queue.
 const BYTES: u64 = 384 << 10;
@@ -14,6 +15,8 @@ const STRETCH: u64 = 128 << 10;
 /// What hardware has translated ahead.
 const PIECE: u64 = 16 << 10;
 const REQ: u64 = 0x18c;
+/// ADDR_RANGE of engine 17.
+const RANGE: u64 = 0x21c + 8 * 17;
 const ALL: u32 = 0x7c_0000;
 
 /// A fixture whose queue copies BYTES of 0x5a, and has done a stretch; SDMA or DMA_DATA.
@@ -25,7 +28,14 @@ fn copying(asic: &'static Asic, sdma: bool) -> Fixture {
             p.queue(b)
         }
     });
-    let (va, to) = (f.va, f.va + BYTES);
+    let to = f.va + BYTES;
+    start(&mut f, sdma, to);
+    f
+}
+
+/// Has the queue begin to copy BYTES of 0x5a from the page.
+fn start(f: &mut Fixture, sdma: bool, to: u64) {
+    let va = f.va;
     f.b.ram_write(f.bus, &vec![0x5a; BYTES as usize]);
     let addresses = [va as u32, (va >> 32) as u32, to as u32, (to >> 32) as u32];
     if sdma {
@@ -38,7 +48,6 @@ fn copying(asic: &'static Asic, sdma: bool) -> Fixture {
     }
     f.q.ring_bell(&mut f.b);
     assert_eq!(f.b.gpu.step(), Step::Busy);
-    f
 }
 
 /// Moves what is still to be written to other memory; returns its bus address.
@@ -57,6 +66,22 @@ fn flush(f: &mut Fixture, kind: u32) {
         f.b.wr(vm + REQ + 4 * 17, (1 << vmid) | (kind << 16) | ALL);
         f.b.await_ack(vm, 17, 1 << vmid);
     }
+}
+
+/// As `flush`, of a range that is read by its size bit.
+fn flush_range(f: &mut Fixture, kind: u32, [low, high]: [u32; 2]) {
+    f.b.gpu.soc.ranges = Reading::SizeBit;
+    for (vm, _) in f.b.hubs() {
+        f.b.wr(vm + RANGE, low);
+        f.b.wr(vm + RANGE + 4, high);
+    }
+    flush(f, kind);
+}
+
+/// ADDR_RANGE of a page, or of four from a multiple of four on.
+fn range(va: u64, four: bool) -> [u32; 2] {
+    let bits = if four { 3 } else { 0 };
+    [(va >> 11) as u32 | bits, (va >> 43) as u32]
 }
 
 fn has_copy(f: &Fixture, bus: u64, bytes: u64) -> bool {
@@ -139,5 +164,80 @@ fn memory_that_goes_after_a_light_flush_is_still_written() {
         f.b.gpu.soc.mem.dma_unmap(old, PIECE).unwrap();
         f.b.run();
         f.b.expect_errors(errors);
+    }
+}
+
+/// A heavyweight flush waits for the writes to what it drops, and for no others.
+#[test]
+fn a_heavyweight_flush_of_a_range_waits_for_the_writes_to_it() {
+    for sdma in [false, true] {
+        // What is flushed, and which of the four pages under way land at the new place.
+        for (kind, from, four, fresh) in [
+            (2, 0, true, [true; 4]),
+            (1, 0, true, [false; 4]),
+            (2, PIECE, true, [false; 4]),
+            (2, 4096, false, [false, true, false, false]),
+        ] {
+            let mut f = copying(&GFX90A, sdma);
+            let new = move_rest(&mut f);
+            let at = f.va + BYTES + STRETCH + from;
+            flush_range(&mut f, kind, range(at, four));
+            f.b.run();
+            let old = f.bus + BYTES + STRETCH;
+            for (page, fresh) in (0..4u64).zip(fresh) {
+                let landed = [old, new].map(|at| has_copy(&f, at + page * 4096, 4096));
+                assert_eq!(landed, [!fresh, fresh], "{sdma} {kind} {from:#x} {page}");
+            }
+            // What had not been translated goes to where it is now.
+            assert!(has_copy(&f, new + PIECE, BYTES - STRETCH - PIECE));
+            f.b.no_errors();
+        }
+    }
+}
+
+/// The driver has flushed what lies beside the memory that it gives back.
+#[test]
+fn memory_that_goes_after_a_flush_beside_it_is_still_written() {
+    for (from, errors) in [(PIECE, &["late-write"][..]), (0, &[])] {
+        let mut f = copying(&GFX90A, true);
+        let old = f.bus + BYTES + STRETCH;
+        move_rest(&mut f);
+        let at = f.va + BYTES + STRETCH + from;
+        flush_range(&mut f, 2, range(at, true));
+        f.b.gpu.soc.mem.dma_unmap(old, PIECE).unwrap();
+        f.b.run();
+        f.b.expect_errors(errors);
+    }
+}
+
+/// The page that is flushed is a part of the large one that the writes were translated by.
+#[test]
+fn a_heavyweight_flush_of_another_part_of_a_large_page_waits_too() {
+    for (kind, late) in [(1, true), (2, false)] {
+        let mut f = Fixture::with(&GFX90A, 0x48, BYTES, |b, p, _| p.sdma_queue(b, 0, 0));
+        let to = 0x7200_0020_0000u64;
+        let slot = f.p.pde_at(&mut f.b, to);
+        let (old, new) = (32u64 << 20, 34u64 << 20);
+        let map = |f: &mut Fixture, at: u64| {
+            f.b.vram_write(at, &vec![0; BYTES as usize]);
+            f.b.vram_write(slot, &(at | 0x71).to_le_bytes());
+            f.b.hdp_flush();
+        };
+        map(&mut f, old);
+        start(&mut f, true, to);
+        map(&mut f, new);
+        flush_range(&mut f, kind, range(to + (2 << 20) - 4096, false));
+        f.b.run();
+        let landed = [old, new].map(|at| {
+            let mut seen = [0];
+            f.b.vram_read(at + STRETCH, &mut seen);
+            seen[0] == 0x5a
+        });
+        assert_eq!(landed, [late, !late]);
+        // What follows is translated afresh.
+        let mut seen = [0];
+        f.b.vram_read(new + BYTES - 1, &mut seen);
+        assert_eq!(seen, [0x5a]);
+        f.b.no_errors();
     }
 }

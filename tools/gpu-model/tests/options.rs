@@ -71,6 +71,15 @@ fn rules_that_are_none_are_refused() {
 }
 
 #[test]
+fn readings_of_ranges_that_are_none_are_refused() {
+    let text = refusal(&["--invalidation-ranges", "start-and-size"]);
+    assert!(
+        text.contains("unknown reading start-and-size; known: refuse, size-bit"),
+        "{text}"
+    );
+}
+
+#[test]
 fn faults_that_would_not_last_are_refused() {
     for (kind, why) in [
         ("nonsense", "unknown fault nonsense"),

@@ -222,6 +222,21 @@ fn levels_mean_the_same_to_a_wave_as_to_the_packet_engines() {
     }
 }
 
+/// What a driver flushes that has changed the entry of a page.
+type Flush = fn(&Pages, u64);
+
+fn everything(pages: &Pages, _page: u64) {
+    pages.flush();
+}
+
+fn the_page(pages: &Pages, page: u64) {
+    pages.flush_page(page);
+}
+
+fn the_next_page(pages: &Pages, page: u64) {
+    pages.flush_page(page + 1);
+}
+
 /// How a reader gets at a page.
 type Reader = fn(&Space, &Map, u64, &AtomicBool) -> Option<Phys>;
 
@@ -273,9 +288,9 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// A driver that moves pages, as `ops` say, and poisons what it has taken back once that is acknowledged; one reader
-/// through windows and one through `reader`.  Returns how many reads found what is not the page's, after all of `ops` at
+/// through windows and one through `reader`; `flush` follows each change of an entry.  Returns how many reads found what is not the page's, after all of `ops` at
 /// least once and either a finding or `rounds` rounds of them.
-fn stale_reads(ops: &[Op], reader: Reader, rounds: u32) -> u64 {
+fn stale_reads(ops: &[Op], flush: Flush, reader: Reader, rounds: u32) -> u64 {
     let pages = Pages::new(true);
     let stale = AtomicU64::new(0);
     let reads = AtomicU64::new(0);
@@ -344,11 +359,11 @@ fn stale_reads(ops: &[Op], reader: Reader, rounds: u32) -> u64 {
                 pages.fill(new, page as u32);
                 if away {
                     pages.map(page, 0);
-                    pages.flush();
+                    flush(&pages, page);
                     pages.fill(old, POISON);
                 }
                 pages.map(page, frame(new) | V | R | W);
-                pages.flush();
+                flush(&pages, page);
                 pages.fill(old, POISON);
                 frames[page as usize] = new;
             }
@@ -369,13 +384,22 @@ proptest! {
     fn no_reader_sees_an_old_translation_after_the_acknowledgement(
         ops in proptest::collection::vec(op(), 1..40)
     ) {
-        prop_assert_eq!(stale_reads(&ops, in_order, 4), 0);
+        prop_assert_eq!(stale_reads(&ops, everything, in_order, 4), 0);
+        prop_assert_eq!(stale_reads(&ops, the_page, in_order, 4), 0);
     }
 }
 
-/// The property test finds the mistake that it is there for.
+/// The property test finds the mistakes that it is there for.
 #[test]
 fn an_epoch_that_is_read_after_the_walk_is_found() {
     let ops = [Op::Move(0), Op::Remap(1), Op::Move(2)];
-    assert_ne!(stale_reads(&ops, epoch_after_the_walk, 10_000), 0);
+    // Of a page that is dropped alone a walk is hardly ever under way; `tests/epochs` has that order, too.
+    let found = stale_reads(&ops, everything, epoch_after_the_walk, 10_000);
+    assert_ne!(found, 0);
+}
+
+#[test]
+fn a_driver_that_flushes_the_next_page_is_found() {
+    let ops = [Op::Move(0), Op::Remap(1), Op::Move(2)];
+    assert_ne!(stale_reads(&ops, the_next_page, in_order, 10_000), 0);
 }

@@ -10,6 +10,7 @@ use crate::mem::Phys;
 use crate::regs::dispatch::HEAVYWEIGHT;
 use crate::regs::{athub, gc, sh_mem, RETRY_DISABLE};
 use crate::trace::{Origin, Ring};
+use crate::vm::range::Range;
 use crate::vm::tlb::Levels;
 use crate::vm::HubId;
 
@@ -197,9 +198,10 @@ impl Gpu {
             self.claim_tables(hub, vmids);
             self.soc.hub(hub).invalidate(vmids);
             if kind >= HEAVYWEIGHT {
-                self.land_writes(hub, vmids);
+                self.land_writes(hub, vmids, Range::ALL);
             }
-            self.soc.note_invalidation(hub, vmids, Levels::ALL);
+            self.soc
+                .note_invalidation(hub, vmids, Levels::ALL, Range::ALL);
         }
     }
 

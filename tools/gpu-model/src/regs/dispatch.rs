@@ -10,6 +10,7 @@ use crate::mem::Phys;
 use crate::soc::Soc;
 use crate::trace::{Origin, Ring};
 use crate::vm::hub::{mc, vm, HubEffect, Request};
+use crate::vm::range::{Range, Reading};
 use crate::vm::tlb::Levels;
 use crate::vm::HubId;
 
@@ -46,7 +47,7 @@ impl Soc {
     }
 
     /// Counts an invalidation and lets stalled accesses replay.
-    pub fn note_invalidation(&mut self, id: HubId, vmids: u16, levels: Levels) {
+    pub fn note_invalidation(&mut self, id: HubId, vmids: u16, levels: Levels, range: Range) {
         self.log.stats.tlb_invalidations += u64::from(vmids.count_ones());
         let which = match (levels.l1, levels.l2) {
             (true, true) => "",
@@ -54,7 +55,10 @@ impl Soc {
             (false, true) => ", only L2",
             (false, false) => ", no translations",
         };
-        let text = format!("{id:?} hub, vmid mask {vmids:#06x}{which}");
+        let mut text = format!("{id:?} hub, vmid mask {vmids:#06x}{which}");
+        if !range.is_all() {
+            text += &format!(", pages {:#x} to {:#x}", range.first, range.last);
+        }
         self.log.event(
             self.clock.now_ns(),
             Ring::Vm,
@@ -274,9 +278,10 @@ impl Gpu {
             self.soc.hub_mut(id).write_mc(o, v);
             return;
         }
-        let ranged = self.soc.rules.flush_range || self.soc.hub(id).translates(v as u16);
-        if let Some((engine, [low, high])) = self.soc.hub(id).rangeless_engine(o).filter(|_| ranged)
-        {
+        let ranges = self.soc.ranges;
+        let all = ranges == Reading::Refuse
+            && (self.soc.rules.flush_range || self.soc.hub(id).translates(v as u16));
+        if let Some((engine, [low, high])) = self.soc.hub(id).rangeless_engine(o).filter(|_| all) {
             let text = format!(
                 "{id:?} hub: VM_INVALIDATE_ENG{engine}_REQ = {v:#x}, its ADDR_RANGE is {high:#x}:{low:08x}, not all"
             );
@@ -285,12 +290,18 @@ impl Gpu {
         self.settle_invalidations();
         match self.soc.hub_mut(id).write_vm(o, v) {
             HubEffect::None => {}
-            HubEffect::Invalidated(vmids, levels) => self.soc.note_invalidation(id, vmids, levels),
+            HubEffect::Invalidated(vmids, levels) => {
+                self.soc.note_invalidation(id, vmids, levels, Range::ALL);
+            }
             HubEffect::Requested {
                 engine,
-                request,
+                mut request,
                 busy,
-            } => self.request_invalidation(id, engine, request, busy),
+            } => {
+                // The engine has latched it: what is written there later is for the next request.
+                request.range = ranges.range(self.soc.hub(id).address_range(engine as u32));
+                self.request_invalidation(id, engine, request, busy);
+            }
         }
     }
 
@@ -330,10 +341,10 @@ impl Gpu {
         for id in [HubId::Gfx, HubId::Mm] {
             while let Some(request) = self.soc.hub_mut(id).end_request(now) {
                 if request.kind >= HEAVYWEIGHT {
-                    self.land_writes(id, request.vmids);
+                    self.land_writes(id, request.vmids, request.range);
                 }
                 self.soc
-                    .note_invalidation(id, request.vmids, request.levels);
+                    .note_invalidation(id, request.vmids, request.levels, request.range);
             }
         }
         let next = [HubId::Gfx, HubId::Mm].map(|id| self.soc.hub(id).next_request(now));

@@ -34,6 +34,17 @@ enum Place {
     Own(OwnBar),
 }
 
+/// Where a piece of a write goes, all of it to one page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Destination {
+    /// Its first byte; nowhere for a page that drops writes.
+    pub to: Option<Phys>,
+    /// Bytes of the piece.
+    pub len: usize,
+    /// log2 of the size of the page.
+    pub page: u32,
+}
+
 /// A piece of an access that is physically contiguous.
 type Segment = (Place, usize);
 
@@ -93,6 +104,7 @@ impl Soc {
             return Some(Page {
                 phys: Some(Phys::Vram(base - fb_base)),
                 shift: 12,
+                whole: 12,
                 perms,
             });
         }
@@ -100,6 +112,7 @@ impl Soc {
         (bot..=top).contains(&va).then(|| Page {
             phys: Some(Phys::Bus((base - bot).wrapping_add(agp_base))),
             shift: 12,
+            whole: 12,
             perms,
         })
     }
@@ -297,14 +310,9 @@ impl Soc {
         true
     }
 
-    /// Where a write of a range would go: pieces of memory, or nowhere for a page that drops writes. No fault is raised;
-    /// `None` if some of the range cannot be written, or is a place of the device's own.
-    pub fn vm_destinations(
-        &mut self,
-        c: Client,
-        va: u64,
-        len: usize,
-    ) -> Option<Vec<(Option<Phys>, usize)>> {
+    /// Where a write of a range would go, piece by piece. No fault is raised; `None` if some of the range cannot be
+    /// written, or is a place of the device's own.
+    pub fn vm_destinations(&mut self, c: Client, va: u64, len: usize) -> Option<Vec<Destination>> {
         let map = self.mem.current();
         let mut out = Vec::with_capacity(1 + len / 4096);
         let mut done = 0;
@@ -318,7 +326,11 @@ impl Soc {
                 return None;
             }
             let n = (len - done).min(usize::try_from(size - off).unwrap_or(usize::MAX));
-            out.push((to, n));
+            out.push(Destination {
+                to,
+                len: n,
+                page: page.whole,
+            });
             done += n;
         }
         Some(out)

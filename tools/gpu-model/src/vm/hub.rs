@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::range::{self, Range};
 use super::space::{Setup, Space, Spaces, Ticket};
 use super::tlb::Levels;
 use super::HubId;
@@ -137,6 +138,8 @@ pub struct Request {
     pub vmids: u16,
     /// From which caches.
     pub levels: Levels,
+    /// Which part of the address spaces.
+    pub range: Range,
     /// Clears the fault status as well.
     pub clear_fault: bool,
     /// FLUSH_TYPE: 0 legacy, 1 lightweight, 2 heavyweight.
@@ -171,7 +174,7 @@ pub enum HubEffect {
     Requested {
         /// Which.
         engine: usize,
-        /// What it is to do; the device sets when.
+        /// What it is to do, in the whole of the address spaces; the device sets when, and in which part.
         request: Request,
         /// It had not acknowledged the request before.
         busy: bool,
@@ -280,12 +283,17 @@ impl Hub {
     }
 
     /// The engine that a write of register `r` starts with a range of addresses that does not cover everything, and
-    /// this range.  The reset value is no range; how a part of the address space is named no source tells.
+    /// this range.  How a part of the address space is named no source tells, see [`range::Reading`].
     pub fn rangeless_engine(&self, r: u32) -> Option<(u32, [u32; 2])> {
         let engine = r.checked_sub(vm::INV_REQ).filter(|&e| e < ENGINES)?;
+        let range = self.address_range(engine);
+        (range != [u32::MAX, range::HI5]).then_some((engine, range))
+    }
+
+    /// VM_INVALIDATE_ENGn_ADDR_RANGE of an engine: LO32, and the bits of HI32 that there are.
+    pub fn address_range(&self, engine: u32) -> [u32; 2] {
         let first = vm::INV_RANGE + 2 * engine;
-        let range = [at(&self.vm, first), at(&self.vm, first + 1) & 0x1F];
-        (range != [u32::MAX, 0x1F]).then_some((engine, range))
+        [at(&self.vm, first), at(&self.vm, first + 1) & range::HI5]
     }
 
     /// Hands an engine a request.  It has not been acknowledged before its time.
@@ -309,8 +317,12 @@ impl Hub {
     pub fn end_request(&mut self, now: u64) -> Option<Request> {
         for request in self.requests.iter_mut().flatten() {
             if request.carried_out.is_none() && request.due.is_some_and(|t| t <= now) {
-                let (vmids, levels) = (request.vmids, request.levels);
-                request.carried_out = Some(self.spaces.invalidate(self.id, vmids, levels));
+                request.carried_out = Some(self.spaces.invalidate_range(
+                    self.id,
+                    request.vmids,
+                    request.levels,
+                    request.range,
+                ));
             }
         }
         let seen = |r: &Request| r.carried_out.is_some_and(|t| self.spaces.acknowledged(t));
@@ -386,6 +398,7 @@ impl Hub {
                     request: Request {
                         vmids,
                         levels,
+                        range: Range::ALL,
                         clear_fault: v & (1 << 23) != 0,
                         kind: (v >> 16) & 3,
                         due: None,

@@ -10,6 +10,7 @@ pub mod fault;
 pub mod hub;
 pub mod lanes;
 pub mod own;
+pub mod range;
 pub mod space;
 pub mod tlb;
 pub mod walk;

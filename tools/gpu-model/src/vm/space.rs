@@ -12,6 +12,11 @@
 //! before and is dropped, or is refused.  The epoch moves at the beginning and at the end of an invalidation; what is
 //! found between the two, while it is odd, may be old and is not kept either.
 //!
+//! *An invalidation of a range drops no more than it is asked to.*  The epoch is that of the space all the same: who has
+//! cached a page beside this looks it up again, and finds it here as it was if the range does not touch it.  What a walk
+//! that is overtaken has found is not kept anywhere, whether the range touches it or not; so it is with a walk that
+//! was never made.
+//!
 //! *An invalidation is acknowledged when nobody uses older translations any more.*  The threads that execute waves
 //! have caches of their own and translations in flight.  They register ([`Registration`]) and pass quiescent
 //! points, at which they hold none; [`Spaces::acknowledged`] tells whether all have passed one since the invalidation.
@@ -22,6 +27,7 @@
 use std::sync::Arc;
 
 use super::hub::{Context, VMIDS};
+use super::range::Range;
 use super::tlb::{Levels, PdeCache, Set, SIZES};
 use super::walk::{walk, Directories, Page, WalkFault};
 use super::HubId;
@@ -186,13 +192,13 @@ impl Space {
         Ok(page)
     }
 
-    fn invalidate(&self, from: Levels) {
+    fn invalidate(&self, from: Levels, range: Range) {
         // One at a time, and no directory entry is added meanwhile.
         let mut directories = self.directories.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        directories.drop_levels(from.pdes);
+        directories.drop_levels(from.pdes, range);
         for shard in &self.shards {
-            shard.0.write().invalidate(from);
+            shard.0.write().invalidate(from, range);
         }
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
@@ -213,7 +219,7 @@ impl Directories for Walker<'_> {
         let mut directories = self.space.directories.lock();
         // As in `Space::insert`; no invalidation is under way while this lock is held.
         if self.space.epoch() == self.epoch {
-            directories.put(level, pfn >> covers, entry);
+            directories.put(level, pfn >> covers, covers, entry);
         }
     }
 }
@@ -248,10 +254,16 @@ impl Spaces {
         &spaces[usize::from(vmid) % VMIDS]
     }
 
-    /// Drops what is cached for the VMIDs whose bits are set from some levels.
+    /// Drops all that is cached for the VMIDs whose bits are set from some levels.
     pub fn invalidate(&self, hub: HubId, vmids: u16, from: Levels) -> Ticket {
+        self.invalidate_range(hub, vmids, from, Range::ALL)
+    }
+
+    /// Drops what is cached for the VMIDs whose bits are set from some levels: translations and directory entries that
+    /// cover an address of the range, and no others.
+    pub fn invalidate_range(&self, hub: HubId, vmids: u16, from: Levels, range: Range) -> Ticket {
         for vmid in (0..VMIDS as u8).filter(|v| (vmids >> v) & 1 != 0) {
-            self.space(hub, vmid).invalidate(from);
+            self.space(hub, vmid).invalidate(from, range);
         }
         Ticket(self.invalidations.fetch_add(1, Ordering::SeqCst) + 1)
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustc_hash::FxHashMap;
 
+use super::range::Range;
 use super::walk::Page;
 
 /// Entries of a [`Set`], and directory entries of an address space.  What is full is emptied, which hardware may do at
@@ -47,30 +48,42 @@ struct Entry {
     l2: bool,
 }
 
+/// A directory entry, and the pages (log2) that it covers.
+#[derive(Debug, Clone, Copy)]
+struct Directory {
+    entry: u64,
+    covers: u32,
+}
+
 /// Directory entries of one VMID: by level from the root, and by the number of the part they cover.
 #[derive(Debug, Default)]
 pub(super) struct PdeCache {
-    entries: HashMap<(u32, u64), u64>,
+    entries: HashMap<(u32, u64), Directory>,
 }
 
 impl PdeCache {
     /// The entry of a level (counted from the root) for a part.
     pub(super) fn get(&self, level: u32, part: u64) -> Option<u64> {
-        self.entries.get(&(level, part)).copied()
+        self.entries.get(&(level, part)).map(|d| d.entry)
     }
 
-    /// Keeps an entry.
-    pub(super) fn put(&mut self, level: u32, part: u64, entry: u64) {
+    /// Keeps an entry; `covers` is log2 of the pages of a part.
+    pub(super) fn put(&mut self, level: u32, part: u64, covers: u32, entry: u64) {
         if self.entries.len() >= MAX_DIRECTORIES {
             self.entries.clear();
         }
-        self.entries.insert((level, part), entry);
+        self.entries
+            .insert((level, part), Directory { entry, covers });
     }
 
-    /// Drops the entries of the levels whose bits are set; level 2 from the root holds PDE0.
-    pub(super) fn drop_levels(&mut self, pdes: u8) {
-        self.entries
-            .retain(|&(level, _), _| (pdes >> 2u32.saturating_sub(level)) & 1 == 0);
+    /// Drops the entries of the levels whose bits are set that cover an address of the range; level 2 from the root
+    /// holds PDE0.
+    pub(super) fn drop_levels(&mut self, pdes: u8, range: Range) {
+        self.entries.retain(|&(level, part), directory| {
+            let shift = 12 + directory.covers;
+            let asked = (pdes >> 2u32.saturating_sub(level)) & 1 != 0;
+            !(asked && range.touches(part << shift, shift))
+        });
     }
 }
 
@@ -109,12 +122,16 @@ impl Set {
         self.entries.insert((page.shift, number), entry);
     }
 
-    /// Drops the entries from some levels.
-    pub(super) fn invalidate(&mut self, from: Levels) {
-        if from.l1 && from.l2 {
+    /// Drops the entries of pages that have an address of the range from some levels.
+    pub(super) fn invalidate(&mut self, from: Levels, range: Range) {
+        if from.l1 && from.l2 && range.is_all() {
             self.entries.clear();
         } else if from.l1 || from.l2 {
-            self.entries.retain(|_, e| {
+            self.entries.retain(|&(shift, number), e| {
+                // The page as the tables have it goes as a whole, also where it is cached in parts.
+                if !range.touches(number << shift, e.page.whole) {
+                    return true;
+                }
                 *e.l1.get_mut() &= !from.l1;
                 e.l2 &= !from.l2;
                 *e.l1.get_mut() || e.l2

@@ -39,6 +39,8 @@ pub struct Page {
     pub phys: Option<Phys>,
     /// log2 of the page size.
     pub shift: u32,
+    /// log2 of the size of the page in the tables, of which this may be a part.
+    pub whole: u32,
     /// The permission bits R, W and X of the entry.
     pub perms: u64,
 }
@@ -53,7 +55,7 @@ impl Page {
         Page {
             phys: self.phys.map(|p| p.offset(off)),
             shift,
-            perms: self.perms,
+            ..self
         }
     }
 
@@ -183,6 +185,7 @@ pub fn walk(
                 Ok(Page {
                     phys: None,
                     shift: 12 + covers,
+                    whole: 12 + covers,
                     perms: 0,
                 })
             } else {
@@ -250,6 +253,7 @@ fn finish(pte: u64, fb_offset: u64, shift: u32, level: u32) -> Result<Page, Walk
             Ok(Page {
                 phys: None,
                 shift,
+                whole: shift,
                 perms: 0,
             })
         } else {
@@ -278,6 +282,7 @@ fn page(pte: u64, fb_offset: u64, shift: u32, level: u32) -> Result<Page, WalkFa
     Ok(Page {
         phys: Some(at),
         shift,
+        whole: shift,
         perms: pte & (R | W | X),
     })
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use gpu_model::mem::{Bus, Phys};
 use gpu_model::server::make_vram;
 use gpu_model::vm::hub::Context;
+use gpu_model::vm::range::Range;
 use gpu_model::vm::space::{Setup, Space, Spaces};
 use gpu_model::vm::tlb::Levels;
 use gpu_model::vm::{Client, HubId};
@@ -88,7 +89,8 @@ impl Pages {
         self.spaces.space(HubId::Gfx, VMID)
     }
 
-    fn put(&self, at: u64, v: u64) {
+    /// Writes an entry of a table, which the walker sees.
+    pub fn put(&self, at: u64, v: u64) {
         self.bus.write_hosted(at, &v.to_le_bytes()).unwrap();
         self.bus.hdp_flush();
     }
@@ -101,6 +103,16 @@ impl Pages {
     /// Drops everything that is cached and waits for the executors.
     pub fn flush(&self) {
         let ticket = self.spaces.invalidate(HubId::Gfx, 1 << VMID, Levels::ALL);
+        self.spaces.synchronize(ticket);
+    }
+
+    /// Drops what is cached of one page, and waits for the executors.
+    pub fn flush_page(&self, page: u64) {
+        let number = va(page) >> 12;
+        let range = Range::by_size_bit([(number << 1) as u32, (number >> 31) as u32]);
+        let ticket = self
+            .spaces
+            .invalidate_range(HubId::Gfx, 1 << VMID, Levels::ALL, range);
         self.spaces.synchronize(ticket);
     }
 

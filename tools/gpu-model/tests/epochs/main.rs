@@ -24,6 +24,7 @@ use loom::model::Builder;
 use loom::thread;
 use mem::{Map, Phys};
 use vm::hub::Context;
+use vm::range::Range;
 use vm::space::{Epoch, Registration, Setup, Space, Spaces, Ticket};
 use vm::tlb::Levels;
 use vm::walk::bits::{R, V};
@@ -39,6 +40,15 @@ const TABLES: [u64; 2] = [0x11_0000, 0x12_0000];
 /// The page that is accessed, and its entry in a table.
 const VA: u64 = 5 << 12;
 const SLOT: u64 = 5 * 8;
+/// What an invalidation is about: the page, or the one behind it.
+const THE_PAGE: Range = Range {
+    first: VA >> 12,
+    last: VA >> 12,
+};
+const THE_NEXT: Range = Range {
+    first: (VA >> 12) + 1,
+    last: (VA >> 12) + 1,
+};
 /// Frames, and what they hold: what the page has always, or what the driver puts there that has taken one back.
 const FRAMES: [u64; 3] = [0x20_0000, 0x30_0000, 0x40_0000];
 const GOOD: u64 = 1;
@@ -92,8 +102,9 @@ impl World {
         (found.epoch, found.page)
     }
 
-    fn invalidate(&self) -> Ticket {
-        self.spaces.invalidate(HubId::Gfx, 1, Levels::ALL)
+    fn invalidate(&self, range: Range) -> Ticket {
+        self.spaces
+            .invalidate_range(HubId::Gfx, 1, Levels::ALL, range)
     }
 
     /// The word that the page holds.
@@ -127,8 +138,8 @@ fn reads_the_epoch_after_the_walk(world: &World) -> Page {
     page
 }
 
-/// The driver moves the page and invalidates while `reader` translates it. Nobody finds the old frame afterwards.
-fn page_moves(reader: Reader, warm: bool) {
+/// The driver moves the page and invalidates a range while `reader` translates it. Nobody finds the old frame afterwards.
+fn page_moves(reader: Reader, warm: bool, range: Range) {
     in_all_orders(move || {
         let world = World::new();
         if warm {
@@ -137,7 +148,7 @@ fn page_moves(reader: Reader, warm: bool) {
         let other = Arc::clone(&world);
         let thread = thread::spawn(move || reader(&other));
         world.map.store(TABLES[0] + SLOT, pte(1));
-        world.invalidate();
+        world.invalidate(range);
         thread.join().unwrap();
         let (_, page) = world.translate();
         assert_eq!(page.phys, Some(Phys::Vram(FRAMES[1])), "an old translation");
@@ -146,20 +157,28 @@ fn page_moves(reader: Reader, warm: bool) {
 
 #[test]
 fn no_old_translation_outlives_an_invalidation() {
-    page_moves(translates, false);
-    page_moves(translates, true);
+    for range in [Range::ALL, THE_PAGE] {
+        page_moves(translates, false, range);
+        page_moves(translates, true, range);
+    }
+}
+
+#[test]
+#[should_panic(expected = "an old translation")]
+fn an_invalidation_of_the_next_page_is_found() {
+    page_moves(translates, true, THE_NEXT);
 }
 
 #[test]
 #[should_panic(expected = "an old translation")]
 fn an_epoch_that_is_read_after_the_walk_is_found() {
-    page_moves(reads_the_epoch_after_the_walk, false);
+    page_moves(reads_the_epoch_after_the_walk, false, THE_PAGE);
 }
 
 /// The same for a table that is taken out of its directory, and becomes something else after the invalidation.
 #[test]
 fn no_old_directory_entry_outlives_an_invalidation() {
-    for warm in [false, true] {
+    for (warm, range) in [(false, Range::ALL), (true, Range::ALL), (false, THE_PAGE)] {
         in_all_orders(move || {
             let world = World::new();
             if warm {
@@ -168,7 +187,7 @@ fn no_old_directory_entry_outlives_an_invalidation() {
             let other = Arc::clone(&world);
             let thread = thread::spawn(move || other.translate());
             world.map.store(ROOT, pde(1));
-            world.invalidate();
+            world.invalidate(range);
             world.map.store(TABLES[0] + SLOT, pte(2));
             thread.join().unwrap();
             // The page itself may be in no cache: what counts is where the directory entry leads.
@@ -215,7 +234,7 @@ impl Wave {
 
 /// The driver moves the page, invalidates, and takes the old frame back once that is acknowledged, while a wave has a
 /// batch.
-fn frame_is_taken_back(pauses: bool, careless: bool) {
+fn frame_is_taken_back(pauses: bool, careless: bool, range: Range) {
     in_all_orders(move || {
         let world = World::new();
         // Both levels of caches have the page; the wave has it, or finds it there.
@@ -233,7 +252,7 @@ fn frame_is_taken_back(pauses: bool, careless: bool) {
             }
         });
         world.map.store(TABLES[0] + SLOT, pte(1));
-        let ticket = world.invalidate();
+        let ticket = world.invalidate(range);
         if world.spaces.acknowledged(ticket) {
             world.map.store(FRAMES[0], POISON);
         }
@@ -243,16 +262,18 @@ fn frame_is_taken_back(pauses: bool, careless: bool) {
 
 #[test]
 fn an_acknowledged_invalidation_is_seen_by_waves() {
-    frame_is_taken_back(false, false);
+    for range in [Range::ALL, THE_PAGE] {
+        frame_is_taken_back(false, false, range);
+    }
 }
 
 #[test]
 fn an_acknowledged_invalidation_is_seen_after_a_pause() {
-    frame_is_taken_back(true, false);
+    frame_is_taken_back(true, false, Range::ALL);
 }
 
 #[test]
 #[should_panic(expected = "a frame that was taken back")]
 fn a_wave_that_does_not_look_at_the_epoch_is_found() {
-    frame_is_taken_back(false, true);
+    frame_is_taken_back(false, true, Range::ALL);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The address spaces, the walker and the caches of the model, as they are, and what little they need beside.
 
+#[path = "../../src/vm/range.rs"]
+pub mod range;
 #[path = "../../src/vm/space.rs"]
 pub mod space;
 #[path = "../../src/vm/tlb.rs"]
