@@ -55,7 +55,7 @@ fn ranges() -> impl Strategy<Value = [u32; 2]> {
         .clone()
         .prop_map(|n| [(n << 1) as u32, (n >> 31) as u32]);
     let some = (near, 1u32..13).prop_map(|(n, log2)| {
-        let n = n >> log2 << log2 | ((1 << (log2 - 1)) - 1);
+        let n = ((n >> log2) << log2) | ((1 << (log2 - 1)) - 1);
         [(n << 1) as u32 | 1, (n >> 31) as u32]
     });
     prop_oneof![
