@@ -75,7 +75,7 @@ impl InPlaceModule for RkfdModule {
         let reserved = Reserved::new(parameters::reserved_vram());
         try_pin_init!(Self {
             _: {
-                // Memory that is somebody else's is no matter of guessing.
+                // A wrong guess would use memory that belongs to another owner.
                 if let Some(entry) = reserved.malformed() {
                     pr_err!(
                         "reserved_vram: {:?} is no SIZE@START, nor is the list none\n",

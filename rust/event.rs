@@ -3,15 +3,15 @@
 //! Events of one process: what user space creates and waits for, and what the GPU signals.
 //!
 //! [`table`] is the state machine, [`payload`] what an event carries, [`notices`] what was reported and not
-//! entered yet, [`wait`] the sleep of a caller. This module adds the locks and the signal page. [`tenants`] finds who
-//! has an address space that a GPU reports something of, [`faults`] holds its faults until they are handled.
+//! entered yet, [`wait`] the sleep of a caller. This module adds the locks and the signal page. [`tenants`] finds the
+//! owner of an address space that a GPU reports something of, [`faults`] holds its faults until they are handled.
 //!
 //! # Locks
 //!
 //! The interrupt thread serves all processes, so it does not wait for a lock that a thread of one of them may
 //! hold for long, be it because that thread was preempted. Reports ([`Events::interrupt`], [`Events::lost`],
 //! [`Events::raise`]) are noted under `Events::notices`, a spinlock that is held for a few instructions. Then
-//! whoever gets `Events::inner`, a mutex, without waiting enters them into the table. Where another thread has
+//! a thread that gets `Events::inner`, a mutex, without waiting enters them into the table. Where another thread has
 //! it, that thread looks for notices once more after it has given the mutex back ([`Events::settle`]), and
 //! enters them. So none stays behind: a report that finds the mutex taken was noted before that look.
 //!
@@ -147,7 +147,7 @@ impl Events {
             let notices = self.notices.lock().take();
             inner.enter(&notices);
             drop(inner);
-            // Whoever reported while the lock was held has left it to this thread.
+            // A thread that reported while the lock was held has left it to this thread.
         }
     }
 

@@ -154,14 +154,14 @@ impl Facade {
 
     /// Reports that the queues on `gpu` are off, because the system goes to sleep.
     pub(crate) fn queues_suspended(&self, gpu: &Arc<Gpu>) {
-        self.report_queues(gpu, |who| {
-            SmiEvent::QueueEviction(who, EvictionTrigger::Suspend)
+        self.report_queues(gpu, |group| {
+            SmiEvent::QueueEviction(group, EvictionTrigger::Suspend)
         });
     }
 
     /// Reports that they run again.
     pub(crate) fn queues_resumed(&self, gpu: &Arc<Gpu>) {
-        self.report_queues(gpu, |who| SmiEvent::QueueRestore(who));
+        self.report_queues(gpu, |group| SmiEvent::QueueRestore(group));
     }
 
     fn report_queues(&self, gpu: &Arc<Gpu>, event: impl Fn(&ThreadGroup) -> SmiEvent<'_>) {
@@ -185,7 +185,7 @@ impl Facade {
         }
     }
 
-    /// Takes a GPU out of service, before its scheduler and its hardware go: nobody finds it any more,
+    /// Takes a GPU out of service, before its scheduler and its hardware go: it is not found any more,
     /// mappings of its registers are gone, and waiters for its events are woken. Returns it if it was in service.
     pub(crate) fn remove(&self, gpu: &Arc<Gpu>) -> Option<Arc<Device>> {
         let device = self.system.unlist(gpu)?;

@@ -60,7 +60,7 @@
 //! collected, see [`Config::coalesce`], and for which a killed task does not wait):
 //!
 //! 1. `Worker::backend`: the back end, that is the HIQ and its fences. Held across waits for the device. Only
-//!    the worker, start, watchdog, shutdown, sleep and reset take it. Whoever waits for a change waits for the
+//!    the worker, start, watchdog, shutdown, sleep and reset take it. A thread that waits for a change waits for the
 //!    worker, page reclaim among them, so nothing is done under it that may wait for memory or foreign locks:
 //!    freeing and the report of hung queues are work items of their own.
 //! 2. `SchedCore::state`: the desired state, and the changes of the lifecycle. Never held across a wait. Nothing

@@ -6,7 +6,7 @@
 //! 2. The engines are reset in place. Memory survives, and so do the queues of all processes but
 //!    those at fault; their work goes on.
 //! 3. If that does not help, the whole chip is reset. All memory of the device is lost and cannot
-//!    be given back to anybody, so the driver is bound anew: old handles answer `ENODEV`, and the
+//!    be given back to its owners, so the driver is bound anew: old handles answer `ENODEV`, and the
 //!    processes get an exception that reports lost memory.
 //!
 //! Resets of the engines that come too often are not repeated: the chip is reset. A chip that was reset
@@ -53,7 +53,7 @@ use crate::{
     }, //
 };
 
-/// Brings a GPU back whose scheduler has given up.
+/// Brings a GPU back after its scheduler has given up.
 ///
 /// The scheduler owns it, and gives it back at shutdown, which ends the cycle.
 pub(super) struct Recovery {
@@ -152,7 +152,7 @@ fn out_of_service(gpu: &Arc<Gpu>, sched: &Scheduler, why: &str, error: Option<Er
 
 /// Resets the chip of a GPU in the background and binds it anew. All its memory is lost.
 ///
-/// Not by the caller, who may hold the device's lock.
+/// Not in the caller's thread, which may hold the device's lock.
 pub(super) fn reset_chip(gpu: &Arc<Gpu>, sched: &Arc<Scheduler>) {
     let job = gpu.clone();
     let reset =
@@ -202,7 +202,7 @@ fn rebind(gpu: &Arc<Gpu>) {
     }
 }
 
-/// Resets the engines under everybody who uses them. `saved` is what the queues were doing, which is known even if that does
+/// Resets the engines under all that use them. `saved` is what the queues were doing, which is known even if that does
 /// not help.
 fn in_place(
     gpu: &Arc<Gpu>,
@@ -211,8 +211,8 @@ fn in_place(
     failure: &Failure,
     saved: &mut KVec<SavedQueue>,
 ) -> Result {
-    // Doorbells that ring during the reset would be lost. Those who fault wait until it is over;
-    // those who rang before are served, for the write pointer in memory counts.
+    // Doorbells that ring during the reset would be lost. Threads that fault wait until it is over;
+    // doorbells that rang before are served, for the write pointer in memory counts.
     let revoke = || {
         if let Ok(facade) = facade() {
             facade.revoke(gpu);

@@ -7,7 +7,7 @@
 //! | `vms` | every address space, with its mappings and its page table decoded |
 //! | `walk` | the entries that lead to one address: write `PASID ADDRESS` and read the answer, which repeats both |
 //!
-//! All who have `walk` open share the question, of which the last one is answered.
+//! All open files of `walk` share the question, of which the last one is answered.
 
 use kernel::{
     debugfs::{
@@ -32,7 +32,7 @@ const QUESTION: usize = 32;
 /// The address space of an open file.
 struct Open {
     vm: Arc<Vm>,
-    /// Who opened the file.
+    /// The process that opened the file.
     pid: i32,
 }
 

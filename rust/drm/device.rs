@@ -18,7 +18,7 @@ pub(crate) struct RkfdDrm;
 pub(crate) struct DrmData {
     pub(super) gpu: Arc<Gpu>,
     pub(super) sched: Arc<Scheduler>,
-    /// Whose address spaces there are.
+    /// The owners of the address spaces.
     pub(super) tenants: Arc<Tenants>,
     /// The address spaces of open files.
     pub(super) vms: Arc<VmList>,

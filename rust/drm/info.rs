@@ -242,7 +242,7 @@ impl Identity {
     }
 }
 
-/// `struct drm_amdgpu_info_device`. What only graphics needs, and what nobody here knows (the
+/// `struct drm_amdgpu_info_device`. What only graphics needs, and what is not known here (the
 /// link's speed and width, the lowest clocks, what the power controller does not tell, cache sizes that newer
 /// chips report here), is 0.
 pub(crate) fn device(asic: &AsicDesc, identity: &Identity) -> Result<Answer> {

@@ -3,7 +3,7 @@
 //! The native interface: the calls of `uapi/rkfd_drm.h`.
 //!
 //! An open file is an address space with buffers, queues, doorbells and events ([`Context`]). It depends on no process:
-//! whoever has the descriptor may call, and two opens by one program share nothing.
+//! any holder of the descriptor may call, and two opens by one program share nothing.
 //!
 //! Calls touch user memory, whose faults may be served late or never. So none of them keeps the device from being
 //! unplugged, and no lock is held around such an access.

@@ -7,7 +7,7 @@
 //! has few of them gets one of an address space that has more, so that a storm of some does not hide the fault of
 //! another. Faults of one address space are taken in the order in which they came, and address spaces take turns.
 //!
-//! Who adds names the receiver, so that a fault never reaches a later owner of the same PASID.
+//! The caller that adds one names the receiver, so that a fault never reaches a later owner of the same PASID.
 
 use kernel::prelude::*;
 
@@ -18,10 +18,10 @@ pub(crate) const CAPACITY: usize = 64;
 /// Places of one address space.
 pub(crate) const SHARE: usize = CAPACITY / 4;
 
-/// A fault that nobody has handled.
+/// A fault that is not handled yet.
 pub(crate) struct Pending<W> {
-    /// Who has the address space.
-    pub(crate) who: W,
+    /// The owner of the address space.
+    pub(crate) tenant: W,
     /// Address and kind.
     pub(crate) fault: VmFault,
     /// Faults of the same address space that followed and found no place.
@@ -39,7 +39,7 @@ pub(crate) enum Added<W> {
     Full(Pending<W>),
 }
 
-/// Faults of one GPU that nobody has handled.
+/// Faults of one GPU that are not handled yet.
 pub(crate) struct FaultQueue<W> {
     /// In the order in which they came; never more than [`CAPACITY`].
     entries: KVec<Pending<W>>,
@@ -60,11 +60,11 @@ impl<W> FaultQueue<W> {
         })
     }
 
-    /// Adds a fault in the address space of `who`. Allocates nothing.
-    pub(crate) fn add(&mut self, who: W, fault: VmFault) -> Added<W> {
+    /// Adds a fault in the address space of `tenant`. Allocates nothing.
+    pub(crate) fn add(&mut self, tenant: W, fault: VmFault) -> Added<W> {
         let pasid = fault.pasid;
         let new = Pending {
-            who,
+            tenant,
             fault,
             dropped: 0,
         };
@@ -76,7 +76,7 @@ impl<W> FaultQueue<W> {
         if self.entries.len() < CAPACITY {
             return self.push(new);
         }
-        // Who gives a place away keeps at least as many as the other one has then.
+        // An address space that gives a place away keeps at least as many as the other one has then.
         let Some(old) = self.take_surplus(own + 2) else {
             if own == 0 {
                 return Added::Full(new);

@@ -2,7 +2,7 @@
 
 //! What was reported for the events of a process and is not in its table yet.
 //!
-//! Of fixed size, so that whoever reports allocates nothing and is done after a few instructions. Reports of the
+//! Of fixed size, so that a report allocates nothing and is done after a few instructions. Reports of the
 //! same kind that meet in here become one, as they would have had both come a moment later: a signal page has one
 //! slot for each event, and an event holds the latest payload.
 

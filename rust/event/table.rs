@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The events of one process and who waits for them, as pure state.
+//! The events of one process and their waiters, as pure state.
 //!
 //! Terms: an *event* is signalled by the GPU (through its slot in the signal page and an interrupt), by
 //! the CPU (SET_EVENT) or by the driver (faults, resets). A *waiter* is one WAIT_EVENTS call; it

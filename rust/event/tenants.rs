@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose address space a PASID of a GPU is, as the target of reports about it.
+//! The owner of the address space with a PASID of a GPU, as the target of reports about it.
 //!
 //! Facades know GPUs; this is how what a GPU reports reaches the facade that has the address space.
 //!
-//! What the [`MoveMonitor`] learns goes to those who watch the GPU, whosever the address space is.
+//! What the [`MoveMonitor`] learns goes to the facade that watches the GPU, whatever has the address space.
 //!
 //! [`Tenants::list`] is an innermost spinlock: the interrupt thread and the scheduler take it when they report, and do
 //! not wait for threads of a program. [`Tenants::monitor`] is one, too, but for the locks of the monitor.
@@ -44,10 +44,10 @@ pub(crate) enum Loss {
     Gpu,
 }
 
-/// Who has an address space. Called by the interrupt thread and the scheduler: waits for no lock that a thread of a
-/// program may hold for long, and for no memory.
+/// The owner of an address space. Called by the interrupt thread and the scheduler: waits for no lock that a thread of
+/// a program may hold for long, and for no memory.
 pub(crate) trait Tenant: Send + Sync {
-    /// The program, for people.
+    /// The program, for messages.
     fn group(&self) -> &ThreadGroup;
     /// Whether the scheduler knows it, which it does from the first queue on.
     fn has_queues(&self) -> bool;
@@ -55,23 +55,23 @@ pub(crate) trait Tenant: Send + Sync {
     fn interrupt(&self, id: u32);
     /// Interrupts were lost, perhaps some of this address space.
     fn interrupts_lost(&self);
-    /// An access was refused: takes the queues on the GPU off the hardware for good. Returns whether anybody waits for
+    /// An access was refused: takes the queues on the GPU off the hardware for good. Returns whether a thread waits for
     /// the report. Called by the worker that handles the faults of all address spaces, so that the rule above holds.
     fn faulted(&self, fault: &VmFault) -> bool;
     /// `count` more were refused, of which nothing else is known. By the same worker, before the fault that they followed.
     fn faults_dropped(&self, count: u64);
     /// An access is being repeated, and reported again once `token` is dropped: takes both, and has the access allowed or
-    /// refused soon. Returns the token if nobody here serves such accesses.
+    /// refused soon. Returns the token if such accesses are not served here.
     fn repeats(&self, _fault: &VmFault, token: FaultToken) -> Option<FaultToken> {
         Some(token)
     }
     /// Reports what the GPU lost.
     fn lost(&self, what: Loss);
-    /// Reports that the queue with `doorbell` failed; returns whether anybody learns of it.
+    /// Reports that the queue with `doorbell` failed; returns whether a thread learns of it.
     fn queue_failed(&self, doorbell: u32, reasons: Reasons) -> bool;
 }
 
-/// The address spaces of one GPU that somebody uses.
+/// The address spaces of one GPU that are in use.
 #[pin_data]
 pub(crate) struct Tenants {
     #[pin]
@@ -96,13 +96,13 @@ impl Tenants {
         )
     }
 
-    /// Says who watches the GPU.
+    /// Sets the monitor of the GPU.
     pub(crate) fn set_monitor(&self, monitor: Arc<dyn MoveMonitor>) {
         let old = self.monitor.lock().replace(monitor);
         drop(old);
     }
 
-    /// Notes whose address space `pasid` is.
+    /// Notes the owner of address space `pasid`.
     ///
     /// # Errors
     ///
@@ -120,13 +120,13 @@ impl Tenants {
         Ok(())
     }
 
-    /// Forgets whose address space `pasid` is.
+    /// Forgets the owner of address space `pasid`.
     pub(crate) fn clear(&self, pasid: u16) {
         let tenant = self.list.lock().remove(&pasid);
         drop(tenant);
     }
 
-    /// Whose address space `pasid` is.
+    /// The owner of address space `pasid`.
     pub(crate) fn get(&self, pasid: u16) -> Option<Arc<dyn Tenant>> {
         self.list.lock().get(&pasid).cloned()
     }
@@ -152,9 +152,9 @@ impl Tenants {
 }
 
 impl MoveMonitor for Tenants {
-    fn moved(&self, who: &ThreadGroup, what: Moved) {
+    fn moved(&self, group: &ThreadGroup, what: Moved) {
         if let Some(monitor) = &*self.monitor.lock() {
-            monitor.moved(who, what);
+            monitor.moved(group, what);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 //! Access to the hardware of one GPU.
 //!
-//! [`Hw`] has the three BARs. It lies behind a [`Gate`]: whoever touches hardware enters first and
+//! [`Hw`] has the three BARs. It lies behind a [`Gate`]: a caller that touches hardware enters first and
 //! gets a [`HwGuard`], and unbind closes the gate before the BARs go away.
 //!
 //! A device that was pulled, or a model that died, answers all ones. The first such answer that
@@ -147,7 +147,7 @@ pub(crate) struct Hw {
 ///
 /// # Invariants
 ///
-/// Whoever sees `ended` also sees that what ends the access has returned.
+/// A thread that sees `ended` also sees that what ends the access has returned.
 pub(crate) struct Reach {
     ended: AtomicFlag,
 }

@@ -146,7 +146,7 @@ impl Budget {
     }
 }
 
-/// Whose budget it is.
+/// The owner of the budget.
 enum Owner {
     Device(Arc<Budget>),
     Module(&'static Budget),

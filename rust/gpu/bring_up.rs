@@ -119,7 +119,7 @@ impl Gpu {
             info = GpuInfo::identify(pdev, &hw)?;
         }
         ih::disable(&hw)?;
-        // Nothing of an earlier driver is left that could use memory which is somebody else's by now.
+        // Nothing of an earlier driver is left that could use memory which has another owner by now.
         pdev.set_master();
         let vram = VramManager::new(
             info.vram_size.min(info.vram_visible),

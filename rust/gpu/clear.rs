@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Clearing VRAM before anybody else sees it.
+//! Clearing VRAM before its next owner sees it.
 //!
 //! The copy engine fills large blocks, the CPU small ones, for which a job and its interrupt cost more than they
 //! save. Where the engine takes no jobs, or is stopped half way, the CPU fills everything: the memory may go to

@@ -34,7 +34,7 @@ use crate::kapi::task::ThreadGroup;
 
 /// What is held against a process whose queues refused to be preempted.
 ///
-/// Everybody else waits while the firmware gives up on such a queue. Once may be a mistake; from then on its queues get
+/// All others wait while the firmware gives up on such a queue. Once may be a mistake; from then on its queues get
 /// less time. A process that does it again, after the time in which the first occasion was over, is barred: its queues
 /// do not run any more, and it gets no new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ pub(crate) struct Conducts {
 }
 
 impl Conducts {
-    /// Nobody is known.
+    /// No process is known.
     ///
     /// # Errors
     ///

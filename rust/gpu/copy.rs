@@ -4,7 +4,7 @@
 //!
 //! It is the engine's GFX context, in VMID 0, which sees VRAM untranslated and system memory through the GART. Each job
 //! is a few packets, a FENCE that stores the job's number, and a TRAP, whose interrupt lets [`CopyEngine::retire`]
-//! signal the fences of the jobs that are done. Who waits looks at the number in memory now and then, so that a
+//! signal the fences of the jobs that are done. A waiter looks at the number in memory now and then, so that a
 //! lost interrupt costs time only.
 //!
 //! # When memory may go
@@ -116,7 +116,7 @@ struct State {
     /// Ring, read pointer and number; `None` after the engine was taken down.
     memory: Option<GartBuffer>,
     running: bool,
-    /// A context that did not come to rest may still run what it was given, though nobody starts it.
+    /// A context that did not come to rest may still run what it was given, though nothing starts it.
     at_rest: bool,
     /// Dwords written since the start, not wrapped.
     wptr: u64,
@@ -208,10 +208,10 @@ impl CopyEngine {
         state.running = true;
         state.at_rest = false;
         drop(state);
-        // Without an interrupt, which nobody waits for.
+        // Without an interrupt, as no thread waits for one.
         let test = self.submit(hw, &[], false)?;
         self.wait(hw, &test).inspect_err(|e| {
-            // Who is lost was reported once already.
+            // The loss of the device was reported once already.
             if !hw.is_lost() {
                 dev_err!(
                     hw.dev(),

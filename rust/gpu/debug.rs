@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `rings` | pointers of the kernel interface queue, the copy engine and the interrupt rings |
 //! | `ih` | what the interrupt thread has seen, by kind |
-//! | `doorbells` | who has which slice of the doorbell BAR, and doorbells that no queue answered |
+//! | `doorbells` | the owner of each slice of the doorbell BAR, and doorbells that no queue answered |
 //! | `memory` | VRAM, doorbell slices and address space ids in use |
 //! | `userptr` | how many pages of processes had their entries written anew, or taken away, because pages changed |
 //!

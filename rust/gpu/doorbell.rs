@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who owns which part of the doorbell BAR.
+//! The owners of the parts of the doorbell BAR.
 //!
 //! | bytes of BAR2 | owner |
 //! |---|---|
@@ -91,9 +91,9 @@ impl IdSet {
     }
 }
 
-/// A slice that somebody has.
+/// A slice in use.
 struct Taken {
-    /// Process that took it, for people.
+    /// Process that took it, for messages.
     pid: i32,
     /// Its doorbells that queues have.
     ids: IdSet,
@@ -189,7 +189,7 @@ impl DoorbellManager {
         )?)
     }
 
-    /// Writes who has which doorbell, as a table.
+    /// Writes the owner of each doorbell, as a table.
     pub(super) fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
         let taken = state.slices.iter().flatten();

@@ -117,7 +117,7 @@ impl Core {
             self.start + pages.start() * pte::PAGE,
             e
         );
-        // Also the table, which would go to somebody else with the last buffer.
+        // Also the table, which would go to another owner with the last buffer.
         keep_until_unbind(&self.access, &hw, (keep(), self.clone()));
     }
 }
@@ -249,7 +249,7 @@ enum Usage {
 }
 
 impl Usage {
-    /// Whom the memory is charged to: nobody where the device has it, once.
+    /// What the memory is charged to: no control group where the device has it, once.
     fn flags(self) -> Flags {
         match self {
             Self::General => GFP_KERNEL,
@@ -279,7 +279,7 @@ struct Held {
 /// The accessors are those of [`DmaBuffer`].
 pub(crate) struct GartBuffer {
     address: u64,
-    /// Shared with nobody but who keeps it after a failure.
+    /// Shared only with the list that keeps it after a failure.
     held: Arc<Held>,
     core: Arc<Core>,
 }
@@ -329,7 +329,7 @@ struct Shown {
 /// A part of memory that is mapped for the device otherwise, at an address of the window; dropping takes it out. Where that
 /// fails, the mapping and the address stay taken until the device is unbound.
 pub(crate) struct GartWindow {
-    /// Shared with nobody but who keeps it after a failure.
+    /// Shared only with the list that keeps it after a failure.
     shown: Arc<Shown>,
     core: Arc<Core>,
 }

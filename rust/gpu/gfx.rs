@@ -102,7 +102,7 @@ pub(super) fn start(hw: &Hw, xnack: bool) {
         hw.write(gc::CPC_INT_CNTL, CpcInt::DRIVER.raw());
     }
     // Any process can store to doorbells that no queue has, as fast as it likes. Each would raise an interrupt that
-    // says neither whose it is nor which one.
+    // names neither its owner nor the doorbell.
     hw.modify(gc::CP_INT_CNTL_RING0, |raw| {
         CpInt::from_raw(raw).with(CpInt::CP_VM_DOORBELL_WR, 0).raw()
     });

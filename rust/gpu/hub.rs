@@ -58,7 +58,7 @@ pub(crate) struct FbLocation {
 pub(crate) enum Misplaced {
     /// The two hubs do not name the same place.
     Disagree,
-    /// Nobody has set the registers.
+    /// The registers are not set.
     Unset,
     /// The end lies before the start, or the place is too small.
     TooSmall,

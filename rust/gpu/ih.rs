@@ -77,7 +77,7 @@ use crate::{
     },
 };
 
-/// A translation fault and whose it is.
+/// A translation fault and its address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VmFault {
     /// Address space.
@@ -102,7 +102,7 @@ pub(crate) trait IrqSink: Send + Sync {
     fn sq(&self, pasid: u16, data: ih::SqInterrupt);
     /// A queue of `pasid` stopped at a bad packet: doorbell id [9:0], exception code [25:10].
     fn bad_opcode(&self, pasid: u16, ctx0: u32);
-    /// An access was refused, or is being repeated and nobody serves it. Returns whether somebody calls
+    /// An access was refused, or is being repeated and is not served. Returns whether the receiver calls
     /// [`Gpu::log_fault`](super::Gpu::log_fault) later; otherwise it is logged at once, if it was not repeated.
     fn vm_fault(&self, fault: &VmFault) -> bool;
     /// An access of `pasid` cannot be carried out and is being repeated. It is reported again once `token` is dropped, unless
@@ -145,7 +145,7 @@ pub(crate) struct Ih {
     #[pin]
     sink: Mutex<Option<Arc<dyn IrqSink>>>,
     cam: Arc<Cam>,
-    /// Whose jobs the traps of VMID 0 announce.
+    /// The engine that has the jobs which the traps of VMID 0 announce.
     copy: SetOnce<Arc<CopyEngine>>,
     counters: Counters,
 }
@@ -291,7 +291,7 @@ impl Ih {
 
     /// Delivers an access that was being repeated as one that is refused.
     pub(crate) fn refuse(&self, fault: &VmFault) {
-        // As a pass does, for whoever changes the sink.
+        // As a pass does, for callers that change the sink.
         let _rings = self.rings.lock();
         let sink = self.sink.lock().clone();
         if let Some(sink) = &sink {

@@ -6,7 +6,7 @@
 //! queue (HIQ) and asks for TLB flushes by address space. Submissions are synchronous: each ends
 //! with a fence and waits for it, so the ring is empty between them.
 //!
-//! A firmware that does not answer in time is not waited for again: who needs it gets `EIO` at once or
+//! A firmware that does not answer in time is not waited for again: a caller that needs it gets `EIO` at once or
 //! takes a path through registers. It may answer later, for its engine waited for memory, or is that of
 //! a model on a busy host. When the fence has come after all, the ring is empty and the queue is used
 //! again.
@@ -211,7 +211,7 @@ impl Kiq {
         state.wptr = 0;
         state.service = Service::Up;
         self.ring_test(hw, &mut state).inspect_err(|e| {
-            // Who starts it gives up; a late answer changes nothing.
+            // The caller that starts it gives up; a late answer changes nothing.
             state.service = Service::Out;
             dev_err!(
                 hw.dev(),
@@ -425,7 +425,7 @@ impl Kiq {
             return;
         }
         match unload(hw, Slot::KIQ) {
-            // Who is lost was reported once already.
+            // The loss of the device was reported once already.
             Err(e) if !hw.is_lost() => dev_warn!(hw.dev(), "KIQ does not stop: {:?}\n", e),
             _ => {}
         }

@@ -4,7 +4,7 @@
 //!
 //! The copy engine does it in parts of up to [`JOB_BYTES`], each of which the GART shows meanwhile; where it takes no jobs,
 //! is stopped half way, or the GART has no room, and for small buffers, the CPU does. A part is repeated as a whole:
-//! nobody changes the source while it is copied, so that a part that was half done is no harm.
+//! the source does not change while it is copied, so that a part that was half done is no harm.
 
 use kernel::{
     prelude::*,
@@ -42,7 +42,7 @@ pub(crate) enum Direction {
     In,
 }
 
-/// What is copied: VRAM and pages of the same size, and nobody changes the source meanwhile.
+/// What is copied: VRAM and pages of the same size, and the source does not change meanwhile.
 pub(crate) struct Move {
     /// The VRAM.
     pub(crate) vram: Arc<VramBlocks>,

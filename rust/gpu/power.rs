@@ -85,8 +85,8 @@ impl Gpu {
     /// they were asked to stop. Sleeps for a second or so; bounded.
     ///
     /// Queues have `timeout_ms` milliseconds to save themselves, but for the one with doorbell `refused`, which had its
-    /// time. `begin` is called when nobody gets past
-    /// [`Gpu::wait_up`] any more until the end of the reset; it must not wait for those who are past it, who ask
+    /// time. `begin` is called when no thread gets past
+    /// [`Gpu::wait_up`] any more until the end of the reset; it must not wait for threads that are past it, which ask
     /// [`Gpu::was_reset_since`].
     ///
     /// VRAM is looked at before and after: it must survive this kind of reset.
@@ -133,7 +133,7 @@ impl Gpu {
             );
             return Err(EIO);
         }
-        // Nobody uses old translations any more, and nothing of the hubs was reset; the caches of
+        // No user of old translations is left, and nothing of the hubs was reset; the caches of
         // the engines were.
         self.flush_all(&hw)?;
         self.start_engines(&hw)
@@ -169,7 +169,7 @@ impl Gpu {
         if !hw.is_lost() {
             self.write_pattern(&hw)?;
         }
-        // Before the hubs stop: who flushes a TLB from now on need not.
+        // Before the hubs stop: TLB flushes are not needed from now on.
         self.power.asleep.store(true, Release);
         self.stop_blocks(&hw);
         *stage = Stage::Suspended;
@@ -209,7 +209,7 @@ impl Gpu {
             dev_err!(self.dev(), "the GPU does not resume: {:?}\n", e);
             self.stop_blocks(&hw);
         })?;
-        // From here on who changes translations flushes them; what was changed before goes now.
+        // From here on callers that change translations flush them; what was changed before goes now.
         self.power.asleep.store(false, Release);
         self.flush_all(&hw)?;
         *stage = Stage::Up;

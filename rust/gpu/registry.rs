@@ -154,8 +154,8 @@ impl Registry {
         self.debugfs.as_ref()
     }
 
-    /// Has work run soon that finds memory of programs, and may wait for them. Neither sleeps nor allocates. Whoever
-    /// unloads the module waits for it.
+    /// Has work run soon that finds memory of programs, and may wait for them. Neither sleeps nor allocates. The
+    /// unload of the module waits for it.
     pub(crate) fn refill<W, const ID: u64>(&self, item: Arc<W>)
     where
         W: HasWork<W, ID> + WorkItem<ID, Pointer = Arc<W>> + Send + Sync + 'static,

@@ -78,7 +78,7 @@ pub(super) fn mode1(hw: &Hw) -> Result {
     }
 }
 
-/// What a register holds, that nobody uses, for as long as the chip is not reset.
+/// What a register that is not used holds for as long as the chip is not reset.
 const NOT_RESET: u32 = 0x5e7_d0e5;
 
 /// Time that the bits of GRBM_SOFT_RESET stay set, and that the blocks get afterwards.

@@ -7,7 +7,7 @@
 //! again if it still cannot be carried out. The vector has 10 bits for the number of the entry.
 //!
 //! A reset of the interrupt handler empties the CAM. What was reported before is not released any more: the entry may
-//! stand for another page by then, whose access somebody else serves.
+//! stand for another page by then, whose access is served elsewhere.
 
 use kernel::{
     prelude::*,

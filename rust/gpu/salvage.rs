@@ -188,7 +188,7 @@ impl Copying {
 /// kernel's own ring, or by a firmware that came no further.
 ///
 /// GRBM_SOFT_RESET does not reach SDMA: the engine is halted, and when it runs again it goes on with the packet,
-/// whoever has the memory by then. See [`end_copies`].
+/// whatever has the memory by then. See [`end_copies`].
 pub(super) fn is_copying(hw: &Hw) -> bool {
     contexts(hw).any(|block| Copying::of(hw, &block) == Copying::Ending)
 }

@@ -21,7 +21,7 @@ use crate::hw::{
     timeouts::SMU_MS, //
 };
 
-/// Sends message `id`; nobody may wait for an answer to another one.
+/// Sends message `id`; no caller may wait for an answer to another one.
 fn send(hw: &Hw, id: u32, argument: u32) {
     hw.write(MP1_SMN_C2PMSG_90, 0);
     hw.write(MP1_SMN_C2PMSG_82, argument);
@@ -40,7 +40,7 @@ fn answer(hw: &Hw) -> Result<u32> {
 ///
 /// # Errors
 ///
-/// - `ETIMEDOUT`: no answer, or the controller is not done with what somebody else sent.
+/// - `ETIMEDOUT`: no answer, or the controller is not done with an earlier message.
 /// - `EOPNOTSUPP`: the controller refuses.
 /// - `EIO`: the device is lost.
 pub(super) fn ask(hw: &Hw, id: u32, argument: u32) -> Result<u32> {

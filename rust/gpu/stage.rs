@@ -30,7 +30,7 @@ pub(super) enum Stage {
 pub(super) struct Power {
     #[pin]
     pub(super) stage: Mutex<Stage>,
-    /// [`Stage::Suspended`], for those who cannot wait for the lock.
+    /// [`Stage::Suspended`], for callers that cannot wait for the lock.
     pub(super) asleep: AtomicFlag,
     /// Resets of the engines that have begun.
     pub(super) resets: Atomic<i64>,
@@ -41,7 +41,7 @@ pub(super) struct Power {
 pub(crate) struct Moment(pub(super) i64);
 
 impl Moment {
-    /// As a number, for those who cannot name the type.
+    /// As a number, for callers that cannot name the type.
     pub(crate) fn number(self) -> i64 {
         self.0
     }

@@ -178,7 +178,7 @@ impl VramManager {
         })
     }
 
-    /// Takes the pages of `span` for good, so that nobody else gets them; `None` if none of them is managed.
+    /// Takes the pages of `span` for good, so that no other user gets them; `None` if none of them is managed.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The doorbell BAR: fixed indices, process slices, and who may use which id.
+//! The doorbell BAR: fixed indices, process slices, and the ids that each queue may use.
 //!
 //! BAR2 is an array of 32-bit slots. gfx9 doorbells are 64 bits wide, so doorbell *id* `n` of a page
 //! is dword `2n`, byte `8n`. All registers and packets take a *dword index on the whole BAR*,

@@ -21,7 +21,7 @@ pub(crate) const fn unmap_latency_units(timeout: u32) -> u32 {
     unmap_latency_ms(timeout) / UNMAP_LATENCY_UNIT_MS
 }
 
-/// How long a queue may take to leave while somebody else waits for it. Ours: waves of any length are saved within
+/// How long a queue may take to leave while another user waits for it. Ours: waves of any length are saved within
 /// milliseconds, and a copy engine has as long for its packet where the driver stops it ([`SDMA_IDLE_MS`]).
 pub(crate) const AWAITED_PREEMPT_MS: u32 = SDMA_IDLE_MS;
 /// The same of a process one of whose queues refused to. Ours.

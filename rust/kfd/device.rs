@@ -146,7 +146,7 @@ impl Device {
         &self.facts
     }
 
-    /// Reports an event of this GPU to those who monitor it. Neither sleeps nor allocates.
+    /// Reports an event of this GPU to the files that monitor it. Neither sleeps nor allocates.
     pub(crate) fn report(&self, event: &SmiEvent<'_>) {
         self.smi.report(self.gpu_id(), event);
     }
@@ -178,7 +178,7 @@ impl Device {
         let _ = self.mappable.close();
     }
 
-    /// Whose address spaces there are.
+    /// The owners of the address spaces.
     pub(crate) fn tenants(&self) -> &Arc<Tenants> {
         &self.tenants
     }
@@ -191,10 +191,10 @@ struct Moves {
 }
 
 impl MoveMonitor for Moves {
-    fn moved(&self, who: &ThreadGroup, what: Moved) {
+    fn moved(&self, group: &ThreadGroup, what: Moved) {
         let event = match what {
-            Moved::Off => SmiEvent::QueueEviction(who, EvictionTrigger::Ttm),
-            Moved::On => SmiEvent::QueueRestore(who),
+            Moved::Off => SmiEvent::QueueEviction(group, EvictionTrigger::Ttm),
+            Moved::On => SmiEvent::QueueRestore(group),
         };
         self.smi.report(self.gpu_id, &event);
     }

@@ -3,7 +3,7 @@
 //! The worker of a GPU that handles faults, outside of the interrupt thread.
 //!
 //! The interrupt thread signals the events of all processes. What a fault costs, which is a register of the hub, lines in
-//! the log and whatever who has the address space does about it, is not its to spend: it leaves the fault in a
+//! the log and whatever the owner of the address space does about it, is not its to spend: it leaves the fault in a
 //! [`FaultQueue`] and goes on. The worker stops the queues of the offender and reports the fault.
 //!
 //! [`FaultWorker::pending`] is an innermost spinlock; nothing is called, allocated or freed under it.
@@ -122,25 +122,25 @@ impl FaultWorker {
     /// Stops the queues of the offender, and reports the fault.
     fn report(&self, pending: &Pending<Arc<dyn Tenant>>) {
         let Pending {
-            who,
+            tenant,
             fault,
             dropped,
         } = pending;
         if *dropped > 0 {
-            // Before the report that makes somebody look.
-            who.faults_dropped(*dropped);
+            // Before the report, after which a reader looks.
+            tenant.faults_dropped(*dropped);
         }
-        let note = if who.faulted(fault) {
+        let note = if tenant.faulted(fault) {
             ""
         } else {
             ", and has no event that this signals"
         };
-        self.device.report(&SmiEvent::VmFault(who.group()));
+        self.device.report(&SmiEvent::VmFault(tenant.group()));
         dev_limited!(
             dev_info,
             self.device.gpu().dev(),
             "pid {} (PASID {}) faulted at {:#x}{}\n",
-            who.group().pid(),
+            tenant.group().pid(),
             fault.pasid,
             fault.fault.address,
             note

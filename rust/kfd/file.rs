@@ -38,8 +38,8 @@ use kernel::{
 pub(crate) struct KfdFile {
     system: Arc<System>,
     process: Arc<Process>,
-    /// Who opened it. Not necessarily who opened the first file in this address space, which may have been
-    /// a child on its way to exec.
+    /// The process that opened it. Not necessarily the one that opened the first file in this address space, which may
+    /// have been a child on its way to exec.
     opener: ThreadGroup,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From what a GPU reports to those who have its address spaces.
+//! From what a GPU reports to the owners of its address spaces.
 //!
 //! Runs in the interrupt thread, which serves all processes: it waits for no lock that a thread of one of them may
 //! hold for long, and allocates nothing that it has to wait for. Faults are left to a worker ([`faults`](super::faults)).
@@ -165,7 +165,7 @@ impl IrqSink for Sink {
     }
 
     fn overflow(&self) {
-        // Whose vectors were lost is unknown, but the slot of each was written.
+        // The owners of the lost vectors are unknown, but the slot of each was written.
         self.device
             .tenants()
             .for_each(|tenant| tenant.interrupts_lost());

@@ -41,7 +41,7 @@ use kernel::{
 pub(crate) struct Entry {
     /// Name, size and direction.
     pub(crate) shape: Shape,
-    /// Only for those who may checkpoint.
+    /// Only for callers that may checkpoint.
     checkpoint_restore: bool,
     run: fn(&Call<'_>, &mut Argument) -> Result,
 }
@@ -207,7 +207,7 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
 /// - `ENOTTY`: no such number.
 /// - `EBADF`: the file belongs to another process.
 /// - `EINVAL`: a number of the range that nothing answers.
-/// - `EACCES`: only for those who may checkpoint.
+/// - `EACCES`: only for callers that may checkpoint.
 /// - `ENOMEM`, `EFAULT`: the argument.
 /// - What the call itself reports.
 pub(crate) fn dispatch(call: &Call<'_>, word: u32, argument: usize) -> Result<isize> {

@@ -13,11 +13,11 @@
 //! # Locks
 //!
 //! `ProcessTable::entries` is taken for moments only, to look up, insert or remove: never around the mmap lock
-//! (watching an address space takes it), which whoever serves a fault may keep others waiting for as long as
+//! (watching an address space takes it), which the server of a fault may keep others waiting for as long as
 //! it wants, nor around an allocation, which may wait for a process to end. The opens and exits of all
 //! processes need `entries`.
 //!
-//! Whoever holds the mmap lock (mmap, fault handlers, [changes of pages](crate::queue::userptr)) must not take
+//! A thread that holds the mmap lock (mmap, fault handlers, [changes of pages](crate::queue::userptr)) must not take
 //! `Process::state`, under which memory is allocated; `entries` and `state` are never held together. Under
 //! `state` no user memory is touched and no page of a process looked for: user space may serve such a fault
 //! (userfaultfd, FUSE) by a thread that waits for `state`, or never.

@@ -6,8 +6,8 @@
 //! go to files that the same process opened and to those of openers with CAP_SYS_ADMIN; resets go to all. As
 //! upstream has it, bit 63 of the mask (`KFD_SMI_EVENT_ALL_PROCESS`) makes no difference.
 //!
-//! A file holds 8 KiB. A line that finds no room is dropped, for nobody who reports may wait for a reader. Files outlive
-//! a reset of the whole chip, since they name the GPU by its id.
+//! A file holds 8 KiB. A line that finds no room is dropped, for no thread that reports may wait for a reader. Files
+//! outlive a reset of the whole chip, since they name the GPU by its id.
 //!
 //! [`Smi::files`] is a spinlock and innermost but for those of the files: the interrupt thread, notifiers of memory that
 //! changes and workers report, and nothing is allocated meanwhile.
@@ -91,7 +91,7 @@ impl File {
     fn wants(&self, gpu_id: u32, event: &SmiEvent<'_>) -> bool {
         let visible = event
             .process()
-            .is_none_or(|who| self.privileged || who.pid() == self.opener);
+            .is_none_or(|group| self.privileged || group.pid() == self.opener);
         self.gpu_id == gpu_id && visible && self.mask.load(Relaxed) & event.bit() != 0
     }
 }

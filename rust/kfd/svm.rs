@@ -118,7 +118,7 @@ impl Watch for Unmappings {
             let range = change.first as u64..change.last as u64 + 1;
             self.0.unmapped(&range);
         }
-        // Nobody has to be waited for.
+        // No thread has to be waited for.
         false
     }
 
@@ -156,7 +156,7 @@ impl Svm {
         self.xnack.store(xnack, Relaxed);
     }
 
-    /// What memory has that nobody has set an attribute of.
+    /// What memory has while no attribute of it is set.
     fn unset(&self) -> Attributes {
         Attributes::unset(if self.xnack() { self.gpus } else { 0 })
     }

@@ -34,7 +34,7 @@ pub(crate) struct System {
     pub(crate) processes: Arc<ProcessTable>,
     /// Takes hold of a file of a render node.
     pub(crate) take_file: TakeFile,
-    /// Who reads events of GPUs.
+    /// The readers of events of GPUs.
     pub(crate) smi: Arc<Smi>,
     /// The GPUs, in the order of the topology.
     #[pin]

@@ -27,7 +27,7 @@ struct Queues {
     sched: Arc<Scheduler>,
     process: Arc<SchedProcess>,
     monitor: Arc<dyn MoveMonitor>,
-    /// Whose they are, for the monitor.
+    /// Their owner, for the monitor.
     group: ThreadGroup,
 }
 

@@ -2,7 +2,7 @@
 
 //! The queues of one process, or of one open file: ids, limits, doorbells, and the memory that each keeps mapped.
 //!
-//! The process lock protects a [`QueueManager`]: who has which id. A [`Queue`] is shared, so that the lock
+//! The process lock protects a [`QueueManager`]: the queue of each id. A [`Queue`] is shared, so that the lock
 //! is not held across a wait for the hardware. `Queue::changes` comes after the process lock and is held across
 //! such waits; it keeps other changes of the same queue waiting, and nothing else.
 
@@ -303,7 +303,7 @@ impl Queue {
             Ok(()) if has_ring => self.memory.drop_old_rings(),
             // The queue is as before.
             Err(UpdateError::Refused(_)) if has_ring => self.memory.drop_new_ring(),
-            // Nobody knows which ring the hardware reads: keep both. That cannot happen again and
+            // It is not known which ring the hardware reads: keep both. That cannot happen again and
             // again: the caller is being killed, or the GPU is not coming back.
             _ => {}
         }

@@ -42,7 +42,7 @@ use crate::{
 pub(crate) struct Space {
     gpu: Arc<Gpu>,
     sched: Arc<Scheduler>,
-    /// Who has the queues, as the scheduler knows it; from the first queue on.
+    /// The owner of the queues, as the scheduler knows it; from the first queue on.
     #[pin]
     process: SpinLock<Option<Arc<SchedProcess>>>,
     /// The address space, while there is one.
@@ -50,7 +50,7 @@ pub(crate) struct Space {
     vm: Mutex<Option<Arc<Vm>>>,
     /// A fault stopped the queues.
     faulted: AtomicFlag,
-    /// The queues are kept off until memory is found again. Changed by who keeps them off, as is the next.
+    /// The queues are kept off until memory is found again. Changed by the caller that keeps them off, as is the next.
     kept_off: Atomic<bool>,
     /// The queues did not stop when memory changed.
     unstopped: Atomic<bool>,
@@ -71,12 +71,12 @@ impl Space {
         })
     }
 
-    /// Who has the queues, as the scheduler knows it.
+    /// The owner of the queues, as the scheduler knows it.
     pub(crate) fn process(&self) -> Option<Arc<SchedProcess>> {
         self.process.lock().clone()
     }
 
-    /// Sets or drops who has the queues.
+    /// Sets or drops the owner of the queues.
     pub(crate) fn set_process(&self, process: Option<Arc<SchedProcess>>) {
         let old = core::mem::replace(&mut *self.process.lock(), process);
         drop(old);
@@ -173,7 +173,7 @@ impl Space {
             pid,
             error
         );
-        // The memory manager hands the pages to somebody else when this returns.
+        // The memory manager hands the pages to another user when this returns.
         self.gpu
             .give_up("memory of a process goes that the GPU may still use");
     }
@@ -186,7 +186,7 @@ impl Space {
         if self.faulted.xchg(true, Full) {
             return;
         }
-        // Called by the worker that handles everybody's faults. Nor does anybody need a wait: no memory goes.
+        // Called by the worker that handles the faults of all address spaces. Nor is a wait needed: no memory goes.
         if !self.sched.note_fault(&process) {
             // The next fault tries again.
             self.faulted.store(false, Relaxed);

@@ -67,10 +67,10 @@ pub(crate) enum Change {
     Delayed,
 }
 
-/// Who has queues that use memory of a process.
+/// The owner of queues that use memory of a process.
 pub(crate) trait Owner: Send + Sync + Sized + 'static {
-    /// The end of the address space that the memory is of is the end of the owner, who learns of it by other means, before
-    /// pages are freed. If not, that end is a change as any other.
+    /// The end of the address space that the memory is of is the end of the owner, which learns of it by other means,
+    /// before pages are freed. If not, that end is a change as any other.
     const ENDS_WITH_MEMORY: bool;
 
     /// Whether the queues wait for pages.
@@ -102,7 +102,7 @@ pub(crate) trait Owner: Send + Sync + Sized + 'static {
 /// Watches the buffers of an [`Owner`].
 pub(crate) struct Watch<O: Owner> {
     owner: Arc<O>,
-    /// Somebody references it, so that it names no other.
+    /// The owner references it, so that it names no other.
     key: MmKey,
 }
 
@@ -154,7 +154,7 @@ fn change_pages<O: Owner>(owner: &Arc<O>, is_concerned: impl Fn(&Space) -> bool)
     let mut eviction = owner.eviction().lock();
     eviction.changes += 1;
     eviction.active = true;
-    // Whoever comes second waits for the lock until the first got the queues off.
+    // A second caller waits for the lock until the first got the queues off.
     for (number, space) in owner.spaces().enumerate() {
         if !is_concerned(space) {
             continue;
@@ -250,7 +250,7 @@ fn find_pages<O: Owner>(owner: &O, give_up: bool) -> Result<bool> {
     for vm in owner.spaces().filter_map(Space::vm) {
         vms.push(vm, GFP_KERNEL_ACCOUNT)?;
     }
-    // Without a lock of the owner's: who serves the faults may be a thread that wants it.
+    // Without a lock of the owner's: the thread that serves the faults may want it.
     for bo in &buffers {
         if owner.has_ended() {
             return Ok(false);

@@ -48,7 +48,7 @@ pub(crate) enum Policy {
 /// Why a queue has less time to leave the hardware than the firmware gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sched) enum Hurry {
-    /// Somebody else waits for it.
+    /// Another user waits for it.
     Awaited,
     /// A queue of the same process refused to leave before.
     Record,

@@ -202,7 +202,7 @@ impl SchedCore {
     }
 
     /// Takes the life on by `event`, and returns where the scheduler stood before; `None` if the event must
-    /// not happen now. Whoever depends on the life looks again.
+    /// not happen now. A caller that depends on the life looks again.
     pub(super) fn advance(&self, _state: &mut State, event: Event) -> Option<Lifecycle> {
         // The borrow shows that the state lock is held, so that nothing else changes it meanwhile.
         let before = self.life();
@@ -224,13 +224,13 @@ impl SchedCore {
         }
     }
 
-    /// Whom to call when the hardware does not follow.
+    /// The hook to call when the hardware does not follow.
     pub(crate) fn set_reset_hook(&self, hook: Option<Arc<dyn ResetHook>>) {
         let old = core::mem::replace(&mut *self.hook.lock(), hook);
         drop(old);
     }
 
-    /// Whom to call when the hardware does not follow.
+    /// The hook to call when the hardware does not follow.
     pub(super) fn reset_hook(&self) -> Option<Arc<dyn ResetHook>> {
         self.hook.lock().clone()
     }

@@ -23,9 +23,9 @@ pub(crate) enum Lifecycle {
     Running,
     /// The system sleeps: changes are taken, and the hardware is not touched.
     Suspended,
-    /// The hardware did not follow, and somebody was asked to reset it. Changes are refused.
+    /// The hardware did not follow, and a reset was asked for. Changes are refused.
     Recovering,
-    /// The hardware did not follow, and nobody resets it. Changes are refused.
+    /// The hardware did not follow, and it will not be reset. Changes are refused.
     Wedged,
     /// The same, and the system sleeps.
     WedgedSuspended,
@@ -40,12 +40,12 @@ pub(crate) enum Lifecycle {
 /// What changes the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The hardware did not follow; whether somebody will be asked to reset it.
+    /// The hardware did not follow; whether a reset will be asked for.
     Failed {
-        /// Somebody will be.
+        /// It will.
         reset: bool,
     },
-    /// Nobody brings the scheduler back.
+    /// The scheduler is not brought back.
     Abandoned,
     /// The hardware was brought up anew, with nothing on it.
     Restarted,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the interrupt thread has seen of queues, until somebody acts on it who may wait.
+//! What the interrupt thread has seen of queues, until a thread that may wait acts on it.
 //!
 //! The interrupt thread serves all processes and must not sleep on the state mutex. It leaves a [`Halt`] or the id
 //! of a process here, under a spinlock that is held for a few instructions, and queues a work item that acts on
@@ -8,7 +8,7 @@
 //! bad packet, and one whose access is refused, is reported again when it is mapped next.
 //!
 //! A [`Halt`] names a queue by its doorbell, which another queue may get. So all halts are entered into the state
-//! before a queue is added, and before anybody looks whether a queue may run
+//! before a queue is added, and before any thread looks whether a queue may run
 //! ([`changes::noted`](super::changes)).
 
 use kernel::sync::Arc;
@@ -61,7 +61,7 @@ impl<T: Copy + PartialEq> List<T> {
     }
 }
 
-/// What nobody has acted on yet.
+/// What is not acted on yet.
 pub(super) struct Notes {
     halts: List<Halt>,
     /// Ids of processes.
@@ -71,7 +71,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// None. Without a `queue` whoever drives the scheduler acts on them.
+    /// None. Without a `queue` the caller that drives the scheduler acts on them.
     pub(super) const fn new(queue: Option<Arc<OwnedQueue>>) -> Self {
         Self {
             halts: List::new(),

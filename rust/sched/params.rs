@@ -203,7 +203,7 @@ pub(crate) struct QueueUpdate {
 pub(crate) enum UpdateError {
     /// It was not accepted: the queue is as before.
     Refused(Error),
-    /// It was accepted, and nobody knows whether the hardware follows yet.
+    /// It was accepted, and it is not known yet whether the hardware follows.
     Unconfirmed(Error),
 }
 

@@ -102,7 +102,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Notes against whom it is held that the chip is reset, see [`super::Scheduler::note_chip_reset`].
+    /// Notes the processes that a reset of the chip is held against, see [`super::Scheduler::note_chip_reset`].
     ///
     /// Where several SDMA queues do not stop and one of them is named, that one is at fault: the others may wait for its
     /// engine.
@@ -217,7 +217,7 @@ impl Worker {
         })
     }
 
-    /// Wakes those who wait for queues to be off, as all of them are: the worker, which would, leaves
+    /// Wakes all that wait for queues to be off, as all of them are: the worker, which would, leaves
     /// hardware that is suspended alone.
     fn publish_stopped(&self) -> Result<(), Failure> {
         let settled = self.core.state.lock().settle();
@@ -296,8 +296,8 @@ impl Worker {
 
     /// Frees what the hardware may have used: nothing runs on it any more.
     ///
-    /// The end of a [`Worker::shutdown`] to which the firmware agreed. If it did not, whoever stops
-    /// the hardware calls this afterwards. Idempotent.
+    /// The end of a [`Worker::shutdown`] to which the firmware agreed. If it did not, the caller that
+    /// stops the hardware calls this afterwards. Idempotent.
     pub(super) fn release(&self) {
         let core = &self.core;
         let garbage = {

@@ -152,7 +152,7 @@ impl Scheduler {
         self.worker.release();
     }
 
-    /// Whom to call when the hardware does not follow.
+    /// The hook to call when the hardware does not follow.
     pub(crate) fn set_reset_hook(&self, hook: Option<Arc<dyn ResetHook>>) {
         self.worker.core.set_reset_hook(hook);
     }
@@ -169,8 +169,8 @@ impl Scheduler {
         self.worker.recover(saved, failure)
     }
 
-    /// Notes against whom it is held that the chip is reset: because of `failure`, or, where that names no SDMA queue,
-    /// because those of `saved` refused to stop. To be called before the reset, while the queues are known.
+    /// Notes the processes that a reset of the chip is held against: because of `failure`, or, where that names no SDMA
+    /// queue, because those of `saved` refused to stop. To be called before the reset, while the queues are known.
     pub(crate) fn note_chip_reset(&self, saved: &[SavedQueue], failure: &Failure) {
         self.worker.note_chip_reset(saved, failure);
     }
@@ -201,8 +201,8 @@ impl Scheduler {
         self.worker.core.life().is_out_of_service()
     }
 
-    /// Stays out of service: changes are refused with `EIO` for good. To be called where nobody
-    /// will bring the scheduler back.
+    /// Stays out of service: changes are refused with `EIO` for good. To be called where the
+    /// scheduler will not be brought back.
     pub(crate) fn abandon(&self) {
         self.worker.abandon();
     }
@@ -266,8 +266,8 @@ impl Scheduler {
     ///
     /// - `EINVAL`: a size, address or priority that no descriptor can carry.
     /// - `ENOSPC`: the limit of queues is reached, or device memory is used up.
-    /// - `EPERM`: who attached the process is barred from the GPU; or gets no SDMA queues, because one of its own took a
-    ///   reset of the chip.
+    /// - `EPERM`: the caller of [`Self::attach`] is barred from the GPU; or gets no SDMA queues, because one of its own
+    ///   took a reset of the chip.
     /// - `ESRCH`: the process was detached.
     /// - `ENOMEM`, `EIO`, `ENODEV`.
     pub(crate) fn create_queue(
@@ -338,7 +338,7 @@ impl Scheduler {
 
     /// Has a compute queue taken off the hardware for good, because it stopped at a packet that cannot be executed: else
     /// it would stop there at each turn. In force for all later changes. Does not sleep: for the interrupt thread.
-    /// Returns false if too much was noted and nobody acted on it yet; the queue stops again when it is mapped next.
+    /// Returns false if too much was noted that is not acted on yet; the queue stops again when it is mapped next.
     pub(crate) fn note_halt(&self, halt: Halt) -> bool {
         self.worker.note_halt(halt)
     }
@@ -380,7 +380,7 @@ impl Scheduler {
         process.worker.core.checkpoint(process.id, queue.id)
     }
 
-    /// Whether somebody has shut the scheduler down, or is about to.
+    /// Whether the scheduler is shut down, or is about to be.
     pub(crate) fn is_shut_down(&self) -> bool {
         self.worker.core.life().is_shut_down()
     }
@@ -462,7 +462,7 @@ impl Scheduler {
     }
 
     /// Has a process evicted soon, because an access was refused. Does not sleep: for the interrupt thread.
-    /// Returns false if too much was noted and nobody acted on it yet.
+    /// Returns false if too much was noted that is not acted on yet.
     pub(crate) fn note_fault(&self, process: &SchedProcess) -> bool {
         process.worker.note_fault(process.id)
     }
@@ -525,7 +525,7 @@ pub(crate) struct SchedProcess {
 
 impl Drop for SchedProcess {
     fn drop(&mut self) {
-        // Nobody waits: the records keep what the hardware needs until it is done.
+        // No thread waits: the records keep what the hardware needs until it is done.
         let _: Pending = self.worker.begin_detach(self.id, true);
     }
 }

@@ -85,7 +85,7 @@ impl SdmaPool {
     ///
     /// `ENOSPC`: no id left.
     pub(crate) fn alloc_spread(self: &Arc<Self>, engines: u32) -> Result<SdmaSlot> {
-        // One look and one choice under the lock: who took ids to choose among would make others
+        // One look and one choice under the lock: a caller that took ids to choose among would make others
         // believe that there are none.
         let mut used = self.used.lock();
         let (queue, engine) = (0..engines.min(self.engines))

@@ -50,7 +50,7 @@ enum Fate {
 fn add(queue: &mut FaultQueue<u16>, pasid: u16, page: u64) -> Fate {
     match queue.add(pasid, fault(pasid, page)) {
         Added::Kept => Fate::Kept,
-        Added::Dropped(old) => Fate::Dropped(old.who),
+        Added::Dropped(old) => Fate::Dropped(old.tenant),
         Added::Full(_) => Fate::Full,
     }
 }
@@ -58,8 +58,8 @@ fn add(queue: &mut FaultQueue<u16>, pasid: u16, page: u64) -> Fate {
 /// PASID, page and how many were dropped behind it.
 fn take(queue: &mut FaultQueue<u16>) -> Option<(u16, u64, u64)> {
     let taken = queue.take()?;
-    assert_eq!(taken.who, taken.fault.pasid);
-    Some((taken.who, taken.fault.fault.address >> 12, taken.dropped))
+    assert_eq!(taken.tenant, taken.fault.pasid);
+    Some((taken.tenant, taken.fault.fault.address >> 12, taken.dropped))
 }
 
 #[kunit_tests(rkfd_event_faults)]

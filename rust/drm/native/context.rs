@@ -129,14 +129,14 @@ pub(in crate::drm) struct Context {
     /// Has the workers; not looked for inside the memory manager.
     registry: Arc<Registry>,
     tenants: Arc<Tenants>,
-    /// Who opened the file, for people.
+    /// The process that opened the file, for messages.
     group: ThreadGroup,
     #[pin]
     state: Mutex<State>,
     /// The address space and the queues in it.
     #[pin]
     space: Space,
-    /// Whose memory ranges show, from the first of them on.
+    /// The owner of the memory that ranges show, from the first of them on.
     #[pin]
     user: Mutex<Option<User>>,
     /// Whether the queues wait for such memory.
@@ -366,7 +366,7 @@ impl Context {
         self.state.lock().queues.find(id).ok_or(ENOENT)
     }
 
-    /// Who opened the file: the process id in the initial namespace.
+    /// The process that opened the file: its id in the initial namespace.
     pub(in crate::drm) fn pid(&self) -> i32 {
         self.group.pid()
     }
@@ -383,7 +383,7 @@ impl Context {
     /// The file is closed: takes the queues off the hardware and ends the address space. What the hardware may still
     /// use is kept until it does not.
     pub(in crate::drm) fn close(&self) {
-        // Work that is under way ends soon. It is not waited for: it may wait for who closes the file.
+        // Work that is under way ends soon. It is not waited for: it may wait for the thread that closes the file.
         self.ended.store(true, Relaxed);
         let process = self.space.process();
         let mut state = self.state.lock();
@@ -461,7 +461,7 @@ impl Owner for Context {
     }
 
     fn report(&self, _space: usize, _change: Change) {
-        // Who waits for work does not see the difference.
+        // A thread that waits for work does not see the difference.
     }
 
     fn schedule(self: &Arc<Self>) {

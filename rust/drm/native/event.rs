@@ -169,7 +169,7 @@ pub(super) fn wait(dev: &Device, file: &File, arg: &mut Wait) -> Result {
             arg.met = first;
             return Ok(());
         }
-        // What takes the GPU away wakes those who wait before the hardware goes.
+        // What takes the GPU away wakes all waiters before the hardware goes.
         if is_unplugged(dev) {
             return Err(ENODEV);
         }

@@ -56,7 +56,7 @@ struct Event {
     counter: EventFd,
 }
 
-/// The newest faults that nobody has read.
+/// The newest faults that are not read yet.
 struct Faults {
     /// In the order of their time; never more than [`FAULT_LIMIT`].
     records: KVec<FaultRecord>,
@@ -71,7 +71,7 @@ pub(super) struct Notices {
     events: SpinLock<Slots<Event>>,
     #[pin]
     faults: SpinLock<Faults>,
-    /// Counts reports, for those who sleep until memory changes.
+    /// Counts reports, for threads that sleep until memory changes.
     #[pin]
     reports: SpinLock<u64>,
     #[pin]
@@ -155,7 +155,7 @@ impl Notices {
         event.map(drop).ok_or(ENOENT)
     }
 
-    /// An interrupt with context id `id` came. One without an id says nothing: it may be anybody's.
+    /// An interrupt with context id `id` came. One without an id says nothing: it may be of any owner.
     pub(super) fn interrupt(&self, id: u32) {
         if id == 0 {
             self.interrupts_lost();
@@ -223,7 +223,7 @@ impl Notices {
         core::mem::take(&mut faults.dropped)
     }
 
-    /// Drops all events: nobody can wait any more.
+    /// Drops all events: no thread can wait any more.
     pub(super) fn clear(&self) {
         let events = core::mem::replace(&mut *self.events.lock(), Slots::new(1));
         drop(events);

@@ -27,7 +27,7 @@ struct Link {
     entry: usize,
 }
 
-/// Who waits for an event. Both lists begin with the newest, and follow [`Entry::older`].
+/// The waiters of an event. Both lists begin with the newest, and follow [`Entry::older`].
 pub(super) struct Lists {
     /// Those that no signal has reached yet.
     waiting: Option<Link>,
@@ -36,7 +36,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Nobody waits.
+    /// No waiters.
     pub(super) const fn new() -> Self {
         Self {
             waiting: None,
@@ -193,7 +193,7 @@ impl<W: Wake> Waiters<W> {
             waiter,
             entry: registered.entries.len(),
         };
-        // Whoever is new is the newest: an entry of this waiter is the newest or there is none.
+        // A new waiter is the newest: an entry of this waiter is the newest or there is none.
         let newest = lists.waiting;
         let twin = newest.filter(|link| link.waiter == waiter);
         let mut entry = Entry {

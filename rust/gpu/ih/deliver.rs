@@ -121,7 +121,7 @@ impl Ih {
         } else {
             self.counters.faults.inc();
         }
-        // Dropped where nobody takes it: the access is repeated, and reported again.
+        // Dropped where no sink takes it: the access is repeated, and reported again.
         let token = fault
             .retry
             .then(|| FaultToken::new(&self.cam, fault.cam_index));
@@ -157,7 +157,7 @@ impl Ih {
             Hub::Mm => &hw.asic().mmhub,
         };
         let status = hub::take_fault_status(hw, hub);
-        // The hub latches the first of several faults, which may be somebody else's.
+        // The hub latches the first of several faults, which may be of another address space.
         let client = status
             .filter(|status| status.get(FaultStatus::VMID) == u32::from(*vmid))
             .and_then(|status| hub.client(status))

@@ -51,7 +51,7 @@ const RPTR_BLOCK_USER: u32 = 5;
 const RPTR_BLOCK_KERNEL: u32 = 9;
 /// COMPUTE_MISC_RESERVED of kernel rings.
 const MISC_RESERVED_KERNEL: u32 = 3;
-/// What a queue carries and who owns it.
+/// What a queue carries and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueFormat {
     /// User queue with PM4 packets.
@@ -453,7 +453,7 @@ fn check_cwsr(asic: &AsicDesc, cwsr: &Cwsr) -> Result<(), MqdError> {
             bytes: cwsr.ctl_stack,
         });
     }
-    // How much the device's own compute units need is for whoever accepts queues to know.
+    // How much the device's own compute units need is checked where queues are accepted.
     let bytes = whole_pages(cwsr.bytes);
     if bytes <= cwsr.ctl_stack || bytes > asic.cwsr_max {
         return Err(MqdError::Size {

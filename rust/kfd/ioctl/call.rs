@@ -11,12 +11,12 @@ use crate::{
 };
 use kernel::sync::Arc;
 
-/// Who calls.
+/// The caller.
 pub(crate) struct Call<'a> {
     /// What all open files share.
     pub(crate) system: &'a Arc<System>,
     /// The process that opened the file; the dispatcher checked that it is the caller's.
     pub(crate) process: &'a Arc<Process>,
-    /// Who opened the file.
+    /// The process that opened the file.
     pub(crate) opener: &'a ThreadGroup,
 }

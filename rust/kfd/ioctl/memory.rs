@@ -232,7 +232,7 @@ pub(super) fn free_memory(call: &Call<'_>, args: &mut FreeMemory) -> Result {
         let state = call.process.state.lock();
         state.allocation(index, handle.index).ok_or(EINVAL)?.clone()
     };
-    // Whoever maps the buffer holds this.
+    // A thread that maps the buffer holds this.
     let mut freed = allocation.freed.lock();
     if *freed {
         return Err(EINVAL);

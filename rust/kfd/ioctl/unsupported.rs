@@ -26,7 +26,7 @@ pub(super) fn retired<T>(_call: &Call<'_>, _args: &mut T) -> Result {
 /// Last operation of CRIU_OP.
 const CRIU_LAST_OP: u32 = 4;
 
-/// Checkpoint and restore, for those who may.
+/// Checkpoint and restore, for callers that may.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ const DBG_TRAP_ENABLE: u32 = 0;
 /// - `EINVAL`: schedulers without firmware, whatever is asked for, or an operation outside a session; there never
 ///   is one.
 /// - `ESRCH`: no such process, or one that has not opened `/dev/kfd`.
-/// - `EPERM`: a process of somebody else.
+/// - `EPERM`: a process of another user.
 /// - `ENODEV`: the begin of a session: no GPU can be debugged.
 pub(super) fn dbg_trap(call: &Call<'_>, args: &mut DbgTrap) -> Result {
     if !crate::sched::has_firmware() {
@@ -94,7 +94,7 @@ const PROFILER_VERSION: u32 = 1;
 /// # Errors
 ///
 /// - `EINVAL`: unknown operation.
-/// - `EPERM`: performance counters, for callers who may not use them.
+/// - `EPERM`: performance counters, for callers that may not use them.
 /// - `EOPNOTSUPP`: otherwise, but for the version.
 pub(super) fn profiler(_call: &Call<'_>, args: &mut Profiler) -> Result {
     use crate::kapi::task::{

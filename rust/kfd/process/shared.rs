@@ -73,7 +73,7 @@ pub(crate) struct Process {
     pub(super) key: MmKey,
     /// Also keeps `key` from naming another address space.
     pub(super) mm: ARef<Mm>,
-    /// Who opened the device first, for people.
+    /// The process that opened the device first, for messages.
     group: ThreadGroup,
     /// Set once, when the address space ends.
     ended: Atomic<bool>,
@@ -268,7 +268,7 @@ impl Process {
         drop(state);
         self.svm.close();
         for device in &self.devices {
-            // No queue runs, so nobody misses what is shown.
+            // No queue runs, so none misses what is shown.
             if let Some(mirrors) = device.take_mirrors() {
                 mirrors.close();
             }

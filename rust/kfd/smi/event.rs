@@ -94,15 +94,15 @@ impl SmiEvent<'_> {
     pub(crate) fn process(&self) -> Option<&ThreadGroup> {
         match self {
             Self::PreReset(..) | Self::PostReset(..) => None,
-            Self::VmFault(who)
-            | Self::PageFaultStart(who, ..)
-            | Self::PageFaultEnd(who, _)
-            | Self::UnmapFromGpu(who, ..)
-            | Self::QueueEviction(who, _)
-            | Self::QueueRestore(who)
-            | Self::QueueRestoreDelayed(who)
-            | Self::ProcessStart(who)
-            | Self::ProcessEnd(who) => Some(who),
+            Self::VmFault(group)
+            | Self::PageFaultStart(group, ..)
+            | Self::PageFaultEnd(group, _)
+            | Self::UnmapFromGpu(group, ..)
+            | Self::QueueEviction(group, _)
+            | Self::QueueRestore(group)
+            | Self::QueueRestoreDelayed(group)
+            | Self::ProcessStart(group)
+            | Self::ProcessEnd(group) => Some(group),
         }
     }
 
@@ -118,39 +118,41 @@ impl SmiEvent<'_> {
     fn write(&self, line: &mut Line, gpu_id: u32, time: u64) -> fmt::Result {
         write!(line, "{:x} ", self.number())?;
         match self {
-            Self::VmFault(who) => write!(line, "{:x}:{}", who.own_pid(), Printable(who.name())),
+            Self::VmFault(group) => {
+                write!(line, "{:x}:{}", group.own_pid(), Printable(group.name()))
+            }
             Self::PreReset(number, cause) | Self::PostReset(number, cause) => {
                 write!(line, "{number:x} {cause}")
             }
-            Self::PageFaultStart(who, page, write) => {
+            Self::PageFaultStart(group, page, write) => {
                 let access = if *write { 'W' } else { 'R' };
                 write!(
                     line,
                     "{time} -{} @{page:x}({gpu_id:x}) {access}",
-                    who.own_pid()
+                    group.own_pid()
                 )
             }
-            Self::PageFaultEnd(who, page) => {
-                write!(line, "{time} -{} @{page:x}({gpu_id:x}) U", who.own_pid())
+            Self::PageFaultEnd(group, page) => {
+                write!(line, "{time} -{} @{page:x}({gpu_id:x}) U", group.own_pid())
             }
-            Self::UnmapFromGpu(who, page, pages, trigger) => {
+            Self::UnmapFromGpu(group, page, pages, trigger) => {
                 let trigger = *trigger as u32;
                 write!(
                     line,
                     "{time} -{} @{page:x}({pages:x}) {gpu_id:x} {trigger}",
-                    who.own_pid()
+                    group.own_pid()
                 )
             }
-            Self::QueueEviction(who, trigger) => {
+            Self::QueueEviction(group, trigger) => {
                 let trigger = *trigger as u32;
-                write!(line, "{time} -{} {gpu_id:x} {trigger}", who.own_pid())
+                write!(line, "{time} -{} {gpu_id:x} {trigger}", group.own_pid())
             }
-            Self::QueueRestore(who) => write!(line, "{time} -{} {gpu_id:x} 0", who.own_pid()),
-            Self::QueueRestoreDelayed(who) => {
-                write!(line, "{time} -{} {gpu_id:x} R", who.own_pid())
+            Self::QueueRestore(group) => write!(line, "{time} -{} {gpu_id:x} 0", group.own_pid()),
+            Self::QueueRestoreDelayed(group) => {
+                write!(line, "{time} -{} {gpu_id:x} R", group.own_pid())
             }
-            Self::ProcessStart(who) | Self::ProcessEnd(who) => {
-                write!(line, "{:x} {}", who.own_pid(), Printable(who.name()))
+            Self::ProcessStart(group) | Self::ProcessEnd(group) => {
+                write!(line, "{:x} {}", group.own_pid(), Printable(group.name()))
             }
         }
     }

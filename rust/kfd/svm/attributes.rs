@@ -65,7 +65,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Of memory that nobody has set any of; `gpus` may access it.
+    /// Of memory while none of it is set; `gpus` may access it.
     pub(crate) const fn unset(gpus: u64) -> Self {
         Self {
             preferred: UNDEFINED,

@@ -3,7 +3,7 @@
 //! The directories of the topology.
 //!
 //! A change updates files in place: directories are added first, then the files that count them change,
-//! then superfluous directories go, and the generation last. A reader who saw the same generation before
+//! then superfluous directories go, and the generation last. A reader that saw the same generation before
 //! and after has read one state.
 
 use super::{

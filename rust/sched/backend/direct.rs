@@ -163,7 +163,7 @@ impl Direct {
         }
     }
 
-    /// Takes the VMIDs of compute back from whoever had them: a driver before this one, or this one
+    /// Takes the VMIDs of compute back from their last user: a driver before this one, or this one
     /// before a reset.
     ///
     /// # Errors

@@ -73,8 +73,8 @@ const MAX_RESETS: usize = 8;
 /// Pause between two looks for queues whose time to leave is over, in microseconds.
 const LOOK_US: u64 = 100_000;
 
-/// Ends queues for which somebody else waits and that do not leave in time ([`Config::hurry_us`]), long before the
-/// firmware gives up on them: until then it confirms nobody's preemption.
+/// Ends queues for which another user waits and that do not leave in time ([`Config::hurry_us`]), long before the
+/// firmware gives up on them: until then it confirms no preemption at all.
 ///
 /// The firmware asked all queues at once, so the others leave meanwhile. A compute queue is reset alone. Where that does
 /// not free its slot, and for SDMA, which has no reset of a queue, the reset of the engines is all that is left, and the

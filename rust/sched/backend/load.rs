@@ -58,7 +58,7 @@ impl LoadRequest {
 /// counts as being preempted from now on.
 ///
 /// The one with the oldest change comes first, so that no change waits for later ones. Queues of processes with a
-/// record come last: nobody else's change waits for one of them that has not begun to leave.
+/// record come last: no change of another process waits for one of them that has not begun to leave.
 pub(in crate::sched) fn next_unload(state: &mut State, all: bool) -> Option<LoadRequest> {
     let mut next = None;
     for (process, proc) in state.procs.iter() {

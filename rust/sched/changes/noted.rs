@@ -57,7 +57,7 @@ impl Worker {
         let next = || self.core.notes.lock().take_fault();
         while let Some(proc) = next() {
             // Where the process is being forgotten, or the GPU is gone, nothing runs; that the hardware does not
-            // follow is reported by whoever finds it out.
+            // follow is reported where it is found out.
             let _ = trace::evicted(&self.core, proc, EvictCause::Fault, || {
                 self.begin_evict(proc, EvictCause::Fault).map(|_| ())
             });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who may have a queue: limits, and room in the hardware where nobody takes turns.
+//! Admission of queues: limits, and room in the hardware where queues do not take turns.
 
 use kernel::prelude::*;
 

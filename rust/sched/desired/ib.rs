@@ -3,7 +3,7 @@
 //! The memory that runlists lie in. It belongs to the desired state, because a queue is only admitted when
 //! there is memory for the list that it will be part of.
 //!
-//! The memory is edited in place: a list differs little from the one before it, and as long as nobody
+//! The memory is edited in place: a list differs little from the one before it, and as long as nothing
 //! in front of a process came or went, what the device reads of that process is not touched.
 
 use kernel::{

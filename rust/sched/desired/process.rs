@@ -26,7 +26,7 @@ use crate::{
 /// A process.
 pub(in crate::sched) struct ProcRec {
     pub(in crate::sched) params: ProcessParams,
-    /// Who attached it, for people.
+    /// The process that attached it, for messages.
     pub(in crate::sched) pid: i32,
     evictions: [u32; EvictCause::COUNT],
     /// It has a debug interface queue; its compute queues are mapped as static ones.
@@ -34,7 +34,7 @@ pub(in crate::sched) struct ProcRec {
     /// The words of a debugger for MAP_PROCESS.
     pub(in crate::sched) debug: Debug,
     pub(in crate::sched) queues: RBTree<u64, QueueRec>,
-    /// What is held against who attached it. Others that the same process has attached share it.
+    /// What is held against the process that attached it. Others that it has attached share it.
     pub(in crate::sched) standing: Standing,
     /// The active list names its address space.
     pub(in crate::sched) listed: bool,
@@ -42,7 +42,7 @@ pub(in crate::sched) struct ProcRec {
     pub(in crate::sched) pending_since: Option<u64>,
     /// Detached by its owner.
     pub(in crate::sched) destroyed: bool,
-    /// Nobody waits for the record: the reaper takes it.
+    /// No thread waits for the record: the reaper takes it.
     pub(in crate::sched) orphan: bool,
 }
 
@@ -112,14 +112,14 @@ impl ProcRec {
         self.wants_any() || self.on_hardware()
     }
 
-    /// Whether the memory manager, or whoever else took the queues off, waits until they are. A fault is
-    /// waited for by nobody.
+    /// Whether the memory manager, or another caller that took the queues off, waits until they are. A fault
+    /// has no waiter.
     pub(super) fn is_evicted_for_others(&self) -> bool {
         let fault = self.evictions(EvictCause::Fault);
         self.evictions.iter().sum::<u32>() > fault
     }
 
-    /// Marks all queues as hung, because the process is barred: who waits for one of them has to know.
+    /// Marks all queues as hung, because the process is barred: a thread that waits for one of them has to know.
     pub(super) fn mark_all_hung(&mut self) {
         for queue in self.queues.values_mut() {
             queue.mark_hung();

@@ -164,7 +164,7 @@ pub(in crate::sched) struct QueueRec {
     pub(in crate::sched) phase: Phase,
     /// Destroyed by its owner; the record goes when the hardware is done with it.
     pub(in crate::sched) destroyed: bool,
-    /// Nobody waits for the record: the reaper takes it.
+    /// No thread waits for the record: the reaper takes it.
     pub(in crate::sched) orphan: bool,
     pub(in crate::sched) update: Option<PendingUpdate>,
     /// A queue that has hung does not run again.

@@ -23,7 +23,7 @@ use crate::sched::{
     params::KeepAlive, //
 };
 
-/// Records that nobody needs any more; dropping it frees them.
+/// Records that are not needed any more; dropping it frees them.
 ///
 /// Must be dropped without locks: keep-alives run foreign code.
 #[derive(Default)]
@@ -48,7 +48,7 @@ pub(super) struct Retired {
     /// Records that their destroyers will collect.
     awaited_queues: RBTree<u64, QueueRec>,
     awaited_procs: RBTree<u64, ProcRec>,
-    /// Records that nobody will collect.
+    /// Records that no caller will collect.
     garbage: Garbage,
     next_keep: u64,
     /// Descriptors of queues that are gone, which the active list names: the firmware may read the list, and
@@ -140,24 +140,24 @@ impl Retired {
         self.awaited_procs.remove_node(&proc)
     }
 
-    /// Notes that nobody will collect a queue. Returns whether its record is here.
+    /// Notes that no caller will collect a queue. Returns whether its record is here.
     pub(super) fn disown_queue(&mut self, queue: u64) -> bool {
         let node = self.awaited_queues.remove_node(&queue);
         node.map(|node| self.garbage.queues.insert(node)).is_some()
     }
 
-    /// Notes that nobody will collect a process. Returns whether its record is here.
+    /// Notes that no caller will collect a process. Returns whether its record is here.
     pub(super) fn disown_proc(&mut self, proc: u64) -> bool {
         let node = self.awaited_procs.remove_node(&proc);
         node.map(|node| self.garbage.procs.insert(node)).is_some()
     }
 
-    /// Whether there is anything that nobody will collect.
+    /// Whether there is anything that no caller will collect.
     pub(super) fn has_garbage(&self) -> bool {
         !self.garbage.is_empty()
     }
 
-    /// Takes what nobody will collect.
+    /// Takes what no caller will collect.
     pub(super) fn take_garbage(&mut self) -> Garbage {
         core::mem::take(&mut self.garbage)
     }

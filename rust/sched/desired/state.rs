@@ -88,7 +88,7 @@ pub(in crate::sched) struct Refusal {
     pub(in crate::sched) window: u64,
 }
 
-/// Of which kind queues are whose time to leave is over.
+/// The kinds of which there are queues whose time to leave is over.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::sched) struct Overdue {
     /// There are compute queues.
@@ -411,7 +411,7 @@ impl State {
             return false;
         };
         queue.halt = HaltState::Pending(halt.reason);
-        // Nobody waits for it.
+        // No thread waits for it.
         let _ = queue.require_off(change);
         true
     }
@@ -578,7 +578,7 @@ impl State {
         self.retired.has_garbage()
     }
 
-    /// Takes what nobody needs any more.
+    /// Takes what is not needed any more.
     pub(in crate::sched) fn take_garbage(&mut self) -> Garbage {
         self.retired.take_garbage()
     }

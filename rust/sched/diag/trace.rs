@@ -182,7 +182,7 @@ pub(in crate::sched) fn detached(
             })
         });
         for identity in queues {
-            // Nobody makes queues for a process that ends.
+            // No queue is created for a process that ends.
             let _ = queues_gone.push_within_capacity(identity);
         }
     }

@@ -129,7 +129,7 @@ impl Watchdog {
     /// Samples all queues on the hardware, and reports those that have become stuck.
     pub(in crate::sched) fn sample(&self) {
         let core = &self.worker.core;
-        // Whoever suspends the scheduler waits for the end of this sample.
+        // A suspend of the scheduler waits for the end of this sample.
         let _sampling = core.watchdog_lock.lock();
         if core.config.watchdog_ms == 0 || core.life() != Lifecycle::Running {
             return;
