@@ -90,7 +90,7 @@ impl InPlaceModule for RkfdModule {
             },
             // SAFETY: The module is being loaded and nothing else of it runs yet.
             _registry: unsafe { Registry::publish() }?,
-            // SAFETY: As above.
+            // SAFETY: The one call, at load; all that calls `facade` (`open` below, the PCI driver) comes after it.
             _kfd: unsafe { crate::kfd::Registration::new(drm::take_file) }?,
             _pci <- Registration::new(<Self as ModuleMetadata>::NAME, module),
             // Last: a file that is open does not keep a module that fails to load.

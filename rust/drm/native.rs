@@ -67,6 +67,7 @@ macro_rules! calls {
         pub(super) const fn add_to<const N: usize>(
             mut table: [DrmIoctlDescriptor; N],
         ) -> [DrmIoctlDescriptor; N] {
+            // CAST: `usize` has at least 32 bits.
             $( table[$nr as usize] = render_call::<$name>(); )*
             table
         }

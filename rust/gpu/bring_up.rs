@@ -95,7 +95,7 @@ impl Gpu {
         // SAFETY: The device is being probed and nothing has been mapped for it.
         unsafe { pdev.dma_set_mask_and_coherent(mask)? };
         // Page tables take segments of any length.
-        // SAFETY: As above.
+        // SAFETY: The device is being probed, and nothing has been allocated or mapped for it.
         unsafe { pdev.dma_set_max_seg_size(u32::MAX) };
 
         let access = Arc::pin_init(Access::new(Hw::new(pdev, asic)?), GFP_KERNEL)?;

@@ -450,8 +450,10 @@ impl CopyEngine {
 /// Whether one more job fits.
 fn has_room(state: &State) -> bool {
     // OVERFLOW: `done` follows `wptr` by no more than the ring's length.
+    // CAST: `usize` is at most 64 bits wide.
     let free = RING_DWORDS as u64 - (state.wptr - state.done);
     // One dword stays free: a full ring looks like an empty one.
+    // CAST: As for `free`, `usize` is at most 64 bits wide.
     state.jobs.len() < MAX_JOBS && free > JOB_DWORDS as u64
 }
 

@@ -447,10 +447,12 @@ fn put(memory: &GartBuffer, wptr: u64, packet: &[u32]) -> Result<u64> {
     let left = RING_DWORDS - position;
     if packet.len() <= left {
         memory.write_dwords(RING + 4 * position, packet)?;
+        // CAST: `usize` is at most 64 bits wide.
         return Ok(wptr + packet.len() as u64);
     }
     memory.fill_dwords(RING + 4 * position, left, NOP_ONE)?;
     memory.write_dwords(RING, packet)?;
+    // CAST: `usize` is at most 64 bits wide.
     Ok(wptr + (left + packet.len()) as u64)
 }
 

@@ -237,6 +237,7 @@ impl Gpu {
     fn take_pattern(&self, hw: &Hw) -> Result<bool> {
         let mut found = [0; PATTERN.len()];
         hw.vram_read(self.scratch.offset(), &mut found)?;
+        // CAST: `usize` is at most 64 bits wide.
         hw.vram_fill(self.scratch.offset(), PATTERN.len() as u64, 0)?;
         hw.hdp_flush();
         Ok(found == PATTERN)

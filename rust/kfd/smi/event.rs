@@ -136,6 +136,7 @@ impl SmiEvent<'_> {
                 write!(line, "{time} -{} @{page:x}({gpu_id:x}) U", group.own_pid())
             }
             Self::UnmapFromGpu(group, page, pages, trigger) => {
+                // CAST: The discriminants are small and not negative.
                 let trigger = *trigger as u32;
                 write!(
                     line,
@@ -144,6 +145,7 @@ impl SmiEvent<'_> {
                 )
             }
             Self::QueueEviction(group, trigger) => {
+                // CAST: The discriminants are small and not negative.
                 let trigger = *trigger as u32;
                 write!(line, "{time} -{} {gpu_id:x} {trigger}", group.own_pid())
             }

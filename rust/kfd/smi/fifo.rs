@@ -75,12 +75,14 @@ impl Fifo {
             *byte = found.copied().unwrap_or(0);
             len += 1;
         }
+        // CAST: `usize` is at most 64 bits wide.
         self.start = start + len as u64;
         Taken { start, len }
     }
 
     /// Takes [`Self::take`] back, if nothing was taken and nothing came over it since.
     pub(crate) fn put_back(&mut self, taken: Taken) {
+        // CAST: `usize` is at most 64 bits wide.
         let next = self.start == taken.start + taken.len as u64;
         if next && self.end - taken.start <= SIZE as u64 {
             self.start = taken.start;
@@ -90,5 +92,6 @@ impl Fifo {
 
 /// Where the byte at `position` lies.
 fn place(position: u64) -> Option<usize> {
+    // CAST: `usize` is at most 64 bits wide.
     usize::try_from(position % SIZE as u64).ok()
 }

@@ -381,6 +381,7 @@ pub(in crate::sched) fn preempted(
 pub(in crate::sched) fn queue_reset(core: &SchedCore, doorbell: u32, start: u64, result: &Result) {
     trace::reset(
         core.platform.gpu_id(),
+        // CAST: The discriminants are small.
         ResetKind::Queue as u32,
         byte(doorbell),
         1,
