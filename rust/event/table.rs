@@ -25,7 +25,7 @@ use self::waiters::{
     Waiters, //
 };
 pub(crate) use self::waiters::{
-    Room,
+    WaitEntries,
     Wake, //
 };
 
@@ -350,16 +350,21 @@ impl<W: Wake> Table<W> {
     /// # Errors
     ///
     /// - `EINVAL`: an unknown id. Nothing was consumed.
-    /// - `ENOMEM`: `room` is too small, or no memory. Nothing was consumed.
-    pub(crate) fn register(&mut self, items: &[WaitItem], room: Room, wake: W) -> Result<WaiterId> {
+    /// - `ENOMEM`: `entries` has too little room, or no memory. Nothing was consumed.
+    pub(crate) fn register(
+        &mut self,
+        items: &[WaitItem],
+        entries: WaitEntries,
+        wake: W,
+    ) -> Result<WaiterId> {
         // Everything that can fail comes first.
-        if room.capacity() < items.len() {
+        if entries.capacity() < items.len() {
             return Err(ENOMEM);
         }
         for item in items {
             self.event(item.id).ok_or(EINVAL)?;
         }
-        let waiter = self.waiters.insert(Waiter::new(wake, room))?;
+        let waiter = self.waiters.insert(Waiter::new(wake, entries))?;
         for item in items {
             let Some((event, waiters)) = self.with_waiters(item.id) else {
                 continue;

@@ -17,8 +17,8 @@ use kernel::{
 use super::{
     payload::Payload,
     table::{
-        Room,
         Status,
+        WaitEntries,
         WaitItem,
         SIGNAL_LIMIT, //
     },
@@ -78,7 +78,7 @@ impl Events {
         // Room for every result before anything is consumed.
         let mut results = KVVec::with_capacity(items.len(), GFP_KERNEL_ACCOUNT)
             .map_err(|e| WaitError::Other(e.into()))?;
-        let room = Room::new(items.len())?;
+        let entries = WaitEntries::new(items.len())?;
 
         let mut inner = self.lock();
         while let Some(count) = inner.table.waiter_shortage() {
@@ -90,7 +90,7 @@ impl Events {
             drop(old);
             inner = self.lock();
         }
-        let waiter = inner.table.register(items, room, point.clone())?;
+        let waiter = inner.table.register(items, entries, point.clone())?;
 
         let start = Instant::<Monotonic>::now();
         let mut left = TimeLeft::new(timeout_ms);

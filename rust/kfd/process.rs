@@ -25,7 +25,8 @@
 //! `Allocation::freed`, the lock of one buffer, is held by MAP, UNMAP and FREE of it while the hardware drops
 //! translations, and comes before `state`.
 //!
-//! `Svm::turn` comes before `state`, and is held while memory of the process is waited for; see [`svm`](crate::kfd::svm).
+//! `Svm::attribute_lock` comes before `state`, and is held while memory of the process is waited for; see
+//! [`svm`](crate::kfd::svm).
 //!
 //! `state` is not held either while queues leave the hardware, which may take as long as a time-out does, with
 //! three exceptions: the end of the process, when no other thread can call; the first queue on a GPU, which waits

@@ -15,8 +15,9 @@
 //!
 //! # Locks
 //!
-//! `turn` is held during a whole SET_ATTR, and comes before those of mirrors; memory of the program may be waited for under it.
-//! `ranges` is taken inside the memory manager, and innermost: nothing is allocated or freed under it.
+//! `attribute_lock` is held during a whole SET_ATTR, and comes before those of mirrors; memory of the program may be
+//! waited for under it. `ranges` is taken inside the memory manager, and innermost: nothing is allocated or freed under
+//! it.
 
 use core::ops::Range;
 
@@ -92,16 +93,16 @@ pub(crate) struct Svm {
     /// Accesses are repeated.
     xnack: Atomic<bool>,
     #[pin]
-    turn: Mutex<()>,
+    attribute_lock: Mutex<()>,
     #[pin]
     ranges: Mutex<Ranges>,
-    /// Learns of unmappings, from the first attribute on. Set under `turn`, but for the end.
+    /// Learns of unmappings, from the first attribute on. Set under `attribute_lock`, but for the end.
     #[pin]
     watch: Mutex<Option<Arc<Interval<Unmappings>>>>,
 }
 
-/// The turn to change attributes.
-pub(crate) struct Turn<'a> {
+/// Attributes, locked to change them.
+pub(crate) struct AttributeLock<'a> {
     svm: &'a Arc<Svm>,
     _held: MutexGuard<'a, ()>,
 }
@@ -138,7 +139,7 @@ impl Svm {
                 group: ThreadGroup::current(),
                 gpus: 1u64.checked_shl(gpus).map_or(u64::MAX, |above| above - 1),
                 xnack: Atomic::new(false),
-                turn <- new_mutex!((), "rkfd_svm_turn"),
+                attribute_lock <- new_mutex!((), "rkfd_svm_attribute_lock"),
                 ranges <- new_mutex!(Ranges::new(), "rkfd_svm_ranges"),
                 watch <- new_mutex!(None, "rkfd_svm_watch"),
             }),
@@ -161,11 +162,11 @@ impl Svm {
         Attributes::unset(if self.xnack() { self.gpus } else { 0 })
     }
 
-    /// Waits for the turn to change attributes.
-    pub(crate) fn turn(self: &Arc<Self>) -> Turn<'_> {
-        Turn {
+    /// Locks the attributes to change them.
+    pub(crate) fn lock_attributes(self: &Arc<Self>) -> AttributeLock<'_> {
+        AttributeLock {
             svm: self,
-            _held: self.turn.lock(),
+            _held: self.attribute_lock.lock(),
         }
     }
 
@@ -227,7 +228,7 @@ impl Svm {
     }
 }
 
-impl Turn<'_> {
+impl AttributeLock<'_> {
     /// Changes attributes of `range`, which the program has all of. Returns whether page tables are to change.
     ///
     /// # Errors

@@ -50,10 +50,10 @@ pub(crate) struct Space {
     vm: Mutex<Option<Arc<Vm>>>,
     /// A fault stopped the queues.
     faulted: AtomicFlag,
-    /// The queues are kept off until memory is found again. Changed by the caller that keeps them off, as is the next.
-    kept_off: Atomic<bool>,
+    /// The queues are quiesced until memory is found again. Changed by the caller that quiesces them, as is the next.
+    quiesced: Atomic<bool>,
     /// The queues did not stop when memory changed.
-    unstopped: Atomic<bool>,
+    evict_failed: Atomic<bool>,
 }
 
 impl Space {
@@ -66,8 +66,8 @@ impl Space {
             process <- new_spinlock!(None, "rkfd_space_process"),
             vm <- new_mutex!(None, "rkfd_space_vm"),
             faulted: AtomicFlag::new(false),
-            kept_off: Atomic::new(false),
-            unstopped: Atomic::new(false),
+            quiesced: Atomic::new(false),
+            evict_failed: Atomic::new(false),
         })
     }
 
@@ -100,24 +100,24 @@ impl Space {
         vm.as_ref().is_some_and(|vm| vm.maps_user(range))
     }
 
-    /// Whether the queues are kept off until memory is found again.
-    pub(super) fn is_kept_off(&self) -> bool {
-        self.kept_off.load(Relaxed)
+    /// Whether the queues are quiesced until memory is found again.
+    pub(super) fn is_quiesced(&self) -> bool {
+        self.quiesced.load(Relaxed)
     }
 
-    /// Says whether the queues are kept off, and returns what was said before; the caller keeps others from doing so.
-    pub(super) fn set_kept_off(&self, kept_off: bool) -> bool {
-        let before = self.kept_off.load(Relaxed);
-        self.kept_off.store(kept_off, Relaxed);
+    /// Says whether the queues are quiesced, and returns what was said before; the caller keeps others from doing so.
+    pub(super) fn set_quiesced(&self, quiesced: bool) -> bool {
+        let before = self.quiesced.load(Relaxed);
+        self.quiesced.store(quiesced, Relaxed);
         before
     }
 
     /// Sees to it that no queue uses memory that changes; `first`: the queues run.
-    pub(super) fn keep_off(&self, pid: i32, first: bool) {
+    pub(super) fn quiesce(&self, pid: i32, first: bool) {
         if first {
-            self.unstopped.store(!self.evict(pid), Relaxed);
+            self.evict_failed.store(!self.evict(pid), Relaxed);
         }
-        if self.unstopped.load(Relaxed) {
+        if self.evict_failed.load(Relaxed) {
             self.zap_userptr(pid);
         }
     }
@@ -146,7 +146,7 @@ impl Space {
 
     /// Takes [`Self::evict`] back.
     pub(super) fn restore(&self) {
-        self.unstopped.store(false, Relaxed);
+        self.evict_failed.store(false, Relaxed);
         if let Some(process) = self.process() {
             // What fails here has failed and was reported before.
             let _ = self.sched.restore(&process, EvictCause::Userptr);

@@ -159,8 +159,8 @@ fn change_pages<O: Owner>(owner: &Arc<O>, is_concerned: impl Fn(&Space) -> bool)
         if !is_concerned(space) {
             continue;
         }
-        let first = !space.set_kept_off(true);
-        space.keep_off(owner.pid(), first);
+        let first = !space.set_quiesced(true);
+        space.quiesce(owner.pid(), first);
         if first && space.process().is_some() {
             owner.report(number, Change::Evicted);
         }
@@ -173,8 +173,8 @@ fn change_pages<O: Owner>(owner: &Arc<O>, is_concerned: impl Fn(&Space) -> bool)
 pub(crate) fn publish<O: Owner>(owner: &O, space: &Space, known: &Arc<SchedProcess>) {
     let eviction = owner.eviction().lock();
     space.set_process(Some(known.clone()));
-    if space.is_kept_off() {
-        space.keep_off(owner.pid(), true);
+    if space.is_quiesced() {
+        space.quiesce(owner.pid(), true);
     }
     drop(eviction);
 }
@@ -187,7 +187,7 @@ pub(crate) fn restore<O: Owner>(owner: &Arc<O>) {
         return;
     }
     for (number, space) in owner.spaces().enumerate() {
-        if space.is_kept_off() && space.process().is_some() {
+        if space.is_quiesced() && space.process().is_some() {
             owner.report(number, Change::Delayed);
         }
     }
@@ -224,7 +224,7 @@ fn restore_queues<O: Owner>(owner: &O) -> bool {
             eviction.failures = 0;
             eviction.restored = Some(Instant::now());
             for (number, space) in owner.spaces().enumerate() {
-                if !space.set_kept_off(false) {
+                if !space.set_quiesced(false) {
                     continue;
                 }
                 space.restore();

@@ -12,10 +12,10 @@ use crate::event::{
     },
     table::{
         Kind,
-        Room,
         SignalPage,
         Status,
         Table,
+        WaitEntries,
         WaitItem,
         WaiterId,
         Wake,
@@ -98,8 +98,8 @@ impl<'a> World<'a> {
         for id in ids {
             items.push(WaitItem { id: *id, last_age }, GFP_KERNEL)?;
         }
-        let room = Room::new(items.len())?;
-        self.table.register(&items, room, Counter(self.wakes))
+        let entries = WaitEntries::new(items.len())?;
+        self.table.register(&items, entries, Counter(self.wakes))
     }
 
     /// Whether a wait on `id` alone would end at once; leaves nothing behind but consumes.

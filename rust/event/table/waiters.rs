@@ -64,9 +64,9 @@ pub(super) struct Entry {
 }
 
 /// Memory for the entries of a waiter, allocated where that is allowed and charged to the caller.
-pub(crate) struct Room(KVVec<Entry>);
+pub(crate) struct WaitEntries(KVVec<Entry>);
 
-impl Room {
+impl WaitEntries {
     /// For `count` entries.
     ///
     /// # Errors
@@ -93,8 +93,8 @@ pub(crate) struct Waiter<W> {
 
 impl<W> Waiter<W> {
     /// One without entries.
-    pub(super) fn new(wake: W, room: Room) -> Self {
-        let Room(entries) = room;
+    pub(super) fn new(wake: W, entries: WaitEntries) -> Self {
+        let WaitEntries(entries) = entries;
         Self {
             wake,
             entries,

@@ -90,7 +90,7 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
     device.device().report(&start);
     drop(state);
     // Without the lock, as pages are looked for. What cannot be shown now is as if it had changed.
-    let _turn = call.process.svm.turn();
+    let _attributes = call.process.svm.lock_attributes();
     let _ = call.process.svm.apply_all(&mirrors);
     Ok(())
 }

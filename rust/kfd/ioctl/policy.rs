@@ -97,7 +97,7 @@ pub(super) fn set_xnack_mode(call: &Call<'_>, args: &mut SetXnackMode) -> Result
         return Ok(());
     }
     // Before attributes change again, all of them hold in the new mode.
-    let _turn = call.process.svm.turn();
+    let _attributes = call.process.svm.lock_attributes();
     let mut state = call.process.state.lock();
     if !state.queues.is_empty() {
         return Err(EBUSY);

@@ -148,8 +148,8 @@ fn set(call: &Call<'_>, args: &Svm, list: &[u8]) -> Result {
         changes.push(change_of(call, attribute)?, GFP_KERNEL_ACCOUNT)?;
     }
     let (range, user) = range_of(call, args)?;
-    let turn = call.process.svm.turn();
-    let mut done = match turn.change(&user, &range, &changes) {
+    let attributes = call.process.svm.lock_attributes();
+    let mut done = match attributes.change(&user, &range, &changes) {
         Ok(false) => return Ok(()),
         Ok(true) => Ok(()),
         // Attributes have ended, of memory that may still be shown.
