@@ -4,12 +4,12 @@
 //!
 //! Each module is written as if for the kernel crate: the C names, `# Safety` on what must be
 //! promised, `// SAFETY:` on what is. Beside this and [`bindings`](crate::bindings), `unsafe` stands only where
-//! somebody makes a promise that no wrapper can make for him:
+//! the caller gives a guarantee that no wrapper can give for it:
 //!
 //! - `driver`, `gpu::registry`, `kfd`: the locks that the whole module shares are initialised once, before their
 //!   first use;
-//! - `gpu`: the DMA masks are set while nobody maps anything;
-//! - `gpu::access`: whoever has got hold of the hardware has a device that is bound;
+//! - `gpu`: the DMA masks are set while nothing is mapped;
+//! - `gpu::access`: a caller with access to the hardware has a device that is bound;
 //! - `drm`: the registration is dropped before the device goes, the driver is the only one of the module, and its
 //!   table of ioctls says which argument each number has.
 

@@ -22,7 +22,7 @@
 //! objects, then that of a mapping's contents, then the GPU's locks (KIQ and below).
 //! Memory that moves is mapped with the reservation of its object held, which comes before all of these; see [`evict`] and
 //! [`restore`] for what comes before it, and for [`Vm::eviction`].
-//! [`Vm::zap_userptr`] and [`Vm::maps_user`] take it inside the memory manager, so nobody frees tables under it either:
+//! [`Vm::zap_userptr`] and [`Vm::maps_user`] take it inside the memory manager, so no tables are freed under it either:
 //! the VRAM allocator allocates under its lock. [`Vm::reap`] frees them.
 
 use core::ops::Range;
@@ -210,7 +210,7 @@ pub(crate) struct Vm {
     #[pin]
     eviction: Mutex<Eviction>,
     /// Memory of it may not be where it belongs. Set and cleared under [`Self::eviction`] or [`evict::Residency::turn`]; read
-    /// without by who frees VRAM, for the former is held while queues stop, and the scheduler frees VRAM, too.
+    /// without where VRAM is freed, for the former is held while queues stop, and the scheduler frees VRAM, too.
     displaced: Atomic<bool>,
     /// Ends that.
     #[pin]
@@ -218,7 +218,7 @@ pub(crate) struct Vm {
     /// Where it runs, from the claim to the end.
     #[pin]
     restorer: SpinLock<Option<OwnedQueue>>,
-    /// It is where those who make room look.
+    /// It is listed in [`evict::Residency`], where what makes room looks.
     joined: Atomic<bool>,
     // After `state`: the name of the address space outlives its tables.
     pasid: Pasid,

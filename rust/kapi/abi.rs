@@ -16,9 +16,9 @@ pub(crate) unsafe trait Plain: Copy + Send + Sync + 'static {}
 
 // SAFETY: An integer has no padding and no invalid bit pattern.
 unsafe impl Plain for u32 {}
-// SAFETY: As above.
+// SAFETY: An integer has no padding and no invalid bit pattern.
 unsafe impl Plain for u64 {}
-// SAFETY: As above.
+// SAFETY: An integer has no padding and no invalid bit pattern.
 unsafe impl Plain for i32 {}
 // SAFETY: An array adds no padding between its elements.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
@@ -54,9 +54,9 @@ macro_rules! abi_struct {
         // SAFETY: Every field is `Plain` and the sum of the field sizes is the size of the
         // structure (both checked above), so there is no padding and no invalid bit pattern.
         unsafe impl $crate::kapi::abi::Plain for $name {}
-        // SAFETY: As above: any bytes are a value.
+        // SAFETY: Every field is `Plain`, so any bytes are a value.
         unsafe impl ::kernel::transmute::FromBytes for $name {}
-        // SAFETY: As above: no byte is uninitialised.
+        // SAFETY: Every field is `Plain` and there is no padding, so no byte is uninitialised.
         unsafe impl ::kernel::transmute::AsBytes for $name {}
     };
 }

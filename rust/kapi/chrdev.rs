@@ -4,7 +4,7 @@
 //!
 //! What `miscdevice` is for the misc major: the private data of an open file is a Rust value, the file
 //! operations are methods. In addition all opens share one `address_space`, so that
-//! [`CharDevice::unmap`] takes mappings away from everybody.
+//! [`CharDevice::unmap`] takes the mappings of all processes away.
 //!
 //! C header: [`include/linux/cdev.h`](srctree/include/linux/cdev.h)
 
@@ -126,7 +126,7 @@ pub(crate) struct CharDevice<T: FileOps> {
 
 // SAFETY: The C parts have their own locks; the context is `Send + Sync`.
 unsafe impl<T: FileOps> Send for CharDevice<T> {}
-// SAFETY: As above.
+// SAFETY: Shared access reaches the C parts through functions that lock, `added` is atomic, the context is `Sync`.
 unsafe impl<T: FileOps> Sync for CharDevice<T> {}
 
 impl<T: FileOps> CharDevice<T> {
@@ -169,7 +169,7 @@ impl<T: FileOps> CharDevice<T> {
         if self.added.xchg(true, Full) {
             return Err(EBUSY);
         }
-        // INVARIANT: Added, or not and `added` says so; nobody drops it meanwhile.
+        // INVARIANT: Added, or not and `added` says so; it is not dropped meanwhile.
         // SAFETY: By the type invariant `cdev` is initialised, and the exchange above says that it was not added.
         // The number was reserved in `new`.
         let ret = unsafe { bindings::cdev_add(self.cdev.get(), self.region.0, 1) };
@@ -246,7 +246,7 @@ impl<T: FileOps> FileVTable<T> {
         };
         match T::open(&device.context) {
             Ok(data) => {
-                // SAFETY: The file is being opened, nobody else uses it.
+                // SAFETY: The file is being opened and has no other user yet.
                 unsafe {
                     (*file).f_mapping = device.inode.mapping();
                     (*file).private_data = data.into_foreign();
@@ -353,7 +353,7 @@ impl MmapRequest<'_> {
 
 /// Device memory that can go away.
 pub(crate) trait IoMemory: Send + Sync + 'static {
-    /// Calls `insert` with the bus address of page `page` of the file while that is valid. Whoever takes
+    /// Calls `insert` with the bus address of page `page` of the file while that is valid. What takes
     /// the memory away first makes this fail and then unmaps. What was inserted before a failure is taken away
     /// again.
     ///
@@ -408,7 +408,7 @@ impl<M: IoMemory> IoVmOps<M> {
             // CAST: `unsigned long` is 64 bits wide where this driver runs.
             let pfn = (bus >> PAGE_SHIFT) as c_ulong;
             // SAFETY: `map_io` gave the VMA VM_PFNMAP and VM_IO and made sure that it is not copied on
-            // write, neither of which anybody takes back; the address lies in it, and the page belongs
+            // write, neither of which is taken back; the address lies in it, and the page belongs
             // to the device during this call.
             result = unsafe { bindings::vmf_insert_pfn(vma, address, pfn) };
         });

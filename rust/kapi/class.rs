@@ -16,7 +16,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Access mode of the device nodes of a class: everybody reads and writes.
+/// Access mode of the device nodes of a class: all users may read and write.
 const NODE_MODE: bindings::umode_t = 0o666;
 
 /// A registered class.
@@ -30,13 +30,13 @@ pub(crate) struct Class {
     class: Opaque<bindings::class>,
 }
 
-// SAFETY: The driver core protects registered classes.
+// SAFETY: The driver core has its own locks; a class may be unregistered by any thread.
 unsafe impl Send for Class {}
-// SAFETY: As above.
+// SAFETY: Shared access only creates devices, under the locks of the driver core.
 unsafe impl Sync for Class {}
 
 impl Class {
-    /// Registers a class; its device nodes are open to everybody.
+    /// Registers a class; its device nodes are open to all users.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Class {
                 class <- Opaque::try_ffi_init(|slot: *mut bindings::class| {
                     // SAFETY: `slot` is valid for writes; all zeroes is a valid `class`.
                     unsafe { slot.write(core::mem::zeroed()) };
-                    // SAFETY: As above.
+                    // SAFETY: Initialised above, and registered only below: there is no other user.
                     unsafe {
                         (*slot).name = name.as_char_ptr();
                         (*slot).devnode = Some(Self::devnode);
@@ -100,9 +100,9 @@ pub(crate) struct ClassDevice {
     class: Pin<KBox<Class>>,
 }
 
-// SAFETY: The driver core protects devices.
+// SAFETY: The driver core has its own locks; a device may be unregistered by any thread.
 unsafe impl Send for ClassDevice {}
-// SAFETY: As above.
+// SAFETY: Shared access only gives a `&Device`, and that type is `Sync`.
 unsafe impl Sync for ClassDevice {}
 
 impl ClassDevice {

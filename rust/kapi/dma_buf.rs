@@ -3,7 +3,7 @@
 //! Buffers that are shared by a descriptor: `dma_buf`.
 //!
 //! An [`Object`](super::gem::Object) is exported with the operations of its content's type ([`ExportOps`]). There is
-//! one table of them for each type, so that whoever meets a `dma_buf` with these operations has such an object.
+//! one table of them for each type, so that a `dma_buf` with these operations is such an object.
 //!
 //! Buffers of other drivers are [imported](super::dma_map::DmaImport). What other drivers attach to stays where it is: pages can be mapped for any device, and what is no pages cannot
 //! be attached. User space maps a `dma_buf` as it maps the object, and the end of the object's device ends both.
@@ -94,7 +94,7 @@ impl DmaBuf {
     /// Waits until buffers that the current thread, one of the kernel, has given up are gone.
     #[cfg(rkfd_kunit)]
     pub(crate) fn settle() {
-        // SAFETY: No preconditions but that the caller may sleep, as all who drop buffers.
+        // SAFETY: No preconditions but that the caller may sleep, as wherever buffers are dropped.
         unsafe { bindings::flush_delayed_fput() };
     }
 
@@ -206,7 +206,7 @@ impl<T: Mappable> ExportOps<T> {
         attachment: *mut bindings::dma_buf_attachment,
         dir: bindings::dma_data_direction,
     ) -> *mut bindings::sg_table {
-        // SAFETY: As in `attach`; an attachment keeps its buffer.
+        // SAFETY: An attachment keeps its buffer, and that the object, which is embedded in an `Inner<T>`.
         let (dev, inner) = unsafe {
             let obj = (*(*attachment).dmabuf).priv_.cast();
             ((*attachment).dev, Inner::<T>::from_gem(obj))
@@ -214,7 +214,7 @@ impl<T: Mappable> ExportOps<T> {
         let Some(pages) = inner.data().pages() else {
             return EOPNOTSUPP.to_ptr();
         };
-        // SAFETY: Who attaches a device detaches it before it is unbound, and unmaps before; the object keeps the
+        // SAFETY: An importer detaches its device before that is unbound, and unmaps before; the object keeps the
         // pages.
         match unsafe { dma_map::map_table(dev, pages, dir) } {
             Ok(table) => KBox::into_raw(table).cast(),
@@ -261,7 +261,7 @@ impl<'a> Attachment<'a> {
     pub(crate) fn new(dma_buf: &DmaBuf, dev: &'a Device<Bound>) -> Result<Self> {
         // `Device` is `repr(transparent)` over `Opaque<struct device>`.
         let dev: *mut bindings::device = core::ptr::from_ref(dev).cast_mut().cast();
-        // SAFETY: Both are valid.
+        // SAFETY: The buffer is live by the type invariant of `DmaBuf`, the device is bound for `'a`.
         let raw = from_err_ptr(unsafe { bindings::dma_buf_attach(dma_buf.as_raw(), dev) })?;
         Ok(Self {
             // INVARIANT: Attached above.
@@ -278,7 +278,7 @@ impl<'a> Attachment<'a> {
     /// What the exporter reports.
     pub(crate) fn map<R>(&self, f: impl FnOnce(u64) -> R) -> Result<R> {
         let dir = bindings::dma_data_direction::from(DataDirection::Bidirectional);
-        // SAFETY: By the type invariant; nobody holds the lock of the buffer.
+        // SAFETY: By the type invariant; this thread does not hold the lock of the buffer.
         let table = from_err_ptr(unsafe {
             bindings::dma_buf_map_attachment_unlocked(self.raw.as_ptr(), dir)
         })?;

@@ -67,7 +67,7 @@ fn as_raw(dev: &Device) -> *mut bindings::device {
 // CAST: A single bit, below 32.
 const COHERENT: c_ulong = bindings::DMA_ATTR_REQUIRE_COHERENT as c_ulong;
 
-/// Maps `pages` for `dev`, whoever drives it.
+/// Maps `pages` for `dev`, a device of any driver.
 ///
 /// # Errors
 ///
@@ -88,6 +88,7 @@ pub(super) unsafe fn map_table(
     }
     // SAFETY: `dev` is a valid device.
     let longest = unsafe { bindings::dma_max_mapping_size(dev) };
+    // CAST: Widened; the driver is built for 64 bits only.
     let longest = longest.min(u32::MAX as usize) & !(PAGE_SIZE - 1);
     let sgt = KBox::new(Opaque::zeroed(), GFP_KERNEL_ACCOUNT)?;
     // SAFETY: `sgt` is memory for a table, and the array holds valid pages, which the C
@@ -224,7 +225,7 @@ struct LiveMaps {
 impl LiveMaps {
     /// Ends the mapping with number `id`.
     fn end(&self, live: &Live, id: u64) {
-        // In this order: who empties the list when the device goes must find what is being ended.
+        // In this order: what empties the list when the device goes must find what is being ended.
         live.end();
         let listed = self.maps.lock().remove(&id);
         drop(listed);
@@ -314,8 +315,8 @@ impl DmaMapper {
     /// # Errors
     ///
     /// - `EINVAL`: `dev` is another device.
-    /// - `EOPNOTSUPP`: the machine gives `dev` copies of memory (bounce buffers). Nobody says when the device and
-    ///   the CPU take turns here, and pages of a process may be somebody else's when a copy would come back.
+    /// - `EOPNOTSUPP`: the machine gives `dev` copies of memory (bounce buffers). Nothing says here when the device
+    ///   and the CPU take turns, and pages of a process may have other users when a copy would come back.
     /// - `ENOMEM`, and what the DMA layer reports.
     pub(crate) fn pages(
         &self,
@@ -375,7 +376,7 @@ impl DmaMapper {
                 Some(last) if last.addr + last.len == addr => last.len += len,
                 _ => runs.push(DmaRun { addr, len }, GFP_KERNEL_ACCOUNT)?,
             }
-            // SAFETY: As above; returns null after the last entry.
+            // SAFETY: `sg` is an entry of the table; the function returns null after the last one.
             sg = unsafe { bindings::sg_next(sg) };
         }
         Ok(runs)

@@ -56,7 +56,7 @@ pub(super) unsafe extern "C" fn show<T: Mappable>(
     // SAFETY: The file is open; `count` takes what it is given here.
     unsafe { rkfd::rkfd_drm_for_each_object(file, Some(count::<T>), (&raw mut usage).cast()) };
     for (stats, name) in [(&usage.vram, c"vram"), (&usage.gtt, c"gtt")] {
-        // SAFETY: All are valid for the call.
+        // SAFETY: The caller lends printer and file for the call, the statistics are local, the name is static.
         unsafe {
             bindings::drm_print_memory_stats(
                 printer,

@@ -119,6 +119,7 @@ impl<D: OnlyDriver> DrmFile<D> {
         // module has no other such driver.
         let ours = kernel::module::this_module::<D::OwnerModule>().as_ptr();
         let drm_open: unsafe extern "C" fn(_, _) -> _ = bindings::drm_open;
+        // CAST: The addresses of the functions, which a `usize` holds; they are only compared.
         let is_drm = open.is_some_and(|open| open as usize == drm_open as usize);
         if owner != ours || !is_drm {
             return Err(EINVAL);
@@ -168,7 +169,7 @@ impl<D: OnlyDriver> Drop for DrmFile<D> {
     }
 }
 
-/// An open file of any driver, while somebody else keeps it open.
+/// An open file of any driver, while another reference keeps it open.
 ///
 /// # Invariants
 ///
@@ -202,7 +203,7 @@ impl<'a, D: OnlyDriver> From<&'a DrmFile<D>> for OpenFile<'a> {
 
 impl<'a, F: drm::file::DriverFile> From<&'a drm::File<F>> for OpenFile<'a> {
     fn from(file: &'a drm::File<F>) -> Self {
-        // INVARIANT: Whoever has a reference sees to it that it stays open. `drm::File` is transparent.
+        // INVARIANT: The file stays open for as long as it is borrowed. `drm::File` is transparent.
         Self {
             file: NonNull::from(file).cast(),
             _open: PhantomData,

@@ -57,7 +57,7 @@ pub(crate) unsafe trait Ioctl {
     ) -> Result<Reply>;
 }
 
-/// What a command writes to user memory when nobody waits for it any more.
+/// What a command writes to user memory when no thread waits for it any more.
 pub(crate) struct Reply {
     address: u64,
     bytes: KVec<u8>,
@@ -166,7 +166,7 @@ pub(crate) unsafe trait Call {
 /// Whether the device of a [`Call`] is being, or was, taken away: it will not serve another call.
 pub(crate) fn is_unplugged<D: drm::Driver>(dev: &drm::Device<D>) -> bool {
     let raw = super::drm_file::raw_device(dev);
-    // SAFETY: The same device, and one of `D`. It was registered before anybody could open the file that calls.
+    // SAFETY: The same device, and one of `D`. It was registered before the calling file could be opened.
     let dev: &drm::Device<D, drm::Ioctl> = unsafe { drm::Device::from_raw(raw.as_ptr()) };
     dev.registration_guard().is_none()
 }
@@ -200,7 +200,7 @@ unsafe extern "C" fn dispatch_call<C: Call>(
     // zeroes; any bytes are a valid `Arg`.
     let mut arg = unsafe { data.cast::<C::Arg>().read_unaligned() };
     let result = C::run(dev, file, &mut arg);
-    // SAFETY: As above; an `Arg` has no padding.
+    // SAFETY: The buffer of the DRM core has at least the size of an `Arg`, which has no padding.
     unsafe { data.cast::<C::Arg>().write_unaligned(arg) };
     match result {
         Ok(()) => 0,

@@ -59,7 +59,7 @@ struct Files(bindings::file_operations);
 
 // SAFETY: Never changes once it is stored.
 unsafe impl Send for Files {}
-// SAFETY: As above.
+// SAFETY: Never changes once it is stored, so shared access only reads.
 unsafe impl Sync for Files {}
 
 /// As `drm_driver`.
@@ -67,7 +67,7 @@ struct Table(bindings::drm_driver);
 
 // SAFETY: Never changes once it is stored.
 unsafe impl Send for Table {}
-// SAFETY: As above.
+// SAFETY: Never changes once it is stored, so shared access only reads.
 unsafe impl Sync for Table {}
 
 impl<D: Importer> PrimeDriver<D> {
@@ -89,7 +89,7 @@ impl<D: Importer> PrimeDriver<D> {
         let raw = raw_device(dev).as_ptr();
         for _ in 0..MAX_LOOKS {
             if let Some(table) = self.table.as_ref() {
-                // SAFETY: Nobody else uses the device yet. The table differs from the one it has, that of `D`, in
+                // SAFETY: The device has no other user yet. The table differs from the one it has, that of `D`, in
                 // callbacks for any driver with such objects; it stays for as long as the module.
                 unsafe { (*raw).driver = &table.0 };
                 return Ok(());

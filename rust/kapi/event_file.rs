@@ -3,7 +3,7 @@
 //! Anonymous files that a process reads events from.
 //!
 //! What `eventfd` is for a counter: a descriptor without a path, whose private data is a Rust value and whose file
-//! operations are methods. Reads never sleep; who wants to sleep polls.
+//! operations are methods. Reads never sleep; a program that wants to sleep polls.
 //!
 //! That a descriptor is made, and what a program sees of it, is what `e2e/conformance-smi` tests.
 //!
@@ -40,7 +40,7 @@ pub(crate) trait EventFile: Send + Sync + Sized + 'static {
     /// Whether a read finds something. Called while the task is about to sleep: must not sleep.
     fn is_readable(&self) -> bool;
 
-    /// Who sleeps until a read finds something. Must not be freed before the file is.
+    /// The threads that sleep until a read finds something. Must not be freed before the file is.
     fn waiters(&self) -> &WaitQueue;
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn open<T: EventFile>(name: &'static CStr, file: KBox<T>) -> Result<u
     let fd =
         unsafe { rkfd::anon_inode_getfd(name.as_char_ptr(), &FileVTable::<T>::OPS, data, flags) };
     u32::try_from(fd).map_err(|_| {
-        // SAFETY: It came from `into_foreign` above, and without a file nobody else has it.
+        // SAFETY: It came from `into_foreign` above, and without a file there is no other reference.
         drop(unsafe { KBox::<T>::from_foreign(data) });
         Error::from_errno(fd)
     })
@@ -99,7 +99,7 @@ impl<T: EventFile> FileVTable<T> {
     ///
     /// Called by the VFS once, for a file of [`open`].
     unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-        // SAFETY: `open` stored the pointer, and this is its last use: whoever polls has left the wait queue, since an
+        // SAFETY: `open` stored the pointer, and this is its last use: all that poll have left the wait queue, since an
         // epoll instance drops its entries before the release and `poll(2)` holds the file.
         drop(unsafe { KBox::<T>::from_foreign((*file).private_data) });
         0
@@ -143,7 +143,7 @@ impl<T: EventFile> FileVTable<T> {
     ) -> bindings::__poll_t {
         // SAFETY: `open` stored the pointer and `release` has not been called.
         let data = unsafe { KBox::<T>::borrow((*file).private_data) };
-        // SAFETY: File and table are valid during the call. The queue lives as long as the file does, and whoever
+        // SAFETY: File and table are valid during the call. The queue lives as long as the file does, and what
         // waits on it holds the file or is an entry of an epoll instance, which goes before the file's release.
         unsafe { bindings::poll_wait(file, data.waiters().as_raw(), table) };
         if data.is_readable() {

@@ -25,7 +25,7 @@ pub(crate) struct EventFd(NonNull<bindings::eventfd_ctx>);
 
 // SAFETY: Counters are reference-counted, have a lock of their own and may be released anywhere.
 unsafe impl Send for EventFd {}
-// SAFETY: As above.
+// SAFETY: Shared access only signals, under the lock of the counter.
 unsafe impl Sync for EventFd {}
 
 impl EventFd {
@@ -42,7 +42,7 @@ impl EventFd {
         Ok(Self(NonNull::new(raw).ok_or(EINVAL)?))
     }
 
-    /// Adds one and wakes who waits. Neither sleeps nor allocates.
+    /// Adds one and wakes the waiters. Neither sleeps nor allocates.
     pub(crate) fn signal(&self) {
         // SAFETY: By the type invariant the counter is live.
         unsafe { rkfd::eventfd_signal_mask(self.0.as_ptr(), 0) };

@@ -109,7 +109,7 @@ impl<'exec, T: Mappable> Locked<'exec, T> {
     where
         'exec: 'a,
     {
-        // SAFETY: The context is initialised, the object live. A lock of which somebody else is the holder has another
+        // SAFETY: The context is initialised, the object live. A lock that another thread holds has another
         // ticket, or none; that of this thread changes only here.
         let ours = unsafe {
             let holder = (&raw const (*object.resv()).lock.ctx).read_volatile();

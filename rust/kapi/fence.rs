@@ -3,7 +3,7 @@
 //! Fences: the end of work that a device was given, and how it went.
 //!
 //! A [`PendingFence`] is the right and the duty to signal: it cannot be forgotten, for dropping it signals that the
-//! work was given up. A [`Fence`] is a reference that anybody may wait for. Fences need nothing of this module once
+//! work was given up. A [`Fence`] is a reference that any thread may wait for. Fences need nothing of this module once
 //! they are signalled, so they may outlive it: their operations have neither `wait` nor `release`, and C takes the
 //! table from a fence that is signalled.
 //!
@@ -77,8 +77,8 @@ impl FenceMemory {
     /// Makes it the fence with `number` in the order of `context`.
     pub(crate) fn init(self, context: &FenceContext, number: u64) -> PendingFence {
         let fence = KBox::into_raw(self.0).cast::<bindings::dma_fence>();
-        // SAFETY: The memory is large enough and nobody's; without a lock of its own the fence has one inside. The
-        // table is static.
+        // SAFETY: The memory is large enough and has no other user; without a lock of its own the fence has one inside.
+        // The table is static.
         unsafe {
             bindings::dma_fence_init64(fence, &OPS, core::ptr::null_mut(), context.0, number);
         }
@@ -108,8 +108,8 @@ impl PendingFence {
             return;
         };
         let raw = fence.0.as_ptr();
-        // SAFETY: By the type invariant of `Fence`. Nobody but this value signals the fence, and it is not signalled
-        // yet, so nobody reads the error.
+        // SAFETY: By the type invariant of `Fence`. Only this value signals the fence, and it is not signalled
+        // yet, so the error is not read.
         unsafe {
             if let Err(e) = result {
                 (*raw).error = e.to_errno();

@@ -6,7 +6,7 @@
 //! may enter again (nest), and leave by dropping the [`GateGuard`]. [`Gate::close`] refuses new
 //! users, waits for those inside and hands the value back.
 //!
-//! It is `Revocable` with SRCU in place of RCU. The lock rule that follows: whoever calls `close`
+//! It is `Revocable` with SRCU in place of RCU. The lock rule that follows: the caller of `close`
 //! must hold nothing that a user inside the gate may wait for.
 
 use core::cell::UnsafeCell;
@@ -27,7 +27,7 @@ use kernel::{
 
 /// The gate is open: the value is there.
 const OPEN: i32 = 0;
-/// The gate is closed, or is being closed: nobody may enter.
+/// The gate is closed, or is being closed: no thread may enter.
 const CLOSED: i32 = 1;
 
 /// Holds a value until it is closed.
@@ -68,7 +68,7 @@ impl<T> Gate<T> {
             return None;
         }
         // SAFETY: The gate was seen open inside the read-side section, so by the type invariant
-        // nobody writes `value` before this section ends, and the guard ends it.
+        // `value` is not written before this section ends, and the guard ends it.
         let value = unsafe { &*self.value.get() }.as_ref()?;
         Some(GateGuard {
             value,
@@ -91,7 +91,7 @@ impl<T> Gate<T> {
         // before their loads.
         self.srcu.synchronize();
         // SAFETY: This caller made the transition, and every reader that saw the gate open has
-        // left, so by the type invariant nobody else touches `value`.
+        // left, so by the type invariant no other thread touches `value`.
         unsafe { &mut *self.value.get() }.take()
     }
 }

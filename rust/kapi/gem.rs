@@ -127,7 +127,7 @@ impl<T: Mappable> Object<T> {
             inner,
             dev: dev.clone(),
         };
-        // SAFETY: The object is valid.
+        // SAFETY: The object was initialised above, and `this` has a reference.
         to_result(unsafe { bindings::drm_gem_create_mmap_offset(this.as_raw()) })?;
         Ok(this)
     }
@@ -151,7 +151,8 @@ impl<T: Mappable> Object<T> {
     pub(crate) fn touch(&self) {
         // SAFETY: By the type invariant the object is live.
         if let Some(lru) = unsafe { &self.inner.as_ref().lru } {
-            // SAFETY: As above; `with_lru` has compared the device, and the object keeps the list.
+            // SAFETY: The object is live and holds a `T`; `with_lru` has compared the device, and the object keeps
+            // the list.
             unsafe { lru.move_to_tail(self.inner.cast()) };
         }
     }
@@ -173,7 +174,7 @@ impl<T: Mappable> Object<T> {
     ///
     /// Called by the DRM core for an object made by [`Self::new`].
     unsafe extern "C" fn free(obj: *mut bindings::drm_gem_object) {
-        // SAFETY: The object is valid, and nobody else uses it.
+        // SAFETY: The object's last reference is gone, so it has no other user.
         unsafe { bindings::drm_gem_object_release(obj) };
         // SAFETY: Leaked from a `KBox` in `new`; `obj` is its first field.
         drop(unsafe { KBox::from_raw(obj.cast::<Inner<T>>()) });
@@ -215,7 +216,7 @@ impl<T: Mappable> Object<T> {
         // SAFETY: `obj` is embedded in an `Inner<T>` that the caller holds.
         let inner = unsafe { Inner::<T>::from_gem(obj) };
         match inner.data().may_export() {
-            // SAFETY: As above.
+            // SAFETY: `obj` is embedded in an `Inner<T>` that the caller holds, so it is live.
             Ok(()) => unsafe { T::export_ops().export(obj, flags) },
             Err(e) => e.to_ptr(),
         }
@@ -276,7 +277,7 @@ impl<T: Mappable> Object<T> {
         let obj = T::export_ops().object_of(dma_buf)?;
         // SAFETY: The buffer keeps the object, and that its device, which this takes a reference of.
         let dev = unsafe { DrmDevice::from_raw((*obj.as_ptr()).dev) };
-        // SAFETY: As above.
+        // SAFETY: The buffer keeps the object, so it has a reference to add to.
         unsafe { bindings::drm_gem_object_get(obj.as_ptr()) };
         // INVARIANT: Referenced above; exported with the operations for `T`, hence embedded in an `Inner<T>`.
         Some(Self {

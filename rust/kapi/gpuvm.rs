@@ -106,7 +106,7 @@ impl Handle {
 
     /// Frees what mappings of objects left that have no range any more.
     fn clean_up(&self) {
-        // SAFETY: By the type invariant; made in immediate mode. The caller may sleep, as all who drop.
+        // SAFETY: By the type invariant; made in immediate mode. The caller may sleep, as wherever ranges are dropped.
         unsafe { bindings::drm_gpuvm_bo_deferred_cleanup(self.as_raw()) };
     }
 }
@@ -254,7 +254,7 @@ impl<T: Mappable, D: Clone> Room<T, D> {
     /// `ENOMEM`.
     pub(crate) fn to_map(vm: &Handle, object: &Object<T>) -> Result<Self> {
         let mut room = Self::to_unmap(vm)?;
-        // SAFETY: Both are live.
+        // SAFETY: A `Handle` owns a reference of its address space, an `Object` one of the object.
         let new = unsafe { bindings::drm_gpuvm_bo_create(vm.as_raw(), object.as_raw()) };
         if new.is_null() {
             return Err(ENOMEM);
@@ -405,7 +405,7 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
         self.check(&room, &range)?;
         self.change(room, None, |vm, change| {
             let len = range.end - range.start;
-            // SAFETY: As in `map`.
+            // SAFETY: The address space is live and ours alone; `change` is what the steps expect.
             to_result(unsafe { bindings::drm_gpuvm_sm_unmap(vm, change, range.start, len) })
         })
     }
@@ -514,7 +514,7 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
     ///
     /// Called by C within [`Self::map`], with its `Change`.
     unsafe extern "C" fn step_map(op: *mut bindings::drm_gpuva_op, change: *mut c_void) -> c_int {
-        // SAFETY: By the requirement of this function; nobody else uses it meanwhile.
+        // SAFETY: By the requirement of this function; C keeps no other reference to it meanwhile.
         let change = unsafe { &mut *change.cast::<Change<T, D>>() };
         let data = change.data.take();
         let Some(vm_bo) = change.link.as_ref().map(|link| link.vm_bo.as_ptr()) else {
@@ -537,7 +537,7 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
     ///
     /// Called by C within [`Self::map`] or [`Self::unmap`], with their `Change`.
     unsafe extern "C" fn step_unmap(op: *mut bindings::drm_gpuva_op, change: *mut c_void) -> c_int {
-        // SAFETY: As in `step_map`.
+        // SAFETY: By the requirement of this function; C keeps no other reference to it meanwhile.
         let change = unsafe { &mut *change.cast::<Change<T, D>>() };
         // SAFETY: `op` is an unmap operation that names a range of this address space.
         let node = unsafe {
@@ -553,7 +553,7 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
     ///
     /// As [`Self::step_unmap`].
     unsafe extern "C" fn step_remap(op: *mut bindings::drm_gpuva_op, change: *mut c_void) -> c_int {
-        // SAFETY: As in `step_map`.
+        // SAFETY: By the requirement of this function; C keeps no other reference to it meanwhile.
         let change = unsafe { &mut *change.cast::<Change<T, D>>() };
         // SAFETY: `op` is a remap operation; its range is one of this address space, in a node with data.
         let (remap, old, data) = unsafe {

@@ -8,7 +8,7 @@
 //! update lock and only if nothing of the interval has changed since. So no entry can be written from a snapshot that
 //! is out of date.
 //!
-//! Nothing is pinned and no page is referenced: a page that a snapshot names may be somebody else's a moment later.
+//! Nothing is pinned and no page is referenced: a page that a snapshot names may have another user a moment later.
 //! That is harmless as long as no device uses it, and the commit sees to that.
 //!
 //! Before pages change, the memory manager calls [`Watch::changes`] under the update lock, at which time all snapshots of
@@ -78,7 +78,7 @@ pub(crate) enum Memory {
 /// Which pages of a range are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Find {
-    /// Those that the program has now. Nobody waits for others.
+    /// Those that the program has now, without a wait for others.
     Present,
     /// All, to be read.
     Readable,
@@ -107,14 +107,14 @@ impl AddressSpace {
 impl AddressSpaceUser {
     /// Whether the program has memory, whatever its rights are, in all of `range`. Takes the mmap lock.
     pub(crate) fn has_memory(&self, range: Range<usize>) -> bool {
-        // SAFETY: The address space has users.
+        // SAFETY: The value in `self` keeps the address space in use.
         unsafe { crate::bindings::rkfd_user_has_memory(self.0.as_raw(), range.start, range.end) }
     }
 
     /// What lies at the first address of `range`, which is not empty, and where in `range` that ends. Takes the mmap lock.
     pub(crate) fn memory_at(&self, range: Range<usize>) -> (Memory, usize) {
         let mut end = range.end;
-        // SAFETY: The address space has users.
+        // SAFETY: The value in `self` keeps the address space in use.
         let memory = unsafe {
             crate::bindings::rkfd_user_memory(self.0.as_raw(), range.start, &raw mut end)
         };
@@ -141,7 +141,7 @@ pub(crate) struct Change {
     pub(crate) is_unmap: bool,
 }
 
-/// Who shows the pages of an [`Interval`] to a device.
+/// Shows the pages of an [`Interval`] to a device.
 pub(crate) trait Watch: Send + Sync {
     /// What the device was given, under the update lock.
     type State: Send + Unpin;
@@ -149,7 +149,7 @@ pub(crate) trait Watch: Send + Sync {
     /// Pages are about to change; they still are what they were. Every snapshot of the interval is out of date from now
     /// on. Notes in `state` what may not be used any more; true: [`Self::settle`] is to be called.
     ///
-    /// With `may_wait` false nobody waits for the device now: true means then that the change cannot take place.
+    /// With `may_wait` false there is no wait for the device now: true means then that the change cannot take place.
     fn changes(&self, state: &mut Self::State, change: &Change, may_wait: bool) -> bool;
 
     /// When this returns, the device does not use what [`Self::changes`] noted.
@@ -173,7 +173,8 @@ struct Inner<W: Watch> {
 // SAFETY: `notifier` is only touched by the MMU notifier core, which has its own locks, and by the functions below, as
 // that core asks for. All else is `Send`.
 unsafe impl<W: Watch> Send for Inner<W> {}
-// SAFETY: As above; what changes is behind a lock, and `W` is `Sync`.
+// SAFETY: The MMU notifier core and the functions below synchronise their use of `notifier`; `state` is behind a lock,
+// `range` does not change, and `W` is `Sync`.
 unsafe impl<W: Watch> Sync for Inner<W> {}
 
 /// A range of an address space whose changes are watched.
@@ -353,7 +354,7 @@ pub(crate) struct Snapshot<'i, W: Watch> {
 }
 
 impl<W: Watch> Snapshot<'_, W> {
-    /// Adds pages of `range`, as `find` says: those that are not there are faulted in, which waits for whoever serves
+    /// Adds pages of `range`, as `find` says: those that are not there are faulted in, which waits for whatever serves
     /// the faults, or left out.
     ///
     /// # Errors
@@ -439,7 +440,7 @@ impl<W: Watch> Snapshot<'_, W> {
 
     /// Runs `f` under the update lock, if nothing has changed since the snapshot; nothing changes meanwhile. `f` lets
     /// the device use the pages: if `written`, it may write those that are writable, and they are marked dirty. (Its writes set
-    /// no dirty bit in the page tables of the program. Whoever cleans a page announces a change first, so one mark
+    /// no dirty bit in the page tables of the program. Cleaning a page announces a change first, so one mark
     /// per commit is enough.)
     ///
     /// `f` must not allocate.

@@ -201,7 +201,7 @@ impl Vector {
 
 impl Drop for Vector {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; nobody requests it any more.
+        // SAFETY: By the type invariant; no handler is requested for it any more.
         unsafe { bindings::pci_free_irq_vectors(super::pci::as_raw(&self.pdev)) };
     }
 }

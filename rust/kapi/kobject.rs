@@ -4,7 +4,7 @@
 //!
 //! A [`Text`] is the content of a file; it may be replaced at any time, and a reader sees one version of it,
 //! never a mixture. A [`Directory`] disappears when it is dropped: the drop waits for readers
-//! that are inside, and readers who still hold the file open get `ENODEV` from then on.
+//! that are inside, and readers that still hold the file open get `ENODEV` from then on.
 //!
 //! C headers: [`include/linux/kobject.h`](srctree/include/linux/kobject.h),
 //! [`include/linux/sysfs.h`](srctree/include/linux/sysfs.h)
@@ -26,7 +26,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Read for everybody.
+/// All users may read.
 const FILE_MODE: bindings::umode_t = 0o444;
 
 /// Content of a file, at most one page.
@@ -105,7 +105,7 @@ impl Node {
         // SAFETY: Only attributes of `File`s are registered for this ktype, and sysfs keeps the
         // directory in place during the call.
         let file = unsafe { &*kernel::container_of!(Opaque::cast_from(attr), File, attr) };
-        // SAFETY: sysfs passes one zeroed page that nobody else uses.
+        // SAFETY: sysfs passes one zeroed page that has no other user.
         let buffer = unsafe { core::slice::from_raw_parts_mut(buffer.cast::<u8>(), PAGE_SIZE) };
         isize::try_from(file.text.read(buffer)).unwrap_or(0)
     }
@@ -141,7 +141,7 @@ pub(crate) struct Directory {
 
 // SAFETY: The kobject core has its own locks, `Node` is otherwise immutable.
 unsafe impl Send for Directory {}
-// SAFETY: As above.
+// SAFETY: There is no shared access but to `Node`, which is immutable beside what the kobject core locks.
 unsafe impl Sync for Directory {}
 
 impl Directory {

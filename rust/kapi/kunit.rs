@@ -56,10 +56,10 @@ impl DmaDevice {
         let this = Self(faux::Registration::new(name, None)?);
         // `Device` is `repr(transparent)` over `Opaque<struct device>`.
         let raw: *mut bindings::device = core::ptr::from_ref(this.device()).cast_mut().cast();
-        // SAFETY: The device is registered, nobody else knows of it, and it has no mask of its own; the field that
+        // SAFETY: The device is registered, has no other user, and has no mask of its own; the field that
         // the pointer names lives as long as the device.
         unsafe { (*raw).dma_mask = &raw mut (*raw).coherent_dma_mask };
-        // SAFETY: As above; nothing has been mapped yet.
+        // SAFETY: The device is registered and has a mask since the line above; nothing has been mapped yet.
         to_result(unsafe { bindings::dma_set_mask_and_coherent(raw, u64::MAX) })?;
         Ok(this)
     }
@@ -71,10 +71,10 @@ impl DmaDevice {
     }
 }
 
-/// Who sees what is written to a mapping of a file.
+/// Which processes see what is written to a mapping of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// Everybody.
+    /// All that map it.
     Shared,
     /// Its process alone.
     Private {
@@ -117,7 +117,7 @@ impl TestFile {
 impl TestFile {
     /// The file, as it is found behind a descriptor.
     pub(crate) fn behind_descriptor(&self) -> ARef<LocalFile> {
-        // SAFETY: By the type invariant; nobody uses the position of the file.
+        // SAFETY: By the type invariant; the position of the file is not used.
         unsafe { LocalFile::from_raw_file(self.0.as_ptr()) }.into()
     }
 
@@ -148,11 +148,11 @@ impl TestFile {
         let write = self.operations().write.ok_or(EINVAL)?;
         let from = core::ptr::without_provenance(usize::try_from(address)?);
         let mut offset = 0;
-        // SAFETY: As for `read`.
+        // SAFETY: The operation of this file, which is open. An address of user space may be any.
         transferred(unsafe { write(self.0.as_ptr(), from, len, &raw mut offset) })
     }
 
-    /// What `poll` returns, and whether who polls waits on `queue` alone.
+    /// What `poll` returns, and whether the poll waits on `queue` alone.
     ///
     /// # Errors
     ///
@@ -167,7 +167,8 @@ impl TestFile {
             queue: core::ptr::null_mut(),
             count: 0,
         };
-        // SAFETY: As for `read`; the table is the first field of what `note` expects, and outlives the call.
+        // SAFETY: The operation of this file, which is open; the table is the first field of what `note` expects, and
+        // outlives the call.
         let mask = unsafe { poll(self.0.as_ptr(), (&raw mut seen).cast()) };
         Ok((mask, seen.count == 1 && seen.queue == queue.as_raw()))
     }
@@ -179,7 +180,7 @@ impl TestFile {
     }
 }
 
-/// Who polls a file, as the file sees it.
+/// A poll of a file, as the file sees it.
 #[repr(C)]
 struct Polled {
     table: bindings::poll_table_struct,
@@ -224,7 +225,7 @@ pub(crate) struct UserMemory {
 }
 
 impl UserMemory {
-    /// Maps `len` bytes, which nobody has touched.
+    /// Maps `len` bytes, which have not been touched.
     ///
     /// # Errors
     ///
@@ -340,7 +341,7 @@ impl SimulatedIrq {
     ///
     /// `ENOMEM` and `ENOSPC` of the interrupt core.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: Allocates a descriptor that nobody else knows of.
+        // SAFETY: No preconditions; the new descriptor has no other user.
         let irq = unsafe { crate::bindings::rkfd_kunit_irq_alloc() };
         // INVARIANT: Allocated above; what is negative is an error.
         Ok(Self(
@@ -366,7 +367,7 @@ impl SimulatedIrq {
 
 impl Drop for SimulatedIrq {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; who requests the interrupt borrows it.
+        // SAFETY: By the type invariant; what requests the interrupt borrows `self`, so none of it is left.
         unsafe { crate::bindings::rkfd_kunit_irq_free(self.0) };
     }
 }
@@ -375,7 +376,7 @@ impl Drop for SimulatedIrq {
 ///
 /// # Invariants
 ///
-/// The task is a thread of the kernel that nobody else ends.
+/// The task is a thread of the kernel that only this value ends.
 pub(crate) struct Bystander(ARef<Task>);
 
 impl Bystander {
@@ -385,7 +386,7 @@ impl Bystander {
     ///
     /// `ENOMEM` and what else the kernel says.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: Makes a thread that nobody else knows of.
+        // SAFETY: No preconditions; the new thread has no other user.
         let task = from_err_ptr(unsafe { crate::bindings::rkfd_kunit_thread() })?;
         let task = NonNull::new(task.cast::<Task>()).ok_or(ENOMEM)?;
         // INVARIANT: As above.
@@ -406,7 +407,7 @@ impl Drop for Bystander {
     }
 }
 
-/// Bytes of the machine's memory that nobody uses at the moment.
+/// Bytes of the machine's memory that is free at the moment.
 pub(crate) fn free_memory() -> u64 {
     let mut info = bindings::sysinfo::default();
     // SAFETY: Fills the structure.

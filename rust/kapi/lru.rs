@@ -2,7 +2,7 @@
 
 //! The objects of a device in the order of their use: `drm_gem_lru`.
 //!
-//! A list has no references. An object leaves it at its end, before its content goes, so that whoever walks the list gets a
+//! A list has no references. An object leaves it at its end, before its content goes, so that a walk of the list gets a
 //! reference or skips the object.
 //!
 //! Lock order: the list's lock (`drm_device::gem_lru_mutex`) is innermost.
@@ -42,7 +42,7 @@ pub(crate) struct ObjectLru<T> {
 
 // SAFETY: The list is changed with the device's lock held.
 unsafe impl<T> Send for ObjectLru<T> {}
-// SAFETY: As above; `dev` is only compared.
+// SAFETY: Shared access changes the list with the device's lock held, too; `dev` is only compared.
 unsafe impl<T> Sync for ObjectLru<T> {}
 
 impl<T> ObjectLru<T> {
@@ -77,7 +77,8 @@ impl<T> ObjectLru<T> {
     /// `object` is live, holds a `T`, is of the list's device, and keeps this list until it has left it.
     pub(super) unsafe fn move_to_tail(&self, object: NonNull<bindings::drm_gem_object>) {
         // INVARIANT: By the requirements of this function.
-        // SAFETY: As above; the list is initialised and does not move.
+        // SAFETY: By the requirements of this function the object is live and of the device whose lock guards the list,
+        // which is initialised and does not move.
         unsafe { bindings::drm_gem_lru_move_tail(self.raw.get(), object.as_ptr()) };
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What GEM objects show to those who map them; [`gem`](super::gem) makes the objects, [`vma`](super::vma) the mappings.
+//! What GEM objects show to their mappings; [`gem`](super::gem) makes the objects, [`vma`](super::vma) the mappings.
 
 use core::marker::PhantomData;
 
@@ -61,7 +61,7 @@ pub(crate) struct ExportOps<T>(
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FaultStamp(pub(crate) i64);
 
-/// What an object shows to those who map it.
+/// What an object shows to its mappings.
 pub(crate) trait Mappable: Send + Sync + Sized + 'static {
     /// Whether user space may map the object at all, and how.
     ///

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory control groups: to whom allocations are charged.
+//! Memory control groups: what allocations are charged to.
 //!
-//! A thread of the kernel has no group but the root: to whom pages are charged is tested by `e2e/memcg`.
+//! A thread of the kernel has no group but the root: what pages are charged to is tested by `e2e/memcg`.
 //!
 //! C headers: [`include/linux/memcontrol.h`](srctree/include/linux/memcontrol.h),
 //! [`include/linux/sched/mm.h`](srctree/include/linux/sched/mm.h)
@@ -23,7 +23,7 @@ pub(crate) struct MemoryGroup(*mut bindings::mem_cgroup);
 
 // SAFETY: References of a group are counted atomically, and any task may charge to it.
 unsafe impl Send for MemoryGroup {}
-// SAFETY: As above.
+// SAFETY: Shared access only compares the pointer, or makes the group active for the current task.
 unsafe impl Sync for MemoryGroup {}
 
 /// While it lives, the current task charges to a group.
@@ -61,7 +61,7 @@ impl MemoryGroup {
     pub(crate) fn is_active(&self) -> bool {
         // SAFETY: By the type invariant `self` keeps the group until the next line, which makes active what was.
         let active = unsafe { crate::bindings::rkfd_memcg_set_active(self.0) };
-        // SAFETY: Whoever made it active keeps it.
+        // SAFETY: `active` was active before: null, or a group that an outer scope keeps.
         unsafe { crate::bindings::rkfd_memcg_set_active(active) };
         active == self.0
     }
@@ -81,7 +81,7 @@ impl MemoryGroup {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; whoever made it active keeps it.
+        // SAFETY: By the type invariant it is null, or a group that an outer scope keeps.
         unsafe { crate::bindings::rkfd_memcg_set_active(self.0) };
     }
 }

@@ -51,7 +51,7 @@ impl BarMapping {
     /// # Errors
     ///
     /// - `ENODEV`: the BAR is absent or shorter than `min_len` bytes.
-    /// - `EBUSY`: somebody else holds it.
+    /// - `EBUSY`: another driver holds it.
     /// - `ENOMEM`: no room for the mapping.
     pub(crate) fn new(
         pdev: &pci::Device<Bound>,
@@ -83,7 +83,7 @@ impl BarMapping {
         let addr = match caching {
             // SAFETY: The range was just requested and belongs to the device.
             Caching::Uncached => unsafe { bindings::ioremap(bus, len) },
-            // SAFETY: As above.
+            // SAFETY: The range was just requested and belongs to the device.
             Caching::WriteCombined => unsafe { bindings::ioremap_wc(bus, len) },
         };
         if addr.is_null() {

@@ -81,8 +81,8 @@ impl Pages {
         Self::alloc_for(&MemoryGroup::of_current(), count)
     }
 
-    /// Allocates `count` zeroed pages, charged to `group`, at whose limit nobody is killed for them. The list of them, a
-    /// pointer a page, is charged to the group of the caller.
+    /// Allocates `count` zeroed pages, charged to `group`, at whose limit no process is killed. The list of them,
+    /// a pointer a page, is charged to the group of the caller.
     ///
     /// # Errors
     ///
@@ -233,7 +233,8 @@ impl Pages {
                 }
                 Transfer::Write(src) => {
                     if let Some(src) = src.get(done..done + part) {
-                        // SAFETY: As above.
+                        // SAFETY: `part` bytes from `ptr` lie in the mapped page; `src` is a
+                        // buffer of the same length elsewhere.
                         unsafe { core::ptr::copy(src.as_ptr(), ptr, part) };
                     }
                 }
@@ -324,7 +325,7 @@ impl Vmap {
     /// `EINVAL` if `offset` is outside or not a multiple of eight.
     pub(crate) fn write64(&self, offset: usize, value: u64) -> Result {
         let ptr = self.word(offset)?;
-        // SAFETY: As in `read64`.
+        // SAFETY: `word` checked range and alignment; by the type invariant the mapping is there.
         unsafe { ptr.write_volatile(value) };
         Ok(())
     }
@@ -332,7 +333,7 @@ impl Vmap {
 
 impl Drop for Vmap {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant this is a mapping of ours, and nobody else has it.
+        // SAFETY: By the type invariant this is a mapping of ours, and it has no other owner.
         unsafe { crate::bindings::rkfd_vunmap(self.addr.as_ptr().cast()) };
     }
 }

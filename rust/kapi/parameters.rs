@@ -17,6 +17,6 @@ pub(crate) fn force_probe() -> &'static [u8] {
 
 /// What `reserved_vram=` says.
 pub(crate) fn reserved_vram() -> &'static [u8] {
-    // SAFETY: As above.
+    // SAFETY: The parameter is a string, is set before the module's code runs and does not change.
     unsafe { CStr::from_char_ptr(rkfd::rkfd_reserved_vram()) }.to_bytes()
 }

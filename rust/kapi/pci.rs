@@ -59,7 +59,7 @@ impl Enabled {
     ///
     /// What the PCI core reports.
     pub(crate) fn new(pdev: &pci::Device<Core<'_>>) -> Result<Self> {
-        // Whoever had it before may have left it on.
+        // The previous driver may have left it on.
         clear_master(pdev);
         pdev.enable_device_mem()?;
         Ok(Self {
@@ -109,7 +109,7 @@ impl<'a> SavedState<'a> {
     /// What the PCI core reports.
     pub(crate) fn new(pdev: &'a pci::Device<Bound>) -> Result<Self> {
         clear_master(pdev);
-        // SAFETY: A bound device.
+        // SAFETY: `pdev` is a bound device, and stays so while it is borrowed.
         to_result(unsafe { bindings::pci_save_state(as_raw(pdev)) })?;
         Ok(Self { pdev })
     }
@@ -220,7 +220,7 @@ impl<T: PowerManagement + 'static> Adapter<T> {
     ///
     /// Called by the PM core for a bound device of the driver.
     unsafe extern "C" fn resume(dev: *mut bindings::device) -> c_int {
-        // SAFETY: As above.
+        // SAFETY: The PM core holds the device's lock, so that it stays bound.
         let pdev = unsafe { Self::pdev(dev) };
         from_result(|| T::resume(pdev).map(|()| 0))
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The reservation of a GEM object: the lock of its placement, and the fences of those who use it.
+//! The reservation of a GEM object: the lock of its placement, and the fences of its users.
 //!
 //! `dma_resv` is a wound-wait mutex with a list of fences. One object is locked by [`Object::reserve`], several by
 //! [`exec`](super::exec). Either way the proof is a [`Resv`], and what may only be done with the lock held is a method of it,
@@ -29,20 +29,20 @@ use super::{
     mappable::Mappable, //
 };
 
-/// What a fence of an object stands for, and so who waits for it. Each includes those before it.
+/// What a fence of an object stands for, and so what waits for it. Each includes those before it.
 #[cfg_attr(
     not(rkfd_kunit),
     expect(dead_code, reason = "queues have no fences yet")
 )]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
-    /// Memory management of the kernel. Everybody waits for it.
+    /// Memory management of the kernel. All users wait for it.
     Kernel,
     /// A write.
     Write,
     /// A read.
     Read,
-    /// Use that nobody waits for but who moves or frees the memory.
+    /// Use that only moving or freeing the memory waits for.
     Bookkeep,
 }
 
@@ -109,7 +109,7 @@ impl<'a, T: Mappable> Resv<'a, T> {
     )]
     pub(crate) fn make_room(self, count: u32) -> Result<Room<'a, T>> {
         if count != 0 {
-            // SAFETY: By the type invariant.
+            // SAFETY: By the type invariant the reservation is locked, and the object live.
             to_result(unsafe { bindings::dma_resv_reserve_fences(self.object.resv(), count) })?;
         }
         Ok(Room {
@@ -124,7 +124,7 @@ impl<'a, T: Mappable> Resv<'a, T> {
         expect(dead_code, reason = "queues have no fences yet")
     )]
     pub(crate) fn is_idle(self, usage: Usage) -> bool {
-        // SAFETY: The object is live.
+        // SAFETY: The reference keeps the object, and that its reservation.
         unsafe { bindings::dma_resv_test_signaled(self.object.resv(), usage.raw()) }
     }
 
@@ -140,7 +140,7 @@ impl<'a, T: Mappable> Resv<'a, T> {
     )]
     pub(crate) fn wait(self, usage: Usage, timeout: Jiffies) -> Result {
         let timeout = c_ulong::try_from(timeout).unwrap_or(c_ulong::MAX >> 1);
-        // SAFETY: The object is live.
+        // SAFETY: The reference keeps the object, and that its reservation.
         let left = unsafe {
             bindings::dma_resv_wait_timeout(self.object.resv(), usage.raw(), true, timeout)
         };
@@ -187,7 +187,7 @@ pub(crate) struct Reserved<'a, T: Mappable> {
 impl<T: Mappable> Reserved<'_, T> {
     /// The proof.
     pub(crate) fn resv(&self) -> Resv<'_, T> {
-        // SAFETY: Locked by whoever made `self`, in this thread, and unlocked when `self` is dropped.
+        // SAFETY: Locked by the function that made `self`, in this thread, and unlocked when `self` is dropped.
         unsafe { Resv::new(self.object) }
     }
 }
@@ -202,7 +202,7 @@ impl<T: Mappable> Drop for Reserved<'_, T> {
 impl<T: Mappable> Object<T> {
     /// The raw reservation. Objects of this driver never share one.
     pub(super) fn resv(&self) -> *mut bindings::dma_resv {
-        // SAFETY: The object is live; `drm_gem_private_object_init` set the pointer, and nobody changes it.
+        // SAFETY: The object is live; `drm_gem_private_object_init` set the pointer, which does not change.
         unsafe { (*self.as_raw()).resv }
     }
 
@@ -230,7 +230,7 @@ impl<T: Mappable> Object<T> {
 
     /// As [`Self::reserve`], without being disturbed by signals: for the end of an object, and for threads of the kernel.
     pub(crate) fn reserve_uninterrupted(&self) -> Reserved<'_, T> {
-        // SAFETY: As in `reserve`. Without a context it cannot fail.
+        // SAFETY: The object is live by the type invariant of `Object`. Without a context the lock cannot fail.
         unsafe { bindings::dma_resv_lock(self.resv(), core::ptr::null_mut()) };
         Reserved {
             object: self,
@@ -238,15 +238,15 @@ impl<T: Mappable> Object<T> {
         }
     }
 
-    /// Locks the reservation, unless somebody has it. Does not sleep; the thread may hold others.
+    /// Locks the reservation, unless it is locked already. Does not sleep; the thread may hold others.
     #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     pub(crate) fn try_reserve(&self) -> Option<Reserved<'_, T>> {
-        // SAFETY: As in `reserve`.
+        // SAFETY: The object is live; without a context it is an ordinary lock.
         let locked = unsafe {
             bindings::ww_mutex_trylock(&raw mut (*self.resv()).lock, core::ptr::null_mut())
         };
         if locked == 0 {
-            // No value is made, for dropping it would unlock what somebody else holds.
+            // No value is made, for dropping it would unlock what another thread holds.
             return None;
         }
         Some(Reserved {

@@ -27,14 +27,14 @@ impl NumaNode {
 
     /// Hardware id of its first CPU, 0 if it has none.
     pub(crate) fn first_cpu_id(self) -> u32 {
-        // SAFETY: As above.
+        // SAFETY: The node was online; the masks of all possible nodes stay.
         unsafe { rkfd::rkfd_node_first_cpu_id(self.0) }
     }
 
     /// The caches of its CPUs, each once.
     pub(crate) fn caches(self) -> impl Iterator<Item = CpuCache> {
         let next = move |after: i32| {
-            // SAFETY: As above; takes any number.
+            // SAFETY: The node was online, and its mask stays; `after` may be any number.
             let cpu = unsafe { rkfd::rkfd_next_cpu_of_node(self.0, after) };
             u32::try_from(cpu).ok()
         };
@@ -44,7 +44,7 @@ impl NumaNode {
 
     /// Bytes of memory that the kernel manages in it.
     pub(crate) fn memory(self) -> u64 {
-        // SAFETY: As above; the data of a node that was online stays.
+        // SAFETY: The node was online, and the data of such a node stays.
         unsafe { rkfd::rkfd_node_memory(self.0) }
     }
 }

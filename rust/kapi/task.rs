@@ -201,14 +201,14 @@ pub(crate) trait MmRelease: Send + Sync {
 struct Watch {
     #[pin]
     notifier: Opaque<bindings::mmu_notifier>,
-    /// `None` once the watch ended. Whoever takes it ends the registration.
+    /// `None` once the watch ended. What takes it ends the registration.
     #[pin]
     target: SpinLock<Option<Arc<dyn MmRelease>>>,
 }
 
 // SAFETY: `notifier` is only touched by the MMU notifier core, which has its own locks.
 unsafe impl Send for Watch {}
-// SAFETY: As above; `target` is behind a lock.
+// SAFETY: `notifier` is only touched by the MMU notifier core, which has its own locks; `target` is behind a lock.
 unsafe impl Sync for Watch {}
 
 /// Watches an address space until it dies or the watch is dropped.
@@ -277,7 +277,7 @@ impl MmWatch {
                 notifier <- Opaque::ffi_init(|slot: *mut bindings::mmu_notifier| {
                     // SAFETY: `slot` is valid for writes; all zeroes is a valid `mmu_notifier`.
                     unsafe { slot.write(core::mem::zeroed()) };
-                    // SAFETY: As above.
+                    // SAFETY: `slot` is initialised above, and not registered yet: there is no other user.
                     unsafe { (*slot).ops = &Watch::OPS };
                 }),
                 target <- new_spinlock!(Some(target), "rkfd_mm_watch"),
@@ -359,7 +359,7 @@ pub(crate) fn write_present(address: u64, from: &[u8]) -> Result {
     Ok(())
 }
 
-/// Brings `len` bytes of user memory of the calling thread in; may wait for whoever serves the fault.
+/// Brings `len` bytes of user memory of the calling thread in; may wait for whatever serves the fault.
 ///
 /// # Errors
 ///
@@ -370,7 +370,7 @@ pub(crate) fn bring_in(address: u64, len: usize, write: bool) -> Result {
         // SAFETY: Looks at user memory only, with all checks; changes nothing there.
         unsafe { bindings::fault_in_safe_writeable(at.cast(), len) }
     } else {
-        // SAFETY: As above.
+        // SAFETY: Looks at user memory only, with all checks; changes nothing there.
         unsafe { bindings::fault_in_readable(at.cast(), len) }
     };
     if left != 0 {

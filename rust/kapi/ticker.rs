@@ -2,7 +2,7 @@
 
 //! Something that is done again and again until its owner goes.
 //!
-//! The kernel crate can queue delayed work and cannot cancel it, so that whoever has it must live
+//! The kernel crate can queue delayed work and cannot cancel it, so that its owner must live
 //! until the timer fires. A [`Ticker`] waits for a running tick and cancels the next one when it is
 //! dropped.
 //!
@@ -64,7 +64,8 @@ pub(crate) struct Ticker {
 
 // SAFETY: Delayed work may be queued and cancelled by any thread; the target is `Send` and `Sync`.
 unsafe impl Send for Ticker {}
-// SAFETY: As above.
+// SAFETY: Shared access only queues the work, which the workqueue synchronises; the target is `Sync`,
+// the period does not change.
 unsafe impl Sync for Ticker {}
 
 impl Ticker {
@@ -128,7 +129,7 @@ impl Ticker {
         // SAFETY: By the contract, `work` is inside the `delayed_work` of a ticker.
         let delayed = unsafe { kernel::container_of!(work, bindings::delayed_work, work) };
         let place = Opaque::cast_from(delayed);
-        // SAFETY: As above; the drop waits for this function, so that the ticker is alive.
+        // SAFETY: By the contract it is the `work` of a ticker, which is alive: the drop waits for this function.
         let ticker = unsafe { &*kernel::container_of!(place, Self, work) };
         ticker.target.tick();
         ticker.start();

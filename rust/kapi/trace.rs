@@ -11,7 +11,7 @@
 
 use kernel::prelude::*;
 
-/// Declares `name(args)`, and `name_enabled()` for those who would have to work for the arguments.
+/// Declares `name(args)`, and `name_enabled()` for callers to which the arguments are work.
 macro_rules! tracepoints {
     ($(
         $(#[$doc:meta])*
@@ -19,7 +19,7 @@ macro_rules! tracepoints {
             $($arg:ident: $type:ty),* $(,)?
         );
     )*) => {$(
-        /// Whether anybody listens.
+        /// Whether the tracepoint is enabled.
         #[inline(always)]
         pub(crate) fn $enabled() -> bool {
             #[cfg(CONFIG_TRACEPOINTS)]

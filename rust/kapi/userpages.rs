@@ -70,7 +70,7 @@ pub(crate) trait Watcher: Send + Sync {
     /// When this returns, the device does not access the pages at the addresses of `range` any more.
     ///
     /// Runs inside the memory manager, perhaps because memory is short: may sleep, but must not
-    /// allocate, nor take a lock under which anybody allocates or takes the mmap lock.
+    /// allocate, nor take a lock under which memory is allocated or the mmap lock taken.
     fn invalidated(&self, range: Range<u64>);
 
     /// The device has no access to pages that it is meant to have: they are to be found. When this returns, the
@@ -97,7 +97,7 @@ struct State {
     version: u64,
     /// How many pages were found, over all finds.
     found: u64,
-    /// Who uses the pages; see [`UserPages::start_use`].
+    /// How many users the pages have; see [`UserPages::start_use`].
     users: usize,
 }
 
@@ -145,7 +145,8 @@ struct Inner {
 // SAFETY: `notifier` is only touched by the MMU notifier core, which has its own locks, and by the
 // functions below, as that core asks for. All else is `Send`.
 unsafe impl Send for Inner {}
-// SAFETY: As above; what changes is behind a lock.
+// SAFETY: The MMU notifier core and the functions below synchronise their use of `notifier`; `state`
+// is behind a lock; all else does not change and is `Sync`.
 unsafe impl Sync for Inner {}
 
 /// Pages of a process.
@@ -193,9 +194,9 @@ impl Inner {
         if !may_block {
             return false;
         }
-        // Until the sequence number is set, the pages count as unchanged to those who look for them.
+        // Until the sequence number is set, the pages count as unchanged where they are looked for.
         let in_use = this.state.lock().users != 0;
-        // Reclaim and other processes are not held back: they may hold locks of everybody's.
+        // Reclaim and other processes are not held back: they may hold locks that all processes share.
         // SAFETY: Compares the address space with that of the current task.
         let is_own = unsafe { crate::bindings::rkfd_current_changes(this.mm.as_raw()) };
         if in_use && !is_end && is_own {
@@ -464,7 +465,7 @@ impl UserPages {
     /// Runs `f`, which lets a device access the pages, if none have changed since [`Self::version`] was `version`; they do
     /// not change meanwhile. Pages that the device may write are marked dirty: its writes set no dirty bit in the
     /// page tables of the process, and a page that is clean there (after MADV_FREE, shared memory or swapped-in
-    /// memory that was only read) would be discarded by reclaim with what the device wrote. Whoever cleans a page
+    /// memory that was only read) would be discarded by reclaim with what the device wrote. Cleaning a page
     /// invalidates it first, so one mark is enough until pages are found again.
     ///
     /// `f` must not allocate.

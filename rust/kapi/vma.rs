@@ -60,7 +60,7 @@ pub(super) unsafe extern "C" fn mmap<T: Mappable>(
     }
     match inner.data().may_mmap() {
         Ok(caching) => {
-            // SAFETY: As above.
+            // SAFETY: The VMA is valid and locked by the caller, who is setting it up, so its flags may change.
             unsafe { crate::bindings::rkfd_vma_prepare(vma, caching.raw(), private) };
             0
         }
@@ -162,7 +162,7 @@ unsafe fn insert<T: Mappable>(
     let put = |address, pfn| match caching {
         // SAFETY: The VMA is a locked PFN mapping that is not copied on write, and the address is in it.
         None => unsafe { bindings::vmf_insert_pfn(vma, address, pfn) },
-        // SAFETY: As above.
+        // SAFETY: The VMA is a locked PFN mapping that is not copied on write, and the address is in it.
         Some(caching) => unsafe {
             crate::bindings::rkfd_fault_insert(vma, address, pfn, caching.raw())
         },
@@ -171,7 +171,7 @@ unsafe fn insert<T: Mappable>(
     if result != bindings::vm_fault_reason_VM_FAULT_NOPAGE {
         return result;
     }
-    // SAFETY: As above.
+    // SAFETY: By the requirements of this function the VMA is valid and locked.
     let end = unsafe { (*vma).__bindgen_anon_1.__bindgen_anon_1.vm_end };
     let mut inserted = PAGE_SIZE;
     for i in 1..FAULT_AROUND {
@@ -227,7 +227,7 @@ unsafe extern "C" fn access<T: Mappable>(
         // SAFETY: The caller's buffer has at least `len` bytes.
         Transfer::Write(unsafe { core::slice::from_raw_parts(buf.cast::<u8>(), len) })
     } else {
-        // SAFETY: As above, and the caller lends it for writing.
+        // SAFETY: The caller's buffer has at least `len` bytes, and is lent for writing.
         Transfer::Read(unsafe { core::slice::from_raw_parts_mut(buf.cast::<u8>(), len) })
     };
     let moves = inner.data().moving_caching().is_some();

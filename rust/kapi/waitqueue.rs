@@ -38,7 +38,7 @@ macro_rules! new_waitqueue {
 }
 pub(crate) use new_waitqueue;
 
-/// Who may end a wait early.
+/// What may end a wait early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleep {
     /// Only the condition and the time-out.
@@ -128,7 +128,8 @@ impl WaitQueue {
             if over {
                 return true;
             }
-            // SAFETY: As for `schedule_timeout` above; `end` outlives the call.
+            // SAFETY: The task is in a sleeping state on a queue, which is what this call expects;
+            // `end` outlives the call.
             let woken = unsafe {
                 bindings::schedule_hrtimeout(&raw mut end, bindings::hrtimer_mode_HRTIMER_MODE_ABS)
             };
@@ -172,7 +173,7 @@ impl WaitQueue {
                 break Woken::TimedOut;
             }
         };
-        // SAFETY: As for `prepare_to_wait_event`; afterwards nobody refers to `entry`.
+        // SAFETY: Head and entry are initialised, see the loop; afterwards nothing refers to `entry`.
         unsafe { bindings::finish_wait(self.head.get(), entry.get()) };
         woken
     }

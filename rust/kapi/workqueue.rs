@@ -2,7 +2,7 @@
 
 //! A workqueue of one's own.
 //!
-//! The kernel crate knows the system queues only, whose work nobody can wait for: code of an
+//! The kernel crate knows the system queues only, whose work cannot be waited for: code of an
 //! unloading module might still run in them. An [`OwnedQueue`] finishes its work when dropped; unless made
 //! by [`OwnedQueue::unhurried`] or [`OwnedQueue::leisurely`] it keeps a rescuer thread, so that work that memory reclaim waits for makes
 //! progress.
@@ -43,7 +43,7 @@ impl OwnedQueue {
         Self::with_flags(name, max_active, flags)
     }
 
-    /// Makes a queue for work that nobody who frees memory waits for: it may have to wait for memory
+    /// Makes a queue for work that memory reclaim does not wait for: it may have to wait for memory
     /// itself, and needs no thread of its own. It is frozen as in [`OwnedQueue::freezable`].
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl OwnedQueue {
         Self::with_flags(name, max_active, flags)
     }
 
-    /// Makes a queue for work that nobody who frees memory waits for, and that runs at any time: the queue can be
+    /// Makes a queue for work that memory reclaim does not wait for, and that runs at any time: the queue can be
     /// dropped while the system sleeps, too.
     ///
     /// # Errors
@@ -103,8 +103,8 @@ impl core::ops::Deref for OwnedQueue {
 
 impl Drop for OwnedQueue {
     fn drop(&mut self) {
-        // SAFETY: The queue is ours by the type invariant, and `&mut self` proves that nobody
-        // queues work any more. The call finishes what is queued.
+        // SAFETY: The queue is ours by the type invariant, and `&mut self` proves that no
+        // work is queued any more. The call finishes what is queued.
         unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
     }
 }

@@ -82,7 +82,7 @@ pub(crate) struct Accesses {
     refusals: u32,
 }
 
-/// What a page and a hub are known by: the hub is in the low bits. Not 0, as page 0 is nobody's.
+/// What a page and a hub are known by: the hub is in the low bits. Not 0, as no program has page 0.
 fn page_of(fault: &VmFault) -> u64 {
     let hub = match fault.fault.hub {
         Hub::Gfx => 0,

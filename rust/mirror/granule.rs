@@ -17,7 +17,7 @@ const FIRST_REACH: u64 = 16 * PAGE;
 
 /// A granule.
 pub(super) struct Granule {
-    /// Somebody wants it shown, as far as there is memory.
+    /// It is to be shown, as far as there is memory.
     pub(super) wanted: bool,
     /// Its memory changes: what it shows is about to be taken away.
     pub(super) stale: bool,

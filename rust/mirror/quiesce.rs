@@ -138,7 +138,7 @@ impl Quiesce {
     }
 }
 
-/// Who finds the memory of an address space again.
+/// Finds the memory of an address space again.
 pub(super) trait Refill: Send + Sync {
     /// Shows again what changes have taken away.
     ///
@@ -154,7 +154,7 @@ pub(super) struct Pause {
     vm: Arc<Vm>,
     sched: Arc<Scheduler>,
     registry: Arc<Registry>,
-    /// Who says what the GPU may do, if not each mirror for itself.
+    /// Decides what the GPU may do, if not each mirror for itself.
     rules: Option<Arc<dyn Rules>>,
     /// Taken inside the memory manager: nothing is allocated under it.
     #[pin]
@@ -213,12 +213,12 @@ impl Pause {
         &self.vm
     }
 
-    /// Who says what the GPU may do, if not each mirror for itself.
+    /// Decides what the GPU may do, if not each mirror for itself.
     pub(super) fn rules(&self) -> Option<&dyn Rules> {
         self.rules.as_deref()
     }
 
-    /// Says who finds memory again, or that nobody does.
+    /// Sets what finds memory again; `None`: nothing does.
     pub(super) fn set_refill(&self, refill: Option<Arc<dyn Refill>>) {
         let old = core::mem::replace(&mut *self.refill.lock(), refill);
         drop(old);
@@ -235,7 +235,7 @@ impl Pause {
 
     /// Takes the queues off the hardware, because memory changes.
     pub(super) fn stop(&self) {
-        // Whoever comes second waits here for the first to get them off.
+        // A second caller waits here for the first to get them off.
         let mut quiesce = self.quiesce.lock();
         if quiesce.stop(self.vm.gpu(), &self.sched) {
             self.report(false);

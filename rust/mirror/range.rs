@@ -60,7 +60,7 @@ pub(crate) struct Mirror {
     shape: Shape,
     pause: Arc<Pause>,
     memory: AddressSpace,
-    /// Whoever holds the lock may allocate.
+    /// Memory may be allocated under it.
     #[pin]
     windows: Mutex<Windows>,
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a GPU may do where, if a mirror of all memory leaves that to somebody else.
+//! What a GPU may do where, if a mirror of all memory leaves that to another module.
 //!
-//! A mirror asks when it finds memory, and keeps no copy of the answer. So whoever changes a rule says so afterwards
+//! A mirror asks when it finds memory, and keeps no copy of the answer. So what changes a rule says so afterwards
 //! ([`Mirrors::apply_rules`](super::Mirrors::apply_rules)): then what was shown by the old one goes, and nothing that was
 //! found by it is shown any more.
 
@@ -28,7 +28,7 @@ pub(crate) enum Hidden {
     Unmapped,
 }
 
-/// Who knows what the GPU may do, and learns what happens.
+/// Decides what the GPU may do, and is notified of what happens.
 ///
 /// Called inside the memory manager, too: what is done here neither waits for a lock under which memory is allocated nor
 /// allocates itself.
@@ -37,8 +37,8 @@ pub(crate) trait Rules: Send + Sync {
     /// told, since what lies behind becomes other leaves.
     fn rule(&self, range: &Range<u64>) -> (Rule, u64);
 
-    /// Whether the end of the program is known by other means, before a page of it goes: then the mirrors are closed by whoever
-    /// knows, once the queues are off the hardware, which may need memory for that.
+    /// Whether the end of the program is known by other means, before a page of it goes: that then closes the
+    /// mirrors, once the queues are off the hardware, which may need memory for that.
     fn learns_of_end(&self) -> bool;
 
     /// Memory of `range` that was shown is about not to be.

@@ -18,8 +18,8 @@ use crate::{
     },
 };
 
-/// First address above what a mirror of all memory has: that of a program with 47 bits, whose last page nobody has. What a
-/// program maps above, on machines with more bits, has no GPU address of its own.
+/// First address above what a mirror of all memory has: that of a program with 47 bits, whose last page is never
+/// mapped. What a program maps above, on machines with more bits, has no GPU address of its own.
 const WHOLE_END: u64 = va::USER_END - PAGE;
 
 /// What the GPU may do beside reading.
@@ -106,7 +106,7 @@ impl Shape {
         if !access_ok(cpu, len) {
             return Err(EFAULT);
         }
-        // INVARIANT: Checked above; the GPU addresses by whoever reserved them.
+        // INVARIANT: Checked above; the GPU addresses where they were reserved.
         Ok(Self {
             cpu,
             gpu,

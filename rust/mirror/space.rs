@@ -254,7 +254,7 @@ impl Mirrors {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no whole pages, none, or GPU addresses that nobody can use.
+    /// - `EINVAL`: no whole pages, none, or GPU addresses that cannot be used.
     /// - `EOVERFLOW`: one of the ranges wraps around.
     /// - `EFAULT`: no program has such addresses.
     /// - `EADDRINUSE`: another mirror or a buffer has some of the GPU addresses.
@@ -277,7 +277,7 @@ impl Mirrors {
             Ok(())
         };
         if let Err(error) = filled {
-            // Not if somebody else has destroyed it.
+            // Not if another thread has destroyed it.
             if let Ok(mirror) = self.take(mirror.id()) {
                 mirror.end();
             }

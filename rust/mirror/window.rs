@@ -72,13 +72,13 @@ pub(super) struct State {
     ended: bool,
     /// How often rules have changed.
     edition: u64,
-    /// Changes that met granules that somebody wants.
+    /// Changes that met granules that are wanted.
     changes: u64,
     /// Accesses that memory was shown for.
     served: u64,
 }
 
-/// Who learns of the changes of a window.
+/// Is notified of the changes of a window.
 pub(super) struct Watcher {
     pause: Arc<Pause>,
     shape: Shape,
@@ -89,7 +89,7 @@ pub(super) struct Watcher {
 /// A window.
 pub(super) type Window = Interval<Watcher>;
 
-/// What somebody wants of memory.
+/// How much of the memory is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
     /// What there is.
@@ -322,7 +322,7 @@ impl Watch for Watcher {
         }
         let mut unsettled = false;
         for granule in granules {
-            // Even where all has ended: who was first may not have taken it away yet.
+            // Even where all has ended: the first change may not have taken it away yet.
             if granule.shown.is_some() || (granule.wanted && !state.ended) {
                 granule.stale = true;
                 unsettled = true;
@@ -633,7 +633,7 @@ fn show(
                     Err(error)
                 }
                 Ok(()) => {
-                    // The GPU goes on before this returns: whoever sees that finds the access counted.
+                    // The GPU goes on before this returns: what sees that finds the access counted.
                     state.served += u64::from(wish.awaited && !lacks);
                     Ok(core::mem::replace(&mut place.shown, shown.take()))
                 }

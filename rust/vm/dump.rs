@@ -187,7 +187,8 @@ impl Vm {
         writeln!(f)
     }
 
-    /// Writes the mappings and the page table, decoded; `pid` is who opened the file. Operations on the address space wait.
+    /// Writes the mappings and the page table, decoded; `pid` is the process that opened the file. Operations on the
+    /// address space wait.
     ///
     /// # Errors
     ///

@@ -2,28 +2,28 @@
 
 //! Room in VRAM: whose buffers go to system memory when it is short.
 //!
-//! Who makes a buffer and finds no room takes that of others: first of those whose queues do not run, the buffer that was
-//! used longest ago first; then of those whose queues have run longest since they were last restored. Nobody is stopped who
-//! has not run for [`LEAST_RUN`]; where only such are left, the allocation waits, for a bounded time. Buffers of the
-//! process that asks stay, so that one alone gets no more than there is.
+//! A process that makes a buffer and finds no room takes that of others: first of those whose queues do not run, the
+//! buffer that was used longest ago first; then of those whose queues have run longest since they were last restored.
+//! Queues that have not run for [`LEAST_RUN`] are not stopped; where only such are left, the allocation waits, for a
+//! bounded time. Buffers of the process that asks stay, so that one alone gets no more than there is.
 //!
 //! What was evicted serves its queues from system memory: [`restore`](super::restore) maps it there and lets them run,
-//! soon and whether or not there is room. It is brought back into room that is free, for which nobody is evicted. So a
+//! soon and whether or not there is room. It is brought back into room that is free, for which nothing is evicted. So a
 //! working set that fits nowhere costs speed, and two that do not fit together do not evict each other by turns.
 //!
-//! Not moved are: what is mapped by an address space that nobody has claimed (see [`Residency::join`]), and all that is no
+//! Not moved are: what is mapped by an address space that was not claimed (see [`Residency::join`]), and all that is no
 //! buffer: page tables, descriptors of queues, the table of the GART, firmware. VRAM has no importers but of
 //! this driver, which move with the object.
 //!
-//! While the GPU sleeps nothing moves. The system freezes programs and the workers that restore, before, so that nobody
-//! asks; who does nevertheless waits, and is restored behind the sleep.
+//! While the GPU sleeps nothing moves. The system freezes programs and the workers that restore, before, so that none
+//! ask; those that do nevertheless wait, and are restored behind the sleep.
 //!
 //! # Locks
 //!
-//! [`Residency::turn`] is held while somebody makes room or restores, and while the GPU goes to sleep or wakes. It
-//! comes before the reservations of objects, so nobody waits for it who has one. Below the reservation of a victim:
+//! [`Residency::turn`] is held while room is made or memory restored, and while the GPU goes to sleep or wakes. It
+//! comes before the reservations of objects, so it is not waited for with one held. Below the reservation of a victim:
 //! that of [`Eviction`](super::standing::Eviction), under which queues are stopped, and then, one after the other,
-//! those of the address spaces. [`Residency::spaces`] comes before the objects' lists of mappings alone: who frees VRAM
+//! those of the address spaces. [`Residency::spaces`] comes before the objects' lists of mappings alone: freeing VRAM
 //! takes it, which the scheduler does, too, while others wait for it with [`Eviction`](super::standing::Eviction) held.
 
 use kernel::{
@@ -77,7 +77,7 @@ const ROUNDS: usize = 20;
 #[pin_data]
 pub(crate) struct Residency {
     lru: Arc<ObjectLru<Memory>>,
-    /// Whoever makes room, or restores.
+    /// Held to make room, and to restore.
     #[pin]
     turn: Mutex<()>,
     /// Address spaces that were claimed and are not closed. Nothing is allocated under it: the scheduler's work takes it
@@ -94,7 +94,7 @@ enum Made<R> {
     Wait(Delta),
     /// Nothing among those that were used longest ago, which are behind the others now.
     Behind,
-    /// There is nobody to take room from.
+    /// There is nothing to take room from.
     Nothing,
 }
 
@@ -135,7 +135,7 @@ impl Residency {
         gpu.upper(|| Err(ENOENT)).ok()
     }
 
-    /// Whoever makes room, or restores, has this.
+    /// Held to make room, and to restore.
     pub(super) fn turn(&self) -> &Mutex<()> {
         &self.turn
     }
@@ -223,7 +223,7 @@ impl Residency {
                 return Ok(Hold::Protected(LEAST_RUN - ran));
             }
             hold = match hold {
-                // Who has run least of all that have to stop.
+                // The one that has run least of all that have to stop.
                 Hold::Busy(least) if least < ran => Hold::Busy(least),
                 _ => Hold::Busy(ran),
             };
@@ -291,14 +291,14 @@ impl Residency {
         }
     }
 
-    /// Moves `object` to system memory. Whoever maps it is stopped first, and restored soon.
+    /// Moves `object` to system memory. The queues of address spaces that map it stop first, and are restored soon.
     ///
     /// # Errors
     ///
-    /// The object is where it was, and whoever was stopped is restored.
+    /// The object is where it was, and queues that were stopped are restored.
     ///
     /// - `EALREADY`: it is there.
-    /// - `EBUSY`: it is mapped by whom nobody can stop.
+    /// - `EBUSY`: it is mapped by an address space that cannot be stopped.
     /// - Those of the scheduler, of `Movable::find_system`, and of `Movable::move_out`.
     pub(crate) fn evict(&self, gpu: &Arc<Gpu>, hw: &Hw, object: &Object<Memory>) -> Result {
         let movable = object.movable().ok_or(EINVAL)?;
@@ -307,20 +307,21 @@ impl Residency {
         if !movable.is_home() {
             return Err(EALREADY);
         }
-        // First: nobody is stopped where there is none.
+        // First: no queues are stopped where there is none.
         let place = movable.find_system(hw)?;
         let vacant = self.vacate(resv)?;
         movable.move_out(gpu, hw, resv, &vacant, place)?;
-        // Nobody looks for it among what is in VRAM.
+        // It is not looked for among what is in VRAM any more.
         object.unlist();
         Ok(())
     }
 
-    /// Stops whoever maps the object of `resv`, takes the entries of all mappings away, and zaps what the CPU maps.
+    /// Stops the queues of address spaces that map the object of `resv`, takes the entries of all mappings away, and zaps
+    /// what the CPU maps.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: somebody maps it whom nobody can stop. `ENOMEM`. Those of the scheduler and of
+    /// `EBUSY`: an address space that cannot be stopped maps it. `ENOMEM`. Those of the scheduler and of
     /// [`Vm::vacate`](super::Vm::vacate).
     pub(super) fn vacate(&self, resv: Resv<'_, Memory>) -> Result<Vacant> {
         let object = resv.object();
@@ -383,7 +384,7 @@ impl Gpu {
         for _ in 0..ROUNDS {
             let turn = residency.turn.lock();
             let made = if self.is_asleep() {
-                // Whoever is not frozen waits.
+                // A thread that is not frozen waits.
                 Ok(Made::Wait(LEAST_RUN))
             } else {
                 residency.make_room(self, dev, hw, &mut alloc)
@@ -403,7 +404,7 @@ impl Gpu {
         alloc()
     }
 
-    /// VRAM of a buffer was freed: who was evicted may come back. Allocates nothing.
+    /// VRAM of a buffer was freed: what was evicted may come back. Allocates nothing.
     pub(super) fn room_is_back(&self) {
         // Pairs with the exchange in `Vm::restore_in_turn`.
         barrier::smp_mb(Full);
@@ -418,7 +419,7 @@ impl Gpu {
 
 /// Puts `gpu` to sleep, or wakes it, by `f`: no memory moves meanwhile, and none while it sleeps.
 ///
-/// A GPU that sleeps may be without power: neither its copy engine nor its BAR moves anything. Whoever is to be restored
+/// A GPU that sleeps may be without power: neither its copy engine nor its BAR moves anything. What is to be restored
 /// meanwhile stays as it is until [`wake`].
 pub(crate) fn while_nothing_moves<R>(gpu: &Gpu, f: impl FnOnce() -> R) -> R {
     let residency = Residency::known(gpu);
@@ -426,12 +427,12 @@ pub(crate) fn while_nothing_moves<R>(gpu: &Gpu, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// `gpu` and its scheduler work again: restores whoever could not be restored while it slept. Allocates nothing.
+/// `gpu` and its scheduler work again: restores what could not be restored while it slept. Allocates nothing.
 pub(crate) fn wake(gpu: &Gpu) {
     gpu.room_is_back();
 }
 
-/// Evicts `bo`, and keeps workers from restoring anybody while `f` runs.
+/// Evicts `bo`, and keeps workers from restoring memory while `f` runs.
 ///
 /// # Errors
 ///

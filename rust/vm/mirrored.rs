@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ranges whose entries are not those of buffers: whoever reserves one writes its entries himself, part by part.
+//! Ranges whose entries are not those of buffers: what reserves one writes its entries itself, part by part.
 //!
 //! Buffers and such ranges exclude each other, but for one that is all of the address space: there each buffer has the
 //! addresses that it is mapped at, with or without entries, and what no buffer has is the other's. The unit is the
 //! *granule*: what a range has of 2 MiB, from a multiple of 2 MiB on. Entries of a granule come and go together, so that no
 //! leaf of the page table has to be cut, which would take memory, and no fragment reaches out of what goes. A buffer may
-//! cut a leaf when it is mapped: whoever maps it has made the table for that.
+//! cut a leaf when it is mapped: the caller has made the table for that.
 
 use core::ops::Range;
 
@@ -275,7 +275,7 @@ impl State {
 }
 
 impl Vm {
-    /// Takes `len` bytes at `va` for somebody who writes the entries himself, with [`Self::show`].
+    /// Takes `len` bytes at `va` for a caller that writes the entries itself, with [`Self::show`].
     ///
     /// # Errors
     ///
@@ -308,9 +308,9 @@ impl Vm {
         drop(node);
     }
 
-    /// Takes all that no buffer has, now or later, for somebody who writes the entries himself, with [`Self::show`]. Where
-    /// a buffer is mapped, its entries replace what is shown; where it is unmapped there is nothing until it is shown
-    /// again.
+    /// Takes all that no buffer has, now or later, for a caller that writes the entries itself, with [`Self::show`].
+    /// Where a buffer is mapped, its entries replace what is shown; where it is unmapped there is nothing until it is
+    /// shown again.
     ///
     /// # Errors
     ///
@@ -386,7 +386,7 @@ impl Vm {
             result = self.flush_now(&mut state);
         }
         let Err(error) = result else { return Ok(()) };
-        // The caller drops what was shown before, too, and nobody holds that memory.
+        // The caller drops what was shown before, too, and nothing holds that memory.
         let cleared = self.clear_granule(&mut state, &store, granule);
         store.finish();
         let confirmed = cleared.and(self.confirm(&mut state));
@@ -444,7 +444,7 @@ impl Vm {
         self.flush_now(state).or_else(|_| self.flush_now(state))
     }
 
-    /// The GPU may still use memory of a mirror that nobody holds.
+    /// The GPU may still use memory of a mirror that nothing holds.
     fn give_up_unconfirmed(&self, error: Error) {
         // A device that is gone or lost reaches no memory.
         if self.gpu.is_gone() || self.gpu.is_lost() {
@@ -457,7 +457,7 @@ impl Vm {
             self.pasid(),
             error
         );
-        // The memory manager hands the pages to somebody else when this returns.
+        // The memory manager hands the pages to other users when this returns.
         self.gpu
             .give_up("memory of a mirror goes that the GPU may still use");
     }

@@ -148,10 +148,10 @@ impl Vm {
         let Some(residency) = Residency::known(&self.gpu) else {
             return Ok(());
         };
-        // First: whoever stops the queues finds where they are restored.
+        // First: what stops the queues finds where they are restored.
         if self.restorer.lock().is_none() {
-            // Nobody who frees memory waits for it. Nor has it a thread of its own: a process that is being killed could not
-            // make one, of which the kernel reports an error.
+            // Memory reclaim does not wait for it. Nor has it a thread of its own: a process that is being killed could
+            // not make one, of which the kernel reports an error.
             let queue = OwnedQueue::unhurried(c"rkfd-restore", 1)?;
             let mut restorer = self.restorer.lock();
             let unused = if restorer.is_some() {
@@ -199,7 +199,7 @@ impl Vm {
             _ if eviction.stopped => Standing::Idle,
             (None, _) => Standing::Idle,
             (Some(_), Some(since)) => Standing::Running(since.elapsed()),
-            // They were never stopped: nobody has run longer.
+            // They were never stopped: none have run longer.
             (Some(_), None) => Standing::Running(Delta::from_millis(i64::from(i32::MAX))),
         }
     }
@@ -313,10 +313,10 @@ impl Vm {
         hw: &Hw,
         meanwhile: impl FnOnce(),
     ) -> Result {
-        // Pairs with the barrier in `Gpu::room_is_back`: room is found below, or who gives it back finds this.
+        // Pairs with the barrier in `Gpu::room_is_back`: room is found below, or what gives it back finds this.
         self.displaced.xchg(true, Full);
         if self.gpu.is_asleep() {
-            // Who wakes it has the turn before, and finds this.
+            // What wakes it has held the turn before, and finds this.
             return Ok(());
         }
         // Before the objects are looked up: what is listed after that is noted after this. The lock of the ranges orders
@@ -343,7 +343,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Brings back what there is room for, and writes the entries that are missing. Nobody else moves memory meanwhile.
+    /// Brings back what there is room for, and writes missing entries. No other thread moves memory meanwhile.
     ///
     /// # Errors
     ///
@@ -425,7 +425,7 @@ impl Vm {
         let Some(movable) = object.movable() else {
             return;
         };
-        // First: free VRAM may be in pieces that are too small, and then nobody is stopped.
+        // First: free VRAM may be in pieces that are too small, and then no queues are stopped.
         let moved = movable.find_room(&self.gpu, hw).and_then(|room| {
             let vacant = residency.vacate(resv)?;
             movable.move_in(&self.gpu, hw, resv, &vacant, room)

@@ -191,7 +191,7 @@ impl State {
             }
         }
         if written.is_err() {
-            // Nobody lists the range. Tables for leaves that reach out of it are in the reserve, or have been used.
+            // The range is in no list. Tables for leaves that reach out of it are in the reserve, or have been used.
             if let Ok(gone) = self.tree.unmap(store, reserve, va, len) {
                 all.add(gone);
             }

@@ -14,7 +14,7 @@ use kernel::{
 
 use crate::kapi::task::ThreadGroup;
 
-/// The queues of an address space, for who moves its memory.
+/// The queues of an address space, for what moves its memory.
 pub(crate) trait VmQueues: Send + Sync {
     /// Takes them off the hardware until [`Self::resume`]; new ones do not run meanwhile either. Allocates nothing; bounded.
     ///
@@ -36,7 +36,7 @@ pub(crate) enum Moved {
     On,
 }
 
-/// Who learns that queues stop because memory of their address space moves. Called with locks held: neither sleeps nor
+/// Notified when queues stop because memory of their address space moves. Called with locks held: neither sleeps nor
 /// allocates.
 pub(crate) trait MoveMonitor: Send + Sync {
     /// Memory of `who` moves.

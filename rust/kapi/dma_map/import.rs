@@ -143,7 +143,7 @@ impl MappedImport {
     /// `EINVAL`: these are not whole pages, or not as many as the buffer has. `ENOMEM`.
     fn runs(&self) -> Result<KVVec<DmaRun>> {
         let mut segments = Segments::new();
-        // SAFETY: By the type invariant the table is valid, and nobody changes it.
+        // SAFETY: By the type invariant the table is valid, and it does not change.
         let (mut sg, count) = unsafe { ((*self.table.as_ptr()).sgl, (*self.table.as_ptr()).nents) };
         for _ in 0..count {
             if sg.is_null() {
@@ -157,7 +157,7 @@ impl MappedImport {
                 )
             };
             segments.add(addr, len)?;
-            // SAFETY: As above; returns null after the last entry.
+            // SAFETY: `sg` is an entry of the table; the function returns null after the last one.
             sg = unsafe { bindings::sg_next(sg) };
         }
         segments.finish(self.attachment.dma_buf.size())
@@ -166,8 +166,8 @@ impl MappedImport {
 
 impl Drop for MappedImport {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants; who drops it holds no reservation: it is dropped by whoever attaches, before
-        // anybody else knows of it, by the worker, or while the device is unbound.
+        // SAFETY: By the type invariants; it is dropped with no reservation held: by the function that attaches, before
+        // there is another user, by the worker, or while the device is unbound.
         unsafe {
             bindings::dma_buf_unmap_attachment_unlocked(
                 self.attachment.raw.as_ptr(),
@@ -203,7 +203,7 @@ impl Segments {
         if len == 0 || (addr | len) % PAGE_SIZE as u64 != 0 {
             return Err(EINVAL);
         }
-        // So that ends can be compared below, and by those who use the result.
+        // So that ends can be compared below, and by the users of the result.
         addr.checked_add(len).ok_or(EINVAL)?;
         self.len = self.len.checked_add(len).ok_or(EINVAL)?;
         match self.runs.last_mut() {
@@ -224,7 +224,7 @@ impl Segments {
     }
 }
 
-/// What ends a mapping for who must not wait.
+/// What ends a mapping for callers that must not wait.
 #[pin_data]
 struct Ending {
     #[pin]
@@ -277,8 +277,8 @@ impl DmaMapper {
     /// # Errors
     ///
     /// - `EINVAL`: `dev` is another device; or the exporter gives other than whole pages, as many as the buffer has.
-    /// - `EOPNOTSUPP`: the machine gives `dev` copies of memory (bounce buffers): nobody says when the device and others
-    ///   take turns here.
+    /// - `EOPNOTSUPP`: the machine gives `dev` copies of memory (bounce buffers): nothing says here when the device and
+    ///   others take turns.
     /// - What the exporter reports: that `dev` cannot reach the buffer, for one; `ERESTARTSYS`: a signal came while the
     ///   exporter was moving it.
     /// - `ENOMEM`.
@@ -302,7 +302,7 @@ impl DmaMapper {
             GFP_KERNEL_ACCOUNT,
         )?;
         // SAFETY: `dev` is bound. The result goes before it is not any more: here, or by the list of mappings, which is
-        // emptied before. Who writes page tables from a `DmaImport` keeps that until the device has forgotten them.
+        // emptied before. Page tables are written from a `DmaImport` that is kept until the device has forgotten them.
         let mapped = unsafe { MappedImport::new(dev, dma_buf) }?;
         let runs = mapped.runs()?;
         *live.held.lock() = Some(Held::Import(mapped));

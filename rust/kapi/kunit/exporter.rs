@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A driver that shares buffers, for tests of those who import them. It says where a device finds a buffer what the test
+//! A driver that shares buffers, for tests of what imports them. It says where a device finds a buffer what the test
 //! wants it to say, and notes what it is asked. No device ever accesses these addresses.
 
 use core::ptr::NonNull;
@@ -218,7 +218,7 @@ impl Exporter {
     unsafe extern "C" fn release(dma_buf: *mut bindings::dma_buf) {
         // SAFETY: By the requirement of this function: what `share` gave away.
         if let Some(own) = NonNull::new(unsafe { (*dma_buf).priv_ }) {
-            // SAFETY: As above.
+            // SAFETY: `share` gave the buffer a reference from `Arc::into_raw`, and a buffer is released once.
             let this = unsafe { Arc::from_raw(own.cast::<Self>().as_ptr().cast_const()) };
             this.note(Asked::Release);
         }

@@ -3,7 +3,7 @@
 //! Memory of another driver, which came by a descriptor.
 //!
 //! Each GPU that is to map it is attached to it once, and from then on as long as the memory is an object here: the
-//! exporter keeps it where it is. Whoever shows it in page tables keeps the attachment until the TLB has
+//! exporter keeps it where it is. What shows it in page tables keeps the attachment until the TLB has
 //! forgotten them.
 
 use kernel::{
@@ -29,7 +29,7 @@ struct Attached {
     import: Arc<DmaImport>,
 }
 
-/// Memory of another driver, and who is attached to it.
+/// Memory of another driver, and the GPUs that are attached to it.
 #[pin_data]
 pub(super) struct Foreign {
     dma_buf: DmaBuf,
@@ -39,7 +39,7 @@ pub(super) struct Foreign {
 }
 
 impl Foreign {
-    /// Nobody is attached yet.
+    /// No GPU is attached yet.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Foreign {
             return Ok(());
         }
         let import = {
-            // Who takes the GPU away waits for the exporter, too: the device must not go while it is being attached.
+            // Removal of the GPU waits for the exporter, too: the device must not go while it is being attached.
             let hw = gpu.enter()?;
             hw.dma().import(hw.dev(), &self.dma_buf)?
         };

@@ -71,7 +71,7 @@ static EXPORT_OPS: ExportOps<Memory> = ExportOps::new();
 pub(crate) struct Memory {
     pub(super) gpu: Arc<Gpu>,
     pub(super) storage: Storage,
-    /// What the buffer was made for; whom it is shared with gets some of it, too.
+    /// What the buffer was made for; importers get some of it, too.
     pub(super) flags: BoFlags,
     // After `storage`: what is given back must be free.
     _charges: Charges,
@@ -81,7 +81,7 @@ pub(crate) struct Memory {
 enum Charges {
     /// For VRAM, which has its charge where it is at present.
     Place,
-    /// For memory of another driver, which has charged it to whom it thought right.
+    /// For memory of another driver, which has charged it by its own rules.
     Exporter,
     /// To the budget of the machine.
     One(#[expect(dead_code, reason = "given back when dropped")] Charge),
@@ -165,7 +165,7 @@ impl Memory {
         Ok(Self {
             gpu: gpu.clone(),
             storage: Storage::Foreign(foreign),
-            // Cached as system memory is that nothing was asked for: whoever shares it waits for kernels to end.
+            // Cached as system memory is that nothing was asked for: all that share it wait for kernels to end.
             flags: BoFlags::default(),
             _charges: Charges::Exporter,
         })
@@ -313,7 +313,7 @@ impl Mappable for Memory {
     }
 
     fn may_export(&self) -> Result {
-        // Memory of a process is the process's to share; doorbells and registers are nobody's. Memory of another driver
+        // Memory of a process is the process's to share; doorbells and registers are not. Memory of another driver
         // has its `dma_buf`, which the DRM core and `/dev/kfd` hand on.
         if matches!(self.storage, Storage::Foreign(_)) {
             return Err(EPERM);

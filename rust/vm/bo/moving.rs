@@ -34,12 +34,12 @@ use crate::{
     trace, //
 };
 
-/// Nobody reaches the memory of an object: its page-table entries are gone and flushed, and its frames zapped. Made by
+/// Nothing reaches the memory of an object: its page-table entries are gone and flushed, and its frames zapped. Made by
 /// [`evict`](crate::vm::evict) alone.
 pub(in crate::vm) struct Vacant(());
 
 impl Vacant {
-    /// To be called by who has seen to it.
+    /// To be called once all of that is done.
     pub(in crate::vm) fn confirmed() -> Self {
         Self(())
     }
@@ -47,7 +47,7 @@ impl Vacant {
 
 impl Movable {
     /// Takes system memory for it, which the GPU reaches: queues are to run from there. The owner's control group pays for
-    /// it, not that of who wants the room.
+    /// it, not that of the process that wants the room.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl Movable {
         self.set(resv, new)
     }
 
-    /// Takes room in VRAM for it. Cleared: should the copy end half way, nobody finds there what others left.
+    /// Takes room in VRAM for it. Cleared: should the copy end half way, no process finds there what others left.
     ///
     /// # Errors
     ///

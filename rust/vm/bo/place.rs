@@ -2,9 +2,9 @@
 
 //! Memory that belongs in VRAM, and is in system memory while VRAM is short.
 //!
-//! [`Movable`] says where the bytes are at present. That changes only with the reservation of the object held, and who
-//! relies on it holds the reservation, too: who writes page-table entries, inserts frames for the CPU, or copies. A place is
-//! freed when nobody names it any more: neither the object, nor a mapping whose entries may still point to it.
+//! [`Movable`] says where the bytes are at present. That changes only with the reservation of the object held, and what
+//! relies on it holds the reservation, too: to write page-table entries, insert frames for the CPU, or copy. A place
+//! is freed when nothing names it any more: neither the object, nor a mapping whose entries may still point to it.
 
 use kernel::{
     new_spinlock,
@@ -119,9 +119,9 @@ struct Now {
 pub(crate) struct Movable {
     size: u64,
     contiguous: bool,
-    /// Who made it.
+    /// The process that made it.
     owner: Option<MmKey>,
-    /// Who pays for it in system memory: the group of who made it.
+    /// What pays for it in system memory: the group of the process that made it.
     group: MemoryGroup,
     /// Innermost; read anywhere, changed with the reservation held.
     #[pin]
@@ -163,7 +163,7 @@ impl Movable {
         self.owner.is_some_and(MmKey::is_current)
     }
 
-    /// Who pays for it in system memory.
+    /// What pays for it in system memory.
     pub(super) fn group(&self) -> &MemoryGroup {
         &self.group
     }
