@@ -6,7 +6,7 @@
 //! neither look a range up nor list them. [`GpuVm`] holds ranges of objects of this driver. A range carries a value
 //! that stays with each part when it is split.
 //!
-//! Nothing is allocated while ranges change: [`Room`] is what one change may need, made before. Nothing is freed
+//! Nothing is allocated while ranges change: [`MapReservation`] is what one change needs, made before. Nothing is freed
 //! either: what a change took out is in [`Removed`], to be dropped when no lock is held and the hardware does not
 //! reach the memory any more. The value of a range must keep what the hardware reaches; the object's own reference may
 //! be given up earlier by another thread.
@@ -87,7 +87,7 @@ impl<D> Drop for Chain<D> {
     }
 }
 
-/// Names an address space, to make [`Room`] while others change it.
+/// Names an address space, to make [`MapReservation`] while others change it.
 ///
 /// # Invariants
 ///
@@ -140,7 +140,7 @@ pub(crate) struct GpuVm<T: Mappable, D: Clone> {
 }
 
 /// What one change needs: memory for ranges, and the link between address space and object.
-pub(crate) struct Room<T: Mappable, D: Clone> {
+pub(crate) struct MapReservation<T: Mappable, D: Clone> {
     nodes: Chain<D>,
     link: Option<Link<T>>,
     // After the others.
@@ -167,7 +167,7 @@ impl<T: Mappable> Drop for Link<T> {
     }
 }
 
-impl<T: Mappable, D: Clone> Drop for Room<T, D> {
+impl<T: Mappable, D: Clone> Drop for MapReservation<T, D> {
     fn drop(&mut self) {
         if self.link.take().is_some() {
             self.vm.clean_up();
@@ -224,7 +224,7 @@ struct Change<T: Mappable, D: Clone> {
     removed: Chain<D>,
 }
 
-impl<T: Mappable, D: Clone> Room<T, D> {
+impl<T: Mappable, D: Clone> MapReservation<T, D> {
     /// For unmapping.
     ///
     /// # Errors
@@ -364,7 +364,7 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
     /// `room` was made for another address space, or to unmap.
     pub(crate) fn map(
         &mut self,
-        mut room: Room<T, D>,
+        mut room: MapReservation<T, D>,
         range: Range<u64>,
         offset: u64,
         data: D,
@@ -401,7 +401,11 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
     ///
     /// `EINVAL`, and nothing has changed: the range is empty, leaves the address space, or `room` was made for
     /// another one.
-    pub(crate) fn unmap(&mut self, room: Room<T, D>, range: Range<u64>) -> Result<Removed<D>> {
+    pub(crate) fn unmap(
+        &mut self,
+        room: MapReservation<T, D>,
+        range: Range<u64>,
+    ) -> Result<Removed<D>> {
         self.check(&room, &range)?;
         self.change(room, None, |vm, change| {
             let len = range.end - range.start;
@@ -446,7 +450,7 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
         removed
     }
 
-    fn check(&self, room: &Room<T, D>, range: &Range<u64>) -> Result {
+    fn check(&self, room: &MapReservation<T, D>, range: &Range<u64>) -> Result {
         let inside = self.bounds.start <= range.start && range.end <= self.bounds.end;
         if range.is_empty() || !inside || room.vm.as_raw() != self.vm.as_raw() {
             return Err(EINVAL);
@@ -456,7 +460,7 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
 
     fn change(
         &mut self,
-        mut room: Room<T, D>,
+        mut room: MapReservation<T, D>,
         new: Option<(Link<T>, D)>,
         run: impl FnOnce(*mut bindings::drm_gpuvm, *mut c_void) -> Result,
     ) -> Result<Removed<D>> {
@@ -667,7 +671,7 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
             }
         }
         drop(guard);
-        // If this is the last reference, of a `Room` that is gone, the next change frees the link.
+        // If this is the last reference, of a `MapReservation` that is gone, the next change frees the link.
         // SAFETY: Found above with a reference; the mutex is not held; immediate mode.
         unsafe { bindings::drm_gpuvm_bo_put_deferred(vm_bo) };
     }
@@ -675,7 +679,7 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
 
 impl<T: Mappable, D: Clone> Drop for GpuVm<T, D> {
     fn drop(&mut self) {
-        // Frees the links, too; that of a `Room` goes with it, and then the address space of C.
+        // Frees the links, too; that of a `MapReservation` goes with it, and then the address space of C.
         drop(self.clear());
     }
 }

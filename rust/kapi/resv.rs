@@ -98,7 +98,7 @@ impl<'a, T: Mappable> Resv<'a, T> {
         unsafe { crate::bindings::rkfd_gem_zap(self.object.as_raw()) };
     }
 
-    /// Makes room for `count` fences. It is gone when the reservation is unlocked.
+    /// Reserves slots for `count` fences. They are gone when the reservation is unlocked.
     ///
     /// # Errors
     ///
@@ -107,12 +107,12 @@ impl<'a, T: Mappable> Resv<'a, T> {
         not(rkfd_kunit),
         expect(dead_code, reason = "queues have no fences yet")
     )]
-    pub(crate) fn make_room(self, count: u32) -> Result<Room<'a, T>> {
+    pub(crate) fn reserve_fences(self, count: u32) -> Result<FenceSlots<'a, T>> {
         if count != 0 {
             // SAFETY: By the type invariant the reservation is locked, and the object live.
             to_result(unsafe { bindings::dma_resv_reserve_fences(self.object.resv(), count) })?;
         }
-        Ok(Room {
+        Ok(FenceSlots {
             resv: self,
             left: count,
         })
@@ -152,25 +152,26 @@ impl<'a, T: Mappable> Resv<'a, T> {
     }
 }
 
-/// Room for fences in a reservation that is locked.
-pub(crate) struct Room<'a, T: Mappable> {
+/// Slots for fences in a reservation that is locked.
+pub(crate) struct FenceSlots<'a, T: Mappable> {
     resv: Resv<'a, T>,
     left: u32,
 }
 
-impl<T: Mappable> Room<'_, T> {
+impl<T: Mappable> FenceSlots<'_, T> {
     /// Adds `fence`, which stands for `usage`. Allocates nothing.
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: the room is used up.
+    /// `ENOSPC`: the slots are used up.
     #[cfg_attr(
         not(rkfd_kunit),
         expect(dead_code, reason = "queues have no fences yet")
     )]
     pub(crate) fn add(&mut self, fence: &Fence, usage: Usage) -> Result {
         self.left = self.left.checked_sub(1).ok_or(ENOSPC)?;
-        // SAFETY: The reservation is locked by the type invariant of `Resv`, and has room; it takes a reference of its own.
+        // SAFETY: The reservation is locked by the type invariant of `Resv`, and has a slot left; the call takes a
+        // reference of its own.
         unsafe {
             bindings::dma_resv_add_fence(self.resv.object.resv(), fence.as_raw(), usage.raw());
         }

@@ -20,7 +20,7 @@ use crate::kapi::{
     gem::Object,
     gpuvm::{
         GpuVm,
-        Room,
+        MapReservation,
         SpaceKey, //
     },
     mappable::{
@@ -142,7 +142,7 @@ impl Bench {
         first: u64,
         number: u64,
     ) -> Result<KVec<u64>> {
-        let room = Room::to_map(space.handle(), object)?;
+        let room = MapReservation::to_map(space.handle(), object)?;
         let value = self.value(number)?;
         let at = at.start * PAGE..at.end * PAGE;
         let removed = space.map(room, at, first * PAGE, value)?;
@@ -150,7 +150,7 @@ impl Bench {
     }
 
     fn unmap(&self, space: &mut Space, at: Range<u64>) -> Result<KVec<u64>> {
-        let room = Room::to_unmap(space.handle())?;
+        let room = MapReservation::to_unmap(space.handle())?;
         let removed = space.unmap(room, at.start * PAGE..at.end * PAGE)?;
         numbers(removed.values())
     }
@@ -284,7 +284,7 @@ mod cases {
         assert_eq!(&*of(&two, &object)?, &[(8, 10)]);
         drop(object);
         assert_eq!(bench.live(), (1, 2));
-        let room = Room::to_unmap(one.handle())?;
+        let room = MapReservation::to_unmap(one.handle())?;
         let removed = one.unmap(room, 0..64 * PAGE)?;
         // Until it is dropped nothing is released.
         assert_eq!(bench.live(), (1, 2));
@@ -292,7 +292,7 @@ mod cases {
         assert_eq!(bench.live(), (1, 1));
         // An address space that ends gives up what it has, the room of another change may be left over.
         let other = bench.object(4)?;
-        let room: Room<Content, Value> = Room::to_map(two.handle(), &other)?;
+        let room: MapReservation<Content, Value> = MapReservation::to_map(two.handle(), &other)?;
         drop(other);
         drop(two);
         assert_eq!(bench.live(), (1, 0));
@@ -326,10 +326,10 @@ mod cases {
         }
         // The room of another address space, and one without an object.
         let other = bench.space(64)?;
-        let room = Room::to_map(other.handle(), &object)?;
+        let room = MapReservation::to_map(other.handle(), &object)?;
         let value = bench.value(3)?;
         assert_eq!(space.map(room, 0..PAGE, 0, value).err(), Some(EINVAL));
-        let room = Room::to_unmap(space.handle())?;
+        let room = MapReservation::to_unmap(space.handle())?;
         let value = bench.value(3)?;
         assert_eq!(space.map(room, 0..PAGE, 0, value).err(), Some(EINVAL));
         assert_eq!(&*all(&space)?, &[(10, 14, 0, 1)]);

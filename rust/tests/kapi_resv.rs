@@ -122,9 +122,9 @@ mod suite {
         let held = object.reserve()?;
         let resv = held.resv();
         assert!(resv.is_idle(Usage::Bookkeep));
-        let mut room = resv.make_room(1)?;
-        room.add(&fence, Usage::Read)?;
-        assert_eq!(room.add(&fence, Usage::Read), Err(ENOSPC));
+        let mut slots = resv.reserve_fences(1)?;
+        slots.add(&fence, Usage::Read)?;
+        assert_eq!(slots.add(&fence, Usage::Read), Err(ENOSPC));
         // Who only reads does not wait for reads.
         assert!(resv.is_idle(Usage::Write));
         assert!(!resv.is_idle(Usage::Read));

@@ -56,8 +56,8 @@ use crate::{
             Wait, //
         },
         gpuvm::{
-            Removed,
-            Room, //
+            MapReservation,
+            Removed, //
         }, //
     },
     trace, //
@@ -147,7 +147,7 @@ impl Bind {
 
 /// What one range needs to be listed.
 struct Ready {
-    room: Room<Memory, Arc<Mapping>>,
+    room: MapReservation<Memory, Arc<Mapping>>,
     /// `None` unmaps.
     mapping: Option<Arc<Mapping>>,
 }
@@ -448,12 +448,12 @@ impl Vm {
                     let backing = backings.get(part.source).ok_or(EINVAL)?;
                     drop(mapping.set_backing(Some(backing.clone())));
                     Ready {
-                        room: Room::to_map(&self.ranges, bo.object())?,
+                        room: MapReservation::to_map(&self.ranges, bo.object())?,
                         mapping: Some(mapping),
                     }
                 }
                 None => Ready {
-                    room: Room::to_unmap(&self.ranges)?,
+                    room: MapReservation::to_unmap(&self.ranges)?,
                     mapping: None,
                 },
             };

@@ -27,8 +27,8 @@ use crate::{
     kapi::{
         gpuvm::{
             Handle,
-            Removed,
-            Room, //
+            MapReservation,
+            Removed, //
         },
         trace::errno, //
     },
@@ -41,7 +41,7 @@ type Unlisted = Removed<Arc<Mapping>>;
 /// A mapping that is not listed yet, and memory to list it.
 struct NewMapping {
     mapping: Arc<Mapping>,
-    room: Room<Memory, Arc<Mapping>>,
+    room: MapReservation<Memory, Arc<Mapping>>,
 }
 
 impl NewMapping {
@@ -53,7 +53,7 @@ impl NewMapping {
     fn new(ranges: &Handle, bo: &Arc<Bo>, va: u64) -> Result<Self> {
         Ok(Self {
             mapping: Mapping::new(bo.begin_use(), va)?,
-            room: Room::to_map(ranges, bo.object())?,
+            room: MapReservation::to_map(ranges, bo.object())?,
         })
     }
 

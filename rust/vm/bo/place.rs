@@ -44,8 +44,8 @@ pub(crate) enum Place {
         blocks: Arc<VramBlocks>,
         /// Given back after it.
         _charge: Charge,
-        /// After both: whoever was evicted gets to know.
-        _room: Room,
+        /// After both: what was evicted may come back.
+        _notice: FreeNotice,
     },
     /// In system memory.
     System {
@@ -56,10 +56,10 @@ pub(crate) enum Place {
     },
 }
 
-/// Room in VRAM that is in use.
-pub(crate) struct Room(Arc<Gpu>);
+/// Announces, when dropped, that VRAM was freed.
+pub(crate) struct FreeNotice(Arc<Gpu>);
 
-impl Drop for Room {
+impl Drop for FreeNotice {
     fn drop(&mut self) {
         self.0.room_is_back();
     }
@@ -82,7 +82,7 @@ impl Place {
         let place = Self::Vram {
             blocks: Arc::new(blocks, GFP_KERNEL_ACCOUNT)?,
             _charge: charge,
-            _room: Room(gpu.clone()),
+            _notice: FreeNotice(gpu.clone()),
         };
         Ok(Arc::new(place, GFP_KERNEL_ACCOUNT)?)
     }
