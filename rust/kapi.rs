@@ -19,6 +19,7 @@ pub(crate) mod class;
 pub(crate) mod dma;
 pub(crate) mod dma_buf;
 pub(crate) mod dma_map;
+mod dma_table;
 mod drm_fdinfo;
 pub(crate) mod drm_file;
 pub(crate) mod drm_ioctl;

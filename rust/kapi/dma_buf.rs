@@ -5,8 +5,9 @@
 //! An [`Object`](super::gem::Object) is exported with the operations of its content's type ([`ExportOps`]). There is
 //! one table of them for each type, so that a `dma_buf` with these operations is such an object.
 //!
-//! Buffers of other drivers are [imported](super::dma_map::DmaImport). What other drivers attach to stays where it is: pages can be mapped for any device, and what is no pages cannot
-//! be attached. User space maps a `dma_buf` as it maps the object, and the end of the object's device ends both.
+//! Buffers of other drivers are imported by `DmaMapper::import`. What other drivers attach to stays where it is: pages can
+//! be mapped for any device, and what is no pages cannot be attached. User space maps a `dma_buf` as it maps the object,
+//! and the end of the object's device ends both.
 //!
 //! C header: [`include/linux/dma-buf.h`](srctree/include/linux/dma-buf.h)
 
@@ -32,7 +33,7 @@ use kernel::{
 };
 
 use super::{
-    dma_map,
+    dma_table,
     mappable::{
         ExportOps,
         Inner,
@@ -216,7 +217,7 @@ impl<T: Mappable> ExportOps<T> {
         };
         // SAFETY: An importer detaches its device before that is unbound, and unmaps before; the object keeps the
         // pages.
-        match unsafe { dma_map::map_table(dev, pages, dir) } {
+        match unsafe { dma_table::map_table(dev, pages, dir) } {
             Ok(table) => KBox::into_raw(table).cast(),
             Err(e) => e.to_ptr(),
         }
@@ -235,7 +236,7 @@ impl<T: Mappable> ExportOps<T> {
         // SAFETY: From `map`; `Opaque` is transparent.
         let table = unsafe { KBox::from_raw(table.cast::<Opaque<bindings::sg_table>>()) };
         // SAFETY: Mapped by `map` for this device and direction, and not used any more.
-        unsafe { dma_map::unmap_table((*attachment).dev, &table, dir) };
+        unsafe { dma_table::unmap_table((*attachment).dev, &table, dir) };
     }
 }
 

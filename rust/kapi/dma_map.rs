@@ -13,9 +13,7 @@ use kernel::{
     devres::Devres,
     dma::DataDirection,
     error::to_result,
-    new_mutex,
-    new_spinlock,
-    page::PAGE_SIZE,
+    impl_has_work, new_mutex, new_spinlock, new_work,
     prelude::*,
     rbtree::{
         RBTree,
@@ -31,121 +29,37 @@ use kernel::{
         Mutex,
         SpinLock, //
     },
-    types::Opaque, //
+    types::Opaque,
+    workqueue::{
+        Work,
+        WorkItem, //
+    },
 };
 
 use super::{
+    dma_buf::DmaBuf,
+    dma_table::{
+        as_raw,
+        map_table,
+        unmap_table, //
+    },
     pages::Pages,
     workqueue::OwnedQueue, //
 };
 
 mod import;
 
-pub(crate) use self::import::DmaImport;
 use self::import::MappedImport;
+pub(crate) use super::dma_table::DmaRun;
 
 /// Imports that are ended at a time: one whose exporter keeps others waiting does not hold them all up.
 const ENDERS: u16 = 4;
-
-/// A part of device address space: `len` bytes from `addr`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DmaRun {
-    /// Bus address.
-    pub(crate) addr: u64,
-    /// Length in bytes.
-    pub(crate) len: u64,
-}
-
-/// The C device behind `dev`.
-fn as_raw(dev: &Device) -> *mut bindings::device {
-    // `Device` is `repr(transparent)` over `Opaque<struct device>`.
-    core::ptr::from_ref(dev).cast_mut().cast()
-}
-
-/// How pages are mapped: where device and CPU see the same memory at any time, or not at all. A page may have any
-/// number of such mappings, for no cache has to be written back or dropped between accesses.
-// CAST: A single bit, below 32.
-const COHERENT: c_ulong = bindings::DMA_ATTR_REQUIRE_COHERENT as c_ulong;
-
-/// Maps `pages` for `dev`, a device of any driver.
-///
-/// # Errors
-///
-/// - `EOPNOTSUPP`: the machine gives `dev` copies of memory (bounce buffers).
-/// - `ENOMEM`, and what the DMA layer reports.
-///
-/// # Safety
-///
-/// `dev` is bound, and the result is given to [`unmap_table`] while it is; `pages` live until then.
-pub(super) unsafe fn map_table(
-    dev: *mut bindings::device,
-    pages: &Pages,
-    dir: bindings::dma_data_direction,
-) -> Result<KBox<Opaque<bindings::sg_table>>> {
-    // SAFETY: `dev` is bound.
-    if unsafe { crate::bindings::rkfd_dma_bounces(dev) } {
-        return Err(EOPNOTSUPP);
-    }
-    // SAFETY: `dev` is a valid device.
-    let longest = unsafe { bindings::dma_max_mapping_size(dev) };
-    // CAST: Widened; the driver is built for 64 bits only.
-    let longest = longest.min(u32::MAX as usize) & !(PAGE_SIZE - 1);
-    let sgt = KBox::new(Opaque::zeroed(), GFP_KERNEL_ACCOUNT)?;
-    // SAFETY: `sgt` is memory for a table, and the array holds valid pages, which the C
-    // function only reads. There is at least one.
-    to_result(unsafe {
-        bindings::sg_alloc_table_from_pages_segment(
-            sgt.get(),
-            pages.as_ptr(),
-            c_uint::try_from(pages.len())?,
-            0,
-            pages.size(),
-            c_uint::try_from(longest)?,
-            bindings::GFP_KERNEL_ACCOUNT,
-        )
-    })?;
-    // SAFETY: `dev` is bound and the table was just made.
-    let mapped = to_result(unsafe { bindings::dma_map_sgtable(dev, sgt.get(), dir, COHERENT) });
-    if let Err(e) = mapped {
-        // SAFETY: Made above and not mapped.
-        unsafe { bindings::sg_free_table(sgt.get()) };
-        return Err(e);
-    }
-    // Some machines begin only when they are asked.
-    // SAFETY: `dev` is bound.
-    if unsafe { crate::bindings::rkfd_dma_bounces(dev) } {
-        // SAFETY: Made and mapped above, in this direction.
-        unsafe {
-            crate::bindings::rkfd_dma_unmap_unsynced(dev, sgt.get(), dir);
-            bindings::sg_free_table(sgt.get());
-        }
-        return Err(EOPNOTSUPP);
-    }
-    Ok(sgt)
-}
-
-/// Ends what [`map_table`] began; the table is empty then.
-///
-/// # Safety
-///
-/// `sgt` is the result of [`map_table`] with these arguments and was not unmapped; no device uses it any more.
-pub(super) unsafe fn unmap_table(
-    dev: *mut bindings::device,
-    sgt: &Opaque<bindings::sg_table>,
-    dir: bindings::dma_data_direction,
-) {
-    // SAFETY: By the requirements of this function.
-    unsafe {
-        bindings::dma_unmap_sgtable(dev, sgt.get(), dir, COHERENT);
-        bindings::sg_free_table(sgt.get());
-    }
-}
 
 /// [`Pages`] mapped for one device.
 ///
 /// # Invariants
 ///
-/// `sgt` was made from `pages` and is mapped for `dev` in direction `dir`, [`COHERENT`].
+/// `sgt` is what [`map_table`] made from `pages` for `dev` in direction `dir`, and is not unmapped.
 struct MappedTable {
     sgt: KBox<Opaque<bindings::sg_table>>,
     dev: ARef<Device>,
@@ -448,5 +362,92 @@ impl DmaMap {
     /// Where the memory is for the device, in the order of the buffer.
     pub(crate) fn runs(&self) -> &[DmaRun] {
         &self.runs
+    }
+}
+
+/// What ends a mapping for callers that must not wait.
+#[pin_data]
+struct Ending {
+    #[pin]
+    work: Work<Self>,
+    live: Arc<Live>,
+    id: u64,
+    maps: Arc<LiveMaps>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Ending { self.work }
+}
+
+impl WorkItem for Ending {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.maps.end(&this.live, this.id);
+    }
+}
+
+/// Addresses at which a device reaches a buffer of another driver, for as long as this object lives or its [`DmaMapper`]
+/// does, whichever ends first. The buffer lives at least as long.
+pub(crate) struct DmaImport {
+    ending: Arc<Ending>,
+    runs: KVVec<DmaRun>,
+}
+
+impl DmaImport {
+    /// Where the memory is for the device, in the order of the buffer: whole pages, as many as the buffer has.
+    pub(crate) fn runs(&self) -> &[DmaRun] {
+        &self.runs
+    }
+}
+
+impl Drop for DmaImport {
+    fn drop(&mut self) {
+        let enders = self.ending.maps.enders.lock();
+        if let Some(queue) = &*enders {
+            // It is queued here alone.
+            let _ = queue.enqueue(self.ending.clone());
+        }
+        // Without a queue the device is being unbound, and that ends all mappings.
+    }
+}
+
+impl DmaMapper {
+    /// Attaches `dev` to a buffer of another driver, and maps it. The caller holds no reservation.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: `dev` is another device; or the exporter gives other than whole pages, as many as the buffer has.
+    /// - `EOPNOTSUPP`: the machine gives `dev` copies of memory (bounce buffers): nothing says here when the device and
+    ///   others take turns.
+    /// - What the exporter reports: that `dev` cannot reach the buffer, for one; `ERESTARTSYS`: a signal came while the
+    ///   exporter was moving it.
+    /// - `ENOMEM`.
+    pub(crate) fn import(&self, dev: &Device<Bound>, dma_buf: &DmaBuf) -> Result<DmaImport> {
+        self.check(dev)?;
+        // A class of its own: the reservation is taken under this lock, and never under that of other mappings.
+        let live = Arc::pin_init(
+            pin_init!(Live { held <- new_mutex!(None, "rkfd_dma_import") }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let node = LiveNode::new(GFP_KERNEL_ACCOUNT)?;
+        let id = u64::try_from(self.maps.next.fetch_add(1, Relaxed))?;
+        let ended = live.clone();
+        let ending = Arc::pin_init(
+            pin_init!(Ending {
+                work <- new_work!("rkfd_dma_import"),
+                live: ended,
+                id,
+                maps: self.maps.clone(),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        // SAFETY: `dev` is bound. The result goes before it is not any more: here, or by the list of mappings, which is
+        // emptied before. Page tables are written from a `DmaImport` that is kept until the device has forgotten them.
+        let mapped = unsafe { MappedImport::new(dev, dma_buf) }?;
+        let runs = mapped.runs()?;
+        *live.held.lock() = Some(Held::Import(mapped));
+        self.maps.maps.lock().insert(node.into_node(id, live));
+        Ok(DmaImport { ending, runs })
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Buffers of other drivers, attached to a device and mapped for it.
+//! Buffers of other drivers, attached to a device and mapped for it. Suite: `rkfd_dma_import`.
 //!
 //! The attachment is a static one: the exporter is not told of any peer access, so that it has to have the buffer in
 //! system memory, and keeps it where it is while it is mapped.
@@ -8,8 +8,8 @@
 //! # Locks
 //!
 //! To map and to unmap takes the reservation of the buffer, which is the exporter's, and which others may hold while they
-//! want one of ours. So neither is done by a thread that holds a reservation. [`DmaImport`] can be dropped anywhere all
-//! the same: a worker of the [`DmaMapper`] ends the mapping.
+//! want one of ours. So neither is done by a thread that holds a reservation. [`DmaImport`](super::DmaImport) can be
+//! dropped anywhere all the same: a worker of the [`DmaMapper`](super::DmaMapper) ends the mapping.
 //!
 //! C header: [`include/linux/dma-buf.h`](srctree/include/linux/dma-buf.h)
 
@@ -22,30 +22,18 @@ use kernel::{
         Device, //
     },
     error::from_err_ptr,
-    impl_has_work, new_mutex, new_work,
     page::PAGE_SIZE,
     prelude::*,
-    sync::{
-        aref::ARef,
-        atomic::Relaxed,
-        Arc, //
-    },
-    workqueue::{
-        Work,
-        WorkItem, //
-    },
+    sync::aref::ARef, //
 };
 
-use super::{
-    as_raw,
-    DmaMapper,
-    DmaRun,
-    Held,
-    Live,
-    LiveMaps,
-    LiveNode, //
+use crate::kapi::{
+    dma_buf::DmaBuf,
+    dma_table::{
+        as_raw,
+        DmaRun, //
+    },
 };
-use crate::kapi::dma_buf::DmaBuf;
 
 /// GPUs read and write what is imported; rights are a matter of the page tables.
 const BOTH_WAYS: bindings::dma_data_direction = bindings::dma_data_direction::DMA_BIDIRECTIONAL;
@@ -112,7 +100,7 @@ impl MappedImport {
     /// # Safety
     ///
     /// The result is dropped before `dev` has been unbound, and when no device uses the memory by it any more.
-    unsafe fn new(dev: &Device<Bound>, dma_buf: &DmaBuf) -> Result<Self> {
+    pub(super) unsafe fn new(dev: &Device<Bound>, dma_buf: &DmaBuf) -> Result<Self> {
         // SAFETY: `dev` is bound.
         if unsafe { crate::bindings::rkfd_dma_bounces(as_raw(dev)) } {
             return Err(EOPNOTSUPP);
@@ -141,7 +129,7 @@ impl MappedImport {
     /// # Errors
     ///
     /// `EINVAL`: these are not whole pages, or not as many as the buffer has. `ENOMEM`.
-    fn runs(&self) -> Result<KVVec<DmaRun>> {
+    pub(super) fn runs(&self) -> Result<KVVec<DmaRun>> {
         let mut segments = Segments::new();
         // SAFETY: By the type invariant the table is valid, and it does not change.
         let (mut sg, count) = unsafe { ((*self.table.as_ptr()).sgl, (*self.table.as_ptr()).nents) };
@@ -221,92 +209,5 @@ impl Segments {
             return Err(EINVAL);
         }
         Ok(self.runs)
-    }
-}
-
-/// What ends a mapping for callers that must not wait.
-#[pin_data]
-struct Ending {
-    #[pin]
-    work: Work<Self>,
-    live: Arc<Live>,
-    id: u64,
-    maps: Arc<LiveMaps>,
-}
-
-impl_has_work! {
-    impl HasWork<Self> for Ending { self.work }
-}
-
-impl WorkItem for Ending {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        this.maps.end(&this.live, this.id);
-    }
-}
-
-/// Addresses at which a device reaches a buffer of another driver, for as long as this object lives or its [`DmaMapper`]
-/// does, whichever ends first. The buffer lives at least as long.
-pub(crate) struct DmaImport {
-    ending: Arc<Ending>,
-    runs: KVVec<DmaRun>,
-}
-
-impl DmaImport {
-    /// Where the memory is for the device, in the order of the buffer: whole pages, as many as the buffer has.
-    pub(crate) fn runs(&self) -> &[DmaRun] {
-        &self.runs
-    }
-}
-
-impl Drop for DmaImport {
-    fn drop(&mut self) {
-        let enders = self.ending.maps.enders.lock();
-        if let Some(queue) = &*enders {
-            // It is queued here alone.
-            let _ = queue.enqueue(self.ending.clone());
-        }
-        // Without a queue the device is being unbound, and that ends all mappings.
-    }
-}
-
-impl DmaMapper {
-    /// Attaches `dev` to a buffer of another driver, and maps it. The caller holds no reservation.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: `dev` is another device; or the exporter gives other than whole pages, as many as the buffer has.
-    /// - `EOPNOTSUPP`: the machine gives `dev` copies of memory (bounce buffers): nothing says here when the device and
-    ///   others take turns.
-    /// - What the exporter reports: that `dev` cannot reach the buffer, for one; `ERESTARTSYS`: a signal came while the
-    ///   exporter was moving it.
-    /// - `ENOMEM`.
-    pub(crate) fn import(&self, dev: &Device<Bound>, dma_buf: &DmaBuf) -> Result<DmaImport> {
-        self.check(dev)?;
-        // A class of its own: the reservation is taken under this lock, and never under that of other mappings.
-        let live = Arc::pin_init(
-            pin_init!(Live { held <- new_mutex!(None, "rkfd_dma_import") }),
-            GFP_KERNEL_ACCOUNT,
-        )?;
-        let node = LiveNode::new(GFP_KERNEL_ACCOUNT)?;
-        let id = u64::try_from(self.maps.next.fetch_add(1, Relaxed))?;
-        let ended = live.clone();
-        let ending = Arc::pin_init(
-            pin_init!(Ending {
-                work <- new_work!("rkfd_dma_import"),
-                live: ended,
-                id,
-                maps: self.maps.clone(),
-            }),
-            GFP_KERNEL_ACCOUNT,
-        )?;
-        // SAFETY: `dev` is bound. The result goes before it is not any more: here, or by the list of mappings, which is
-        // emptied before. Page tables are written from a `DmaImport` that is kept until the device has forgotten them.
-        let mapped = unsafe { MappedImport::new(dev, dma_buf) }?;
-        let runs = mapped.runs()?;
-        *live.held.lock() = Some(Held::Import(mapped));
-        self.maps.maps.lock().insert(node.into_node(id, live));
-        Ok(DmaImport { ending, runs })
     }
 }
