@@ -323,7 +323,14 @@ fn a_user_needs_no_root_where_the_host_permits_it() {
     host.share();
     // What is built may lie in a directory that is root's alone.
     let program = host.path("rkfd-jail");
-    fs::copy(env!("CARGO_BIN_EXE_rkfd-jail"), &program).unwrap();
+    // By another process: a child that another test starts meanwhile would inherit the file open for writing, and a
+    // program that is open for writing cannot be started (ETXTBSY).
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_rkfd-jail"))
+        .arg(&program)
+        .status()
+        .unwrap();
+    assert!(copied.success());
     give(host.dir.path(), USER);
     let script = "while read -r line; do echo \"$line\"; done </proc/self/status
         mkdir /shares/share0/made
