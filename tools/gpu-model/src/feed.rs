@@ -438,6 +438,11 @@ impl Soc {
             let (now, later) = rest.split_at(place.len);
             rest = later;
             let Some(at) = place.to else { continue };
+            if self.mem.blocked(at) {
+                // It waits, and is translated afresh then.
+                self.log.stats.dma_blocked += 1;
+                return Err(VmError::Retry);
+            }
             if self.mem.write(at, now).is_err() {
                 let text = format!(
                     "VMID {} writes {:#x}, translated before the last flush, to {at:x?}, which is gone",

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::cp::mqd::MEC;
 use crate::cp::pm4::{length, op};
 use crate::device::Gpu;
+use crate::vm::access::Reach;
 use crate::vm::Access;
 
 /// Stray doorbells remembered one by one; the counters go on beyond.
@@ -108,6 +109,17 @@ pub struct Reading {
     pasid: u16,
 }
 
+/// How far the reading of a run list has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Learned {
+    /// To its end, or to where it cannot be read.
+    All,
+    /// There is more to read.
+    Piece,
+    /// What follows lies on the bus, and bus mastering is off.
+    Blocked,
+}
+
 impl Gpu {
     /// Begins to learn the doorbells of a run list; those of connected queues stay known.
     pub fn begin_learning(&mut self) {
@@ -120,17 +132,19 @@ impl Gpu {
         self.soc.strays.begin_list(connected.into_iter());
     }
 
-    /// Learns from a piece of a run list of `size` dwords; returns whether that was the last.
-    pub fn learn_doorbells(&mut self, base: u64, size: u32, at: &mut Reading) -> bool {
+    /// Learns from a piece of a run list of `size` dwords.
+    pub fn learn_doorbells(&mut self, base: u64, size: u32, at: &mut Reading) -> Learned {
         let left = size.saturating_sub(at.pos);
         let mut words = vec![0; left.min(PIECE) as usize];
         let first = base.wrapping_add(u64::from(at.pos) * 4);
         // What cannot be read is reported by the walk that follows, not here.
-        let there = self
-            .soc
-            .vm_accessible(MEC, first, words.len() * 4, Access::Read);
-        if !there || self.soc.vm_read_dwords(MEC, first, &mut words).is_err() {
-            return true;
+        let reach = self.soc.vm_reach(MEC, first, words.len() * 4, Access::Read);
+        if reach == Reach::Blocked {
+            self.soc.log.stats.dma_blocked += 1;
+            return Learned::Blocked;
+        }
+        if reach == Reach::Missing || self.soc.vm_read_dwords(MEC, first, &mut words).is_err() {
+            return Learned::All;
         }
         let mut pos = 0u32;
         while let Some(&header) = words.get(pos as usize) {
@@ -146,6 +160,10 @@ impl Gpu {
             pos += length(header) as u32;
         }
         at.pos += pos;
-        at.pos >= size
+        if at.pos >= size {
+            Learned::All
+        } else {
+            Learned::Piece
+        }
     }
 }

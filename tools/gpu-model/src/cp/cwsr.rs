@@ -16,7 +16,7 @@ use super::mqd::{MAX_FRAMES, MEC};
 use super::queue::{Outcome, Role, Run};
 use super::slot::SlotId;
 use crate::device::Gpu;
-use crate::vm::access::VmError;
+use crate::vm::access::{Reach, VmError};
 use crate::vm::Access;
 use crate::waves::front::{Flight, MAX_LATER};
 use crate::waves::saved;
@@ -160,13 +160,9 @@ impl Gpu {
         let stack = mqd.wrapping_add(STACK_PAGE);
         let entry = stack.wrapping_add(u64::from(area.stack.saturating_sub(used)));
         let at = area.base.wrapping_add(u64::from(area.stack));
-        let behind = self.soc.vm_accessible(
-            MEC,
-            stack,
-            area.stack.min(MAX_STACK) as usize,
-            Access::Write,
-        );
-        if !room || !behind {
+        let length = area.stack.min(MAX_STACK) as usize;
+        let behind = self.soc.vm_reach(MEC, stack, length, Access::Write);
+        if !room || behind == Reach::Missing {
             let text = format!(
                 "{slot}: cntl_stack_size {:#x} ctx_save_size {:#x}, control stack at {stack:#x}: {bytes:#x} bytes of \
                  {seats} waves cannot be saved",
@@ -182,10 +178,19 @@ impl Gpu {
             .base
             .wrapping_add(u64::from(area.size.saturating_sub(PAGE)));
         let places = [(area.base, HEADER), (at, bytes as usize), (last, page)];
-        let mut there = |(at, len)| self.soc.vm_accessible(run.client(), at, len, Access::Write);
-        if let Some((lacks, _)) = places.into_iter().find(|&place| !there(place)) {
+        let reach = places.map(|(at, len)| {
+            let reach = self.soc.vm_reach(run.client(), at, len, Access::Write);
+            (at, reach)
+        });
+        if let Some((lacks, _)) = reach.iter().find(|(_, r)| *r == Reach::Missing) {
             let text = format!("{slot}: the save area at {lacks:#x} is not writable");
             self.soc.user_error("cwsr-area", text);
+            self.set_saved(slot, area, 0, 0);
+            return;
+        }
+        if behind == Reach::Blocked || reach.iter().any(|(_, r)| *r == Reach::Blocked) {
+            // A write that does not leave the device: what the queue was doing is lost.
+            self.soc.log.stats.dma_blocked += 1;
             self.set_saved(slot, area, 0, 0);
             return;
         }
@@ -251,9 +256,17 @@ impl Gpu {
         let bytes = saved.min(area.size).saturating_sub(area.stack);
         let mut words = vec![0; bytes as usize / 4];
         let mut head = [0u32; 2];
-        if self.soc.peek_u32(MEC, entry).is_some() {
-            // A failing read leaves zeros, which are no entry.
-            let _ = self.soc.vm_read_dwords(MEC, entry, &mut head);
+        match self.soc.vm_reach(MEC, entry, 4 * head.len(), Access::Read) {
+            Reach::There => {
+                // What can be reached is read.
+                let _ = self.soc.vm_read_dwords(MEC, entry, &mut head);
+            }
+            Reach::Blocked => {
+                self.soc.log.stats.dma_blocked += 1;
+                return Err(Outcome::Wait);
+            }
+            // Zeros are no entry.
+            Reach::Missing => {}
         }
         let [magic, serial] = head;
         let intact = match self.soc.vm_read_dwords(run.client(), at, &mut words) {

@@ -11,6 +11,7 @@ use crate::decode;
 use crate::device::{Gpu, BAR2_SIZE};
 use crate::soc::DoorbellTarget;
 use crate::trace::Reason;
+use crate::vm::access::VmError;
 
 /// Why a queue was not connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,18 @@ pub enum NotMapped {
     NoSlot,
     /// The packet or the MQD is wrong; reported.
     Refused,
+    /// The MQD lies on the bus, and bus mastering is off.
+    Blocked,
+}
+
+impl From<VmError> for NotMapped {
+    fn from(e: VmError) -> Self {
+        match e {
+            // In the kernel's address space nothing else is tried again.
+            VmError::Retry => NotMapped::Blocked,
+            VmError::Fault => NotMapped::Refused,
+        }
+    }
 }
 
 /// Engine a MAP_QUEUES or UNMAP_QUEUES names.
@@ -60,7 +73,7 @@ impl Gpu {
     /// Connects the queue of a MAP_QUEUES packet for the process in `vmid`.
     ///
     /// # Errors
-    /// No slot is free, or the packet is wrong.
+    /// No slot is free, the packet is wrong, or the MQD cannot be read now.
     pub fn map_queue(
         &mut self,
         p: &Packet,
@@ -127,9 +140,7 @@ impl Gpu {
                     wptr_addr,
                     user: true,
                 };
-                if !self.sdma_connect((engine, rlc), &e, vmid, reason) {
-                    return Err(NotMapped::Refused);
-                }
+                self.sdma_connect((engine, rlc), &e, vmid, reason)?;
                 Target::Sdma(engine, rlc)
             }
             EngineSel::Hiq | EngineSel::Other => {
@@ -201,9 +212,7 @@ impl Gpu {
         vmid: u8,
         reason: Reason,
     ) -> Result<(), NotMapped> {
-        if self.load_mqd(slot, e).is_err() {
-            return Err(NotMapped::Refused);
-        }
+        self.load_mqd(slot, e)?;
         let h = self.cp.hqd_mut(slot);
         let vm = h.reg(r::VMID) & !0xF | u32::from(vmid & 0xF);
         h.set(r::VMID, vm);

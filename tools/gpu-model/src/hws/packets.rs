@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The scheduler packets of the HIQ and the KIQ.
 
-use super::map::{engine_sel, EngineSel};
+use super::map::{engine_sel, EngineSel, NotMapped};
 use super::{Mapped, Resources, Target};
 use crate::cp::eop::source;
 use crate::cp::hqd::f;
@@ -241,25 +241,26 @@ impl Gpu {
             user: false,
         };
         let vmid = ((control >> 8) & 0xF) as u8;
-        if self
-            .connect_compute(slot, role, &e, vmid, Reason::Map)
-            .is_ok()
-        {
-            let m = Mapped {
-                target: Target::Compute(slot),
-                mqd,
-                doorbell,
-                pasid: 0,
-                vmid,
-                is_static: true,
-                by_kiq: true,
-                stayed: false,
-            };
-            self.hws.mapped.push(m);
-            if role == Role::Hiq {
-                self.hws.hiq = Some((slot, mqd));
+        match self.connect_compute(slot, role, &e, vmid, Reason::Map) {
+            Ok(()) => {
+                let m = Mapped {
+                    target: Target::Compute(slot),
+                    mqd,
+                    doorbell,
+                    pasid: 0,
+                    vmid,
+                    is_static: true,
+                    by_kiq: true,
+                    stayed: false,
+                };
+                self.hws.mapped.push(m);
+                if role == Role::Hiq {
+                    self.hws.hiq = Some((slot, mqd));
+                }
+                Outcome::Done
             }
+            Err(NotMapped::Blocked) => Outcome::Wait,
+            Err(NotMapped::Refused | NotMapped::NoSlot) => Outcome::Done,
         }
-        Outcome::Done
     }
 }

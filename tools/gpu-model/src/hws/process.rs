@@ -119,7 +119,8 @@ impl Gpu {
         } else {
             Phys::Vram(addr.wrapping_sub(self.soc.gfxhub.fb_offset()))
         };
-        if addr & 0xFFF != 0 || !self.soc.mem.exists(at, false) {
+        let missing = !self.soc.mem.exists(at, false) && !self.soc.mem.blocked(at);
+        if addr & 0xFFF != 0 || missing {
             let text = format!("pasid {pasid:#x}: root {base:#x} does not lie in memory");
             self.soc.protocol_error("map-process", text);
         }

@@ -10,8 +10,10 @@ use crate::cp::pm4::{op, Packet};
 use crate::cp::queue::{Outcome, Run};
 use crate::decode;
 use crate::device::Gpu;
-use crate::strays::Reading;
+use crate::strays::{Learned, Reading};
 use crate::trace::Reason;
+use crate::vm::access::Reach;
+use crate::vm::Access;
 
 /// Unit of MAP_PROCESS.process_quantum.  The microcode's unit is not documented; KFD writes 10.
 pub(super) const QUANTUM_UNIT_NS: u64 = 10_000_000;
@@ -151,6 +153,9 @@ impl Gpu {
     /// RUN_LIST on the HIQ; returns when the first window is connected.
     pub fn run_list(&mut self, run: &mut Run, p: &Packet) -> Outcome {
         if run.progress == 0 {
+            if self.is_runlist_blocked(p) {
+                return Outcome::Wait;
+            }
             run.progress = 1;
             if !self.start_runlist(p) {
                 return Outcome::Done;
@@ -160,26 +165,40 @@ impl Gpu {
             return Outcome::Done;
         };
         if let Phase::Reading(mut at) = list.phase {
-            let done = self.learn_doorbells(list.base, list.size, &mut at);
-            list.phase = if done {
-                Phase::Starting
-            } else {
-                Phase::Reading(at)
+            let learned = self.learn_doorbells(list.base, list.size, &mut at);
+            list.phase = match learned {
+                Learned::All => Phase::Starting,
+                Learned::Piece | Learned::Blocked => Phase::Reading(at),
             };
             self.hws.runlist = Some(list);
-            return Outcome::Yield;
+            return match learned {
+                Learned::All | Learned::Piece => Outcome::Yield,
+                Learned::Blocked => Outcome::Wait,
+            };
         }
         let end = self.walk(&mut list);
-        if end != Walk::More {
+        let over = match end {
+            Walk::More => Outcome::Yield,
+            Walk::Blocked => Outcome::Wait,
+            Walk::WindowFull | Walk::End => Outcome::Done,
+        };
+        if over == Outcome::Done {
             list.phase = Phase::Running;
             list.window_start = self.soc.clock.now_ns();
         }
         self.hws.runlist = Some(list);
-        if end == Walk::More {
-            Outcome::Yield
-        } else {
-            Outcome::Done
+        over
+    }
+
+    /// Whether the buffer of a RUN_LIST packet cannot be read because bus mastering is off.
+    fn is_runlist_blocked(&mut self, p: &Packet) -> bool {
+        if self.soc.mem.bus_master() {
+            return false;
         }
+        let (base, bytes) = (p.qw(1) & !3, (p.dw(3) & 0xF_FFFF) as usize * 4);
+        let blocked = self.soc.vm_reach(MEC, base, bytes, Access::Read) == Reach::Blocked;
+        self.soc.log.stats.dma_blocked += u64::from(blocked);
+        blocked
     }
 
     fn start_runlist(&mut self, p: &Packet) -> bool {

@@ -9,6 +9,7 @@ use crate::decode;
 use crate::device::Gpu;
 use crate::regs::RETRY_DISABLE;
 use crate::trace::{Origin, Ring};
+use crate::vm::access::VmError;
 
 /// Packets walked per turn.
 const WALK_BUDGET: usize = 64;
@@ -22,13 +23,34 @@ pub(super) enum Walk {
     WindowFull,
     /// The list is over.
     End,
+    /// The list, or an MQD that it names, cannot be read while bus mastering is off.
+    Blocked,
+}
+
+/// Why there is no packet of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoPacket {
+    /// Its memory lies on the bus, and bus mastering is off.
+    Blocked,
+    /// It is wrong, or where nothing is; reported.
+    Wrong,
+}
+
+impl From<VmError> for NoPacket {
+    fn from(e: VmError) -> Self {
+        match e {
+            // In the kernel's address space nothing else is tried again.
+            VmError::Retry => NoPacket::Blocked,
+            VmError::Fault => NoPacket::Wrong,
+        }
+    }
 }
 
 impl Gpu {
-    fn runlist_packet(&mut self, list: &Runlist, pos: u32) -> Option<Packet> {
+    fn runlist_packet(&mut self, list: &Runlist, pos: u32) -> Result<Packet, NoPacket> {
         let at = list.base + u64::from(pos) * 4;
         let mut header = [0];
-        self.soc.vm_read_dwords(MEC, at, &mut header).ok()?;
+        self.soc.vm_read_dwords(MEC, at, &mut header)?;
         let [header] = header;
         let len = length(header);
         let wrong = if header >> 30 != 3 {
@@ -41,11 +63,11 @@ impl Gpu {
         if let Some(wrong) = wrong {
             let text = format!("packet {header:#010x} at dword {pos} {wrong}");
             self.soc.protocol_error("run-list", text);
-            return None;
+            return Err(NoPacket::Wrong);
         }
         let mut words = vec![0; len as usize];
-        self.soc.vm_read_dwords(MEC, at, &mut words).ok()?;
-        Some(Packet {
+        self.soc.vm_read_dwords(MEC, at, &mut words)?;
+        Ok(Packet {
             op: ((header >> 8) & 0xFF) as u8,
             words,
             len,
@@ -55,8 +77,13 @@ impl Gpu {
     pub(super) fn walk(&mut self, list: &mut Runlist) -> Walk {
         if let Some(at) = list.resume_process.take() {
             // The process whose queues did not all fit goes on in this window.
-            let Some(p) = self.runlist_packet(list, at) else {
-                return self.abandon(list);
+            let p = match self.runlist_packet(list, at) {
+                Ok(p) => p,
+                Err(NoPacket::Blocked) => {
+                    list.resume_process = Some(at);
+                    return Walk::Blocked;
+                }
+                Err(NoPacket::Wrong) => return self.abandon(list),
             };
             if !self.enter_process(list, &p, at, true) {
                 return Walk::WindowFull;
@@ -67,8 +94,10 @@ impl Gpu {
                 self.close_process(list);
                 return Walk::End;
             }
-            let Some(p) = self.runlist_packet(list, list.pos) else {
-                return self.abandon(list);
+            let p = match self.runlist_packet(list, list.pos) {
+                Ok(p) => p,
+                Err(NoPacket::Blocked) => return Walk::Blocked,
+                Err(NoPacket::Wrong) => return self.abandon(list),
             };
             let origin = Origin {
                 vmid: list.current.map_or(0, |c| c.vmid),
@@ -220,6 +249,8 @@ impl Gpu {
                 list.current = Some(c);
                 None
             }
+            // The packet is walked again, and counted then.
+            Err(NotMapped::Blocked) => Some(Walk::Blocked),
             Err(NotMapped::NoSlot) => {
                 if list.over_subscribed {
                     list.resume_process = Some(c.at);

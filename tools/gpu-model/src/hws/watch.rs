@@ -38,8 +38,9 @@ impl Gpu {
             return;
         };
         list.look_at = now.saturating_add(LOOK_NS);
-        // A scheduler that a driver must take for dead looks at nothing any more.
-        if !list.changed && !self.hws_seems_dead() {
+        // A scheduler that a driver must take for dead looks at nothing any more, and while bus mastering is off there is
+        // nothing to be seen.
+        if !list.changed && !self.hws_seems_dead() && self.soc.mem.bus_master() {
             if list.digest.is_some() && self.runlist_digest(&list) != list.digest {
                 list.changed = true;
                 let text = format!(

@@ -40,6 +40,11 @@ impl Gpu {
         if !list.over_subscribed || self.soc.inject.hws_hung() || self.hws.unmap.is_some() {
             return;
         }
+        // What the queues of the window are doing could not be saved, nor those of the next one be read.  The write that
+        // turns bus mastering on begins a step.
+        if !self.soc.mem.bus_master() {
+            return;
+        }
         match list.phase {
             Phase::Reading(_) | Phase::Starting => {}
             Phase::Running => {
@@ -156,9 +161,12 @@ impl Gpu {
         let Some(mut list) = self.hws.runlist.take() else {
             return;
         };
-        if self.walk(&mut list) != Walk::More {
-            list.phase = Phase::Running;
-            list.window_start = now;
+        match self.walk(&mut list) {
+            Walk::More | Walk::Blocked => {}
+            Walk::WindowFull | Walk::End => {
+                list.phase = Phase::Running;
+                list.window_start = now;
+            }
         }
         self.hws.runlist = Some(list);
     }

@@ -9,6 +9,7 @@ use crate::cp::mqd::{Expect, MEC};
 use crate::cp::queue::Frame;
 use crate::device::Gpu;
 use crate::feed::{Ahead, DwordRing, Pace};
+use crate::hws::map::NotMapped;
 use crate::hws::Target;
 use crate::trace::{Origin, Reason, Ring, Seat};
 use crate::vm::{Client, HubId};
@@ -200,15 +201,20 @@ impl Gpu {
     }
 
     /// Loads an SDMA MQD into an RLC context and starts it.
+    ///
+    /// # Errors
+    /// The MQD cannot be read, or its ring is none.
     pub fn sdma_connect(
         &mut self,
         (engine, rlc): (usize, usize),
         e: &Expect,
         vmid: u8,
         reason: Reason,
-    ) -> bool {
+    ) -> Result<(), NotMapped> {
         let (mqd, doorbell, wptr) = (e.mqd, e.doorbell, e.wptr_addr);
         let block = rlc + FIRST_RLC;
+        let mut m = vec![0u32; 128];
+        let stale = self.soc.vm_read_hosted(MEC, mqd, &mut m)?;
         if self.sdma_halted(engine) {
             let text = format!("MQD {mqd:#x} mapped to SDMA{engine}, whose F32_CNTL.HALT is set");
             self.soc.protocol_error("sdma-halted", text);
@@ -217,10 +223,6 @@ impl Gpu {
             let text = format!("MQD {mqd:#x} mapped to SDMA{engine}: {missing}");
             self.soc.protocol_error("sdma-cntl", text);
         }
-        let mut m = vec![0u32; 128];
-        let Ok(stale) = self.soc.vm_read_hosted(MEC, mqd, &mut m) else {
-            return false;
-        };
         self.check_flushed(stale, e);
         // The image has the order of the register block up to CONTEXT_STATUS and DOORBELL, then the registers from
         // STATUS (0x28) on.
@@ -266,7 +268,10 @@ impl Gpu {
                 };
             }
         }
-        self.sdma_context(engine, block).is_some()
+        match self.sdma_context(engine, block) {
+            Some(_) => Ok(()),
+            None => Err(NotMapped::Refused),
+        }
     }
 
     /// Starts the queue whose registers are loaded.

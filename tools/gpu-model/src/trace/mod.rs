@@ -238,7 +238,8 @@ pub struct Stats {
     pub msi_dropped: u64,
     /// Messages that were not sent because bus mastering was off.
     pub msi_blocked: u64,
-    /// Accesses to the bus that did not happen because bus mastering was off.
+    /// Accesses to the bus that were tried and did not happen because bus mastering was off; one that is tried again
+    /// counts again.
     pub dma_blocked: u64,
     /// Flushes of the host data path that registers asked for.
     pub hdp_flushes: u64,

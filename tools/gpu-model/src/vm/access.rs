@@ -34,6 +34,17 @@ enum Place {
     Own(OwnBar),
 }
 
+/// Whether a range of memory can be accessed, as far as that is known without an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// All of it can.
+    There,
+    /// A part is on the bus, or is translated by a table that is, and bus mastering is off: what is there is not known.
+    Blocked,
+    /// A part cannot.
+    Missing,
+}
+
 /// Where a piece of a write goes, all of it to one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
@@ -290,24 +301,35 @@ impl Soc {
 
     /// Whether a range of memory can be accessed now; no fault is raised.
     pub fn vm_accessible(&mut self, c: Client, va: u64, len: usize, access: Access) -> bool {
+        self.vm_reach(c, va, len, access) == Reach::There
+    }
+
+    /// As [`Soc::vm_accessible`]; of several pages that cannot be accessed the first tells.  Counts nothing.
+    pub fn vm_reach(&mut self, c: Client, va: u64, len: usize, access: Access) -> Reach {
         let map = self.mem.current();
         let mut done = 0u64;
         while done < len as u64 {
             let at = va.wrapping_add(done);
-            let Ok(page) = self.lookup(&map, c, at) else {
-                return false;
+            let page = match self.lookup(&map, c, at) {
+                Ok(page) => page,
+                Err(WalkFault::Blocked) => return Reach::Blocked,
+                Err(_) => return Reach::Missing,
             };
             let size = 1u64 << page.shift;
             let off = at & (size - 1);
-            let there = page.phys.is_some_and(|p| {
-                page.permits(access) && map.exists(p.offset(off), access.writes())
-            });
-            if !there {
-                return false;
+            let Some(place) = page.phys.filter(|_| page.permits(access)) else {
+                return Reach::Missing;
+            };
+            let place = place.offset(off);
+            if map.blocked(place) {
+                return Reach::Blocked;
+            }
+            if !map.exists(place, access.writes()) {
+                return Reach::Missing;
             }
             done += size - off;
         }
-        true
+        Reach::There
     }
 
     /// Where a write of a range would go, piece by piece. No fault is raised; `None` if some of the range cannot be
