@@ -68,6 +68,12 @@ fn flush(f: &mut Fixture, kind: u32) {
     }
 }
 
+/// Flushes the process in both hubs by INVALIDATE_TLBS, which the KIQ runs before the copy goes on.
+fn flush_by_kiq(f: &mut Fixture, kind: u32) {
+    let pasid = u32::from(f.p.pasid);
+    f.b.submit_kiq(&[0xc000_9800, 1 | (1 << 4) | (pasid << 5) | (kind << 29)]);
+}
+
 /// As `flush`, of a range that is read by its size bit.
 fn flush_range(f: &mut Fixture, kind: u32, [low, high]: [u32; 2]) {
     f.b.gpu.soc.ranges = Reading::SizeBit;
@@ -107,6 +113,26 @@ fn a_flush_that_is_not_heavyweight_does_not_wait_for_writes() {
                 let new = move_rest(&mut f);
                 flush(&mut f, kind);
                 f.b.run();
+                let heavy = kind == 2;
+                let want = [(!heavy, heavy), (false, true)];
+                assert_eq!(landed(&f, new), want, "{} {sdma} {kind}", asic.name);
+                f.b.no_errors();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flush_by_the_kiq_waits_as_its_type_says() {
+    for asic in [&GFX90A, &GFX906] {
+        for sdma in [false, true] {
+            for kind in [0, 1, 2] {
+                let mut f = copying(asic, sdma);
+                let new = move_rest(&mut f);
+                let flushes = f.b.gpu.soc.log.stats.tlb_invalidations;
+                flush_by_kiq(&mut f, kind);
+                f.b.run();
+                assert_eq!(f.b.gpu.soc.log.stats.tlb_invalidations, flushes + 2);
                 let heavy = kind == 2;
                 let want = [(!heavy, heavy), (false, true)];
                 assert_eq!(landed(&f, new), want, "{} {sdma} {kind}", asic.name);
