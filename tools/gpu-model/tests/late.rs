@@ -67,6 +67,38 @@ fn active_is_polled_after_a_queue_reset_and_after_a_pipe_reset() {
     }
 }
 
+/// CONTEXT_STATUS: SELECTED and IDLE.
+#[test]
+fn sdma_idle_is_polled() {
+    const STATUS: u64 = 0x11;
+    for asic in [&GFX90A, &GFX906] {
+        let (mut b, mut p, _, va, bus) = one(asic);
+        for engine in 0..b.sdma_bases.len() as u32 {
+            let mut q = p.sdma_queue(&mut b, engine, 0);
+            let c = (engine, 1);
+            b.sdma_load(c, &q, 9);
+            let value = 1 + engine;
+            q.send(&mut b, &[5, va as u32, (va >> 32) as u32, value]);
+            assert_eq!(b.ram32(bus), value);
+            assert_eq!(b.rlc_reg(c, STATUS) & 5, 4, "nothing is left to do");
+            let rb = b.rlc_reg(c, 0);
+            b.rlc_write(c, 0, rb & !1);
+            assert_eq!(b.rlc_reg(c, STATUS) & 5, 1, "not yet");
+            b.run();
+            assert_eq!(b.rlc_reg(c, STATUS) & 5, 1, "time has to pass");
+            let mut us = 0;
+            while b.rlc_reg(c, STATUS) & 4 == 0 {
+                b.advance(10_000);
+                b.run();
+                us += 10;
+                assert!(us < 10_000, "{}", asic.name);
+            }
+            assert!(us >= 50, "{us} us");
+        }
+        b.no_errors();
+    }
+}
+
 /// SDMA COPY linear.
 fn copy(src: u64, dst: u64, bytes: u32) -> [u32; 7] {
     [
