@@ -82,3 +82,39 @@ fn the_buffer_may_go_when_a_query_status_has_followed() {
     f.preempt();
     f.b.no_errors();
 }
+
+/// Each pass of an over-subscribed list reads it again.
+#[test]
+fn the_buffer_of_an_over_subscribed_list_stays_as_long_as_it_is_active() {
+    for asic in [&GFX90A, &GFX906] {
+        let mut f = Fixture::new(asic, 0x49, 4096);
+        f.preempt();
+        let list = f.list.clone();
+        let ib = f.b.run_list(&list, true, 1);
+        // A QUERY_STATUS is no end of it.
+        let fence = f.b.alloc_sys(4096);
+        f.b.submit_hiq(&[
+            0xc005_a400,
+            2 << 30,
+            0,
+            fence.gart as u32,
+            (fence.gart >> 32) as u32,
+            100,
+            0,
+        ]);
+        f.b.run_for(WHILE);
+        assert_eq!(f.b.ram64(fence.bus), 100);
+        assert!(f.b.gpu.soc.log.stats.rotations > 0, "{}", asic.name);
+        f.b.no_errors();
+        // The address of the trap handler, which no other rule looks at.
+        f.b.set32(ib.bus + 4 * 6, 1);
+        f.b.run_for(WHILE);
+        f.b.expect_errors(&["run-list"]);
+        // It is said once; when the list is off, its buffer may go.
+        f.b.run_for(WHILE);
+        f.preempt();
+        f.b.set_words(ib.bus, &[0; 64]);
+        f.b.run_for(WHILE);
+        f.b.no_errors();
+    }
+}

@@ -50,7 +50,8 @@ pub struct Runlist {
     pub(super) idle_ns: u64,
     /// Packets that user queues had run when the last window ended.
     pub(super) packets: u64,
-    /// Digest of the buffer, while it has to stay: until the first QUERY_STATUS behind the list.
+    /// Digest of the buffer, while it has to stay: until the first QUERY_STATUS behind the list, and as long as the list
+    /// is active if it is over-subscribed.
     pub(super) digest: Option<u64>,
     /// When the scheduler looks at the buffer and the MQDs again.
     pub(super) look_at: u64,
@@ -112,9 +113,9 @@ impl Runlist {
         }
     }
 
-    /// A QUERY_STATUS has followed: the buffer may go.
+    /// A QUERY_STATUS has followed: the buffer may go, unless further windows are filled from it.
     pub fn release_buffer(&mut self) {
-        self.digest = None;
+        self.digest = self.digest.filter(|_| self.over_subscribed);
     }
 
     /// Leaves queues out from now on.

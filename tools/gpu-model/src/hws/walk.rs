@@ -278,9 +278,14 @@ impl Gpu {
             );
             return self.abandon(list);
         }
-        list.base = p.qw(1) & !3;
-        list.size = control & 0xF_FFFF;
+        let buffer = (p.qw(1) & !3, control & 0xF_FFFF);
+        // The same buffer is compared with what it was at first.
+        let moves = buffer != (list.base, list.size);
+        (list.base, list.size) = buffer;
         list.pos = 0;
+        if moves {
+            list.digest = self.runlist_digest(list);
+        }
         list.process_cnt = (control >> 24) & 0xF;
         list.seen.clear();
         if list.size == 0 {

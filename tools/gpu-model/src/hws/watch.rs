@@ -21,7 +21,7 @@ impl Gpu {
     pub(super) fn runlist_digest(&mut self, list: &Runlist) -> Option<u64> {
         let mut words = vec![0; list.size.min(DIGEST_DWORDS) as usize];
         let bytes = words.len() * 4;
-        if list.over_subscribed || !self.soc.vm_accessible(MEC, list.base, bytes, Access::Read) {
+        if !self.soc.vm_accessible(MEC, list.base, bytes, Access::Read) {
             return None;
         }
         self.soc.vm_read_dwords(MEC, list.base, &mut words).ok()?;
