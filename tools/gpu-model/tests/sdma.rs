@@ -20,8 +20,14 @@ fn hi(a: u64) -> u32 {
 
 #[test]
 fn every_engine_copies_and_traps_with_its_client() {
-    for (engine, client) in [(0, 8), (1, 9), (2, 1), (3, 4), (4, 5)] {
-        let mut f = fixture(&GFX90A, engine);
+    let gfx90a = [(0, 8), (1, 9), (2, 1), (3, 4), (4, 5)];
+    let gfx906 = [(0, 8), (1, 9)];
+    let all = gfx90a.map(|engine| (&GFX90A, engine));
+    let all = all
+        .into_iter()
+        .chain(gfx906.map(|engine| (&GFX906, engine)));
+    for (asic, (engine, client)) in all {
+        let mut f = fixture(asic, engine);
         let (a, d) = (f.va, f.va + 0x4000);
         let pattern: Vec<u8> = (0..5000u32).map(|i| (i * 7 % 251) as u8).collect();
         f.b.ram_write(f.bus + 3, &pattern);
@@ -39,9 +45,12 @@ fn every_engine_copies_and_traps_with_its_client() {
         assert_eq!(ivs.len(), 1);
         assert_eq!(
             (ivs[0].client, ivs[0].source, ivs[0].data[0]),
-            (client, 224, 0x0123_4567)
+            (client, 224, 0x0123_4567),
+            "{} engine {engine}",
+            asic.name
         );
-        assert_eq!((ivs[0].pasid, ivs[0].vmid, ivs[0].mm), (0x41, 3, true));
+        let vmid = f.b.first_vmid();
+        assert_eq!((ivs[0].pasid, ivs[0].vmid, ivs[0].mm), (0x41, vmid, true));
         // Byte read pointer, 64 bits, not wrapped.
         assert_eq!(f.b.ram64(f.q.ptrs), 13 * 4);
         f.b.no_errors();

@@ -3,9 +3,14 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
+
 use common::fixture::Fixture;
 use common::queue::write_data;
+use common::{Bench, MIB, RAM, RAM_BUS};
 use gpu_model::asic::{GFX906, GFX90A};
+use gpu_model::mem::Phys;
+use gpu_model::server::make_vram;
 
 #[test]
 fn a_table_that_is_freed_before_the_flush_is_still_walked() {
@@ -48,37 +53,137 @@ fn a_table_that_is_freed_before_the_flush_is_still_walked() {
     }
 }
 
+/// A process, which retries or does not, with a queue.
+fn with_retry(b: Bench, retry: bool) -> Fixture {
+    Fixture::on(b, 0x47, 4096, |b, p, _| {
+        p.retry = retry;
+        p.queue(b)
+    })
+}
+
+/// Maps a page of 2 MiB, or of 1 GiB, and has the queue write to its beginning, of which memory is there.  Returns the
+/// address that was written.
+fn write_to_huge(f: &mut Fixture, gigabyte: bool, place: Phys) -> u64 {
+    let va = 0x7200_4000_0000u64;
+    let slot = if gigabyte {
+        f.p.pde1_at(&mut f.b, va)
+    } else {
+        f.p.pde_at(&mut f.b, va)
+    };
+    // A directory entry that is a page has P; a leaf entry of a translate-further table is one.
+    let p = if f.b.tf && !gigabyte { 0 } else { 1 << 54 };
+    let entry = match place {
+        Phys::Vram(at) => at | 0x71,
+        Phys::Bus(at) => at | 0x73,
+    };
+    f.b.vram_write(slot, &(entry | p).to_le_bytes());
+    f.b.flush_vmid(f.b.first_vmid());
+    f.b.irqs();
+    f.q.send(&mut f.b, &write_data(va + 0x100, 0xfeed));
+    va + 0x100
+}
+
+/// The write has gone nowhere: a fault that is not retried, latched and told, and a mistake of the driver's.
+fn is_refused(f: &mut Fixture, va: u64) {
+    f.b.expect_errors(&["pte-to-nowhere"]);
+    let vmid = f.b.first_vmid();
+    // VM_L2_PROTECTION_FAULT_STATUS: no valid entry, no write permission, client CPC, a write, VMID.
+    let gfx = f.b.hubs()[0].0;
+    let status = f.b.rd(gfx + 0x2c);
+    assert_eq!(status, (5 << 4) | (5 << 9) | (1 << 18) | (vmid << 20));
+    let address = u64::from(f.b.rd(gfx + 0x30)) | (u64::from(f.b.rd(gfx + 0x34)) << 32);
+    assert_eq!(address, va >> 12);
+    let vectors = f.b.irqs();
+    assert_eq!(vectors.len(), 1, "{vectors:x?}");
+    let v = &vectors[0];
+    // UTCL2; a write, without RETRY (0x80).
+    assert_eq!((v.client, v.source, v.mm), (0x1b, 0, false));
+    assert_eq!((v.ring_id, v.vmid, v.pasid), (0x28, vmid, 0x47));
+    let page = [(va >> 12) as u32, ((va >> 44) as u32 & 0xf) | 0x20];
+    assert_eq!(v.data[..2], page);
+}
+
 #[test]
 fn a_huge_page_that_runs_off_memory_is_none() {
+    const END: u64 = RAM_BUS + RAM;
     for asic in [&GFX90A, &GFX906] {
-        for inside in [true, false] {
-            let mut f = Fixture::new(asic, 0x47, 4096);
-            let va = 0x7200_0020_0000u64;
-            let pde = f.p.pde_at(&mut f.b, va);
-            let flags = if f.b.tf { 0x73 } else { 0x73 | (1 << 54) };
-            // The last 2 MiB of guest RAM, or the 2 MiB that begin with its last.
-            let bus = common::RAM_BUS + common::RAM - if inside { 2 << 20 } else { 0 };
-            let bus = if inside { bus } else { bus - (2 << 20) };
+        for (inside, retry) in [(true, false), (false, false), (false, true)] {
+            let mut f = with_retry(Bench::scheduled(asic), retry);
             if !inside {
-                f.b.gpu.soc.mem.dma_unmap_all();
-                let ram = f.b.ram_file();
-                f.b.gpu
-                    .soc
-                    .mem
-                    .dma_map(common::RAM_BUS, common::RAM - 4096, Some((ram, 0)), true)
-                    .unwrap();
+                // The last page is gone.
+                f.b.gpu.soc.mem.dma_unmap(END - 4096, 4096).unwrap();
             }
-            f.b.vram_write(pde, &(bus | flags).to_le_bytes());
-            f.b.hdp_flush();
-            f.b.flush_vmid(f.b.first_vmid());
-            f.q.send(&mut f.b, &write_data(va + 0x100, 0xfeed));
-            let seen = f.b.ram32(bus + 0x100);
+            let at = END - (2 << 20);
+            let va = write_to_huge(&mut f, false, Phys::Bus(at));
+            let seen = f.b.ram32(at + 0x100);
+            assert_eq!(seen == 0xfeed, inside, "{}", asic.name);
             if inside {
                 f.b.no_errors();
-                assert_eq!(seen, 0xfeed, "{}", asic.name);
+                assert!(f.b.irqs().is_empty());
             } else {
-                f.b.expect_errors(&["pte-to-nowhere"]);
-                assert_ne!(seen, 0xfeed);
+                is_refused(&mut f, va);
+            }
+        }
+    }
+}
+
+/// VRAM ends in the middle of its last 2 MiB.
+#[test]
+fn a_huge_page_over_the_end_of_vram_is_none() {
+    for asic in [&GFX90A, &GFX906] {
+        for (at, inside) in [(60, true), (62, false)] {
+            let b = Bench::with_vram(asic, 63 * MIB).schedule();
+            let mut f = with_retry(b, false);
+            let va = write_to_huge(&mut f, false, Phys::Vram(at * MIB));
+            let mut seen = [0; 4];
+            f.b.vram_read(at * MIB + 0x100, &mut seen);
+            let written = u32::from_le_bytes(seen) == 0xfeed;
+            assert_eq!(written, inside, "{} {at}", asic.name);
+            if inside {
+                f.b.no_errors();
+                assert!(f.b.irqs().is_empty());
+            } else {
+                is_refused(&mut f, va);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_of_a_gigabyte_is_there_as_a_whole() {
+    const BUS: u64 = 0x2_0000_0000;
+    const GIB: u64 = 1 << 30;
+    for asic in [&GFX90A, &GFX906] {
+        // All of it on the bus, all but its last page, and the beginning of VRAM, which has 64 MiB.
+        for (place, there) in [
+            (Phys::Bus(BUS), GIB),
+            (Phys::Bus(BUS), GIB - 4096),
+            (Phys::Vram(0), 0),
+        ] {
+            let mut f = with_retry(Bench::scheduled(asic), false);
+            // Nothing of it is touched but the page that is written.
+            let memory = make_vram(GIB).unwrap();
+            let file = memory.try_clone().unwrap();
+            if there != 0 {
+                let mem = &f.b.gpu.soc.mem;
+                mem.dma_map(BUS, there, Some((file, 0)), true).unwrap();
+            }
+            let va = write_to_huge(&mut f, true, place);
+            let mut seen = [0; 4];
+            memory.read_exact_at(&mut seen, 0x100).unwrap();
+            let inside = there == GIB;
+            let written = u32::from_le_bytes(seen) == 0xfeed;
+            assert_eq!(written, inside, "{} {there:#x}", asic.name);
+            if inside {
+                f.b.no_errors();
+                // Its end is a part of the page, too.
+                let end = va + GIB - 0x200;
+                f.q.send(&mut f.b, &write_data(end, 0xbeef));
+                memory.read_exact_at(&mut seen, GIB - 0x100).unwrap();
+                assert_eq!(u32::from_le_bytes(seen), 0xbeef);
+                f.b.no_errors();
+            } else {
+                is_refused(&mut f, va);
             }
         }
     }

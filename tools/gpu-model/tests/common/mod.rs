@@ -44,6 +44,7 @@ pub struct Bench {
     pub now: Arc<AtomicU64>,
     pub msis: Arc<AtomicU64>,
     vram: File,
+    vram_size: u64,
     ram: File,
     vram_next: u64,
     ram_next: u64,
@@ -82,17 +83,22 @@ pub struct Sys {
 
 impl Bench {
     pub fn new(asic: &'static Asic) -> Self {
-        Self::with_echo(asic, asic.board, true)
+        Self::with(asic, asic.board, VRAM, true)
     }
 
     /// On a board that is not the usual one.
     pub fn on_board(asic: &'static Asic, board: Board) -> Self {
-        Self::with_echo(asic, board, true)
+        Self::with(asic, board, VRAM, true)
+    }
+
+    /// With less VRAM than usual, whole MiB, of which the last 16 MiB are there in part.
+    pub fn with_vram(asic: &'static Asic, size: u64) -> Self {
+        Self::with(asic, asic.board, size, true)
     }
 
     /// Without error lines on stderr, for tests that make thousands.
     pub fn quiet(asic: &'static Asic) -> Self {
-        Self::with_echo(asic, asic.board, false)
+        Self::with(asic, asic.board, VRAM, false)
     }
 
     /// Brought up to SET_RESOURCES.
@@ -119,8 +125,8 @@ impl Bench {
         }
     }
 
-    fn with_echo(asic: &'static Asic, board: Board, echo: bool) -> Self {
-        let vram = make_vram(VRAM).unwrap();
+    fn with(asic: &'static Asic, board: Board, vram_size: u64, echo: bool) -> Self {
+        let vram = make_vram(vram_size).unwrap();
         let ram = make_vram(RAM).unwrap();
         let now = Arc::new(AtomicU64::new(1_000_000));
         let msis = Arc::new(AtomicU64::new(0));
@@ -128,7 +134,7 @@ impl Bench {
             asic,
             board,
             vram.try_clone().unwrap(),
-            VRAM,
+            vram_size,
             Clock::Manual(now.clone()),
             Log::new(65536, None, echo),
             Box::new(CountMsi(msis.clone())),
@@ -140,6 +146,7 @@ impl Bench {
             now,
             msis,
             vram,
+            vram_size,
             ram: ram.try_clone().unwrap(),
             vram_next: 2 * MIB,
             ram_next: 0,
@@ -228,7 +235,7 @@ impl Bench {
     pub fn alloc_vram(&mut self, size: u64) -> u64 {
         let at = self.vram_next;
         self.vram_next += size.next_multiple_of(4096);
-        assert!(self.vram_next <= VRAM);
+        assert!(self.vram_next <= self.vram_size);
         at
     }
     /// Guest RAM, page aligned, zeroed, without GART mapping.
@@ -349,7 +356,7 @@ impl Bench {
 
     /// Section 10, steps 2 to 15.
     pub fn bring_up(&mut self) {
-        assert_eq!(self.rd(0x378c), (VRAM / MIB) as u32);
+        assert_eq!(self.rd(0x378c), (self.vram_size / MIB) as u32);
         assert_eq!(self.rd(0x58184) >> 31, 1);
         for (_, mc) in self.hubs() {
             assert_eq!(u64::from(self.rd(mc + 0x54)) << 24, FB);

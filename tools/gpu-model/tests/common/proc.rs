@@ -72,6 +72,11 @@ impl Proc {
         Self::table(b, pdb1 + i(30), bfs) + i(21)
     }
 
+    /// VRAM offset of the PDB1 entry of an address, building the table above.
+    pub fn pde1_at(&self, b: &mut Bench, va: u64) -> u64 {
+        Self::table(b, self.root + ((va >> 39) & 0x1ff) * 8, 0) + ((va >> 30) & 0x1ff) * 8
+    }
+
     /// Maps guest RAM at an address of its own.
     pub fn map_ram(&mut self, b: &mut Bench, bus: u64, size: u64) -> u64 {
         let va = self.next_va;
