@@ -35,23 +35,32 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of a control-socket name.
+    /// All, with the names that the control socket and the command line have for them.
+    pub const ALL: [(&'static str, Kind); 12] = [
+        ("hang-queue", Kind::HangQueue),
+        ("ignore-preempt", Kind::IgnorePreempt),
+        ("ignore-queue-reset", Kind::IgnoreQueueReset),
+        ("ignore-reset", Kind::IgnoreReset),
+        ("drop-interrupts", Kind::DropInterrupts),
+        ("drop-msi", Kind::DropMsi),
+        ("drop-fences", Kind::DropFences),
+        ("die", Kind::Die),
+        ("hang-hws", Kind::HangHws),
+        ("slow-preempt", Kind::SlowPreempt),
+        ("deaf-smu", Kind::DeafSmu),
+        ("deaf-tlb", Kind::DeafTlb),
+    ];
+
+    /// The kind of a name.
     pub fn by_name(s: &str) -> Option<Kind> {
-        Some(match s {
-            "hang-queue" => Kind::HangQueue,
-            "ignore-preempt" => Kind::IgnorePreempt,
-            "ignore-queue-reset" => Kind::IgnoreQueueReset,
-            "ignore-reset" => Kind::IgnoreReset,
-            "drop-interrupts" => Kind::DropInterrupts,
-            "drop-msi" => Kind::DropMsi,
-            "drop-fences" => Kind::DropFences,
-            "die" => Kind::Die,
-            "hang-hws" => Kind::HangHws,
-            "slow-preempt" => Kind::SlowPreempt,
-            "deaf-smu" => Kind::DeafSmu,
-            "deaf-tlb" => Kind::DeafTlb,
-            _ => return None,
-        })
+        let named = Self::ALL.iter().find(|(name, _)| *name == s);
+        named.map(|(_, kind)| *kind)
+    }
+
+    /// Names of those that can be on from the start.
+    pub fn names_from_the_start() -> impl Iterator<Item = &'static str> {
+        let names = Self::ALL.iter().map(|(name, _)| *name);
+        names.filter(|name| Self::from_the_start(name).is_ok())
     }
 }
 

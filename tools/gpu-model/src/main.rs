@@ -52,11 +52,10 @@ struct Args {
     /// Packets and events kept for the trace command.
     #[arg(long, default_value_t = DEFAULT_RECORDS)]
     trace_records: usize,
-    /// A fault that is on from the start, for all queues; may be given more than once.
-    #[arg(long, value_name = "KIND", value_parser = Kind::from_the_start)]
+    // A doc comment could not name them all by itself.
+    #[arg(long, value_name = "KIND", value_parser = Kind::from_the_start, help = help_of_faults())]
     fault: Vec<Kind>,
-    /// A rule to do without: late-acks, late-writes, flush-range, load-running or mqd-flush; may be given more than once.
-    #[arg(long, value_name = "NAME", value_parser = rule)]
+    #[arg(long, value_name = "NAME", value_parser = rule, help = help_of_rules())]
     no_rule: Vec<String>,
     /// How the range of an invalidation is read that is not all ones: refuse (an error, and all is dropped) or size-bit (as
     /// PCI Express ATS reads it, which no source confirms).
@@ -132,6 +131,23 @@ impl BoardArgs {
 
 fn asic(name: &str) -> Result<&'static Asic, String> {
     Asic::by_name(name).ok_or_else(|| format!("unknown ASIC {name}; known: gfx90a, gfx906"))
+}
+
+/// What `--help` says of `--fault`.
+fn help_of_faults() -> String {
+    let names: Vec<_> = Kind::names_from_the_start().collect();
+    format!(
+        "A fault that is on from the start, for all queues: {}; may be given more than once",
+        names.join(", ")
+    )
+}
+
+/// What `--help` says of `--no-rule`.
+fn help_of_rules() -> String {
+    format!(
+        "A rule to do without: {}; may be given more than once",
+        Rules::NAMES.join(", ")
+    )
 }
 
 fn rule(name: &str) -> Result<String, String> {

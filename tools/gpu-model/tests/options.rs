@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Options that make another board: what the program refuses.
+//! Options that make another board: what the program refuses, and what it says of those that name something.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
+
+use gpu_model::inject::{Kind, Rules};
 
 /// Runs the program with options that it must refuse; what it says.
 fn refusal(options: &[&str]) -> String {
@@ -91,4 +93,36 @@ fn faults_that_would_not_last_are_refused() {
         let text = refusal(&["--fault", kind]);
         assert!(text.contains(why), "{kind}: {text}");
     }
+}
+
+/// What stands in the text between two parts of it.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    text.split_once(from).unwrap().1.split_once(to).unwrap().0
+}
+
+#[test]
+fn help_names_every_rule_and_fault() {
+    let out = Command::new(env!("CARGO_BIN_EXE_gpu-model"))
+        .arg("--help")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let text: Vec<_> = text.split_whitespace().collect();
+    let text = text.join(" ");
+    let listed = between(&text, "A rule to do without: ", ";");
+    assert_eq!(listed.split(", ").collect::<Vec<_>>(), Rules::NAMES);
+    for name in Rules::NAMES {
+        let mut rules = Rules::default();
+        rules.switch_off(name).unwrap();
+        assert_ne!(rules, Rules::default(), "{name}");
+    }
+    let listed = between(&text, "on from the start, for all queues: ", ";");
+    let lasting = Kind::ALL.map(|(name, _)| name);
+    let lasting = lasting
+        .into_iter()
+        .filter(|name| Kind::from_the_start(name).is_ok());
+    assert_eq!(
+        listed.split(", ").collect::<Vec<_>>(),
+        lasting.collect::<Vec<_>>()
+    );
 }
