@@ -111,7 +111,7 @@ pub struct Rules {
     pub load_running: bool,
     /// What the host writes to an MQD in VRAM that the device has read before is seen after the next HDP flush only.
     pub mqd_flush: bool,
-    /// What the host writes to page tables is flushed before the translations of the process are invalidated.
+    /// What the host writes to page tables is flushed before translations of the process, or of VMID 0, are invalidated.
     pub pte_flush: bool,
 }
 

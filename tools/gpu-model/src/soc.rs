@@ -205,12 +205,12 @@ impl Soc {
     }
 
     /// Reports entries of page tables that were used though the host had written others and not flushed them, when it
-    /// invalidated the translations of their process.
+    /// invalidated the translations of their address space.
     pub(crate) fn report_unflushed(&mut self) {
         for entry in self.mem.take_unflushed() {
             let text = format!(
-                "the entry at VRAM {:#x} is used as {:#x}; {:#x} was written there before the translations of its process \
-                 were invalidated, and not flushed",
+                "the entry at VRAM {:#x} is used as {:#x}; {:#x} was written there before the translations of its address \
+                 space were invalidated, and not flushed",
                 entry.at, entry.used, entry.written
             );
             self.protocol_error("hdp-flush", text);

@@ -120,6 +120,70 @@ fn a_pte_that_is_about_to_be_flushed() {
     f.b.no_errors();
 }
 
+/// Writes the entry of a page of the GART.
+fn set_gart(b: &Bench, gart: u64, bus: u64) {
+    b.vram_write(b.gart_entry(gart), &(bus | 0x77).to_le_bytes());
+}
+
+/// Writes a dword by the KIQ.
+fn write_by_kiq(b: &mut Bench, va: u64, v: u32) {
+    b.submit_kiq(&write_data(va, v));
+    b.run();
+}
+
+/// Only the driver uses the kernel's address space, so a request to an invalidation engine tells as much of it as
+/// INVALIDATE_TLBS of a process.
+#[test]
+fn an_entry_of_the_gart_that_was_not_flushed_before_a_request() {
+    for asic in [&GFX90A, &GFX906] {
+        for (flush, rule) in [(true, true), (false, true), (false, false)] {
+            let mut b = Bench::scheduled(asic);
+            if !rule {
+                b.gpu.soc.rules.switch_off("pte-flush").unwrap();
+            }
+            let page = b.alloc_sys(4096);
+            write_by_kiq(&mut b, page.gart, 1);
+            let new = b.alloc_ram(4096);
+            set_gart(&b, page.gart, new);
+            if flush {
+                b.hdp_flush();
+            }
+            b.flush_vmid_only(0);
+            b.no_errors();
+            write_by_kiq(&mut b, page.gart, 2);
+            let pages = (b.ram32(page.bus), b.ram32(new));
+            assert_eq!(pages, if flush { (1, 2) } else { (2, 0) }, "{}", asic.name);
+            if flush || !rule {
+                b.no_errors();
+            } else {
+                b.expect_errors(&["hdp-flush"]);
+            }
+        }
+    }
+}
+
+/// Threads of a driver write entries of pages of their own, each flushes what it has written, and uses it then.
+#[test]
+fn an_entry_of_the_gart_that_another_thread_is_about_to_flush() {
+    let mut b = Bench::scheduled(&GFX90A);
+    let (mine, other) = (b.alloc_sys(4096), b.alloc_sys(4096));
+    write_by_kiq(&mut b, mine.gart, 1);
+    write_by_kiq(&mut b, other.gart, 1);
+    let new = [b.alloc_ram(4096), b.alloc_ram(4096)];
+    set_gart(&b, mine.gart, new[0]);
+    b.hdp_flush();
+    // The other thread begins between flush and request.
+    set_gart(&b, other.gart, new[1]);
+    b.flush_vmid_only(0);
+    write_by_kiq(&mut b, mine.gart, 2);
+    assert_eq!((b.ram32(mine.bus), b.ram32(new[0])), (1, 2));
+    b.hdp_flush();
+    b.flush_vmid_only(0);
+    write_by_kiq(&mut b, other.gart, 2);
+    assert_eq!((b.ram32(other.bus), b.ram32(new[1])), (1, 2));
+    b.no_errors();
+}
+
 #[test]
 fn each_way_to_flush_works_and_no_other() {
     // Remapped, BIF register, request of a client; the register flush is none of memory.

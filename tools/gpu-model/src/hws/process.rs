@@ -206,9 +206,10 @@ impl Gpu {
         }
     }
 
-    /// Who invalidates the translations of a process says that its tables are written, and flushed.  A request to an
-    /// invalidation engine does not say so: it names a VMID, and a scheduler may give that to another process meanwhile.
-    fn claim_tables(&self, hub: HubId, vmids: u16) {
+    /// An invalidation of the translations of a process, or of the kernel (VMID 0), says that its tables are written, and
+    /// flushed.  A request to an invalidation engine does not say so of another VMID: the scheduler may have given that to
+    /// another process meanwhile, and a driver also makes one when it gives a VMID out, while other threads write tables.
+    pub(crate) fn claim_tables(&self, hub: HubId, vmids: u16) {
         if !self.soc.rules.pte_flush {
             return;
         }

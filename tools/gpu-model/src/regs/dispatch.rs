@@ -34,6 +34,8 @@ const INVALIDATE_LIGHT_NS: u64 = 100_000;
 const INVALIDATE_HEAVY_NS: u64 = 200_000;
 /// FLUSH_TYPE from which on a request waits for writes that were translated before.
 pub const HEAVYWEIGHT: u32 = 2;
+/// VMID 0 in a mask of VMIDs: the kernel's own address space.
+const KERNEL: u16 = 1;
 
 impl Soc {
     /// Slot selected by GRBM_GFX_CNTL; `None` for the graphics micro-engine.
@@ -312,6 +314,7 @@ impl Gpu {
             let text = format!("{name} before the request before it was acknowledged");
             self.soc.protocol_error("invalidate-busy", text);
         }
+        self.claim_tables(id, request.vmids & KERNEL);
         let takes = match request.kind {
             0..=2 if !self.soc.rules.late_acks => 0,
             0 | 1 => INVALIDATE_LIGHT_NS,

@@ -260,9 +260,14 @@ impl Bench {
         Sys { bus, gart }
     }
 
+    /// VRAM offset of the entry of a page of the GART.
+    pub fn gart_entry(&self, gart: u64) -> u64 {
+        self.gart_table + gart / 4096 * 8
+    }
+
     /// Takes a page of the GART away.
     pub fn unmap_gart(&mut self, gart: u64) {
-        self.vram_write(self.gart_table + gart / 4096 * 8, &[0; 8]);
+        self.vram_write(self.gart_entry(gart), &[0; 8]);
         self.flush_vmid(0);
     }
 
