@@ -11,6 +11,7 @@
 #include <kunit/test.h>
 #include <kunit/test-bug.h>
 #include <linux/anon_inodes.h>
+#include <linux/cgroup_dmem.h>
 #include <linux/compat.h>
 #include <linux/dma-fence.h>
 #include <linux/dma-mapping.h>
@@ -51,6 +52,42 @@ void rkfd_drm_for_each_object(struct drm_file *file, void (*each)(struct drm_gem
 bool rkfd_drm_object_is_shared(struct drm_gem_object *obj)
 {
 	return drm_gem_object_is_shared_for_memory_stats(obj);
+}
+
+/* Without CGROUP_DMEM these are inline functions that do nothing. */
+
+struct dmem_cgroup_region *rkfd_dmem_register(const char *name, u64 size)
+{
+	const struct dmem_cgroup_init init = { .size = size };
+
+	return dmem_cgroup_register_region(&init, "%s", name);
+}
+
+void rkfd_dmem_unregister(struct dmem_cgroup_region *region)
+{
+	dmem_cgroup_unregister_region(region);
+}
+
+int rkfd_dmem_charge(struct dmem_cgroup_region *region, u64 size, struct dmem_cgroup_pool_state **pool,
+		     struct dmem_cgroup_pool_state **limit)
+{
+	return dmem_cgroup_try_charge(region, size, pool, limit);
+}
+
+void rkfd_dmem_uncharge(struct dmem_cgroup_pool_state *pool, u64 size)
+{
+	dmem_cgroup_uncharge(pool, size);
+}
+
+void rkfd_dmem_put(struct dmem_cgroup_pool_state *pool)
+{
+	dmem_cgroup_pool_state_put(pool);
+}
+
+bool rkfd_dmem_evictable(struct dmem_cgroup_pool_state *limit, struct dmem_cgroup_pool_state *victim,
+			 bool ignore_low, bool *hit_low)
+{
+	return dmem_cgroup_state_evict_valuable(limit, victim, ignore_low, hit_low);
 }
 
 /* The flags are no constants that bindgen knows. */

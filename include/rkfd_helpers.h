@@ -12,6 +12,8 @@
 struct attribute;
 struct cdev;
 struct device;
+struct dmem_cgroup_pool_state;
+struct dmem_cgroup_region;
 struct dma_fence;
 struct drm_device;
 struct drm_exec;
@@ -115,6 +117,16 @@ bool rkfd_fatal_signal_pending(void);
 /* Memory control groups. */
 void rkfd_memcg_put(struct mem_cgroup *memcg);
 struct mem_cgroup *rkfd_memcg_set_active(struct mem_cgroup *memcg);
+
+/* Control groups of device memory. In a kernel without them the region is NULL, and so is what is charged. */
+struct dmem_cgroup_region *rkfd_dmem_register(const char *name, u64 size);
+void rkfd_dmem_unregister(struct dmem_cgroup_region *region);
+int rkfd_dmem_charge(struct dmem_cgroup_region *region, u64 size, struct dmem_cgroup_pool_state **pool,
+		     struct dmem_cgroup_pool_state **limit);
+void rkfd_dmem_uncharge(struct dmem_cgroup_pool_state *pool, u64 size);
+void rkfd_dmem_put(struct dmem_cgroup_pool_state *pool);
+bool rkfd_dmem_evictable(struct dmem_cgroup_pool_state *limit, struct dmem_cgroup_pool_state *victim,
+			 bool ignore_low, bool *hit_low);
 
 /* Objects that a DRM file has handles of; each must not sleep. */
 void rkfd_drm_for_each_object(struct drm_file *file, void (*each)(struct drm_gem_object *obj, void *data),

@@ -20,6 +20,7 @@ pub(crate) mod dma;
 pub(crate) mod dma_buf;
 pub(crate) mod dma_map;
 mod dma_table;
+pub(crate) mod dmem;
 mod drm_fdinfo;
 pub(crate) mod drm_file;
 pub(crate) mod drm_ioctl;

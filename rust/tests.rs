@@ -34,6 +34,7 @@ mod kapi_class;
 mod kapi_dma;
 mod kapi_dma_buf;
 mod kapi_dma_import;
+mod kapi_dmem;
 mod kapi_drm;
 mod kapi_event_file;
 mod kapi_fence;
