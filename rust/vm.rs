@@ -212,6 +212,8 @@ pub(crate) struct Vm {
     /// Memory of it may not be where it belongs. Set and cleared under [`Self::eviction`] or [`evict::Residency::turn`]; read
     /// without where VRAM is freed, for the former is held while queues stop, and the scheduler frees VRAM, too.
     displaced: Atomic<bool>,
+    /// Some of what is displaced could not be charged to a control group, see [`Vm::bring_home`].
+    owed: Atomic<bool>,
     /// Ends that.
     #[pin]
     restore: Work<Self>,
@@ -256,6 +258,7 @@ impl Vm {
                 state <- new_mutex!(state, "rkfd_vm"),
                 eviction <- new_mutex!(Eviction::new(), "rkfd_vm_eviction"),
                 displaced: Atomic::new(false),
+                owed: Atomic::new(false),
                 restore <- new_work!("Vm::restore"),
                 restorer <- new_spinlock!(None, "rkfd_vm_restorer"),
                 joined: Atomic::new(false),

@@ -14,6 +14,7 @@ use kernel::{
     },
     new_mutex, pci,
     prelude::*,
+    str::CString,
     sync::{
         atomic::{
             Atomic,
@@ -69,6 +70,7 @@ use crate::{
             self,
             DmaBuffer, //
         },
+        dmem,
         irq::Msi, //
     },
 };
@@ -153,6 +155,7 @@ impl Gpu {
         // Counted before anything but the bring-up has taken VRAM.
         let vram_budget = Budget::for_vram(info.vram_size, vram.available())?;
         let reserve = account::table_reserve(info.vram_size);
+        let region = CString::try_from_fmt(fmt!("drm/{}/vram", name.name()))?;
         let gpu = Arc::pin_init(
             try_pin_init!(Self {
                 asic,
@@ -164,6 +167,7 @@ impl Gpu {
                 access: access.clone(),
                 table_budget: TableBudget::new(&vram_budget, reserve)?,
                 vram_budget,
+                dmem: dmem::Region::new(&region, vram.total())?,
                 vram,
                 gart,
                 kiq <- kiq,

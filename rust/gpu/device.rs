@@ -60,6 +60,7 @@ use crate::{
     },
     kapi::{
         dma::DmaBuffer,
+        dmem,
         irq::Msi, //
     },
 };
@@ -92,6 +93,7 @@ pub(crate) struct Gpu {
     pub(super) vram: Arc<VramManager>,
     pub(super) vram_budget: Arc<Budget>,
     pub(super) table_budget: Arc<TableBudget>,
+    pub(super) dmem: Arc<dmem::Region>,
     pub(super) gart: Gart,
     pub(super) doorbells: Arc<DoorbellManager>,
     pub(super) pasids: Arc<PasidPool>,
@@ -211,6 +213,11 @@ impl Gpu {
     /// What of the video memory buffers may take, and have taken.
     pub(crate) fn vram_budget(&self) -> &Arc<Budget> {
         &self.vram_budget
+    }
+
+    /// What of the video memory control groups have taken, until shutdown.
+    pub(crate) fn dmem(&self) -> &dmem::Region {
+        &self.dmem
     }
 
     /// What of the video memory page tables have taken.
@@ -361,6 +368,8 @@ impl Gpu {
         // The next life of the device gets the same id, though this object may still be held.
         let lease = self.lease.lock().take();
         drop(lease);
+        // What programs keep is charged until they give it up.
+        self.dmem.unregister();
         self.set_sink(None);
         self.take_down();
         let Some(hw) = access::shut(&self.access) else {

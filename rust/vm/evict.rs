@@ -7,6 +7,10 @@
 //! Queues that have not run for [`LEAST_RUN`] are not stopped; where only such are left, the allocation waits, for a
 //! bounded time. Buffers of the process that asks stay, so that one alone gets no more than there is.
 //!
+//! Where it is the limit of its control group that stands against a buffer, though VRAM is free, those of that group make
+//! room by the same order, also those of the process itself; other groups' stay. In both cases what a group has by
+//! its `dmem.min` stays, and what it has by its `dmem.low` as long as anything else can go.
+//!
 //! What was evicted serves its queues from system memory: [`restore`](super::restore) maps it there and lets them run,
 //! soon and whether or not there is room. It is brought back into room that is free, for which nothing is evicted. So a
 //! working set that fits nowhere costs speed, and two that do not fit together do not evict each other by turns.
@@ -55,6 +59,12 @@ use crate::{
         Hw, //
     },
     kapi::{
+        dmem::{
+            Charge,
+            Limit,
+            Protection,
+            Refused, //
+        },
         drm_file::DrmDevice,
         gem::Object,
         lru::{
@@ -92,8 +102,8 @@ enum Made<R> {
     Room(R),
     /// Others have to run for so long before they can be stopped.
     Wait(Delta),
-    /// Nothing among those that were used longest ago, which are behind the others now.
-    Behind,
+    /// Others are to be looked at: those that were used longest ago are behind them now, or another group is at its limit.
+    Others,
     /// There is nothing to take room from.
     Nothing,
 }
@@ -108,6 +118,37 @@ enum Hold {
     Busy(Delta),
     /// Queues run that have not run long enough; so much is left.
     Protected(Delta),
+    /// At last, where nothing else can be: its group is to keep it if that is possible.
+    Low,
+}
+
+/// What an allocation is short of.
+enum Short {
+    /// Free VRAM. What is to be put there is charged already.
+    Memory,
+    /// What this control group may have.
+    Group(Limit),
+}
+
+impl Short {
+    /// The group whose memory is to become less, if it is one.
+    fn limit(&self) -> Option<&Limit> {
+        match self {
+            Self::Memory => None,
+            Self::Group(limit) => Some(limit),
+        }
+    }
+
+    /// `limit` is in the way now. The error says whether it is another one: what did not help before may help now.
+    fn move_to(&mut self, limit: Limit) -> Error {
+        let is_same = matches!(self, Self::Group(before) if before.is(&limit));
+        *self = Self::Group(limit);
+        if is_same {
+            ENOMEM
+        } else {
+            EAGAIN
+        }
+    }
 }
 
 impl Residency {
@@ -203,13 +244,22 @@ impl Residency {
         Ok(complete.then_some(found))
     }
 
-    /// How `object` can be evicted at this moment.
-    fn hold_of(&self, object: &Object<Memory>) -> Result<Hold> {
+    /// How `object` can be evicted at this moment, by who is short as `short` says; with `ignore_low` also what only its
+    /// group's `dmem.low` protects.
+    fn hold_of(&self, object: &Object<Memory>, short: &Short, ignore_low: bool) -> Result<Hold> {
         let Some(movable) = object.movable() else {
             return Ok(Hold::Fixed);
         };
-        if !movable.is_home() || movable.is_of_current() {
+        let Some(charge) = movable.charge() else {
             return Ok(Hold::Fixed);
+        };
+        if matches!(short, Short::Memory) && movable.is_of_current() {
+            return Ok(Hold::Fixed);
+        }
+        match charge.protection(short.limit(), ignore_low) {
+            Protection::None => {}
+            Protection::Low => return Ok(Hold::Low),
+            Protection::Full => return Ok(Hold::Fixed),
         }
         let Some(spaces) = self.spaces_of(object)? else {
             return Ok(Hold::Fixed);
@@ -231,23 +281,27 @@ impl Residency {
         Ok(hold)
     }
 
-    /// Evicts others, one buffer at a time, until `alloc` finds room. The caller has [`Self::turn`].
+    /// Evicts one buffer after the other, until `attempt` succeeds; its `ENOMEM` means that it is still `short`, `EAGAIN`
+    /// likewise, but of something else. The caller has [`Self::turn`].
     fn make_room<R>(
         &self,
         gpu: &Arc<Gpu>,
         dev: &DrmDevice,
         hw: &Hw,
-        alloc: &mut impl FnMut() -> Result<R>,
+        short: &mut Short,
+        attempt: &mut impl FnMut(&mut Short) -> Result<R>,
     ) -> Result<Made<R>> {
         let objects = self.lru.snapshot(dev)?;
         let mut tried = KVVec::from_elem(false, objects.len(), GFP_KERNEL)?;
+        let mut ignore_low = false;
         loop {
             let (mut next, mut longest, mut wait) = (None, None, None);
+            let mut kept_by_low = false;
             for (at, object) in objects.iter().enumerate() {
                 if tried.get(at).is_none_or(|tried| *tried) {
                     continue;
                 }
-                match self.hold_of(object)? {
+                match self.hold_of(object, short, ignore_low)? {
                     Hold::Fixed => {
                         if let Some(tried) = tried.get_mut(at) {
                             *tried = true;
@@ -266,12 +320,17 @@ impl Residency {
                         wait = Some(left);
                     }
                     Hold::Protected(_) => {}
+                    Hold::Low => kept_by_low = true,
                 }
+            }
+            if next.is_none() && wait.is_none() && kept_by_low {
+                ignore_low = true;
+                continue;
             }
             let Some(next) = next else {
                 // Own buffers, of which there may be any number, do not hide those of others.
                 if objects.len() == MOST && touch_fixed(&objects, &tried) {
-                    return Ok(Made::Behind);
+                    return Ok(Made::Others);
                 }
                 return Ok(wait.map_or(Made::Nothing, Made::Wait));
             };
@@ -284,8 +343,9 @@ impl Residency {
                 Err(_) if !hw.is_lost() => continue,
                 Err(_) => return Err(EIO),
             }
-            match alloc() {
+            match attempt(short) {
                 Err(error) if error == ENOMEM => {}
+                Err(error) if error == EAGAIN => return Ok(Made::Others),
                 result => return result.map(Made::Room),
             }
         }
@@ -361,25 +421,63 @@ impl Gpu {
         Ok(Residency::of(self, dev)?.lru.clone())
     }
 
-    /// Runs `alloc`, which takes `size` bytes of VRAM; where that fails for want of room, others are evicted. The caller
-    /// has no reservation of an object.
+    /// Charges `size` bytes of VRAM to the caller's control group, and runs `alloc`, which takes as much. Where the group is at
+    /// its limit, memory of it is evicted, that of the caller as well; where `alloc` fails for want of room, that of others.
+    /// The caller has no reservation of an object.
     ///
     /// Bounded: each buffer is moved once a round, of which there are [`ROUNDS`], and others are waited for about a second.
     ///
     /// # Errors
     ///
-    /// Those of `alloc`; `EINTR`: the caller is being killed.
+    /// Those of `alloc`; `ENOMEM`: the group is at its limit, and nothing of it can be evicted; `EINTR`: the caller is being
+    /// killed.
     pub(super) fn with_room<R>(
         self: &Arc<Self>,
         dev: &DrmDevice,
         hw: &Hw,
         size: u64,
-        mut alloc: impl FnMut() -> Result<R>,
+        mut alloc: impl FnMut(Arc<Charge>) -> Result<R>,
     ) -> Result<R> {
-        match alloc() {
-            Err(error) if error == ENOMEM && size <= self.vram_budget().limit() => {}
-            result => return result,
+        if size > self.vram_budget().limit() {
+            return Err(ENOMEM);
         }
+        let charge = match self.dmem().charge(size) {
+            Ok(charge) => charge,
+            Err(Refused::Error(error)) => return Err(error),
+            Err(Refused::Limit(limit)) => {
+                let mut charge = |short: &mut Short| match self.dmem().charge(size) {
+                    Ok(charge) => Ok(charge),
+                    Err(Refused::Error(error)) => Err(error),
+                    Err(Refused::Limit(limit)) => Err(short.move_to(limit)),
+                };
+                self.evict_until(dev, hw, Short::Group(limit), &mut charge)?
+            }
+        };
+        let charge = Arc::new(charge, GFP_KERNEL)?;
+        let result = match alloc(charge.clone()) {
+            Err(error) if error == ENOMEM => {
+                self.evict_until(dev, hw, Short::Memory, &mut |_: &mut Short| {
+                    alloc(charge.clone())
+                })
+            }
+            result => result,
+        };
+        // The limit was lowered meanwhile.
+        result.map_err(|error| if error == EDQUOT { ENOMEM } else { error })
+    }
+
+    /// Evicts what `short` allows until `attempt` succeeds.
+    ///
+    /// # Errors
+    ///
+    /// Those of `attempt`, where `EAGAIN` stands for `ENOMEM`; `EINTR`: the caller is being killed.
+    fn evict_until<R>(
+        self: &Arc<Self>,
+        dev: &DrmDevice,
+        hw: &Hw,
+        mut short: Short,
+        attempt: &mut impl FnMut(&mut Short) -> Result<R>,
+    ) -> Result<R> {
         let residency = Residency::of(self, dev)?;
         for _ in 0..ROUNDS {
             let turn = residency.turn.lock();
@@ -387,13 +485,13 @@ impl Gpu {
                 // A thread that is not frozen waits.
                 Ok(Made::Wait(LEAST_RUN))
             } else {
-                residency.make_room(self, dev, hw, &mut alloc)
+                residency.make_room(self, dev, hw, &mut short, attempt)
             };
             drop(turn);
             match made? {
                 Made::Room(room) => return Ok(room),
                 Made::Nothing => break,
-                Made::Behind => {}
+                Made::Others => {}
                 Made::Wait(left) => fsleep(left),
             }
             if fatal_signal_pending() {
@@ -401,7 +499,7 @@ impl Gpu {
             }
         }
         // What was given back meanwhile.
-        alloc()
+        attempt(&mut short).map_err(|error| if error == EAGAIN { ENOMEM } else { error })
     }
 
     /// VRAM of a buffer was freed: what was evicted may come back. Allocates nothing.

@@ -249,6 +249,31 @@ impl Vm {
         }
     }
 
+    /// Brings back what only the process that made it can have charged to its control group: to be called by the processes
+    /// that map memory here, whenever there may be room in the group. Nothing where the workers can do that. The caller has
+    /// no lock.
+    ///
+    /// What cannot be brought back stays where it is, which serves as well.
+    pub(crate) fn bring_home(self: &Arc<Self>) {
+        if !self.owed.load(Relaxed) {
+            return;
+        }
+        let eviction = self.eviction.lock();
+        let left_alone = eviction
+            .restored
+            .is_some_and(|since| since.elapsed() < LEAST_RUN);
+        drop(eviction);
+        // As the worker leaves queues alone that have just been restored; a later call does it.
+        if left_alone {
+            return;
+        }
+        self.owed.store(false, Relaxed);
+        if let Err(error) = self.restore_now() {
+            pr_debug!("PASID {}: not restored: {:?}\n", self.pasid(), error);
+            self.owed.store(true, Relaxed);
+        }
+    }
+
     fn enqueue_restore(self: &Arc<Self>) {
         if let Some(queue) = &*self.restorer.lock() {
             // It may be waiting already.
@@ -433,6 +458,9 @@ impl Vm {
         match moved {
             Ok(()) => object.touch(),
             Err(error) => {
+                if error == EDQUOT {
+                    self.owed.store(true, Relaxed);
+                }
                 pr_debug!(
                     "PASID {}: memory stays displaced: {:?}\n",
                     self.pasid(),

@@ -78,7 +78,9 @@ fn run(dev: &Device, file: &File, arg: &BindList) -> Result<(), BindError> {
     })
     .map_err(|(error, index)| BindError { error, index })?;
     context.claim()?;
-    context.vm().bind(&list.sources, &mut list.binds)
+    context.vm().bind(&list.sources, &mut list.binds)?;
+    context.vm().bring_home();
+    Ok(())
 }
 
 /// A buffer of the caller's memory that an operation names, for it alone.

@@ -246,10 +246,17 @@ pub(super) fn free_memory(call: &Call<'_>, args: &mut FreeMemory) -> Result {
         return Err(EBUSY);
     }
     *freed = true;
-    let handle = state.device_mut(index)?.allocations.remove(handle.index);
+    let own = state.device_mut(index)?;
+    let handle = own.allocations.remove(handle.index);
+    let vm = own.vm().cloned();
     drop(state);
     drop(freed);
     drop(handle);
+    drop(allocation);
+    // The caller's control group has room now.
+    if let Ok(vm) = vm {
+        vm.bring_home();
+    }
     Ok(())
 }
 
@@ -330,7 +337,9 @@ pub(super) fn map_memory(call: &Call<'_>, args: &mut MapMemory) -> Result {
     }
     for_each_gpu(call.process, args, &ids, ENODEV, |vm, device| {
         device.device().check()?;
-        vm.map(&allocation.bo, allocation.va)
+        vm.map(&allocation.bo, allocation.va)?;
+        vm.bring_home();
+        Ok(())
     })
 }
 

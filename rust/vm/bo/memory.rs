@@ -102,8 +102,9 @@ impl Memory {
             BoKind::Vram => {
                 let hw = gpu.enter()?;
                 let contiguous = args.flags.contiguous;
-                let movable =
-                    gpu.with_room(dev, &hw, size, || Movable::new(gpu, &hw, size, contiguous))?;
+                let movable = gpu.with_room(dev, &hw, size, |charge| {
+                    Movable::new(gpu, &hw, charge, contiguous)
+                })?;
                 (Storage::Vram(movable), Charges::Place)
             }
             BoKind::System => {

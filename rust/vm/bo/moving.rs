@@ -98,9 +98,9 @@ impl Movable {
     ///
     /// # Errors
     ///
-    /// Those of [`Place::vram`].
+    /// Those of [`Movable::charge_again`] and [`Place::vram`].
     pub(in crate::vm) fn find_room(&self, gpu: &Arc<Gpu>, hw: &Hw) -> Result<Arc<Place>> {
-        Place::vram(gpu, hw, self.size(), self.is_contiguous())
+        Place::vram(gpu, hw, self.charge_again(gpu)?, self.is_contiguous())
     }
 
     /// Copies it to `new`, which [`Self::find_room`] gave. As [`Self::move_out`] else.

@@ -27,6 +27,7 @@ use crate::{
         VramBlocks, //
     },
     kapi::{
+        dmem,
         memcg::MemoryGroup,
         pages::Pages,
         task::{
@@ -44,7 +45,9 @@ pub(crate) enum Place {
         blocks: Arc<VramBlocks>,
         /// Given back after it.
         _charge: Charge,
-        /// After both: what was evicted may come back.
+        /// Likewise.
+        group: Arc<dmem::Charge>,
+        /// After all: what was evicted may come back.
         _notice: FreeNotice,
     },
     /// In system memory.
@@ -66,13 +69,19 @@ impl Drop for FreeNotice {
 }
 
 impl Place {
-    /// VRAM that is clear.
+    /// VRAM that is clear, as much as `group` is charged for.
     ///
     /// # Errors
     ///
     /// - `ENOMEM`: no memory, or the budget is used up.
     /// - `EINTR`, `EIO`, `ETIMEDOUT`: as [`Gpu::clear_vram`].
-    pub(super) fn vram(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<Arc<Self>> {
+    pub(super) fn vram(
+        gpu: &Arc<Gpu>,
+        hw: &Hw,
+        group: Arc<dmem::Charge>,
+        contiguous: bool,
+    ) -> Result<Arc<Self>> {
+        let size = group.size();
         let charge = gpu.vram_budget().charge(size)?;
         let blocks = match gpu.vram().alloc_blocks(size, contiguous) {
             Err(e) if e == ENOSPC => return Err(ENOMEM),
@@ -82,6 +91,7 @@ impl Place {
         let place = Self::Vram {
             blocks: Arc::new(blocks, GFP_KERNEL_ACCOUNT)?,
             _charge: charge,
+            group,
             _notice: FreeNotice(gpu.clone()),
         };
         Ok(Arc::new(place, GFP_KERNEL_ACCOUNT)?)
@@ -107,6 +117,14 @@ impl Place {
     }
 }
 
+/// `EDQUOT`: the limit of a group; or what else stands against a charge.
+fn refused(refused: dmem::Refused) -> Error {
+    match refused {
+        dmem::Refused::Limit(_) => EDQUOT,
+        dmem::Refused::Error(error) => error,
+    }
+}
+
 /// The place at one moment.
 struct Now {
     place: Arc<Place>,
@@ -123,25 +141,35 @@ pub(crate) struct Movable {
     owner: Option<MmKey>,
     /// What pays for it in system memory: the group of the process that made it.
     group: MemoryGroup,
+    /// What pays for it in VRAM: the same for device memory. Nothing is charged by this.
+    payer: dmem::Charge,
     /// Innermost; read anywhere, changed with the reservation held.
     #[pin]
     now: SpinLock<Now>,
 }
 
 impl Movable {
-    /// VRAM that is clear, of `size` bytes, whole pages; one block if `contiguous`.
+    /// VRAM that is clear, whole pages, as much as the caller's group is charged for; one block if `contiguous`.
     ///
     /// # Errors
     ///
-    /// Those of [`Bo::new`](super::Bo::new).
-    pub(super) fn new(gpu: &Arc<Gpu>, hw: &Hw, size: u64, contiguous: bool) -> Result<Arc<Self>> {
-        let place = Place::vram(gpu, hw, size, contiguous)?;
+    /// `EDQUOT`: the limit of the group was lowered meanwhile. Those of [`Bo::new`](super::Bo::new).
+    pub(super) fn new(
+        gpu: &Arc<Gpu>,
+        hw: &Hw,
+        charge: Arc<dmem::Charge>,
+        contiguous: bool,
+    ) -> Result<Arc<Self>> {
+        let size = charge.size();
+        let payer = gpu.dmem().charge(0).map_err(refused)?;
+        let place = Place::vram(gpu, hw, charge, contiguous)?;
         Arc::pin_init(
             pin_init!(Self {
                 size,
                 contiguous,
                 owner: current_mm().map(|(_, key)| key),
                 group: MemoryGroup::of_current(),
+                payer,
                 now <- new_spinlock!(Now { place, moves: 0 }, "rkfd_place"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -166,6 +194,29 @@ impl Movable {
     /// What pays for it in system memory.
     pub(super) fn group(&self) -> &MemoryGroup {
         &self.group
+    }
+
+    /// What its group is charged for it, while it is in VRAM.
+    pub(crate) fn charge(&self) -> Option<Arc<dmem::Charge>> {
+        match &*self.now.lock().place {
+            Place::Vram { group, .. } => Some(group.clone()),
+            Place::System { .. } => None,
+        }
+    }
+
+    /// Charges it again, to the group of the process that made it.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT`: the group is at its limit, or the caller cannot charge it: it is neither that process nor of that group,
+    /// which the workers of the kernel are of the root group only. `ENOMEM`, `ENODEV`: see [`dmem::Refused`].
+    pub(super) fn charge_again(&self, gpu: &Gpu) -> Result<Arc<dmem::Charge>> {
+        let charge = gpu.dmem().charge(self.size).map_err(refused)?;
+        // A process that has changed its group pays from there.
+        if !self.is_of_current() && !charge.is_of_group_of(&self.payer) {
+            return Err(EDQUOT);
+        }
+        Ok(Arc::new(charge, GFP_KERNEL)?)
     }
 
     /// Where it is. Does not change while the reservation of the object is held.
