@@ -3,9 +3,12 @@
 
 use std::ffi::c_char;
 
-/// Major version that the header is of. A program that was linked to librkfd.so.N runs with any later N.x.
+/// Major version that the header is of. A program that was compiled with version N.m, N being 1 or more, is linked to
+/// librkfd.so.N and runs with N.m and any later N.x. While N is 0 any minor version may change anything: such a program is
+/// linked to librkfd.so.0.m, and runs with 0.m alone.
 pub const RKFD_VERSION_MAJOR: u32 = 0;
-/// Minor version that the header is of: functions and fields were added since a lower one.
+/// Minor version that the header is of: functions and fields were added since a lower one, and changed where the major
+/// version is 0.
 pub const RKFD_VERSION_MINOR: u32 = 5;
 
 /// The version of the library that the program runs with: major in the upper 16 bits, minor in the lower.

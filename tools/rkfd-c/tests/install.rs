@@ -75,6 +75,18 @@ fn install(name: &str) -> PathBuf {
     to
 }
 
+/// `librkfd.so` and the number of the versions that take each other's place: the major one, from 1 on.
+fn soname() -> String {
+    let (major, minor) = (
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        env!("CARGO_PKG_VERSION_MINOR"),
+    );
+    match major {
+        "0" => format!("librkfd.so.0.{minor}"),
+        _ => format!("librkfd.so.{major}"),
+    }
+}
+
 /// The C program of the document.
 fn program() -> String {
     let document = fs::read_to_string(root().join("../../Documentation/library.md")).unwrap();
@@ -83,7 +95,7 @@ fn program() -> String {
 }
 
 #[test]
-fn a_program_is_built_by_pkg_config_and_finds_the_library_by_its_major_version() {
+fn a_program_is_built_by_pkg_config_and_finds_the_library_by_the_name_of_its_versions() {
     let to = install("shared");
     let config = |what: &str| -> Vec<String> {
         run(Command::new("pkg-config")
@@ -105,22 +117,39 @@ fn a_program_is_built_by_pkg_config_and_finds_the_library_by_its_major_version()
         .arg(&source)
         .args(config("--cflags"))
         .args(config("--libs")));
-    let major = env!("CARGO_PKG_VERSION_MAJOR");
-    let needed = run(Command::new("readelf").arg("-d").arg(&demo));
-    let wanted = format!("[librkfd.so.{major}]");
-    assert!(needed.contains(&wanted), "{needed}");
-    let named = run(Command::new("readelf")
-        .arg("-d")
-        .arg(to.join("opt/rkfd/lib/librkfd.so")));
-    assert!(
-        named
+    let soname = soname();
+    let has = |file: &Path, tag: &str| -> bool {
+        let dynamic = run(Command::new("readelf").arg("-d").arg(file));
+        let value = format!("[{soname}]");
+        dynamic
             .lines()
-            .any(|l| l.contains("(SONAME)") && l.contains(&wanted)),
-        "{named}"
+            .any(|l| l.contains(tag) && l.contains(&value))
+    };
+    let libraries = to.join("opt/rkfd/lib");
+    assert!(has(&demo, "(NEEDED)"));
+    assert!(has(&libraries.join("librkfd.so"), "(SONAME)"));
+    assert_eq!(config("--variable=soname"), [soname.as_str()]);
+    let links_to = |name: &str| fs::read_link(libraries.join(name)).unwrap();
+    assert_eq!(links_to("librkfd.so"), Path::new(&soname));
+    let file = concat!("librkfd.so.", env!("CARGO_PKG_VERSION"));
+    assert_eq!(links_to(&soname), Path::new(file));
+    let count = fs::read_dir(&libraries)
+        .unwrap()
+        .filter(|e| {
+            e.as_ref()
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .contains(".so")
+        })
+        .count();
+    assert_eq!(
+        count, 3,
+        "the file, its name at run time and the one for linking"
     );
     // It starts; without a driver it says so.
     let output = Command::new(&demo)
-        .env("LD_LIBRARY_PATH", to.join("opt/rkfd/lib"))
+        .env("LD_LIBRARY_PATH", &libraries)
         .output()
         .unwrap();
     let said = text(&output);
@@ -128,6 +157,31 @@ fn a_program_is_built_by_pkg_config_and_finds_the_library_by_its_major_version()
         Some(0) => assert_eq!(said, "42\n"),
         Some(1) => assert!(said.contains("driver") || said.contains("GPU"), "{said}"),
         other => panic!("{other:?}: {said}"),
+    }
+}
+
+#[test]
+fn a_library_of_another_version_is_not_installed() {
+    let old = Path::new(env!("CARGO_TARGET_TMPDIR")).join("old");
+    let _ = fs::remove_dir_all(&old);
+    fs::create_dir_all(&old).unwrap();
+    fs::write(old.join("librkfd.a"), "").unwrap();
+    // The name that all versions 0 had once, and the one of ten versions later.
+    for name in ["librkfd.so.0".to_owned(), format!("{}0", soname())] {
+        fs::write(old.join("librkfd.so"), format!("ELF\0{name}\0")).unwrap();
+        let to = old.join("to");
+        let output = Command::new(root().join("install"))
+            .arg("--destdir")
+            .arg(&to)
+            .arg("--from")
+            .arg(&old)
+            .output()
+            .unwrap();
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let wanted = format!("is not {}, so it is of another version", soname());
+        assert!(said.contains(&wanted), "{said}");
+        assert!(!to.exists(), "nothing was installed");
     }
 }
 
