@@ -6,11 +6,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::fs::File;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Output;
 use std::sync::Once;
+use std::time::Duration;
+use std::time::SystemTime;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -41,8 +45,7 @@ fn built() -> PathBuf {
     dir
 }
 
-/// Cargo makes the libraries for no test by itself, since none links them, and the examples for one that was chosen alone
-/// neither.
+/// Cargo makes the libraries for no test by itself, since none links them.
 fn build() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -54,7 +57,7 @@ fn build() {
                 "--package",
                 "rkfd-c",
                 "--lib",
-                "--examples",
+                "--bins",
             ])
             .current_dir(root())
             .env("CARGO_TARGET_DIR", built().parent().unwrap()));
@@ -70,9 +73,77 @@ fn install(name: &str) -> PathBuf {
         .args(["--prefix", "/opt/rkfd", "--destdir"])
         .arg(&to)
         .arg("--from")
-        .arg(built())
-        .env("RKFD_REFERENCE", built().join("examples/reference")));
+        .arg(built()));
     to
+}
+
+/// A checkout in which nothing was built yet.
+struct Checkout(PathBuf);
+
+impl Checkout {
+    fn new(name: &str) -> Self {
+        let top = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&top);
+        fs::create_dir_all(top.join("tools/rkfd-c/include")).unwrap();
+        // As the shell names it.
+        let top = fs::canonicalize(top).unwrap();
+        // Other processes write what is executed: a child that another test starts meanwhile would inherit a file of this
+        // one that is open for writing, and then it could not be (ETXTBSY).
+        for file in ["install", "Cargo.toml", "rkfd.pc.in", "include/rkfd.h"] {
+            run(Command::new("cp")
+                .arg(root().join(file))
+                .arg(top.join("tools/rkfd-c").join(file)));
+        }
+        // What a machine has that has no Rust.
+        fs::create_dir_all(top.join("bin")).unwrap();
+        for program in ["cp", "dirname", "grep", "ln", "mkdir", "sed", "sh", "tr"] {
+            let found = ["/usr/bin", "/bin"]
+                .map(|dir| Path::new(dir).join(program))
+                .into_iter()
+                .find(|path| path.exists());
+            symlink(found.unwrap(), top.join("bin").join(program)).unwrap();
+        }
+        Self(top)
+    }
+
+    /// Puts there what a build leaves in `dir`, which `mark` tells from another, `age` ago.
+    fn build(&self, dir: &str, mark: &str, age: Duration) {
+        let dir = self.0.join(dir);
+        fs::create_dir_all(&dir).unwrap();
+        let library = dir.join("librkfd.so");
+        fs::write(&library, format!("ELF\0{}\0{mark}", soname())).unwrap();
+        fs::write(dir.join("librkfd.a"), mark).unwrap();
+        let script = format!("#!/bin/sh\necho {mark} >\"$1/rkfd.3\"\n");
+        run(Command::new("sh")
+            .args(["-c", "printf %s \"$0\" >\"$1\" && chmod 755 \"$1\""])
+            .arg(script)
+            .arg(dir.join("rkfd-manual")));
+        let library = File::options().write(true).open(library).unwrap();
+        library.set_modified(SystemTime::now() - age).unwrap();
+    }
+
+    /// Runs a command of the shell's at the top; what it says, and whether it succeeded.
+    fn run(&self, command: &str) -> (String, bool) {
+        let output = Command::new(self.0.join("bin/sh"))
+            .args(["-c", command])
+            .current_dir(&self.0)
+            .env_clear()
+            .env("PATH", self.0.join("bin"))
+            .env("HOME", self.0.join("home"))
+            .output()
+            .unwrap();
+        (text(&output), output.status.success())
+    }
+
+    /// The mark of what was installed, which is of one build.
+    fn installed(&self, prefix: &str) -> String {
+        let read = |name: &str| fs::read_to_string(self.0.join(prefix).join(name)).unwrap();
+        let mark = read("lib/librkfd.a");
+        assert!(read("lib/librkfd.so").ends_with(&mark));
+        assert_eq!(read("share/man/man3/rkfd.3").trim_end(), mark);
+        assert!(read("include/rkfd.h").contains("rkfd_queue_new("));
+        mark
+    }
 }
 
 /// `librkfd.so` and the number of the versions that take each other's place: the major one, from 1 on.
@@ -160,28 +231,100 @@ fn a_program_is_built_by_pkg_config_and_finds_the_library_by_the_name_of_its_ver
     }
 }
 
+/// The commands of the document that build and install.
+fn documented() -> Vec<String> {
+    let document = fs::read_to_string(root().join("../../Documentation/library.md")).unwrap();
+    let (_, rest) = document.split_once("```sh\n").unwrap();
+    let (commands, _) = rest.split_once("```").unwrap();
+    let without_comment = |line: &str| line.split('#').next().unwrap().trim().to_owned();
+    commands.lines().map(without_comment).collect()
+}
+
 #[test]
-fn a_library_of_another_version_is_not_installed() {
-    let old = Path::new(env!("CARGO_TARGET_TMPDIR")).join("old");
-    let _ = fs::remove_dir_all(&old);
-    fs::create_dir_all(&old).unwrap();
-    fs::write(old.join("librkfd.a"), "").unwrap();
+fn the_documented_commands_install_what_they_built_where_no_rust_is() {
+    let commands = documented();
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    assert_eq!(commands[0], "make tools");
+    let checkout = Checkout::new("documented");
+    let (said, succeeded) = checkout.run(&commands[1]);
+    assert!(!succeeded, "nothing was built: {said}");
+    let top = checkout.0.display();
+    let nowhere = format!(
+        "there is no librkfd.so in {top}/build/target/release, nor in {top}/tools/target/release"
+    );
+    assert!(said.contains(&nowhere), "{said}");
+    assert!(said.contains(&format!("make tools in {top}")), "{said}");
+    assert!(
+        said.contains(&format!("cargo build --release in {top}/tools")),
+        "{said}"
+    );
+    assert!(!checkout.0.join("home").exists(), "nothing was installed");
+    // Where scripts/build, which make tools calls, puts it.
+    checkout.build("build/target/release", "make", Duration::ZERO);
+    let (said, succeeded) = checkout.run(&commands[1]);
+    assert!(succeeded, "{said}");
+    assert_eq!(checkout.installed("home/.local"), "make");
+}
+
+#[test]
+fn of_two_builds_the_newer_one_is_installed_unless_one_is_named() {
+    let checkout = Checkout::new("two");
+    let install = |more: &str| {
+        let to = checkout.0.join("to");
+        let _ = fs::remove_dir_all(&to);
+        let (said, succeeded) = checkout.run(&format!(
+            "{more} tools/rkfd-c/install --prefix {}",
+            to.display()
+        ));
+        assert!(succeeded, "{said}");
+        checkout.installed("to")
+    };
+    let (old, new) = (Duration::from_secs(60), Duration::ZERO);
+    checkout.build("tools/target/release", "cargo", old);
+    assert_eq!(install(""), "cargo", "there is no other");
+    checkout.build("build/target/release", "make", new);
+    assert_eq!(install(""), "make");
+    checkout.build("build/target/release", "make", 2 * old);
+    assert_eq!(install(""), "cargo");
+    // As scripts/build and cargo have them put elsewhere.
+    checkout.build("out/target/release", "out", new);
+    assert_eq!(install("RKFD_OUT=out"), "out");
+    checkout.build("other/release", "other", new);
+    assert_eq!(install("CARGO_TARGET_DIR=other"), "other");
+    let (said, succeeded) =
+        checkout.run("tools/rkfd-c/install --destdir \"$PWD/named\" --from build/target/release");
+    assert!(succeeded, "{said}");
+    assert_eq!(checkout.installed("named/usr/local"), "make");
+}
+
+#[test]
+fn what_is_missing_or_of_another_version_is_not_installed() {
+    let checkout = Checkout::new("wrong");
+    let dir = "build/target/release";
+    let refused = |because: &str| {
+        let (said, succeeded) = checkout.run("tools/rkfd-c/install --prefix \"$PWD/to\"");
+        assert!(!succeeded, "{because}: {said}");
+        assert!(said.contains(because), "{said}");
+        assert!(said.contains("build it: make tools in "), "{said}");
+        assert!(
+            !checkout.0.join("to").exists(),
+            "{because}: nothing was installed"
+        );
+    };
+    for file in ["librkfd.so", "librkfd.a", "rkfd-manual"] {
+        checkout.build(dir, "make", Duration::ZERO);
+        fs::remove_file(checkout.0.join(dir).join(file)).unwrap();
+        refused("there is no ");
+    }
+    checkout.build(dir, "make", Duration::ZERO);
     // The name that all versions 0 had once, and the one of ten versions later.
     for name in ["librkfd.so.0".to_owned(), format!("{}0", soname())] {
-        fs::write(old.join("librkfd.so"), format!("ELF\0{name}\0")).unwrap();
-        let to = old.join("to");
-        let output = Command::new(root().join("install"))
-            .arg("--destdir")
-            .arg(&to)
-            .arg("--from")
-            .arg(&old)
-            .output()
-            .unwrap();
-        let said = text(&output);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        let wanted = format!("is not {}, so it is of another version", soname());
-        assert!(said.contains(&wanted), "{said}");
-        assert!(!to.exists(), "nothing was installed");
+        fs::write(
+            checkout.0.join(dir).join("librkfd.so"),
+            format!("ELF\0{name}\0"),
+        )
+        .unwrap();
+        refused(&format!("is not {}, so it is of another version", soname()));
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Writes manual pages of section 3 from `include/rkfd.h`: one per function, one per structure, and `rkfd.3`, which lists
-//! them. `cargo run -p rkfd-c --example reference -- DIR`; `tools/rkfd-c/install` does it, too.
+//! them. `rkfd-manual DIR`; `tools/rkfd-c/install` calls it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -238,10 +238,10 @@ fn write(header: &str, version: &str, into: &Path) -> std::io::Result<usize> {
 
 fn main() {
     let Some(into) = std::env::args_os().nth(1) else {
-        eprintln!("usage: reference DIR");
+        eprintln!("usage: rkfd-manual DIR");
         exit(2);
     };
-    let header = include_str!("../include/rkfd.h");
+    let header = include_str!("../../include/rkfd.h");
     match write(header, env!("CARGO_PKG_VERSION"), Path::new(&into)) {
         Ok(pages) => println!("{pages} pages in {}", Path::new(&into).display()),
         Err(e) => {
