@@ -211,7 +211,7 @@ CASE(bad, "what cannot be is refused, with a text, and changes nothing")
 		FAILS(rkfd_gpu_open(count, &none), ENODEV, "No GPU");
 		CHECK(!none);
 	}
-	FAILS(rkfd_buffer_new(vm, 4, PAGE, &b), EINVAL, "No kind of buffer: 4");
+	FAILS(rkfd_buffer_new(vm, 6, PAGE, &b), EINVAL, "No kind of buffer: 6");
 	FAILS(rkfd_buffer_new(vm, RKFD_BUFFER_GTT, 0, &b), EINVAL, "empty");
 	FAILS(rkfd_buffer_new(vm, RKFD_BUFFER_GTT, UINT64_MAX, &b), EINVAL, "beyond the address space");
 	CHECK_NE(rkfd_buffer_new(vm, RKFD_BUFFER_VRAM, 1ul << 46, &b), 0);

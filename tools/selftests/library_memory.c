@@ -4,6 +4,8 @@
  */
 #include "library.h"
 
+#include "model.h"
+
 static const uint32_t kinds[] = {
 	RKFD_BUFFER_VRAM, RKFD_BUFFER_VRAM_PRIVATE, RKFD_BUFFER_GTT, RKFD_BUFFER_USERPTR
 };
@@ -190,6 +192,126 @@ CASE(wrapped_read_only, "memory that the program may only read: for a GPU that m
 	CHECK_EQ(*at, 4321);
 }
 
+/*
+ * Packets that the doorbell is missing of: a write of `value`, and the event. Returns the write pointer behind them. (A GPU
+ * that connects the queue anew reads the pointer in memory, so that they may run nevertheless, but nobody can wait for it.)
+ */
+static uint64_t untold(struct rkfd_queue *q, struct rkfd_event *e, uint64_t to, uint32_t value)
+{
+	struct rkfd_queue_info info;
+
+	OK(rkfd_pm4_write(q, to, &value, 1));
+	OK(rkfd_pm4_raise(q, e));
+	info = info_of(q);
+	__atomic_store_n((uint64_t *)(uintptr_t)info.write_pointer, info.written, __ATOMIC_SEQ_CST);
+	return info.written;
+}
+
+CASE(doorbells, "the process's doorbells: through a buffer of them the CPU rings a queue, and so does another queue")
+{
+	struct rkfd_buffer *bells, *out;
+	struct rkfd_queue *q, *other;
+	struct rkfd_event *e;
+	uint64_t at, written;
+
+	need_vm();
+	/* Before there is a queue, whose creation tells where they are. */
+	bells = memory(RKFD_BUFFER_DOORBELL, RKFD_DOORBELL_BYTES);
+	CHECK_EQ(rkfd_buffer_size(bells), RKFD_DOORBELL_BYTES);
+	q = queue(RKFD_QUEUE_PM4);
+	other = queue(RKFD_QUEUE_PM4);
+	out = memory(RKFD_BUFFER_GTT, PAGE);
+	e = event();
+	at = info_of(q).doorbell_offset;
+	CHECK_OP(at, <, RKFD_DOORBELL_BYTES);
+	CHECK_NE(at, info_of(other).doorbell_offset);
+	written = untold(q, e, rkfd_buffer_gpu(out), 1);
+	*(volatile uint64_t *)((char *)rkfd_buffer_cpu(bells) + at) = written;
+	OK(rkfd_event_wait(e, PATIENCE_MS));
+	CHECK_EQ(dword(out, 0), 1);
+	written = untold(q, e, rkfd_buffer_gpu(out), 2);
+	OK(rkfd_pm4_release(other, rkfd_buffer_gpu(bells) + at, written));
+	OK(rkfd_queue_commit(other));
+	OK(rkfd_event_wait(e, PATIENCE_MS));
+	CHECK_EQ(dword(out, 0), 2);
+	rkfd_buffer_free(bells);
+	/* The library has a mapping of its own. */
+	write_by(q, e, rkfd_buffer_gpu(out), 3);
+	CHECK_EQ(dword(out, 0), 3);
+}
+
+/* How often the model's first GPU was asked to flush its host data path. */
+static unsigned long flushes(void)
+{
+	static const char key[] = "\"hdp_flushes\":";
+	const char *count = strstr(ask_model("{\"cmd\":\"stats\"}"), key);
+
+	CHECK(count);
+	return strtoul(count + strlen(key), NULL, 10);
+}
+
+CASE(register_page, "the page of registers: a store of the CPU flushes the host data path, and a queue stores there as well")
+{
+	struct rkfd_buffer_options o;
+	struct rkfd_buffer *page;
+	struct rkfd_queue *q;
+	struct rkfd_event *e;
+
+	need_vm();
+	need_model();
+	o = of_kind(RKFD_BUFFER_MMIO_REMAP, RKFD_MMIO_REMAP_BYTES);
+	o.address = 0x0d0000000000;
+	page = create(&o);
+	CHECK_EQ(rkfd_buffer_gpu(page), o.address);
+	CHECK_EQ((uintptr_t)rkfd_buffer_cpu(page), o.address);
+	q = queue(RKFD_QUEUE_PM4);
+	e = event();
+	for (unsigned int i = 0; i < 3; i++) {
+		unsigned long before = flushes();
+
+		*(volatile uint32_t *)rkfd_buffer_cpu(page) = 1;
+		CHECK_OP(flushes(), >, before);
+		/* The model does not count those of its own; what is mapped elsewhere is a fault, and the event does not come. */
+		write_by(q, e, rkfd_buffer_gpu(page), 1);
+	}
+	rkfd_buffer_free(page);
+}
+
+CASE(registers_as_they_are, "doorbells and the register page have one size, one use and one GPU")
+{
+	static const struct {
+		uint32_t kind, bytes, other;
+	} registers[] = {
+		{ RKFD_BUFFER_DOORBELL, RKFD_DOORBELL_BYTES, PAGE },
+		{ RKFD_BUFFER_MMIO_REMAP, RKFD_MMIO_REMAP_BYTES, 2 * PAGE },
+	};
+	struct rkfd_vm *second = need_second();
+	struct rkfd_buffer *b;
+
+	for (unsigned int i = 0; i < 2; i++) {
+		const struct rkfd_buffer_options ordinary = of_kind(registers[i].kind, registers[i].bytes);
+		struct rkfd_buffer_options o = ordinary;
+
+		CHECK_EQ(o.flags, RKFD_BUFFER_NO_EXECUTE);
+		CHECK_EQ(o.coherence, RKFD_COHERENCE_FINE);
+		FAILS(rkfd_buffer_new(vm, registers[i].kind, registers[i].other, &b), EINVAL, "Doorbells are 8192 bytes");
+		CHECK(!b);
+		o.flags = 0;
+		FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "and nothing else");
+		o.flags = ordinary.flags | RKFD_BUFFER_READ_ONLY;
+		FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "and nothing else");
+		o = ordinary;
+		o.coherence = RKFD_COHERENCE_EXTENDED;
+		FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "and nothing else");
+		o = ordinary;
+		o.memory = pages(2);
+		FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "of kind USERPTR");
+		b = create(&ordinary);
+		FAILS(rkfd_buffer_share(b, second), EINVAL, "MAP_MEMORY_TO_GPU");
+		rkfd_buffer_free(b);
+	}
+}
+
 CASE(no_such_memory, "options that cannot be are refused, and nothing is left behind")
 {
 	struct rkfd_buffer_options o;
@@ -202,11 +324,11 @@ CASE(no_such_memory, "options that cannot be are refused, and nothing is left be
 	FAILS(rkfd_buffer_create(vm, &o, NULL), EINVAL, "buffer is NULL");
 	o.size = 8;
 	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "sizeof(struct rkfd_buffer_options)");
-	FAILS(rkfd_buffer_defaults(4, PAGE, &o), EINVAL, "sizeof(struct rkfd_buffer_options)");
+	FAILS(rkfd_buffer_defaults(6, PAGE, &o), EINVAL, "sizeof(struct rkfd_buffer_options)");
 	o.size = sizeof(o);
-	FAILS(rkfd_buffer_defaults(4, PAGE, &o), EINVAL, "No kind of buffer: 4");
-	o.kind = 4;
-	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "No kind of buffer: 4");
+	FAILS(rkfd_buffer_defaults(6, PAGE, &o), EINVAL, "No kind of buffer: 6");
+	o.kind = 6;
+	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "No kind of buffer: 6");
 	o = of_kind(RKFD_BUFFER_GTT, PAGE);
 	o.flags |= 1u << 31;
 	FAILS(rkfd_buffer_create(vm, &o, &b), EINVAL, "0x80000000");

@@ -320,3 +320,101 @@ CASE(launched_by_two, "two threads load programs and launch kernels at once, wit
 	rkfd_program_free(program);
 	OK(rkfd_queue_free(both.q));
 }
+
+/* A kernel in memory of the program's own: its descriptor in one page, its code in the next. */
+static void copy_kernel(struct rkfd_buffer *to, struct rkfd_kernel *k)
+{
+	enum { ENTRY = 16, DESCRIPTOR_BYTES = 64, CODE_BYTES = 128 };
+	struct rkfd_kernel_info info = { .size = sizeof(info) };
+	const char *from;
+	char *at = rkfd_buffer_cpu(to);
+	int64_t entry;
+
+	OK(rkfd_kernel_describe(k, &info));
+	from = (const char *)(uintptr_t)info.object;
+	memcpy(at, from, DESCRIPTOR_BYTES);
+	/* Where the code is, counted from the descriptor. */
+	memcpy(&entry, from + ENTRY, sizeof(entry));
+	memcpy(at + PAGE, from + entry, CODE_BYTES);
+	entry = PAGE;
+	memcpy(at + ENTRY, &entry, sizeof(entry));
+}
+
+/* A kernel that adds 64 pairs, from memory of that kind that the GPU may execute, and from such that it may not. */
+static void execute(uint32_t kind)
+{
+	enum { ITEMS = 64, DISPATCH = 2 | 1 << 8 | 2 << 9 | 2 << 11 };
+	struct rkfd_exception_info info = { .size = sizeof(info) };
+	struct rkfd_buffer *data, *arguments, *page;
+	struct rkfd_signals *done;
+	struct rkfd_event *fault;
+	struct rkfd_kernel *k;
+	float *numbers;
+	uint64_t bytes;
+	void *image;
+
+	need_vm();
+	image = code("assembly.co", &bytes);
+	OK(rkfd_program_load(vm, image, bytes, &program));
+	free(image);
+	k = kernel("vadd_by_hand");
+	data = memory(RKFD_BUFFER_GTT, PAGE);
+	arguments = memory(RKFD_BUFFER_GTT, PAGE);
+	page = memory(RKFD_BUFFER_MMIO_REMAP, RKFD_MMIO_REMAP_BYTES);
+	done = signals(1);
+	OK(rkfd_exception_new(vm, RKFD_EXCEPTION_MEMORY, &fault));
+	numbers = rkfd_buffer_cpu(data);
+	for (unsigned int i = 0; i < ITEMS; i++) {
+		numbers[i] = i;
+		numbers[ITEMS + i] = 0.5;
+	}
+	for (unsigned int i = 0; i < 3; i++)
+		((uint64_t *)rkfd_buffer_cpu(arguments))[i] = rkfd_buffer_gpu(data) + 4 * ITEMS * i;
+	for (uint32_t flag = 0; flag <= RKFD_BUFFER_NO_EXECUTE; flag += RKFD_BUFFER_NO_EXECUTE) {
+		struct rkfd_buffer_options o = { .size = sizeof(o) };
+		struct rkfd_queue *q = queue(RKFD_QUEUE_AQL);
+		uint32_t packet[16] = { 1 << 16, ITEMS | 1 << 16, 1, ITEMS, 1, 1 };
+		struct rkfd_buffer *own;
+		uint64_t address;
+
+		OK(rkfd_buffer_defaults(kind, 2 * PAGE, &o));
+		o.flags |= flag;
+		OK(rkfd_buffer_create(vm, &o, &own));
+		copy_kernel(own, k);
+		/* What the CPU stored to VRAM. */
+		*(volatile uint32_t *)rkfd_buffer_cpu(page) = 1;
+		address = rkfd_buffer_gpu(own);
+		memcpy(packet + 8, &address, 8);
+		address = rkfd_buffer_gpu(arguments);
+		memcpy(packet + 10, &address, 8);
+		address = rkfd_signals_address(done, 0);
+		memcpy(packet + 14, &address, 8);
+		OK(rkfd_signals_store(done, 0, 1));
+		memset(numbers + 2 * ITEMS, 0, 4 * ITEMS);
+		OK(rkfd_aql_emit(q, packet, DISPATCH, NULL));
+		OK(rkfd_queue_commit(q));
+		if (!flag) {
+			OK(rkfd_signals_wait_below(done, 0, 1, PATIENCE_MS, NULL));
+			for (unsigned int i = 0; i < ITEMS; i++)
+				CHECK(numbers[2 * ITEMS + i] == i + 0.5f);
+			CHECK_ERR(-rkfd_exception_wait(fault, 0, &info), ETIMEDOUT);
+			OK(rkfd_queue_free(q));
+			continue;
+		}
+		OK(rkfd_exception_wait(fault, PATIENCE_MS, &info));
+		CHECK_EQ(info.no_execute, 1);
+		CHECK_EQ(info.not_present, 0);
+		CHECK_EQ(info.read_only, 0);
+		CHECK_EQ(info.address, rkfd_buffer_gpu(own) + PAGE);
+		CHECK_EQ(signal_value(done, 0), 1);
+		for (unsigned int i = 0; i < ITEMS; i++)
+			CHECK(numbers[2 * ITEMS + i] == 0);
+	}
+}
+
+CASE(no_execute_vram, "VRAM: a kernel runs, and where NO_EXECUTE is set the GPU refuses it and says why") { execute(RKFD_BUFFER_VRAM); }
+CASE(no_execute_gtt, "GTT: a kernel runs, and where NO_EXECUTE is set the GPU refuses it and says why") { execute(RKFD_BUFFER_GTT); }
+CASE(no_execute_userptr, "memory of the process: a kernel runs, and where NO_EXECUTE is set the GPU refuses it and says why")
+{
+	execute(RKFD_BUFFER_USERPTR);
+}

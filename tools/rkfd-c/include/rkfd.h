@@ -30,7 +30,7 @@
  * Minor version that the header is of: functions and fields were added since a lower one, and changed where the major
  * version is 0.
  */
-#define RKFD_VERSION_MINOR 5
+#define RKFD_VERSION_MINOR 6
 
 /**
  * VRAM that the CPU can reach, too.
@@ -53,6 +53,29 @@
 #define RKFD_BUFFER_USERPTR 3
 
 /**
+ * The doorbells that the process has on the GPU, RKFD_DOORBELL_BYTES of them. The CPU and packets or kernels of the GPU ring
+ * that of a queue, which is at `doorbell_offset` of struct rkfd_queue_info, by a store of 8 bytes. Nobody reads them.
+ */
+#define RKFD_BUFFER_DOORBELL 4
+
+/**
+ * The page of registers that the driver lets programs write to, RKFD_MMIO_REMAP_BYTES: a store of 4 bytes to its start, by
+ * the CPU or the GPU, flushes the host data path, so that what the CPU stored to VRAM before is there for the GPU. Nobody
+ * reads it.
+ */
+#define RKFD_BUFFER_MMIO_REMAP 5
+
+/**
+ * Bytes of RKFD_BUFFER_DOORBELL.
+ */
+#define RKFD_DOORBELL_BYTES 8192
+
+/**
+ * Bytes of RKFD_BUFFER_MMIO_REMAP.
+ */
+#define RKFD_MMIO_REMAP_BYTES 4096
+
+/**
  * Coarse-grained: what the GPU wrote is seen when its packet has ended and released it, no earlier.
  */
 #define RKFD_COHERENCE_PACKETS 0
@@ -73,7 +96,7 @@
 #define RKFD_BUFFER_READ_ONLY 1
 
 /**
- * The GPU may not execute from it.
+ * The GPU may not execute from it: waves that come there fault, with `no_execute` of struct rkfd_exception_info.
  */
 #define RKFD_BUFFER_NO_EXECUTE 2
 
@@ -437,7 +460,7 @@ struct rkfd_buffer_options {
          */
         uint32_t size;
         /**
-         * RKFD_BUFFER_VRAM, _VRAM_PRIVATE, _GTT or _USERPTR.
+         * RKFD_BUFFER_VRAM, _VRAM_PRIVATE, _GTT, _USERPTR, _DOORBELL or _MMIO_REMAP.
          */
         uint32_t kind;
         /**
@@ -610,6 +633,10 @@ struct rkfd_queue_info {
          * Address of an AQL queue's amd_queue_t, 0 for other queues.
          */
         uint64_t object;
+        /**
+         * Byte of the doorbell in the process's doorbells on the GPU (RKFD_BUFFER_DOORBELL).
+         */
+        uint64_t doorbell_offset;
 };
 
 /**
@@ -1009,7 +1036,7 @@ int rkfd_vm_available(const struct rkfd_vm *vm, uint64_t *bytes);
 
 /**
  * Sets options, whose `size` is set, to those of rkfd_buffer_new(): the GPU may read, write and execute; memory of the
- * system is fine-grained and uncached, VRAM neither.
+ * system is fine-grained and uncached, VRAM neither. Doorbells and the register page have these options alone.
  *
  * MT-Safe.
  *
@@ -1037,6 +1064,7 @@ int rkfd_buffer_create(const struct rkfd_vm *vm,
 /**
  * Allocates at least `size` bytes (whole pages, RKFD_BUFFER_* kind) and maps them on the GPU, for reading, writing and
  * executing, and, except for private VRAM, on the CPU. Memory of the kernel comes cleared; a child of fork does not have it.
+ * Doorbells and the register page are there already: the buffer shows them, and they are as large as they are (-EINVAL).
  *
  * MT-Safe.
  */
@@ -1061,7 +1089,8 @@ int rkfd_buffer_wrap(const struct rkfd_vm *vm,
 
 /**
  * Maps a buffer on another GPU as well, at the same address, until it is freed. Success where it is mapped there. Memory
- * of the kernel and of the process can be shared; whether a GPU reaches another's VRAM is for the driver to say.
+ * of the kernel and of the process can be shared; whether a GPU reaches another's VRAM is for the driver to say. Doorbells
+ * and registers are each GPU's own (-EINVAL).
  *
  * MT-Safe.
  */
@@ -1076,7 +1105,8 @@ int rkfd_buffer_share(const struct rkfd_buffer *buffer,
 void rkfd_buffer_free(struct rkfd_buffer *buffer);
 
 /**
- * Where the CPU reaches the buffer; NULL for private VRAM, and for NULL.
+ * Where the CPU reaches the buffer; NULL for private VRAM, and for NULL. Doorbells and the register page are mapped for
+ * writing only.
  *
  * MT-Safe.
  */

@@ -28,6 +28,18 @@ pub const RKFD_BUFFER_VRAM_PRIVATE: u32 = 1;
 pub const RKFD_BUFFER_GTT: u32 = 2;
 /// Anonymous memory of the process. (rkfd_buffer_wrap takes memory that is there already.)
 pub const RKFD_BUFFER_USERPTR: u32 = 3;
+/// The doorbells that the process has on the GPU, RKFD_DOORBELL_BYTES of them. The CPU and packets or kernels of the GPU ring
+/// that of a queue, which is at `doorbell_offset` of struct rkfd_queue_info, by a store of 8 bytes. Nobody reads them.
+pub const RKFD_BUFFER_DOORBELL: u32 = 4;
+/// The page of registers that the driver lets programs write to, RKFD_MMIO_REMAP_BYTES: a store of 4 bytes to its start, by
+/// the CPU or the GPU, flushes the host data path, so that what the CPU stored to VRAM before is there for the GPU. Nobody
+/// reads it.
+pub const RKFD_BUFFER_MMIO_REMAP: u32 = 5;
+
+/// Bytes of RKFD_BUFFER_DOORBELL.
+pub const RKFD_DOORBELL_BYTES: u32 = 8192;
+/// Bytes of RKFD_BUFFER_MMIO_REMAP.
+pub const RKFD_MMIO_REMAP_BYTES: u32 = 4096;
 
 /// Coarse-grained: what the GPU wrote is seen when its packet has ended and released it, no earlier.
 pub const RKFD_COHERENCE_PACKETS: u32 = 0;
@@ -38,7 +50,7 @@ pub const RKFD_COHERENCE_EXTENDED: u32 = 2;
 
 /// The GPU may not write to the memory.
 pub const RKFD_BUFFER_READ_ONLY: u32 = 1;
-/// The GPU may not execute from it.
+/// The GPU may not execute from it: waves that come there fault, with `no_execute` of struct rkfd_exception_info.
 pub const RKFD_BUFFER_NO_EXECUTE: u32 = 2;
 /// The GPU's caches do not keep it.
 pub const RKFD_BUFFER_UNCACHED: u32 = 4;
@@ -51,7 +63,7 @@ pub const RKFD_BUFFER_CONTIGUOUS: u32 = 8;
 pub struct BufferOptions {
     /// sizeof(struct rkfd_buffer_options).
     pub size: u32,
-    /// RKFD_BUFFER_VRAM, _VRAM_PRIVATE, _GTT or _USERPTR.
+    /// RKFD_BUFFER_VRAM, _VRAM_PRIVATE, _GTT, _USERPTR, _DOORBELL or _MMIO_REMAP.
     pub kind: u32,
     /// Bytes; rounded up to whole pages.
     pub bytes: u64,
@@ -79,6 +91,8 @@ fn kind_of(number: u32) -> Result<Kind> {
         RKFD_BUFFER_VRAM_PRIVATE => Ok(Kind::VramPrivate),
         RKFD_BUFFER_GTT => Ok(Kind::Gtt),
         RKFD_BUFFER_USERPTR => Ok(Kind::Userptr),
+        RKFD_BUFFER_DOORBELL => Ok(Kind::Doorbell),
+        RKFD_BUFFER_MMIO_REMAP => Ok(Kind::MmioRemap),
         other => Err(Failure::invalid(format!("No kind of buffer: {other}"))),
     }
 }
@@ -127,12 +141,17 @@ fn defaults(kind: u32, bytes: u64) -> Result<BufferOptions> {
             Coherence::Fine => RKFD_COHERENCE_FINE,
             Coherence::Extended => RKFD_COHERENCE_EXTENDED,
         },
-        flags: if of.uncached { RKFD_BUFFER_UNCACHED } else { 0 },
+        flags: if of.uncached { RKFD_BUFFER_UNCACHED } else { 0 }
+            | if of.executable {
+                0
+            } else {
+                RKFD_BUFFER_NO_EXECUTE
+            },
     })
 }
 
 /// Sets options, whose `size` is set, to those of rkfd_buffer_new(): the GPU may read, write and execute; memory of the
-/// system is fine-grained and uncached, VRAM neither.
+/// system is fine-grained and uncached, VRAM neither. Doorbells and the register page have these options alone.
 ///
 /// MT-Safe.
 ///
@@ -188,6 +207,7 @@ pub unsafe extern "C" fn rkfd_buffer_create(
 
 /// Allocates at least `size` bytes (whole pages, RKFD_BUFFER_* kind) and maps them on the GPU, for reading, writing and
 /// executing, and, except for private VRAM, on the CPU. Memory of the kernel comes cleared; a child of fork does not have it.
+/// Doorbells and the register page are there already: the buffer shows them, and they are as large as they are (-EINVAL).
 ///
 /// MT-Safe.
 #[no_mangle]
@@ -235,7 +255,8 @@ pub unsafe extern "C" fn rkfd_buffer_wrap(
 }
 
 /// Maps a buffer on another GPU as well, at the same address, until it is freed. Success where it is mapped there. Memory
-/// of the kernel and of the process can be shared; whether a GPU reaches another's VRAM is for the driver to say.
+/// of the kernel and of the process can be shared; whether a GPU reaches another's VRAM is for the driver to say. Doorbells
+/// and registers are each GPU's own (-EINVAL).
 ///
 /// MT-Safe.
 #[no_mangle]
@@ -254,7 +275,8 @@ pub extern "C" fn rkfd_buffer_free(buffer: Option<Box<Buffer>>) {
     release(buffer);
 }
 
-/// Where the CPU reaches the buffer; NULL for private VRAM, and for NULL.
+/// Where the CPU reaches the buffer; NULL for private VRAM, and for NULL. Doorbells and the register page are mapped for
+/// writing only.
 ///
 /// MT-Safe.
 #[no_mangle]

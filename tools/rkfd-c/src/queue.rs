@@ -12,6 +12,7 @@ use std::thread;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use library::device::DOORBELL_SLICE;
 use library::packet::aql;
 use library::queue;
 use library::queue::QueueKind;
@@ -85,6 +86,8 @@ pub struct QueueInfo {
     pub room: u64,
     /// Address of an AQL queue's amd_queue_t, 0 for other queues.
     pub object: u64,
+    /// Byte of the doorbell in the process's doorbells on the GPU (RKFD_BUFFER_DOORBELL).
+    pub doorbell_offset: u64,
 }
 
 grows! {
@@ -337,6 +340,8 @@ pub unsafe extern "C" fn rkfd_queue_describe(queue: Option<&Queue>, info: *mut Q
                 QueueKind::Aql => q.object_address(),
                 QueueKind::Pm4 | QueueKind::Sdma => 0,
             },
+            // CAST: a constant.
+            doorbell_offset: q.doorbell_offset() % DOORBELL_SLICE as u64,
         });
         Ok(())
     })

@@ -3,6 +3,7 @@
 
 pub(crate) mod allocation;
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -12,6 +13,7 @@ use nix::sys::mman::ProtFlags;
 use self::allocation::Allocation;
 use crate::abi::alloc;
 use crate::device::Device;
+use crate::device::DOORBELL_SLICE;
 use crate::error::Error;
 use crate::error::Result;
 use crate::sys::Mapping;
@@ -31,6 +33,12 @@ pub enum Kind {
     Gtt,
     /// In memory of this process: anonymous ([`Buffer::new`]) or the caller's ([`Buffer::over`]).
     Userptr,
+    /// The doorbells that this process has on the GPU, [`DOORBELL_SLICE`] bytes. CPU and GPU ring one by a store of 8 bytes;
+    /// nobody reads them.
+    Doorbell,
+    /// The page of registers that the driver lets programs write to, [`PAGE`] bytes. A store of any dword to its first one
+    /// flushes the host data path; nobody reads it.
+    MmioRemap,
 }
 
 impl Kind {
@@ -41,7 +49,23 @@ impl Kind {
             Kind::VramPrivate => "private VRAM",
             Kind::Gtt => "GTT",
             Kind::Userptr => "userptr",
+            Kind::Doorbell => "doorbells",
+            Kind::MmioRemap => "the register page",
         }
+    }
+
+    /// Bytes that it has, where that is no choice.
+    fn fixed_size(self) -> Option<usize> {
+        match self {
+            Kind::Doorbell => Some(DOORBELL_SLICE),
+            Kind::MmioRemap => Some(PAGE),
+            _ => None,
+        }
+    }
+
+    /// Part of the GPU's address space for registers, not memory.
+    fn is_device(self) -> bool {
+        self.fixed_size().is_some()
     }
 }
 
@@ -80,21 +104,21 @@ pub struct BufferOptions {
 
 impl BufferOptions {
     /// Memory that the GPU may read, write and execute; in system memory it is fine-grained and uncached, as rings and
-    /// signals have to be.
+    /// signals have to be. Doorbells and the register page are as the driver has them.
     pub fn new(kind: Kind, size: usize) -> Self {
         let system = matches!(kind, Kind::Gtt | Kind::Userptr);
         Self {
             kind,
             size,
             address: None,
-            coherence: if system {
+            coherence: if system || kind.is_device() {
                 Coherence::Fine
             } else {
                 Coherence::AtPackets
             },
             uncached: system,
             writable: true,
-            executable: true,
+            executable: !kind.is_device(),
             contiguous: false,
         }
     }
@@ -107,6 +131,8 @@ impl BufferOptions {
             Kind::VramPrivate => alloc::VRAM,
             Kind::Gtt => alloc::GTT,
             Kind::Userptr => alloc::USERPTR,
+            Kind::Doorbell => alloc::DOORBELL,
+            Kind::MmioRemap => alloc::MMIO_REMAP,
         };
         alloc::NO_SUBSTITUTE
             | kind
@@ -120,6 +146,21 @@ impl BufferOptions {
             | when(self.executable, alloc::EXECUTABLE)
             | when(self.contiguous, alloc::CONTIGUOUS)
     }
+}
+
+/// How the CPU reaches a buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// By one store of 4 or 8 bytes.
+    Store,
+    /// In any way.
+    Any,
+}
+
+/// Where `/dev/kfd` shows the process's doorbells on a GPU: the upper two bits say that it is doorbells, the next 16 whose.
+/// CREATE_QUEUE returns the same, with the place of the queue's doorbell in the lowest bits.
+fn mmap_offset_of_doorbells(gpu_id: u32) -> u64 {
+    (3 << 62) | (u64::from(gpu_id) << 46)
 }
 
 /// A buffer, mapped on its GPU and on those that it is shared with; freed when dropped.
@@ -147,9 +188,10 @@ impl Buffer {
     /// Allocates memory as `options` say.
     ///
     /// # Errors
-    /// [`Error::Argument`] for no bytes, for contiguous memory that is not VRAM and for an address that is none of a page;
-    /// [`Error::Call`] with the errno of the step that failed, such as `EEXIST` of mmap where something is at the address
-    /// already, or `EINVAL` where it is none that the GPU has.
+    /// [`Error::Argument`] for no bytes, for contiguous memory that is not VRAM, for an address that is none of a page, and for
+    /// doorbells or the register page in another size than they have or to be used in another way; [`Error::Call`] with the
+    /// errno of the step that failed, such as `EEXIST` of mmap where something is at the address already, `EINVAL` where it
+    /// is none that the GPU has, or `ENOMEM` where the GPU has no register page.
     pub fn with(device: &Arc<Device>, options: &BufferOptions) -> Result<Self> {
         if options.size == 0 {
             return Err(Error::Argument("An empty buffer"));
@@ -162,6 +204,17 @@ impl Buffer {
             .size
             .checked_next_multiple_of(PAGE)
             .ok_or(Error::Argument("A buffer beyond the address space"))?;
+        if options.kind.fixed_size().is_some_and(|fixed| fixed != size) {
+            return Err(Error::Argument(
+                "Doorbells are 8192 bytes, and the register page is 4096",
+            ));
+        }
+        let ordinary = BufferOptions::new(options.kind, size);
+        if options.kind.is_device() && options.flags() != ordinary.flags() {
+            return Err(Error::Argument(
+                "Doorbells and registers are written and uncached, and nothing else",
+            ));
+        }
         let memory = match (options.kind, options.address) {
             (Kind::Userptr, None) => Mapping::anonymous(size)?,
             (Kind::Userptr, Some(at)) => Mapping::anonymous_at(at, size)?,
@@ -239,6 +292,17 @@ impl Buffer {
                     .memory
                     .replace_by_file(device.render(), offset, prot)?;
             }
+            // The driver's own file shows these, and nobody reads them.
+            Kind::Doorbell => buffer.memory.replace_by_file(
+                device.kfd().as_fd(),
+                mmap_offset_of_doorbells(device.id()),
+                ProtFlags::PROT_WRITE,
+            )?,
+            Kind::MmioRemap => buffer.memory.replace_by_file(
+                device.kfd().as_fd(),
+                offset,
+                ProtFlags::PROT_WRITE,
+            )?,
         }
         buffer.allocation.map(device)?;
         Ok(buffer)
@@ -247,7 +311,7 @@ impl Buffer {
     /// Maps the buffer on another GPU of this process as well, at the same address; nothing happens where it is already.
     ///
     /// # Errors
-    /// [`Error::Call`], where that GPU does not reach memory of this kind.
+    /// [`Error::Call`], where that GPU does not reach memory of this kind: doorbells and registers are each GPU's own.
     pub fn share(&self, device: &Arc<Device>) -> Result<()> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(self.allocation.device(), device)
@@ -280,69 +344,16 @@ impl Buffer {
         self.kind
     }
 
-    fn at<T>(&self, offset: usize) -> Result<*mut T> {
-        let len = size_of::<T>();
+    /// Where `len` bytes begin that the CPU reaches in this way.
+    fn range(&self, offset: usize, len: usize, access: Access) -> Result<*mut u8> {
         let end = offset.checked_add(len);
-        let inside = end.is_some_and(|end| end <= self.size()) && offset % align_of::<T>() == 0;
-        if !inside || self.kind == Kind::VramPrivate {
-            return Err(Error::OutOfRange {
-                offset,
-                len,
-                size: self.size(),
-            });
-        }
-        // SAFETY: the offset lies inside the mapping.
-        Ok(unsafe { self.memory.as_ptr().add(offset) }.cast())
-    }
-
-    /// Reads a dword that the GPU may be writing.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`].
-    pub fn read_u32(&self, offset: usize) -> Result<u32> {
-        let p = self.at::<u32>(offset)?;
-        // SAFETY: `at` returned an aligned address inside memory mapped for reading.
-        Ok(unsafe { p.read_volatile() })
-    }
-
-    /// Reads a qword that the GPU may be writing.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`].
-    pub fn read_u64(&self, offset: usize) -> Result<u64> {
-        let p = self.at::<u64>(offset)?;
-        // SAFETY: as in `read_u32`.
-        Ok(unsafe { p.read_volatile() })
-    }
-
-    /// Writes a dword.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`].
-    pub fn write_u32(&self, offset: usize, value: u32) -> Result<()> {
-        let p = self.at::<u32>(offset)?;
-        // SAFETY: `at` returned an aligned address inside memory mapped for writing.
-        unsafe { p.write_volatile(value) };
-        Ok(())
-    }
-
-    /// Writes a qword.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`].
-    pub fn write_u64(&self, offset: usize, value: u64) -> Result<()> {
-        let p = self.at::<u64>(offset)?;
-        // SAFETY: as in `write_u32`.
-        unsafe { p.write_volatile(value) };
-        Ok(())
-    }
-
-    /// Where `len` bytes begin that the CPU can reach.
-    fn range(&self, offset: usize, len: usize) -> Result<*mut u8> {
-        let inside = offset
-            .checked_add(len)
-            .is_some_and(|end| end <= self.size());
-        if !inside || self.kind == Kind::VramPrivate {
+        let inside = end.is_some_and(|end| end <= self.size());
+        let reached = match self.kind {
+            Kind::Vram | Kind::Gtt | Kind::Userptr => true,
+            Kind::VramPrivate => false,
+            Kind::Doorbell | Kind::MmioRemap => access == Access::Store,
+        };
+        if !inside || !reached {
             return Err(Error::OutOfRange {
                 offset,
                 len,
@@ -353,12 +364,67 @@ impl Buffer {
         Ok(unsafe { self.memory.as_ptr().add(offset) })
     }
 
+    /// Where a `T` is.
+    fn at<T>(&self, offset: usize, access: Access) -> Result<*mut T> {
+        let at = self.range(offset, size_of::<T>(), access)?.cast::<T>();
+        if !at.is_aligned() {
+            return Err(Error::OutOfRange {
+                offset,
+                len: size_of::<T>(),
+                size: self.size(),
+            });
+        }
+        Ok(at)
+    }
+
+    /// Reads a dword that the GPU may be writing.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], also for private VRAM, doorbells and registers.
+    pub fn read_u32(&self, offset: usize) -> Result<u32> {
+        let p = self.at::<u32>(offset, Access::Any)?;
+        // SAFETY: `at` returned an aligned address inside memory mapped for reading.
+        Ok(unsafe { p.read_volatile() })
+    }
+
+    /// Reads a qword that the GPU may be writing.
+    ///
+    /// # Errors
+    /// As [`Buffer::read_u32`].
+    pub fn read_u64(&self, offset: usize) -> Result<u64> {
+        let p = self.at::<u64>(offset, Access::Any)?;
+        // SAFETY: as in `read_u32`.
+        Ok(unsafe { p.read_volatile() })
+    }
+
+    /// Writes a dword.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], also for private VRAM.
+    pub fn write_u32(&self, offset: usize, value: u32) -> Result<()> {
+        let p = self.at::<u32>(offset, Access::Store)?;
+        // SAFETY: `at` returned an aligned address inside memory mapped for writing.
+        unsafe { p.write_volatile(value) };
+        Ok(())
+    }
+
+    /// Writes a qword.
+    ///
+    /// # Errors
+    /// As [`Buffer::write_u32`].
+    pub fn write_u64(&self, offset: usize, value: u64) -> Result<()> {
+        let p = self.at::<u64>(offset, Access::Store)?;
+        // SAFETY: as in `write_u32`.
+        unsafe { p.write_volatile(value) };
+        Ok(())
+    }
+
     /// Copies bytes into the buffer. Those that the GPU reads meanwhile it may see in part.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// [`Error::OutOfRange`], also for private VRAM, and for doorbells and registers, which take stores of one size only.
     pub fn write_bytes(&self, offset: usize, from: &[u8]) -> Result<()> {
-        let to = self.range(offset, from.len())?;
+        let to = self.range(offset, from.len(), Access::Any)?;
         // SAFETY: `range` returned memory of that length which is mapped for writing; nobody has a reference to it.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
         Ok(())
@@ -367,9 +433,9 @@ impl Buffer {
     /// Copies bytes out of the buffer. Those that the GPU writes meanwhile are there in part.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// As [`Buffer::read_u32`].
     pub fn read_bytes(&self, offset: usize, to: &mut [u8]) -> Result<()> {
-        let from = self.range(offset, to.len())?;
+        let from = self.range(offset, to.len(), Access::Any)?;
         // SAFETY: as in `write_bytes`, mapped for reading; `to` is memory of this program alone.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
         Ok(())
@@ -411,6 +477,8 @@ mod tests {
             (Kind::VramPrivate, 0xd000_0001),
             (Kind::Gtt, 0xd600_0002),
             (Kind::Userptr, 0xd600_0004),
+            (Kind::Doorbell, 0x9400_0008),
+            (Kind::MmioRemap, 0x9400_0010),
         ] {
             assert_eq!(BufferOptions::new(kind, 1).flags(), flags, "{kind:?}");
         }

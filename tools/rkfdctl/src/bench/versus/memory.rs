@@ -37,13 +37,13 @@ pub fn measure(
 ) -> anyhow::Result<()> {
     let worker = Worker::new(device)?;
     worker.effect(u32::MAX)?;
-    for kind in [Kind::VramPrivate, Kind::Gtt, Kind::Userptr] {
+    for (kind, of) in [
+        (Kind::VramPrivate, "VRAM"),
+        (Kind::Gtt, "system memory"),
+        (Kind::Userptr, "of the process"),
+    ] {
         for (size, name) in SIZES {
-            let name = match kind {
-                Kind::Vram | Kind::VramPrivate => format!("{name} VRAM"),
-                Kind::Gtt => format!("{name} system memory"),
-                Kind::Userptr => format!("{name} of the process"),
-            };
+            let name = format!("{name} {of}");
             rows.push(
                 model.series("allocate, map, unmap, free", &name, rounds, |_| {
                     let began = Instant::now();

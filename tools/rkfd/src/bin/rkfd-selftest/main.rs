@@ -7,6 +7,8 @@
 // A case fails by a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod memory;
+#[path = "../tap/mod.rs"]
 mod tap;
 
 use std::collections::BTreeSet;
@@ -24,8 +26,6 @@ use rkfd::event::Event;
 use rkfd::event::Waited;
 use rkfd::event::FIRST_AGE;
 use rkfd::memory::Buffer;
-use rkfd::memory::BufferOptions;
-use rkfd::memory::Coherence;
 use rkfd::memory::Kind;
 use rkfd::native;
 use rkfd::native::Heap;
@@ -48,9 +48,10 @@ use tap::Case;
 const SHORT: Duration = Duration::from_millis(20);
 
 const CASES: &[Case] = &[
-    ("memory of every kind is written by the GPU", memory),
-    ("memory at a chosen address, once", chosen_address),
-    ("memory that cannot be", bad_memory),
+    ("memory of every kind is written by the GPU", memory::kinds),
+    ("memory at a chosen address, once", memory::chosen_address),
+    ("memory that cannot be", memory::refused),
+    ("doorbells and the register page", memory::registers),
     ("packets and waits that cannot be", bad_packets),
     ("a full PM4 ring, and one that is waited for", full_pm4),
     ("producers share an AQL ring without a lock", producers),
@@ -111,95 +112,6 @@ fn barrier(completion: u64) -> ([u32; aql::DWORDS], u16) {
         completion,
     };
     packet.encode().unwrap()
-}
-
-fn memory(device: &Arc<Device>) {
-    let queue = queue(device, QueueKind::Pm4);
-    let done = Buffer::new(device, Kind::Gtt, 4096).unwrap();
-    let mut count = 0;
-    for kind in [Kind::Vram, Kind::VramPrivate, Kind::Gtt, Kind::Userptr] {
-        for coherence in [Coherence::AtPackets, Coherence::Fine, Coherence::Extended] {
-            for (uncached, executable) in [(false, false), (true, false), (false, true)] {
-                let options = BufferOptions {
-                    coherence,
-                    uncached,
-                    executable,
-                    ..BufferOptions::new(kind, 5000)
-                };
-                let buffer = Buffer::with(device, &options).unwrap();
-                assert_eq!(buffer.size(), 8192);
-                count += 1;
-                let mut packets = write(buffer.address() + 4096, count);
-                packets.extend(write(done.address(), count));
-                queue.submit(&packets).unwrap();
-                rkfd::backoff::wait_until("the write", patience(), || {
-                    let seen = done.read_u32(0)?;
-                    Ok((seen == count, seen.into()))
-                })
-                .unwrap();
-                match kind {
-                    Kind::VramPrivate => {
-                        let hidden = buffer.read_u32(4096).unwrap_err();
-                        assert!(matches!(hidden, Error::OutOfRange { .. }));
-                    }
-                    _ => assert_eq!(buffer.read_u32(4096).unwrap(), count, "{options:?}"),
-                }
-            }
-        }
-    }
-}
-
-fn chosen_address(device: &Arc<Device>) {
-    let at = 0x0d00_0000_0000;
-    for kind in [Kind::Vram, Kind::VramPrivate, Kind::Gtt, Kind::Userptr] {
-        let options = BufferOptions {
-            address: Some(at),
-            ..BufferOptions::new(kind, 8192)
-        };
-        let buffer = Buffer::with(device, &options).unwrap();
-        assert_eq!(buffer.address(), at);
-        let inside = BufferOptions {
-            address: Some(at + 4096),
-            ..options
-        };
-        assert_eq!(errno(Buffer::with(device, &inside)), Errno::EEXIST);
-        drop(buffer);
-        // Nothing of it is left.
-        drop(Buffer::with(device, &inside).unwrap());
-    }
-}
-
-fn bad_memory(device: &Arc<Device>) {
-    let with = |options| Buffer::with(device, &options);
-    let gtt = BufferOptions::new(Kind::Gtt, 4096);
-    refused(with(BufferOptions { size: 0, ..gtt }));
-    refused(with(BufferOptions {
-        size: usize::MAX,
-        ..gtt
-    }));
-    refused(with(BufferOptions {
-        contiguous: true,
-        ..gtt
-    }));
-    refused(with(BufferOptions {
-        address: Some(0x0d00_0000_0008),
-        ..gtt
-    }));
-    let buffer = with(gtt).unwrap();
-    for (offset, fits) in [
-        (4092, true),
-        (4096, false),
-        (4094, false),
-        (usize::MAX - 3, false),
-    ] {
-        assert_eq!(buffer.read_u32(offset).is_ok(), fits, "{offset}");
-        assert_eq!(buffer.write_u32(offset, 1).is_ok(), fits, "{offset}");
-    }
-    // Nothing is mapped there.
-    let nowhere = 0x0d00_0000_0000_usize as *mut u8;
-    // SAFETY: the driver refuses it, so nothing uses the range.
-    let over = unsafe { Buffer::over(device, nowhere, 4096) };
-    assert_eq!(errno(over), Errno::EFAULT);
 }
 
 fn bad_packets(device: &Arc<Device>) {
