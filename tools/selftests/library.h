@@ -14,6 +14,7 @@
 
 #include <rkfd.h>
 
+#include "library_called.h"
 #include "pm4.h"
 #include "tap.h"
 
@@ -229,6 +230,7 @@ static inline void *in_two_run(void *data)
 	int rc = pthread_barrier_wait(t->begin);
 
 	CHECK(rc == 0 || rc == PTHREAD_BARRIER_SERIAL_THREAD);
+	called_as(t->number);
 	t->work(t->number);
 	return NULL;
 }
@@ -240,12 +242,14 @@ static inline void in_two(void (*work)(unsigned int number))
 	pthread_barrier_t begin;
 
 	CHECK_EQ(pthread_barrier_init(&begin, NULL, 2), 0);
+	called_begin();
 	for (unsigned int i = 0; i < 2; i++) {
 		two[i] = (struct in_two){ .begin = &begin, .work = work, .number = i };
 		CHECK_EQ(pthread_create(&two[i].thread, NULL, in_two_run, &two[i]), 0);
 	}
 	for (unsigned int i = 0; i < 2; i++)
 		CHECK_EQ(pthread_join(two[i].thread, NULL), 0);
+	called_end();
 	CHECK_EQ(pthread_barrier_destroy(&begin), 0);
 }
 

@@ -141,6 +141,17 @@ CASE(exceptions_too, "the driver's exceptions of a queue, once the runtime is en
 	OK(rkfd_queue_free(q));
 }
 
+CASE(runtime_too_late, "the runtime is enabled before the first queue, or not at all")
+{
+	struct rkfd_queue *q;
+
+	need_vm();
+	q = queue(RKFD_QUEUE_SDMA);
+	FAILS(rkfd_vm_enable_runtime(vm), EEXIST, "RUNTIME_ENABLE");
+	OK(rkfd_queue_free(q));
+	OK(rkfd_vm_enable_runtime(vm));
+}
+
 CASE(callback, "a callback learns of a stop, and so does one that comes later or takes another's place")
 {
 	struct told told = { .lock = PTHREAD_MUTEX_INITIALIZER }, other = told, unused = told;
@@ -195,6 +206,71 @@ CASE(waiters_learn, "whoever waits for a queue that stops learns of it, in a ful
 	FAILS(rkfd_queue_on_error(pm4, tell, NULL), EINVAL, "AQL");
 	FAILS(rkfd_queue_error(q, NULL), EINVAL, "rkfd_queue_error_info is NULL");
 	OK(rkfd_queue_free(q));
+}
+
+/* What two threads use at once. */
+static struct {
+	struct rkfd_queue *q;
+	struct told told[2];
+	unsigned int enabled;
+} both;
+
+/* One of the two does it. */
+static void enable(unsigned int number)
+{
+	int rc = rkfd_vm_enable_runtime(vm);
+
+	if (rc)
+		CHECK_ERR(-rc, EBUSY);
+	else
+		__atomic_fetch_add(&both.enabled, 1, __ATOMIC_RELAXED);
+}
+
+/* Each takes the other's callback away, and nothing has stopped yet. */
+static void watch(unsigned int number)
+{
+	struct rkfd_queue_error_info e = { .size = sizeof(e) };
+
+	for (unsigned int i = 0; i < 8; i++)
+		OK(rkfd_queue_on_error(both.q, tell, &both.told[number]));
+	FAILS(rkfd_queue_error_wait(both.q, SHORT_MS, &e), ETIMEDOUT, "a queue to fail");
+	FAILS(rkfd_queue_error(both.q, &e), EAGAIN, "did not stop");
+}
+
+/* Each emits what the queue stops at, the later one behind the other's. */
+static void stop(unsigned int number)
+{
+	struct rkfd_queue_error_info e;
+
+	emit(both.q, dispatch, DISPATCH);
+	e = awaited(both.q);
+	CHECK_EQ(e.packet, 0);
+	CHECK_EQ(e.reason, RKFD_REASON_CODE_OBJECT);
+	FAILS(rkfd_queue_wait(both.q, PATIENCE_MS), EIO, rkfd_reason_text(e.reason));
+	OK(rkfd_queue_on_error(both.q, tell, &both.told[number]));
+}
+
+CASE(watched_by_two, "two threads watch one queue, have it stop and learn of it, all at once; one of them enables the runtime")
+{
+	need_vm();
+	in_two(enable);
+	CHECK_EQ(both.enabled, 1);
+	both.q = queue(RKFD_QUEUE_AQL);
+	for (unsigned int i = 0; i < 2; i++) {
+		CHECK_EQ(pthread_mutex_init(&both.told[i].lock, NULL), 0);
+		both.told[i].event = event();
+	}
+	in_two(watch);
+	CHECK_EQ(both.told[0].times + both.told[1].times, 0);
+	in_two(stop);
+	/* Each had a callback at the stopped queue, unless the other took its place before it was called. */
+	OK(rkfd_events_wait((const struct rkfd_event *[]){ both.told[0].event, both.told[1].event }, 2, 0, PATIENCE_MS));
+	OK(rkfd_queue_on_error(both.q, NULL, NULL));
+	for (unsigned int i = 0; i < 2; i++)
+		if (both.told[i].times)
+			CHECK_EQ(both.told[i].last.packet, 0);
+	CHECK_OP(both.told[0].times + both.told[1].times, >=, 1);
+	OK(rkfd_queue_free(both.q));
 }
 
 /* Which descriptors are /dev/kfd, and a copy of one. */

@@ -150,6 +150,8 @@ static void live(unsigned int number)
 		struct rkfd_space_event *e;
 
 		CHECK(counter >= 0);
+		/* One more address space, for a moment. */
+		rkfd_space_close(need_space());
 		/* In the place of the one before. */
 		bind_at(both.space, at, own, 0);
 		OK(rkfd_space_queue_new(both.space, RKFD_QUEUE_SDMA, QUEUE_AT + OWN(number), &q));

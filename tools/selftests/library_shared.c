@@ -10,6 +10,7 @@ static struct {
 	struct rkfd_queue *pm4, *sdma, *aql;
 	struct rkfd_buffer *b;
 	struct rkfd_event *kept;
+	struct rkfd_signals *counted;
 	struct rkfd_vm *second;
 } both;
 
@@ -46,6 +47,7 @@ static void everything(unsigned int number)
 	for (uint32_t round = 0; round < 4; round++) {
 		struct rkfd_exception_info exception = { .size = sizeof(exception) };
 		struct rkfd_queue_error_info error = { .size = sizeof(error) };
+		struct rkfd_queue_options options = ordinary();
 		struct packets inner = { .n = 0 }, own = { .n = 0 };
 		struct rkfd_buffer *ib = memory(RKFD_BUFFER_GTT, PAGE);
 		const uint32_t value = 0x1000 * (number + 1) + round;
@@ -63,9 +65,11 @@ static void everything(unsigned int number)
 		pm4_write(&own, to + 4, value);
 		OK(rkfd_queue_set_cu_mask(both.pm4, &mask, 1));
 		OK(rkfd_queue_update(both.pm4, 100, 7));
+		OK(rkfd_queue_reserve(both.pm4, 64, PATIENCE_MS));
 		OK(rkfd_pm4_acquire(both.pm4));
 		OK(rkfd_pm4_run(both.pm4, rkfd_buffer_gpu(ib), inner.n));
 		OK(rkfd_queue_emit(both.pm4, own.dw, own.n));
+		OK(rkfd_pm4_write(both.pm4, to + 56, &value, 1));
 		OK(rkfd_pm4_release(both.pm4, to + 8, value));
 		OK(rkfd_pm4_raise(both.pm4, e));
 		OK(rkfd_queue_commit(both.pm4));
@@ -75,6 +79,9 @@ static void everything(unsigned int number)
 		CHECK_ERR(-rkfd_events_wait(events, 2, 0, 0), ETIMEDOUT);
 		for (unsigned int i = 0; i < 3; i++)
 			CHECK_EQ(dword(both.b, at + i), value);
+		CHECK_EQ(dword(both.b, at + 14), value);
+		OK(rkfd_queue_wait(both.pm4, PATIENCE_MS));
+		CHECK_EQ(info_of(both.pm4).kind, RKFD_QUEUE_PM4);
 		OK(rkfd_sdma_fill(both.sdma, to + 16, value, 16));
 		OK(rkfd_sdma_copy(both.sdma, to + 32, to + 16, 16));
 		OK(rkfd_sdma_fence(both.sdma, to + 48, value));
@@ -98,7 +105,7 @@ static void everything(unsigned int number)
 		OK(rkfd_event_reset(both.kept));
 		OK(rkfd_exception_new(vm, RKFD_EXCEPTION_MEMORY, &fault));
 		CHECK_ERR(-rkfd_exception_wait(fault, 0, &exception), ETIMEDOUT);
-		OK(rkfd_queue_new(vm, RKFD_QUEUE_AQL, NULL, &q));
+		OK(rkfd_queue_new(vm, RKFD_QUEUE_AQL, &options, &q));
 		FAILS(rkfd_queue_error(q, &error), EAGAIN, "did not stop");
 		OK(rkfd_queue_free(q));
 		rkfd_event_free(fault);
@@ -118,6 +125,57 @@ CASE(everything_twice, "two threads do everything at once, with handles of their
 	both.b = memory(RKFD_BUFFER_GTT, PAGE);
 	OK(rkfd_event_new(vm, 0, &both.kept));
 	in_two(everything);
+}
+
+enum { ROUNDS = 20, BARRIER = 3 | 1 << 8 };
+
+/* Writes a barrier that completes the signal. Atomic stores, since the other thread wrote there a lap ago. */
+static void in_place(uint64_t index, uint64_t signal)
+{
+	uint64_t *place = rkfd_aql_place(both.aql, index);
+
+	CHECK(place);
+	for (unsigned int i = 1; i < 7; i++)
+		__atomic_store_n(place + i, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(place + 7, signal, __ATOMIC_RELAXED);
+	OK(rkfd_aql_publish(both.aql, index, BARRIER));
+}
+
+static void put_packets(unsigned int number)
+{
+	const uint64_t signal = rkfd_signals_address(both.counted, 0);
+	uint32_t packet[16] = { 0 };
+
+	memcpy(packet + 14, &signal, sizeof(signal));
+	for (unsigned int round = 0; round < ROUNDS; round++) {
+		uint64_t first;
+
+		OK(rkfd_aql_barrier(both.aql, NULL, 0, signal, NULL));
+		OK(rkfd_aql_emit(both.aql, packet, BARRIER, NULL));
+		OK(rkfd_aql_emit_within(both.aql, packet, BARRIER, PATIENCE_MS, NULL));
+		OK(rkfd_aql_reserve(both.aql, 2, PATIENCE_MS, &first));
+		/* The one in the order of the places, the other against it. */
+		in_place(first + number, signal);
+		in_place(first + !number, signal);
+		OK(rkfd_queue_commit(both.aql));
+		if (round % 4 == 3)
+			OK(rkfd_queue_wait(both.aql, PATIENCE_MS));
+	}
+}
+
+CASE(packets_of_threads, "two threads put packets into one AQL ring at once, in every way there is: each runs once")
+{
+	const unsigned int packets = 2 * ROUNDS * 5;
+
+	need_vm();
+	both.aql = queue(RKFD_QUEUE_AQL);
+	both.counted = signals(1);
+	OK(rkfd_signals_store(both.counted, 0, packets));
+	in_two(put_packets);
+	OK(rkfd_queue_wait(both.aql, PATIENCE_MS));
+	OK(rkfd_signals_wait_below(both.counted, 0, 1, PATIENCE_MS, NULL));
+	CHECK_EQ(signal_value(both.counted, 0), 0);
+	CHECK_EQ(info_of(both.aql).read, packets);
 }
 
 static void copy(uint64_t to, uint64_t from, struct rkfd_event *e)

@@ -97,18 +97,48 @@ CASE(producers, "four threads fill one ring many times over: each packet runs on
 	OK(rkfd_queue_free(shared));
 }
 
+/* A thread that takes a place, and publishes its packet when it is told to. */
+struct slow {
+	pthread_t thread;
+	pthread_barrier_t taken, go_on;
+	uint64_t place;
+};
+
+static void meet(pthread_barrier_t *barrier)
+{
+	int rc = pthread_barrier_wait(barrier);
+
+	CHECK(rc == 0 || rc == PTHREAD_BARRIER_SERIAL_THREAD);
+}
+
+static void *take_slowly(void *data)
+{
+	struct slow *slow = data;
+
+	OK(rkfd_aql_reserve(shared, 1, PATIENCE_MS, &slow->place));
+	meet(&slow->taken);
+	meet(&slow->go_on);
+	in_place(slow->place);
+	OK(rkfd_queue_commit(shared));
+	return NULL;
+}
+
 CASE(open_packet, "a packet that another thread has not finished disturbs nobody: no EBUSY, and room behind it")
 {
-	uint64_t first, second;
+	struct slow slow;
+	uint64_t second;
 
 	need_vm();
 	shared = queue(RKFD_QUEUE_AQL);
 	counted = signals(1);
 	OK(rkfd_signals_store(counted, 0, 3));
 	OK(rkfd_aql_barrier(shared, NULL, 0, rkfd_signals_address(counted, 0), NULL));
-	OK(rkfd_aql_reserve(shared, 1, 0, &first));
+	CHECK_EQ(pthread_barrier_init(&slow.taken, NULL, 2), 0);
+	CHECK_EQ(pthread_barrier_init(&slow.go_on, NULL, 2), 0);
+	CHECK_EQ(pthread_create(&slow.thread, NULL, take_slowly, &slow), 0);
+	meet(&slow.taken);
 	OK(rkfd_aql_reserve(shared, 1, 0, &second));
-	CHECK_EQ(second, first + 1);
+	CHECK_EQ(second, slow.place + 1);
 	in_place(second);
 	OK(rkfd_queue_commit(shared));
 	OK(rkfd_signals_wait_below(counted, 0, 3, PATIENCE_MS, NULL));
@@ -116,10 +146,11 @@ CASE(open_packet, "a packet that another thread has not finished disturbs nobody
 	/* The second is valid, so there is something to wait for, which the open one holds up. */
 	FAILS(rkfd_queue_wait(shared, SHORT_MS), ETIMEDOUT, "the queue to drain");
 	CHECK_EQ(signal_value(counted, 0), 2);
-	in_place(first);
-	OK(rkfd_queue_commit(shared));
-	OK(rkfd_queue_wait(shared, PATIENCE_MS));
+	meet(&slow.go_on);
 	OK(rkfd_signals_wait_below(counted, 0, 1, PATIENCE_MS, NULL));
+	CHECK_EQ(pthread_join(slow.thread, NULL), 0);
+	OK(rkfd_queue_wait(shared, PATIENCE_MS));
+	CHECK_EQ(signal_value(counted, 0), 0);
 }
 
 /* Which packet two threads publish at the same moment, plus 1. */

@@ -1656,7 +1656,7 @@ const char *rkfd_reason_text(uint32_t reason);
 /**
  * Has the driver report exceptions of the process's queues, too (RUNTIME_ENABLE): what waves run into, in
  * `exceptions` of struct rkfd_queue_error_info. Packets that cannot run are reported without that. A process has one runtime:
- * -EBUSY where it was enabled, by this library or another, such as ROCr.
+ * -EBUSY where it was enabled, by this library or another, such as ROCr. It has to be before the first queue: -EEXIST.
  *
  * MT-Safe.
  */

@@ -124,7 +124,7 @@ pub extern "C" fn rkfd_reason_text(reason: u32) -> *const c_char {
 
 /// Has the driver report exceptions of the process's queues, too (RUNTIME_ENABLE): what waves run into, in
 /// `exceptions` of struct rkfd_queue_error_info. Packets that cannot run are reported without that. A process has one runtime:
-/// -EBUSY where it was enabled, by this library or another, such as ROCr.
+/// -EBUSY where it was enabled, by this library or another, such as ROCr. It has to be before the first queue: -EEXIST.
 ///
 /// MT-Safe.
 #[no_mangle]

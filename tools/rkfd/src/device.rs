@@ -194,7 +194,8 @@ impl Kfd {
     /// cannot run, in [`crate::queue::error::QueueError::exceptions`]. A process has one runtime.
     ///
     /// # Errors
-    /// [`Error::Call`]; `EBUSY` where the process has enabled it already, this library or another.
+    /// [`Error::Call`]; `EBUSY` where the process has enabled it already, this library or another, and `EEXIST` where it has
+    /// queues.
     pub fn enable_runtime(&self) -> Result<()> {
         let mut arg = abi::RuntimeEnable {
             mode_mask: abi::RUNTIME_MODE_ENABLE,
