@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
+use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
 
 use self::allocation::Allocation;
@@ -322,6 +323,16 @@ impl Buffer {
         self.allocation.map(device)?;
         shared.push(device.clone());
         Ok(())
+    }
+
+    /// Whether the kernel keeps the buffer mapped on its GPU, as it does for a queue whose memory it is. Where it does not,
+    /// the GPU does not reach the buffer afterwards.
+    pub(crate) fn is_held(&self) -> bool {
+        match self.allocation.unmap(self.allocation.device()) {
+            Ok(()) => false,
+            // Not mapped there, or the GPU is gone.
+            Err(e) => !matches!(e.errno(), Some(Errno::EINVAL | Errno::ENODEV)),
+        }
     }
 
     /// Address for GPU and CPU.

@@ -9,8 +9,7 @@
 //! while they are copied; those of AQL queues without one ([`producers`]). Waiters hold no lock and back off
 //! ([`crate::backoff`]).
 //!
-//! The kernel lets a queue's memory go only when the queue is off the hardware. So does this module: where
-//! DESTROY_QUEUE fails, ring, pointers and save area stay, and [`Queue::destroy`] can be repeated.
+//! The kernel lets a queue's memory go only when the queue is off the hardware. So does this module ([`destroy`]).
 //!
 //! | kind | write pointer in memory | read pointer in memory | doorbell |
 //! |---|---|---|---|
@@ -19,6 +18,7 @@
 //! | AQL | packets, monotonic, 64 bits | packets, monotonic, 64 bits | index of the newest packet |
 
 mod bells;
+mod destroy;
 pub mod error;
 mod laps;
 mod object;
@@ -41,6 +41,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 pub use self::bells::KernelDoorbells;
+use self::destroy::destroy;
 pub use self::options::QueueKind;
 pub use self::options::QueueOptions;
 pub use self::save::SaveBuffer;
@@ -103,6 +104,8 @@ pub struct Queue {
     live: Arc<Live>,
     /// The kernel said that the queue is gone.
     gone: bool,
+    /// What it answered when it could not destroy it.
+    refused: Option<Errno>,
 }
 
 impl Queue {
@@ -215,6 +218,7 @@ impl Queue {
             watcher: Mutex::new(None),
             live,
             gone: false,
+            refused: None,
         };
         if options.kind == QueueKind::Aql {
             let object = &queue.live.object;
@@ -554,47 +558,6 @@ impl Queue {
                 abi::SET_CU_MASK,
                 &mut arg,
             )
-        }
-    }
-
-    /// Destroys the queue, whatever it still has to do. Nothing happens where it is destroyed.
-    ///
-    /// # Errors
-    /// [`Error::Call`]: `EIO` where the queue does not leave the hardware, or left it only by a reset of the chip, with
-    /// which the process lost its memory on the GPU. The queue then counts as what it was: its memory stays, and the call
-    /// can be repeated, which succeeds where the queue is gone. Where it still fails when the queue is dropped, the memory
-    /// stays until the process ends.
-    pub fn destroy(&mut self) -> Result<()> {
-        if !self.gone {
-            destroy(&self.live.device, self.id)?;
-            self.gone = true;
-            *self
-                .watcher
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner) = None;
-        }
-        Ok(())
-    }
-}
-
-/// Returns when the kernel has said that the queue is gone; that none has this id says so, too.
-fn destroy(device: &Device, queue_id: u32) -> Result<()> {
-    let mut arg = abi::DestroyQueue { queue_id, pad: 0 };
-    match device
-        .kfd()
-        .plain("DESTROY_QUEUE", abi::DESTROY_QUEUE, &mut arg)
-    {
-        Err(e) if e.errno() == Some(Errno::EINVAL) => Ok(()),
-        other => other,
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        // One that left by a reset is gone at the second attempt.
-        if self.destroy().is_err() && self.destroy().is_err() {
-            // One owner more than will ever let go.
-            std::mem::forget(self.live.clone());
         }
     }
 }

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod memory;
+mod refused;
 #[path = "../tap/mod.rs"]
 mod tap;
 
@@ -465,5 +466,10 @@ fn native_mirrors(_device: &Arc<Device>) {
 }
 
 fn main() {
-    tap::main(CASES);
+    let mut cases = CASES.to_vec();
+    if std::env::var_os("LIBRARY_NO_RECOVERY").is_some() {
+        let name = "a queue that the GPU does not let go keeps its memory, and the GPU uses it";
+        cases.push((name, refused::kept));
+    }
+    tap::main(&cases);
 }
