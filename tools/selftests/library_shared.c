@@ -69,6 +69,7 @@ static void everything(unsigned int number)
 		OK(rkfd_pm4_acquire(both.pm4));
 		OK(rkfd_pm4_run(both.pm4, rkfd_buffer_gpu(ib), inner.n));
 		OK(rkfd_queue_emit(both.pm4, own.dw, own.n));
+		OK(rkfd_queue_emit_within(both.pm4, own.dw, own.n, PATIENCE_MS));
 		OK(rkfd_pm4_write(both.pm4, to + 56, &value, 1));
 		OK(rkfd_pm4_release(both.pm4, to + 8, value));
 		OK(rkfd_pm4_raise(both.pm4, e));

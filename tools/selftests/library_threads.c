@@ -5,6 +5,7 @@
 #include "library.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -236,6 +237,77 @@ CASE(others_uncommitted, "PM4: what another thread did not commit is no EBUSY; w
 	write_by(shared, event(), rkfd_buffer_gpu(b) + 8, 9);
 	CHECK_EQ(dword(b, 0), 7);
 	CHECK_EQ(dword(b, 1), 8);
+}
+
+/* As many dwords of packets that do nothing. */
+static struct packets nothing(uint32_t kind, unsigned int dwords)
+{
+	struct packets p = { .n = 0 };
+
+	if (kind == RKFD_QUEUE_PM4)
+		pm4_nop(&p, dwords - 1);
+	while (p.n < dwords)
+		put(&p, 0);
+	return p;
+}
+
+enum { MUCH = 900, LITTLE = 5, TINY = 2 };
+
+static void *emit_much(void *data)
+{
+	const struct packets p = nothing(*(const uint32_t *)data, MUCH);
+
+	OK(rkfd_queue_emit_within(shared, p.dw, p.n, PATIENCE_MS));
+	OK(rkfd_queue_commit(shared));
+	return NULL;
+}
+
+CASE(much_and_little, "PM4 and SDMA: who waits for much room has it before others who come later and want little")
+{
+	static const uint32_t kinds[] = { RKFD_QUEUE_PM4, RKFD_QUEUE_SDMA };
+	struct rkfd_queue_options options = ordinary();
+
+	need_vm();
+	options.percentage = 0;
+	options.ring_bytes = PAGE;
+	for (unsigned int k = 0; k < 2; k++) {
+		const struct packets little = nothing(kinds[k], LITTLE), tiny = nothing(kinds[k], TINY);
+		const uint64_t unit = kinds[k] == RKFD_QUEUE_SDMA ? 4 : 1;
+		struct rkfd_queue_info info;
+		pthread_t thread;
+		int rc;
+
+		OK(rkfd_queue_new(vm, kinds[k], &options, &shared));
+		while (!(rc = rkfd_queue_emit(shared, little.dw, little.n)))
+			;
+		CHECK_ERR(-rc, EAGAIN);
+		info = info_of(shared);
+		CHECK_OP(info.room, >=, TINY * unit);
+		CHECK_OP(info.room, <, LITTLE * unit);
+		FAILS(rkfd_queue_emit_within(shared, little.dw, little.n, SHORT_MS), ETIMEDOUT, "room in the ring");
+		/* It stands in nobody's way any more. */
+		CHECK_EQ(info_of(shared).room, info.room);
+		CHECK_EQ(info_of(shared).written, info.written);
+		FAILS(rkfd_queue_emit_within(shared, little.dw, 1024, PATIENCE_MS), EINVAL, "More dwords");
+		CHECK_EQ(pthread_create(&thread, NULL, emit_much, (void *)&kinds[k]), 0);
+		/* Until it waits: then there is no room for others. */
+		while (info_of(shared).room)
+			usleep(1000);
+		FAILS(rkfd_queue_emit(shared, tiny.dw, tiny.n), EAGAIN, "0 free");
+		FAILS(rkfd_queue_reserve(shared, TINY, SHORT_MS), ETIMEDOUT, "room in the ring");
+		CHECK_EQ(info_of(shared).written, info.written);
+		OK(rkfd_queue_update(shared, 100, 7));
+		while ((rc = rkfd_queue_emit(shared, tiny.dw, tiny.n)) == -EAGAIN)
+			sched_yield();
+		CHECK_ERR(-rc, 0);
+		CHECK_EQ(info_of(shared).written, info.written + (MUCH + TINY) * unit);
+		OK(rkfd_queue_commit(shared));
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+		OK(rkfd_queue_wait(shared, PATIENCE_MS));
+		OK(rkfd_queue_free(shared));
+	}
+	shared = queue(RKFD_QUEUE_AQL);
+	FAILS(rkfd_queue_emit_within(shared, nothing(RKFD_QUEUE_PM4, 16).dw, 16, SHORT_MS), EINVAL, "64 bytes");
 }
 
 static void *later(void *data)

@@ -1339,8 +1339,8 @@ int rkfd_queue_set_cu_mask(const struct rkfd_queue *queue,
 /**
  * Waits until the ring has room for `dwords` dwords of packets; for `limit_ms` at most, then -ETIMEDOUT. -EINVAL where
  * the ring never has that room, -EBUSY where packets of the calling thread are not committed and the GPU therefore cannot
- * make room, -EIO where an AQL queue stopped at a packet. Spins for a moment, then sleeps. Room is room for any thread:
- * rkfd_aql_reserve() takes it.
+ * make room, -EIO where an AQL queue stopped at a packet. Spins for a moment, then sleeps. Room is room for any thread, in no
+ * order: rkfd_aql_reserve() takes it, and for PM4 and SDMA rkfd_queue_emit_within().
  *
  * MT-Safe.
  */
@@ -1401,8 +1401,8 @@ int rkfd_aql_publish(const struct rkfd_queue *queue,
                      uint16_t header);
 
 /**
- * Puts `count` dwords of PM4 or SDMA packets into the ring, at the next free place. -EAGAIN where there is no room now
- * (rkfd_queue_reserve), -EINVAL on an AQL queue. The GPU learns of them by rkfd_queue_commit.
+ * Puts `count` dwords of PM4 or SDMA packets into the ring, at the next free place. -EAGAIN where there is no room now, or
+ * others wait for it in rkfd_queue_emit_within(); -EINVAL on an AQL queue. The GPU learns of them by rkfd_queue_commit.
  *
  * MT-Safe.
  *
@@ -1412,6 +1412,21 @@ int rkfd_aql_publish(const struct rkfd_queue *queue,
 int rkfd_queue_emit(const struct rkfd_queue *queue,
                     const uint32_t *dwords,
                     uint32_t count);
+
+/**
+ * As rkfd_queue_emit(), but waits for room, for `limit_ms` at most, then -ETIMEDOUT. Those who wait get room in the order in
+ * which they came, and nobody else gets any meanwhile, so many dwords get their turn among few, too. What was emitted before is
+ * committed first, by whichever thread, since the GPU makes room only by reading it. -EINVAL for more than the ring has.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `dwords` points to `count` dwords.
+ */
+int rkfd_queue_emit_within(const struct rkfd_queue *queue,
+                           const uint32_t *dwords,
+                           uint32_t count,
+                           uint32_t limit_ms);
 
 /**
  * Puts one AQL packet of 16 dwords into the ring, its header last; bits 0 to 15 of its first dword are not used.

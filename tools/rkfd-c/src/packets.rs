@@ -25,8 +25,8 @@ use crate::event::Event;
 use crate::queue::millis;
 use crate::queue::Queue;
 
-/// Puts `count` dwords of PM4 or SDMA packets into the ring, at the next free place. -EAGAIN where there is no room now
-/// (rkfd_queue_reserve), -EINVAL on an AQL queue. The GPU learns of them by rkfd_queue_commit.
+/// Puts `count` dwords of PM4 or SDMA packets into the ring, at the next free place. -EAGAIN where there is no room now, or
+/// others wait for it in rkfd_queue_emit_within(); -EINVAL on an AQL queue. The GPU learns of them by rkfd_queue_commit.
 ///
 /// MT-Safe.
 ///
@@ -42,6 +42,29 @@ pub unsafe extern "C" fn rkfd_queue_emit(
         let queue = given(queue, "queue")?;
         // SAFETY: the caller's promise.
         queue.emit(unsafe { array(dwords, count, "dwords") }?)
+    })
+}
+
+/// As rkfd_queue_emit(), but waits for room, for `limit_ms` at most, then -ETIMEDOUT. Those who wait get room in the order in
+/// which they came, and nobody else gets any meanwhile, so many dwords get their turn among few, too. What was emitted before is
+/// committed first, by whichever thread, since the GPU makes room only by reading it. -EINVAL for more than the ring has.
+///
+/// MT-Safe.
+///
+/// # Safety
+/// `dwords` points to `count` dwords.
+#[no_mangle]
+pub unsafe extern "C" fn rkfd_queue_emit_within(
+    queue: Option<&Queue>,
+    dwords: *const u32,
+    count: u32,
+    limit_ms: u32,
+) -> c_int {
+    guard(|| {
+        let queue = given(queue, "queue")?;
+        // SAFETY: the caller's promise.
+        let dwords = unsafe { array(dwords, count, "dwords") }?;
+        queue.emit_within(dwords, millis(limit_ms))
     })
 }
 

@@ -13,6 +13,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use library::device::DOORBELL_SLICE;
+use library::error::Error;
 use library::packet::aql;
 use library::queue;
 use library::queue::QueueKind;
@@ -172,10 +173,27 @@ impl Queue {
     pub(crate) fn emit(&self, dwords: &[u32]) -> Result<()> {
         let mut uncommitted = self.lock();
         self.queue.stage(dwords)?;
-        let me = thread::current().id();
-        if !uncommitted.contains(&me) {
-            uncommitted.push(me);
+        note(&mut uncommitted);
+        Ok(())
+    }
+
+    /// As [`Queue::emit`], but waits for room in line, for `limit` at most.
+    pub(crate) fn emit_within(&self, dwords: &[u32], limit: Duration) -> Result<()> {
+        {
+            let mut uncommitted = self.lock();
+            match self.queue.stage(dwords) {
+                Ok(()) => {
+                    note(&mut uncommitted);
+                    return Ok(());
+                }
+                Err(Error::RingFull { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
+        // The GPU makes room by what it knows of.
+        self.commit();
+        self.queue.stage_within(dwords, limit)?;
+        note(&mut self.lock());
         Ok(())
     }
 
@@ -199,6 +217,14 @@ impl Queue {
             Errno::EBUSY,
             format!("Waiting for {what}, but packets of this thread are not committed"),
         ))
+    }
+}
+
+/// The calling thread has packets in the ring of which the GPU was not told.
+fn note(uncommitted: &mut Vec<ThreadId>) {
+    let me = thread::current().id();
+    if !uncommitted.contains(&me) {
+        uncommitted.push(me);
     }
 }
 
@@ -388,8 +414,8 @@ pub unsafe extern "C" fn rkfd_queue_set_cu_mask(
 
 /// Waits until the ring has room for `dwords` dwords of packets; for `limit_ms` at most, then -ETIMEDOUT. -EINVAL where
 /// the ring never has that room, -EBUSY where packets of the calling thread are not committed and the GPU therefore cannot
-/// make room, -EIO where an AQL queue stopped at a packet. Spins for a moment, then sleeps. Room is room for any thread:
-/// rkfd_aql_reserve() takes it.
+/// make room, -EIO where an AQL queue stopped at a packet. Spins for a moment, then sleeps. Room is room for any thread, in no
+/// order: rkfd_aql_reserve() takes it, and for PM4 and SDMA rkfd_queue_emit_within().
 ///
 /// MT-Safe.
 #[no_mangle]

@@ -21,6 +21,7 @@ mod bells;
 mod destroy;
 pub mod error;
 mod laps;
+mod line;
 mod object;
 mod options;
 pub mod producers;
@@ -30,6 +31,7 @@ mod slots;
 mod watch;
 
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -50,6 +52,7 @@ pub use self::slots::Slot;
 pub use self::slots::Slots;
 
 use self::error::QueueError;
+use self::line::WriteSide;
 use self::object::Object;
 use self::producers::Ring as _;
 use self::scratch::Scratch;
@@ -93,7 +96,9 @@ pub struct Queue {
     id: u32,
     doorbell_offset: u64,
     /// Write side of a PM4 or SDMA queue.
-    ring: Mutex<Ring>,
+    ring: Mutex<WriteSide>,
+    /// How many wait in its line, for those who look without the lock.
+    in_line: AtomicUsize,
     /// Its write pointer, for those who look without the lock.
     written: AtomicU64,
     /// Units written when its doorbell was last rung.
@@ -211,7 +216,8 @@ impl Queue {
             options,
             id: arg.queue_id,
             doorbell_offset: arg.doorbell_offset,
-            ring: Mutex::new(ring),
+            ring: Mutex::new(WriteSide::new(ring)),
+            in_line: AtomicUsize::new(0),
             written: AtomicU64::new(0),
             told: AtomicU64::new(0),
             producers: Producers::new(packets),
@@ -283,7 +289,7 @@ impl Queue {
         (self.doorbell_offset & (DOORBELL_SLICE as u64 - 8)) as usize
     }
 
-    fn write_side(&self) -> MutexGuard<'_, Ring> {
+    fn write_side(&self) -> MutexGuard<'_, WriteSide> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -354,7 +360,8 @@ impl Queue {
         })
     }
 
-    /// Waits until there is room for `units` units.
+    /// Waits until there is room for `units` units. It is room for whoever comes first then: those who want more may wait
+    /// for as long as others take each little that there is, unless they wait in [`Queue::stage_within`].
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::QueueFailed`].
@@ -434,8 +441,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Room in the ring now, in its units (dwords, bytes or packets).
+    /// Room in the ring now, in its units (dwords, bytes or packets); none while somebody waits in
+    /// [`Queue::stage_within`], who gets it first.
     pub fn free(&self) -> u64 {
+        if self.in_line.load(Ordering::Acquire) != 0 {
+            return 0;
+        }
         let spare = match self.options.kind {
             QueueKind::Pm4 => 1,
             QueueKind::Sdma => 4,
@@ -456,32 +467,6 @@ impl Queue {
         }
     }
 
-    /// Writes dwords of PM4 or SDMA packets and rings the doorbell.
-    ///
-    /// # Errors
-    /// [`Error::RingFull`] where the GPU has to read on first; [`Error::Argument`] on an AQL queue.
-    pub fn submit(&self, dwords: &[u32]) -> Result<()> {
-        self.stage(dwords)?;
-        self.flush();
-        Ok(())
-    }
-
-    /// Writes dwords of PM4 or SDMA packets, of which the GPU learns with the next [`Queue::flush`]. Those of one call stay
-    /// together.
-    ///
-    /// # Errors
-    /// As [`Queue::submit`]; nothing is written then.
-    pub fn stage(&self, dwords: &[u32]) -> Result<()> {
-        self.demand(false)?;
-        let mut ring = self.write_side();
-        let spans = ring.reserve(dwords.len(), self.read_pointer())?;
-        let (first, second) = dwords.split_at(spans.first_dwords);
-        self.live.ring.write_dwords(spans.offset, first)?;
-        self.live.ring.write_dwords(0, second)?;
-        self.written.store(ring.written(), Ordering::Release);
-        Ok(())
-    }
-
     /// Tells the GPU of everything written: the write pointer goes to memory, then the doorbell rings, once.
     ///
     /// Returns whether there was anything to tell.
@@ -490,7 +475,7 @@ impl Queue {
             return self.announce();
         }
         let ring = self.write_side();
-        let written = ring.written();
+        let written = ring.ring.written();
         if written == self.told.load(Ordering::Relaxed) {
             return false;
         }

@@ -84,12 +84,22 @@ impl Ring {
             .saturating_sub(self.pending(read))
     }
 
+    /// Units of so many dwords.
+    pub fn units_of(&self, dwords: usize) -> u64 {
+        dwords.saturating_mul(4).div_ceil(self.unit) as u64 // CAST: a size in memory.
+    }
+
+    /// Whether so many dwords do not even fit an empty ring.
+    pub fn never_has(&self, dwords: usize) -> bool {
+        self.units_of(dwords) > self.units().saturating_sub(self.spare)
+    }
+
     /// Takes room for `dwords` dwords and advances the write pointer.
     ///
     /// # Errors
     /// [`Error::RingFull`]; nothing is taken then.
     pub fn reserve(&mut self, dwords: usize, read: u64) -> Result<Spans> {
-        let wanted = (dwords * 4).div_ceil(self.unit) as u64; // CAST: a size in memory.
+        let wanted = self.units_of(dwords);
         let free = self.free(read);
         if wanted > free {
             return Err(Error::RingFull { wanted, free });
@@ -131,6 +141,7 @@ mod tests {
             Err(Error::RingFull { wanted: 1, free: 0 })
         ));
         assert_eq!(r.pending(0), 1023);
+        assert!(!r.never_has(1023) && r.never_has(1024) && r.never_has(usize::MAX));
         // The reader went to dword 2: two more fit, and wrap.
         assert_eq!(
             r.reserve(2, 2).unwrap(),
