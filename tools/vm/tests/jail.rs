@@ -345,8 +345,8 @@ fn a_user_needs_no_root_where_the_host_permits_it() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     if output.status.code() == Some(125) && said.contains("this host refuses them to users") {
-        // It does, and says what changes that. (In a chroot, such as the toolbox, every host does; `share.sh` tries it
-        // outside.) The test's own output would be shown with a failure only.
+        // It does, and says what changes that. (In a chroot every host does.) The test's own output would be shown with a
+        // failure only.
         assert!(said.contains("run as root"), "{said}");
         let skipped = b"a_user_needs_no_root_where_the_host_permits_it: skipped, user namespaces are refused here\n";
         std::io::stderr().write_all(skipped).unwrap();

@@ -145,8 +145,8 @@ check "… has no capability but for files" same "0000000000001f 0000000000001f"
 check "… and sees nothing else of the host" same "boot dev empty etc export proc run shares" \
 	"$(echo "$found" | grep -v : | grep -vxE 'usr|s?bin|lib(32|64|x32)?|opt' | tr '\n' ' ' | sed 's/ $//')"
 
-# Nor in the toolbox: the user's files and other processes are not to be found there by any path, and passwords only by what
-# downloads.
+# Nor in the toolbox: the user's files, disks and other processes are not to be found there by any path, and passwords only by
+# what downloads.
 cat >"$home/.cargo/config.toml" <<EOF
 [registries]
 canary = { index = "sparse+https://user:$secret@localhost/", token = "$secret" }
@@ -161,22 +161,48 @@ for process in /proc/[0-9]*; do
 	! grep -qs "$secret" "$process/environ" || echo "$process tells its environment"
 done
 [ ! -e "/proc/$other" ] || echo "a process of the user is there"
+# The root of the mount namespace is the toolbox' own: neither who enters the namespace again nor who leaves a chroot gets
+# any further.
+! nsenter --mount=/proc/self/ns/mnt test -e "$home" || echo "the home is at the root of the namespace"
+perl -e 'mkdir "/tmp/in"; chroot "/tmp/in" or die; chdir ".." for 1 .. 99; chroot "."; print "the home is above\n" if -e shift' "$home"
+# Devices: no disk, and none can be made; the node of the host keeps its mode.
+find /dev -type b
+! mknod /tmp/disk b 7 0 2>/dev/null || echo "it makes disks"
+for node in null zero full random urandom tty; do [ -c /dev/$node ] || echo "there is no /dev/$node"; done
+[ "$(awk '$5 == "/dev/null" { print substr($6, 1, 2) }' /proc/self/mountinfo)" = ro ] || echo "the mode of /dev/null can be changed"
+echo x >/dev/null && echo x >/dev/shm/x || echo "it cannot be written to"
+perl -MPOSIX -e 'open my $new, "+<", "/dev/ptmx" or print "no terminal: $!\n"; print "no terminal there\n" unless -c "/dev/pts/0"'
 # The cache, which is large, lies in some home as a rule.
 for file in "$CARGO_HOME"/*.toml /tmp/* /tmp/.[!.]* /root/.* /home/*; do
 	[ ! -f "$file" ] || ! grep -q "$secret" "$file" || echo "${file##*/}"
 done
+! grep -rqs "$secret" /etc/apt || echo "it stays in the toolbox"
+! apt-config dump | grep -q "$secret" || echo "apt has it"
 ! env | grep -q "$secret" || echo "the environment has it"
 grep -c 'sparse' "$CARGO_HOME/config.toml"
 EOF
+# apt's settings are of the machine: only root can show others in their place.
+apt= apt_settings=
+if [ "$(id -u)" = 0 ] && [ -d /etc/apt/apt.conf.d ]; then
+	apt=$project/apt
+	mkdir "$apt" && echo "Acquire::http::Proxy \"http://user:$secret@localhost:9/\";" >"$apt/99proxy" || exit 1
+	apt_settings=".apt.conf
+apt has it
+"
+fi
 # in_toolbox: what the search finds, as the user with that home.
 in_toolbox() {
-	CANARY=$secret HOME=$home CARGO_HOME=$home/.cargo http_proxy=http://user:$secret@localhost:9/ \
-		RKFD_BIND=$project "$top/scripts/toolbox" run -- sh ./search "$home" "$secret" "$other"
+	# shellcheck disable=SC2016
+	CANARY=$secret HOME=$home CARGO_HOME=$home/.cargo http_proxy=http://user:$secret@localhost:9/ RKFD_BIND=$project \
+		${apt:+unshare -m sh -c 'mount --bind "$1" /etc/apt/apt.conf.d && shift && exec "$@"' sh "$apt"} \
+		"$top/scripts/toolbox" run -- sh ./search "$home" "$secret" "$other"
 }
-check "in the toolbox no home, credential or process of the user is in reach, and cargo has its settings" same 1 "$(in_toolbox)"
+# As an older toolbox has it.
+echo "# $secret" >"$("$top/scripts/toolbox" path)/etc/apt/apt.conf.d/99rkfd-canary" || exit 1
+check "in the toolbox no home, credential, disk or process of the user is in reach, and cargo has its settings" same 1 "$(in_toolbox)"
 check "… but what downloads has the passwords" same "config.toml
 credentials.toml
-the environment has it
+${apt_settings}the environment has it
 1" "$(RKFD_FETCH=1 in_toolbox | grep -v '^/proc/.* tells its environment$')"
 kill $other
 
@@ -212,8 +238,7 @@ else
 	skip "without a toolbox no home or credential of the machine is in reach" "$reason"
 fi
 
-# Who is not root makes QEMU's root in a user namespace. The kernel refuses one to a chroot, such as the toolbox, so this is
-# for here; root becomes a user for it.
+# Who is not root makes QEMU's root in a user namespace; root becomes a user for it.
 user=12345
 as_user() { setpriv --reuid $user --regid $user --clear-groups -- "$@"; }
 if [ "$(id -u)" != 0 ]; then
