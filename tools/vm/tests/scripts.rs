@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -238,14 +239,40 @@ fn a_kernel_tree_is_seen_with_its_source() {
     assert_eq!(sourced(&here, &[], "bound_kernel").0, "");
 }
 
-/// A program that works in a folder until it is dropped.
+/// A program that uses a folder until it is dropped.
 struct Sleeper(std::process::Child);
 
 impl Sleeper {
+    /// One that works there.
     fn new(dir: &Path) -> Self {
         let mut command = Command::new("sleep");
         command.arg("1000").current_dir(dir).stdout(Stdio::null());
         Self(command.stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// A shell that has carried out a script in a mount namespace of its own.
+    fn with_mounts(script: &str, dirs: &[&Path]) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "--propagation", "private"]);
+        if !nix::unistd::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        // The shell itself reads, since it may have no programs any more.
+        let script = format!("set -e; {script}; echo ready; read -r _");
+        command.args(["bash", "-c", &script, "bash"]).args(dirs);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut ready)
+            .unwrap();
+        Self(child)
     }
 }
 
@@ -290,7 +317,15 @@ fn pruning_keeps_what_is_used_built_or_in_force() {
     kept.push(run("kernel", &["path"]).1);
     kept.push(run("kernel", &["path", "debug"]).1);
     kept.push(run("build", &["tsan-std"]).1);
-    for name in ["toolbox-used", "kernel-base-built", "cargo", "log"] {
+    for name in [
+        "toolbox-used",
+        "toolbox-entered/mnt",
+        "toolbox-lowest",
+        "with-layered/layer",
+        "kernel-base-built",
+        "cargo",
+        "log",
+    ] {
         kept.push(cache.join(name).display().to_string());
     }
     for path in &kept {
@@ -308,17 +343,35 @@ fn pruning_keeps_what_is_used_built_or_in_force() {
     fs::write(cache.join("kernel-base-old/vmlinux"), vec![1; 3 << 20]).unwrap();
 
     let user = Sleeper::new(&cache.join("toolbox-used"));
+    // As `scripts/toolbox run` does it, without packages and with some.
+    let enter = "mount --rbind \"$1\" \"$1\"; cd \"$1\"; pivot_root . mnt";
+    let entered = Sleeper::with_mounts(enter, &[&cache.join("toolbox-entered")]);
+    let layered = Sleeper::with_mounts(
+        "mount -t overlay -o \"lowerdir=$1:$2\" overlay \"$3\"",
+        &[
+            &cache.join("with-layered/layer"),
+            &cache.join("toolbox-lowest"),
+            dir.path(),
+        ],
+    );
     fs::create_dir_all(cache.join("lock")).unwrap();
     let lock = fs::File::create(cache.join("lock/kernel-base-built")).unwrap();
     let lock = nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusive)
         .map_err(|(_, errno)| errno)
         .unwrap();
     let (good, out, err) = run("prune", &[]);
-    drop((user, lock));
+    drop((user, entered, layered, lock));
 
     assert!(good, "{err}");
     assert_eq!(out, format!("freed 3 MiB of {}", cache.display()));
-    assert!(err.contains("toolbox-used: in use"), "{err}");
+    for name in [
+        "toolbox-used",
+        "toolbox-entered",
+        "toolbox-lowest",
+        "with-layered",
+    ] {
+        assert!(err.contains(&format!("{name}: in use")), "{err}");
+    }
     assert!(
         err.contains("kernel-base-built: somebody is building"),
         "{err}"
