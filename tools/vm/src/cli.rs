@@ -372,6 +372,7 @@ fn reach(
         shares: setup.shares.clone(),
         kernel,
         devices,
+        toolbox: std::env::var_os("RKFD_IN_TOOLBOX").is_some_and(|inside| !inside.is_empty()),
         cards,
         program,
         ..jail::Spec::default()

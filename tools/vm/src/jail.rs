@@ -11,7 +11,7 @@
 //!
 //! | path | content |
 //! | --- | --- |
-//! | `/usr`, `/bin`, `/lib` …, parts of `/etc` | the system's programs, from which QEMU itself runs |
+//! | `/usr`, `/bin`, `/lib` …, parts of `/etc` and, outside of the toolbox, of `/opt` | the system's programs, from which QEMU itself runs |
 //! | `/dev` | `null`, `zero`, `urandom`, and what the run needs: `kvm`, `vfio` |
 //! | `/proc` | QEMU's own process, nothing of the kernel |
 //! | `/boot/bzImage` | the test kernel |
@@ -63,6 +63,8 @@ pub struct Spec {
     pub sockets: PathBuf,
     /// Device nodes, or directories of them, that QEMU opens.
     pub devices: Vec<PathBuf>,
+    /// The system's directories are the toolbox', so that all of them may be seen.
+    pub toolbox: bool,
     /// A real card is passed through, which takes sysfs and locked memory.
     pub cards: bool,
     /// The program to run; it may lie outside of the system's directories.

@@ -102,13 +102,12 @@ fn nothing_is_in_reach_but_what_the_run_needs() {
     let mut host = Host::new();
     host.share();
     let root = host.lines("ls /");
-    let system: Vec<String> = [
-        "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt",
-    ]
-    .into_iter()
-    .filter(|name| Path::new("/").join(name).symlink_metadata().is_ok())
-    .map(str::to_owned)
-    .collect();
+    let mut system: Vec<String> = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"]
+        .into_iter()
+        .filter(|name| Path::new("/").join(name).symlink_metadata().is_ok())
+        .map(str::to_owned)
+        .collect();
+    system.push("opt".into());
     let own = [
         "boot", "dev", "empty", "etc", "export", "proc", "run", "shares",
     ];
@@ -168,6 +167,53 @@ fn nothing_is_in_reach_but_what_the_run_needs() {
     assert!(strange.is_empty(), "{strange:?}");
     let modes = host.lines("cd /export; stat -c '%a %n' root tmp etc usr");
     assert_eq!(modes, ["700 root", "1777 tmp", "755 etc", "755 usr"]);
+}
+
+#[test]
+fn of_an_administrators_directories_a_machine_shows_rocm_alone() {
+    let mut host = Host::new();
+    // These directories are the machine's, so the test has others in their place.
+    let place = "set -e
+        mount -t tmpfs none /opt
+        mount -t tmpfs none /usr/local/etc
+        mkdir /opt/product /opt/rocm-9 /opt/rocket
+        for file in /opt/product/.credentials /opt/rocm-9/library /opt/rocket/fuel /usr/local/etc/password; do
+            echo text >$file-rkfd-canary
+        done
+        ln -s rocm-9 /opt/rocm
+        exec \"$@\"";
+    let find = "find /opt /export/opt /usr/local/etc /export/usr/local/etc -name '*rkfd-canary' -o -type l";
+    let mut found = |toolbox| {
+        host.spec.toolbox = toolbox;
+        let jail = host.command(find);
+        let output = Command::new("unshare")
+            .args(["-m", "sh", "-c", place, "sh"])
+            .arg(jail.get_program())
+            .args(jail.get_args())
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+        let shown = String::from_utf8(output.stdout).unwrap();
+        let mut lines: Vec<String> = shown.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let both = |names: &[&str]| -> Vec<String> {
+        let roots = ["/export/opt", "/opt"].into_iter();
+        roots
+            .flat_map(|root| names.iter().map(move |name| format!("{root}/{name}")))
+            .collect()
+    };
+    let wanted = ["rocm", "rocm-9/library-rkfd-canary"];
+    assert_eq!(found(false), both(&wanted));
+    // The toolbox' own are no secret.
+    let wanted = [
+        "product/.credentials-rkfd-canary",
+        "rocket/fuel-rkfd-canary",
+        "rocm",
+        "rocm-9/library-rkfd-canary",
+    ];
+    assert_eq!(found(true), both(&wanted));
 }
 
 #[test]

@@ -228,7 +228,7 @@ if runs_here; then
 	mine=$(mktemp "${HOME:-/root}/.rkfd-canary-XXXXXX") || exit 1
 	trap 'rm -rf "$project" "$home" "$mine"' EXIT
 	found=$("$jail" "{\"base\":\"$project/base\",\"exports\":[\"$top\"],\"hidden\":[\"$top/.git\"],\"shares\":[],
-		\"kernel\":\"$project/image\",\"sockets\":\"$project/sockets\",\"devices\":[],\"cards\":false,\"program\":\"/bin/sh\"}" -c '
+		\"kernel\":\"$project/image\",\"sockets\":\"$project/sockets\",\"devices\":[],\"toolbox\":false,\"cards\":false,\"program\":\"/bin/sh\"}" -c '
 		ls -d "/export$1/scripts" && find / \( -path /proc -o -path "*/usr" -o -path "/export$1" \) -prune -o \( -name "$2" -o -name credentials.toml -o -name .ssh \) -print
 		find /export/home /export/root /export/proc /export/sys /export/dev -mindepth 1 -maxdepth 1 ! -path "/export/$(echo "$1" | cut -d/ -f2)*"
 	' sh "$top" "${mine##*/}" 2>&1)
@@ -257,7 +257,7 @@ if runs_here && as_user unshare --user --map-root-user --mount true 2>/dev/null;
 	found=0
 	(cd / && as_user "$place/jail" "{\"base\":\"$place/base\",\"exports\":[\"$place/checkout\"],\"hidden\":[],
 		\"shares\":[{\"tag\":\"share0\",\"path\":\"$place/share\"}],\"kernel\":\"$place/image\",\"sockets\":\"$place/sockets\",
-		\"devices\":[],\"cards\":false,\"program\":\"/bin/sh\"}" -c '
+		\"devices\":[],\"toolbox\":false,\"cards\":false,\"program\":\"/bin/sh\"}" -c '
 		grep -E "^(CapPrm|CapEff|CapBnd|NoNewPrivs):" /proc/1/status
 		echo /proc/[0-9]*
 		cat "/export$1/file"

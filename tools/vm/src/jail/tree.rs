@@ -27,9 +27,15 @@ use std::path::Path;
 use std::path::PathBuf;
 
 /// Where programs and their libraries are.
-const PROGRAMS: [&str; 8] = [
-    "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt",
-];
+const PROGRAMS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// Where an administrator puts programs with all that they have, passwords included.
+const OPTIONAL: &str = "opt";
+/// What is wanted of these: ROCm, where it is not the distribution's.
+const ROCM: &str = "rocm";
+
+/// What is an administrator's own in the directories of programs.
+const OWN_SETTINGS: &str = "usr/local/etc";
 
 /// What programs read of `/etc`. Left out is what may hold a secret: keys, shadowed passwords, settings of
 /// package managers and proxies, profiles of an administrator's own.
@@ -121,7 +127,7 @@ pub(super) fn build(spec: &Spec) -> anyhow::Result<()> {
     base.directory(Path::new(NO_DIRECTORY), 0o755)?;
     base.file(Path::new(NO_FILE))?;
 
-    base.system()?;
+    base.system(&base, spec.toolbox)?;
     base.program(&spec.program)?;
     base.devices(spec)?;
     base.proc()?;
@@ -146,7 +152,7 @@ pub(super) fn build(spec: &Spec) -> anyhow::Result<()> {
     for (link, to) in [("var/run", "/run"), ("var/lock", "/run/lock")] {
         guest.link(Path::new(link), Path::new(to))?;
     }
-    guest.system()?;
+    guest.system(&base, spec.toolbox)?;
     for (path, content) in layers(&spec.exports, &spec.hidden) {
         match content {
             Layer::Link(to) => guest.link(&path, &to)?,
@@ -331,10 +337,26 @@ impl Root<'_> {
         bind(&base.path(Path::new(empty)), &at)
     }
 
-    /// Shows the system's programs and what they read of /etc.
-    fn system(&self) -> anyhow::Result<()> {
+    /// Shows the system's programs and what they read of /etc. `toolbox`: it is the toolbox, which has nothing of an
+    /// administrator's.
+    fn system(&self, base: &Root<'_>, toolbox: bool) -> anyhow::Result<()> {
         for name in PROGRAMS {
             self.copy(Path::new("/"), Path::new(name))?;
+        }
+        self.hide(base, Path::new(OWN_SETTINGS))?;
+        let optional = Path::new(OPTIONAL);
+        if toolbox {
+            self.copy(Path::new("/"), optional)?;
+        } else {
+            self.directory(optional, 0o755)?;
+            // There need not be any.
+            let found = fs::read_dir(Path::new("/").join(optional));
+            for entry in found.into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                if name.as_bytes().starts_with(ROCM.as_bytes()) {
+                    self.copy(Path::new("/"), &optional.join(name))?;
+                }
+            }
         }
         self.directory(Path::new("etc"), 0o755)?;
         let found = fs::read_dir("/etc").context("reading /etc")?.flatten();
