@@ -45,9 +45,9 @@ pub struct Places {
 /// The virtual machine.
 #[derive(Args, Clone, Debug)]
 pub struct MachineOptions {
-    /// Number of modelled GPUs
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=4))]
-    pub gpus: u8,
+    /// Number of modelled GPUs [default: 1; none beside --passthrough]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=4))]
+    pub gpus: Option<u8>,
     /// Kind of the modelled GPUs: gfx90a, gfx906; a comma between several, the last one repeats
     #[arg(
         long,
@@ -145,13 +145,22 @@ fn mebibytes(text: &str) -> Option<u64> {
 }
 
 impl MachineOptions {
+    /// The number of modelled GPUs.
+    pub fn models(&self) -> u8 {
+        self.gpus.unwrap_or(u8::from(self.passthrough.is_empty()))
+    }
+
     /// The host's memory that it may come to use, in MiB: the guest's, and of each model its VRAM; where its
-    /// size is the model's own choice, what tests touch of that.
+    /// size is the model's own choice, what tests touch of that, or all where the model itself writes it.
     pub fn footprint(&self) -> u64 {
-        /// Of the model's usual VRAM.
+        /// The model's usual VRAM.
+        const USUAL: u64 = 1024;
+        /// Of that.
         const TOUCHED: u64 = 512;
         let guest = mebibytes(&self.mem).unwrap_or(0);
         let options = self.model_options().unwrap_or_default();
+        let filled = options.iter().any(|word| word == "--noise-everywhere");
+        let usual = if filled { USUAL } else { TOUCHED };
         let mut words = options.iter().rev();
         let mut vram = None;
         let mut value = None;
@@ -164,12 +173,8 @@ impl MachineOptions {
             };
             value = Some(word.as_str());
         }
-        let models = if self.passthrough.is_empty() {
-            u64::from(self.gpus)
-        } else {
-            0
-        };
-        guest.saturating_add(vram.unwrap_or(TOUCHED).saturating_mul(models))
+        let models = u64::from(self.models());
+        guest.saturating_add(vram.unwrap_or(usual).saturating_mul(models))
     }
 
     /// Which kernel messages count.
@@ -184,12 +189,11 @@ impl MachineOptions {
         }
     }
 
-    /// Checks the options against this machine and makes the VM's configuration of them. `gpus_given`:
-    /// the user named a number of modelled GPUs.
+    /// Checks the options against this machine and makes the VM's configuration of them.
     ///
     /// # Errors
     /// A directory that cannot be shared, a card that cannot be passed through, something not built.
-    pub fn config(&self, places: &Places, gpus_given: bool) -> anyhow::Result<Config> {
+    pub fn config(&self, places: &Places) -> anyhow::Result<Config> {
         let kernel = places.kernel.join("arch/x86/boot/bzImage");
         anyhow::ensure!(
             kernel.exists(),
@@ -203,11 +207,7 @@ impl MachineOptions {
                 .with_context(|| format!("--passthrough {address} is not possible"))?;
             cards.push(card);
         }
-        let models = if cards.is_empty() || gpus_given {
-            usize::from(self.gpus)
-        } else {
-            0
-        };
+        let models = usize::from(self.models());
         let program = places.out.join("bin/gpu-model");
         anyhow::ensure!(
             models == 0 || program.exists(),
@@ -570,7 +570,10 @@ mod tests {
             // The model takes the last one.
             ("--vram 2G --model-args --vram=4G", 2048 + 2048),
             ("--model-args --vram=4G", 2048 + 4096),
+            ("--model-args --noise-everywhere", 2048 + 1024),
+            ("--model-args --noise-everywhere --vram 256M", 2048 + 256),
             ("--passthrough 0000:03:00.0", 2048),
+            ("--passthrough 0000:03:00.0 --gpus 2", 2048 + 2 * 512),
         ] {
             let args = ["vm"].into_iter().chain(words.split_whitespace());
             let line = Line::try_parse_from(args).unwrap();

@@ -7,9 +7,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 use anyhow::Context;
-use clap::parser::ValueSource;
-use clap::CommandFactory;
-use clap::FromArgMatches;
 use clap::Parser;
 use rkfd_vm::cli;
 use rkfd_vm::cli::MachineOptions;
@@ -32,7 +29,6 @@ use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::consts::SIGWINCH;
 use signal_hook::iterator::Signals;
-use std::ffi::OsString;
 use std::io;
 use std::io::IsTerminal;
 use std::io::Write;
@@ -99,8 +95,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 }
 
 fn main() {
-    let (cli, gpus_given) = parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let status = match run(cli, gpus_given) {
+    let status = match run(Cli::parse()) {
         Ok(status) => status,
         Err(error) => {
             eprintln!("{} {error:#}", Paint::for_stderr().bad("error:"));
@@ -111,24 +106,16 @@ fn main() {
     exit(status);
 }
 
-/// The options, and whether a number of GPUs is among them, which matters next to --passthrough. The guest's command
-/// may have a --gpus of its own.
-fn parse(args: impl IntoIterator<Item = OsString>) -> Result<(Cli, bool), clap::Error> {
-    let matches = Cli::command().try_get_matches_from(args)?;
-    let gpus_given = matches.value_source("gpus") == Some(ValueSource::CommandLine);
-    Ok((Cli::from_arg_matches(&matches)?, gpus_given))
-}
-
 /// The command's time. A shell has any, as long as somebody sits before it.
 fn limit(seconds: u64, shell: bool, tty: bool) -> Option<Duration> {
     (seconds != 0 && !(shell && tty)).then(|| Duration::from_secs(seconds))
 }
 
-fn run(cli: Cli, gpus_given: bool) -> anyhow::Result<i32> {
+fn run(cli: Cli) -> anyhow::Result<i32> {
     let paint = Paint::for_stderr();
     let mut timings = Timings::after(&cli.stamp);
     timings.end("entering the toolbox");
-    let config = cli.machine.config(&cli.places, gpus_given)?;
+    let config = cli.machine.config(&cli.places)?;
     let log_dir = config.log_dir.clone();
     let gpus = config.asics.len() + config.cards.len();
     let mut signals =
@@ -311,18 +298,19 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     #[test]
-    fn only_the_runners_own_gpus_are_given() {
-        let given = |words: &str| {
+    fn gpus_that_the_command_names_are_its_own() {
+        let models = |words: &str| {
             let places = "vm --top /t --out /o --kernel /k ";
-            let args = format!("{places}{words}");
-            parse(args.split_whitespace().map(OsString::from))
-                .unwrap()
-                .1
+            let line = format!("{places}{words}");
+            let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+            cli.machine.models()
         };
-        assert!(given("--gpus 2 -- true"));
-        assert!(given("--gpus=1"));
-        assert!(!given("--passthrough 0000:03:00.0 -- prog --gpus 2"));
-        assert!(!given("prog --gpus=2"));
+        assert_eq!(models("-- true"), 1);
+        assert_eq!(models("--gpus 2 -- true"), 2);
+        assert_eq!(models("--gpus=0"), 0);
+        assert_eq!(models("--passthrough 0000:03:00.0 -- prog --gpus 2"), 0);
+        assert_eq!(models("--passthrough 0000:03:00.0 --gpus 1 -- prog"), 1);
+        assert_eq!(models("prog --gpus=2"), 1);
     }
 
     #[test]

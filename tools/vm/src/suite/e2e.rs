@@ -111,7 +111,7 @@ impl Runner {
             if self.options.changed && !self.debug {
                 machine.kernel_args.push_str(ONE_BUILD);
             }
-            let config = machine.config(&self.places, true)?;
+            let config = machine.config(&self.places)?;
             let log_dir = config.log_dir.clone();
             let start = Instant::now();
             let channel = Channel::new();

@@ -182,7 +182,7 @@ mod tests {
         assert!(header.policy.expected[0].is_match("queue 12 was reset"));
         assert_eq!(header.sched_policies, [0, 2]);
         let machine = header.machine(Some("gfx906"), Some(2), true).unwrap();
-        assert_eq!(machine.gpus, 2);
+        assert_eq!(machine.models(), 2);
         assert_eq!(machine.module_args, "a=1 b=2 sched_policy=2");
         assert_eq!(machine.asic, ["gfx906"]);
         assert!(machine.debug_kernel);
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn an_empty_header_is_one_gpu() {
         let header = Header::parse("#!/bin/sh\ntrue\n").unwrap();
-        assert_eq!(header.machine(None, None, false).unwrap().gpus, 1);
+        assert_eq!(header.machine(None, None, false).unwrap().models(), 1);
         assert_eq!(header.timeout, Duration::from_secs(TIMEOUT));
     }
 }

@@ -153,7 +153,7 @@ impl Runner {
             let _ = write!(machine.kernel_args, " kunit.filter_glob={glob}");
         }
         let start = Instant::now();
-        let config = machine.config(&self.places, true)?;
+        let config = machine.config(&self.places)?;
         let log_dir = config.log_dir.clone();
         let channel = Channel::new();
         let _guard = self
