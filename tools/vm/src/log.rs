@@ -64,7 +64,22 @@ impl<W: Write> Bounded<W> {
         self.to.write_all(first)?;
         self.to.write_all(second)?;
         self.tail.clear();
+        self.cut = 0;
         self.to.flush()
+    }
+}
+
+impl Bounded<Vec<u8>> {
+    /// What it keeps of the beginning until now.
+    pub fn head(&self) -> &[u8] {
+        &self.to
+    }
+
+    /// All that it keeps.
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        // A vector takes what it is given.
+        let _ = self.finish();
+        std::mem::take(&mut self.to)
     }
 }
 
@@ -273,6 +288,44 @@ mod tests {
             found,
             format!("ab{LONG}[rkfd-vm: 4 bytes are left out here]\nghij")
         );
+    }
+
+    #[test]
+    fn a_log_in_memory_is_taken_once_and_whole() {
+        let mut log = Bounded::sized(Vec::new(), 4, 4);
+        log.write_all(b"one\ntwo\n3\n").unwrap();
+        assert!(log.head().starts_with(b"one\n"));
+        let found = String::from_utf8(log.into_bytes()).unwrap();
+        let wanted = format!("one\n{LONG}[rkfd-vm: 4 bytes are left out here]\n3\n");
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn a_copier_keeps_a_file_in_bounds_whatever_it_copies() {
+        const SIZE: usize = 20 << 20;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let line = |number: usize| format!("line {number:08} {}\n", "x".repeat(49));
+        let lines = SIZE / line(0).len();
+        let text: String = (0..lines).map(line).collect();
+        let mut copier = Copier::start(io::Cursor::new(text.clone().into_bytes()), &path).unwrap();
+        copier.complete();
+        let found = std::fs::read_to_string(&path).unwrap();
+        let (head, rest) = found.split_at(HEAD);
+        assert!(text.starts_with(head));
+        let begin = format!(
+            "\n[rkfd-vm: this log is long: from here on, only its last {TAIL} bytes are kept]\n[rkfd-vm: "
+        );
+        let rest = rest.strip_prefix(&begin).unwrap();
+        let (cut, tail) = rest.split_once(" bytes are left out here]\n").unwrap();
+        // All but the rest of a line, and what is missing is just what is between.
+        assert!(
+            (TAIL - line(0).len()..=TAIL).contains(&tail.len()),
+            "{}",
+            tail.len()
+        );
+        assert!(text.ends_with(tail));
+        assert_eq!(cut.parse(), Ok(text.len() - HEAD - tail.len()));
     }
 
     #[test]

@@ -151,3 +151,75 @@ pub fn pump_stdin(mut from: impl Read + Send + 'static, mut to: UnixStream) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kmsg::Record;
+    use crate::log::Records;
+    use crate::log::HEAD;
+    use crate::log::TAIL;
+    use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn a_flood_of_kernel_messages_is_bounded_on_disk_and_in_memory() {
+        /// Of text each.
+        const LENGTH: usize = 1000;
+        const COUNT: usize = (20 << 20) / LENGTH;
+        /// For the lines that stand for what is missing.
+        const MARKS: usize = 1000;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kernel.log");
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (sender, events) = sync_channel(64);
+        let mut copier = read_kmsg(ours, sender, Bounded::new(File::create(&path).unwrap()));
+        let text = |number: usize| format!("{number:0LENGTH$}");
+        let flood = thread::spawn(move || {
+            for number in 0..COUNT {
+                writeln!(theirs, "6,{number},{number},-;{}", text(number)).unwrap();
+            }
+        });
+        let mut records = Records::default();
+        let mut count = 0;
+        for event in events {
+            match event {
+                Event::Kmsg(record) => {
+                    records.push(record);
+                    count += 1;
+                }
+                other => {
+                    assert!(matches!(other, Event::Closed(PORT_KMSG)));
+                    break;
+                }
+            }
+        }
+        flood.join().unwrap();
+        copier.complete();
+        assert_eq!(count, COUNT);
+
+        let size = usize::try_from(path.metadata().unwrap().len()).unwrap();
+        assert!((HEAD..=HEAD + TAIL + MARKS).contains(&size), "{size}");
+        let log = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            log.starts_with("[    0.000000] info    0000"),
+            "{}",
+            &log[..99]
+        );
+        assert!(log.ends_with(&format!("{}\n", text(COUNT - 1))));
+        assert_eq!(log.matches("[rkfd-vm: ").count(), 2);
+
+        let kept = records.take();
+        let memory = |record: &Record| size_of::<Record>() + record.text.len();
+        let size: usize = kept.iter().map(memory).sum();
+        let range = HEAD + TAIL - 2 * (LENGTH + size_of::<Record>())..=HEAD + TAIL + MARKS;
+        assert!(range.contains(&size), "{size}");
+        assert_eq!(kept.first().unwrap().text, text(0));
+        assert_eq!(kept.last().unwrap().text, text(COUNT - 1));
+        let cut = COUNT - (kept.len() - 1);
+        let mark = format!(
+            "rkfd-vm: {cut} kernel messages of {} bytes are left out here",
+            cut * LENGTH
+        );
+        assert_eq!(kept.iter().filter(|record| record.text == mark).count(), 1);
+    }
+}

@@ -9,6 +9,8 @@ use super::filter::UNLOAD;
 use super::job::discover;
 use super::job::Job;
 use super::load::Pace;
+use super::output::Collector;
+use super::output::Output;
 use super::pack::pack;
 use super::report::case;
 use super::report::Suite;
@@ -28,7 +30,6 @@ use crate::protocol::Exec;
 use crate::session::Channel;
 use crate::session::Outcome;
 use crate::session::Session;
-use crate::session::Stream;
 use crate::timings::Timings;
 use anyhow::Context;
 use std::fs;
@@ -52,13 +53,6 @@ const DEBUG_FACTOR: u32 = 8;
 const ONE_BUILD: &str = " kunit.enable=1 kunit.enable=0";
 /// How long a model may take to answer on its control socket.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(60);
-
-/// What a test printed.
-#[derive(Default)]
-pub(super) struct Output {
-    pub(super) out: Vec<u8>,
-    pub(super) err: Vec<u8>,
-}
 
 impl Runner {
     /// The tests of `tests/e2e`, or of `tests/upstream`, in groups that share a VM.
@@ -246,21 +240,19 @@ impl Runner {
             label: job.name.clone(),
         };
         let limit = job.header.timeout * factor;
-        let mut output = Output::default();
-        let outcome = session.exec(exec, Some(limit), &mut |stream, data| match stream {
-            Stream::Out => {
-                output.out.extend_from_slice(data);
-                if let Some(guard) = guard.filter(|_| says_failed(&output.out)) {
-                    guard.fail();
-                }
+        let mut printed = Collector::new();
+        let outcome = session.exec(exec, Some(limit), &mut |stream, data| {
+            printed.add(stream, data);
+            if let Some(guard) = guard.filter(|_| says_failed(printed.out_so_far())) {
+                guard.fail();
             }
-            Stream::Err => output.err.extend_from_slice(data),
         });
+        let output = printed.finish();
         let lost = match &outcome {
             Outcome::VmLost(how) => Some(how.clone()),
             _ => None,
         };
-        if let Some(trial) = self.trial.as_ref().filter(|_| !says_failed(&output.out)) {
+        if let Some(trial) = self.trial.as_ref().filter(|_| !says_failed(output.out())) {
             match &outcome {
                 Outcome::Interrupted(_) => trial.time_is_up(),
                 Outcome::TimedOut => {
@@ -340,9 +332,9 @@ impl Runner {
         let path = self
             .logs
             .join(format!("{}.log", job.name.replace(['/', ' '], "-")));
-        let mut text = output.out.clone();
+        let mut text = output.out().to_owned();
         text.extend_from_slice(b"\n---- standard error\n");
-        text.extend_from_slice(&output.err);
+        text.extend_from_slice(output.err());
         text.extend_from_slice(b"\n---- kernel\n");
         for record in session.take_kernel_log() {
             text.extend_from_slice(format!("{record}\n").as_bytes());
@@ -363,7 +355,7 @@ fn end_policy(job: &Job) -> Policy {
 
 /// The results of a test by what it printed and how it ended.
 pub(super) fn judge(outcome: &Outcome, output: &Output, limit: Duration) -> Vec<Test> {
-    let text = String::from_utf8_lossy(&output.out);
+    let text = String::from_utf8_lossy(output.out());
     let document = ktap::parse(text.lines());
     let failures = document.counts().failed;
     let mut tests = document.tests;
@@ -384,12 +376,11 @@ pub(super) fn judge(outcome: &Outcome, output: &Output, limit: Duration) -> Vec<
         how => how,
     };
     if let Some(how) = how {
-        let last: Vec<u8> = output.out.iter().chain(&output.err).copied().collect();
-        let last = String::from_utf8_lossy(&last);
+        let last = output.text();
         tests.push(case("runs to its end", Some(format!("{how}\n{last}"))));
     } else if failures > 0 {
         // What it wrote to standard error explains the failures.
-        let errors = String::from_utf8_lossy(&output.err);
+        let errors = String::from_utf8_lossy(output.err());
         if let Some(failed) = tests
             .iter_mut()
             .rev()
@@ -442,12 +433,13 @@ pub(super) fn ask(control: &Path, request: &str) -> anyhow::Result<serde_json::V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::Stream;
 
     fn output(out: &str, err: &str) -> Output {
-        Output {
-            out: out.into(),
-            err: err.into(),
-        }
+        let mut printed = Collector::new();
+        printed.add(Stream::Out, out.as_bytes());
+        printed.add(Stream::Err, err.as_bytes());
+        printed.finish()
     }
 
     fn judged(outcome: &Outcome, out: &str) -> (usize, usize) {

@@ -12,6 +12,7 @@ pub mod libtest;
 mod line;
 mod load;
 pub mod mutants;
+mod output;
 pub mod outside;
 mod pack;
 mod renew;

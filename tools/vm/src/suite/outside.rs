@@ -3,7 +3,7 @@
 //! and this counts what they printed.
 
 use super::e2e::judge;
-use super::e2e::Output;
+use super::output::Output;
 use super::report::Suite;
 use super::Runner;
 use crate::protocol::Ending;
@@ -60,10 +60,7 @@ impl Runner {
         }
         let out = fs::read(&program.output)
             .with_context(|| format!("reading {}", program.output.display()))?;
-        let output = Output {
-            out,
-            ..Output::default()
-        };
+        let output = Output::of(out);
         let ended = Outcome::Ended(Ending::Code(program.status));
         self.add(&Suite {
             name: program.name.clone(),

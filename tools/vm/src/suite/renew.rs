@@ -3,9 +3,9 @@
 
 use super::e2e::ask;
 use super::e2e::model_errors;
-use super::e2e::Output;
 use super::filter::UNLOAD;
 use super::job::Job;
+use super::output::Collector;
 use super::report::Suite;
 use super::Runner;
 use crate::cli;
@@ -15,7 +15,6 @@ use crate::protocol::Ending;
 use crate::protocol::Exec;
 use crate::session::Outcome;
 use crate::session::Session;
-use crate::session::Stream;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -142,16 +141,13 @@ impl Runner {
             tty: None,
             label: what.to_owned(),
         };
-        let mut output = Output::default();
-        let outcome = session.exec(exec, Some(LIMIT), &mut |stream, data| match stream {
-            Stream::Out => output.out.extend_from_slice(data),
-            Stream::Err => output.err.extend_from_slice(data),
+        let mut printed = Collector::new();
+        let outcome = session.exec(exec, Some(LIMIT), &mut |stream, data| {
+            printed.add(stream, data);
         });
         if outcome == Outcome::Ended(Ending::Code(0)) {
             return None;
         }
-        let text: Vec<u8> = output.out.iter().chain(&output.err).copied().collect();
-        let text = String::from_utf8_lossy(&text).into_owned();
-        Some(format!("{outcome:?}\n{text}"))
+        Some(format!("{outcome:?}\n{}", printed.finish().text()))
     }
 }
