@@ -35,11 +35,11 @@ impl RunDir {
     /// Where it cannot be made.
     pub fn new() -> anyhow::Result<Self> {
         let parent = std::env::temp_dir();
-        sweep(&parent);
         Self::new_in(&parent).with_context(|| format!("making a directory in {}", parent.display()))
     }
 
     fn new_in(parent: &Path) -> io::Result<Self> {
+        sweep(parent);
         for _ in 0..TRIES {
             let path = tempfile::Builder::new()
                 .prefix(PREFIX)
@@ -125,7 +125,7 @@ mod tests {
         }
         fs::write(parent.join("rkfd-run.file"), "").unwrap();
         std::os::unix::fs::symlink("target", parent.join("rkfd-run.link")).unwrap();
-        sweep(parent);
+        let next = RunDir::new_in(parent).unwrap();
         assert!(!dead.exists());
         assert!(alive.path().join("socket").exists());
         assert!(others.iter().all(|other| other.exists()));
@@ -135,8 +135,9 @@ mod tests {
         let path = alive.path().to_owned();
         let RunDir { path: _, _lock } = &alive;
         rustix::fs::flock(&**_lock, rustix::fs::FlockOperation::Unlock).unwrap();
-        sweep(parent);
+        let last = RunDir::new_in(parent).unwrap();
         assert!(!path.exists());
+        assert!(next.path().exists() && last.path().exists());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -381,5 +382,72 @@ fn pruning_keeps_what_is_used_built_or_in_force() {
     }
     for name in old.iter().chain(&["linux-old", "kernel-base-old"]) {
         assert!(!cache.join(name).exists(), "{name} is still there");
+    }
+}
+
+/// Writes a program.
+fn program(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_test_of_shares_that_is_stopped_leaves_nothing() {
+    use nix::sys::signal::killpg;
+    use nix::sys::signal::Signal;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for (from, to) in [
+            ("tests/share.sh", "top/tools/vm/tests/share.sh"),
+            ("../../tests/e2e/lib.sh", "top/tests/e2e/lib.sh"),
+        ] {
+            fs::create_dir_all(at(to).parent().unwrap()).unwrap();
+            fs::copy(source.join(from), at(to)).unwrap();
+        }
+        for name in ["home", "tmp", "toolbox/etc/apt/apt.conf.d"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        program(&at("top/scripts/vm"), "exit 1");
+        let toolbox = at("toolbox");
+        program(
+            &at("top/scripts/toolbox"),
+            &format!("[ $1 = run ] || echo {}", toolbox.display()),
+        );
+        // The last that the test makes is there when it starts this one.
+        program(
+            &at("top/build/bin/rkfd-jail"),
+            "[ $# -gt 0 ] || { echo rkfd-jail: >&2; exit; }
+            : >\"${0%/*}/started\"
+            exec sleep 1000",
+        );
+        let mut command = Command::new("sh");
+        command
+            .arg(at("top/tools/vm/tests/share.sh"))
+            .env("HOME", at("home"))
+            .env("TMPDIR", at("tmp"))
+            .env("RKFD_CACHE", at("cache"))
+            .env_remove("RKFD_OUT")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        // The terminal's signals reach a group.
+        let mut child = command.process_group(0).spawn().unwrap();
+        let started = at("top/build/bin/started");
+        wait_until("the last part of the test", || started.exists());
+        let count = |name: &str| fs::read_dir(at(name)).unwrap().count();
+        assert_eq!((count("home"), count("tmp")), (1, 2), "{signal}");
+        let group = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        killpg(group, signal).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(128 + signal as i32), "{signal}");
+        let left = [
+            count("home"),
+            count("tmp"),
+            count("toolbox/etc/apt/apt.conf.d"),
+        ];
+        assert_eq!(left, [0; 3], "{signal}");
     }
 }

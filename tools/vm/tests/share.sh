@@ -11,11 +11,20 @@ top=$(cd "${0%/*}/../../.." && pwd)
 RKFD_CACHE=${RKFD_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rkfd}
 export RKFD_CACHE
 
+project= home= mine= place= canary= with1= with2= run= other=
+# leave: however this ends.
+leave() {
+	for process in $with1 $with2 $run $other; do kill "$process" 2>/dev/null; done
+	for made in "$project" "$home" "$mine" "$place" "$canary"; do [ -z "$made" ] || rm -rf "$made"; done
+}
+trap leave EXIT
+# A shell that a signal ends does not heed EXIT.
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 project=$(mktemp -d) || exit 1
 home=$(mktemp -d) || exit 1
 secret=$(od -An -N16 -tx8 /dev/urandom | tr -d ' ')
-trap 'rm -rf "$project" "$home"; kill $other 2>/dev/null' EXIT
-other=
 echo 'from outside' >"$project/input"
 cat >"$project/run" <<'EOF'
 #!/bin/sh
@@ -55,11 +64,13 @@ for part in 1 2; do
 	eval "with$part=\$!"
 done
 wait "$with1" || found=$?
+with1=
 check "a run with packages goes well" same "0 " "$found $(grep -v 'packages: \|waiting for another' with1.err)"
 check "the guest has the packages" same "Hello, world!
 /usr/games/sl" "$(cat with1)"
 found=0
 wait "$with2" || found=$?
+with2=
 check "so has that of a run beside it" same "0 $(cat with1)" "$found $(cat with2)"
 check "the toolbox does not" [ ! -e "$("$top/scripts/toolbox" path)/usr/bin/hello" ]
 check "what the guest wrote is in no layer" same "" "$(find "$RKFD_CACHE"/with-*/ -name 'rkfd-new' 2>&1)"
@@ -122,8 +133,10 @@ rights() {
 until [ -e ready ] || ! kill -0 $run 2>/dev/null; do sleep 0.1; done
 found=$(rights)
 : >go
-wait $run
-check "the guest's command went well" same 0 $?
+found_status=0
+wait $run || found_status=$?
+run=
+check "the guest's command went well" same 0 $found_status
 system=
 for dir in bin boot dev etc home lib lib32 lib64 libx32 media mnt opt proc root run sbin srv sys tmp usr var; do
 	case $dir in lib32 | libx32 | lib64 | opt) [ -e "$("$top/scripts/toolbox" path)/$dir" ] || continue ;; esac
@@ -198,13 +211,15 @@ in_toolbox() {
 		"$top/scripts/toolbox" run -- sh ./search "$home" "$secret" "$other"
 }
 # As an older toolbox has it.
-echo "# $secret" >"$("$top/scripts/toolbox" path)/etc/apt/apt.conf.d/99rkfd-canary" || exit 1
+canary=$("$top/scripts/toolbox" path)/etc/apt/apt.conf.d/99rkfd-canary
+echo "# $secret" >"$canary" || exit 1
 check "in the toolbox no home, credential, disk or process of the user is in reach, and cargo has its settings" same 1 "$(in_toolbox)"
 check "… but what downloads has the passwords" same "config.toml
 credentials.toml
 ${apt_settings}the environment has it
 1" "$(RKFD_FETCH=1 in_toolbox | grep -v '^/proc/.* tells its environment$')"
 kill $other
+other=
 
 # Nor does it see what git keeps: a check-out by a CI job has a password there. Checkouts of their own, since what is in the
 # real one is the user's.
@@ -226,7 +241,6 @@ reason="what is built does not run outside of the toolbox"
 if runs_here; then
 	mkdir base sockets && : >image
 	mine=$(mktemp "${HOME:-/root}/.rkfd-canary-XXXXXX") || exit 1
-	trap 'rm -rf "$project" "$home" "$mine"' EXIT
 	found=$("$jail" "{\"base\":\"$project/base\",\"exports\":[\"$top\"],\"hidden\":[\"$top/.git\"],\"shares\":[],
 		\"kernel\":\"$project/image\",\"sockets\":\"$project/sockets\",\"devices\":[],\"toolbox\":false,\"cards\":false,\"program\":\"/bin/sh\"}" -c '
 		ls -d "/export$1/scripts" && find / \( -path /proc -o -path "*/usr" -o -path "/export$1" \) -prune -o \( -name "$2" -o -name credentials.toml -o -name .ssh \) -print
@@ -234,6 +248,7 @@ if runs_here; then
 	' sh "$top" "${mine##*/}" 2>&1)
 	check "without a toolbox the checkout is in reach, and no home or credential of the machine" same "/export$top/scripts" "$found"
 	rm -f "$mine"
+	mine=
 else
 	skip "without a toolbox no home or credential of the machine is in reach" "$reason"
 fi
@@ -250,7 +265,6 @@ refusal=$(as_user unshare --user --map-root-user --mount true 2>&1) || reason="t
 if runs_here && as_user unshare --user --map-root-user --mount true 2>/dev/null; then
 	# What is built may lie in a directory that is root's alone, and so does the project.
 	place=$(mktemp -d) || exit 1
-	trap 'rm -rf "$project" "$home" "$place"' EXIT
 	mkdir "$place/base" "$place/sockets" "$place/checkout" "$place/share" && : >"$place/image" && cp "$jail" "$place/jail" || exit 1
 	echo source >"$place/checkout/file"
 	[ "$(id -u)" != 0 ] || chown -R $user:$user "$place"
