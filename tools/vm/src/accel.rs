@@ -3,33 +3,47 @@
 //!
 //! `/dev/kvm` can exist and yet hang every guest (nested virtualisation that is only pretended). So KVM
 //! is used only where the processor announces it and a short probe boot has come up. A clear answer is
-//! kept until the host boots again. A probe that takes too long is none: the host may have been busy, so
-//! that TCG does for now, and a later run asks again.
+//! kept until the host boots again. A probe that takes too long, or cannot be made, gives none: the host may
+//! have been busy, so that TCG does for now, and a later run asks again.
 
 use crate::child::Bound;
 use nix::fcntl::Flock;
 use nix::fcntl::FlockArg;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::process::ExitStatus;
 use std::process::Stdio;
 use std::time::Duration;
 
 /// How long the probe may take; a working KVM needs a tenth of it.
 const PROBE_DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long no other probe is made after one that took too long; each of them costs its deadline.
+/// How long no other probe is made after one without an answer; each of them may cost its deadline.
 const PROBE_PAUSE: Duration = Duration::from_secs(600);
 
-/// How a probe ended.
+/// What is kept where a probe gave no answer.
+const UNKNOWN: &str = "unknown";
+
+/// What a probe says of KVM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probe {
     /// The guest ran.
     Works,
     /// QEMU refused, or the guest broke.
     Fails,
-    /// Nothing happened in time.
-    Slow,
+    /// It came to no end in time, or could not be made.
+    NoAnswer,
+}
+
+/// What the end of a probe says: its exit status, or none where it ran on, or why it could not be made or waited for.
+fn judged(end: &io::Result<Option<ExitStatus>>) -> Probe {
+    match end {
+        Ok(Some(status)) if status.success() => Probe::Works,
+        Ok(Some(_)) => Probe::Fails,
+        Ok(None) | Err(_) => Probe::NoAnswer,
+    }
 }
 
 /// How QEMU runs the guest's code.
@@ -106,8 +120,8 @@ fn announces_kvm(cpuinfo: &str) -> bool {
         })
 }
 
-/// The answer in `cache` if it was given since the host's last boot, else that of `probe`, kept. One that was slow
-/// holds for `pause`.
+/// The answer in `cache` if it was given since the host's last boot, else that of `probe`, kept. That there was none is
+/// kept for `pause`.
 fn remembered(cache: &Path, pause: Duration, probe: impl FnOnce() -> Probe) -> Accel {
     // Runs that start at the same time probe once, unless the lock cannot be made.
     let _guard = fs::File::create(cache.with_extension("lock"))
@@ -119,7 +133,7 @@ fn remembered(cache: &Path, pause: Duration, probe: impl FnOnce() -> Probe) -> A
     let answer = match kept.split_once(' ') {
         Some((of, "works")) if of == boot => Some(Accel::Kvm),
         Some((of, "fails")) if of == boot => Some(Accel::Tcg),
-        Some((of, "slow")) if of == boot => {
+        Some((of, UNKNOWN)) if of == boot => {
             let written = fs::metadata(cache).and_then(|found| found.modified());
             let age = written.ok().and_then(|written| written.elapsed().ok());
             age.is_some_and(|age| age < pause).then_some(Accel::Tcg)
@@ -132,7 +146,7 @@ fn remembered(cache: &Path, pause: Duration, probe: impl FnOnce() -> Probe) -> A
     let (answer, word) = match probe() {
         Probe::Works => (Accel::Kvm, "works"),
         Probe::Fails => (Accel::Tcg, "fails"),
-        Probe::Slow => (Accel::Tcg, "slow"),
+        Probe::NoAnswer => (Accel::Tcg, UNKNOWN),
     };
     // A probe too many is the only harm if this cannot be written.
     let _ = fs::write(cache, format!("{boot} {word}"));
@@ -160,14 +174,12 @@ fn probe(kernel: &Path) -> Probe {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let Ok(mut qemu) = Bound::spawn(&mut command, &[]) else {
-        return Probe::Fails;
-    };
-    match qemu.wait_for(PROBE_DEADLINE) {
-        Ok(Some(status)) if status.success() => Probe::Works,
-        Ok(None) => Probe::Slow,
-        Ok(Some(_)) | Err(_) => Probe::Fails,
-    }
+    judged(&end_of(&mut command, PROBE_DEADLINE))
+}
+
+/// How a program ends that may take so long.
+fn end_of(command: &mut Command, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    Bound::spawn(command, &[])?.wait_for(limit)
 }
 
 #[cfg(test)]
@@ -197,13 +209,34 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_probe_is_no_answer() {
+    fn only_an_exit_status_is_an_answer() {
+        let long = Duration::from_secs(60);
+        let end = |program: &str, limit| {
+            let mut command = Command::new("sh");
+            judged(&end_of(command.args(["-c", program]), limit))
+        };
+        assert_eq!(end("exit 0", long), Probe::Works);
+        assert_eq!(end("exit 1", long), Probe::Fails);
+        assert_eq!(end("kill -ABRT $$", long), Probe::Fails);
+        assert_eq!(end("exec sleep 1000", Duration::ZERO), Probe::NoAnswer);
+        let missing = end_of(&mut Command::new("/no/such/qemu"), long);
+        assert!(missing.is_err());
+        assert_eq!(judged(&missing), Probe::NoAnswer);
+    }
+
+    #[test]
+    fn a_probe_without_an_answer_is_made_again() {
         let dir = tempfile::tempdir().unwrap();
         let cache = dir.path().join("kvm");
         let hour = Duration::from_secs(3600);
-        assert_eq!(remembered(&cache, hour, || Probe::Slow), Accel::Tcg);
+        let slow = || judged(&end_of(Command::new("sleep").arg("1000"), Duration::ZERO));
+        assert_eq!(remembered(&cache, hour, slow), Accel::Tcg);
+        // What is kept is no answer, and holds for the pause alone.
+        let kept = fs::read_to_string(&cache).unwrap();
+        assert_eq!(kept.split_once(' ').unwrap().1, UNKNOWN);
         let found = remembered(&cache, hour, || panic!("asked again at once"));
         assert_eq!(found, Accel::Tcg);
+        assert_eq!(remembered(&cache, Duration::ZERO, slow), Accel::Tcg);
         let found = remembered(&cache, Duration::ZERO, || Probe::Works);
         assert_eq!(found, Accel::Kvm);
     }
