@@ -6,6 +6,9 @@
 
 set -euo pipefail
 
+# Where chroot and the like are, which users do not have there on some systems.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export TOP
 

@@ -289,4 +289,30 @@ source" "$found $(cat stdout stderr)"
 else
 	skip "a user needs no root" "$reason"
 fi
+
+# Nor does scripts/vm as a whole, with a toolbox, a cache and a checkout that another user has made and that are for reading. Where
+# these are may be root's alone, so they show elsewhere, as does the kernel, whose place in the cache depends on the path of that.
+command="a user runs a program on a GPU"
+if [ "$(id -u)" != 0 ]; then
+	skip "$command" "this is a user, and all of the above was so"
+elif [ -z "$place" ]; then
+	skip "$command" "$reason"
+else
+	mkdir "$place/top" "$place/cache" "$place/kernel" "$place/out" "$place/out/bin" "$place/out/module" || exit 1
+	chown $user:$user "$place/out" && chmod 755 "$place" || exit 1
+	found=0
+	# shellcheck disable=SC2016
+	(cd / && unshare -m sh -euc '
+		place=$1 user=$2 out=$4
+		mount --bind "$3" "$place/top" && mount --bind "$5" "$place/cache" && mount --bind "$6" "$place/kernel"
+		for name in bin module; do mount --bind "$out/$name" "$place/out/$name"; done
+		exec setpriv --reuid "$user" --regid "$user" --clear-groups -- env HOME="$place" RKFD_CACHE="$place/cache" \
+			RKFD_OUT="$place/out" KDIR="$place/kernel" "$place/top/scripts/vm" --no-build --share "$place/share" -- \
+			sh -c "rocminfo | sed -n \"s/^ *Name: *gfx/gfx/p\"; echo guest >guest"
+	' sh "$place" $user "$top" "${RKFD_OUT:-$top/build}" "$RKFD_CACHE" "$("$top/scripts/build" kernel base)") >stdout 2>stderr </dev/null || found=$?
+	check "$command" same "0 gfx90a" "$found $(cat stdout)"
+	# The module was built for a kernel by another name.
+	check "… without a word" same "" "$(grep -v ' the sources are newer than ' stderr)"
+	check "… and what the guest wrote is the user's" same "$user guest" "$(stat -c %u "$place/share/guest") $(cat "$place/share/guest")"
+fi
 done_testing
