@@ -16,6 +16,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 /// Its name in the report.
 pub(super) const NAME: &str = "vm/runner";
@@ -28,6 +30,75 @@ const COMPLAIN: &str =
     "mkdir /tmp/m; mount -t 9p -o trans=virtio nosuch /tmp/m 2>/dev/null; echo done";
 /// What the kernel says to it.
 const COMPLAINT: &str = "no channels available for device nosuch";
+
+/// The parts of a run, as `--timings` names them.
+const PARTS: [&str; 14] = [
+    "scripts: what is to be built",
+    "entering the toolbox",
+    "options, accelerator",
+    "waiting for memory",
+    "GPU models",
+    "jail, QEMU, firmware, unpacking the kernel",
+    "kernel, to process 1",
+    "file systems and ports of the guest",
+    "shares and modules",
+    "command, to its first output",
+    "command, to its end",
+    "unloading, leak check",
+    "power-off",
+    "end of the models",
+];
+
+/// A line of the table of where the time went.
+#[derive(Debug, PartialEq)]
+struct Part {
+    name: String,
+    seconds: f64,
+    until: f64,
+}
+
+/// The lines of the table.
+///
+/// # Errors
+/// What is wrong with it: a name, their order, or a line that does not go on where the one before it ended.
+fn parts(table: &str) -> Result<Vec<Part>, String> {
+    /// Three figures, each rounded to milliseconds.
+    const ROUNDED: f64 = 0.0016;
+    let mut lines = table.lines();
+    let head: Vec<&str> = lines.next().unwrap_or("").split_whitespace().collect();
+    if head != ["part", "seconds", "until"] {
+        return Err(format!("the table begins with {head:?}"));
+    }
+    let mut parts: Vec<Part> = Vec::new();
+    for line in lines {
+        // The figure at its end, and what is before it.
+        let figure = |text: &str| {
+            let (rest, last) = text.trim_end().rsplit_once(' ')?;
+            Some((rest.to_owned(), last.parse::<f64>().ok()?))
+        };
+        let read = figure(line).and_then(|(rest, until)| Some((figure(&rest)?, until)));
+        let Some(((name, seconds), until)) = read else {
+            return Err(format!("no line of the table: {line}"));
+        };
+        let name = name.trim_end();
+        let before = parts.last().map_or(0.0, |part| part.until);
+        if (before + seconds - until).abs() > ROUNDED {
+            return Err(format!(
+                "{before:.3} and {seconds:.3} are not {until:.3}: {name}"
+            ));
+        }
+        parts.push(Part {
+            name: name.into(),
+            seconds,
+            until,
+        });
+    }
+    let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+    if names != PARTS {
+        return Err(format!("the parts are {names:?}"));
+    }
+    Ok(parts)
+}
 
 /// The memory that one of its VMs takes, in MiB.
 pub(super) fn memory() -> u64 {
@@ -135,6 +206,8 @@ impl Runner {
             shown.unless(0, good),
         );
 
+        add("the parts of the time", self.timings(dir.path())?);
+
         self.add(&Suite {
             name: name.into(),
             tests,
@@ -142,6 +215,42 @@ impl Runner {
             log: None,
         });
         Ok(())
+    }
+
+    /// What is wrong with the table of where the time went, if anything.
+    fn timings(&self, dir: &Path) -> anyhow::Result<Option<String>> {
+        /// How long the part before the program took, and all until it began, by the stamps.
+        const SCRIPTS: Duration = Duration::from_millis(1500);
+        const BEFORE: Duration = Duration::from_secs(2);
+        /// The program may take so long after its last part.
+        const END: f64 = 10.0;
+        let began = Instant::now();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        let start = now.saturating_sub(BEFORE);
+        let stamp = |name: &str, time: Duration| format!("{name}={:.6}", time.as_secs_f64());
+        let stamps = [stamp("start", start), stamp(PARTS[0], start + SCRIPTS)];
+        let [first, second] = stamps.each_ref().map(String::as_str);
+        let options = ["--timings", "--stamp", first, "--stamp", second];
+        let shown = self.runner(dir, &options, "echo first; sleep 1", b"")?;
+        let all = (BEFORE + began.elapsed()).as_secs_f64();
+        let wrong = match parts(&shown.err) {
+            Err(wrong) => Some(wrong),
+            Ok(parts) => {
+                let took = |name: &str| parts.iter().find(|part| part.name == name);
+                let is = |name: &str, least: f64, most: f64| {
+                    let found = took(name).map_or(0.0, |part| part.seconds);
+                    (least..most).contains(&found)
+                };
+                let until = parts.last().map_or(0.0, |part| part.until);
+                let good = is(PARTS[0], 1.499, 1.501)
+                    && is("command, to its end", 1.0, all)
+                    && (all - END..all).contains(&until);
+                (!good).then(|| format!("all took {all:.3} s"))
+            }
+        };
+        let good = wrong.is_none() && shown.out == b"first\n";
+        let shown = shown.unless(0, good);
+        Ok(shown.map(|shown| format!("{}\n{shown}", wrong.unwrap_or_default())))
     }
 
     /// Runs a shell script in a VM without GPU and module.
@@ -207,5 +316,54 @@ impl Runner {
             out: fs::read(path("stdout"))?,
             err: String::from_utf8_lossy(&fs::read(path("stderr"))?).into_owned(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table with these figures of seconds, and of the time until then.
+    fn table(figure: impl Fn(usize) -> (f64, f64)) -> String {
+        let lines = PARTS.iter().enumerate().map(|(number, name)| {
+            let (seconds, until) = figure(number);
+            format!("{name:<42}  {seconds:>8.3}  {until:>8.3}\n")
+        });
+        let head = format!("{:<42}  {:>8}  {:>8}\n", "part", "seconds", "until");
+        head + &lines.collect::<String>()
+    }
+
+    #[test]
+    fn a_table_must_be_whole_and_add_up() {
+        let good = |number: usize| {
+            let until = (number + 1) as f64 * 0.125;
+            (0.125, until)
+        };
+        let found = parts(&table(good)).unwrap();
+        assert_eq!(found.len(), PARTS.len());
+        assert_eq!(
+            found[1],
+            Part {
+                name: "entering the toolbox".into(),
+                seconds: 0.125,
+                until: 0.25,
+            }
+        );
+        let wrong = |table: &str| parts(table).unwrap_err();
+        let gap = table(|number| {
+            let (seconds, until) = good(number);
+            (seconds, if number > 5 { until + 0.002 } else { until })
+        });
+        assert!(wrong(&gap).contains("kernel, to process 1"));
+        let whole = table(good);
+        assert!(wrong("").contains("begins with"));
+        assert!(wrong(&whole.replace("power-off", "power off")).contains("power off"));
+        let missing: String = whole
+            .lines()
+            .take(14)
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert!(wrong(&missing).contains("the parts are"));
+        assert!(wrong(&format!("{whole}error\n")).contains("no line"));
     }
 }
