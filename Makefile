@@ -10,6 +10,7 @@ export KDIR TOOLBOX RKFD_CACHE RKFD_OUT V
 flavour := $(if $(filter 1 y,$(DEBUG)),debug,base)
 debug_option := $(if $(filter 1 y,$(DEBUG)),--debug-kernel)
 upstream_option := $(if $(filter 1 y,$(UPSTREAM)),--upstream)
+harsh_option := $(if $(filter 1 y,$(HARSH)),--harsh)
 changed_option := $(if $(CHANGED),--changed$(if $(filter-out 1 y,$(CHANGED)),=$(CHANGED)))
 
 .PHONY: help
@@ -21,6 +22,7 @@ help:
 #:   make run                   build everything, boot the VM, load the module, run the demo (DEBUG=1: the debug kernel)
 #:   make test                  all tests; the last line is the count
 #:   make test DEBUG=1          the same on the debug kernel (KASAN, lockdep, UBSAN, kmemleak)
+#:   make test HARSH=1          the same on GPU models that give nothing that hardware does not promise
 #:   make test FILTER=TEXT      only tests whose name contains TEXT
 #:   make test CHANGED=1        only what changed files can affect, since the branch left main (or CHANGED=COMMIT)
 #:   make test ROCM=1           the same, and the tests that Debian ships of ROCm's libraries (gigabytes of packages)
@@ -53,7 +55,7 @@ run: toolbox kernel module tools
 
 .PHONY: test
 test:
-	@scripts/test $(debug_option) $(upstream_option) $(if $(TIMINGS),--timings) $(if $(ROCM),--rocm) $(changed_option) $(if $(FILTER),--filter '$(FILTER)')
+	@scripts/test $(debug_option) $(harsh_option) $(upstream_option) $(if $(TIMINGS),--timings) $(if $(ROCM),--rocm) $(changed_option) $(if $(FILTER),--filter '$(FILTER)')
 
 .PHONY: versus
 versus:

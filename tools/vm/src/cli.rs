@@ -177,6 +177,26 @@ impl MachineOptions {
         guest.saturating_add(vram.unwrap_or(usual).saturating_mul(models))
     }
 
+    /// Has models give nothing that hardware does not promise: memory that nobody has written is noise, and an
+    /// invalidation drops the range that it names and no more. What the options say of these themselves holds.
+    ///
+    /// # Errors
+    /// Options of the models in which a quote is not closed.
+    pub fn make_harsh(&mut self) -> anyhow::Result<()> {
+        const OPTIONS: [&[&str]; 2] = [
+            &["--noise-everywhere"],
+            &["--invalidation-ranges", "size-bit"],
+        ];
+        let given = self.model_options()?;
+        for words in OPTIONS {
+            let named = |word: &String| word.split('=').next() == words.first().copied();
+            if !given.iter().any(named) {
+                self.model_args = format!("{} {}", self.model_args, words.join(" "));
+            }
+        }
+        Ok(())
+    }
+
     /// Which kernel messages count.
     pub fn policy(&self) -> Policy {
         Policy {
@@ -578,6 +598,36 @@ mod tests {
             let args = ["vm"].into_iter().chain(words.split_whitespace());
             let line = Line::try_parse_from(args).unwrap();
             assert_eq!(line.machine.footprint(), mebibytes, "{words}");
+        }
+    }
+
+    #[test]
+    fn harsh_models_keep_what_a_test_says() {
+        use clap::Parser as _;
+        let options = |words: &str| {
+            let args = ["vm"].into_iter().chain(words.split_whitespace());
+            let mut machine = Line::try_parse_from(args).unwrap().machine;
+            machine.make_harsh().unwrap();
+            (
+                machine.model_options().unwrap().join(" "),
+                machine.footprint(),
+            )
+        };
+        let all = "--noise-everywhere --invalidation-ranges size-bit";
+        assert_eq!(options(""), (all.into(), 2048 + 1024));
+        let (found, mebibytes) = options("--vram 256M --model-args --noise-everywhere");
+        assert_eq!(
+            (found, mebibytes),
+            (format!("{all} --vram 256M"), 2048 + 256)
+        );
+        for given in ["--invalidation-ranges=refuse", "--fault=slow"] {
+            let (found, _) = options(&format!("--model-args {given}"));
+            let rest = if given.starts_with("--inv") {
+                &all[..18]
+            } else {
+                all
+            };
+            assert_eq!(found, format!("{given} {rest}"));
         }
     }
 

@@ -32,6 +32,9 @@ struct Cli {
     /// Run the tests of tests/upstream, on the kernel that has amdgpu, and nothing else
     #[arg(long, conflicts_with_all = ["debug_kernel", "changed"])]
     upstream: bool,
+    /// Have GPU models whose VRAM is noise everywhere and whose TLBs drop no more than they are told to, in every VM
+    #[arg(long)]
+    harsh: bool,
     /// Print where the time went: per VM, and the slowest suites
     #[arg(long)]
     timings: bool,
@@ -67,6 +70,7 @@ fn main() {
     end_on_signals();
     let options = Options {
         debug: cli.debug_kernel,
+        harsh: cli.harsh,
         upstream: cli.upstream,
         timings: cli.timings,
         changed: cli.changed.is_some(),

@@ -85,7 +85,12 @@ impl Runner {
                 Err(_) => {}
             }
         }
-        Ok(pack(wanted, times, Pace::of_machine().usual(), self.debug))
+        Ok(pack(
+            wanted,
+            times,
+            Pace::of_machine().usual(),
+            self.conditions(),
+        ))
     }
 
     /// Runs tests that share a VM, in as many boots as it takes.
@@ -101,7 +106,7 @@ impl Runner {
                 name: first.name.clone(),
                 ..VmTime::default()
             };
-            let mut machine = first.machine(self.debug)?;
+            let mut machine = first.machine(self.conditions())?;
             if self.options.changed && !self.debug {
                 machine.kernel_args.push_str(ONE_BUILD);
             }
@@ -220,7 +225,7 @@ impl Runner {
         let mut env = cli::environment(&self.places, gpus);
         let asic = job.asic.clone().unwrap_or_else(|| "gfx90a".into());
         env.push(("RKFD_ASIC".into(), asic));
-        if let Ok(machine) = job.machine(self.debug) {
+        if let Ok(machine) = job.machine(self.conditions()) {
             env.push(("RKFD_DRIVER".into(), machine.driver.name().into()));
         }
         if let Some(policy) = job.sched_policy {

@@ -33,6 +33,15 @@ const ONE_PROCESSOR: &str = "gfx906";
 /// A test's time where it does not say, in seconds.
 const TIMEOUT: u64 = 120;
 
+/// What the VMs of a run have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// They have the debug kernel.
+    pub debug: bool,
+    /// Their models give nothing that hardware does not promise.
+    pub harsh: bool,
+}
+
 /// With whom a test shares its VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
@@ -125,7 +134,7 @@ impl Header {
                 _ => {}
             }
         }
-        header.machine(None, None, false)?;
+        header.machine(None, None, Conditions::default())?;
         Ok(header)
     }
 
@@ -137,7 +146,7 @@ impl Header {
         &self,
         asic: Option<&str>,
         sched_policy: Option<u8>,
-        debug: bool,
+        conditions: Conditions,
     ) -> anyhow::Result<MachineOptions> {
         let command = MachineOptions::augment_args(clap::Command::new("vm").no_binary_name(true));
         let mut words = self.vm.clone();
@@ -152,7 +161,10 @@ impl Header {
             let given = options.module_args;
             options.module_args = format!("{given} sched_policy={policy}").trim().to_owned();
         }
-        options.debug_kernel |= debug;
+        options.debug_kernel |= conditions.debug;
+        if conditions.harsh {
+            options.make_harsh()?;
+        }
         if matches.value_source("mem") == Some(ValueSource::DefaultValue) {
             options.mem = MEMORY.into();
         }
@@ -181,7 +193,11 @@ mod tests {
         assert!(header.sharing == Sharing::Own && !header.policy.allow_warnings);
         assert!(header.policy.expected[0].is_match("queue 12 was reset"));
         assert_eq!(header.sched_policies, [0, 2]);
-        let machine = header.machine(Some("gfx906"), Some(2), true).unwrap();
+        let debug = Conditions {
+            debug: true,
+            ..Conditions::default()
+        };
+        let machine = header.machine(Some("gfx906"), Some(2), debug).unwrap();
         assert_eq!(machine.models(), 2);
         assert_eq!(machine.module_args, "a=1 b=2 sched_policy=2");
         assert_eq!(machine.asic, ["gfx906"]);
@@ -196,7 +212,10 @@ mod tests {
     fn one_asic_has_one_processor_unless_it_says() {
         let smp = |text: &str, asic| {
             let header = Header::parse(text).unwrap();
-            header.machine(asic, None, false).unwrap().smp
+            header
+                .machine(asic, None, Conditions::default())
+                .unwrap()
+                .smp
         };
         assert_eq!(smp("", None), 2);
         assert_eq!(smp("# vm: --gpus 0", None), 2);
@@ -224,7 +243,8 @@ mod tests {
     #[test]
     fn an_empty_header_is_one_gpu() {
         let header = Header::parse("#!/bin/sh\ntrue\n").unwrap();
-        assert_eq!(header.machine(None, None, false).unwrap().models(), 1);
+        let machine = header.machine(None, None, Conditions::default());
+        assert_eq!(machine.unwrap().models(), 1);
         assert_eq!(header.timeout, Duration::from_secs(TIMEOUT));
     }
 }

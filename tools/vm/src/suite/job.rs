@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! End-to-end tests as jobs: a file of `tests/e2e` on one ASIC under one scheduling policy.
 
+use super::header::Conditions;
 use super::header::Header;
 use super::header::Sharing;
 use crate::cli::MachineOptions;
@@ -31,15 +32,15 @@ impl Job {
     ///
     /// # Errors
     /// Options that `scripts/vm` does not have.
-    pub(super) fn machine(&self, debug: bool) -> anyhow::Result<MachineOptions> {
+    pub(super) fn machine(&self, conditions: Conditions) -> anyhow::Result<MachineOptions> {
         self.header
-            .machine(self.asic.as_deref(), self.sched_policy, debug)
+            .machine(self.asic.as_deref(), self.sched_policy, conditions)
     }
 
     /// The memory that its VM takes, in MiB.
-    pub(super) fn memory(&self, debug: bool) -> u64 {
+    pub(super) fn memory(&self, conditions: Conditions) -> u64 {
         // One with wrong options never boots.
-        let machine = self.machine(debug);
+        let machine = self.machine(conditions);
         machine.map_or(0, |machine| machine.footprint())
     }
 
@@ -62,7 +63,9 @@ impl Job {
 
     /// Which kernel messages count of the driver, whatever it is used for.
     pub(super) fn policy_of_driver(&self) -> Policy {
-        let driver = self.machine(false).map(|machine| machine.driver);
+        let driver = self
+            .machine(Conditions::default())
+            .map(|machine| machine.driver);
         Policy {
             expected: driver.unwrap_or_default().expected().collect(),
             ..Policy::default()
@@ -70,14 +73,14 @@ impl Job {
     }
 
     /// Parameters of the module.
-    pub(super) fn args(&self, debug: bool) -> String {
-        let machine = self.machine(debug);
+    pub(super) fn args(&self, conditions: Conditions) -> String {
+        let machine = self.machine(conditions);
         machine.map_or(String::new(), |machine| machine.module_args)
     }
 
     /// Jobs with equal keys can share a VM: all is equal but the module's parameters.
-    pub(super) fn key(&self, debug: bool) -> String {
-        match self.machine(debug) {
+    pub(super) fn key(&self, conditions: Conditions) -> String {
+        match self.machine(conditions) {
             Ok(machine) => {
                 let module_args = String::new();
                 format!(
@@ -193,15 +196,16 @@ mod tests {
         assert_eq!(names, ["e2e/a", "e2e/b", "e2e/bad", "e2e/c"]);
         let jobs = found[1].1.as_ref().unwrap();
         assert_eq!(jobs[1].name, "e2e/b (gfx906)");
-        assert_ne!(jobs[0].key(false), jobs[1].key(false));
+        let plain = Conditions::default();
+        assert_ne!(jobs[0].key(plain), jobs[1].key(plain));
         assert!(found[2].1.is_err());
         let jobs = found[3].1.as_ref().unwrap();
         let names: Vec<&str> = jobs.iter().map(Job::name).collect();
         assert_eq!(names, ["e2e/c (gfx906)", "e2e/c (gfx906, sched_policy=2)"]);
-        let args = |job: &Job| job.machine(false).unwrap().module_args;
+        let args = |job: &Job| job.machine(plain).unwrap().module_args;
         assert_eq!([args(&jobs[0]), args(&jobs[1])], ["", "sched_policy=2"]);
-        assert_eq!(jobs[0].key(false), jobs[1].key(false));
-        assert_ne!(jobs[0].args(false), jobs[1].args(false));
+        assert_eq!(jobs[0].key(plain), jobs[1].key(plain));
+        assert_ne!(jobs[0].args(plain), jobs[1].args(plain));
         assert!(discover(Path::new("/no/such/folder")).unwrap().is_empty());
     }
 }

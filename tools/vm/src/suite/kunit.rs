@@ -14,6 +14,7 @@ use crate::protocol::MARK;
 use crate::protocol::MARK_MODULE;
 use crate::session::Channel;
 use crate::session::Session;
+use crate::suite::header::Conditions;
 use crate::suite::header::Header;
 use crate::timings::Timings;
 use std::fmt::Write as _;
@@ -78,8 +79,8 @@ impl Vm {
     }
 
     /// The memory that one takes, in MiB.
-    pub(super) fn memory(debug: bool) -> u64 {
-        let machine = Header::default().machine(None, None, debug);
+    pub(super) fn memory(conditions: Conditions) -> u64 {
+        let machine = Header::default().machine(None, None, conditions);
         machine.map_or(0, |machine| machine.footprint())
     }
 
@@ -147,7 +148,7 @@ impl Runner {
             vm: vm.options.iter().map(|word| (*word).to_owned()).collect(),
             ..Header::default()
         };
-        let mut machine = header.machine(None, None, self.debug)?;
+        let mut machine = header.machine(None, None, self.conditions())?;
         machine.kernel_args = "kunit.enable=1".into();
         if let Some(glob) = vm.glob() {
             let _ = write!(machine.kernel_args, " kunit.filter_glob={glob}");

@@ -26,6 +26,7 @@ use crate::cli::Places;
 use crate::term::Paint;
 use anyhow::Context;
 use filter::Filter;
+use header::Conditions;
 use line::available_memory;
 use line::Line;
 use load::Load;
@@ -60,6 +61,8 @@ use times::VmTime;
 pub struct Options {
     /// On the debug kernel.
     pub debug: bool,
+    /// Models give nothing that hardware does not promise.
+    pub harsh: bool,
     /// The tests of the kernel's own driver, and nothing else.
     pub upstream: bool,
     /// Tables tell where the time went.
@@ -290,8 +293,16 @@ impl Runner {
     fn memory(&self, work: &Work) -> u64 {
         match work {
             Work::Vm => vm::memory(),
-            Work::Kunit(_) => kunit::Vm::memory(self.debug),
-            Work::Group(jobs) => jobs.first().map_or(0, |job| job.memory(self.debug)),
+            Work::Kunit(_) => kunit::Vm::memory(self.conditions()),
+            Work::Group(jobs) => jobs.first().map_or(0, |job| job.memory(self.conditions())),
+        }
+    }
+
+    /// What all VMs have in common.
+    fn conditions(&self) -> Conditions {
+        Conditions {
+            debug: self.debug,
+            harsh: self.options.harsh,
         }
     }
 

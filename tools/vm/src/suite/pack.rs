@@ -4,6 +4,7 @@
 //! Tests that ask for the same machine can share one, whatever parameters they want for the module: it is loaded anew
 //! between them. As many VMs are filled as keep all workers busy to the end.
 
+use super::header::Conditions;
 use super::header::Sharing;
 use super::job::Job;
 use super::times::Times;
@@ -17,22 +18,27 @@ const VMS_PER_WORKER: u32 = 3;
 const WORTH: u32 = 4;
 
 /// Puts jobs into VMs, each with its jobs in the order in which they run.
-pub(super) fn pack(jobs: Vec<Job>, times: &Times, workers: usize, debug: bool) -> Vec<Vec<Job>> {
+pub(super) fn pack(
+    jobs: Vec<Job>,
+    times: &Times,
+    workers: usize,
+    conditions: Conditions,
+) -> Vec<Vec<Job>> {
     let weight = |jobs: &[Job]| -> Duration { jobs.iter().map(|job| times.of(job.name())).sum() };
     let workers = u32::try_from(workers.max(1)).unwrap_or(1);
     let share = (weight(&jobs) / (workers * VMS_PER_WORKER)).max(times.of_vm() * WORTH);
     let mut machines: BTreeMap<String, Vec<Job>> = BTreeMap::new();
     for job in jobs {
-        machines.entry(job.key(debug)).or_default().push(job);
+        machines.entry(job.key(conditions)).or_default().push(job);
     }
     machines
         .into_values()
-        .flat_map(|jobs| fill(jobs, share, times, debug))
+        .flat_map(|jobs| fill(jobs, share, times, conditions))
         .collect()
 }
 
 /// Divides jobs that could all share one VM.
-fn fill(jobs: Vec<Job>, share: Duration, times: &Times, debug: bool) -> Vec<Vec<Job>> {
+fn fill(jobs: Vec<Job>, share: Duration, times: &Times, conditions: Conditions) -> Vec<Vec<Job>> {
     let of = |job: &Job| times.of(job.name());
     let shared = jobs.iter().filter(|job| job.sharing() != Sharing::Own);
     let total: Duration = shared.map(of).sum();
@@ -69,7 +75,7 @@ fn fill(jobs: Vec<Job>, share: Duration, times: &Times, debug: bool) -> Vec<Vec<
         }
     }
     // Neighbours with the same parameters need no load between them: each VM takes a piece of the row.
-    plain.sort_by_key(|job| (job.args(debug), job.name().to_owned()));
+    plain.sort_by_key(|job| (job.args(conditions), job.name().to_owned()));
     let mut rest: Duration = plain.iter().map(of).sum();
     let mut row = plain.into_iter().peekable();
     for at in 0..count {
@@ -91,7 +97,7 @@ fn fill(jobs: Vec<Job>, share: Duration, times: &Times, debug: bool) -> Vec<Vec<
             Sharing::Fresh => 1,
             Sharing::Own | Sharing::Last => 2,
         };
-        (place, job.args(debug), job.name().to_owned())
+        (place, job.args(conditions), job.name().to_owned())
     };
     for (_, jobs) in &mut vms {
         jobs.sort_by_key(order);
@@ -139,7 +145,7 @@ mod tests {
         for job in &all {
             times.note(job.name(), Duration::from_secs(1));
         }
-        let vms = pack(all, &times, 3, false);
+        let vms = pack(all, &times, 3, Conditions::default());
         assert_eq!(
             names(&vms),
             [
@@ -170,7 +176,7 @@ mod tests {
             times.note(jobs[0].name(), Duration::from_secs(3 + number % 9));
             all.extend(jobs);
         }
-        let vms = pack(all.clone(), &times, 3, false);
+        let vms = pack(all.clone(), &times, 3, Conditions::default());
         let mut found: Vec<&str> = vms.iter().flatten().map(Job::name).collect();
         found.sort_unstable();
         assert_eq!(found, all.iter().map(Job::name).collect::<Vec<_>>());

@@ -54,7 +54,9 @@ insmod "$1" $2 && { [ -z "$3" ] || insmod "$3" $4; }
 impl Runner {
     /// Whether the driver has to be loaded anew between two tests.
     pub(super) fn is_renewed(&self, before: &Job, next: &Job) -> bool {
-        before.args(self.debug) != next.args(self.debug) || before.is_fresh() || next.is_fresh()
+        before.args(self.conditions()) != next.args(self.conditions())
+            || before.is_fresh()
+            || next.is_fresh()
     }
 
     /// Unloads the driver and reports that as the end of a VM: `names` are the tests since it was loaded.
@@ -113,9 +115,9 @@ impl Runner {
         };
         let args = [
             module.join("rkfd.ko").display().to_string(),
-            job.args(self.debug),
+            job.args(self.conditions()),
             stub,
-            stub_args(&job.args(self.debug)),
+            stub_args(&job.args(self.conditions())),
         ];
         let why = self.script(session, "load", LOAD_SCRIPT, &args);
         why.map_or(Ok(()), |why| {

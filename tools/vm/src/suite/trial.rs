@@ -5,6 +5,7 @@
 //! may look the same.
 
 use super::filter::Filter;
+use super::header::Conditions;
 use super::job;
 use super::kunit;
 use super::report::Report;
@@ -230,8 +231,8 @@ impl Subject {
     /// The memory that its VM takes, in MiB.
     pub fn memory(&self) -> u64 {
         match &self.0 {
-            Kind::Kunit(_) => kunit::Vm::memory(false),
-            Kind::E2e(job) => job.memory(false),
+            Kind::Kunit(_) => kunit::Vm::memory(Conditions::default()),
+            Kind::E2e(job) => job.memory(Conditions::default()),
         }
     }
 
