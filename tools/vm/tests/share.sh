@@ -308,7 +308,7 @@ else
 		for name in bin module; do mount --bind "$out/$name" "$place/out/$name"; done
 		exec setpriv --reuid "$user" --regid "$user" --clear-groups -- env HOME="$place" RKFD_CACHE="$place/cache" \
 			RKFD_OUT="$place/out" KDIR="$place/kernel" "$place/top/scripts/vm" --no-build --share "$place/share" -- \
-			sh -c "rocminfo | sed -n \"s/^ *Name: *gfx/gfx/p\"; echo guest >guest"
+			sh -c "rocminfo | sed -n \"s/^ *Name: *\(gfx[0-9a-f]*\) *$/\1/p\"; echo guest >guest"
 	' sh "$place" $user "$top" "${RKFD_OUT:-$top/build}" "$RKFD_CACHE" "$("$top/scripts/build" kernel base)") >stdout 2>stderr </dev/null || found=$?
 	check "$command" same "0 gfx90a" "$found $(cat stdout)"
 	# The module was built for a kernel by another name.
