@@ -17,8 +17,7 @@ RKFD_CACHE=${RKFD_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rkfd}
 # What belongs to this checkout only (module, tools, logs).
 OUT=${RKFD_OUT:-$TOP/build}
 # The toolbox, make and the guest start elsewhere, so a path must mean the same everywhere.
-RKFD_CACHE=$(realpath -ms -- "$RKFD_CACHE")
-OUT=$(realpath -ms -- "$OUT")
+{ read -r RKFD_CACHE && read -r OUT; } < <(realpath -ms -- "$RKFD_CACHE" "$OUT")
 RKFD_OUT=$OUT
 [ -z "${KDIR:-}" ] || KDIR=$(realpath -ms -- "$KDIR")
 export RKFD_CACHE OUT RKFD_OUT KDIR
