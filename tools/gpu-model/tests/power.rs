@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! D3hot and back, through configuration space.
+//! D3hot and back, through configuration space; and what an absent device owes to those who wait for it.
 
 mod common;
 
-use common::fixture::Fixture;
+use std::sync::{mpsc, Arc};
+use std::time::{Duration, Instant};
+
+use common::fixture::{inject, Fixture};
+use common::kernel::{data, fixture, is_done, submit, without_llvm, Launch, DATA};
 use common::queue::write_data;
+use common::Bench;
 use gpu_model::asic::GFX90A;
+use gpu_model::inject::Kind;
 use gpu_model::pci::{ConfigSpace, Subsystem};
+use gpu_model::server::Shared;
 
 /// PMCSR: the power state in bits 1:0, No_Soft_Reset in bit 3.
 const PMCSR: u64 = 0x4c;
@@ -65,4 +72,90 @@ fn asleep_it_does_nothing_and_wakes_reset() {
     f.b.vram_read(0x3f0_0000, &mut kept);
     assert_eq!(kept, [0xa5; 8]);
     f.b.no_errors();
+}
+
+/// Waits until the first dword of the data is not zero.
+const WAITS: &str = "s_load_dwordx2 s[4:5], s[0:1], 0x0\ns_waitcnt lgkmcnt(0)\n\
+    again: s_load_dword s6, s[4:5], 0x0 glc\ns_waitcnt lgkmcnt(0)\n\
+    s_cmp_eq_u32 s6, 0\ns_cbranch_scc1 again\ns_endpgm";
+
+/// A kernel that ends while the device is asleep or off the bus leaves a report that nobody takes.
+#[test]
+fn absent_with_a_report_of_waves_it_answers() {
+    if without_llvm("reports of an absent device") {
+        return;
+    }
+    for dies in [false, true] {
+        let mut f = fixture(&GFX90A, 1, false, false);
+        f.b.gpu.waves.spawn(1).unwrap();
+        submit(&mut f, &GFX90A, &Launch::new(WAITS, 64, 64));
+        let dispatcher = Arc::clone(&f.b.gpu.waves.dispatcher);
+        let patience = Instant::now() + Duration::from_secs(60);
+        let eventually = |what: &str, holds: &mut dyn FnMut() -> bool| {
+            while !holds() {
+                assert!(Instant::now() < patience, "{what} in a minute");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        eventually("the kernel begins", &mut || {
+            f.b.run_steps(1);
+            dispatcher.figures().0 == 1 && !dispatcher.is_waiting()
+        });
+        // Its translations are there, so that it needs nobody any more.
+        f.b.run_steps(50);
+        f.b.set32(f.bus + DATA, 1);
+        eventually("the kernel ends", &mut || {
+            let reported = !dispatcher.may_sleep();
+            dispatcher.awake();
+            reported
+        });
+        if dies {
+            inject(&mut f.b, Kind::Die, None, None);
+        } else {
+            f.b.gpu.set_asleep(true);
+        }
+        assert_eq!((data(&f, 1), is_done(&f)), (vec![1], false));
+
+        let Bench { gpu, .. } = f.b;
+        let shared = Shared::new(gpu);
+        let worker = std::thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.run_worker()
+        });
+        let (done, answered) = mpsc::channel();
+        std::thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                for _ in 0..3 {
+                    // The worker has a turn between two accesses.
+                    std::thread::sleep(Duration::from_millis(20));
+                    let mut value = [0; 4];
+                    shared.trapped(|gpu| gpu.mmio_read(0x378c, &mut value));
+                    done.send(u32::from_le_bytes(value)).unwrap();
+                }
+            }
+        });
+        for _ in 0..3 {
+            let value = answered.recv_timeout(Duration::from_secs(60));
+            assert_eq!(value, Ok(0xffff_ffff), "dies: {dies}");
+        }
+        // With what it was asked for, it is there again, as after a reset, and the report is of no use any more.
+        let mut gpu = shared.lock();
+        if dies {
+            gpu.soc.inject.revive();
+        } else {
+            gpu.set_asleep(false);
+        }
+        drop(gpu);
+        shared.wake();
+        eventually("the device takes the report", &mut || {
+            let taken = dispatcher.may_sleep();
+            dispatcher.awake();
+            let mut value = [0; 4];
+            shared.trapped(|gpu| gpu.mmio_read(0x378c, &mut value));
+            taken && u32::from_le_bytes(value) == 64
+        });
+        shared.stop();
+        worker.join().unwrap();
+    }
 }

@@ -477,10 +477,13 @@ impl Dispatcher {
         *self.waker.lock() = Some(waker);
     }
 
-    /// The device is about to sleep, under its lock; false if it must not.
+    /// The device is about to sleep, under its lock; false if it must not: reports are there that it takes in its next
+    /// step.  While all stands still, the device takes none, so they keep nobody awake.
     pub fn may_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        let may = self.state.lock().reports.is_empty();
+        let state = self.state.lock();
+        let may = state.still || state.reports.is_empty();
+        drop(state);
         if !may {
             self.asleep.store(false, Ordering::SeqCst);
         }
