@@ -50,8 +50,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// A doorbell rang: what waits is looked at often again.
-    pub fn rung(&mut self) {
+    /// A doorbell rang, or what the queue waits for takes others a moment only: it is looked at often again.
+    pub fn look_often(&mut self) {
         self.poll_ns = POLL_MIN_NS;
     }
 
@@ -318,7 +318,7 @@ impl Soc {
         wrong: Option<String>,
     ) {
         *queue.pointers().wptr = wptr;
-        queue.pace().rung();
+        queue.pace().look_often();
         match wrong {
             Some(text) if drivers => self.protocol_error("wptr-beyond-ring", text),
             Some(text) => self.user_error("wptr-beyond-ring", text),

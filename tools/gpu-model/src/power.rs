@@ -31,6 +31,7 @@ impl Gpu {
             .filter(|(_, h)| h.active())
             .map(|(s, _)| s)
             .collect();
+        self.hold_all_waves();
         for slot in busy {
             self.stop_queue(slot, Reason::Reset);
         }

@@ -3,13 +3,16 @@
 
 mod common;
 
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::kernel::{without_llvm, Launch};
 use common::proc::Proc;
 use common::queue::{indirect, wait_mem, write_data, UserQueue};
 use common::Bench;
 use gpu_model::asic::GFX90A;
+use gpu_model::board::Board;
 use gpu_model::device::Step;
 use gpu_model::server::{Shared, STEP};
 
@@ -255,6 +258,154 @@ fn a_queue_that_waits_is_not_forgotten_by_steps_that_end_early() {
     b.run_for(4_000_000);
     assert_eq!(b.words(bus + 64, 8), [5; 8]);
     b.no_errors();
+}
+
+/// A device with one compute unit and 16 AQL queues, each with a save area and a wave with 128 registers that goes on for
+/// ever.  They are not connected.
+fn saving() -> (Bench, Proc, Vec<UserQueue>) {
+    let board = Board {
+        compute_units: 1,
+        ..GFX90A.board
+    };
+    let mut b = Bench::on_board(&GFX90A, board).schedule();
+    let mut p = Proc::new(&mut b, 0x61, 0);
+    let (code, bus) = p.page(&mut b, 4096);
+    let mut kernel = Launch::new("loop: s_branch loop", 64, 64);
+    kernel.vgprs = 128;
+    kernel.put(&b, &GFX90A, bus);
+    let mut queues = Vec::new();
+    for _ in 0..16 {
+        let q = p.queue(&mut b).into_aql(&mut b).with_cwsr(&mut b, &mut p);
+        let object = q.ptrs_va + 1024;
+        b.set64(q.mqd.bus + 139 * 4, object + 128);
+        b.set32(q.ptrs + 1024 + 136, 128);
+        b.set_words(q.ring, &kernel.packet(code, 0, 0));
+        b.set64(q.ptrs + 64, 1);
+        queues.push(q);
+    }
+    (b, p, queues)
+}
+
+fn listed(b: &Bench, p: &Proc, queues: &[UserQueue]) -> Vec<u32> {
+    let mut list = p.map_process(b, queues.len() as u32);
+    list.extend(queues.iter().flat_map(UserQueue::map_queues));
+    list
+}
+
+/// Queues that a run list or UNMAP_QUEUES names, or a window of time slicing, come and go one by one.
+#[test]
+fn a_step_connects_or_saves_one_queue_when_an_access_waits() {
+    if without_llvm("one queue at a time") {
+        return;
+    }
+    for slices in [false, true] {
+        let (mut b, p, queues) = saving();
+        let list = listed(&b, &p, &queues);
+        let long = Duration::from_secs(3600);
+        let callers = b.gpu.soc.callers.clone();
+        let count = |b: &Bench| {
+            let mapped = b.gpu.hws.mapped();
+            mapped.iter().filter(|m| !m.by_kiq).count()
+        };
+        callers.wait(|| {
+            // One at a time until all are there, or gone.
+            let until = |b: &mut Bench, all: usize| {
+                let mut steps = 0;
+                while count(b) != all {
+                    let before = count(b);
+                    let _ = b.gpu.step_within(long);
+                    assert!(before.abs_diff(count(b)) <= 1, "{before} to {}", count(b));
+                    steps += 1;
+                    assert!(steps < 100, "{} queues", count(b));
+                }
+            };
+            b.run_list(&list, slices, 1);
+            until(&mut b, 16);
+            if slices {
+                b.run_steps(64);
+                b.advance(200_000_000);
+                let rotations = b.gpu.soc.log.stats.rotations;
+                until(&mut b, 0);
+                assert_eq!(b.gpu.soc.log.stats.rotations, rotations + 1);
+                until(&mut b, 16);
+            }
+            b.run_steps(64);
+            assert_eq!(b.gpu.waves.dispatcher.figures().1, 16, "waves");
+            let fence = b.unmap(3, 0, 0);
+            until(&mut b, 1);
+            assert_eq!(b.ram64(fence.bus), 10);
+            until(&mut b, 0);
+            let _ = b.gpu.step_within(long);
+            assert_eq!(b.ram64(fence.bus), 100);
+        });
+        b.no_errors();
+    }
+}
+
+/// The same with the worker and with threads that execute: accesses of the guest get in between.
+#[test]
+fn accesses_are_served_before_the_last_queue_is_saved() {
+    if without_llvm("accesses beside a preemption") {
+        return;
+    }
+    let (mut b, p, queues) = saving();
+    b.gpu.waves.spawn(2).unwrap();
+    let list = listed(&b, &p, &queues);
+    let buffer = b.run_list(&list, false, 1);
+    let fence = b.alloc_sys(4096);
+    // The driver goes on with memory; what it rings is passed on below.
+    let gpu = std::mem::replace(&mut b.gpu, Bench::quiet(&GFX90A).gpu);
+    let shared = Shared::new(gpu);
+    let worker = std::thread::spawn({
+        let shared = Arc::clone(&shared);
+        move || shared.run_worker()
+    });
+    let ring = |b: &Bench| {
+        let wptr = b.hiq.as_ref().unwrap().wptr.to_le_bytes();
+        shared.trapped(|gpu| gpu.doorbell_write(0x40 * 8, &wptr));
+        shared.wake();
+    };
+    let begun = Instant::now();
+    // What an access finds: queues that are connected, and whether the fence is written.
+    let look = |b: &Bench| {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        b.now.fetch_add(1000, Ordering::Relaxed);
+        shared.wake();
+        shared.trapped(|gpu| {
+            let mapped = gpu.hws.mapped().iter().filter(|m| !m.by_kiq).count();
+            (mapped, b.ram64(fence.bus) == 100)
+        })
+    };
+    // An access may come late, however long the device waits for it, but not each time.
+    let between = (0..20).any(|_| {
+        let waves = || shared.lock().waves.dispatcher.figures().1;
+        while look(&b).0 < 16 || waves() < 16 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        b.set64(fence.bus, 10);
+        b.submit_hiq(&[0xc004_a300, 3 << 4, 0, 0, 0, 0]);
+        let (lo, hi) = (fence.gart as u32, (fence.gart >> 32) as u32);
+        b.submit_hiq(&[0xc005_a400, 2 << 30, 0, lo, hi, 100, 0]);
+        ring(&b);
+        let mut some = false;
+        loop {
+            let (mapped, done) = look(&b);
+            some |= (1..16).contains(&mapped) && !done;
+            if done {
+                break;
+            }
+        }
+        let (lo, hi) = (buffer.gart as u32, (buffer.gart >> 32) as u32);
+        let size = list.len() as u32 | (1 << 23) | (1 << 24);
+        b.submit_hiq(&[0xc002_a500, lo, hi, size]);
+        ring(&b);
+        some
+    });
+    assert!(between, "all queues leave while the device answers nobody");
+    let errors = shared.lock().soc.log.total_errors();
+    assert_eq!(errors, 0);
+    shared.stop();
+    worker.join().unwrap();
 }
 
 /// Figures in microseconds: median, 99 of 100, 999 of 1000, longest.

@@ -7,6 +7,7 @@ use crate::device::Gpu;
 use crate::regs::gc;
 use crate::sdma::Engine;
 use crate::trace::Reason;
+use crate::vm::hub::EXECUTORS_NS;
 
 /// GRBM_SOFT_RESET.CP, GFX and CPC: each takes all queues down.
 const SOFT_RESET_QUEUES: u32 = 1 | (1 << 16) | (1 << 18);
@@ -285,6 +286,8 @@ impl Gpu {
                 }
             }
         }
+        // The scheduler may have been taking queues off.
+        self.release_waves();
         self.soc.kick();
     }
 
@@ -335,6 +338,7 @@ impl Gpu {
     pub fn soft_reset(&mut self, v: u32) {
         self.soc.regs.set_plain(gc::GRBM_SOFT_RESET, v);
         if v & SOFT_RESET_QUEUES != 0 {
+            self.hold_all_waves();
             for i in 0..super::slot::SLOTS {
                 if let Some(slot) = SlotId::from_index(i) {
                     self.reset_slot(slot, "soft reset");
@@ -366,8 +370,12 @@ impl Gpu {
     /// Completes a reset whose time has come; returns when a pending one is through.
     pub fn settle_reset(&mut self, slot: SlotId) -> Option<u64> {
         let (at, why) = self.cp.hqd(slot).reset_at?;
-        if self.soc.clock.now_ns() < at {
+        let now = self.soc.clock.now_ns();
+        if now < at {
             return Some(at);
+        }
+        if !self.hold_waves(slot) {
+            return Some(now.saturating_add(EXECUTORS_NS));
         }
         self.reset_slot(slot, why);
         None

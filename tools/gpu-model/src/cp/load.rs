@@ -285,6 +285,7 @@ impl Gpu {
         h.set(r::DEQUEUE, v);
         h.dequeue_at = None;
         if request == 0 || !h.active() {
+            self.release_waves();
             return;
         }
         let (doorbell, vmid) = (h.doorbell(), h.reg(r::VMID) & 0xF);
@@ -325,6 +326,10 @@ impl Gpu {
             || self.soc.inject.refuses_preempt(doorbell)
             || self.soc.inject.hws_hung() && self.hws.hiq().is_some_and(|(s, _)| s == slot);
         if dead || self.soc.clock.now_ns() < at {
+            return;
+        }
+        // ACTIVE stays as long as somebody executes a batch of its waves.
+        if !self.hold_waves(slot) {
             return;
         }
         self.flush_rptr(slot);

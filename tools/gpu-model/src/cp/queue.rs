@@ -7,6 +7,7 @@ use super::hqd::{f, r};
 use super::slot::SlotId;
 use crate::device::Gpu;
 use crate::feed::{Ahead, Pace};
+use crate::hws::process::Flush;
 use crate::trace::{Origin, Reason, Ring, Seat};
 use crate::vm::{Client, HubId, CID_CPC, CID_CPF};
 use crate::waves::front::Flight;
@@ -100,6 +101,8 @@ pub struct Run {
     pub later: VecDeque<Flight>,
     /// The queue has been asked to leave and cannot save its waves: it starts no further ones.
     pub draining: bool,
+    /// INVALIDATE_TLBS has dropped translations that somebody may still use.
+    pub flush: Option<Flush>,
     /// The next part of a long transfer.
     pub ahead: Option<Ahead>,
     /// When it runs again.
@@ -293,6 +296,7 @@ impl Gpu {
             flight: None,
             later: VecDeque::new(),
             draining: false,
+            flush: None,
             ahead: None,
             pace: Pace::default(),
         };

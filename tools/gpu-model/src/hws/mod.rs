@@ -89,8 +89,10 @@ pub struct Hws {
     mapped: Vec<Mapped>,
     /// The run list being executed.
     runlist: Option<Runlist>,
-    /// An unmap in progress.
+    /// An unmap of the HIQ in progress.
     unmap: Option<PendingUnmap>,
+    /// The same of the KIQ.
+    kiq_unmap: Option<PendingUnmap>,
     /// Slot and MQD of the HIQ.
     hiq: Option<(SlotId, u64)>,
     /// Where the microcode runs whose state this is: the slot that took SET_RESOURCES.

@@ -113,12 +113,7 @@ impl Gpu {
             (op::QUERY_STATUS, _) => self.query_status(slot, run, p),
             // The answer is that the ring goes on.
             (op::INVALIDATE_TLBS, _) if self.soc.inject.deaf_tlb() => Outcome::Wait,
-            (op::INVALIDATE_TLBS, _) => {
-                let control = p.dw(1);
-                let pasid = ((control >> 5) & 0xFFFF) as u16;
-                self.invalidate_pasid(pasid, (control >> 4) & 1 != 0, control >> 29);
-                Outcome::Done
-            }
+            (op::INVALIDATE_TLBS, _) => self.invalidate_tlbs(run, p),
             _ => self.misplaced(run, p),
         }
     }

@@ -4,6 +4,7 @@
 use super::runlist::Runlist;
 use super::Process;
 use crate::cp::pm4::Packet;
+use crate::cp::queue::{Outcome, Run};
 use crate::device::Gpu;
 use crate::ih::reg as ihreg;
 use crate::mem::Phys;
@@ -11,8 +12,18 @@ use crate::regs::dispatch::HEAVYWEIGHT;
 use crate::regs::{athub, gc, sh_mem, RETRY_DISABLE};
 use crate::trace::{Origin, Ring};
 use crate::vm::range::Range;
+use crate::vm::space::Ticket;
 use crate::vm::tlb::Levels;
 use crate::vm::HubId;
+
+/// An INVALIDATE_TLBS that has been carried out, and is done when all executors have seen it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flush {
+    /// Address spaces, a bit per VMID.
+    vmids: u16,
+    /// Of the last hub.
+    ticket: Ticket,
+}
 
 impl Gpu {
     /// VMID of a process that holds one.
@@ -40,19 +51,20 @@ impl Gpu {
         })
     }
 
-    /// Installs the context of a MAP_PROCESS packet in a VMID.
-    pub fn install_process(&mut self, vmid: u8, p: &Packet) {
+    /// Installs the context of a MAP_PROCESS packet in a VMID.  Its queues may run when all executors have seen the
+    /// invalidation that this returns.
+    pub fn install_process(&mut self, vmid: u8, p: &Packet) -> Option<Ticket> {
         let pasid = p.dw(1) as u16;
         let base = p.qw(2);
         self.check_process(pasid, base, p);
         let busy = self.hws.mapped.iter().any(|m| m.vmid == vmid);
         self.soc.gfxhub.set_base(vmid, base);
         self.soc.mmhub.set_base(vmid, base);
-        if !busy {
-            // The new owner must not see the translations of the last one, nor its own from before.
-            self.soc.gfxhub.invalidate(1 << vmid);
-            self.soc.mmhub.invalidate(1 << vmid);
-        }
+        // The new owner must not see the translations of the last one, nor its own from before.
+        let flush = (!busy).then(|| {
+            let first = self.soc.gfxhub.invalidate(1 << vmid);
+            first.max(self.soc.mmhub.invalidate(1 << vmid))
+        });
         let config = p.dw(5);
         for (i, v) in [
             (sh_mem::BASES, p.dw(4)),
@@ -99,6 +111,7 @@ impl Gpu {
             "VMID_TAKE",
             text,
         );
+        flush
     }
 
     fn check_process(&mut self, pasid: u16, base: u64, p: &Packet) {
@@ -178,8 +191,37 @@ impl Gpu {
         }
     }
 
-    /// INVALIDATE_TLBS: by PASID, through the mapping registers; `kind` is the FLUSH_TYPE.
-    pub fn invalidate_pasid(&mut self, pasid: u16, all_hubs: bool, kind: u32) {
+    /// INVALIDATE_TLBS: by PASID, through the mapping registers.  The ring goes on when all executors have seen it.
+    pub fn invalidate_tlbs(&mut self, run: &mut Run, p: &Packet) -> Outcome {
+        let control = p.dw(1);
+        let hubs: &[HubId] = if (control >> 4) & 1 != 0 {
+            &[HubId::Gfx, HubId::Mm]
+        } else {
+            &[HubId::Gfx]
+        };
+        let begun = run.flush.take();
+        let flush = begun.unwrap_or_else(|| self.drop_translations(control, hubs));
+        if !self.soc.spaces.acknowledged(flush.ticket) {
+            run.flush = Some(flush);
+            // They take a batch of instructions.
+            run.pace.look_often();
+            return Outcome::Wait;
+        }
+        // FLUSH_TYPE.
+        let kind = control >> 29;
+        for &hub in hubs {
+            if kind >= HEAVYWEIGHT {
+                self.land_writes(hub, flush.vmids, Range::ALL);
+            }
+            self.soc
+                .note_invalidation(hub, flush.vmids, Levels::ALL, Range::ALL);
+        }
+        Outcome::Done
+    }
+
+    /// Drops the translations that an INVALIDATE_TLBS names.
+    fn drop_translations(&mut self, control: u32, hubs: &[HubId]) -> Flush {
+        let pasid = ((control >> 5) & 0xFFFF) as u16;
         let mut vmids = 0u16;
         for v in 0..16u32 {
             let m = self
@@ -190,20 +232,12 @@ impl Gpu {
                 vmids |= 1 << v;
             }
         }
-        let hubs: &[HubId] = if all_hubs {
-            &[HubId::Gfx, HubId::Mm]
-        } else {
-            &[HubId::Gfx]
-        };
+        let mut ticket = Ticket::default();
         for &hub in hubs {
             self.claim_tables(hub, vmids);
-            self.soc.hub(hub).invalidate(vmids);
-            if kind >= HEAVYWEIGHT {
-                self.land_writes(hub, vmids, Range::ALL);
-            }
-            self.soc
-                .note_invalidation(hub, vmids, Levels::ALL, Range::ALL);
+            ticket = self.soc.hub(hub).invalidate(vmids);
         }
+        Flush { vmids, ticket }
     }
 
     /// An invalidation of the translations of a process, or of the kernel (VMID 0), says that its tables are written, and

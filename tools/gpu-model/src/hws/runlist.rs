@@ -13,6 +13,7 @@ use crate::device::Gpu;
 use crate::strays::{Learned, Reading};
 use crate::trace::Reason;
 use crate::vm::access::Reach;
+use crate::vm::space::Ticket;
 use crate::vm::Access;
 
 /// Unit of MAP_PROCESS.process_quantum.  The microcode's unit is not documented; KFD writes 10.
@@ -35,6 +36,8 @@ pub struct Runlist {
     pub(super) current: Option<Current>,
     /// Processes installed in this window.
     pub(super) installed: u32,
+    /// What the last of them, whose queues are still to be connected, has flushed.
+    pub(super) flush: Option<Ticket>,
     /// PASIDs seen in this pass.
     pub(super) seen: Vec<u16>,
     /// Where the window stopped for want of a slot: resume with this MAP_PROCESS, then at `pos`.
@@ -98,6 +101,7 @@ impl Runlist {
             over_subscribed: false,
             current: None,
             installed: 0,
+            flush: None,
             seen: Vec::new(),
             resume_process: None,
             phase: Phase::Reading(Reading::default()),
@@ -178,17 +182,20 @@ impl Gpu {
             };
         }
         let end = self.walk(&mut list);
-        let over = match end {
-            Walk::More => Outcome::Yield,
-            Walk::Blocked => Outcome::Wait,
-            Walk::WindowFull | Walk::End => Outcome::Done,
-        };
-        if over == Outcome::Done {
+        if end.is_over() {
             list.phase = Phase::Running;
             list.window_start = self.soc.clock.now_ns();
         }
         self.hws.runlist = Some(list);
-        over
+        match end {
+            Walk::More => Outcome::Yield,
+            Walk::Blocked => Outcome::Wait,
+            Walk::Flushing => {
+                run.pace.look_often();
+                Outcome::Wait
+            }
+            Walk::WindowFull | Walk::End => Outcome::Done,
+        }
     }
 
     /// Whether the buffer of a RUN_LIST packet cannot be read because bus mastering is off.

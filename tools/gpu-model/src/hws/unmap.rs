@@ -63,10 +63,53 @@ impl Gpu {
         run.is_some_and(|run| run.draining) && !self.preempt_answer(m, false).0
     }
 
-    /// Queues that have not left after all may start dispatches again.
+    /// Queues that have not left after all may start dispatches again, and execute those that they have.
     fn end_draining(&mut self) {
         for run in self.cp.runs_mut() {
             run.draining = false;
+        }
+        self.release_waves();
+    }
+
+    /// The unmap that a queue of the driver has in progress.
+    fn pending_unmap(&mut self, role: Role) -> &mut Option<PendingUnmap> {
+        match role {
+            Role::Hiq => &mut self.hws.unmap,
+            Role::Kiq | Role::User => &mut self.hws.kiq_unmap,
+        }
+    }
+
+    /// Whether a queue can be taken off its slot without waiting for those who execute its waves, which are asked to give
+    /// them back.
+    fn lets_go(&self, target: Target) -> bool {
+        match target {
+            Target::Compute(slot) => self.hold_waves(slot),
+            Target::Sdma(..) => true,
+        }
+    }
+
+    /// Takes queues off their slots, one after the other, until the step has to end.  Returns how it goes on if some are
+    /// left: at once, or when those who execute their waves have given them back.
+    pub(super) fn take_off(&mut self, leaving: &[Mapped], reason: Reason) -> Option<Outcome> {
+        let free = |m: &&Mapped| self.lets_go(m.target);
+        let free: Vec<_> = leaving.iter().filter(free).copied().collect();
+        let mut off = 0;
+        for m in &free {
+            self.disconnect(m, reason);
+            if reason == Reason::Reset {
+                self.soc.inject.queue_was_reset(m.doorbell);
+            }
+            off += 1;
+            if self.soc.pressed() {
+                break;
+            }
+        }
+        if off == leaving.len() {
+            None
+        } else if off == free.len() {
+            Some(Outcome::Wait)
+        } else {
+            Some(Outcome::Yield)
         }
     }
 
@@ -128,11 +171,7 @@ impl Gpu {
         let now = self.soc.clock.now_ns();
         let targets = self.unmap_targets(p, run.role);
         let reset = p.dw(1) & 3 == 1;
-        let mut pending = if run.role == Role::Hiq {
-            self.hws.unmap.take()
-        } else {
-            None
-        };
+        let mut pending = self.pending_unmap(run.role).take();
         if run.progress == 0 {
             run.progress = 1;
             self.check_unmap(run.role, p);
@@ -176,13 +215,12 @@ impl Gpu {
         // All were asked at once: those that answer do not wait for those that refuse.
         if now >= pending.ready || run.role != Role::Hiq {
             let reason = if reset { Reason::Reset } else { Reason::Unmap };
-            for m in &targets {
-                if !pending.refused.contains(&m.doorbell) {
-                    self.disconnect(m, reason);
-                    if reset {
-                        self.soc.inject.queue_was_reset(m.doorbell);
-                    }
-                }
+            let leaves = |m: &&Mapped| !pending.refused.contains(&m.doorbell);
+            let leaving: Vec<_> = targets.iter().filter(leaves).copied().collect();
+            if let Some(outcome) = self.take_off(&leaving, reason) {
+                *self.pending_unmap(run.role) = Some(pending);
+                run.pace.look_often();
+                return outcome;
             }
         }
         if now < end && run.role == Role::Hiq {
@@ -276,6 +314,8 @@ impl Gpu {
             self.hws.hiq = None;
             self.hws.unmap = None;
         }
+        // Who was taking queues off may do so no longer.
+        self.release_waves();
         self.hws_forget(Target::Compute(slot));
     }
 

@@ -17,8 +17,10 @@ const WALK_BUDGET: usize = 64;
 /// How a turn of walking ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Walk {
-    /// The budget is spent.
+    /// The budget is spent, or the step has to end.
     More,
+    /// Executors have not seen yet that the address space of a process is another one.
+    Flushing,
     /// Something does not fit into this window.
     WindowFull,
     /// The list is over.
@@ -43,6 +45,13 @@ impl From<VmError> for NoPacket {
             VmError::Retry => NoPacket::Blocked,
             VmError::Fault => NoPacket::Wrong,
         }
+    }
+}
+
+impl Walk {
+    /// There is no more for this window.
+    pub(super) fn is_over(self) -> bool {
+        matches!(self, Walk::WindowFull | Walk::End)
     }
 }
 
@@ -90,6 +99,10 @@ impl Gpu {
             }
         }
         for _ in 0..WALK_BUDGET {
+            if list.flush.is_some_and(|t| !self.soc.spaces.acknowledged(t)) {
+                return Walk::Flushing;
+            }
+            list.flush = None;
             if list.pos >= list.size {
                 self.close_process(list);
                 return Walk::End;
@@ -144,6 +157,9 @@ impl Gpu {
             );
             self.check_layout("run list", &p.words);
             list.pos += p.len as u32;
+            if self.soc.pressed() {
+                break;
+            }
         }
         Walk::More
     }
@@ -198,7 +214,7 @@ impl Gpu {
             }
             return false;
         };
-        self.install_process(vmid, p);
+        list.flush = self.install_process(vmid, p);
         if !again {
             list.seen.push(pasid);
         }

@@ -4,9 +4,10 @@
 use super::runlist::Phase;
 use super::walk::Walk;
 use super::{Mapped, Target};
-use crate::cp::queue::Run;
+use crate::cp::queue::{Outcome, Run};
 use crate::device::{Gpu, Wake};
 use crate::trace::Reason;
+use crate::vm::hub::EXECUTORS_NS;
 
 /// A window whose queues are all idle ends early, after this time ...
 pub(super) const IDLE_NS: u64 = 1_000_000;
@@ -54,18 +55,14 @@ impl Gpu {
                     wake.at(due);
                     return;
                 }
-                self.end_window(now);
+                if self.end_window(now) == 0 {
+                    self.empty_window(now, wake);
+                }
                 wake.busy();
             }
             Phase::Leaving(at) if now < at => wake.at(at),
-            Phase::Leaving(_) => {
-                self.empty_window();
-                wake.busy();
-            }
-            Phase::Filling => {
-                self.fill_window(now);
-                wake.busy();
-            }
+            Phase::Leaving(_) => self.empty_window(now, wake),
+            Phase::Filling => self.fill_window(now, wake),
         }
     }
 
@@ -104,8 +101,8 @@ impl Gpu {
         (all, wait)
     }
 
-    /// The quantum is over: the queues are asked to leave.
-    fn end_window(&mut self, now: u64) {
+    /// The quantum is over: the queues are asked to leave.  Returns how long that takes them.
+    fn end_window(&mut self, now: u64) -> u64 {
         let asked: Vec<_> = self
             .hws
             .mapped
@@ -121,23 +118,25 @@ impl Gpu {
             list.phase = Phase::Leaving(now.saturating_add(wait));
         }
         self.soc.log.stats.rotations += 1;
-        if wait == 0 {
-            self.empty_window();
-        }
+        wait
     }
 
-    /// Takes the queues of the window off their slots.
-    fn empty_window(&mut self) {
+    /// Takes the queues of the window off their slots, as many as the step has time for; the last one ends it.
+    fn empty_window(&mut self, now: u64, wake: &mut Wake) {
+        let (leaving, _) = self.leaving();
+        match self.take_off(&leaving, Reason::Quantum) {
+            Some(Outcome::Wait) => return wake.at(now + EXECUTORS_NS),
+            Some(_) => return wake.busy(),
+            None => wake.busy(),
+        }
         let Some(mut list) = self.hws.runlist.take() else {
             return;
         };
-        for m in self.leaving().0 {
-            self.disconnect(&m, Reason::Quantum);
-        }
         // Who does not leave keeps its slot, and the list finds it there when it comes to it.
         for m in &mut self.hws.mapped {
             m.stayed = !m.is_static && !m.by_kiq;
         }
+        self.release_waves();
         self.release_idle_processes();
         list.installed = 0;
         list.reason = Reason::Quantum;
@@ -157,16 +156,19 @@ impl Gpu {
     }
 
     /// Connects a part of the next window.
-    fn fill_window(&mut self, now: u64) {
+    fn fill_window(&mut self, now: u64, wake: &mut Wake) {
         let Some(mut list) = self.hws.runlist.take() else {
             return;
         };
-        match self.walk(&mut list) {
-            Walk::More | Walk::Blocked => {}
-            Walk::WindowFull | Walk::End => {
-                list.phase = Phase::Running;
-                list.window_start = now;
-            }
+        let end = self.walk(&mut list);
+        if end.is_over() {
+            list.phase = Phase::Running;
+            list.window_start = now;
+        }
+        if end == Walk::Flushing {
+            wake.at(now + EXECUTORS_NS);
+        } else {
+            wake.busy();
         }
         self.hws.runlist = Some(list);
     }

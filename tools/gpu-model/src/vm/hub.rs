@@ -151,7 +151,7 @@ pub struct Request {
 }
 
 /// How long until the executors are asked again whether they have seen an invalidation, in nanoseconds.
-const EXECUTORS_NS: u64 = 10_000;
+pub const EXECUTORS_NS: u64 = 10_000;
 
 fn at(regs: &[u32], i: u32) -> u32 {
     regs.get(i as usize).copied().unwrap_or(0)
@@ -225,7 +225,8 @@ impl Hub {
         );
         put(&mut self.mc, mc::L1_TLB_CNTL, 0x0000_2501);
         self.set_up_all();
-        self.invalidate(u16::MAX);
+        // Waves are off the units when the device is reset: nobody has to see it.
+        let _ = self.invalidate(u16::MAX);
     }
 
     /// One of the hub's address spaces.
@@ -247,10 +248,11 @@ impl Hub {
         }
     }
 
-    /// Drops all that is cached for the VMIDs whose bits are set, and waits for the executors: none uses it afterwards.
-    pub fn invalidate(&self, vmids: u16) {
-        let ticket = self.spaces.invalidate(self.id, vmids, Levels::ALL);
-        self.spaces.synchronize(ticket);
+    /// Drops all that is cached for the VMIDs whose bits are set.  It is done when all executors have seen it
+    /// ([`Spaces::acknowledged`]): none uses it afterwards.
+    #[must_use]
+    pub fn invalidate(&self, vmids: u16) -> Ticket {
+        self.spaces.invalidate(self.id, vmids, Levels::ALL)
     }
 
     /// Reads a register of the VM part.

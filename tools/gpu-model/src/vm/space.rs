@@ -224,8 +224,8 @@ impl Directories for Walker<'_> {
     }
 }
 
-/// An invalidation that has been carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An invalidation that has been carried out; who has seen it has seen all lesser ones.  The default is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
 /// The last invalidation that a thread has seen; nobody waits for one that is paused.
@@ -277,13 +277,6 @@ impl Spaces {
         executors
             .iter()
             .all(|e| e.0.load(Ordering::Acquire) >= ticket.0)
-    }
-
-    /// Waits until [`Spaces::acknowledged`].  The caller is no executor, and none waits for what the caller holds.
-    pub fn synchronize(&self, ticket: Ticket) {
-        while !self.acknowledged(ticket) {
-            std::thread::sleep(std::time::Duration::from_micros(5));
-        }
     }
 
     /// Registers the calling thread as one that keeps translations; it is paused at first.

@@ -87,10 +87,15 @@ struct State {
     /// The dispatch that began a group last.
     last: u64,
     stop: bool,
-    /// Nothing is handed out.
+    /// The device is gone for a while.
     still: bool,
+    /// The device is behind with the reports.
+    crowded: bool,
     begun: u64,
 }
+
+/// Reports from which on the device is behind, and nothing is handed out before half of them are taken.
+const MOST_REPORTS: usize = 256;
 
 /// Wakes the device.
 type Waker = Box<dyn Fn() + Send + Sync>;
@@ -122,8 +127,13 @@ impl fmt::Debug for Dispatcher {
 }
 
 impl State {
+    /// Nothing is handed out.
+    fn halts(&self) -> bool {
+        self.still || self.crowded
+    }
+
     fn pick(&mut self) -> Option<Work> {
-        if self.still {
+        if self.halts() {
             return None;
         }
         let resume = self.resume;
@@ -136,7 +146,9 @@ impl State {
     }
 
     fn resume(&mut self) -> Option<Work> {
-        let job = self.ready.pop_front()?;
+        let free = |job: &Job| !job.dispatch.is_frozen();
+        let at = self.ready.iter().position(free)?;
+        let job = self.ready.remove(at)?;
         if let Some(progress) = self.dispatches.get_mut(&job.dispatch.serial) {
             progress.running += 1;
         }
@@ -204,7 +216,8 @@ impl State {
         let fresh = |p: &Progress| {
             !p.dispatch.is_frozen() && (!p.resting.is_empty() || (p.next < p.total && !p.failed))
         };
-        !self.still && (!self.ready.is_empty() || self.dispatches.values().any(fresh))
+        let free = |job: &Job| !job.dispatch.is_frozen();
+        !self.halts() && (self.ready.iter().any(free) || self.dispatches.values().any(fresh))
     }
 }
 
@@ -224,6 +237,7 @@ impl Dispatcher {
                 last: 0,
                 stop: false,
                 still: false,
+                crowded: false,
                 begun: 0,
             }),
             work: Condvar::new(),
@@ -270,7 +284,8 @@ impl Dispatcher {
         }
         progress.resting = groups.into();
         if progress.is_over() {
-            state.reports.push_back(done(progress.dispatch));
+            let done = about(progress.dispatch, What::Done);
+            state.reports.push_back(done);
         } else {
             state.dispatches.insert(serial, progress);
         }
@@ -279,8 +294,31 @@ impl Dispatcher {
         serial
     }
 
+    /// Asks for the groups of a dispatch that is about to be taken off: none of them is handed out any more.  Returns
+    /// whether nobody executes one, so that [`Dispatcher::freeze`] waits for nobody.  The device is woken when that is so.
+    pub fn hold(&self, serial: u64) -> bool {
+        let state = self.state.lock();
+        let Some(progress) = state.dispatches.get(&serial) else {
+            return true;
+        };
+        progress.dispatch.freeze();
+        progress.running == 0
+    }
+
+    /// A dispatch that was to be taken off goes on where it is.
+    pub fn release(&self, serial: u64) {
+        let state = self.state.lock();
+        let held = state.dispatches.get(&serial).map(|p| &p.dispatch);
+        let Some(dispatch) = held.filter(|dispatch| dispatch.is_frozen()) else {
+            return;
+        };
+        dispatch.thaw();
+        drop(state);
+        self.work.notify_all();
+    }
+
     /// Takes a dispatch off; `None` if it has ended.  Waits for those who execute it, which takes them a batch of
-    /// instructions.
+    /// instructions, unless [`Dispatcher::hold`] has been asked before.
     pub fn freeze(&self, serial: u64) -> Option<Frozen> {
         let mut state = self.state.lock();
         let dispatch = Arc::clone(&state.dispatches.get(&serial)?.dispatch);
@@ -359,15 +397,23 @@ impl Dispatcher {
                 }
             }
         }
-        let mut over = false;
+        let (mut over, mut held) = (false, None);
         if let Some(progress) = state.dispatches.get_mut(&serial) {
             progress.running -= 1;
             over = progress.is_over();
+            let last = progress.running == 0 && progress.dispatch.is_frozen();
+            held = (last && !over).then(|| Arc::clone(&progress.dispatch));
         }
         if over {
             if let Some(progress) = state.dispatches.remove(&serial) {
-                state.reports.push_back(done(progress.dispatch));
+                state
+                    .reports
+                    .push_back(about(progress.dispatch, What::Done));
             }
+        }
+        let tells = over || held.is_some();
+        if let Some(dispatch) = held {
+            state.reports.push_back(about(dispatch, What::Held));
         }
         // Who gives a group back takes the next one; others may have waited for the room.
         let more = (room || after == After::Ready) && state.has_work();
@@ -376,7 +422,7 @@ impl Dispatcher {
             self.work.notify_one();
         }
         self.idle.notify_all();
-        if over {
+        if tells {
             self.wake_device();
         }
     }
@@ -423,8 +469,9 @@ impl Dispatcher {
         self.state.lock().dispatches.contains_key(&serial)
     }
 
-    /// Tells the device something.
-    pub fn report(&self, report: Report) {
+    /// Tells the device something.  Returns whether it is behind with what it was told, so that the group is to be given
+    /// back.
+    pub fn report(&self, report: Report) -> bool {
         let mut state = self.state.lock();
         if matches!(report.what, What::Failed(_) | What::Fault { .. }) {
             // What is wrong with one group is likely to be wrong with all: no more of them begin.
@@ -433,11 +480,25 @@ impl Dispatcher {
             }
         }
         state.reports.push_back(report);
+        state.crowded |= state.reports.len() >= MOST_REPORTS;
+        state.crowded
+    }
+
+    /// Reports that nobody has taken.
+    pub fn reports(&self) -> usize {
+        self.state.lock().reports.len()
     }
 
     /// Takes the oldest report.
     pub fn take_report(&self) -> Option<Report> {
-        self.state.lock().reports.pop_front()
+        let mut state = self.state.lock();
+        let report = state.reports.pop_front();
+        if state.crowded && state.reports.len() <= MOST_REPORTS / 2 {
+            state.crowded = false;
+            drop(state);
+            self.work.notify_all();
+        }
+        report
     }
 
     /// Lets the groups that wait for translations try again; returns whether there are any.
@@ -526,11 +587,11 @@ fn extract(jobs: &mut Vec<Job>, serial: u64) -> Vec<Job> {
     out
 }
 
-/// Says that a dispatch is complete.
-fn done(dispatch: Arc<Dispatch>) -> Report {
+/// Says something of a dispatch as a whole.
+fn about(dispatch: Arc<Dispatch>, what: What) -> Report {
     Report {
         dispatch,
         spot: Spot::default(),
-        what: What::Done,
+        what,
     }
 }

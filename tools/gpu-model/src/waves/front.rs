@@ -187,6 +187,34 @@ impl Gpu {
         }
     }
 
+    /// Asks for the waves of a queue that is about to leave its slot.  Returns whether nobody executes one any more, so
+    /// that [`Gpu::stop_queue`] waits for nobody; the device is woken when that is so.
+    pub(crate) fn hold_waves(&self, slot: SlotId) -> bool {
+        let run = self.cp.hqd(slot).run();
+        let on = run.into_iter().flat_map(Run::flights);
+        // All are asked before one is waited for.
+        on.filter(|flight| flight.is_on())
+            .fold(true, |held, flight| {
+                self.waves.dispatcher.hold(flight.serial) && held
+            })
+    }
+
+    /// As [`Gpu::hold_waves`], of all queues: taking them off waits once, and not for each of them.
+    pub(crate) fn hold_all_waves(&self) {
+        for (slot, _) in self.cp.iter() {
+            let _ = self.hold_waves(slot);
+        }
+    }
+
+    /// Waves of queues that were to leave, and stay after all, go on.  Those of one that is still to leave are asked for
+    /// again.
+    pub(crate) fn release_waves(&self) {
+        let runs = self.cp.iter().filter_map(|(_, h)| h.run());
+        for flight in runs.flat_map(Run::flights).filter(|f| f.is_on()) {
+            self.waves.dispatcher.release(flight.serial);
+        }
+    }
+
     /// Takes the waves of a queue that stops off the compute units.
     pub(crate) fn freeze_kernel(&mut self, slot: SlotId) {
         let Some(run) = self.cp.hqd(slot).run() else {
@@ -205,7 +233,7 @@ impl Gpu {
             .map(|serial| (serial, self.waves.dispatcher.freeze(serial)))
             .collect();
         // What its waves have come to before.
-        self.take_wave_reports();
+        self.take_wave_reports(true);
         for (serial, frozen) in frozen {
             if let Some((flight, _)) = self.flight_mut(serial) {
                 flight.frozen = frozen;
@@ -221,9 +249,9 @@ impl Gpu {
         }
     }
 
-    /// Executes waves if nobody else does, and takes what waves have come to; returns whether there was anything.
-    pub(crate) fn waves_run(&mut self, now: u64, wake: &mut Wake) -> bool {
-        let mut any = self.take_wave_reports();
+    /// Executes waves if nobody else does, and takes what waves have come to.
+    pub(crate) fn waves_run(&mut self, now: u64, wake: &mut Wake) {
+        let mut any = self.take_wave_reports(false);
         if self.waves.dispatcher.is_waiting() {
             if now >= self.waves.retry_at {
                 self.waves.dispatcher.retry();
@@ -240,12 +268,11 @@ impl Gpu {
                 any = true;
             }
             self.waves.inline = Some(runner);
-            any |= self.take_wave_reports();
+            any |= self.take_wave_reports(false);
         }
         if any {
             wake.busy();
         }
-        any
     }
 
     /// Waves that wait for translations try again.
@@ -254,11 +281,20 @@ impl Gpu {
         self.waves.retry_ns = 0;
     }
 
-    fn take_wave_reports(&mut self) -> bool {
+    /// Takes what waves have come to so far: all of it, or as much as the step has time for.  Returns whether there was
+    /// anything.
+    fn take_wave_reports(&mut self, all: bool) -> bool {
         let mut any = false;
-        while let Some(report) = self.waves.dispatcher.take_report() {
+        // Others tell more meanwhile.
+        for _ in 0..self.waves.dispatcher.reports() {
+            let Some(report) = self.waves.dispatcher.take_report() else {
+                break;
+            };
             self.wave_report(&report);
             any = true;
+            if !all && self.soc.pressed() {
+                break;
+            }
         }
         any
     }
@@ -295,6 +331,8 @@ impl Gpu {
         let (vmid, doorbell) = (run.vmid, run.doorbell);
         match report.what {
             What::Posted(_) => {}
+            // What waits for that looks at it in the next step.
+            What::Held => self.soc.kick(),
             What::Handled(failure) => {
                 let of = (self.soc.pasid_of(vmid, HubId::Gfx), doorbell);
                 let error = ProgramError::failed(&report.dispatch, spot, of, failure);

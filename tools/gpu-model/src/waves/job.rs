@@ -70,6 +70,11 @@ impl Dispatch {
         self.frozen.store(true, Ordering::Release);
     }
 
+    /// Its groups may be executed again.
+    pub fn thaw(&self) {
+        self.frozen.store(false, Ordering::Release);
+    }
+
     /// Whether its groups are to be given back.
     pub fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::Acquire)

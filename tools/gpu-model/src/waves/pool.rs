@@ -78,6 +78,11 @@ impl Pool {
         }
     }
 
+    /// Whether threads execute.
+    pub fn has_threads(&self) -> bool {
+        self.inline.is_none()
+    }
+
     /// Lets threads execute instead.
     ///
     /// # Errors

@@ -15,6 +15,8 @@ use crate::vm::window::Fault;
 pub enum What {
     /// The dispatch is complete.
     Done,
+    /// Nobody executes a group of the dispatch, which is to be taken off, any more.
+    Held,
     /// An access is to be replayed.
     Retry(Fault),
     /// An access faulted; the wave is halted, or in its trap handler.
@@ -82,7 +84,7 @@ pub struct Spot {
 pub struct Report {
     /// Of which dispatch.
     pub dispatch: Arc<Dispatch>,
-    /// Which wave; of a dispatch that is complete, none.
+    /// Which wave; none where the dispatch as a whole is meant.
     pub spot: Spot,
     /// What.
     pub what: What,

@@ -186,11 +186,12 @@ impl Runner {
         mut recorder: Option<&mut Recorder>,
     ) -> After {
         let mut batches = 0;
+        let mut behind = false;
         // A handler may return to what has trapped, for ever.
         let mut left = HANDLED;
         loop {
             let away = job.dispatch.is_frozen() || dispatcher.is_looked_at();
-            if away || batches == SLICE || stop() {
+            if away || behind || batches == SLICE || stop() {
                 return After::Ready;
             }
             let Batch {
@@ -211,7 +212,7 @@ impl Runner {
                     left -= 1;
                 }
                 *reported = true;
-                dispatcher.report(Report {
+                behind = dispatcher.report(Report {
                     dispatch: Arc::clone(&job.dispatch),
                     spot,
                     what,

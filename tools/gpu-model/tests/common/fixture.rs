@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Where most tests begin: the scheduler runs, and a process has a queue in its run list.
 
+use std::time::{Duration, Instant};
+
 use super::direct::hqd;
 use super::proc::Proc;
 use super::queue::UserQueue;
@@ -64,6 +66,13 @@ impl Fixture {
     pub fn preempt(&mut self) {
         let fence = self.b.unmap(3, 0, 0);
         self.b.run();
+        let begun = Instant::now();
+        while self.b.gpu.waves.has_threads() && self.b.ram64(fence.bus) != 100 {
+            // They give their waves back when the machine lets them run.
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::yield_now();
+            self.b.run_for(100_000);
+        }
         assert_eq!(self.b.ram64(fence.bus), 100);
     }
 

@@ -3,12 +3,13 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gpu_model::mem::{Bus, Phys};
 use gpu_model::server::make_vram;
 use gpu_model::vm::hub::Context;
 use gpu_model::vm::range::Range;
-use gpu_model::vm::space::{Setup, Space, Spaces};
+use gpu_model::vm::space::{Setup, Space, Spaces, Ticket};
 use gpu_model::vm::tlb::Levels;
 use gpu_model::vm::{Client, HubId};
 
@@ -102,8 +103,13 @@ impl Pages {
 
     /// Drops everything that is cached and waits for the executors.
     pub fn flush(&self) {
-        let ticket = self.spaces.invalidate(HubId::Gfx, 1 << VMID, Levels::ALL);
-        self.spaces.synchronize(ticket);
+        self.await_executors(self.spaces.invalidate(HubId::Gfx, 1 << VMID, Levels::ALL));
+    }
+
+    fn await_executors(&self, ticket: Ticket) {
+        while !self.spaces.acknowledged(ticket) {
+            std::thread::sleep(Duration::from_micros(5));
+        }
     }
 
     /// Drops what is cached of one page, and waits for the executors.
@@ -113,7 +119,7 @@ impl Pages {
         let ticket = self
             .spaces
             .invalidate_range(HubId::Gfx, 1 << VMID, Levels::ALL, range);
-        self.spaces.synchronize(ticket);
+        self.await_executors(ticket);
     }
 
     /// Fills a frame with a word.
