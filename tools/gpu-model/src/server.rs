@@ -234,21 +234,22 @@ impl ServerBackend for Backend {
     ) -> Result<(), io::Error> {
         // The device sees the change between two steps; who executes without its lock is waited for without it.
         let mut gpu = self.shared.lock();
-        let retired = if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
-            gpu.soc.mem.dma_retire_all()
+        let (retired, done) = if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
+            (gpu.soc.mem.dma_retire_all(), Ok(0))
         } else {
-            let (retired, done) = gpu.soc.mem.dma_retire(address, size);
-            // What could not be kept is gone; the driver sees the hole if it uses it.
-            if let Err(e) = done {
-                gpu.soc
-                    .log
-                    .note(&format!("DMA unmap {address:#x}+{size:#x}: {e:#}"));
-            }
-            retired
+            gpu.soc.mem.dma_retire(address, size)
         };
+        if let Err(e) = &done {
+            gpu.soc
+                .log
+                .note(&format!("DMA unmap {address:#x}+{size:#x}: {e:#}"));
+        }
         drop(gpu);
         retired.wait();
-        Ok(())
+        match done {
+            Ok(_) => Ok(()),
+            Err(e) => Err(io::Error::new(io::ErrorKind::InvalidInput, e)),
+        }
     }
 
     fn reset(&mut self) -> Result<(), io::Error> {

@@ -354,6 +354,33 @@ fn a_part_of_guest_memory_may_go_away() {
     for at in [hole, hole + 0x1fff] {
         assert!(!mem.exists(Phys::Bus(at), false));
     }
+    // Not inside of a page: the map stays as it is.
+    for (at, size) in [
+        (hole - 0x1000, 0x800),
+        (hole - 0x1800, 0x1800),
+        (hole + 0x2000, 0x1234),
+        (hole + 0x2800, 0x800),
+        (common::RAM_BUS - 0x1000, 0x1001),
+        (hole + 0x1fff, common::RAM - 0x20_0000),
+    ] {
+        let refused = mem.dma_unmap(at, size).unwrap_err().to_string();
+        assert!(refused.contains("inside of a page"), "{refused}");
+        assert_eq!(mem.dma_ranges(), ranges, "{at:#x}+{size:#x}");
+    }
+    // One that is taken whole may end anywhere beyond.
+    assert_eq!(mem.dma_unmap(hole + 0x2000 - 5, u64::MAX).unwrap(), 1);
+    assert_eq!(mem.dma_ranges(), ranges[..1]);
+    mem.read(Phys::Bus(hole - 4), &mut word).unwrap();
+    assert_eq!(word, [1; 4]);
+    // Pages are those of the mapping, wherever it begins.
+    let ram = f.b.ram_file();
+    let odd = 0x8000_0800;
+    mem.dma_map(odd, 0x3000, Some((ram, 0)), true).unwrap();
+    assert!(mem.dma_unmap(odd + 0x800, 0x1000).is_err());
+    assert_eq!(mem.dma_unmap(odd + 0x1000, 0x1000).unwrap(), 1);
+    let left = [odd..odd + 0x1000, odd + 0x2000..odd + 0x3000];
+    assert_eq!(mem.dma_ranges()[..2], left);
+    assert_eq!(mem.dma_unmap(odd, 0x3000).unwrap(), 2);
     // The hole is there to be mapped again.
     let ram = f.b.ram_file();
     f.b.gpu

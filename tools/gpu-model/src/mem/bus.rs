@@ -171,11 +171,12 @@ impl Bus {
     /// it.  The range may be in use until [`Retired::wait`] has returned.
     ///
     /// # Errors
-    /// What is left of a mapping that was cut cannot be mapped again; it is gone as well.
+    /// The range begins or ends inside of a page of a mapping that it cuts, or what is left of one cannot be mapped again.
+    /// All is mapped as before then.
     pub fn dma_retire(&self, address: u64, size: u64) -> (Retired, anyhow::Result<usize>) {
-        self.publish(|map| {
-            let (next, touched, lost) = map.without_range(address, size);
-            (next, lost.map_or(Ok(touched), Err))
+        self.publish(|map| match map.without_range(address, size) {
+            Ok((next, touched)) => (next, Ok(touched)),
+            Err(e) => (map.clone(), Err(e)),
         })
     }
 

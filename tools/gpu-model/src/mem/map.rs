@@ -190,15 +190,13 @@ impl Map {
         Ok(next)
     }
 
-    /// Without a range, also from the middle of mappings; and how many it touched, and why what is left of one could
-    /// not be mapped again: that is gone as well.
-    pub(super) fn without_range(
-        &self,
-        address: u64,
-        size: u64,
-    ) -> (Self, usize, Option<anyhow::Error>) {
+    /// Without a range, also from the middle of mappings; and how many it touched.
+    ///
+    /// # Errors
+    /// It cuts a mapping that it does not take whole, and not between two pages of it, or what is left of one cannot be
+    /// mapped again.
+    pub(super) fn without_range(&self, address: u64, size: u64) -> anyhow::Result<(Self, usize)> {
         let end = address.saturating_add(size);
-        let mut lost = None;
         let mut touched = 0;
         let mut next = self.next();
         next.regions.truncate(1);
@@ -209,17 +207,18 @@ impl Map {
             }
             touched += 1;
             let (start, stop) = (region.start, region.end());
-            for left in [start..address.max(start), end.min(stop)..stop] {
-                if left.is_empty() {
-                    continue;
+            let (head, tail) = (start..address.max(start), end.min(stop)..stop);
+            for left in [head, tail].into_iter().filter(|left| !left.is_empty()) {
+                for cut in [left.start, left.end] {
+                    // A file is mapped by pages, and ends where the mapping does.
+                    if cut != stop && (cut - start) % PAGE != 0 {
+                        anyhow::bail!("{cut:#x} is inside of a page of {start:#x}..{stop:#x}");
+                    }
                 }
-                match region.part(left) {
-                    Ok(part) => next.regions.push(Arc::new(part)),
-                    Err(e) => lost = Some(e),
-                }
+                next.regions.push(Arc::new(region.part(left)?));
             }
         }
-        (next, touched, lost)
+        Ok((next, touched))
     }
 
     /// Tells maps apart: it grows with every change.
@@ -539,6 +538,12 @@ impl Map {
 const MAP_SHARED_NORESERVE: i32 = nix::libc::MAP_SHARED | nix::libc::MAP_NORESERVE;
 
 fn map_file(file: FileOffset, size: u64, writable: bool) -> anyhow::Result<MmapRegion<()>> {
+    // Beyond the end of a file pages cannot be accessed: that would be a signal.
+    let about = file.file().metadata()?;
+    let end = file.start().checked_add(size);
+    if about.is_file() && end.is_none_or(|end| end > about.len()) {
+        anyhow::bail!("{size:#x} bytes at {:#x} go beyond the file", file.start());
+    }
     let write = if writable { nix::libc::PROT_WRITE } else { 0 };
     Ok(MmapRegion::build(
         Some(file),
