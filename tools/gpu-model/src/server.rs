@@ -35,6 +35,9 @@ const IDLE_SLEEP: Duration = Duration::from_millis(500);
 /// Longest step, unless a single piece of work takes longer.
 pub const STEP: Duration = Duration::from_micros(100);
 
+/// Most bytes of an access to a region: max_data_xfer_size of the protocol's version message.
+const MAX_ACCESS: usize = 1 << 20;
+
 /// How long the worker leaves the lock free for an access whose thread has no processor.
 const HANDOVER: Duration = Duration::from_millis(1);
 
@@ -159,8 +162,17 @@ impl Backend {
     }
 }
 
+/// Refuses an access that is longer than those that the server allows.
+fn check_length(data: &[u8]) -> Result<(), io::Error> {
+    if data.len() > MAX_ACCESS {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(())
+}
+
 impl ServerBackend for Backend {
     fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> Result<(), io::Error> {
+        check_length(data)?;
         match region {
             VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(offset, data),
             VFIO_PCI_BAR0_REGION_INDEX => self.shared.trapped(|gpu| gpu.vram_read(offset, data)),
@@ -174,6 +186,7 @@ impl ServerBackend for Backend {
     }
 
     fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), io::Error> {
+        check_length(data)?;
         match region {
             VFIO_PCI_CONFIG_REGION_INDEX => {
                 self.config.write(offset, data);
