@@ -91,9 +91,10 @@ impl Strays {
         stray
     }
 
-    /// Stray doorbells by byte offset.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &Stray)> {
-        self.seen.iter().map(|(b, s)| (*b, s))
+    /// Stray doorbells by byte offset, from this one on, at most `most`.
+    pub fn copy(&self, from: u64, most: usize) -> Vec<(u64, Stray)> {
+        let later = self.seen.range(from..).take(most);
+        later.map(|(byte, stray)| (*byte, *stray)).collect()
     }
 }
 

@@ -104,7 +104,8 @@ pub enum Request {
     ClearFaults,
 }
 
-/// Where requests find the device.  Between two uses it goes on working, so that a large reply holds up nobody.
+/// Where requests find the device.  Between two uses it goes on working: a use copies what a reply needs, a large one in
+/// pieces, and the reply is put together without the device.
 pub trait Device {
     /// Uses the device.
     fn with<T>(&mut self, use_it: impl FnOnce(&mut Gpu) -> T) -> T;
@@ -145,13 +146,13 @@ pub fn answer(device: &mut impl Device, line: &str) -> Value {
 
 fn execute(device: &mut impl Device, request: Request) -> Result<Value, String> {
     Ok(match request {
-        Request::Stats => device.with(|gpu| views::stats(gpu)),
+        Request::Stats => views::stats(device),
         Request::Trace {
             last_ms,
             max,
             queues,
         } => views::trace(device, last_ms, max.unwrap_or(DEFAULT_TRACE), queues),
-        Request::Queues => device.with(views::queues),
+        Request::Queues => views::queues(device),
         Request::Waves { kernel, max } => {
             waves::waves(device, kernel.as_deref(), max.unwrap_or(DEFAULT_WAVES))
         }
@@ -172,8 +173,8 @@ fn execute(device: &mut impl Device, request: Request) -> Result<Value, String> 
             let (total, errors) = device.with(|gpu| gpu.waves.errors.since(from));
             json!({"ok": true, "total": total, "errors": errors})
         }
-        Request::Doorbells => device.with(|gpu| views::doorbells(gpu)),
-        Request::Vm { vmid, va } => device.with(|gpu| views::vm(gpu, vmid, va))?,
+        Request::Doorbells => views::doorbells(device),
+        Request::Vm { vmid, va } => views::vm(device, vmid, va)?,
         Request::Errors => views::errors(device),
         Request::ClearErrors => {
             device.with(|gpu| gpu.soc.log.clear_errors());
@@ -203,7 +204,10 @@ fn execute(device: &mut impl Device, request: Request) -> Result<Value, String> 
             }
             json!({"ok": true})
         }
-        Request::Faults => device.with(|gpu| json!({"ok": true, "faults": gpu.soc.inject.list()})),
+        Request::Faults => {
+            let faults = device.with(|gpu| gpu.soc.inject.list().to_vec());
+            json!({"ok": true, "faults": faults})
+        }
         Request::ClearFaults => {
             device.with(|gpu| {
                 gpu.soc.inject.clear();

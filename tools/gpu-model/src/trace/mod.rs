@@ -438,7 +438,7 @@ impl Log {
     }
 
     /// The records kept, oldest first.
-    pub fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
+    pub fn records(&self) -> impl DoubleEndedIterator<Item = &Record> + ExactSizeIterator {
         self.records.iter()
     }
 
