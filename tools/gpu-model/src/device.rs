@@ -14,23 +14,14 @@ use crate::clock::Clock;
 use crate::cp::feed::Compute;
 use crate::cp::Cp;
 use crate::hws::Hws;
-use crate::ih::Ih;
-use crate::inject::{Injections, Rules};
 use crate::latency::Latency;
 use crate::mem::{Bus, Noise, Phys, Unwritten};
 use crate::regs::dispatch::Writer;
-use crate::regs::{RegFile, BAR5_SIZE};
+use crate::regs::BAR5_SIZE;
 use crate::sdma::feed::Copies;
 use crate::sdma::Engine;
-use crate::soc::{Callers, MsiSink, Soc};
-use crate::strays::Strays;
+use crate::soc::{MsiSink, Soc};
 use crate::trace::Log;
-use crate::vm::fault::RetryCam;
-use crate::vm::hub::Hub;
-use crate::vm::own::BarAddresses;
-use crate::vm::range::Reading;
-use crate::vm::space::Spaces;
-use crate::vm::HubId;
 use crate::waves::pool::Pool;
 use crate::waves::units::Units;
 
@@ -94,8 +85,6 @@ impl Gpu {
         msi: Box<dyn MsiSink>,
     ) -> anyhow::Result<Self> {
         board.check(asic).map_err(anyhow::Error::msg)?;
-        let spaces = Arc::new(Spaces::default());
-        let hub = |id| Hub::new(id, Arc::clone(&spaces), FB_BASE, vram_size);
         let mem = Arc::new(Bus::new(vram, vram_size)?);
         let units = std::array::from_fn(|engine| {
             let exists = engine < asic.engines as usize;
@@ -107,37 +96,14 @@ impl Gpu {
             }
         });
         let isa = asic.isa();
+        let soc = Soc::new(asic, board, clock, mem, log, msi);
         let waves = Pool::new(
             Units::new(isa, &units),
-            &mem,
-            &spaces,
-            &clock,
-            board.engine_clock,
+            &soc.mem,
+            &soc.spaces,
+            &soc.clock,
+            soc.board.engine_clock,
         );
-        let soc = Soc {
-            asic,
-            board,
-            clock,
-            mem,
-            log,
-            gfxhub: hub(HubId::Gfx),
-            mmhub: hub(HubId::Mm),
-            spaces,
-            regs: RegFile::default(),
-            ih: Ih::default(),
-            cam: RetryCam::default(),
-            inject: Injections::default(),
-            rules: Rules::default(),
-            ranges: Reading::default(),
-            bars: BarAddresses::default(),
-            strays: Strays::default(),
-            bytes_moved: 0,
-            self_doorbells: Vec::new(),
-            callers: Callers::default(),
-            step_ends: None,
-            msi,
-            kicked: false,
-        };
         let mut gpu = Self {
             soc,
             cp: Cp::default(),
@@ -230,9 +196,9 @@ impl Gpu {
     /// Runs work for `limit`, or until a trapped access waits, if these are less than [`Gpu::step`] would take.
     pub fn step_within(&mut self, limit: Duration) -> Step {
         let begun = Instant::now();
-        self.soc.step_ends = Some(begun + limit);
+        self.soc.set_step_end(Some(begun + limit));
         let step = self.step();
-        self.soc.step_ends = None;
+        self.soc.set_step_end(None);
         self.latency.step.note(begun.elapsed());
         step
     }
@@ -278,7 +244,7 @@ impl Gpu {
         self.waves_run(now, &mut next);
         self.ring_own_doorbells();
         self.soc.report_unflushed();
-        if next.busy || self.soc.kicked {
+        if next.busy || self.soc.is_kicked() {
             Step::Busy
         } else {
             Step::Idle(next.at)

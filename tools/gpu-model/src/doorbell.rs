@@ -95,7 +95,7 @@ impl Gpu {
 
     /// Delivers doorbells that queues and waves rang; the ringing queue may be its own target.
     pub fn ring_own_doorbells(&mut self) {
-        for (offset, bytes) in std::mem::take(&mut self.soc.self_doorbells) {
+        for (offset, bytes) in self.soc.take_rung() {
             self.doorbell_write(offset, &bytes);
         }
         let posted = self.waves.take_posted();

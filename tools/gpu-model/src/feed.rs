@@ -97,7 +97,7 @@ impl Stretch {
     pub fn begin(gpu: &Soc, packets: usize) -> Self {
         Self {
             packets: packets.min(STRETCH_PACKETS),
-            moved: gpu.bytes_moved,
+            moved: gpu.bytes_moved(),
             replays: gpu.log.stats.replays,
         }
     }
@@ -108,7 +108,7 @@ impl Stretch {
         pace.retrying = outcome == Outcome::Wait && self.replays != replays;
         self.replays = replays;
         self.packets = self.packets.saturating_sub(1);
-        let enough = gpu.bytes_moved.wrapping_sub(self.moved) >= STRETCH_BYTES;
+        let enough = gpu.bytes_moved().wrapping_sub(self.moved) >= STRETCH_BYTES;
         outcome == Outcome::Done && self.packets > 0 && !enough && !gpu.pressed()
     }
 }
@@ -432,7 +432,7 @@ impl Soc {
     }
 
     fn land(&mut self, under_way: &Ahead, buf: &[u8]) -> VmResult<()> {
-        self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
+        self.note_moved(buf.len());
         let mut rest = buf;
         for place in &under_way.places {
             let (now, later) = rest.split_at(place.len);

@@ -234,7 +234,7 @@ fn run(args: &Args, board: Board) -> anyhow::Result<u64> {
     for name in &args.no_rule {
         gpu.soc.rules.switch_off(name).map_err(anyhow::Error::msg)?;
     }
-    gpu.soc.ranges = args.invalidation_ranges;
+    gpu.soc.set_ranges(args.invalidation_ranges);
     for &kind in &args.fault {
         let added = gpu.soc.inject.add(Injection {
             kind,

@@ -11,6 +11,7 @@ use crate::sdma::regs::BLOCKS;
 use crate::sdma::Engine;
 use crate::strays::Strays;
 use crate::trace::{Origin, Reason, Ring};
+use crate::vm::HubId;
 
 /// How long at least the device is gone during a mode-1 reset.
 const MODE1_NS: u64 = 20_000_000;
@@ -46,13 +47,14 @@ impl Gpu {
     pub(crate) fn power_on(&mut self) {
         self.unseat_all();
         let size = self.soc.mem.vram_size();
-        self.soc.gfxhub.reset(FB_BASE, size);
-        self.soc.mmhub.reset(FB_BASE, size);
+        for hub in [HubId::Gfx, HubId::Mm] {
+            self.soc.hub_mut(hub).reset(FB_BASE, size);
+        }
         self.soc.regs = RegFile::default();
         self.soc.ih_reset();
         self.cp = Cp::default();
         self.hws = Hws::default();
-        self.soc.self_doorbells.clear();
+        drop(self.soc.take_rung());
         self.waves.drop_posts();
         self.soc.mem.hdp_flush();
         self.soc.strays = Strays::default();

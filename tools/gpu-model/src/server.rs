@@ -62,7 +62,7 @@ impl Shared {
                 }
             }));
             Self {
-                callers: gpu.soc.callers.clone(),
+                callers: gpu.soc.callers().clone(),
                 gpu: Mutex::new(gpu),
                 work: Condvar::new(),
                 stop: AtomicBool::new(false),
@@ -195,7 +195,9 @@ impl ServerBackend for Backend {
                 self.shared.trapped(|gpu| {
                     gpu.soc.mem.set_bus_master(master);
                     // Queues that have a BAR mapped go on using it while the guest sizes the BARs.
-                    gpu.soc.bars = bars.unwrap_or(gpu.soc.bars);
+                    if let Some(bars) = bars {
+                        gpu.soc.set_bars(bars);
+                    }
                     gpu.set_asleep(asleep);
                 });
                 self.shared.wake();
@@ -269,7 +271,7 @@ impl ServerBackend for Backend {
         self.config = self.reset_config.clone();
         let mut gpu = self.shared.lock();
         gpu.device_reset();
-        gpu.soc.bars = BarAddresses::default();
+        gpu.soc.set_bars(BarAddresses::default());
         gpu.soc.mem.set_bus_master(self.config.bus_master());
         Ok(())
     }

@@ -12,6 +12,7 @@ use std::time::Instant;
 use crate::asic::Asic;
 use crate::board::Board;
 use crate::clock::Clock;
+use crate::device::FB_BASE;
 use crate::ih::Ih;
 use crate::inject::{Injections, Rules};
 use crate::mem::Bus;
@@ -23,6 +24,7 @@ use crate::vm::hub::Hub;
 use crate::vm::own::BarAddresses;
 use crate::vm::range::Reading;
 use crate::vm::space::Spaces;
+use crate::vm::HubId;
 
 /// Mistakes of user programs that the log file gets; the counter and the trace go on.
 const MAX_NOTES: u64 = 1000;
@@ -72,11 +74,15 @@ pub enum DoorbellTarget {
 }
 
 /// What all engines share.
+///
+/// Who drives a device (the server, the control socket, a test) reaches the handles of memory and of address spaces, the
+/// clock, the log, and what is switched on and off.  The registers and what the interrupt handler has are the engines'.
+/// All else is changed by the functions below.
 pub struct Soc {
     /// What is modelled.
-    pub asic: &'static Asic,
+    pub(crate) asic: &'static Asic,
     /// On which board.
-    pub board: Board,
+    pub(crate) board: Board,
     /// Time.
     pub clock: Clock,
     /// VRAM and guest RAM.
@@ -86,38 +92,151 @@ pub struct Soc {
     /// Trace, errors, counters.
     pub log: Log,
     /// VM hub of the command processor and shaders.
-    pub gfxhub: Hub,
+    gfxhub: Hub,
     /// VM hub of SDMA and IH.
-    pub mmhub: Hub,
+    mmhub: Hub,
     /// Register storage.
-    pub regs: RegFile,
+    pub(crate) regs: RegFile,
     /// Interrupt handler.
-    pub ih: Ih,
+    pub(crate) ih: Ih,
     /// Retry CAM.
-    pub cam: RetryCam,
+    pub(crate) cam: RetryCam,
     /// Faults to inject.
     pub inject: Injections,
     /// Rules that are on.
     pub rules: Rules,
     /// How ranges of invalidations are read.
-    pub ranges: Reading,
+    ranges: Reading,
     /// Where the guest has put the BARs.
-    pub bars: BarAddresses,
+    bars: BarAddresses,
     /// Doorbells that nobody listened to.
-    pub strays: Strays,
-    /// Bytes that accesses by GPU address have read and written, for the length of stretches.
-    pub bytes_moved: u64,
+    pub(crate) strays: Strays,
+    /// Bytes that accesses by GPU address have read and written.
+    bytes_moved: u64,
     /// Doorbells rung by queues: byte offset and data.
-    pub self_doorbells: Vec<(u64, Vec<u8>)>,
+    self_doorbells: Vec<(u64, Vec<u8>)>,
     /// Who waits for the device.
-    pub callers: Callers,
+    callers: Callers,
     /// When the step that runs has to end.
-    pub step_ends: Option<Instant>,
-    pub(crate) msi: Box<dyn MsiSink>,
-    pub(crate) kicked: bool,
+    step_ends: Option<Instant>,
+    msi: Box<dyn MsiSink>,
+    kicked: bool,
 }
 
+/// Most doorbells that queues ring in one step; further ones are lost, which bounds the memory a user can claim.
+const MAX_PENDING: usize = 4096;
+
 impl Soc {
+    /// As after power-on, without a guest.
+    pub(crate) fn new(
+        asic: &'static Asic,
+        board: Board,
+        clock: Clock,
+        mem: Arc<Bus>,
+        log: Log,
+        msi: Box<dyn MsiSink>,
+    ) -> Self {
+        let spaces = Arc::new(Spaces::default());
+        let hub = |id| Hub::new(id, Arc::clone(&spaces), FB_BASE, mem.vram_size());
+        Self {
+            asic,
+            board,
+            clock,
+            gfxhub: hub(HubId::Gfx),
+            mmhub: hub(HubId::Mm),
+            mem,
+            log,
+            spaces,
+            regs: RegFile::default(),
+            ih: Ih::default(),
+            cam: RetryCam::default(),
+            inject: Injections::default(),
+            rules: Rules::default(),
+            ranges: Reading::default(),
+            bars: BarAddresses::default(),
+            strays: Strays::default(),
+            bytes_moved: 0,
+            self_doorbells: Vec::new(),
+            callers: Callers::default(),
+            step_ends: None,
+            msi,
+            kicked: false,
+        }
+    }
+
+    /// A VM hub.
+    pub fn hub(&self, id: HubId) -> &Hub {
+        match id {
+            HubId::Gfx => &self.gfxhub,
+            HubId::Mm => &self.mmhub,
+        }
+    }
+
+    /// A VM hub, for change.
+    pub fn hub_mut(&mut self, id: HubId) -> &mut Hub {
+        match id {
+            HubId::Gfx => &mut self.gfxhub,
+            HubId::Mm => &mut self.mmhub,
+        }
+    }
+
+    /// How ranges of invalidations are read.
+    pub fn ranges(&self) -> Reading {
+        self.ranges
+    }
+
+    /// Reads ranges of invalidations differently, from the next request on.
+    pub fn set_ranges(&mut self, ranges: Reading) {
+        self.ranges = ranges;
+    }
+
+    /// Where the guest has put the BARs.
+    pub fn bars(&self) -> BarAddresses {
+        self.bars
+    }
+
+    /// The guest has put the BARs elsewhere.
+    pub fn set_bars(&mut self, bars: BarAddresses) {
+        self.bars = bars;
+    }
+
+    /// Who waits for the device.
+    pub fn callers(&self) -> &Callers {
+        &self.callers
+    }
+
+    /// Counts bytes that an access by GPU address reads or writes.
+    pub(crate) fn note_moved(&mut self, bytes: usize) {
+        self.bytes_moved = self.bytes_moved.wrapping_add(bytes as u64);
+    }
+
+    /// Bytes that accesses by GPU address have read and written; it wraps.
+    pub(crate) fn bytes_moved(&self) -> u64 {
+        self.bytes_moved
+    }
+
+    /// A queue has rung a doorbell, which is delivered at the end of the step.  What is beyond [`MAX_PENDING`] is lost.
+    pub(crate) fn ring_later(&mut self, offset: u64, bytes: &[u8]) {
+        if self.self_doorbells.len() < MAX_PENDING {
+            self.self_doorbells.push((offset, bytes.to_vec()));
+        }
+    }
+
+    /// Takes the doorbells that queues have rung: byte offsets and data.
+    pub(crate) fn take_rung(&mut self) -> Vec<(u64, Vec<u8>)> {
+        std::mem::take(&mut self.self_doorbells)
+    }
+
+    /// How many doorbells of queues wait for the end of the step.
+    pub fn rung(&self) -> usize {
+        self.self_doorbells.len()
+    }
+
+    /// Says when the step that runs has to end, if it has to.
+    pub(crate) fn set_step_end(&mut self, at: Option<Instant>) {
+        self.step_ends = at;
+    }
+
     /// Replaces the message sink.
     pub fn set_msi(&mut self, msi: Box<dyn MsiSink>) {
         self.msi = msi;
@@ -163,7 +282,12 @@ impl Soc {
         self.kicked = true;
     }
 
-    /// Takes the request of [`Gpu::kick`].
+    /// Whether somebody has asked for that.
+    pub(crate) fn is_kicked(&self) -> bool {
+        self.kicked
+    }
+
+    /// Takes the request of [`Soc::kick`].
     pub(crate) fn take_kick(&mut self) -> bool {
         std::mem::take(&mut self.kicked)
     }

@@ -7,6 +7,7 @@ use common::fixture::Fixture;
 use common::queue::{write_data, UserQueue};
 use gpu_model::asic::GFX90A;
 use gpu_model::control::answer;
+use gpu_model::vm::own::BarAddresses;
 
 fn fixture() -> Fixture {
     Fixture::new(&GFX90A, 0x61, 0x4000)
@@ -44,7 +45,11 @@ fn queues_ring_doorbells_through_the_self_ring_aperture() {
     f.b.no_errors();
     // Without the aperture it is an error of the driver.
     f.b.wr(0x3480 + 0xf5 * 4, 0);
-    f.b.gpu.soc.bars.doorbells = 0xfe60_0000;
+    let bars = BarAddresses {
+        doorbells: 0xfe60_0000,
+        ..f.b.gpu.soc.bars()
+    };
+    f.b.gpu.soc.set_bars(bars);
     f.q.send(&mut f.b, &w);
     f.b.expect_errors(&["selfring", "pte-to-nowhere"]);
 }

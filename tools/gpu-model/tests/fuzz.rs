@@ -265,11 +265,11 @@ impl World {
                 b.wr(vm + 0x220 + 8 * engine, *high);
             }
             Op::Reading(size_bit) => {
-                b.gpu.soc.ranges = if *size_bit {
+                b.gpu.soc.set_ranges(if *size_bit {
                     Reading::SizeBit
                 } else {
                     Reading::Refuse
-                };
+                });
             }
             Op::RunList(chain) => self.run_list(*chain),
             Op::Unmap(action, select) => {
@@ -309,7 +309,7 @@ impl World {
                 prop_assert!(gpu.soc.hub(hub).space(vmid).len() <= 16_384);
             }
         }
-        prop_assert!(gpu.soc.self_doorbells.len() <= 4096);
+        prop_assert!(gpu.soc.rung() <= 4096);
         Ok(())
     }
 }

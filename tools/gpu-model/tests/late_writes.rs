@@ -76,7 +76,7 @@ fn flush_by_kiq(f: &mut Fixture, kind: u32) {
 
 /// As `flush`, of a range that is read by its size bit.
 fn flush_range(f: &mut Fixture, kind: u32, [low, high]: [u32; 2]) {
-    f.b.gpu.soc.ranges = Reading::SizeBit;
+    f.b.gpu.soc.set_ranges(Reading::SizeBit);
     for (vm, _) in f.b.hubs() {
         f.b.wr(vm + RANGE, low);
         f.b.wr(vm + RANGE + 4, high);

@@ -95,7 +95,7 @@ fn a_step_ends_when_an_access_waits() {
         q.wptr = 1024;
         q.ring_bell(&mut b);
     }
-    let callers = b.gpu.soc.callers.clone();
+    let callers = b.gpu.soc.callers().clone();
     let long = Duration::from_secs(3600);
     callers.wait(|| {
         let mut before = moved(&b);
@@ -165,7 +165,7 @@ fn all_queues_get_on_when_every_step_ends_early() {
     }
     let before = rptrs(&b, &sdma);
     let packets = b.gpu.soc.log.stats.packets_compute;
-    let callers = b.gpu.soc.callers.clone();
+    let callers = b.gpu.soc.callers().clone();
     callers.wait(|| {
         // A copy of 128 KiB takes 8 steps of a queue, and there are 32 of them.
         for _ in 0..2 * 8 * 32 {
@@ -189,7 +189,7 @@ fn the_queues_of_the_driver_wait_for_nobody() {
         q.ring_bell(&mut b);
     }
     let kiq = b.alloc_sys(4096);
-    let callers = b.gpu.soc.callers.clone();
+    let callers = b.gpu.soc.callers().clone();
     let before = moved(&b);
     callers.wait(|| {
         let step = |b: &mut Bench| {
@@ -240,7 +240,7 @@ fn a_queue_that_waits_is_not_forgotten_by_steps_that_end_early() {
         q.push(&mut b, &write_data(va + 64 + 4 * i, 5));
         q.ring_bell(&mut b);
     }
-    let callers = b.gpu.soc.callers.clone();
+    let callers = b.gpu.soc.callers().clone();
     let next = callers.wait(|| {
         (0..1000)
             .find_map(|_| match b.gpu.step_within(Duration::from_secs(3600)) {
@@ -302,7 +302,7 @@ fn a_step_connects_or_saves_one_queue_when_an_access_waits() {
         let (mut b, p, queues) = saving();
         let list = listed(&b, &p, &queues);
         let long = Duration::from_secs(3600);
-        let callers = b.gpu.soc.callers.clone();
+        let callers = b.gpu.soc.callers().clone();
         let count = |b: &Bench| {
             let mapped = b.gpu.hws.mapped();
             mapped.iter().filter(|m| !m.by_kiq).count()

@@ -306,10 +306,9 @@ fn what_is_refused_leaves_the_session() {
     vmm.dma_map(3, 0, (1 << 30, 1 << 20), Some(ram.as_raw_fd()))
         .unwrap();
     assert_eq!(vmm.dma_unmap(false, 1 << 30, 0x800), Err(Refused(0)));
-    assert_eq!(
-        shared.lock().soc.mem.dma_ranges(),
-        [1 << 30..(1 << 30) + (1 << 20)]
-    );
+    let ranges = shared.lock().soc.mem.dma_ranges();
+    assert_eq!(ranges.len(), 1);
+    assert_eq!(ranges.first(), Some(&(1 << 30..(1 << 30) + (1 << 20))));
     assert!(vmm.hang_up());
     server.join().unwrap().unwrap();
 }

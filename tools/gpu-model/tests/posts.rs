@@ -7,6 +7,7 @@ use common::fixture::Fixture;
 use common::kernel::*;
 use common::queue::{write_data, UserQueue};
 use gpu_model::asic::{Asic, GFX906, GFX90A};
+use gpu_model::vm::own::BarAddresses;
 
 const BOTH: [&Asic; 2] = [&GFX90A, &GFX906];
 /// Where BAR2 and BAR5 are on the bus.
@@ -169,7 +170,11 @@ fn a_kernel_flushes_what_the_host_has_written() {
     // The second dword of the page is that of registers, which flushes no memory.
     for (offset, flushes) in [(0, true), (4, false)] {
         let mut f = fixture(&GFX90A, 4, false, false);
-        f.b.gpu.soc.bars.registers = REGISTERS;
+        let bars = BarAddresses {
+            registers: REGISTERS,
+            ..f.b.gpu.soc.bars()
+        };
+        f.b.gpu.soc.set_bars(bars);
         f.p.set_pte(&mut f.b, FLUSH_PAGE, (REGISTERS + 0x7f000) | 0x77);
         let page = 0x10000;
         let (va, old) = (f.va + DATA + page, f.bus + DATA + page);

@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use common::fixture::Fixture;
 use common::queue::{wait_mem, write_data};
-use common::{Bench, RAM_BUS};
+use common::Bench;
 use gpu_model::asic::GFX90A;
+use gpu_model::device::Gpu;
 use gpu_model::mem::Phys;
 use gpu_model::pci::{ConfigSpace, Subsystem};
 use gpu_model::server::{make_vram, Backend, Shared};
@@ -96,21 +97,30 @@ fn queues_reach_the_bars_while_they_are_sized() {
     const REGISTER_BAR: u64 = 0xfe80_0000;
     const BELL_PAGE: u64 = 0x7500_0000_0000;
     const FLUSH_PAGE: u64 = 0x7500_0010_0000;
+    const LATE_PAGE: u64 = 0x7500_0020_0000;
     let mut f = Fixture::new(&GFX90A, 0x45, 4096);
     f.preempt();
+    f.p.retry = true;
     let mut other = f.p.queue(&mut f.b);
+    let mut third = f.p.queue(&mut f.b);
+    let late = f.p.pte_at(&mut f.b, LATE_PAGE);
+    let page = f.b.alloc_ram(4096);
     let bell = DOORBELL_BAR + other.doorbell;
     f.p.set_pte(&mut f.b, BELL_PAGE, (bell & !0xfff) | 0x77);
     f.p.set_pte(&mut f.b, FLUSH_PAGE, (REGISTER_BAR + 0x7f000) | 0x77);
-    let mut list = f.p.map_process(&f.b, 2);
-    list.extend(f.q.map_queues());
-    list.extend(other.map_queues());
+    let mut list = f.p.map_process(&f.b, 3);
+    for q in [&f.q, &other, &third] {
+        list.extend(q.map_queues());
+    }
     f.b.run_list(&list, false, 1);
     f.b.run();
     // The self-ring aperture.
     f.b.wr(0x3480 + 0xf4 * 4, DOORBELL_BAR as u32);
     f.b.wr(0x3480 + 0xf3 * 4, 0);
     f.b.wr(0x3480 + 0xf5 * 4, 3);
+    // The third queue waits for a page.
+    third.push(&mut f.b, &write_data(LATE_PAGE + 4, 9));
+    third.send(&mut f.b, &write_data(f.va + 16, 10));
     // The first queue waits for memory, then flushes and rings for the other one.
     other.push(&mut f.b, &write_data(f.va + 8, 7));
     f.q.push(&mut f.b, &wait_mem(f.va, 1));
@@ -118,14 +128,16 @@ fn queues_reach_the_bars_while_they_are_sized() {
     let wptr = other.wptr as u32;
     f.q.send(&mut f.b, &write_data(BELL_PAGE + (bell & 0xfff), wptr));
     f.b.no_errors();
-    let (ram, at) = (f.b.ram_file(), f.bus - RAM_BUS);
-    let Bench { gpu, now, .. } = f.b;
+    // Memory stays with the driver.
+    let gpu = std::mem::replace(&mut f.b.gpu, Bench::quiet(&GFX90A).gpu);
     let shared = Shared::new(gpu);
+    let stats = |shared: &Shared| shared.lock().soc.log.stats.clone();
+    assert_eq!(stats(&shared).faults_retry, 1);
     let mut backend = Backend::new(Arc::clone(&shared), Subsystem::default());
     let mut set = |at: u64, value: u32| {
         let bytes = value.to_le_bytes();
         backend.region_write(CONFIG, at, &bytes).unwrap();
-        shared.lock().soc.bars
+        shared.lock().soc.bars()
     };
     set(0x18, DOORBELL_BAR as u32);
     set(0x1c, 0);
@@ -140,14 +152,24 @@ fn queues_reach_the_bars_while_they_are_sized() {
     for bar in [0x18, 0x1c, 0x24] {
         assert_eq!(set(bar, u32::MAX), here);
     }
-    ram.write_all_at(&1u32.to_le_bytes(), at).unwrap();
-    now.fetch_add(5_000_000, std::sync::atomic::Ordering::Relaxed);
-    for _ in 0..1000 {
-        let _ = shared.lock().step();
-    }
-    let mut word = [0; 4];
-    ram.read_exact_at(&mut word, at + 8).unwrap();
-    assert_eq!(u32::from_le_bytes(word), 7);
+    f.b.set32(f.bus, 1);
+    let go_on = |b: &mut Bench| {
+        b.advance(5_000_000);
+        for _ in 0..1000 {
+            let _ = shared.lock().step();
+        }
+    };
+    let replays = stats(&shared).replays;
+    go_on(&mut f.b);
+    assert_eq!(f.b.ram32(f.bus + 8), 7);
+    assert!(stats(&shared).replays > replays, "it tries again");
+    // What the third one waits for is mapped, and flushed where the registers were.
+    f.b.vram_write(late, &(page | 0x77).to_le_bytes());
+    let flush = |gpu: &mut Gpu| gpu.mmio_write(0x7f000, &[0; 4]);
+    assert_eq!((f.b.ram32(page + 4), f.b.ram32(f.bus + 16)), (0, 0));
+    flush(&mut shared.lock());
+    go_on(&mut f.b);
+    assert_eq!((f.b.ram32(page + 4), f.b.ram32(f.bus + 16)), (9, 10));
     let gpu = shared.lock();
     assert_eq!(gpu.soc.log.stats.user_errors, 0);
     assert_eq!(gpu.soc.log.errors().count(), 0);

@@ -57,7 +57,7 @@ struct Moved {
 impl Driver {
     fn new(asic: &'static Asic) -> Self {
         let mut b = Bench::scheduled(asic);
-        b.gpu.soc.ranges = Reading::SizeBit;
+        b.gpu.soc.set_ranges(Reading::SizeBit);
         let mut p = Proc::new(&mut b, 0x41, 0);
         let queues = [p.queue(&mut b), p.sdma_queue(&mut b, 0, 0)];
         let mut list = p.map_process(&b, 2);
@@ -390,7 +390,7 @@ fn a_freed_table_is_walked_until_a_flush_covers_it() {
 #[test]
 fn a_range_is_refused_by_default() {
     let mut d = Driver::new(&GFX90A);
-    d.b.gpu.soc.ranges = Reading::default();
+    d.b.gpu.soc.set_ranges(Reading::default());
     let all = d.moved(0..3);
     d.flush(GFX, page(all[1].va));
     d.b.expect_errors(&["invalidate-range"]);
@@ -401,7 +401,7 @@ fn a_range_is_refused_by_default() {
     d.b.no_errors();
     // With it, what the scheduler drops is everything all the same.
     let mut f = Fixture::new(&GFX90A, 0x41, PAGE);
-    f.b.gpu.soc.ranges = Reading::SizeBit;
+    f.b.gpu.soc.set_ranges(Reading::SizeBit);
     let va = f.va;
     f.q.send(&mut f.b, &write_data(va, 1));
     let new = f.b.alloc_ram(PAGE);

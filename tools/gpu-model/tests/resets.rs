@@ -303,7 +303,7 @@ fn mode1_loses_vram_piece_by_piece() {
     b.wr(0x58200, 0x0007_0000);
     assert_eq!(left(&b), 3, "the write itself takes no time for VRAM");
     b.advance(50_000_000);
-    let callers = b.gpu.soc.callers.clone();
+    let callers = b.gpu.soc.callers().clone();
     let mut seen = Vec::new();
     callers.wait(|| {
         while b.gpu.step_within(Duration::from_secs(3600)) == Step::Busy {

@@ -58,12 +58,13 @@ impl Gpu {
         let base = p.qw(2);
         self.check_process(pasid, base, p);
         let busy = self.hws.mapped.iter().any(|m| m.vmid == vmid);
-        self.soc.gfxhub.set_base(vmid, base);
-        self.soc.mmhub.set_base(vmid, base);
+        for hub in [HubId::Gfx, HubId::Mm] {
+            self.soc.hub_mut(hub).set_base(vmid, base);
+        }
         // The new owner must not see the translations of the last one, nor its own from before.
         let flush = (!busy).then(|| {
-            let first = self.soc.gfxhub.invalidate(1 << vmid);
-            first.max(self.soc.mmhub.invalidate(1 << vmid))
+            let first = self.soc.hub(HubId::Gfx).invalidate(1 << vmid);
+            first.max(self.soc.hub(HubId::Mm).invalidate(1 << vmid))
         });
         let config = p.dw(5);
         for (i, v) in [
@@ -130,7 +131,7 @@ impl Gpu {
         let at = if base & crate::vm::walk::bits::S != 0 {
             Phys::Bus(addr)
         } else {
-            Phys::Vram(addr.wrapping_sub(self.soc.gfxhub.fb_offset()))
+            Phys::Vram(addr.wrapping_sub(self.soc.hub(HubId::Gfx).fb_offset()))
         };
         let missing = !self.soc.mem.exists(at, false) && !self.soc.mem.blocked(at);
         if addr & 0xFFF != 0 || missing {

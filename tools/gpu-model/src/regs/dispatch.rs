@@ -280,7 +280,7 @@ impl Gpu {
             self.soc.hub_mut(id).write_mc(o, v);
             return;
         }
-        let ranges = self.soc.ranges;
+        let ranges = self.soc.ranges();
         let all = ranges == Reading::Refuse
             && (self.soc.rules.flush_range || self.soc.hub(id).translates(v as u16));
         if let Some((engine, [low, high])) = self.soc.hub(id).rangeless_engine(o).filter(|_| all) {

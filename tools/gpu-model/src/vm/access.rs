@@ -7,7 +7,7 @@
 use super::hub::Hub;
 use super::own::OwnBar;
 use super::walk::{Page, WalkFault};
-use super::{Access, Client, HubId};
+use super::{Access, Client};
 use crate::mem::{Frame, Map, Phys};
 use crate::soc::Soc;
 
@@ -73,22 +73,6 @@ fn read_place(map: &Map, place: Place, buf: &mut [u8]) -> VmResult<()> {
 }
 
 impl Soc {
-    /// The hub's state.
-    pub fn hub(&self, id: HubId) -> &Hub {
-        match id {
-            HubId::Gfx => &self.gfxhub,
-            HubId::Mm => &self.mmhub,
-        }
-    }
-
-    /// The hub's state, for change.
-    pub fn hub_mut(&mut self, id: HubId) -> &mut Hub {
-        match id {
-            HubId::Gfx => &mut self.gfxhub,
-            HubId::Mm => &mut self.mmhub,
-        }
-    }
-
     fn lookup(&mut self, map: &Map, c: Client, va: u64) -> Result<Page, WalkFault> {
         if c.vmid == 0 {
             let hub = self.hub(c.hub);
@@ -200,7 +184,7 @@ impl Soc {
     /// # Errors
     /// Nothing usable was read.
     pub fn vm_read(&mut self, c: Client, va: u64, buf: &mut [u8]) -> VmResult<()> {
-        self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
+        self.note_moved(buf.len());
         if buf.is_empty() {
             return Ok(());
         }
@@ -278,7 +262,7 @@ impl Soc {
     }
 
     fn write_place(&mut self, map: &Map, place: Place, buf: &[u8]) -> VmResult<()> {
-        self.bytes_moved = self.bytes_moved.wrapping_add(buf.len() as u64);
+        self.note_moved(buf.len());
         match place {
             Place::Memory(_, frame) => {
                 map.store_bytes(frame, buf).map_err(|_| VmError::Fault)?;

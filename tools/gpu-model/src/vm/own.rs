@@ -85,9 +85,6 @@ impl Post {
     }
 }
 
-/// Most doorbells that queues ring in one step; further ones are lost, which bounds the memory a user can claim.
-const MAX_PENDING: usize = 4096;
-
 impl Soc {
     /// Where on the bus the device itself answers now.
     pub(crate) fn own_ranges(&self) -> OwnRanges {
@@ -96,7 +93,7 @@ impl Soc {
         let aperture = u64::from(self.regs.plain(nb + nbio::SELFRING_LOW))
             | (u64::from(self.regs.plain(nb + nbio::SELFRING_HIGH)) << 32);
         let remap = u64::from(self.asic.hdp_remap);
-        let registers = self.bars.registers;
+        let registers = self.bars().registers;
         OwnRanges {
             doorbells: enabled.then_some(aperture),
             flush: (registers != 0).then(|| registers.wrapping_add(remap)),
@@ -111,7 +108,7 @@ impl Soc {
             return found;
         }
         let Phys::Bus(addr) = at else { return None };
-        let bars = self.bars;
+        let bars = self.bars();
         if bars.doorbells != 0 && (bars.doorbells..bars.doorbells + BAR2_SIZE).contains(&addr) {
             let text = format!(
                 "a queue reaches doorbell {addr:#x}, but the self-ring aperture does not cover it"
@@ -133,8 +130,6 @@ impl Soc {
                 return;
             }
         };
-        if self.self_doorbells.len() < MAX_PENDING {
-            self.self_doorbells.push((offset, bytes.to_vec()));
-        }
+        self.ring_later(offset, bytes);
     }
 }

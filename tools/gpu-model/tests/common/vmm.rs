@@ -89,11 +89,13 @@ fn region() -> impl Strategy<Value = (u32, u64)> {
 
 pub fn op() -> impl Strategy<Value = Op> {
     // Addresses that meet each other, in pages and not.
-    let place = || prop_oneof![
-        4 => (0u64..32).prop_map(|n| n << 12),
-        1 => (0u64..64).prop_map(|n| n << 11),
-        1 => any::<u64>()
-    ];
+    let place = || {
+        prop_oneof![
+            4 => (0u64..32).prop_map(|n| n << 12),
+            1 => (0u64..64).prop_map(|n| n << 11),
+            1 => any::<u64>()
+        ]
+    };
     let size =
         || prop_oneof![4 => (0u64..16).prop_map(|n| n << 12), 1 => any::<u64>(), 1 => 0u64..5000];
     // The message of the device is interrupt 1; ACTION_TRIGGER with DATA_EVENTFD, and with DATA_NONE.
