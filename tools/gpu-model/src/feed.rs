@@ -480,6 +480,29 @@ impl Soc {
         };
         wrong.into_iter().map(move |text| (rule, text))
     }
+
+    /// Reports what is wrong with a queue that is loaded by registers, by rule and words; `registers` is what these hold.
+    pub fn report_load(&mut self, name: &str, wrong: Vec<(&'static str, String)>, registers: &str) {
+        for (rule, text) in wrong {
+            let decoded = format!("{name} loaded by registers: {text} [{registers}]");
+            self.protocol_error(rule, decoded);
+        }
+    }
+
+    /// A queue that is loaded by registers listens to a doorbell (dword index) from now on.
+    pub fn learn_loaded(&mut self, doorbell: u32, vmid: u8, hub: HubId) {
+        let pasid = self.pasid_of(vmid, hub);
+        self.strays.learn(doorbell, pasid);
+    }
+
+    /// A register that the engine read when the queue became active is written while it is: reported if the value is
+    /// another one. The write is dropped.
+    pub fn report_latched(&mut self, rule: &'static str, register: &str, old: u32, new: u32) {
+        if old != new {
+            let text = format!("{register} {old:#x} -> {new:#x} while the queue is active");
+            self.protocol_error(rule, text);
+        }
+    }
 }
 
 impl Gpu {

@@ -110,10 +110,8 @@ impl Gpu {
         };
         self.sync_pointers(slot);
         let old = self.cp.hqd(slot).reg(i);
-        if old != v {
-            let text = format!("{slot}: {name} (+{i:#x}) {old:#x} -> {v:#x} while ACTIVE is set");
-            self.soc.protocol_error("hqd-write", text);
-        }
+        let register = format!("{slot}: {name} (+{i:#x})");
+        self.soc.report_latched("hqd-write", &register, old, v);
         true
     }
 
@@ -140,20 +138,18 @@ impl Gpu {
 
     fn activate_by_register(&mut self, slot: SlotId) {
         let role = self.role_by_rlc(slot);
-        for (rule, text) in self.check_load(slot, role) {
-            let h = self.cp.hqd(slot);
-            let decoded = format!(
-                "{slot} loaded by registers: {text} [VMID {} PQ_BASE {:#x} PQ_CONTROL {:#010x} DOORBELL {:#010x} \
-                 RPTR {:#x} WPTR {:#x}]",
-                h.reg(r::VMID) & 0xF,
-                h.pair(r::PQ_BASE) << 8,
-                h.reg(r::PQ_CONTROL),
-                h.reg(r::DOORBELL),
-                h.reg(r::PQ_RPTR),
-                h.pair(r::PQ_WPTR_LO),
-            );
-            self.soc.protocol_error(rule, decoded);
-        }
+        let wrong = self.check_load(slot, role);
+        let h = self.cp.hqd(slot);
+        let registers = format!(
+            "VMID {} PQ_BASE {:#x} PQ_CONTROL {:#010x} DOORBELL {:#010x} RPTR {:#x} WPTR {:#x}",
+            h.reg(r::VMID) & 0xF,
+            h.pair(r::PQ_BASE) << 8,
+            h.reg(r::PQ_CONTROL),
+            h.reg(r::DOORBELL),
+            h.reg(r::PQ_RPTR),
+            h.pair(r::PQ_WPTR_LO),
+        );
+        self.soc.report_load(&slot.to_string(), wrong, &registers);
         self.cwsr_check(slot, role);
         let h = self.cp.hqd_mut(slot);
         let poll = std::mem::take(&mut h.poll_wptr);
@@ -170,8 +166,7 @@ impl Gpu {
             Role::User => {
                 let h = self.cp.hqd(slot);
                 let (doorbell, vmid) = (h.doorbell(), (h.reg(r::VMID) & 0xF) as u8);
-                let pasid = self.soc.pasid_of(vmid, HubId::Gfx);
-                self.soc.strays.learn(doorbell, pasid);
+                self.soc.learn_loaded(doorbell, vmid, HubId::Gfx);
                 if self.has_mqd(mqd) {
                     if preload {
                         self.load_sh(slot, mqd);

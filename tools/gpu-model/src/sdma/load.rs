@@ -34,13 +34,8 @@ impl Gpu {
             _ if latched && live && block >= FIRST_RLC => {
                 self.sdma_sync(engine, block);
                 let old = self.sdma_q(engine, block, o);
-                if old != v {
-                    let text = format!(
-                        "{}: +{o:#x} {old:#x} -> {v:#x} while the queue is enabled",
-                        context_name(engine, block)
-                    );
-                    self.soc.protocol_error("sdma-write", text);
-                }
+                let register = format!("{}: +{o:#x}", context_name(engine, block));
+                self.soc.report_latched("sdma-write", &register, old, v);
             }
             q::RB_WPTR | q::RB_WPTR_HI => {
                 self.sdma_set_q(engine, block, o, v);
@@ -122,25 +117,22 @@ impl Gpu {
             return;
         }
         if block >= FIRST_RLC {
-            for (rule, text) in self.sdma_check_load(engine, block) {
-                let decoded = format!(
-                    "{} loaded by registers: {text} [RB_CNTL {:#010x} RB_BASE {:#x} RPTR {:#x} WPTR {:#x} \
-                     DOORBELL_OFFSET {:#x}]",
-                    context_name(engine, block),
-                    self.sdma_q(engine, block, q::RB_CNTL),
-                    self.sdma_pair(engine, block, q::RB_BASE) << 8,
-                    self.sdma_pair(engine, block, q::RB_RPTR),
-                    self.sdma_pair(engine, block, q::RB_WPTR),
-                    self.sdma_q(engine, block, q::DOORBELL_OFFSET),
-                );
-                self.soc.protocol_error(rule, decoded);
-            }
+            let wrong = self.sdma_check_load(engine, block);
+            let registers = format!(
+                "RB_CNTL {:#010x} RB_BASE {:#x} RPTR {:#x} WPTR {:#x} DOORBELL_OFFSET {:#x}",
+                self.sdma_q(engine, block, q::RB_CNTL),
+                self.sdma_pair(engine, block, q::RB_BASE) << 8,
+                self.sdma_pair(engine, block, q::RB_RPTR),
+                self.sdma_pair(engine, block, q::RB_WPTR),
+                self.sdma_q(engine, block, q::DOORBELL_OFFSET),
+            );
+            let name = context_name(engine, block);
+            self.soc.report_load(&name, wrong, &registers);
         }
         self.sdma_start(engine, block, false, Reason::Register);
         if let Some(c) = self.sdma_context(engine, block) {
             let (doorbell, vmid) = (c.doorbell, c.vmid);
-            let pasid = self.soc.pasid_of(vmid, HubId::Mm);
-            self.soc.strays.learn(doorbell, pasid);
+            self.soc.learn_loaded(doorbell, vmid, HubId::Mm);
         }
     }
 
