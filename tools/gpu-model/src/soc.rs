@@ -24,7 +24,7 @@ use crate::vm::hub::Hub;
 use crate::vm::own::BarAddresses;
 use crate::vm::range::Reading;
 use crate::vm::space::Spaces;
-use crate::vm::HubId;
+use crate::vm::{HubId, Recent};
 
 /// Mistakes of user programs that the log file gets; the counter and the trace go on.
 const MAX_NOTES: u64 = 1000;
@@ -111,6 +111,8 @@ pub struct Soc {
     bars: BarAddresses,
     /// Doorbells that nobody listened to.
     pub(crate) strays: Strays,
+    /// Pages that the packet engines have used last.
+    pub(crate) recent: Recent,
     /// Bytes that accesses by GPU address have read and written.
     bytes_moved: u64,
     /// Doorbells rung by queues: byte offset and data.
@@ -155,6 +157,7 @@ impl Soc {
             ranges: Reading::default(),
             bars: BarAddresses::default(),
             strays: Strays::default(),
+            recent: Recent::default(),
             bytes_moved: 0,
             self_doorbells: Vec::new(),
             callers: Callers::default(),

@@ -81,13 +81,21 @@ impl Soc {
                 return Self::aperture(hub, va).ok_or(WalkFault::Range);
             }
         }
-        let found = self.spaces.space(c.hub, c.vmid).translate(map, va);
+        let space = self.spaces.space(c.hub, c.vmid);
+        let of = (c.hub, c.vmid);
+        if let Some(page) = self.recent.find(of, space, va) {
+            self.log.stats.tlb_hits += 1;
+            return Ok(page);
+        }
+        let found = space.translate(map, va);
         if found.is_ok_and(|t| t.hit) {
             self.log.stats.tlb_hits += 1;
         } else {
             self.log.stats.tlb_misses += 1;
         }
-        found.map(|t| t.page)
+        let found = found?;
+        self.recent.keep(of, va, found);
+        Ok(found.page)
     }
 
     /// Untranslated VMID 0 access inside the system aperture.

@@ -11,10 +11,13 @@ pub mod hub;
 pub mod lanes;
 pub mod own;
 pub mod range;
+mod recent;
 pub mod space;
 pub mod tlb;
 pub mod walk;
 pub mod window;
+
+pub use recent::Recent;
 
 use walk::bits;
 
