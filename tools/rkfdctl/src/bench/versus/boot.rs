@@ -16,6 +16,8 @@ use std::time::Instant;
 
 use anyhow::bail;
 use anyhow::Context;
+use nix::libc;
+use rkfd::error::Error;
 
 use super::counts::median;
 use super::counts::Model;
@@ -203,9 +205,22 @@ pub fn first() -> anyhow::Result<ExitCode> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let device = crate::open_gpu(GPU)?;
+    let device = loop {
+        match crate::open_gpu(GPU) {
+            Err(e) if is_early(&e) && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            opened => break opened?,
+        }
+    };
     Worker::new(&device)?.effect(1)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether `/dev/kfd` is there and cannot be opened yet: a driver that is being loaded lets files be opened last.
+fn is_early(error: &anyhow::Error) -> bool {
+    let file = error.downcast_ref::<Error>();
+    matches!(file, Some(Error::File { source, .. }) if source.raw_os_error() == Some(libc::ENXIO))
 }
 
 /// Whether a GPU is in the topology and a render node in the file system.
