@@ -27,8 +27,9 @@ use std::time::Duration;
 /// Memory of a VM where the test does not say. On the debug kernel, KASAN's shadow and kmemleak's records take their
 /// part of it; elsewhere it is as much so that those that need a little more can share a VM with the others.
 const MEMORY: &str = "3G";
-/// Tests on this ASIC alone have one processor where they do not say, so that each kind of test meets the driver both
-/// with processors side by side and with one that preempts. Under emulation one costs less than two.
+/// Tests on this ASIC alone, and under a policy other than 0 if they run under that too, have one processor where they do
+/// not say, so that each kind of test meets the driver both with processors side by side and with one that preempts. Under
+/// emulation one costs less than two.
 const ONE_PROCESSOR: &str = "gfx906";
 /// A test's time where it does not say, in seconds.
 const TIMEOUT: u64 = 120;
@@ -168,9 +169,11 @@ impl Header {
         if matches.value_source("mem") == Some(ValueSource::DefaultValue) {
             options.mem = MEMORY.into();
         }
-        if matches.value_source("smp") == Some(ValueSource::DefaultValue)
-            && options.asic.iter().all(|asic| asic == ONE_PROCESSOR)
-        {
+        // The run under policy 0 has processors side by side.
+        let other = sched_policy.is_some_and(|policy| policy != 0);
+        let again = other && self.sched_policies.contains(&0)
+            || options.asic.iter().all(|asic| asic == ONE_PROCESSOR);
+        if matches.value_source("smp") == Some(ValueSource::DefaultValue) && again {
             options.smp = 1;
         }
         Ok(options)
@@ -209,14 +212,18 @@ mod tests {
     }
 
     #[test]
-    fn one_asic_has_one_processor_unless_it_says() {
-        let smp = |text: &str, asic| {
+    fn one_asic_and_other_policies_have_one_processor_unless_it_says() {
+        let machine = |text: &str, asic, policy| {
             let header = Header::parse(text).unwrap();
-            header
-                .machine(asic, None, Conditions::default())
-                .unwrap()
-                .smp
+            header.machine(asic, policy, Conditions::default()).unwrap()
         };
+        let smp = |text: &str, asic| machine(text, asic, None).smp;
+        let policies = "# sched-policy: 0 2";
+        assert_eq!(machine(policies, Some("gfx90a"), None).smp, 2);
+        assert_eq!(machine(policies, Some("gfx90a"), Some(2)).smp, 1);
+        assert_eq!(machine("# sched-policy: 2", Some("gfx90a"), Some(2)).smp, 2);
+        let two = format!("{policies}\n# vm: --smp 2");
+        assert_eq!(machine(&two, Some("gfx90a"), Some(2)).smp, 2);
         assert_eq!(smp("", None), 2);
         assert_eq!(smp("# vm: --gpus 0", None), 2);
         assert_eq!(smp("", Some("gfx90a")), 2);

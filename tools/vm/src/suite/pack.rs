@@ -133,8 +133,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut times = Times::load(dir.path(), false);
         let all = [
-            some("z", "# sched-policy: 0 2\n"),
-            some("a", "# sched-policy: 0 2\n"),
+            some("z", "# sched-policy: 0 2\n# vm: --smp 2\n"),
+            some("a", "# sched-policy: 0 2\n# vm: --smp 2\n"),
             some("f", "# fresh: it resets the GPU\n# vm: --module-args x=1\n"),
             some("o", "# own-vm: it breaks\n"),
             some("g", "# vm: --gpus 2\n"),
@@ -160,6 +160,26 @@ mod tests {
                     "l"
                 ],
                 vec!["g"],
+            ]
+        );
+    }
+
+    #[test]
+    fn processors_separate_the_policies() {
+        let dir = tempfile::tempdir().unwrap();
+        let times = Times::load(dir.path(), false);
+        let all = [
+            some("z", "# sched-policy: 0 2\n"),
+            some("a", "# sched-policy: 0 2\n"),
+        ];
+        let vms = pack(all.concat(), &times, 3, Conditions::default());
+        let mut names = names(&vms);
+        names.sort();
+        assert_eq!(
+            names,
+            [
+                vec!["a", "z"],
+                vec!["a (sched_policy=2)", "z (sched_policy=2)"]
             ]
         );
     }
