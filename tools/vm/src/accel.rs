@@ -75,6 +75,18 @@ impl Accel {
         }
     }
 
+    /// Value of `-smp` for a guest with so many processors.
+    ///
+    /// TCG makes locked instructions atomic only in a machine that can have several processors: in others no second
+    /// one could see the difference. The model could: it shares the guest's memory, and what its waves add to a word
+    /// while the guest adds to it would be lost. So there is a socket for one more processor, which stays empty.
+    pub fn processors(self, cpus: u32) -> String {
+        match self {
+            Accel::Tcg => format!("cpus={cpus},maxcpus={}", cpus.max(2)),
+            Accel::Kvm => format!("cpus={cpus}"),
+        }
+    }
+
     /// Value of `-cpu`.
     pub fn cpu(self) -> &'static str {
         match self {

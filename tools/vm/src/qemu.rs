@@ -86,7 +86,7 @@ impl Machine<'_> {
         args.two("-cpu", self.accel.cpu());
         args.two("-machine", "q35,vmport=off,i8042=off");
         args.two("-m", self.memory);
-        args.two("-smp", self.cpus.to_string());
+        args.two("-smp", self.accel.processors(self.cpus));
         // The models map guest memory by its file descriptor.
         args.two(
             "-object",
@@ -276,6 +276,21 @@ mod tests {
         let line = value_after(&args, "-append", "");
         assert!(line.contains(" init=\"/a b/init\""));
         assert!(line.ends_with(" tsc_early_khz=2600000 lpj=10400000 kunit.enable=1"));
+    }
+
+    #[test]
+    fn a_lone_processor_leaves_room_for_another() {
+        let smp = |accel, cpus| {
+            let machine = Machine {
+                accel,
+                cpus,
+                ..machine(&[], &[])
+            };
+            value_after(&strings(&machine), "-smp", "cpus=").to_string()
+        };
+        assert_eq!(smp(Accel::Tcg, 1), "cpus=1,maxcpus=2");
+        assert_eq!(smp(Accel::Tcg, 4), "cpus=4,maxcpus=4");
+        assert_eq!(smp(Accel::Kvm, 1), "cpus=1");
     }
 
     #[test]
