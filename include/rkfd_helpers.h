@@ -165,6 +165,18 @@ enum {
 	RKFD_FIND_WRITABLE,
 };
 
+/* Why pages change. */
+enum {
+	RKFD_CHANGE_UNMAP,
+	RKFD_CHANGE_CLEAR,
+	RKFD_CHANGE_PROTECT,
+	RKFD_CHANGE_SOFT_DIRTY,
+	RKFD_CHANGE_END,
+	RKFD_CHANGE_MIGRATE,
+	RKFD_CHANGE_EXCLUSIVE,
+	RKFD_CHANGE_OTHER,
+};
+
 int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsigned long end,
 		    unsigned int find, unsigned long *frames, unsigned long *seq);
 struct page *rkfd_user_page(unsigned long frame);
@@ -178,6 +190,7 @@ bool rkfd_interval_may_block(const struct mmu_notifier_range *range);
 bool rkfd_current_changes(const struct mm_struct *mm);
 bool rkfd_interval_is_end(const struct mmu_notifier_range *range);
 bool rkfd_interval_is_unmap(const struct mmu_notifier_range *range);
+unsigned int rkfd_interval_cause(const struct mmu_notifier_range *range);
 bool rkfd_user_has_memory(struct mm_struct *mm, unsigned long start, unsigned long end);
 unsigned long rkfd_interval_start(const struct mmu_notifier_range *range);
 unsigned long rkfd_interval_end(const struct mmu_notifier_range *range);

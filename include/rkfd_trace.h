@@ -22,6 +22,10 @@
 			 { 3, "suspend" }, { 4, "debugger" }, { 5, "fault" })
 #define rkfd_show_reset(kind) \
 	__print_symbolic(kind, { 0, "queue" }, { 1, "engines" }, { 2, "chip" })
+#define rkfd_show_change(cause) \
+	__print_symbolic(cause, { 0, "unmap" }, { 1, "clear" }, { 2, "protect" }, \
+			 { 3, "soft_dirty" }, { 4, "end" }, { 5, "migrate" }, \
+			 { 6, "exclusive" }, { 7, "other" })
 
 /* A queue was made; it will be mapped soon. */
 TRACE_EVENT(queue_create,
@@ -316,6 +320,103 @@ TRACE_EVENT(vm_fault,
 	TP_printk("gpu_id=%u pasid=%u vmid=%u address=0x%llx write=%d execute=%d retry=%d",
 		  __entry->gpu_id, __entry->pasid, __entry->vmid, __entry->address, __entry->write,
 		  __entry->execute, __entry->retry)
+);
+
+/* A mirror was made: it shows length bytes of the process from cpu on at GPU addresses from address on. */
+TRACE_EVENT(mirror_create,
+	TP_PROTO(u32 gpu_id, s32 pid, u16 pasid, u32 mirror, u64 cpu, u64 address, u64 length),
+	TP_ARGS(gpu_id, pid, pasid, mirror, cpu, address, length),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(s32, pid)
+		__field(u16, pasid)
+		__field(u32, mirror)
+		__field(u64, cpu)
+		__field(u64, address)
+		__field(u64, length)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->pid = pid;
+		__entry->pasid = pasid;
+		__entry->mirror = mirror;
+		__entry->cpu = cpu;
+		__entry->address = address;
+		__entry->length = length;
+	),
+	TP_printk("gpu_id=%u pid=%d pasid=%u mirror=%u cpu=0x%llx address=0x%llx length=0x%llx",
+		  __entry->gpu_id, __entry->pid, __entry->pasid, __entry->mirror, __entry->cpu,
+		  __entry->address, __entry->length)
+);
+
+/* A mirror has ended: the GPU does not reach its memory any more. */
+TRACE_EVENT(mirror_destroy,
+	TP_PROTO(u32 gpu_id, u16 pasid, u32 mirror),
+	TP_ARGS(gpu_id, pasid, mirror),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(u16, pasid)
+		__field(u32, mirror)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->pasid = pasid;
+		__entry->mirror = mirror;
+	),
+	TP_printk("gpu_id=%u pasid=%u mirror=%u", __entry->gpu_id, __entry->pasid, __entry->mirror)
+);
+
+/*
+ * Memory was looked for because of an access that is repeated: the granule shows so many bytes now, or nothing had to be
+ * shown. The time is from the report on.
+ */
+TRACE_EVENT(mirror_serve,
+	TP_PROTO(u32 gpu_id, u16 pasid, u64 address, bool write, u64 bytes, u64 us, s32 result),
+	TP_ARGS(gpu_id, pasid, address, write, bytes, us, result),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(u16, pasid)
+		__field(u64, address)
+		__field(bool, write)
+		__field(u64, bytes)
+		__field(u64, us)
+		__field(s32, result)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->pasid = pasid;
+		__entry->address = address;
+		__entry->write = write;
+		__entry->bytes = bytes;
+		__entry->us = us;
+		__entry->result = result;
+	),
+	TP_printk("gpu_id=%u pasid=%u address=0x%llx write=%d bytes=0x%llx us=%llu result=%d",
+		  __entry->gpu_id, __entry->pasid, __entry->address, __entry->write,
+		  __entry->bytes, __entry->us, __entry->result)
+);
+
+/* Memory changes that a mirror shows, or is to show, in one of its windows; the address is the GPU's. */
+TRACE_EVENT(mirror_change,
+	TP_PROTO(u32 gpu_id, u16 pasid, u64 address, u64 length, u32 cause),
+	TP_ARGS(gpu_id, pasid, address, length, cause),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(u16, pasid)
+		__field(u64, address)
+		__field(u64, length)
+		__field(u32, cause)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->pasid = pasid;
+		__entry->address = address;
+		__entry->length = length;
+		__entry->cause = cause;
+	),
+	TP_printk("gpu_id=%u pasid=%u address=0x%llx length=0x%llx cause=%s",
+		  __entry->gpu_id, __entry->pasid, __entry->address, __entry->length,
+		  rkfd_show_change(__entry->cause))
 );
 
 /* The hardware got a new list of what to work on; chained: it takes turns. */

@@ -136,6 +136,29 @@ bool rkfd_interval_is_unmap(const struct mmu_notifier_range *range)
 	return range->event == MMU_NOTIFY_UNMAP;
 }
 
+/* Why the pages change (RKFD_CHANGE_*). */
+unsigned int rkfd_interval_cause(const struct mmu_notifier_range *range)
+{
+	switch (range->event) {
+	case MMU_NOTIFY_UNMAP:
+		return RKFD_CHANGE_UNMAP;
+	case MMU_NOTIFY_CLEAR:
+		return RKFD_CHANGE_CLEAR;
+	case MMU_NOTIFY_PROTECTION_VMA:
+	case MMU_NOTIFY_PROTECTION_PAGE:
+		return RKFD_CHANGE_PROTECT;
+	case MMU_NOTIFY_SOFT_DIRTY:
+		return RKFD_CHANGE_SOFT_DIRTY;
+	case MMU_NOTIFY_RELEASE:
+		return RKFD_CHANGE_END;
+	case MMU_NOTIFY_MIGRATE:
+		return RKFD_CHANGE_MIGRATE;
+	case MMU_NOTIFY_EXCLUSIVE:
+		return RKFD_CHANGE_EXCLUSIVE;
+	}
+	return RKFD_CHANGE_OTHER;
+}
+
 /* Whether the program has something in all of a range that is memory of the kernel's, whatever its rights are. */
 bool rkfd_user_has_memory(struct mm_struct *mm, unsigned long start, unsigned long end)
 {

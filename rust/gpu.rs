@@ -30,6 +30,7 @@ mod identity;
 mod ids;
 pub(crate) mod ih;
 pub(crate) mod kiq;
+pub(crate) mod mirrors;
 pub(crate) mod moves;
 mod nbio;
 pub(crate) mod pasid;

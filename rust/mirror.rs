@@ -18,7 +18,7 @@
 //! is left, the entries stay invalid: a wave that goes there faults.
 //!
 //! So no wave meets an entry that is missing for a moment only, which a GPU without retry faults would report as an error.
-//! With retry faults the queues go on, and a fault ends in [`Mirrors::service`].
+//! With retry faults the queues go on, and a fault ends in a lane of [`Mirrors`].
 //!
 //! # Locks
 //!
@@ -30,10 +30,12 @@
 
 mod accesses;
 mod granule;
+mod laps;
 mod quiesce;
 mod range;
 mod rules;
 mod shape;
+mod show;
 mod space;
 mod window;
 

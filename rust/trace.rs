@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tracepoints of the driver: what becomes of queues and of memory, and resets.
+//! Tracepoints of the driver: what becomes of queues, memory and mirrors, and resets.
 //!
 //! C header: `include/rkfd_trace.h`
 
@@ -124,6 +124,40 @@ tracepoints! {
         write: bool,
         execute: bool,
         retry: bool,
+    );
+    /// A mirror was made.
+    fn mirror_create / mirror_create_enabled / __tracepoint_mirror_create / rust_do_trace_mirror_create (
+        gpu_id: u32,
+        pid: i32,
+        pasid: u16,
+        mirror: u32,
+        cpu: u64,
+        address: u64,
+        length: u64,
+    );
+    /// A mirror has ended.
+    fn mirror_destroy / mirror_destroy_enabled / __tracepoint_mirror_destroy / rust_do_trace_mirror_destroy (
+        gpu_id: u32,
+        pasid: u16,
+        mirror: u32,
+    );
+    /// Memory was looked for because of an access that is repeated.
+    fn mirror_serve / mirror_serve_enabled / __tracepoint_mirror_serve / rust_do_trace_mirror_serve (
+        gpu_id: u32,
+        pasid: u16,
+        address: u64,
+        write: bool,
+        bytes: u64,
+        us: u64,
+        result: i32,
+    );
+    /// Memory changes that a mirror shows, or is to show.
+    fn mirror_change / mirror_change_enabled / __tracepoint_mirror_change / rust_do_trace_mirror_change (
+        gpu_id: u32,
+        pasid: u16,
+        address: u64,
+        length: u64,
+        cause: u32,
     );
 }
 

@@ -8,6 +8,7 @@
 //! | `ih` | what the interrupt thread has seen, by kind |
 //! | `doorbells` | the owner of each slice of the doorbell BAR, and doorbells that no queue answered |
 //! | `memory` | VRAM, doorbell slices and address space ids in use |
+//! | `mirrors` | figures of mirrors, each mirror, and which of its GPU addresses are shown |
 //! | `userptr` | how many pages of processes had their entries written anew, or taken away, because pages changed |
 //!
 //! The files go before the GPU does; reading them takes no hardware access.
@@ -33,6 +34,8 @@ pub(crate) struct DebugFiles {
     #[pin]
     memory: File<Arc<Gpu>>,
     #[pin]
+    mirrors: File<Arc<Gpu>>,
+    #[pin]
     userptr: File<Arc<Gpu>>,
 }
 
@@ -52,6 +55,7 @@ impl DebugFiles {
             ih <- dir.read_callback_file(c"ih", gpu.clone(), &ih),
             doorbells <- dir.read_callback_file(c"doorbells", gpu.clone(), &doorbells),
             memory <- dir.read_callback_file(c"memory", gpu.clone(), &memory),
+            mirrors <- dir.read_callback_file(c"mirrors", gpu.clone(), &mirrors),
             userptr <- dir.read_callback_file(c"userptr", gpu.clone(), &userptr),
         }? Error);
         Ok(Some(KBox::pin_init(files, GFP_KERNEL)?))
@@ -121,6 +125,10 @@ fn ih(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn doorbells(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     gpu.doorbells().show(f)
+}
+
+fn mirrors(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    gpu.mirrors().show(f)
 }
 
 fn userptr(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

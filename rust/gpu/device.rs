@@ -44,6 +44,7 @@ use super::{
         VmFault, //
     },
     kiq::Kiq,
+    mirrors::MirrorFigures,
     pasid::PasidPool,
     reserved::Reserved,
     reset,
@@ -107,6 +108,7 @@ pub(crate) struct Gpu {
     pub(super) render_minor: Atomic<i32>,
     /// See [`Gpu::rewritten`].
     pub(super) rewritten: Atomic<u64>,
+    pub(super) mirrors: Arc<MirrorFigures>,
     /// See [`Gpu::debugfs`].
     #[pin]
     pub(super) debugfs: Mutex<Option<Dir>>,
@@ -328,6 +330,11 @@ impl Gpu {
     /// The sum of what was noted.
     pub(crate) fn rewritten(&self) -> u64 {
         self.rewritten.load(Relaxed)
+    }
+
+    /// What mirrors have done, and which there are.
+    pub(crate) fn mirrors(&self) -> &MirrorFigures {
+        &self.mirrors
     }
 
     /// Ends all use of the device, because of `why`: when this returns, it reaches no memory, and counts as

@@ -128,6 +128,42 @@ impl AddressSpaceUser {
     }
 }
 
+/// Why pages change, as the memory manager says. The numbers are those of `rkfd_show_change`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// They are unmapped or moved to other addresses (munmap, mremap).
+    Unmap,
+    /// Others take their place, or none (madvise, copy on write, large pages made or split, reclaim).
+    Clear,
+    /// Their rights change (mprotect).
+    Protect,
+    /// Writes to them are to be noticed.
+    SoftDirty,
+    /// The address space ends.
+    End,
+    /// They move to or from memory of a device.
+    Migrate,
+    /// A device gets them alone, for atomic operations.
+    Exclusive,
+    /// A cause that is not known here.
+    Other,
+}
+
+impl Cause {
+    fn of(number: c_uint) -> Self {
+        match number {
+            crate::bindings::RKFD_CHANGE_UNMAP => Self::Unmap,
+            crate::bindings::RKFD_CHANGE_CLEAR => Self::Clear,
+            crate::bindings::RKFD_CHANGE_PROTECT => Self::Protect,
+            crate::bindings::RKFD_CHANGE_SOFT_DIRTY => Self::SoftDirty,
+            crate::bindings::RKFD_CHANGE_END => Self::End,
+            crate::bindings::RKFD_CHANGE_MIGRATE => Self::Migrate,
+            crate::bindings::RKFD_CHANGE_EXCLUSIVE => Self::Exclusive,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// A change of pages, as far as it concerns an interval.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
@@ -139,6 +175,8 @@ pub(crate) struct Change {
     pub(crate) is_end: bool,
     /// The program unmaps it: what may come to lie there later has nothing to do with it.
     pub(crate) is_unmap: bool,
+    /// For figures.
+    pub(crate) cause: Cause,
 }
 
 /// Shows the pages of an [`Interval`] to a device.
@@ -205,13 +243,14 @@ impl<W: Watch> Inner<W> {
         let this =
             unsafe { &*kernel::container_of!(Opaque::cast_from(subscription), Self, notifier) };
         // SAFETY: The core lends a valid range.
-        let (start, end, may_wait, is_end, is_unmap) = unsafe {
+        let (start, end, may_wait, is_end, is_unmap, cause) = unsafe {
             (
                 crate::bindings::rkfd_interval_start(range),
                 crate::bindings::rkfd_interval_end(range),
                 crate::bindings::rkfd_interval_may_block(range),
                 crate::bindings::rkfd_interval_is_end(range),
                 crate::bindings::rkfd_interval_is_unmap(range),
+                crate::bindings::rkfd_interval_cause(range),
             )
         };
         // The core calls for ranges that meet the interval, but they may reach beyond it, and be no whole pages.
@@ -221,6 +260,7 @@ impl<W: Watch> Inner<W> {
             last: end.wrapping_sub(1).min(this.range.end - 1),
             is_end,
             is_unmap,
+            cause: Cause::of(cause),
         };
         let mut state = if may_wait {
             this.state.lock()

@@ -14,7 +14,13 @@
 
 use core::ops::Range;
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    time::{
+        Instant,
+        Monotonic, //
+    },
+};
 
 use crate::{
     gpu::{
@@ -47,6 +53,8 @@ pub(crate) struct Waiting {
     pub(crate) fault: VmFault,
     /// The access is repeated when this is dropped.
     pub(crate) token: FaultToken,
+    /// When it was reported.
+    pub(super) since: Instant<Monotonic>,
     /// How many queues had ended when it was reported.
     ended: u64,
 }
@@ -138,6 +146,7 @@ impl Accesses {
         let waiting = Waiting {
             fault: *fault,
             token,
+            since: Instant::now(),
             ended: self.ended,
         };
         if let Err(full) = self.waiting.push_within_capacity(waiting) {

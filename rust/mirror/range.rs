@@ -18,6 +18,7 @@ use kernel::{
 };
 
 use super::{
+    laps::Laps,
     quiesce::Pause,
     shape::{
         Request,
@@ -34,6 +35,7 @@ use super::{
     },
 };
 use crate::{
+    gpu::mirrors::Step,
     kapi::{
         hmm::{
             AddressSpace,
@@ -42,6 +44,7 @@ use crate::{
         },
         task::fatal_signal_pending, //
     },
+    trace,
     vm::mirrored::GRANULE,
 };
 
@@ -195,6 +198,14 @@ impl Mirror {
         }
     }
 
+    /// Calls `f` with GPU addresses that are shown, in ascending order, and whether they are one leaf of 2 MiB: under update
+    /// locks, so it must not allocate.
+    pub(super) fn for_each_shown(&self, f: &mut dyn FnMut(Range<u64>, bool)) {
+        self.for_each_window(&self.shape.gpu(), |window| {
+            window.state().lock().for_each_shown(f);
+        });
+    }
+
     /// Whether something of `range`, GPU addresses, is shown that queues rely on.
     pub(super) fn is_relied_on(&self, range: &Range<u64>) -> bool {
         let mut relied_on = false;
@@ -222,13 +233,17 @@ impl Mirror {
     /// - `EFAULT`: there is no memory, or none that the GPU can use.
     /// - `EPERM`: the program may not write there.
     /// - Others are those of [`Fill::fill`].
-    pub(super) fn serve(&self, va: u64, write: bool) -> Result {
+    pub(super) fn serve(&self, va: u64, write: bool, laps: &Laps) -> Result {
         let user = self.memory.enter()?;
         let (memory, _) = user.memory_at(self.shape.cpu_range(&(va..va + 1)));
         match memory {
             Memory::None | Memory::Unusable => Err(EFAULT),
             Memory::Readable if write => Err(EPERM),
-            Memory::Readable | Memory::Writable => self.window(&user, va)?.serve(&user, va, write),
+            Memory::Readable | Memory::Writable => {
+                let window = self.window(&user, va)?;
+                laps.lap(Step::Resolve);
+                window.serve(&user, va, write, laps)
+            }
         }
     }
 
@@ -274,6 +289,7 @@ impl Mirror {
             drop(window);
         }
         let vm = self.pause.vm();
+        trace::mirror_destroy(vm.gpu().id(), vm.pasid(), self.id);
         if self.shape.is_whole() {
             vm.release_rest();
         } else {

@@ -29,6 +29,7 @@ use super::{
         Waiting,
         LANES, //
     },
+    laps::Laps,
     quiesce::{
         Pause,
         Refill, //
@@ -43,6 +44,12 @@ use super::{
 };
 use crate::{
     gpu::{
+        mirrors::{
+            Counter,
+            MirrorFigures,
+            Other,
+            Step, //
+        },
         registry::{
             registry,
             Registry, //
@@ -50,11 +57,16 @@ use crate::{
         retry::FaultToken,
         VmFault, //
     },
-    kapi::hmm::AddressSpace,
+    kapi::{
+        hmm::AddressSpace,
+        task::current_tgid,
+        trace::errno, //
+    },
     sched::{
         SchedProcess,
         Scheduler, //
     },
+    trace,
     vm::{
         pt::PAGE,
         va,
@@ -83,6 +95,8 @@ struct List {
 #[pin_data]
 pub(crate) struct Mirrors {
     pause: Arc<Pause>,
+    /// The process that made it.
+    pid: i32,
     registry: Arc<Registry>,
     #[pin]
     list: Mutex<List>,
@@ -128,15 +142,12 @@ impl Refill for Mirrors {
         self.accesses.lock().note_shown(&(0..va::USER_END));
         let mut last = 0;
         loop {
-            let next = {
-                let list = self.list.lock();
-                if list.closed {
-                    return Err(ENODEV);
-                }
-                let next = list.mirrors.partition_point(|mirror| mirror.id() <= last);
-                list.mirrors.get(next).cloned()
+            if self.list.lock().closed {
+                return Err(ENODEV);
+            }
+            let Some(mirror) = self.after(last) else {
+                return Ok(());
             };
-            let Some(mirror) = next else { return Ok(()) };
             mirror.refill()?;
             last = mirror.id();
         }
@@ -160,6 +171,7 @@ impl Mirrors {
         Arc::pin_init(
             pin_init!(Self {
                 pause,
+                pid: current_tgid(),
                 registry,
                 accesses <- new_spinlock!(Accesses::new(), "rkfd_mirror_accesses"),
                 lane0 <- new_work!("Mirrors::lane0"),
@@ -177,6 +189,33 @@ impl Mirrors {
             }),
             GFP_KERNEL_ACCOUNT,
         )
+    }
+
+    /// The process that made it.
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The address space.
+    pub(super) fn vm(&self) -> &Arc<Vm> {
+        self.pause.vm()
+    }
+
+    /// The first mirror with an id above `last`.
+    pub(super) fn after(&self, last: u32) -> Option<Arc<Mirror>> {
+        let list = self.list.lock();
+        let next = list.mirrors.partition_point(|mirror| mirror.id() <= last);
+        list.mirrors.get(next).cloned()
+    }
+
+    /// Counts for people.
+    fn figures(&self) -> &MirrorFigures {
+        self.vm().gpu().mirrors()
+    }
+
+    /// A number that no other one has as long as this is there.
+    fn key(&self) -> usize {
+        core::ptr::from_ref(self).addr()
     }
 
     /// Serves accesses that the GPU repeats from now on.
@@ -198,6 +237,7 @@ impl Mirrors {
 
     /// Takes an access that the GPU repeats, and looks at it soon. Neither sleeps nor allocates.
     pub(crate) fn serve_soon(self: &Arc<Self>, fault: &VmFault, token: FaultToken) {
+        self.figures().add(Counter::Accesses, 1);
         let lane = self.accesses.lock().push(fault, token);
         let item = || self.clone();
         match lane {
@@ -216,38 +256,72 @@ impl Mirrors {
 
     /// Looks at accesses until none waits that another lane does not look at.
     fn run_lane(&self, lane: usize) {
+        let mut looked_at = 0;
         loop {
             let next = self.accesses.lock().next(lane);
             match next {
                 Ok(waiting) => self.look_at(waiting),
-                // Without the lock: they are repeated at once.
-                Err(crowded) => return drop(crowded),
+                Err(crowded) => {
+                    self.figures().note(Other::Lane, looked_at);
+                    // Without the lock: they are repeated at once.
+                    return drop(crowded);
+                }
             }
+            looked_at += 1;
         }
     }
 
     /// Shows what an access needs, or refuses it. It is repeated when this returns.
     fn look_at(&self, waiting: Waiting) {
         let access = &waiting.fault.fault;
-        match self.service(access.address, access.write, access.execute) {
-            Ok(()) => self.accesses.lock().note_served(&waiting.fault),
+        let (address, write, execute) = (access.address, access.write, access.execute);
+        let (gpu, figures) = (self.vm().gpu(), self.figures());
+        let laps = Laps::of_access(waiting.since);
+        let result = self.find_for(address, write, execute, &laps);
+        let is_served = result.is_ok();
+        trace::mirror_serve(
+            gpu.id(),
+            self.vm().pasid(),
+            address,
+            write,
+            laps.bytes(),
+            laps.us(),
+            errno(&result),
+        );
+        match result {
+            Ok(()) => {
+                let counter = match laps.bytes() {
+                    0 => Counter::Found,
+                    _ => Counter::Shown,
+                };
+                figures.add(counter, 1);
+                self.accesses.lock().note_served(&waiting.fault);
+            }
             Err(error) if is_final(error) => {
                 let verdict = self.accesses.lock().judge(&waiting);
                 match verdict {
-                    Verdict::Repeat => {}
-                    Verdict::Refuse => self.pause.vm().gpu().ih().refuse(&waiting.fault),
+                    Verdict::Repeat => figures.add(Counter::Doubted, 1),
+                    Verdict::Refuse => {
+                        figures.add(Counter::Refused, 1);
+                        gpu.ih().refuse(&waiting.fault);
+                    }
                     Verdict::Leave => fsleep(LEAVE),
                 }
             }
             // The file is closed, or nothing is repeated any more.
             Err(_) if self.list.lock().closed || self.pause.vm().gpu().enter().is_err() => {}
             Err(error) => {
-                pr_debug!("access to {:#x} waits: {:?}\n", access.address, error);
+                pr_debug!("access to {:#x} waits: {:?}\n", address, error);
+                figures.add(Counter::Failed, 1);
                 let before = self.accesses.lock().note_failure();
                 fsleep(PAUSE * (1i64 << before.min(MAX_DOUBLINGS)));
             }
         }
         drop(waiting);
+        if is_served {
+            laps.lap(Step::Resume);
+            laps.record(figures);
+        }
     }
 
     /// Shows memory of the caller, as much of it as there is.
@@ -360,10 +434,24 @@ impl Mirrors {
             return Err(ENODEV);
         }
         let id = list.last.checked_add(1).ok_or(ENOSPC)?;
+        let request = shape.request();
         let mirror = Mirror::new(&self.pause, id, shape, memory)?;
+        list.mirrors.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        if id == 1 {
+            self.figures().list(self.key(), self.clone())?;
+        }
         list.mirrors.push(mirror.clone(), GFP_KERNEL_ACCOUNT)?;
         self.pause.set_refill(Some(self.clone()));
         list.last = id;
+        trace::mirror_create(
+            self.vm().gpu().id(),
+            self.pid,
+            self.vm().pasid(),
+            id,
+            request.cpu,
+            request.gpu,
+            request.len,
+        );
         Ok(mirror)
     }
 
@@ -424,6 +512,17 @@ impl Mirrors {
         mirror.populate(&range, true)
     }
 
+    /// [`Self::find_for`] an access that is not the GPU's.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn service(&self, address: u64, write: bool, execute: bool) -> Result {
+        let laps = Laps::of_access(kernel::time::Instant::now());
+        self.find_for(address, write, execute, &laps)
+    }
+
     /// Serves an access of the GPU to `address` that its page tables do not allow: where a mirror has memory that may be
     /// accessed so, it is shown when this returns, and the access can be repeated. Takes no lock of another address
     /// space, and may wait for user space.
@@ -435,7 +534,7 @@ impl Mirrors {
     /// - `EPERM`: there is memory, but the access is not allowed.
     /// - `ESRCH`: the program whose memory it is has ended.
     /// - Others as those of [`Self::create`].
-    pub(crate) fn service(&self, address: u64, write: bool, execute: bool) -> Result {
+    fn find_for(&self, address: u64, write: bool, execute: bool, laps: &Laps) -> Result {
         let mirror = {
             let list = self.list.lock();
             let mut mirrors = list.mirrors.iter();
@@ -458,7 +557,7 @@ impl Mirrors {
         if (write && !rights.write) || (execute && !rights.execute) {
             return Err(EPERM);
         }
-        mirror.serve(page, write)
+        mirror.serve(page, write, laps)
     }
 
     /// The address space has queues from now on, or none any more. The old value is to be dropped where that is allowed.
@@ -480,6 +579,7 @@ impl Mirrors {
             mirror.end();
         }
         self.pause.set_refill(None);
+        self.figures().unlist(self.key());
         drop(self.set_process(None));
     }
 }

@@ -15,6 +15,12 @@ use kernel::{
 
 use super::{
     granule::Granule,
+    laps::{
+        self,
+        Entries,
+        Laps,
+        Settling, //
+    },
     quiesce::Pause,
     rules::{
         Hidden,
@@ -23,6 +29,11 @@ use super::{
     shape::Shape, //
 };
 use crate::{
+    gpu::mirrors::{
+        Counter,
+        MirrorFigures,
+        Step, //
+    },
     hw::num::index,
     kapi::hmm::{
         AddressSpaceUser,
@@ -109,6 +120,14 @@ impl State {
         }
         usage.changes += self.changes;
         usage.served += self.served;
+    }
+
+    /// Calls `f` with what each granule shows, in ascending order, and whether that is one leaf of 2 MiB.
+    pub(super) fn for_each_shown(&self, f: &mut dyn FnMut(Range<u64>, bool)) {
+        for shown in self.granules.iter().filter_map(|g| g.shown.as_ref()) {
+            let huge = shown.is_huge();
+            shown.ranges().for_each(|range| f(range, huge));
+        }
     }
 
     /// What is found around an access to `va` in granule `number`, GPU addresses.
@@ -214,6 +233,11 @@ impl Watcher {
         } else {
             0..0
         }
+    }
+
+    /// Counts for people.
+    fn figures(&self) -> &MirrorFigures {
+        self.pause.vm().gpu().mirrors()
     }
 
     /// Numbers of the granules that a change meets.
@@ -328,7 +352,10 @@ impl Watch for Watcher {
                 unsettled = true;
             }
         }
-        state.changes += u64::from(unsettled);
+        if unsettled {
+            state.changes += 1;
+            laps::note_change(self.pause.vm(), &self.shape, change);
+        }
         if change.is_end {
             // There is nothing to be found again, and no queue is to wait for it.
             state.ended = true;
@@ -341,6 +368,7 @@ impl Watch for Watcher {
             let shown = granule.shown.as_ref();
             shown.is_some_and(|shown| !shown.is_empty())
         };
+        let _settling = Settling::begin(self.figures());
         let (waits, shown) = {
             let state = state.lock();
             let met = state.granules.get(self.met(change)).unwrap_or_default();
@@ -389,7 +417,7 @@ pub(super) trait Fill {
     /// # Errors
     ///
     /// As [`Self::fill`].
-    fn serve(&self, user: &AddressSpaceUser, va: u64, write: bool) -> Result;
+    fn serve(&self, user: &AddressSpaceUser, va: u64, write: bool, laps: &Laps) -> Result;
 
     /// Shows again what is missing.
     ///
@@ -414,6 +442,7 @@ impl Fill for Arc<Window> {
         let watch = self.watch();
         let number = watch.number(va);
         let granule = watch.granule(number);
+        let laps = Laps::of_fill();
         for _ in 0..MAX_ATTEMPTS {
             let edition = {
                 let mut state = self.state().lock();
@@ -432,18 +461,25 @@ impl Fill for Arc<Window> {
                 write: watch.shape.rights.write,
                 awaited: false,
                 edition,
+                laps: &laps,
             };
             match show(self, user, number, &granule, &wish) {
-                Ok(lacks) if lacks && want == Want::All => return Err(EFAULT),
-                Ok(_) => return Ok(()),
-                Err(error) if error == EAGAIN => {}
+                Ok(lacks) => {
+                    laps.record(watch.figures());
+                    return if lacks && want == Want::All {
+                        Err(EFAULT)
+                    } else {
+                        Ok(())
+                    };
+                }
+                Err(error) if error == EAGAIN => watch.figures().add(Counter::Retries, 1),
                 Err(error) => return Err(error),
             }
         }
         Err(EAGAIN)
     }
 
-    fn serve(&self, user: &AddressSpaceUser, va: u64, write: bool) -> Result {
+    fn serve(&self, user: &AddressSpaceUser, va: u64, write: bool, laps: &Laps) -> Result {
         let watch = self.watch();
         let number = watch.number(va);
         let granule = watch.granule(number);
@@ -478,6 +514,7 @@ impl Fill for Arc<Window> {
                 write,
                 awaited: true,
                 edition,
+                laps,
             };
             match show(self, user, number, &granule, &wish) {
                 Ok(true) => return Err(EFAULT),
@@ -488,7 +525,7 @@ impl Fill for Arc<Window> {
                     }
                     return Ok(());
                 }
-                Err(error) if error == EAGAIN => {}
+                Err(error) if error == EAGAIN => watch.figures().add(Counter::Retries, 1),
                 Err(error) => return Err(error),
             }
         }
@@ -557,6 +594,8 @@ struct Wish<'a> {
     awaited: bool,
     /// Which rules it is found by: those that hold then, or newer ones.
     edition: u64,
+    /// What it takes.
+    laps: &'a Laps,
 }
 
 /// Finds the memory of a granule and writes its entries; whether something that was asked for cannot be shown.
@@ -597,6 +636,7 @@ fn show(
         };
         at = end;
     }
+    wish.laps.lap(Step::Pages);
     // What earlier changes left, before more of it is needed.
     vm.reap();
     let hw = vm.gpu().enter()?;
@@ -611,7 +651,10 @@ fn show(
         let access = rights.access(write);
         parts.push(Part::new(vm, va, dma, access)?, GFP_KERNEL_ACCOUNT)?;
     }
-    let mut shown = Some(Shown::new(parts));
+    let shown = Shown::new(parts);
+    let entries = Entries::of(&shown);
+    let mut shown = Some(shown);
+    wish.laps.lap(Step::Map);
     let mut tables = Tables::new();
     for _ in 0..MAX_ATTEMPTS {
         let mut short = false;
@@ -643,6 +686,7 @@ fn show(
             // What it showed before, at other bus addresses perhaps: no entry names them any more.
             Ok(old) => {
                 drop(old);
+                wish.laps.bound(entries);
                 return Ok(lacks);
             }
             Err(error) if error == EAGAIN && short => vm.fill(&hw, &mut tables)?,

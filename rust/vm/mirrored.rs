@@ -195,6 +195,11 @@ impl Shown {
         }
     }
 
+    /// GPU addresses of each part, in ascending order.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.parts.iter().map(Part::range)
+    }
+
     /// Whether the entries allow an access to `va`.
     pub(crate) fn allows(&self, va: u64, write: bool) -> bool {
         let mut parts = self.parts.iter();

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What people see of mirrors: each of them, with what it shows.
+
+use core::{
+    fmt::{
+        self,
+        Write, //
+    },
+    ops::Range,
+};
+
+use kernel::prelude::*;
+
+use super::{
+    range::Mirror,
+    space::Mirrors, //
+};
+use crate::{
+    gpu::mirrors::MirrorList,
+    vm::mirrored::GRANULE, //
+};
+
+/// Ranges of one mirror that are listed at most.
+const RANGES: usize = 2048;
+
+/// Writes ranges, of which those that continue each other are one.
+struct Ranges<'f> {
+    f: &'f mut dyn Write,
+    /// Lines that may still be written.
+    room: usize,
+    last: Option<(Range<u64>, bool)>,
+    /// Bytes that found no room.
+    left_out: u64,
+    result: fmt::Result,
+}
+
+impl Ranges<'_> {
+    fn add(&mut self, range: Range<u64>, huge: bool) {
+        match &mut self.last {
+            Some((last, same)) if last.end == range.start && *same == huge => last.end = range.end,
+            _ => {
+                self.write_last();
+                self.last = Some((range, huge));
+            }
+        }
+    }
+
+    fn write_last(&mut self) {
+        let Some((range, huge)) = self.last.take() else {
+            return;
+        };
+        if self.room == 0 {
+            self.left_out += range.end - range.start;
+            return;
+        }
+        self.room -= 1;
+        let leaf = if huge { "2M" } else { "4K" };
+        let (first, last) = (range.start, range.end - 1);
+        if self.result.is_ok() {
+            self.result = writeln!(self.f, "shown {first:#014x}-{last:#014x} {leaf}");
+        }
+    }
+
+    /// Writes what is left, and how much found no room; returns the room that is left.
+    fn finish(mut self) -> Result<usize, fmt::Error> {
+        self.write_last();
+        self.result?;
+        if self.left_out > 0 {
+            writeln!(self.f, "more bytes {}", self.left_out)?;
+        }
+        Ok(self.room)
+    }
+}
+
+/// Names of what is set, or `-`.
+struct Flags([(bool, &'static str); 5]);
+
+impl fmt::Display for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(flags) = self;
+        let mut before = "";
+        for (_, name) in flags.iter().filter(|(set, _)| *set) {
+            write!(f, "{before}{name}")?;
+            before = ",";
+        }
+        if before.is_empty() {
+            f.write_str("-")?;
+        }
+        Ok(())
+    }
+}
+
+impl Mirror {
+    /// Writes what it is, and the ranges that are shown.
+    fn show(&self, f: &mut dyn Write, room: &mut usize, pid: i32, pasid: u16) -> fmt::Result {
+        let request = self.request();
+        let usage = self.usage();
+        let gpu = self.gpu();
+        let mut shown = (0u64, None);
+        self.for_each_shown(&mut |range, _| {
+            let granule = range.start / GRANULE;
+            if shown.1.replace(granule) != Some(granule) {
+                shown.0 += 1;
+            }
+        });
+        let granules = (gpu.end - 1) / GRANULE - gpu.start / GRANULE + 1;
+        let flags = Flags([
+            (!request.rights.write, "read-only"),
+            (request.rights.execute, "executable"),
+            (request.filling.at_once, "populated"),
+            (request.filling.on_access, "fault"),
+            (self.is_whole(), "whole"),
+        ]);
+        writeln!(
+            f,
+            "mirror {} pid {} pasid {} cpu {:#014x}-{:#014x} gpu {:#014x}-{:#014x} flags {} granules {} of {} bytes {} huge {} leaf {} changes {} served {}",
+            self.id(),
+            pid,
+            pasid,
+            request.cpu,
+            request.cpu + (request.len - 1),
+            gpu.start,
+            gpu.end - 1,
+            flags,
+            shown.0,
+            granules,
+            usage.bytes,
+            usage.huge,
+            self.leaf(),
+            usage.changes,
+            usage.served,
+        )?;
+        let own = RANGES.min(*room);
+        let mut ranges = Ranges {
+            f,
+            room: own,
+            last: None,
+            left_out: 0,
+            result: Ok(()),
+        };
+        // Under update locks: nothing is allocated by the writes, whose memory seq_file has made before.
+        self.for_each_shown(&mut |range, huge| ranges.add(range, huge));
+        *room -= own - ranges.finish()?;
+        Ok(())
+    }
+}
+
+impl MirrorList for Mirrors {
+    fn show(&self, f: &mut dyn Write, room: &mut usize) -> fmt::Result {
+        let pasid = self.vm().pasid();
+        let mut last = 0;
+        while let Some(mirror) = self.after(last) {
+            let Some(left) = room.checked_sub(1) else {
+                return writeln!(f, "more mirrors of pasid {pasid}");
+            };
+            *room = left;
+            mirror.show(f, room, self.pid(), pasid)?;
+            last = mirror.id();
+        }
+        Ok(())
+    }
+}
