@@ -16,6 +16,7 @@ mod hang;
 mod info;
 mod latency;
 mod mem;
+mod mirror;
 mod model;
 mod profile;
 mod queues;
@@ -58,6 +59,8 @@ enum Command {
     Queues(queues::Options),
     /// Show whose memory is where, and what a GPU address leads to (root)
     Mem(mem::Options),
+    /// Show which memory of programs GPUs see, how much of it just now, and what that costs (root)
+    Mirror(mirror::Options),
     /// Show where every wave is: kernel, instruction, active lanes (model only)
     Waves(waves::Options),
     /// Count what the kernels of a command execute (model only)
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Queues(options) => queues::run(&options),
         Command::Mem(options) => mem::run(&options),
+        Command::Mirror(options) => mirror::run(&options),
         Command::Waves(options) => waves::run(&options),
         Command::Profile(options) => profile::run(&options),
         Command::Errors(options) => errors::run(&options),

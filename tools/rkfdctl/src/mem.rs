@@ -197,7 +197,7 @@ fn rows_of(gpu: usize, spaces: &[Space], name: impl Fn(u32) -> Option<String>) -
 }
 
 /// A table, with the numbers of columns `right` aligned to the right.
-fn table<T: Tabled>(rows: &[T], right: &[usize]) -> String {
+pub fn table<T: Tabled>(rows: &[T], right: &[usize]) -> String {
     let mut table = Table::new(rows);
     table.with(Style::blank());
     for column in right {

@@ -20,7 +20,14 @@ fn without_a_driver_every_command_says_so_with_status_3() {
         eprintln!("skipped: this machine has /dev/kfd");
         return;
     }
-    for command in [&["info"][..], &["info", "--json"], &["demo"], &["trace"]] {
+    for command in [
+        &["info"][..],
+        &["info", "--json"],
+        &["demo"],
+        &["trace"],
+        &["mirror"],
+        &["mirror", "--json"],
+    ] {
         let out = rkfdctl(command);
         assert_eq!(out.status.code(), Some(3), "{command:?}");
         assert_eq!(
@@ -37,6 +44,8 @@ fn wrong_usage_is_status_2() {
         &["sing"][..],
         &["demo", "--rounds", "many"],
         &["trace", "--last"],
+        &["mirror", "--json", "--map"],
+        &["mirror", "--svg"],
     ] {
         assert_eq!(rkfdctl(command).status.code(), Some(2), "{command:?}");
     }
