@@ -258,15 +258,15 @@ fn rights_are_gone_for_good() {
     let mut host = Host::new();
     let show = "while read -r line; do echo \"$line\"; done </proc/self/status";
     let plain = host.lines(show);
-    // CAP_DAC_READ_SEARCH.
+    // CAP_DAC_OVERRIDE.
     for (name, wanted) in [
         ("Pid:", "1"),
         ("Uid:", "65534 65534 65534 65534"),
         ("Gid:", "65534 65534 65534 65534"),
         ("Groups:", ""),
-        ("CapEff:", "0000000000000004"),
-        ("CapPrm:", "0000000000000004"),
-        ("CapBnd:", "0000000000000004"),
+        ("CapEff:", "0000000000000002"),
+        ("CapPrm:", "0000000000000002"),
+        ("CapBnd:", "0000000000000002"),
         ("NoNewPrivs:", "1"),
     ] {
         assert_eq!(status(&plain, name), wanted, "{name}");
@@ -276,8 +276,8 @@ fn rights_are_gone_for_good() {
     let sharing = host.lines(show);
     for (name, wanted) in [
         ("Uid:", "0 0 0 0"),
-        ("CapEff:", "000000000000001f"),
-        ("CapBnd:", "000000000000001f"),
+        ("CapEff:", "000000000000001b"),
+        ("CapBnd:", "000000000000001b"),
         ("NoNewPrivs:", "1"),
     ] {
         assert_eq!(status(&sharing, name), wanted, "{name}");
@@ -302,6 +302,44 @@ fn rights_are_gone_for_good() {
         host.path("home/rkfd/rkfd-canary-source").display()
     );
     assert_eq!(host.lines(&script), [CANARY]);
+}
+
+#[test]
+fn no_file_is_opened_by_its_handle() {
+    // Numbers of system calls, and AT_FDCWD. The file that standard input shows says which file system is meant.
+    const HANDLE: &str = r#"
+        my $handle = pack("Ii", 128, 0) . "\0" x 128;
+        my $mount = pack("i", 0);
+        die "no handle: $!" if syscall(303, -100, $ARGV[0], $handle, $mount, 0) < 0;
+        print unpack("H*", $handle);"#;
+    const OPEN: &str = r#"
+        my $file = syscall(304, 0, pack("H*", $ARGV[0]), 0);
+        if ($file < 0) { print "$!"; exit }
+        open my $found, "<&=", $file or die $!;
+        print <$found>;"#;
+    let mut host = Host::new();
+    let key = host.path("home/.ssh/rkfd-canary-key");
+    let source = host.path("home/rkfd/rkfd-canary-source");
+    let perl = |script: &str, argument: &str, input: &Path| {
+        let output = Command::new("perl")
+            .args(["-e", script, argument])
+            .env("LC_ALL", "C")
+            .stdin(fs::File::open(input).unwrap())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let handle = perl(HANDLE, key.to_str().unwrap(), &source);
+    // Who may do it can.
+    assert_eq!(perl(OPEN, &handle, &source), CANARY);
+    let script = format!(
+        "LC_ALL=C perl -e '{OPEN}' {handle} </export{}",
+        source.display()
+    );
+    assert_eq!(host.lines(&script), ["Operation not permitted"]);
+    host.share();
+    assert_eq!(host.lines(&script), ["Operation not permitted"]);
 }
 
 #[test]

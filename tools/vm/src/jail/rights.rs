@@ -42,14 +42,13 @@ impl Rights {
                 kept: CapabilitySet::empty(),
             };
         }
-        // A checkout's files need not be readable by all.
-        let mut kept = CapabilitySet::DAC_READ_SEARCH;
+        // A checkout's files need not be readable by all; what is not shared is mounted for reading only. Not
+        // CAP_DAC_READ_SEARCH: with that any file of a mounted file system could be opened by its handle, whatever the
+        // root.
+        let mut kept = CapabilitySet::DAC_OVERRIDE;
         if !spec.shares.is_empty() {
             // The guest's root writes there as root does: files of any owner, with any mode.
-            kept |= CapabilitySet::CHOWN
-                | CapabilitySet::DAC_OVERRIDE
-                | CapabilitySet::FOWNER
-                | CapabilitySet::FSETID;
+            kept |= CapabilitySet::CHOWN | CapabilitySet::FOWNER | CapabilitySet::FSETID;
         }
         Self {
             root: !spec.shares.is_empty() || !spec.devices.is_empty(),
@@ -117,7 +116,7 @@ mod tests {
     fn a_run_has_the_rights_that_it_needs() {
         let plain = Rights::of(&Spec::default(), false);
         assert!(!plain.root);
-        assert_eq!(plain.kept, CapabilitySet::DAC_READ_SEARCH);
+        assert_eq!(plain.kept, CapabilitySet::DAC_OVERRIDE);
         let share = Share {
             tag: "share0".into(),
             path: "/home/a".into(),
@@ -129,7 +128,9 @@ mod tests {
         let writing = Rights::of(&shares, false);
         assert!(writing.root);
         assert!(writing.kept.contains(CapabilitySet::DAC_OVERRIDE));
-        assert!(!writing.kept.contains(CapabilitySet::SYS_ADMIN));
+        assert!(!writing
+            .kept
+            .intersects(CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_READ_SEARCH));
         assert!(Rights::of(&shares, true).kept.is_empty());
         let devices = Spec {
             devices: vec!["/dev/kvm".into()],
@@ -137,7 +138,7 @@ mod tests {
         };
         let accelerated = Rights::of(&devices, false);
         assert!(accelerated.root);
-        assert_eq!(accelerated.kept, CapabilitySet::DAC_READ_SEARCH);
+        assert_eq!(accelerated.kept, CapabilitySet::DAC_OVERRIDE);
     }
 
     #[test]
