@@ -3,14 +3,16 @@
 //!
 //! `/dev/kvm` can exist and yet hang every guest (nested virtualisation that is only pretended). So KVM
 //! is used only where the processor announces it and a short probe boot has come up. A clear answer is
-//! kept until the host boots again. A probe that takes too long, or cannot be made, gives none: the host may
-//! have been busy, so that TCG does for now, and a later run asks again.
+//! kept until the host boots again. A probe that takes too long, cannot be made, or is killed, gives none: the host may
+//! have been busy or short of memory, so that TCG does for now, and a later run asks again.
 
 use crate::child::Bound;
 use nix::fcntl::Flock;
 use nix::fcntl::FlockArg;
+use nix::sys::signal::Signal;
 use std::fs;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use std::process::ExitStatus;
@@ -33,16 +35,32 @@ enum Probe {
     Works,
     /// QEMU refused, or the guest broke.
     Fails,
-    /// It came to no end in time, or could not be made.
+    /// It came to no end in time, could not be made, or was ended by somebody else.
     NoAnswer,
 }
 
+/// Signals by which a program ends for what it did itself. By any other somebody else ended it: the kernel for want of
+/// memory, a user, the end of a job.
+const OWN_FAULTS: [Signal; 7] = [
+    Signal::SIGABRT,
+    Signal::SIGBUS,
+    Signal::SIGFPE,
+    Signal::SIGILL,
+    Signal::SIGSEGV,
+    Signal::SIGSYS,
+    Signal::SIGTRAP,
+];
+
 /// What the end of a probe says: its exit status, or none where it ran on, or why it could not be made or waited for.
 fn judged(end: &io::Result<Option<ExitStatus>>) -> Probe {
-    match end {
-        Ok(Some(status)) if status.success() => Probe::Works,
-        Ok(Some(_)) => Probe::Fails,
-        Ok(None) | Err(_) => Probe::NoAnswer,
+    let Ok(Some(status)) = end else {
+        return Probe::NoAnswer;
+    };
+    match status.signal() {
+        Some(number) if OWN_FAULTS.iter().all(|own| *own as i32 != number) => Probe::NoAnswer,
+        Some(_) => Probe::Fails,
+        None if status.success() => Probe::Works,
+        None => Probe::Fails,
     }
 }
 
@@ -221,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_exit_status_is_an_answer() {
+    fn only_an_end_of_its_own_is_an_answer() {
         let long = Duration::from_secs(60);
         let end = |program: &str, limit| {
             let mut command = Command::new("sh");
@@ -229,7 +247,13 @@ mod tests {
         };
         assert_eq!(end("exit 0", long), Probe::Works);
         assert_eq!(end("exit 1", long), Probe::Fails);
-        assert_eq!(end("kill -ABRT $$", long), Probe::Fails);
+        for own in ["ABRT", "SEGV", "SYS"] {
+            assert_eq!(end(&format!("kill -{own} $$"), long), Probe::Fails, "{own}");
+        }
+        for foreign in ["KILL", "TERM", "HUP", "INT"] {
+            let found = end(&format!("kill -{foreign} $$"), long);
+            assert_eq!(found, Probe::NoAnswer, "{foreign}");
+        }
         assert_eq!(end("exec sleep 1000", Duration::ZERO), Probe::NoAnswer);
         let missing = end_of(&mut Command::new("/no/such/qemu"), long);
         assert!(missing.is_err());
