@@ -160,7 +160,15 @@ check "… and sees nothing else of the host" same "boot dev empty etc export pr
 
 # Nor in the toolbox: the user's files, disks and other processes are not to be found there by any path, and passwords only by
 # what downloads.
+# Each form of what may be a secret in cargo's settings, of which cargo would not take all in one file.
 cat >"$home/.cargo/config.toml" <<EOF
+env.CANARY_DOTTED = "$secret"
+[http]
+proxy = "user:$secret@localhost:9"
+[env]
+CANARY_KEY = "$secret"
+[env.CANARY_TABLE]
+value = '$secret'
 [registries]
 canary = { index = "sparse+https://user:$secret@localhost/", token = "$secret" }
 EOF
@@ -194,7 +202,7 @@ done
 ! grep -rqs "$secret" /etc/apt || echo "it stays in the toolbox"
 ! apt-config dump | grep -q "$secret" || echo "apt has it"
 ! env | grep -q "$secret" || echo "the environment has it"
-grep -c 'sparse' "$CARGO_HOME/config.toml"
+grep -c -e 'localhost:9"' -e sparse "$CARGO_HOME/config.toml"
 EOF
 # apt's settings are of the machine: only root can show others in their place.
 apt= apt_settings=
@@ -215,11 +223,11 @@ in_toolbox() {
 # As an older toolbox has it.
 canary=$("$top/scripts/toolbox" path)/etc/apt/apt.conf.d/99rkfd-canary
 echo "# $secret" >"$canary" || exit 1
-check "in the toolbox no home, credential, disk or process of the user is in reach, and cargo has its settings" same 1 "$(in_toolbox)"
+check "in the toolbox no home, credential, disk or process of the user is in reach, and cargo has its settings" same 2 "$(in_toolbox)"
 check "… but what downloads has the passwords" same "config.toml
 credentials.toml
 ${apt_settings}the environment has it
-1" "$(RKFD_FETCH=1 in_toolbox | grep -v '^/proc/.* tells its environment$')"
+2" "$(RKFD_FETCH=1 in_toolbox | grep -v '^/proc/.* tells its environment$')"
 kill $other
 other=
 
