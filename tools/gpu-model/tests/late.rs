@@ -112,6 +112,28 @@ fn copy(src: u64, dst: u64, bytes: u32) -> [u32; 7] {
     ]
 }
 
+/// The second half of the page, to which the first one is copied.
+fn destination(f: &Fixture, bytes: u64) -> Vec<u8> {
+    let mut now = vec![0; bytes as usize];
+    f.b.ram_read(f.bus + bytes, &mut now);
+    now
+}
+
+/// Somebody else's data where a copy goes; returns it.
+fn reuse(f: &Fixture, bytes: u64, byte: u8) -> Vec<u8> {
+    let data = vec![byte; bytes as usize];
+    f.b.ram_write(f.bus + bytes, &data);
+    data
+}
+
+/// Of somebody else's data the end is lost, for the copy has gone on; its beginning was copied before.
+fn assert_clobbered(f: &Fixture, bytes: u64, data: &[u8]) {
+    let now = destination(f, bytes);
+    let kept = now.iter().zip(data).take_while(|(a, b)| a == b).count();
+    assert!(0 < kept && kept < data.len(), "{kept:#x} bytes are left");
+    assert!(now[kept..].iter().all(|b| *b == 0x5a), "the copy's source");
+}
+
 #[test]
 fn a_halted_sdma_engine_ends_the_copy_that_it_has_begun() {
     const BYTES: u64 = 1 << 20;
@@ -127,11 +149,14 @@ fn a_halted_sdma_engine_ends_the_copy_that_it_has_begun() {
         f.b.wr(halt, 1);
         let status = f.b.sdma_bases[0] + 0x25 * 4;
         assert_eq!(f.b.rd(status) & 1, 0, "STATUS_REG.IDLE");
+        // A driver that does not look at it gives the destination back now.
+        let reused = reuse(&f, BYTES, 0x11);
         f.b.run();
-        let mut end = [0; 16];
-        f.b.ram_read(f.bus + 2 * BYTES - 16, &mut end);
-        assert_eq!(end, [0x5a; 16], "{}", asic.name);
-        assert_eq!(f.b.rd(status) & 1, 1);
+        assert_clobbered(&f, BYTES, &reused);
+        assert_eq!(f.b.rd(status) & 1, 1, "{}", asic.name);
+        let reused = reuse(&f, BYTES, 0x22);
+        f.b.run_for(5_000_000);
+        assert!(destination(&f, BYTES) == reused, "{}", asic.name);
         assert_eq!(
             f.b.ram32(f.bus),
             0x5a5a_5a5a,
@@ -140,6 +165,7 @@ fn a_halted_sdma_engine_ends_the_copy_that_it_has_begun() {
         f.b.wr(halt, 0);
         f.b.run();
         assert_eq!(f.b.ram32(f.bus), 1);
+        assert!(destination(&f, BYTES) == reused);
         f.b.no_errors();
     }
 }
@@ -164,10 +190,13 @@ fn a_halted_micro_engine_ends_the_dma_that_it_has_begun() {
     f.q.ring_bell(&mut f.b);
     assert_eq!(f.b.gpu.step(), Step::Busy);
     f.b.wr(0x8234, 1 << 30);
+    // A driver that takes it for stopped gives the destination back now.
+    let reused = reuse(&f, BYTES, 0x11);
     f.b.run();
-    let mut end = [0; 16];
-    f.b.ram_read(f.bus + 2 * BYTES - 16, &mut end);
-    assert_eq!(end, [0x5a; 16]);
+    assert_clobbered(&f, BYTES, &reused);
+    let reused = reuse(&f, BYTES, 0x22);
+    f.b.run_for(5_000_000);
+    assert!(destination(&f, BYTES) == reused);
     assert_eq!(
         f.b.ram32(f.bus),
         0x5a5a_5a5a,
@@ -176,12 +205,13 @@ fn a_halted_micro_engine_ends_the_dma_that_it_has_begun() {
     f.b.wr(0x8234, 0);
     f.b.run();
     assert_eq!(f.b.ram32(f.bus), 1);
+    assert!(destination(&f, BYTES) == reused);
     f.b.no_errors();
 }
 
 #[test]
 fn a_queue_in_a_retry_fault_leaves_late() {
-    for sdma in [false, true] {
+    for (sdma, early) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut f = Fixture::with(&GFX90A, 0x48, 4096, |b, p, _| {
             p.retry = true;
             if sdma {
@@ -197,15 +227,29 @@ fn a_queue_in_a_retry_fault_leaves_late() {
             write_data(va, 1)
         };
         f.q.send(&mut f.b, &packet);
+        let page = f.b.alloc_ram(4096);
+        let vmid = f.b.first_vmid();
         let fence = f.b.unmap(3, 0, 0);
         f.b.run();
         assert_eq!(f.b.ram64(fence.bus), 10, "the driver has to wait");
+        if early {
+            // Who does not gives the address to something else: what has been waiting writes there.
+            f.p.set_pte(&mut f.b, va, page | 0x77);
+            f.b.flush_vmid(vmid);
+            f.b.run_for(5_000_000);
+            assert_eq!((f.b.ram32(page), f.b.ram64(fence.bus)), (1, 100));
+            f.b.no_errors();
+            continue;
+        }
         f.b.run_for(5_000_000);
         assert_eq!(f.b.ram64(fence.bus), 100);
+        f.p.set_pte(&mut f.b, va, page | 0x77);
+        f.b.flush_vmid(vmid);
+        f.b.run_for(5_000_000);
+        assert_eq!(f.b.ram32(page), 0, "it has left");
         f.b.no_errors();
         // One that faults no more leaves at once.
-        let (page, list) = (f.b.alloc_ram(4096), f.list.clone());
-        f.p.set_pte(&mut f.b, va, page | 0x77);
+        let list = f.list.clone();
         f.b.run_list(&list, false, 1);
         f.b.run_for(5_000_000);
         assert_eq!(f.b.ram32(page), 1);
