@@ -451,3 +451,35 @@ fn a_test_of_shares_that_is_stopped_leaves_nothing() {
         assert_eq!(left, [0; 3], "{signal}");
     }
 }
+
+#[test]
+fn what_is_used_as_it_is_is_looked_up_once_and_warned_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    for name in ["kernel", "out/module", "out/module-kunit"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    let build = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/build");
+    let warn = || {
+        let output = Command::new(build)
+            .args(["warn", "base", "kunit"])
+            .env("RKFD_CACHE", dir.join("cache"))
+            .env("RKFD_OUT", dir.join("out"))
+            .env("KDIR", dir.join("kernel"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    };
+    let kernel = format!("{}\n", dir.join("kernel").display());
+    // What is not there is no older than anything.
+    assert_eq!(warn(), (kernel.clone(), String::new()));
+    fs::write(dir.join("out/module-kunit/.done"), "other sources\n").unwrap();
+    let module = dir.join("out/module-kunit/rkfd.ko");
+    let wanted = format!(
+        "warning: the sources are newer than {} (scripts/build module kunit)\n",
+        module.display()
+    );
+    assert_eq!(warn(), (kernel, wanted));
+}
