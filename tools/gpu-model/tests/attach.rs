@@ -7,7 +7,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -55,6 +56,15 @@ impl Model {
     }
 
     fn start_with(asic: &str, options: &[&str]) -> (Self, Client) {
+        let model = Self::spawn(asic, options);
+        let socket = model.dir.path().join("dev");
+        // The file is there before anybody listens to it.
+        let client = patiently("connection", || Client::new(&socket));
+        (model, client)
+    }
+
+    /// Starts it, and does not connect.
+    fn spawn(asic: &str, options: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_gpu-model"))
             .args(["--asic", asic, "--vram", "64M"])
@@ -68,10 +78,7 @@ impl Model {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let socket = dir.path().join("dev");
-        // The file is there before anybody listens to it.
-        let client = patiently("connection", || Client::new(&socket));
-        (Self { child, dir }, client)
+        Self { child, dir }
     }
 
     fn control(&self) -> (BufReader<UnixStream>, UnixStream) {
@@ -90,12 +97,18 @@ impl Model {
     }
 
     /// Waits for the exit that follows a disconnection.
-    fn finish(mut self) -> (i32, String) {
-        let code = patiently("exit", || self.child.try_wait().unwrap().ok_or("it runs"));
+    fn finish(self) -> (i32, String) {
+        let (status, text) = self.end();
+        (status.code().unwrap(), text)
+    }
+
+    /// Waits for the end, whatever it is.
+    fn end(mut self) -> (ExitStatus, String) {
+        let status = patiently("exit", || self.child.try_wait().unwrap().ok_or("it runs"));
         let mut text = String::new();
         let mut stderr = self.child.stderr.take().unwrap();
         stderr.read_to_string(&mut text).unwrap();
-        (code.code().unwrap(), text)
+        (status, text)
     }
 }
 
@@ -436,4 +449,29 @@ fn control_answers_every_request_with_one_line() {
     assert_eq!(ask(r#"{"cmd":"clear-errors"}"#)["ok"], true);
     drop(c);
     assert_eq!(model.finish().0, 0);
+}
+
+/// The library that reads the version message takes for granted that it ends with a zero.  What it does else is a panic,
+/// and the program is to end by that: no half of a device goes on, and no exit status looks like one of its own.
+#[test]
+fn a_panic_ends_the_program() {
+    let model = Model::spawn("gfx90a", &[]);
+    let socket = model.dir.path().join("dev");
+    let mut vmm = patiently("connection", || UnixStream::connect(&socket));
+    let text = *b"{}";
+    let mut message = Vec::new();
+    // Message 0, VERSION; the size of all of it, a command, no error; version 0.1.
+    for half in [0, 1, 20 + text.len() as u16, 0, 0, 0, 0, 0, 0, 1] {
+        message.extend(half.to_le_bytes());
+    }
+    message.extend(text);
+    vmm.write_all(&message).unwrap();
+    let (status, said) = model.end();
+    assert_eq!(
+        status.signal(),
+        Some(nix::libc::SIGABRT),
+        "{status}: {said}"
+    );
+    let report = "gpu-model: thread main panicked, the model ends; this is a defect of the model";
+    assert!(said.lines().any(|line| line == report), "{said}");
 }
