@@ -2,7 +2,7 @@
 /*
  * The user library from C: packets that cannot run, and queues that cannot be destroyed.
  */
-#include "library.h"
+#include "library_failures.h"
 
 #include <fcntl.h>
 #include <linux/kfd_ioctl.h>
@@ -23,17 +23,6 @@ static uint64_t emit(struct rkfd_queue *q, const uint32_t packet[16], uint16_t h
 	OK(rkfd_aql_emit(q, packet, header, &index));
 	OK(rkfd_queue_commit(q));
 	return index;
-}
-
-static struct rkfd_queue_error_info awaited(struct rkfd_queue *q)
-{
-	struct rkfd_queue_error_info e;
-
-	memset(&e, 0xa5, sizeof(e));
-	e.size = sizeof(e);
-	OK(rkfd_queue_error_wait(q, PATIENCE_MS, &e));
-	CHECK_EQ(e.size, sizeof(e));
-	return e;
 }
 
 CASE(bad_packets, "each packet that cannot run stops its queue, with a reason that says why")
@@ -80,41 +69,6 @@ CASE(bad_packets, "each packet that cannot run stops its queue, with a reason th
 		OK(rkfd_queue_free(q));
 	}
 	CHECK_EQ(strcmp(rkfd_reason_text(99), ""), 0);
-}
-
-struct told {
-	pthread_mutex_t lock;
-	struct rkfd_event *event;
-	struct rkfd_queue_error_info last;
-	pthread_t thread;
-	unsigned int times;
-};
-
-static void tell(void *data, const struct rkfd_queue_error_info *error)
-{
-	struct told *told = data;
-
-	pthread_mutex_lock(&told->lock);
-	told->last = *error;
-	told->thread = pthread_self();
-	told->times++;
-	pthread_mutex_unlock(&told->lock);
-	OK(rkfd_event_set(told->event));
-}
-
-/* Sleeps until the callback was called; what it was told. */
-static struct rkfd_queue_error_info last_of(struct told *told, unsigned int times)
-{
-	struct rkfd_queue_error_info last;
-
-	OK(rkfd_event_wait(told->event, PATIENCE_MS));
-	pthread_mutex_lock(&told->lock);
-	last = told->last;
-	if (times)
-		CHECK_EQ(told->times, times);
-	CHECK(!pthread_equal(told->thread, pthread_self()));
-	pthread_mutex_unlock(&told->lock);
-	return last;
 }
 
 CASE(exceptions_too, "the driver's exceptions of a queue, once the runtime is enabled, which is once")

@@ -2,58 +2,11 @@
 /*
  * The user library from C: compiled code on the GPU. The kernels are those of kernels/, compiled beside this program.
  */
-#include "library.h"
-
-#include <stdio.h>
-
-static struct rkfd_program *program;
-
-/* The compiled kernels for the GPU. */
-static void *code(const char *name, uint64_t *bytes)
-{
-	struct rkfd_gpu_info info = { .size = sizeof(info) };
-	const char *root = getenv("RKFD_KERNELS");
-	char path[512];
-	FILE *file;
-	void *image;
-	long end;
-
-	OK(rkfd_gpu_describe(gpu, &info));
-	if (!root)
-		SKIP("RKFD_KERNELS names no directory of compiled kernels");
-	snprintf(path, sizeof(path), "%s/%s/%s", root, info.gfx_target_version == 90010 ? "gfx90a" : "gfx906", name);
-	file = fopen(path, "rb");
-	if (!file)
-		FAIL("%s: %s", path, tap_errno(errno));
-	CHECK_EQ(fseek(file, 0, SEEK_END), 0);
-	end = ftell(file);
-	CHECK_OP(end, >, 0);
-	rewind(file);
-	image = malloc(end);
-	CHECK_EQ(fread(image, 1, end, file), end);
-	fclose(file);
-	*bytes = end;
-	return image;
-}
+#include "library_code.h"
 
 static void need_program(void)
 {
-	uint64_t bytes;
-	void *image;
-
-	need_vm();
-	image = code("hip.co", &bytes);
-	OK(rkfd_program_load(vm, image, bytes, &program));
-	free(image);
-}
-
-static struct rkfd_kernel *kernel(const char *name)
-{
-	struct rkfd_kernel *k;
-
-	OK(rkfd_kernel_new(program, name, &k));
-	CHECK(k);
-	return k;
+	need_code("hip.co");
 }
 
 CASE(program_info, "a program tells of its kernels, their arguments and its variables")
@@ -350,13 +303,8 @@ static void execute(uint32_t kind)
 	struct rkfd_event *fault;
 	struct rkfd_kernel *k;
 	float *numbers;
-	uint64_t bytes;
-	void *image;
 
-	need_vm();
-	image = code("assembly.co", &bytes);
-	OK(rkfd_program_load(vm, image, bytes, &program));
-	free(image);
+	need_code("assembly.co");
 	k = kernel("vadd_by_hand");
 	data = memory(RKFD_BUFFER_GTT, PAGE);
 	arguments = memory(RKFD_BUFFER_GTT, PAGE);
