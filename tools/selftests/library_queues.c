@@ -223,6 +223,108 @@ CASE(aql_event, "AQL: a PM4 buffer writes memory, its signal raises an event")
 	CHECK_EQ(dword(b, 0), 4711);
 }
 
+/* amd_queue_t and amd_signal_t, as amd_hsa_queue.h and amd_hsa_signal.h of ROCr lay them out. */
+struct amd_queue {
+	uint32_t type, features;
+	uint64_t base_address, doorbell_signal;
+	uint32_t size, reserved;
+	uint64_t id;
+	uint32_t caps, reserved1[3];
+	volatile uint64_t write_dispatch_id;
+	uint32_t group_aperture_hi, private_aperture_hi, max_cu_id, max_wave_id;
+	uint32_t legacy[4], reserved2[8];
+	volatile uint64_t read_dispatch_id;
+	uint32_t read_dispatch_id_offset, compute_tmpring_size, scratch_resource[4];
+	uint64_t scratch_location, scratch_bytes;
+	uint32_t scratch_lane_bytes, properties, reserved3[2];
+	uint64_t inactive_signal;
+};
+
+struct amd_signal {
+	int64_t kind;
+	volatile uint64_t value;
+	uint64_t mailbox;
+	uint32_t event_id;
+};
+
+_Static_assert(offsetof(struct amd_queue, write_dispatch_id) == 0x38, "amd_queue_t");
+_Static_assert(offsetof(struct amd_queue, read_dispatch_id) == 0x80, "amd_queue_t");
+_Static_assert(offsetof(struct amd_queue, inactive_signal) == 0xc0, "amd_queue_t");
+
+CASE(object, "AQL: what amd_queue_t says is what the library says, from the first packet to the one that stops the queue")
+{
+	enum { DISPATCH = 2, SIGNAL_USER = 1, SIGNAL_DOORBELL = -1, POINTERS_64 = 1 << 1 };
+	struct rkfd_queue_error_info e = { .size = sizeof(e) };
+	uint64_t addresses[2] = { 0 };
+
+	need_vm();
+	CHECK_EQ(info_of(queue(RKFD_QUEUE_PM4)).object, 0);
+	CHECK_EQ(info_of(queue(RKFD_QUEUE_SDMA)).object, 0);
+	for (unsigned int i = 0; i < 2; i++) {
+		struct rkfd_queue_options options = ordinary();
+		const struct amd_signal *bell, *inactive;
+		const struct amd_queue *object;
+		struct rkfd_queue_info info;
+		struct rkfd_queue *q;
+
+		options.ring_bytes = i ? 65536 : 4096;
+		OK(rkfd_queue_new(vm, RKFD_QUEUE_AQL, &options, &q));
+		info = info_of(q);
+		addresses[i] = info.object;
+		CHECK(info.object && info.object % 64 == 0);
+		object = (const struct amd_queue *)(uintptr_t)info.object;
+		/* Several producers, dispatches of kernels. */
+		CHECK_EQ(object->type, 0);
+		CHECK_EQ(object->features, 1);
+		CHECK_EQ(object->base_address, info.ring);
+		CHECK_EQ(object->size, info.ring_bytes / 64);
+		CHECK_EQ(object->size, i ? 1024 : 64);
+		CHECK_EQ(object->id, info.queue_id);
+		CHECK_EQ((uintptr_t)&object->write_dispatch_id, info.write_pointer);
+		CHECK_EQ((uintptr_t)&object->read_dispatch_id, info.read_pointer);
+		CHECK_EQ(object->read_dispatch_id_offset, info.read_pointer - info.object);
+		CHECK(object->properties & POINTERS_64);
+		CHECK(object->group_aperture_hi && object->private_aperture_hi);
+		CHECK_NE(object->group_aperture_hi, object->private_aperture_hi);
+		CHECK_EQ(object->write_dispatch_id, 0);
+		CHECK_EQ(object->read_dispatch_id, 0);
+		CHECK(object->doorbell_signal && object->doorbell_signal % 64 == 0);
+		bell = (const struct amd_signal *)(uintptr_t)object->doorbell_signal;
+		CHECK_EQ(bell->kind, SIGNAL_DOORBELL);
+		CHECK_EQ(bell->value, info.doorbell);
+		CHECK(object->inactive_signal && object->inactive_signal % 64 == 0);
+		CHECK_NE(object->inactive_signal, object->doorbell_signal);
+		inactive = (const struct amd_signal *)(uintptr_t)object->inactive_signal;
+		CHECK_EQ(inactive->kind, SIGNAL_USER);
+		CHECK_NE(inactive->mailbox, 0);
+		CHECK_NE(inactive->event_id, 0);
+		for (unsigned int n = 1; n <= 5; n++) {
+			OK(rkfd_aql_barrier(q, NULL, 0, 0, NULL));
+			OK(rkfd_queue_commit(q));
+			CHECK_EQ(object->write_dispatch_id, n);
+			CHECK_EQ(object->write_dispatch_id, info_of(q).written);
+		}
+		OK(rkfd_queue_wait(q, PATIENCE_MS));
+		CHECK_EQ(object->read_dispatch_id, 5);
+		CHECK_EQ(info_of(q).read, 5);
+		CHECK_EQ(inactive->value, 0);
+		/* Without a code object. */
+		OK(rkfd_aql_emit(q, (uint32_t[16]){ 1 << 16, 1 | 1 << 16, 1, 1, 1, 1 }, DISPATCH, NULL));
+		OK(rkfd_queue_commit(q));
+		OK(rkfd_queue_error_wait(q, PATIENCE_MS, &e));
+		CHECK_EQ(e.reason, RKFD_REASON_CODE_OBJECT);
+		CHECK_EQ(inactive->value, 0x8);
+		CHECK_EQ(inactive->value, e.code);
+		CHECK_EQ(object->write_dispatch_id, 6);
+		CHECK_EQ(object->read_dispatch_id, 5);
+		/* Neither goes before the other is made. */
+		if (i) {
+			CHECK_NE(addresses[0], addresses[1]);
+			OK(rkfd_queue_free(q));
+		}
+	}
+}
+
 CASE(stopped, "a stopped queue fills up, waits run out, and it goes on where it was")
 {
 	struct rkfd_queue_options options = ordinary();
