@@ -207,17 +207,28 @@ static uint64_t untold(struct rkfd_queue *q, struct rkfd_event *e, uint64_t to, 
 	return info.written;
 }
 
-CASE(doorbells, "the process's doorbells: through a buffer of them the CPU rings a queue, and so does another queue")
+/* Queues are rung through a buffer of doorbells, which is at that address, or where the library has it be. */
+static void ring_through(uint64_t address)
 {
-	struct rkfd_buffer *bells, *out;
+	struct rkfd_buffer_options o = of_kind(RKFD_BUFFER_DOORBELL, RKFD_DOORBELL_BYTES);
+	struct rkfd_buffer *bells, *out, *second = (void *)1;
 	struct rkfd_queue *q, *other;
 	struct rkfd_event *e;
 	uint64_t at, written;
 
-	need_vm();
 	/* Before there is a queue, whose creation tells where they are. */
-	bells = memory(RKFD_BUFFER_DOORBELL, RKFD_DOORBELL_BYTES);
+	o.address = address;
+	bells = create(&o);
 	CHECK_EQ(rkfd_buffer_size(bells), RKFD_DOORBELL_BYTES);
+	CHECK_EQ((uintptr_t)rkfd_buffer_cpu(bells), rkfd_buffer_gpu(bells));
+	if (address) {
+		CHECK_EQ(rkfd_buffer_gpu(bells), address);
+		FAILS(rkfd_buffer_create(vm, &o, &second), EEXIST, "mmap");
+		CHECK(!second);
+		o.address = address + PAGE;
+		FAILS(rkfd_buffer_create(vm, &o, &second), EEXIST, "mmap");
+		CHECK(!second);
+	}
 	q = queue(RKFD_QUEUE_PM4);
 	other = queue(RKFD_QUEUE_PM4);
 	out = memory(RKFD_BUFFER_GTT, PAGE);
@@ -238,6 +249,21 @@ CASE(doorbells, "the process's doorbells: through a buffer of them the CPU rings
 	/* The library has a mapping of its own. */
 	write_by(q, e, rkfd_buffer_gpu(out), 3);
 	CHECK_EQ(dword(out, 0), 3);
+	OK(rkfd_queue_free(q));
+	OK(rkfd_queue_free(other));
+}
+
+CASE(doorbells, "the process's doorbells: through a buffer of them the CPU rings a queue, and so does another queue")
+{
+	need_vm();
+	ring_through(0);
+}
+
+CASE(chosen_doorbells, "doorbells at an address of the program's choice, once at a time")
+{
+	need_vm();
+	ring_through(0x0d0000000000);
+	ring_through(0x0d0000000000);
 }
 
 /* How often the model's first GPU was asked to flush its host data path. */
