@@ -222,29 +222,49 @@ static uint64_t emit_nothing(struct rkfd_queue *q, uint32_t private_bytes, struc
 	return index;
 }
 
-CASE(little_scratch, "a dispatch with as much private memory as the queue has runs, one with more stops the queue and says so")
+/* The runtime gives more, so that nobody else is told. */
+static void want_private_memory(bool runtime)
 {
-	struct rkfd_queue_error_info e;
+	struct told told = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct rkfd_queue_error_info e, asked;
 	struct rkfd_signals *done;
 	struct rkfd_queue *q;
 	uint64_t index;
 
 	need_code("fails.co");
+	if (runtime)
+		OK(rkfd_vm_enable_runtime(vm));
+	told.event = event();
 	done = signals(1);
 	q = queue(RKFD_QUEUE_AQL);
+	OK(rkfd_queue_on_error(q, tell, &told));
 	OK(rkfd_queue_provide_scratch(q, 1024));
 	emit_nothing(q, 1024, done);
 	OK(rkfd_signals_wait_below(done, 0, 1, PATIENCE_MS, NULL));
+	CHECK_EQ(told.times, 0);
 	index = emit_nothing(q, 1040, done);
-	e = awaited(q);
+	e = last_of(&told, 1);
 	CHECK_EQ(e.reason, RKFD_REASON_SCRATCH);
 	CHECK_EQ(e.reasons, 1ull << RKFD_REASON_SCRATCH);
 	CHECK_EQ(e.code, 0x1);
 	CHECK_EQ(e.exceptions, 0);
 	CHECK_EQ(e.packet, index);
+	asked = awaited(q);
+	CHECK_EQ(memcmp(&asked, &e, sizeof(e)), 0);
 	FAILS(rkfd_queue_wait(q, PATIENCE_MS), EIO, rkfd_reason_text(e.reason));
 	/* It is too late for that. */
 	FAILS(rkfd_queue_provide_scratch(q, 2048), EIO, rkfd_reason_text(e.reason));
 	CHECK_EQ(signal_value(done, 0), 1);
 	OK(rkfd_queue_free(q));
+	CHECK_EQ(told.times, 1);
+}
+
+CASE(little_scratch, "a dispatch with as much private memory as the queue has runs; with more: callback and waiters learn, by the inactive signal")
+{
+	want_private_memory(false);
+}
+
+CASE(little_scratch_runtime, "a dispatch with more private memory than the queue has, with the runtime: the inactive signal alone tells")
+{
+	want_private_memory(true);
 }
