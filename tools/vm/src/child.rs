@@ -60,11 +60,15 @@ pub struct Bound {
 
 impl Bound {
     /// Starts `command` in a process group of its own (so that Ctrl-C reaches only us), with the
-    /// descriptors of `inherit` open in it under their numbers here.
+    /// descriptors of `inherit` open in it under their numbers here. Of others it has the standard ones only: by a
+    /// directory that the user's shell had open, QEMU would get out of its root.
     ///
     /// # Errors
     /// What starting it gave.
     pub fn spawn(command: &mut Command, inherit: &[OwnedFd]) -> io::Result<Self> {
+        /// Of close_range(2).
+        // CAST: the flag is 4.
+        const CLOEXEC: nix::libc::c_int = nix::libc::CLOSE_RANGE_CLOEXEC as nix::libc::c_int;
         let numbers: Vec<i32> = inherit.iter().map(AsRawFd::as_raw_fd).collect();
         let parent = nix::unistd::getpid();
         let prepare = move || {
@@ -72,6 +76,12 @@ impl Bound {
             // The parent may have died before the line above.
             if nix::unistd::getppid() != parent {
                 return Err(io::Error::from_raw_os_error(nix::libc::ESRCH));
+            }
+            // SAFETY: This marks descriptors, for the exec that follows, and touches no memory. Those of the child are
+            // its own copies, so the parent's stay as they are.
+            let marked = unsafe { nix::libc::close_range(3, nix::libc::c_uint::MAX, CLOEXEC) };
+            if marked < 0 {
+                return Err(io::Error::last_os_error());
             }
             for number in &numbers {
                 // SAFETY: The parent holds the descriptors open until spawn returns, and the child was
@@ -219,6 +229,7 @@ impl Drop for Bound {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::FromRawFd;
     use std::os::unix::process::ExitStatusExt;
 
     #[test]
@@ -321,5 +332,27 @@ mod tests {
         ours.read_to_string(&mut text).unwrap();
         assert_eq!(text, "hello\n");
         child.wait_for(Duration::from_secs(60)).unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_child_has_no_descriptors_but_those_that_it_is_given() {
+        let dir = fs::File::open("/").unwrap();
+        // One that whoever started us left open for all programs: it is not closed on exec.
+        // SAFETY: This makes another number for a descriptor that is open, and touches no memory.
+        let left = unsafe { nix::libc::fcntl(dir.as_raw_fd(), nix::libc::F_DUPFD, 100) };
+        assert!(left >= 100);
+        // SAFETY: The number is new, and nobody else's.
+        let left = unsafe { OwnedFd::from_raw_fd(left) };
+        let given = OwnedFd::from(dir);
+        let script = "[ ! -e /proc/self/fd/$1 ] && [ -e /proc/self/fd/$2 ]";
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script, "sh"])
+            .arg(left.as_raw_fd().to_string())
+            .arg(given.as_raw_fd().to_string());
+        let mut child = Bound::spawn(&mut command, &[given]).unwrap();
+        let status = child.wait_for(Duration::from_secs(60)).unwrap().unwrap();
+        assert!(status.success(), "{status}");
+        drop(left);
     }
 }
