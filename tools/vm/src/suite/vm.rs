@@ -6,6 +6,7 @@ use super::report::case;
 use super::report::Suite;
 use super::Runner;
 use crate::child::Bound;
+use crate::run_dir::RunDir;
 use anyhow::Context;
 use nix::sys::signal::Signal;
 use std::fs;
@@ -138,7 +139,7 @@ impl Runner {
         }
         self.progress(name);
         let start = Instant::now();
-        let dir = tempfile::tempdir().context("making a folder")?;
+        let dir = RunDir::new()?;
         let mut tests = Vec::new();
         let mut add = |name: &str, failure| tests.push(case(name, failure));
 
