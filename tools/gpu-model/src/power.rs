@@ -56,7 +56,7 @@ impl Gpu {
         self.hws = Hws::default();
         drop(self.soc.take_rung());
         self.waves.drop_posts();
-        self.soc.mem.hdp_flush();
+        self.soc.mem.hdp_reset();
         self.soc.strays = Strays::default();
         self.sdma = self
             .soc

@@ -6,7 +6,7 @@ mod common;
 use common::fixture::Fixture;
 use common::proc::Proc;
 use common::queue::{write_data, UserQueue};
-use common::{Bench, FB};
+use common::{Bench, Sys, FB};
 use gpu_model::asic::{GFX906, GFX90A};
 use gpu_model::mem::Phys;
 
@@ -211,60 +211,136 @@ fn each_way_to_flush_works_and_no_other() {
 }
 
 /// A queue whose MQD lies in VRAM.
-fn in_vram(b: &mut Bench, p: &mut Proc) -> (UserQueue, u64) {
-    let mut q = p.queue(b);
+fn in_vram(b: &mut Bench, p: &mut Proc, sdma: bool) -> (UserQueue, u64) {
+    let mut q = if sdma {
+        p.sdma_queue(b, 0, 0)
+    } else {
+        p.queue(b)
+    };
     let at = b.alloc_vram(8192);
     let mut image = b.words(q.mqd.bus, 512);
     q.mqd.gart = FB + at;
-    image[128] = q.mqd.gart as u32;
-    image[129] = (q.mqd.gart >> 32) as u32;
+    if !sdma {
+        image[128] = q.mqd.gart as u32;
+        image[129] = (q.mqd.gart >> 32) as u32;
+    }
     let bytes: Vec<u8> = image.iter().flat_map(|w| w.to_le_bytes()).collect();
     b.vram_write(at, &bytes);
     b.hdp_flush();
     (q, at)
 }
 
+/// Takes all queues off, without a fence: allocating one would flush.
+fn unmap(b: &mut Bench) {
+    b.submit_hiq(&[0xc004_a300, 3 << 4, 0, 0, 0, 0]);
+    b.run();
+    b.no_errors();
+}
+
+/// Submits a run list again that is in memory.
+fn run_again(b: &mut Bench, ib: &Sys, dwords: usize) {
+    b.submit_hiq(&[
+        0xc002_a500,
+        ib.gart as u32,
+        (ib.gart >> 32) as u32,
+        dwords as u32 | (1 << 23) | (1 << 24),
+    ]);
+    b.run();
+}
+
 #[test]
 fn an_mqd_that_was_not_flushed() {
     // With the flush, without it, and without the rule.
-    for (flush, rule) in [(true, true), (false, true), (false, false)] {
-        let mut b = Bench::scheduled(&GFX90A);
-        if !rule {
-            b.gpu.soc.rules.switch_off("mqd-flush").unwrap();
+    let drivers = [(true, true), (false, true), (false, false)];
+    for (asic, sdma) in [
+        (&GFX90A, false),
+        (&GFX906, false),
+        (&GFX90A, true),
+        (&GFX906, true),
+    ] {
+        // Somebody else flushes before the driver writes, once or often, or nobody does.
+        for others in [0, 1, 5] {
+            for (flush, rule) in drivers {
+                let mut b = Bench::scheduled(asic);
+                if !rule {
+                    b.gpu.soc.rules.switch_off("mqd-flush").unwrap();
+                }
+                let mut p = Proc::new(&mut b, 0x46, 0);
+                let (q, at) = in_vram(&mut b, &mut p, sdma);
+                let mut list = p.map_process(&b, 1);
+                list.extend(q.map_queues());
+                let ib = b.run_list(&list, false, 1);
+                b.run();
+                unmap(&mut b);
+                for _ in 0..others {
+                    b.hdp_flush();
+                }
+                // A new priority; another ring.
+                let ring = (q.va >> 8) as u32;
+                let (dw, old, new) = if sdma { (1, ring, 0x10) } else { (134, 0, 9) };
+                b.vram_write(at + dw * 4, &u32::to_le_bytes(new));
+                if flush {
+                    b.hdp_flush();
+                }
+                run_again(&mut b, &ib, list.len());
+                let seen = if sdma {
+                    b.rlc_reg((0, 0), 1)
+                } else {
+                    b.wr(0x8088, common::fixture::FIRST);
+                    let seen = b.rd(common::direct::hqd(134));
+                    b.wr(0x8088, 0);
+                    seen
+                };
+                let case = format!("{} {sdma} {others} {flush} {rule}", asic.name);
+                if flush || !rule {
+                    b.no_errors();
+                    assert_eq!(seen, new, "{case}");
+                } else {
+                    b.expect_errors(&["hdp-flush"]);
+                    assert_eq!(seen, old, "{case}: it runs with what was there before");
+                }
+            }
         }
+    }
+}
+
+/// What the device writes into an MQD needs no flush, nor does memory that was an MQD and is something else now.
+#[test]
+fn an_mqd_that_needs_no_flush() {
+    for asic in [&GFX90A, &GFX906] {
+        let mut b = Bench::scheduled(asic);
         let mut p = Proc::new(&mut b, 0x46, 0);
-        let (q, at) = in_vram(&mut b, &mut p);
+        let (mut q, at) = in_vram(&mut b, &mut p, false);
+        let (va, bus) = p.page(&mut b, 4096);
         let mut list = p.map_process(&b, 1);
         list.extend(q.map_queues());
         let ib = b.run_list(&list, false, 1);
         b.run();
-        // UNMAP_QUEUES without a fence: allocating one would flush.
-        b.submit_hiq(&[0xc004_a300, 3 << 4, 0, 0, 0, 0]);
-        b.run();
-        assert!(!common::fixture::active(&mut b, common::fixture::FIRST));
-        b.no_errors();
-        // A new priority.
-        b.vram_write(at + 134 * 4, &9u32.to_le_bytes());
-        if flush {
+        for round in 1..4 {
+            q.send(&mut b, &write_data(va, round));
             b.hdp_flush();
-        }
-        b.submit_hiq(&[
-            0xc002_a500,
-            ib.gart as u32,
-            (ib.gart >> 32) as u32,
-            list.len() as u32 | (1 << 23) | (1 << 24),
-        ]);
-        b.run();
-        b.wr(0x8088, common::fixture::FIRST);
-        let seen = b.rd(common::direct::hqd(134));
-        b.wr(0x8088, 0);
-        if flush || !rule {
+            // Its pointers go to the MQD, behind the flush.
+            unmap(&mut b);
+            run_again(&mut b, &ib, list.len());
             b.no_errors();
-            assert_eq!(seen, 9);
-        } else {
-            b.expect_errors(&["hdp-flush"]);
-            assert_eq!(seen, 0, "the queue runs with what was there before");
+            assert_eq!(b.ram32(bus), round);
         }
+        unmap(&mut b);
+        let mut saved = [0; 2048];
+        b.vram_read(at, &mut saved);
+        // The memory is given to a program, and comes back.
+        b.vram_write(at, &[0xee; 2048]);
+        b.run_for(1_000_000);
+        b.hdp_flush();
+        b.vram_write(at, &[0xdd; 2048]);
+        b.no_errors();
+        b.vram_write(at, &saved);
+        b.hdp_flush();
+        run_again(&mut b, &ib, list.len());
+        b.no_errors();
+        q.send(&mut b, &write_data(va, 9));
+        assert_eq!(b.ram32(bus), 9, "{}", asic.name);
+        b.no_errors();
     }
 }
 

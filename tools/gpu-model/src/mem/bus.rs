@@ -127,7 +127,12 @@ impl Bus {
 
     /// The host's writes through BAR0 reach memory.
     pub fn hdp_flush(&self) {
-        self.host.flush();
+        self.current().hdp_flush();
+    }
+
+    /// The device is reset: the host's writes through BAR0 reach memory, and what was read before is forgotten.
+    pub fn hdp_reset(&self) {
+        self.host.reset();
     }
 
     /// See [`Map::claim_tables`].

@@ -6,6 +6,10 @@
 //! read one from is kept as it was then, and read again after the next flush only.  What the device itself writes
 //! is in both.
 //!
+//! A page of tables is forgotten by the flush and kept anew when it is next read, so what is written in between is seen.
+//! There are too many of them to be copied at each flush.  MQDs are few: a page that one of the last loads has read an MQD
+//! from stays kept, and the flush copies it, so that an MQD which is written after the flush and then loaded is an old one.
+//!
 //! Reader and writer meet without a lock as long as the page is not kept.  The reader marks the page and then copies
 //! it, the writer stores and then looks for the mark, each with a full fence between the two steps.  So either the
 //! writer sees the mark and brings the copy up to date, or the copy has been made after the store.
@@ -23,6 +27,11 @@ use parking_lot::Mutex;
 const PAGE: u64 = 4096;
 /// Most pages kept; others are always up to date, as if hardware had drained its buffer.
 const MAX_PAGES: usize = 16384;
+/// Reads of MQDs whose pages flushes copy; what has been read before is forgotten as pages of tables are.
+const MQD_READS: u64 = 128;
+/// Writes of the device after which a page is none of MQDs any more, unless one is read there again: a queue that leaves its
+/// slot takes fewer.  Otherwise each access of programs to memory that once was an MQD would come here.
+const MQD_WRITES: u32 = 4096;
 
 /// Most entries that are noted as not flushed, and most mistakes that wait to be reported.
 const MAX_NOTES: usize = 4096;
@@ -33,8 +42,18 @@ const ENTRY: usize = 8;
 #[derive(Debug)]
 struct Kept {
     bytes: Box<[u8; PAGE as usize]>,
-    /// Root of the tables that it belongs to, if a walk has read it last.
-    root: Option<u64>,
+    /// Who has read it last.
+    reader: Reader,
+    /// Writes of the device since.
+    writes: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// A walk of the tables with this root.
+    Walk(Root),
+    /// The load of an MQD, by its number.
+    Load(u64),
 }
 
 /// What an address space is known by here: the entry-like pointer to its root.
@@ -55,13 +74,15 @@ pub struct Unflushed {
 #[derive(Debug, Default)]
 struct Pages {
     kept: HashMap<u64, Kept>,
+    /// Reads of MQDs.
+    loads: u64,
     /// Entries that were not flushed when their address space was invalidated: root, VRAM offset.
     claimed: HashSet<(Root, u64)>,
     /// Those of them that have been used since.
     used: Vec<Unflushed>,
 }
 
-/// Pages of VRAM as they were when the device first read them since the last flush.
+/// Pages of VRAM as they were when the device first read them since the last flush, or at the flush.
 #[derive(Debug)]
 pub(super) struct HostPath {
     pages: Mutex<Pages>,
@@ -88,17 +109,38 @@ impl HostPath {
         Some((word, 1 << (page % bits)))
     }
 
-    fn forget(&self, pages: &mut Pages) {
-        for (word, bit) in pages.kept.keys().filter_map(|&page| self.mark(page)) {
+    fn unmark(&self, page: u64) {
+        if let Some((word, bit)) = self.mark(page) {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
-        pages.kept.clear();
+    }
+
+    /// Keeps those pages for which `stays` is true.
+    fn retain(&self, pages: &mut Pages, mut stays: impl FnMut(u64, &mut Kept) -> bool) {
+        pages.kept.retain(|&page, kept| {
+            let stays = stays(page, kept);
+            if !stays {
+                self.unmark(page);
+            }
+            stays
+        });
         pages.claimed.clear();
     }
 
-    /// The host's writes arrive.
-    pub(super) fn flush(&self) {
-        self.forget(&mut self.pages.lock());
+    /// The host's writes arrive.  `load` reads a page of memory; false if there is none.
+    pub(super) fn flush(&self, load: impl Fn(u64, &mut [u8]) -> bool) {
+        let mut pages = self.pages.lock();
+        let old = pages.loads.saturating_sub(MQD_READS);
+        // A page that stays is marked all the time, so what the device writes meanwhile waits in `written` and comes after.
+        self.retain(&mut pages, |page, kept| match kept.reader {
+            Reader::Load(number) if number > old => load(page * PAGE, kept.bytes.as_mut_slice()),
+            _ => false,
+        });
+    }
+
+    /// The device is reset: the host's writes arrive, and it has read nothing yet.
+    pub(super) fn reset(&self) {
+        self.retain(&mut self.pages.lock(), |_, _| false);
     }
 
     /// Whether the page of a VRAM offset may be kept.  The caller has stored and executed a full fence.
@@ -109,7 +151,7 @@ impl HostPath {
 
     /// The device has written `len` bytes at a VRAM offset; `load` reads memory.
     pub(super) fn written(&self, offset: u64, len: u64, load: impl Fn(u64, &mut [u8])) {
-        // Pairs with the fence in `read`.
+        // Pairs with the fence in `read_kept`.
         fence(Ordering::SeqCst);
         let end = offset.saturating_add(len);
         let mut at = offset;
@@ -120,23 +162,34 @@ impl HostPath {
                 // must end as memory does.
                 let mut pages = self.pages.lock();
                 let (first, last) = ((at % PAGE) as usize, ((stop - 1) % PAGE) as usize);
-                let kept = pages.kept.get_mut(&(at / PAGE));
-                if let Some(kept) = kept.and_then(|p| p.bytes.get_mut(first..=last)) {
-                    load(at, kept);
+                let mut reused = false;
+                if let Some(kept) = pages.kept.get_mut(&(at / PAGE)) {
+                    kept.writes = kept.writes.saturating_add(1);
+                    reused = kept.writes > MQD_WRITES && matches!(kept.reader, Reader::Load(_));
+                    if let Some(bytes) = kept.bytes.get_mut(first..=last) {
+                        load(at, bytes);
+                    }
+                }
+                if reused {
+                    pages.kept.remove(&(at / PAGE));
+                    self.unmark(at / PAGE);
                 }
             }
             at = stop;
         }
     }
 
-    /// Reads a part of one page, as of the last flush.  `load` reads the whole page; false if it does not exist.
+    /// Reads a part of an MQD within one page, as of the last flush.  `load` reads the whole page; false if it does not exist.
     pub(super) fn read(
         &self,
         offset: u64,
         buf: &mut [u8],
         load: impl FnOnce(u64, &mut [u8]) -> bool,
     ) -> bool {
-        self.read_kept(&mut self.pages.lock(), offset, None, buf, load)
+        let mut pages = self.pages.lock();
+        pages.loads += 1;
+        let reader = Reader::Load(pages.loads);
+        self.read_kept(&mut pages, offset, reader, buf, load)
     }
 
     /// Reads the entry of a table of the address space with this root, as of the last flush.  `load` reads memory; `None` if
@@ -149,7 +202,7 @@ impl HostPath {
     ) -> Option<u64> {
         let mut pages = self.pages.lock();
         let mut entry = [0; ENTRY];
-        if !self.read_kept(&mut pages, offset, Some(root), &mut entry, &load) {
+        if !self.read_kept(&mut pages, offset, Reader::Walk(root), &mut entry, &load) {
             return None;
         }
         // Told once, as long as nothing is flushed.
@@ -173,7 +226,8 @@ impl HostPath {
         let mut pages = self.pages.lock();
         let Pages { kept, claimed, .. } = &mut *pages;
         let mut now = [0; PAGE as usize];
-        for (page, kept) in kept.iter().filter(|(_, kept)| kept.root == Some(root)) {
+        let walked = Reader::Walk(root);
+        for (page, kept) in kept.iter().filter(|(_, kept)| kept.reader == walked) {
             if !load(page * PAGE, &mut now) || now == *kept.bytes {
                 continue;
             }
@@ -198,14 +252,14 @@ impl HostPath {
         &self,
         pages: &mut Pages,
         offset: u64,
-        root: Option<Root>,
+        reader: Reader,
         buf: &mut [u8],
         load: impl FnOnce(u64, &mut [u8]) -> bool,
     ) -> bool {
         let page = offset / PAGE;
         if !pages.kept.contains_key(&page) {
             if pages.kept.len() >= MAX_PAGES {
-                self.forget(pages);
+                self.retain(pages, |_, _| false);
             }
             let Some((word, bit)) = self.mark(page) else {
                 return false;
@@ -218,17 +272,114 @@ impl HostPath {
                 word.fetch_and(!bit, Ordering::Relaxed);
                 return false;
             }
-            pages.kept.insert(page, Kept { bytes, root });
+            let writes = 0;
+            pages.kept.insert(
+                page,
+                Kept {
+                    bytes,
+                    reader,
+                    writes,
+                },
+            );
         }
         let Some(kept) = pages.kept.get_mut(&page) else {
             return false;
         };
-        kept.root = root.or(kept.root);
+        (kept.reader, kept.writes) = (reader, 0);
         let inside = (offset % PAGE) as usize;
         let bytes = kept.bytes.get(inside..inside + buf.len());
         if let Some(bytes) = bytes {
             buf.copy_from_slice(bytes);
         }
         bytes.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const ROOT: Root = 0x1000;
+
+    /// Pages that all have this in each byte; counts how often one is loaded.
+    fn memory<'a>(
+        byte: &'a Cell<u8>,
+        loads: &'a Cell<u64>,
+    ) -> impl Fn(u64, &mut [u8]) -> bool + 'a {
+        move |_, buf| {
+            loads.set(loads.get() + 1);
+            buf.fill(byte.get());
+            true
+        }
+    }
+
+    fn mqd(host: &HostPath, page: u64, load: impl Fn(u64, &mut [u8]) -> bool) -> u8 {
+        let mut seen = [0];
+        assert!(host.read(page * PAGE + 8, &mut seen, load));
+        seen[0]
+    }
+
+    #[test]
+    fn a_flush_copies_the_mqds_that_were_read_last_and_nothing_else() {
+        let (byte, loads) = (Cell::new(1), Cell::new(0));
+        let load = memory(&byte, &loads);
+        let host = HostPath::new(1024 * PAGE);
+        for page in 0..MQD_READS + 10 {
+            assert_eq!(mqd(&host, page, &load), 1);
+        }
+        host.read_entry(1000 * PAGE, ROOT, &load).unwrap();
+        byte.set(2);
+        assert_eq!(mqd(&host, MQD_READS + 9, &load), 1);
+        loads.set(0);
+        host.flush(&load);
+        // One has been read twice.
+        assert_eq!(loads.get(), MQD_READS - 1);
+        byte.set(3);
+        assert_eq!(mqd(&host, 5, &load), 3, "too long ago");
+        assert_eq!(mqd(&host, MQD_READS + 9, &load), 2, "as of the flush");
+        let entry = host.read_entry(1000 * PAGE, ROOT, &load);
+        assert_eq!(entry, Some(0x0303_0303_0303_0303), "a table");
+        assert!(!host.is_marked(6 * PAGE) && host.is_marked((MQD_READS + 8) * PAGE));
+        host.reset();
+        assert_eq!(mqd(&host, MQD_READS + 9, &load), 3);
+        assert!(!host.is_marked((MQD_READS + 8) * PAGE));
+    }
+
+    #[test]
+    fn a_page_that_was_a_table_last_is_none_of_mqds() {
+        let (byte, loads) = (Cell::new(1), Cell::new(0));
+        let load = memory(&byte, &loads);
+        let host = HostPath::new(16 * PAGE);
+        mqd(&host, 3, &load);
+        host.flush(&load);
+        host.read_entry(3 * PAGE, ROOT, &load).unwrap();
+        loads.set(0);
+        host.flush(&load);
+        assert_eq!(loads.get(), 0);
+        assert!(!host.is_marked(3 * PAGE));
+    }
+
+    #[test]
+    fn memory_that_is_written_much_is_no_mqd() {
+        let (byte, loads) = (Cell::new(1), Cell::new(0));
+        let load = memory(&byte, &loads);
+        let store = |_: u64, buf: &mut [u8]| buf.fill(9);
+        let host = HostPath::new(16 * PAGE);
+        for _ in 0..2 {
+            mqd(&host, 3, &load);
+            for _ in 0..MQD_WRITES {
+                host.written(3 * PAGE + 8, 1, store);
+            }
+            assert!(host.is_marked(3 * PAGE));
+        }
+        assert_eq!(mqd(&host, 3, &load), 9);
+        for _ in 0..=MQD_WRITES {
+            host.written(3 * PAGE + 8, 1, store);
+        }
+        assert!(!host.is_marked(3 * PAGE));
+        byte.set(2);
+        assert_eq!(mqd(&host, 3, &load), 2);
     }
 }

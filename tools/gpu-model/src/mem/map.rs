@@ -487,7 +487,8 @@ impl Map {
 
     /// The host's writes through BAR0 reach memory.
     pub fn hdp_flush(&self) {
-        self.host.flush();
+        let load = |page: u64, copy: &mut [u8]| self.read(Phys::Vram(page), copy).is_ok();
+        self.host.flush(load);
     }
 
     /// Reads what the host writes and the device reads, as of the last HDP flush.

@@ -86,7 +86,7 @@ impl Unwritten {
         self.left.start = end;
         let more = !self.left.is_empty();
         if !more {
-            bus.hdp_flush();
+            bus.hdp_reset();
         }
         more
     }
