@@ -186,6 +186,7 @@ done
 # any further.
 ! nsenter --mount=/proc/self/ns/mnt test -e "$home" || echo "the home is at the root of the namespace"
 perl -e 'mkdir "/tmp/in"; chroot "/tmp/in" or die; chdir ".." for 1 .. 99; chroot "."; print "the home is above\n" if -e shift' "$home"
+for open in /proc/self/fd/*; do [ ! -d "$open" ] || echo "a directory is open: $(readlink "$open")"; done
 # Devices: no disk, and none can be made; the node of the host keeps its mode.
 find /dev -type b
 ! mknod /tmp/disk b 7 0 2>/dev/null || echo "it makes disks"
@@ -218,7 +219,7 @@ in_toolbox() {
 	# shellcheck disable=SC2016
 	CANARY=$secret HOME=$home CARGO_HOME=$home/.cargo http_proxy=http://user:$secret@localhost:9/ RKFD_BIND=$project \
 		${apt:+unshare -m sh -c 'mount --bind "$1" /etc/apt/apt.conf.d && shift && exec "$@"' sh "$apt"} \
-		"$top/scripts/toolbox" run -- sh ./search "$home" "$secret" "$other"
+		"$top/scripts/toolbox" run -- sh ./search "$home" "$secret" "$other" 9<"$home" 7<"$home/.ssh"
 }
 # As an older toolbox has it.
 canary=$("$top/scripts/toolbox" path)/etc/apt/apt.conf.d/99rkfd-canary
