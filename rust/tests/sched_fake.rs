@@ -246,6 +246,7 @@ impl fmt::Write for Lines<'_> {
 pub(super) struct Inner {
     pub(super) asic: &'static AsicDesc,
     pub(super) clock: Atomic<u64>,
+    stall: Atomic<u64>,
     next_addr: Atomic<u64>,
     #[pin]
     pub(super) callers: Callers,
@@ -325,6 +326,7 @@ impl Fake {
             try_pin_init!(Inner {
                 asic,
                 clock: Atomic::new(0),
+                stall: Atomic::new(0),
                 next_addr: Atomic::new(0x10_0000),
                 callers <- Callers::new(),
                 blocks <- new_mutex!(KVec::new()),
@@ -450,6 +452,11 @@ impl Fake {
     /// Lets time pass.
     pub(super) fn pass(&self, us: u64) {
         self.inner.clock.add(us, Relaxed);
+    }
+
+    /// The next pause takes the caller so many microseconds longer, in which the firmware has no time either.
+    pub(super) fn stall(&self, us: u64) {
+        self.inner.stall.store(us, Relaxed);
     }
 
     /// Lines that were warned of and contain `part`.
@@ -660,7 +667,8 @@ impl Platform for Fake {
     }
 
     fn pause(&self, us: u64) {
-        self.inner.clock.add(us, Relaxed);
+        let stall = self.inner.stall.xchg(0, Relaxed);
+        self.inner.clock.add(us + stall, Relaxed);
         let mut state = self.inner.state.lock();
         if let Some((addr, value)) = state.on_pause.take() {
             self.inner.store(addr, value);

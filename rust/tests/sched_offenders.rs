@@ -213,6 +213,27 @@ mod offenders {
     }
 
     #[test]
+    fn time_without_a_processor_is_not_the_queues() -> Result {
+        let (fake, sched) = setup_with(config())?;
+        let (slow, good) = (sched.attach(process(1))?, sched.attach(process(2))?);
+        create(&sched, slow, 1)?;
+        create(&sched, good, 2)?;
+        sched.converge();
+        let lost = 2 * sched.core.config.hurry_us(Hurry::Awaited);
+        let before = fake.elapsed();
+        // It leaves a moment after the thread that waits for it has a processor again.
+        fake.set_mode(Mode::Slow(lost + 50_000));
+        fake.stall(lost);
+        create(&sched, good, 3)?;
+        sched.converge();
+        assert!(is_about(fake.elapsed() - before, lost + 50_000));
+        assert_eq!((fake.mapped_of(1), fake.mapped_of(2)), (1, 2));
+        let stats = sched.core.counters.snapshot();
+        assert_eq!((stats.queue_resets, stats.refusals), (0, 0));
+        finish(&fake, sched)
+    }
+
+    #[test]
     fn queue_has_all_its_time_while_nobody_else_waits() -> Result {
         for policy in [Policy::Oversubscribe, Policy::Direct] {
             let (fake, sched) = setup_with(Config { policy, ..config() })?;

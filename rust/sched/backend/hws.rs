@@ -73,17 +73,25 @@ const MAX_RESETS: usize = 8;
 /// Pause between two looks for queues whose time to leave is over, in microseconds.
 const LOOK_US: u64 = 100_000;
 
+/// What the time between two calls of [`EarlyEnd::look`] counts at most, in microseconds: many times the pause of [`poll`].
+const COUNTED_US: u64 = 20_000;
+
 /// Ends queues for which another user waits and that do not leave in time ([`Config::hurry_us`]), long before the
 /// firmware gives up on them: until then it confirms no preemption at all.
 ///
 /// The firmware asked all queues at once, so the others leave meanwhile. A compute queue is reset alone. Where that does
 /// not free its slot, and for SDMA, which has no reset of a queue, the reset of the engines is all that is left, and the
 /// firmware is not waited for.
+///
+/// Only time in which this thread looks is a queue's: where it gets no processor for long, because the machine is busy or a
+/// hypervisor has taken it, the GPU may have had none to leave in, either.
 struct EarlyEnd<'a> {
     core: &'a SchedCore,
-    /// When the firmware was asked.
-    start: u64,
-    /// When to look next.
+    /// The clock at the latest call.
+    last: u64,
+    /// Microseconds since the firmware was asked, those of each pause up to [`COUNTED_US`].
+    waited: u64,
+    /// What `waited` must be for the next look.
     next: u64,
     /// Doorbell of the last queue that it found, 0 for none.
     refused: u32,
@@ -94,11 +102,11 @@ struct EarlyEnd<'a> {
 impl<'a> EarlyEnd<'a> {
     /// For a preemption that begins now.
     fn new(core: &'a SchedCore) -> Self {
-        let start = core.platform.now();
         Self {
             core,
-            start,
-            next: start + core.config.hurry_us(Hurry::Record),
+            last: core.platform.now(),
+            waited: 0,
+            next: core.config.hurry_us(Hurry::Record),
             refused: 0,
             stuck: None,
         }
@@ -113,11 +121,13 @@ impl<'a> EarlyEnd<'a> {
     fn look(&mut self, packets: &Submitted) -> Result {
         let core = self.core;
         let now = core.platform.now();
-        if now < self.next {
+        self.waited += now.saturating_sub(self.last).min(COUNTED_US);
+        self.last = now;
+        if self.waited < self.next {
             return Ok(());
         }
-        self.next = now + LOOK_US;
-        let elapsed = now - self.start;
+        self.next = self.waited + LOOK_US;
+        let elapsed = self.waited;
         let overdue = core.state.lock().overdue(&core.config, elapsed);
         if !(overdue.compute || overdue.sdma) || !packets.is_taken_up(&*core.platform)? {
             return Ok(());
