@@ -228,7 +228,7 @@ CASE_LIMIT(barred, "a process whose queues refuse on two occasions gets no more,
 	}
 
 	/* A save that takes long is no refusal. */
-	fault("slow-preempt", mine, ",\"ms\":200");
+	fault("slow-preempt", mine, ",\"ms\":50");
 	disturb(&me);
 	ask_model("{\"cmd\":\"clear-faults\"}");
 	CHECK_EQ(counter("refusals"), refusals);
@@ -253,7 +253,7 @@ CASE_LIMIT(barred, "a process whose queues refuse on two occasions gets no more,
 	works(&me, &me.q[0]);
 	CHECK(!told(&me, 0));
 	refusals = counter("refusals");
-	fault("slow-preempt", mine, ",\"ms\":200");
+	fault("slow-preempt", mine, ",\"ms\":50");
 	disturb(&me);
 	ask_model("{\"cmd\":\"clear-faults\"}");
 	CHECK_EQ(counter("refusals"), refusals);
