@@ -14,16 +14,20 @@ uint64_t available(const struct gpu *gpu)
 	return args.available;
 }
 
+/* It is settled when this many looks, 5 ms apart, see the same. Looks and not time: a machine may stand still. */
+#define SETTLED_LOOKS 40
+
 uint64_t available_settled(const struct gpu *gpu)
 {
 	uint64_t end = now_ms() + WAIT_MS, since = now_ms(), seen = available(gpu);
 
-	while (now_ms() < since + tap_ms(200)) {
+	for (unsigned int same = 0; same < SETTLED_LOOKS || now_ms() < since + tap_ms(200); same++) {
 		uint64_t now = available(gpu);
 
 		if (now != seen) {
 			seen = now;
 			since = now_ms();
+			same = 0;
 		}
 		if (now_ms() > end)
 			FAIL("other processes allocate VRAM meanwhile");
