@@ -29,6 +29,8 @@
 #define LEAST_ROOM (MIB / 64)
 /* Charges are made in batches per processor, and some caches outlive a process. */
 #define SLACK (MIB / 2)
+/* More than there is. */
+#define NO_LIMIT (1ul << 40)
 /* Address space that the steps use, a page table apart. */
 #define STRIDE (1ul << 30)
 
@@ -109,6 +111,14 @@ static bool is_done(struct member *m)
 	return read(m->ready[0], &byte, 1) == 1;
 }
 
+/* Waits until the group is charged no more than `charge`. Nothing but a limit empties the reserves of processors. */
+static void await_rest(uint64_t charge)
+{
+	settle_charge(&group);
+	group_set(&group, "memory.max", NO_LIMIT);
+	await_charge(&group, charge);
+}
+
 /* Ends the member, and waits for its charge to go. */
 static void end_member(struct member *m, uint64_t charge)
 {
@@ -121,7 +131,7 @@ static void end_member(struct member *m, uint64_t charge)
 	close(m->go[1]);
 	close(m->ready[0]);
 	munmap((void *)m, PAGE);
-	await_charge(&group, charge);
+	await_rest(charge);
 }
 
 /* What a process outside of the group does meanwhile, and has to succeed with. */
@@ -168,7 +178,7 @@ static void run_away(const struct kind *kind, bool may_be_killed)
 	CHECK_EQ(m->steps, 4);
 	end_member(m, UINT64_MAX);
 	/* Whatever comes later than its end. */
-	await_charge(&group, SLACK);
+	await_rest(SLACK);
 	start = group_charge(&group);
 
 	m = begin_member(kind, kind->most, may_be_killed);
@@ -436,7 +446,7 @@ static void weigh(const struct kind *kind)
 	m = begin_member(kind, kind->most, false);
 	settle_charge(&group);
 	before = group_charge(&group);
-	group_set(&group, "memory.max", 1ul << 40);
+	group_set(&group, "memory.max", NO_LIMIT);
 	let_go_on(m);
 	CHECK(is_done(m));
 	CHECK_EQ(m->err, 0);
@@ -446,7 +456,7 @@ static void weigh(const struct kind *kind)
 	tap_note("%llu bytes a queue, of at least %llu", (unsigned long long)bytes, (unsigned long long)least);
 	CHECK_OP(bytes, >=, least);
 	CHECK_OP(bytes, <, MIB);
-	group_set(&group, "memory.max", 1ul << 40);
+	group_set(&group, "memory.max", NO_LIMIT);
 	end_member(m, SLACK);
 	drop_group(&group);
 }
