@@ -381,7 +381,7 @@ mod cases {
             let hw = gpu.enter()?;
             let before = gpu.ih().counters().vectors[0].get();
             raise(gpu, &hw)?;
-            hw.wait(2_000_000, || {
+            hw.wait(60_000_000, || {
                 Ok((gpu.ih().counters().vectors[0].get() > before).then_some(()))
             })?;
             assert_eq!(gpu.ih().counters().bad_pointers.get(), 0);

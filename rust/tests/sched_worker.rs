@@ -270,13 +270,7 @@ mod worker {
     #[test]
     fn who_hears_of_a_hang_may_wait_for_the_scheduler() -> Result {
         let fake = Fake::new(&GFX90A)?;
-        let sched = working_scheduler(
-            &fake,
-            Config {
-                timeout_ms: 100,
-                ..config()
-            },
-        )?;
+        let sched = working_scheduler(&fake, config())?;
         let guilty = sched.attach(process(1))?;
         let innocent = sched.attach(process(2))?;
         let hook = Arc::new(
@@ -315,7 +309,6 @@ mod worker {
             &fake,
             Config {
                 coalesce: false,
-                timeout_ms: 100,
                 ..config()
             },
         )?;
