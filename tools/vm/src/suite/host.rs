@@ -7,6 +7,7 @@ use super::Runner;
 use crate::child::Bound;
 use crate::suite::libtest;
 use anyhow::Context;
+use std::env;
 use std::fs;
 use std::fs::File;
 use std::path::Path;
@@ -19,6 +20,10 @@ use std::time::Instant;
 
 /// Bound of one step; the first build of all tests on a slow machine is the longest.
 const STEP_DEADLINE: Duration = Duration::from_secs(3600);
+
+/// What property tests and the fuzzer of the model begin with, unless the environment says so: the same tree makes the same
+/// choices, and a failure is of what was changed. `cargo test` by itself draws.
+const SEEDS: [&str; 2] = ["PROPTEST_RNG_SEED", "RKFD_FUZZ_SEED"];
 
 /// A finished step.
 struct Step {
@@ -183,6 +188,11 @@ impl Runner {
             .current_dir(dir)
             .env("CARGO_TARGET_DIR", self.places.out.join("target"))
             .env("CARGO_TERM_COLOR", "never");
+        for seed in SEEDS {
+            if env::var_os(seed).is_none() {
+                command.env(seed, "1");
+            }
+        }
         self.step(name, &mut command)
     }
 
