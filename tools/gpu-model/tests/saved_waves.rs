@@ -172,7 +172,8 @@ fn several_dispatches_come_back_in_their_order() {
             ..flight()
         },
     ];
-    let words = encode_all(all.iter());
+    let mut words = Vec::new();
+    encode_all(all.iter(), &mut words);
     let saved = decode_all(&words, &base(), 3).unwrap();
     let seen: Vec<_> = saved
         .iter()

@@ -16,8 +16,9 @@ use super::mqd::{MAX_FRAMES, MEC};
 use super::queue::{Outcome, Role, Run};
 use super::slot::SlotId;
 use crate::device::Gpu;
-use crate::vm::access::{Reach, VmError};
-use crate::vm::Access;
+use crate::soc::Soc;
+use crate::vm::access::{Reach, VmError, VmResult};
+use crate::vm::{Access, Client};
 use crate::waves::front::{Flight, MAX_LATER};
 use crate::waves::saved;
 
@@ -39,6 +40,10 @@ const FRAMES: usize = 12;
 const WAVES: usize = FRAMES + 4 * MAX_FRAMES;
 /// Where the serial number of the save lies.
 const SERIAL: usize = FRAMES - 1;
+/// Dwords that are written or read at a time: they stay in the processor's cache between two copies.
+const PIECE: usize = 4096;
+/// Sums that a checksum is made of, which a processor can add beside each other.
+const LANES: usize = 8;
 /// From the MQD to its control stack.
 const STACK_PAGE: u64 = 4096;
 
@@ -54,9 +59,46 @@ struct Area {
 }
 
 fn checksum(words: &[u32]) -> u32 {
-    words
-        .iter()
-        .fold(MAGIC, |sum, w| sum.rotate_left(5).wrapping_add(*w))
+    let add = |sum: u32, word: &u32| sum.rotate_left(5).wrapping_add(*word);
+    let mut lanes = [MAGIC; LANES];
+    let parts = words.chunks_exact(LANES);
+    let rest = parts.remainder();
+    for part in parts {
+        for (lane, word) in lanes.iter_mut().zip(part) {
+            *lane = add(*lane, word);
+        }
+    }
+    lanes.iter().chain(rest).fold(MAGIC, add)
+}
+
+/// Writes dwords to a place that was looked at before.
+fn write(soc: &mut Soc, client: Client, at: u64, words: &[u32]) {
+    let mut bytes = vec![0; 4 * PIECE.min(words.len())];
+    let mut to = at;
+    for part in words.chunks(PIECE) {
+        let (bytes, _) = bytes.split_at_mut(4 * part.len());
+        for (byte, word) in bytes.chunks_exact_mut(4).zip(part) {
+            byte.copy_from_slice(&word.to_le_bytes());
+        }
+        // As was looked at.
+        let _ = soc.vm_write(client, to, bytes);
+        to = to.wrapping_add(bytes.len() as u64);
+    }
+}
+
+/// Reads so many dwords, or nothing: all pages are looked at first.
+fn read(soc: &mut Soc, client: Client, at: u64, count: usize) -> VmResult<Vec<u32>> {
+    soc.vm_probe(client, at, 4 * count, Access::Read)?;
+    let mut words = Vec::with_capacity(count);
+    let mut bytes = vec![0; 4 * PIECE.min(count)];
+    while words.len() < count {
+        let from = at.wrapping_add(4 * words.len() as u64);
+        let (part, _) = bytes.split_at_mut(4 * PIECE.min(count - words.len()));
+        soc.vm_read(client, from, part)?;
+        let part = part.chunks_exact(4);
+        words.extend(part.map(|b| b.try_into().map_or(0, u32::from_le_bytes)));
+    }
+    Ok(words)
 }
 
 impl Gpu {
@@ -149,10 +191,11 @@ impl Gpu {
             self.set_saved(slot, area, 0, 0);
             return;
         }
-        let waves = saved::encode_all(run.flights());
+        let mut words = vec![0; RECORD];
+        saved::encode_all(run.flights(), &mut words);
         let seats = run.flights().map(Flight::waves).sum::<u32>();
         let hardware = run.flights().map(Flight::hardware_bytes).sum::<u32>();
-        let bytes = ((RECORD + waves.len()) as u32 * 4)
+        let bytes = (words.len() as u32 * 4)
             .max(hardware)
             .max(self.soc.asic.least_wave());
         let used = ENTRY * (1 + seats);
@@ -196,12 +239,11 @@ impl Gpu {
         }
         self.cp.saves = self.cp.saves.wrapping_add(1);
         let serial = self.cp.saves;
-        let mut words = vec![0; bytes as usize / 4];
-        fill(&mut words, run, serial, &waves);
+        fill(&mut words, bytes as usize / 4, run, serial);
         let mut entries = vec![MAGIC, serial];
         entries.extend(run.flights().flat_map(Flight::entries).flatten());
-        // Both places were looked at above.
-        let _ = self.soc.vm_write_dwords(run.client(), at, &words);
+        write(&mut self.soc, run.client(), at, &words);
+        // This place was looked at as well.
         let _ = self.soc.vm_write_dwords(MEC, entry, &entries);
         self.set_saved(slot, area, used, bytes);
         self.trace_sched(slot, "SAVE", format!("{bytes:#x} bytes at {at:#x}"));
@@ -254,7 +296,6 @@ impl Gpu {
         let offset = self.cp.hqd(slot).reg(r::CNTL_STACK_OFFSET);
         let had_waves = area.stack.saturating_sub(offset) > ENTRY;
         let bytes = saved.min(area.size).saturating_sub(area.stack);
-        let mut words = vec![0; bytes as usize / 4];
         let mut head = [0u32; 2];
         match self.soc.vm_reach(MEC, entry, 4 * head.len(), Access::Read) {
             Reach::There => {
@@ -269,10 +310,10 @@ impl Gpu {
             Reach::Missing => {}
         }
         let [magic, serial] = head;
-        let intact = match self.soc.vm_read_dwords(run.client(), at, &mut words) {
-            Ok(()) => magic == MAGIC && is_state(&words, serial),
+        let (intact, words) = match read(&mut self.soc, run.client(), at, bytes as usize / 4) {
+            Ok(words) => (magic == MAGIC && is_state(&words, serial), words),
             Err(VmError::Retry) => return Err(Outcome::Wait),
-            Err(VmError::Fault) => false,
+            Err(VmError::Fault) => (false, Vec::new()),
         };
         if !intact {
             self.soc.log.stats.saves_changed += 1;
@@ -300,11 +341,11 @@ fn filler(serial: u32, i: usize) -> u32 {
     serial.wrapping_mul(0x9E37_79B9) ^ i as u32
 }
 
-fn fill(words: &mut [u32], run: &Run, serial: u32, waves: &[u32]) {
-    let behind = words.iter_mut().enumerate().skip(RECORD);
-    for (at, (i, d)) in behind.enumerate() {
-        *d = waves.get(at).copied().unwrap_or_else(|| filler(serial, i));
-    }
+/// Makes a state of `count` dwords of the room for the record and the waves behind it.
+fn fill(words: &mut Vec<u32>, count: usize, run: &Run, serial: u32) {
+    let waves = words.get(RECORD..).unwrap_or(&[]);
+    let (length, sum) = (waves.len() as u32, checksum(waves));
+    words.extend((words.len()..count).map(|i| filler(serial, i)));
     let words = words.get_mut(..RECORD).unwrap_or(&mut []);
     let head = [
         MAGIC,
@@ -327,8 +368,8 @@ fn fill(words: &mut [u32], run: &Run, serial: u32, waves: &[u32]) {
     for (d, fr) in frames.chunks_exact_mut(4).zip(&run.frames) {
         d.copy_from_slice(&[fr.base as u32, (fr.base >> 32) as u32, fr.size, fr.pos]);
     }
-    if let Some([length, sum, ..]) = words.get_mut(WAVES..) {
-        (*length, *sum) = (waves.len() as u32, checksum(waves));
+    if let Some([to, behind, ..]) = words.get_mut(WAVES..) {
+        (*to, *behind) = (length, sum);
     }
     if let Some((last, rest)) = words.split_last_mut() {
         *last = checksum(rest);

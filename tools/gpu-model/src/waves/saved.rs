@@ -29,9 +29,9 @@ pub struct Saved {
     pub frozen: Option<Frozen>,
 }
 
-struct Writer(Vec<u32>);
+struct Writer<'a>(&'a mut Vec<u32>);
 
-impl Writer {
+impl Writer<'_> {
     fn word(&mut self, value: u32) {
         self.0.push(value);
     }
@@ -44,11 +44,40 @@ impl Writer {
         self.0.push(words.len() as u32);
         self.0.extend_from_slice(words);
     }
+
+    /// A list of what `put` writes.
+    fn list_of(&mut self, put: impl FnOnce(&mut Writer<'_>)) {
+        let at = self.0.len();
+        self.0.push(0);
+        put(self);
+        let count = self.0.len() - at - 1;
+        if let Some(word) = self.0.get_mut(at) {
+            *word = count as u32;
+        }
+    }
+
+    /// Bytes, filled up to whole words.
+    fn bytes(&mut self, bytes: &[u8]) {
+        let words = bytes.chunks_exact(4);
+        let rest = words.remainder();
+        self.0.extend(words.map(word_of));
+        if !rest.is_empty() {
+            let mut word = [0; 4];
+            for (to, from) in word.iter_mut().zip(rest) {
+                *to = *from;
+            }
+            self.0.push(u32::from_le_bytes(word));
+        }
+    }
+}
+
+fn word_of(bytes: &[u8]) -> u32 {
+    bytes.try_into().map_or(0, u32::from_le_bytes)
 }
 
 struct Reader<'a>(&'a [u32]);
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn word(&mut self) -> Option<u32> {
         let (word, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -63,17 +92,23 @@ impl Reader<'_> {
         Some([self.word()?, self.word()?, self.word()?])
     }
 
-    fn list(&mut self) -> Option<Vec<u32>> {
+    fn list(&mut self) -> Option<&'a [u32]> {
         let count = self.word()? as usize;
         let (words, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
-        Some(words.to_vec())
+        Some(words)
     }
 }
 
 /// The words of a dispatch whose waves have been taken off.
 pub fn encode(flight: &Flight) -> Vec<u32> {
-    let mut out = Writer(vec![MAGIC]);
+    let mut words = Vec::new();
+    put(flight, &mut Writer(&mut words));
+    words
+}
+
+fn put(flight: &Flight, out: &mut Writer<'_>) {
+    out.word(MAGIC);
     out.wide(flight.started);
     let (kind, time, exception, told) = match flight.stand {
         Stand::Running => (0, 0, 0, 0),
@@ -93,7 +128,7 @@ pub fn encode(flight: &Flight) -> Vec<u32> {
     }) = &flight.frozen
     else {
         out.word(0);
-        return out.0;
+        return;
     };
     out.word(1);
     out.wide(kernel.entry);
@@ -118,20 +153,8 @@ pub fn encode(flight: &Flight) -> Vec<u32> {
     for group in groups {
         group.id.into_iter().for_each(|word| out.word(word));
         out.list(&group.slots);
-        let words: Vec<u32> = group
-            .group
-            .0
-            .save()
-            .chunks(4)
-            .map(|bytes| {
-                let mut word = [0; 4];
-                word[..bytes.len()].copy_from_slice(bytes);
-                u32::from_le_bytes(word)
-            })
-            .collect();
-        out.list(&words);
+        out.list_of(|out| out.bytes(&group.group.0.save()));
     }
-    out.0
 }
 
 /// Reads what [`encode`] has written, for a queue whose kernels begin as `base`; `None` if it is something else.
@@ -187,7 +210,7 @@ pub fn decode(words: &[u32], base: Kernel) -> Option<Saved> {
             wave: wave & 0x7F_FFFF,
             slots: slots.min(0xFFF),
         }),
-        user: from.list()?,
+        user: from.list()?.to_vec(),
         ..base
     };
     let whole = |items: u64, n: &u32| items.checked_mul(u64::from(*n));
@@ -217,13 +240,12 @@ pub fn decode(words: &[u32], base: Kernel) -> Option<Saved> {
     })
 }
 
-/// The words of all dispatches of a queue, each behind their number; none if there is no dispatch.
-pub fn encode_all<'a>(flights: impl Iterator<Item = &'a Flight>) -> Vec<u32> {
-    let mut out = Writer(Vec::new());
+/// Appends the words of all dispatches of a queue, each behind their number; none if there is no dispatch.
+pub fn encode_all<'a>(flights: impl Iterator<Item = &'a Flight>, to: &mut Vec<u32>) {
+    let mut out = Writer(to);
     for flight in flights {
-        out.list(&encode(flight));
+        out.list_of(|out| put(flight, out));
     }
-    out.0
 }
 
 /// Reads what [`encode_all`] has written, as [`decode`] does; `None` also for more than `most` dispatches.
@@ -234,15 +256,19 @@ pub fn decode_all(words: &[u32], base: &Kernel, most: usize) -> Option<Vec<Saved
         if all.len() == most {
             return None;
         }
-        all.push(decode(&from.list()?, base.clone())?);
+        all.push(decode(from.list()?, base.clone())?);
     }
     Some(all)
 }
 
 fn group(from: &mut Reader<'_>, kernel: &Kernel) -> Option<Resting> {
     let id = from.three()?;
-    let slots = from.list()?;
-    let bytes: Vec<u8> = from.list()?.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let slots = from.list()?.to_vec();
+    let words = from.list()?;
+    let mut bytes = vec![0; 4 * words.len()];
+    for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
     let mut group = Group::restore(&bytes).ok()?;
     let known = slots
         .iter()

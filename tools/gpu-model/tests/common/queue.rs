@@ -281,11 +281,16 @@ impl UserQueue {
 
     /// Gives a fresh queue a context save area for one compute unit, as CREATE_QUEUE does.  The MQD moves, since its
     /// control stack lies behind it.
-    pub fn with_cwsr(mut self, b: &mut Bench, p: &mut Proc) -> Self {
+    pub fn with_cwsr(self, b: &mut Bench, p: &mut Proc) -> Self {
         let stack = 0x1000u32;
         // VGPRs, SGPRs, LDS and hardware registers.
         let vgprs = if b.tf { 0x8_0000 } else { 0x4_0000 };
         let size = stack + vgprs + 0x4000 + 0x1_0000 + 0x1000;
+        self.with_save_area(b, p, stack, size)
+    }
+
+    /// With a save area of `size` bytes, of which `stack` are its control stack.
+    pub fn with_save_area(mut self, b: &mut Bench, p: &mut Proc, stack: u32, size: u32) -> Self {
         let (area_va, area) = p.page(b, size.into());
         let mut image = b.words(self.mqd.bus, 512);
         self.mqd = b.alloc_sys(4096 + u64::from(stack));
