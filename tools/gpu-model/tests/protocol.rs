@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use common::fixture::Fixture;
+use common::heap::{Counting, Meter, GROWTH};
 use common::queue::{wait_mem, write_data};
 use common::Bench;
 use gpu_model::asic::GFX90A;
@@ -24,6 +25,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
 use vmm::*;
+
+#[global_allocator]
+static HEAP: Counting = Counting;
 
 fn config() -> ConfigSpace {
     ConfigSpace::new(&GFX90A, VRAM, Subsystem::default())
@@ -299,6 +303,7 @@ proptest! {
     #[test]
     fn requests_in_any_order(ops in vec(op(), 1..120)) {
         let (shared, _vram) = device();
+        let meter = Meter::start();
         let mut backend = Backend::new(Arc::clone(&shared), Subsystem::default());
         let ram = make_vram(FILE).unwrap();
         // Each dword says where it is.
@@ -355,5 +360,6 @@ proptest! {
         let mut size = [0; 4];
         backend.region_read(BAR5, 0x378c, &mut size).unwrap();
         prop_assert_eq!(u32::from_le_bytes(size), (VRAM >> 20) as u32);
+        prop_assert!(meter.most() < GROWTH, "{} bytes more", meter.most());
     }
 }
