@@ -71,7 +71,7 @@ reasons! {
     /// A wave accessed an aperture beyond its end.
     ApertureViolation = 14, "a wave's access beyond an aperture", code: 0x2000_0000, exception: 6;
     /// The queue did not leave the hardware.
-    Preemption = 15, "a queue that did not leave the hardware", code: 0, exception: 31;
+    Preemption = 15, "a queue that did not leave the hardware", code: 0, exception: 30;
 }
 
 /// What stopped a queue.
@@ -165,7 +165,9 @@ mod tests {
             (5, Reason::MemoryViolation),
             (16, Reason::Dimension),
             (23, Reason::VendorPacket),
-            (31, Reason::Preemption),
+            // EC_QUEUE_PREEMPTION_ERROR, and EC_QUEUE_NEW, which is no error.
+            (30, Reason::Preemption),
+            (31, Reason::Unknown),
             (34, Reason::Unknown),
         ] {
             assert_eq!(of(0, 1 << (exception - 1)), [reason], "{exception}");
