@@ -288,8 +288,8 @@ mod tests {
         let script = format!("sh -c '{busy}'; {busy}");
         let mut child =
             Bound::spawn(Command::new("sh").args(["-c", script.as_str()]), &[]).unwrap();
-        while child.cpu_time().is_zero() {
-            assert!(child.try_wait().unwrap().is_none(), "it has taken no time");
+        // This thread may be late: then all of it is over.
+        while child.cpu_time().is_zero() && child.try_wait().unwrap().is_none() {
             thread::sleep(INTERVAL);
         }
         child.wait_for(Duration::from_secs(60)).unwrap().unwrap();

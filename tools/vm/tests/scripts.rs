@@ -6,7 +6,6 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -175,12 +174,12 @@ fn a_module_of_other_sources_is_named() {
     write("kernel/rust/libkernel.rmeta", "");
     write("kernel/Module.symvers", "");
     let made = "for a; do case $a in MO=*) cd \"${a#MO=}\" && touch rkfd.ko amdgpu.ko pm_cycle.ko; esac; done";
-    write("bin/make", &format!("#!/bin/sh\n{made}\n"));
-    let runs = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(at("bin/make"), runs).unwrap();
+    program(&at("bin/make"), made);
     let build = |words: &[&str]| {
         let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
-        let output = Command::new(at("scripts/build"))
+        // Read by its shell: a child of another thread may have a copy of the descriptor that it was written by.
+        let output = Command::new("bash")
+            .arg(at("scripts/build"))
             .args(words)
             .env_remove("RKFD_OUT")
             .env("RKFD_CACHE", at("cache"))
@@ -385,11 +384,20 @@ fn pruning_keeps_what_is_used_built_or_in_force() {
     }
 }
 
-/// Writes a program.
+/// Writes a program, by another process: what this one has open for writing a child of another thread may have, too, and then
+/// nobody can execute it.
 fn program(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    let status = Command::new("sh")
+        .args([
+            "-c",
+            r#"printf '#!/bin/sh\n%s\n' "$1" >"$0" && chmod 755 "$0""#,
+        ])
+        .arg(path)
+        .arg(text)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{}", path.display());
 }
 
 #[test]
