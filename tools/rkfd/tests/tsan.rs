@@ -3,6 +3,7 @@
 //!
 //! Library and standard library are compiled for it, since it has to see the locks of the latter. Such a build is a matter
 //! of nightly compilers, hence `RUSTC_BOOTSTRAP`; nothing that is delivered is built so. The sanitizer's runtime is clang's.
+//! `RKFD_TSAN_STD` names a system root with a standard library that is compiled for it already (`scripts/build tsan`).
 
 // A test may panic, its helpers too; that is how it fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -36,10 +37,17 @@ fn clang() -> &'static str {
 }
 
 fn run(filter: &str, arguments: &[&str]) -> (Output, String) {
-    let flags = format!(
+    let mut flags = format!(
         "-Zsanitizer=thread -Zexternal-clangrt -Clinker={} -Clink-arg=-fsanitize=thread",
         clang()
     );
+    let std = match std::env::var("RKFD_TSAN_STD") {
+        Ok(root) => {
+            flags += &format!(" --sysroot {root}");
+            None
+        }
+        Err(_) => Some("-Zbuild-std=std,panic_unwind"),
+    };
     // Below the directory of all builds, beside that of the profiles.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tsan");
     let output = Command::new(env!("CARGO"))
@@ -51,11 +59,8 @@ fn run(filter: &str, arguments: &[&str]) -> (Output, String) {
             "rkfd",
             "--lib",
         ])
-        .args([
-            "-Zbuild-std=std,panic_unwind",
-            "--target",
-            "x86_64-unknown-linux-gnu",
-        ])
+        .args(std)
+        .args(["--target", "x86_64-unknown-linux-gnu"])
         .arg("--target-dir")
         .arg(target)
         .args([filter, "--"])
