@@ -26,6 +26,8 @@ const WAVES: usize = 16;
 const LDS: usize = 1 << 16;
 /// Begins what [`Group::save`] writes; the last digit is the version of the format.
 const MAGIC: u32 = 0x4757_3903;
+/// Bytes before LDS in what [`Group::save`] writes.
+const HEAD: usize = 32;
 
 /// What a wave does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -391,21 +393,42 @@ impl Group {
 
     /// All of the group's state, in a format of its own.
     pub fn save(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let word = |bytes: &mut Vec<u8>, value: u32| bytes.extend_from_slice(&value.to_le_bytes());
-        word(&mut bytes, MAGIC);
-        word(&mut bytes, self.waves.len() as u32);
-        word(&mut bytes, self.lds.len() as u32);
-        word(&mut bytes, self.turn as u32);
-        bytes.extend_from_slice(&self.random.to_le_bytes());
-        bytes.extend_from_slice(&self.left.to_le_bytes());
-        bytes.extend_from_slice(&self.lds);
-        for (wave, state) in &self.waves {
-            let place = State::ALL.iter().position(|at| at == state);
-            word(&mut bytes, place.unwrap_or(0) as u32);
-            wave.save(&mut bytes);
+        let mut bytes = Vec::with_capacity(self.saved_size());
+        for part in 0..self.saved_parts() {
+            self.save_part(part, &mut bytes);
         }
         bytes
+    }
+
+    /// Bytes that [`Group::save`] returns.
+    pub fn saved_size(&self) -> usize {
+        let waves = self.waves.iter().map(|(wave, _)| 4 + wave.saved_size());
+        HEAD + self.lds.len() + waves.sum::<usize>()
+    }
+
+    /// Parts of what [`Group::save`] returns: one with LDS, and one for each wave.
+    pub fn saved_parts(&self) -> usize {
+        1 + self.waves.len()
+    }
+
+    /// Appends a part of what [`Group::save`] returns.
+    pub fn save_part(&self, part: usize, bytes: &mut Vec<u8>) {
+        let word = |bytes: &mut Vec<u8>, value: u32| bytes.extend_from_slice(&value.to_le_bytes());
+        let Some(wave) = part.checked_sub(1) else {
+            word(bytes, MAGIC);
+            word(bytes, self.waves.len() as u32);
+            word(bytes, self.lds.len() as u32);
+            word(bytes, self.turn as u32);
+            bytes.extend_from_slice(&self.random.to_le_bytes());
+            bytes.extend_from_slice(&self.left.to_le_bytes());
+            bytes.extend_from_slice(&self.lds);
+            return;
+        };
+        if let Some((wave, state)) = self.waves.get(wave) {
+            let place = State::ALL.iter().position(|at| at == state);
+            word(bytes, place.unwrap_or(0) as u32);
+            wave.save(bytes);
+        }
     }
 
     /// A group as [`Group::save`] has written it.
@@ -413,7 +436,45 @@ impl Group {
     /// # Errors
     /// Where the bytes are not such a group.
     pub fn restore(bytes: &[u8]) -> Result<Self, RestoreError> {
-        Self::read(&mut Words(bytes)).ok_or(RestoreError)
+        let mut rest = bytes;
+        let mut parts = Parts::begin(&mut rest)?;
+        while parts.lacks_waves() {
+            parts.wave(&mut rest)?;
+        }
+        if rest.is_empty() {
+            Ok(parts.group)
+        } else {
+            Err(RestoreError)
+        }
+    }
+}
+
+/// A group that is read back a part at a time.
+pub struct Parts {
+    group: Group,
+    count: usize,
+}
+
+impl Parts {
+    /// Bytes of the longest part.
+    pub const LONGEST: usize = {
+        let wave = 4 + crate::wave::LONGEST_SAVED;
+        if HEAD + LDS > wave {
+            HEAD + LDS
+        } else {
+            wave
+        }
+    };
+
+    /// Takes the first part off the bytes that [`Group::save`] has written.
+    ///
+    /// # Errors
+    /// Where they are not such bytes.
+    pub fn begin(bytes: &mut &[u8]) -> Result<Self, RestoreError> {
+        let mut from = Words(bytes);
+        let parts = Self::read(&mut from).ok_or(RestoreError)?;
+        *bytes = from.0;
+        Ok(parts)
     }
 
     fn read(from: &mut Words<'_>) -> Option<Self> {
@@ -428,18 +489,37 @@ impl Group {
         if count > WAVES || lds > LDS || turn >= count.max(1) || left > TURN {
             return None;
         }
-        let lds = from.bytes(lds)?;
-        let mut waves = Vec::with_capacity(count);
-        for _ in 0..count {
-            let state = *State::ALL.get(from.word()? as usize)?;
-            waves.push((Wave::restore(from)?, state));
-        }
-        from.0.is_empty().then_some(Self {
-            waves,
-            lds,
+        let group = Group {
+            waves: Vec::with_capacity(count),
+            lds: from.bytes(lds)?,
             random,
             turn,
             left,
-        })
+        };
+        Some(Self { group, count })
+    }
+
+    /// Whether there are further parts.
+    pub fn lacks_waves(&self) -> bool {
+        self.group.waves.len() < self.count
+    }
+
+    /// Takes the next part, a wave.
+    ///
+    /// # Errors
+    /// As for [`Parts::begin`].
+    pub fn wave(&mut self, bytes: &mut &[u8]) -> Result<(), RestoreError> {
+        let mut from = Words(bytes);
+        let state = from.word().and_then(|at| State::ALL.get(at as usize));
+        let state = *state.ok_or(RestoreError)?;
+        let wave = Wave::restore(&mut from).ok_or(RestoreError)?;
+        self.group.waves.push((wave, state));
+        *bytes = from.0;
+        Ok(())
+    }
+
+    /// The group; `None` as long as it lacks waves.
+    pub fn group(self) -> Option<Group> {
+        (!self.lacks_waves()).then_some(self.group)
     }
 }

@@ -134,6 +134,11 @@ pub struct Wave {
 /// VGPRs of each kind that instructions can name.
 const FILE: usize = 256;
 
+/// Words of a saved wave but for the scalar registers that it may leave out and the vector registers.
+const OTHERS: usize = 24 + 128 - reg::FLAT_SCRATCH as usize;
+/// Bytes of the longest saved wave.
+pub(crate) const LONGEST_SAVED: usize = 4 * (OTHERS + reg::FLAT_SCRATCH as usize + 64 * 2 * FILE);
+
 /// Words that were saved.
 pub(crate) struct Words<'a>(pub(crate) &'a [u8]);
 
@@ -267,8 +272,22 @@ impl Wave {
         self.status |= status::PRIV;
     }
 
+    /// How many of the scalar registers below those that are always saved are not 0, or lie before one that is not.
+    fn used_scalars(&self) -> usize {
+        let named = usize::from(reg::FLAT_SCRATCH);
+        let used = (0..named).rev().find(|&at| self.sgpr[at] != 0);
+        used.map_or(0, |last| last + 1)
+    }
+
+    /// Bytes that [`Wave::save`] appends.
+    pub(crate) fn saved_size(&self) -> usize {
+        let rows: usize = self.limits.iter().sum();
+        4 * (OTHERS + self.used_scalars() + 64 * rows)
+    }
+
     /// Appends all of the wave's state; [`Wave::restore`] reads it.
     pub(crate) fn save(&self, to: &mut Vec<u8>) {
+        to.reserve(self.saved_size());
         let mut word = |value: u32| to.extend_from_slice(&value.to_le_bytes());
         word(match self.asic {
             Asic::Gfx906 => 0,
@@ -279,8 +298,7 @@ impl Wave {
         word((self.pc >> 32) as u32);
         // Most waves use few of the scalar registers that instructions can name.
         let named = usize::from(reg::FLAT_SCRATCH);
-        let used = (0..named).rev().find(|&at| self.sgpr[at] != 0);
-        let used = used.map_or(0, |last| last + 1);
+        let used = self.used_scalars();
         word(used as u32);
         self.sgpr[..used].iter().copied().for_each(&mut word);
         self.sgpr[named..].iter().copied().for_each(&mut word);

@@ -165,6 +165,7 @@ impl Run {
     /// Saves the group and goes on with what is restored from it, in a new processor.
     fn through_bytes(&mut self) {
         let bytes = self.group.save();
+        assert_eq!(self.group.saved_size(), bytes.len());
         self.group.kill();
         self.group = Group::restore(&bytes).unwrap();
         assert_eq!(self.group.save(), bytes);
