@@ -228,6 +228,7 @@ impl Gpu {
             next.at(t);
         }
         self.serve_driver(now, &mut next);
+        self.save_some(&mut next);
         // The one that did not run in a step that ended early is first in the next one.
         for sdma in [self.sdma_first, !self.sdma_first] {
             let ran = if sdma {
@@ -242,6 +243,9 @@ impl Gpu {
             }
         }
         self.waves_run(now, &mut next);
+        if self.waves.drop_some(|| self.soc.pressed()) {
+            next.busy();
+        }
         self.ring_own_doorbells();
         self.soc.report_unflushed();
         if next.busy || self.soc.is_kicked() {

@@ -22,7 +22,7 @@ const STRETCH_BYTES: u64 = 128 * 1024;
 /// Bytes that a long transfer moves before other queues get a turn.
 pub const CHUNK: u64 = STRETCH_BYTES;
 /// Bytes that it moves at once, between two looks at what else there is to do.
-const PIECE: u64 = 16 * 1024;
+pub(crate) const PIECE: u64 = 16 * 1024;
 /// How long a write may be under way after it was translated.
 const FLIGHT_NS: u64 = 500_000;
 

@@ -7,7 +7,7 @@ use gfx9_isa::inst::Asic as Isa;
 use gpu_model::waves::front::{Flight, Stand};
 use gpu_model::waves::job::{Frozen, Resting, Waves};
 use gpu_model::waves::kernel::{Kernel, Scratch};
-use gpu_model::waves::saved::{decode, decode_all, encode, encode_all};
+use gpu_model::waves::saved::{decode_all, encode_all, Saved};
 use gpu_model::waves::sync::Share;
 use proptest::prelude::*;
 
@@ -71,6 +71,20 @@ fn flight() -> Flight {
             groups,
         }),
     }
+}
+
+/// The words of a dispatch, without their number.
+fn encode(flight: &Flight) -> Vec<u32> {
+    let mut words = Vec::new();
+    encode_all(std::iter::once(flight), &mut words);
+    assert_eq!(words[0] as usize, words.len() - 1);
+    words.split_off(1)
+}
+
+/// Reads what [`encode`] returns.
+fn decode(words: &[u32], base: Kernel) -> Option<Saved> {
+    let words = [&[words.len() as u32], words].concat();
+    decode_all(&words, &base, 1)?.pop()
 }
 
 /// What another queue would go on with.

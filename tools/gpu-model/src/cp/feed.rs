@@ -98,7 +98,7 @@ impl Gpu {
         let Some(run) = &self.cp.hqd(slot).run else {
             return None;
         };
-        if !run.has_work() {
+        if !run.has_work() || run.saving.is_some() {
             return None;
         }
         let (not_before, doorbell, role) = (run.pace.not_before, run.doorbell, run.role);

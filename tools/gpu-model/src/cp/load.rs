@@ -323,18 +323,22 @@ impl Gpu {
         if dead || self.soc.clock.now_ns() < at {
             return;
         }
-        // ACTIVE stays as long as somebody executes a batch of its waves.
+        // ACTIVE stays as long as somebody executes a batch of its waves, or they are being saved.
         if !self.hold_waves(slot) {
+            return;
+        }
+        let mqd = self.cp.hqd(slot).pair(r::MQD_BASE) & !3;
+        if request != 2 && self.has_mqd(mqd) && !self.is_saved(slot, mqd) {
             return;
         }
         self.flush_rptr(slot);
         self.sync_pointers(slot);
-        let mqd = self.cp.hqd(slot).pair(r::MQD_BASE) & !3;
-        if let Some(run) = self.stop_queue(slot, Reason::Register) {
+        if let Some(mut run) = self.stop_queue(slot, Reason::Register) {
             // A queue loaded without an MQD has nowhere to be saved to.
             if self.has_mqd(mqd) {
-                self.save_queue(slot, mqd, &run, request == 2);
+                self.save_queue(slot, mqd, &mut run, request == 2);
             }
+            self.waves.let_go(*run);
         }
         self.hws_slot_was_reset(slot);
     }

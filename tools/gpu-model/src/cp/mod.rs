@@ -11,6 +11,8 @@ pub mod mqd;
 pub mod packets;
 pub mod pm4;
 pub mod queue;
+pub mod restoring;
+pub mod saving;
 pub mod slot;
 
 use hqd::Hqd;

@@ -191,7 +191,7 @@ impl Gpu {
     }
 
     /// Saves a stopped queue to its MQD.  A reset drops the packet and the indirect buffers it was in.
-    pub fn save_queue(&mut self, slot: SlotId, mqd: u64, run: &Run, reset: bool) {
+    pub fn save_queue(&mut self, slot: SlotId, mqd: u64, run: &mut Run, reset: bool) {
         if reset {
             let h = self.cp.hqd_mut(slot);
             h.set(r::IB_CONTROL, h.reg(r::IB_CONTROL) & 0x7FF0_0000);

@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 
 use super::hqd::{f, r};
+use super::restoring::Restoring;
+use super::saving::Saving;
 use super::slot::SlotId;
 use crate::device::Gpu;
 use crate::feed::{Ahead, Pace};
@@ -94,6 +96,10 @@ pub struct Run {
     pub in_vendor: bool,
     /// The queue left a record in its context save area and looks for it first; the address of its MQD.
     pub restore: Option<u64>,
+    /// What has been read of it so far.
+    pub restoring: Option<Box<Restoring>>,
+    /// The queue is to leave, and its waves are being saved: it runs nothing meanwhile.
+    pub saving: Option<Box<Saving>>,
     /// The dispatch that is under way, or has ended and is to be completed.
     pub flight: Option<Flight>,
     /// AQL: dispatches of the packets behind that one, in their order, which need not wait for it.  There are none
@@ -293,6 +299,8 @@ impl Gpu {
             stalled: false,
             in_vendor: false,
             restore: None,
+            restoring: None,
+            saving: None,
             flight: None,
             later: VecDeque::new(),
             draining: false,

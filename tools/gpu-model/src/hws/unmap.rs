@@ -88,25 +88,38 @@ impl Gpu {
         }
     }
 
+    /// Whether what a queue is doing is in its save area, or is a piece that is saved with its MQD; if not, a save begins
+    /// or goes on.
+    fn is_saved_to_leave(&mut self, m: &Mapped, reason: Reason) -> bool {
+        match m.target {
+            Target::Compute(slot) if reason != Reason::Reset => self.is_saved(slot, m.mqd),
+            _ => true,
+        }
+    }
+
     /// Takes queues off their slots, one after the other, until the step has to end.  Returns how it goes on if some are
-    /// left: at once, or when those who execute their waves have given them back.
+    /// left: at once, or when those who execute their waves have given them back, or their waves are saved.
     pub(super) fn take_off(&mut self, leaving: &[Mapped], reason: Reason) -> Option<Outcome> {
         let free = |m: &&Mapped| self.lets_go(m.target);
         let free: Vec<_> = leaving.iter().filter(free).copied().collect();
-        let mut off = 0;
+        let (mut off, mut saves) = (0, 0);
         for m in &free {
-            self.disconnect(m, reason);
-            if reason == Reason::Reset {
-                self.soc.inject.queue_was_reset(m.doorbell);
+            if self.is_saved_to_leave(m, reason) {
+                self.disconnect(m, reason);
+                if reason == Reason::Reset {
+                    self.soc.inject.queue_was_reset(m.doorbell);
+                }
+                off += 1;
+            } else {
+                saves += 1;
             }
-            off += 1;
             if self.soc.pressed() {
                 break;
             }
         }
         if off == leaving.len() {
             None
-        } else if off == free.len() {
+        } else if off + saves == free.len() {
             Some(Outcome::Wait)
         } else {
             Some(Outcome::Yield)
@@ -291,8 +304,9 @@ impl Gpu {
             Target::Compute(slot) => {
                 self.flush_rptr(slot);
                 self.sync_pointers(slot);
-                if let Some(run) = self.stop_queue(slot, reason) {
-                    self.save_queue(slot, m.mqd, &run, reason == Reason::Reset);
+                if let Some(mut run) = self.stop_queue(slot, reason) {
+                    self.save_queue(slot, m.mqd, &mut run, reason == Reason::Reset);
+                    self.waves.let_go(*run);
                 }
             }
             Target::Sdma(engine, rlc) => self.sdma_disconnect(engine, rlc, m.mqd, reason),

@@ -206,9 +206,10 @@ impl Gpu {
         }
     }
 
-    /// Waves of queues that were to leave, and stay after all, go on.  Those of one that is still to leave are asked for
-    /// again.
-    pub(crate) fn release_waves(&self) {
+    /// Waves of queues that were to leave, and stay after all, go on, also those that were being saved.  Those of one that is
+    /// still to leave are asked for again.
+    pub(crate) fn release_waves(&mut self) {
+        self.give_up_saves();
         let runs = self.cp.iter().filter_map(|(_, h)| h.run());
         for flight in runs.flat_map(Run::flights).filter(|f| f.is_on()) {
             self.waves.dispatcher.release(flight.serial);

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use super::dispatcher::Dispatcher;
 use super::errors::ProgramErrors;
+use super::job::Resting;
 use super::runner::Runner;
 use super::units::Units;
 use crate::clock::Clock;
+use crate::cp::queue::Run;
 use crate::mem::Bus;
 use crate::vm::own::Post;
 use crate::vm::space::Spaces;
@@ -29,7 +31,12 @@ pub struct Pool {
     pub errors: ProgramErrors,
     /// Stores of waves to doorbells, to be delivered at the end of the step.
     pub(super) posted: Vec<Post>,
+    /// Groups that were saved, and whose memory is to be given back.
+    saved: Vec<Resting>,
 }
+
+/// Most saved groups whose memory is given back in a step.
+const MOST_DROPS: usize = 256;
 
 impl Pool {
     /// Without threads: the device executes in its steps, in an order that depends on nothing but its input.
@@ -51,6 +58,7 @@ impl Pool {
             make: Box::new(make),
             errors: ProgramErrors::default(),
             posted: Vec::new(),
+            saved: Vec::new(),
         }
     }
 
@@ -68,6 +76,29 @@ impl Pool {
     pub(crate) fn drop_posts(&mut self) {
         let count = self.take_posted().len();
         self.delivered(count);
+    }
+
+    /// Forgets a queue that has left its slot.  The memory of its waves is given back in the next steps.
+    pub(crate) fn let_go(&mut self, run: Run) {
+        let flights = run.flight.into_iter().chain(run.later);
+        let groups = flights.filter_map(|flight| flight.frozen);
+        for frozen in groups {
+            if self.saved.is_empty() {
+                self.saved = frozen.groups;
+            } else {
+                self.saved.extend(frozen.groups);
+            }
+        }
+    }
+
+    /// Gives memory of saved groups back, until the step has to end.  Returns whether there is more.
+    pub(crate) fn drop_some(&mut self, pressed: impl Fn() -> bool) -> bool {
+        for _ in 0..MOST_DROPS {
+            if self.saved.pop().is_none() || pressed() {
+                break;
+            }
+        }
+        !self.saved.is_empty()
     }
 
     /// Lets all waves stand still, or go on.

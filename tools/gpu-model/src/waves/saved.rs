@@ -5,7 +5,7 @@
 //! the packet's part of the kernel, and the waves.  The address space, the compute units and the trap handler are those
 //! of the queue that goes on.
 
-use gfx9_isa::group::Group;
+use gfx9_isa::group::Parts;
 
 use super::front::{Flight, Stand};
 use super::job::{Frozen, Resting, Waves};
@@ -29,59 +29,45 @@ pub struct Saved {
     pub frozen: Option<Frozen>,
 }
 
-struct Writer<'a>(&'a mut Vec<u32>);
+/// Words of what precedes the groups of a dispatch, without its user SGPRs.
+const HEAD: usize = 37;
+/// The same of a dispatch that is over, all that there is of it.
+const OVER: usize = 9;
+/// Words of what precedes the waves and LDS of a group, without its slots of private memory.
+const GROUP_HEAD: usize = 5;
+/// Most waves of a group, each of which has a slot of private memory.
+const MAX_WAVES: usize = 16;
+/// Most words that a dispatch may have for user SGPRs.
+const MAX_USER: usize = 256;
+
+struct Writer<'a>(&'a mut Vec<u8>);
 
 impl Writer<'_> {
     fn word(&mut self, value: u32) {
-        self.0.push(value);
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn words(&mut self, values: &[u32]) {
+        values.iter().for_each(|value| self.word(*value));
     }
 
     fn wide(&mut self, value: u64) {
-        self.0.extend([value as u32, (value >> 32) as u32]);
+        self.0.extend_from_slice(&value.to_le_bytes());
     }
 
     fn list(&mut self, words: &[u32]) {
-        self.0.push(words.len() as u32);
-        self.0.extend_from_slice(words);
-    }
-
-    /// A list of what `put` writes.
-    fn list_of(&mut self, put: impl FnOnce(&mut Writer<'_>)) {
-        let at = self.0.len();
-        self.0.push(0);
-        put(self);
-        let count = self.0.len() - at - 1;
-        if let Some(word) = self.0.get_mut(at) {
-            *word = count as u32;
-        }
-    }
-
-    /// Bytes, filled up to whole words.
-    fn bytes(&mut self, bytes: &[u8]) {
-        let words = bytes.chunks_exact(4);
-        let rest = words.remainder();
-        self.0.extend(words.map(word_of));
-        if !rest.is_empty() {
-            let mut word = [0; 4];
-            for (to, from) in word.iter_mut().zip(rest) {
-                *to = *from;
-            }
-            self.0.push(u32::from_le_bytes(word));
-        }
+        self.word(words.len() as u32);
+        self.words(words);
     }
 }
 
-fn word_of(bytes: &[u8]) -> u32 {
-    bytes.try_into().map_or(0, u32::from_le_bytes)
-}
+struct Reader<'a>(&'a [u8]);
 
-struct Reader<'a>(&'a [u32]);
-
-impl<'a> Reader<'a> {
+impl Reader<'_> {
     fn word(&mut self) -> Option<u32> {
-        let (word, rest) = self.0.split_first()?;
+        let (word, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
-        Some(*word)
+        Some(u32::from_le_bytes(*word))
     }
 
     fn wide(&mut self) -> Option<u64> {
@@ -92,22 +78,142 @@ impl<'a> Reader<'a> {
         Some([self.word()?, self.word()?, self.word()?])
     }
 
-    fn list(&mut self) -> Option<&'a [u32]> {
+    fn list(&mut self, most: usize) -> Option<Vec<u32>> {
         let count = self.word()? as usize;
-        let (words, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(words)
+        if count > most {
+            return None;
+        }
+        (0..count).map(|_| self.word()).collect()
     }
 }
 
-/// The words of a dispatch whose waves have been taken off.
-pub fn encode(flight: &Flight) -> Vec<u32> {
-    let mut words = Vec::new();
-    put(flight, &mut Writer(&mut words));
-    words
+/// Words of a group as [`put_group`] writes it.
+fn group_words(group: &Resting) -> usize {
+    GROUP_HEAD + group.slots.len() + group.group.0.saved_size() / 4
 }
 
-fn put(flight: &Flight, out: &mut Writer<'_>) {
+fn groups_of(flight: &Flight) -> &[Resting] {
+    flight.frozen.as_ref().map_or(&[], |frozen| &frozen.groups)
+}
+
+fn head_words(flight: &Flight) -> usize {
+    match &flight.frozen {
+        Some(frozen) => HEAD + frozen.kernel.user.len(),
+        None => OVER,
+    }
+}
+
+/// How many words the dispatches of a queue will be, whose waves have been taken off.
+#[derive(Debug, Default)]
+pub struct Measure {
+    /// Of each dispatch, without their number; the last one is being measured.
+    words: Vec<usize>,
+    /// Its next group.
+    group: usize,
+}
+
+impl Measure {
+    /// Goes on by at most `groups` groups.  Returns whether there are more.
+    pub fn measure<'a>(
+        &mut self,
+        mut flights: impl Iterator<Item = &'a Flight>,
+        groups: usize,
+    ) -> bool {
+        let mut left = groups;
+        let mut flight = match self.words.len().checked_sub(1) {
+            Some(measured) => flights.nth(measured),
+            None => self.next(&mut flights),
+        };
+        while let Some(of) = flight {
+            let all = groups_of(of);
+            let more = all.iter().skip(self.group).take(left);
+            let (count, words) = more.fold((0, 0), |(count, words), group| {
+                (count + 1, words + group_words(group))
+            });
+            if let Some(last) = self.words.last_mut() {
+                *last += words;
+            }
+            (self.group, left) = (self.group + count, left - count);
+            if self.group < all.len() {
+                return true;
+            }
+            flight = self.next(&mut flights);
+        }
+        false
+    }
+
+    fn next<'a>(&mut self, flights: &mut impl Iterator<Item = &'a Flight>) -> Option<&'a Flight> {
+        let flight = flights.next()?;
+        self.words.push(head_words(flight));
+        self.group = 0;
+        Some(flight)
+    }
+
+    /// Bytes of all.
+    pub fn bytes(&self) -> usize {
+        4 * (self.words.len() + self.words.iter().sum::<usize>())
+    }
+}
+
+/// Writes the dispatches of a queue, whose waves have been taken off, a part at a time.
+#[derive(Debug)]
+pub struct Encoder {
+    sizes: Measure,
+    flight: usize,
+    /// The next group; `None` before the head of the dispatch.
+    group: Option<usize>,
+    /// Its next part.
+    part: usize,
+}
+
+impl Encoder {
+    /// At the beginning of dispatches that have been measured.
+    pub fn new(sizes: Measure) -> Self {
+        Self {
+            sizes,
+            flight: 0,
+            group: None,
+            part: 0,
+        }
+    }
+
+    /// Appends the next part, at most [`Parts::LONGEST`] bytes and a few.  False if there is none.
+    pub fn put<'a>(
+        &mut self,
+        mut flights: impl Iterator<Item = &'a Flight>,
+        to: &mut Vec<u8>,
+    ) -> bool {
+        let Some(flight) = flights.nth(self.flight) else {
+            return false;
+        };
+        let out = &mut Writer(to);
+        let groups = groups_of(flight);
+        match self.group {
+            None => {
+                let words = self.sizes.words.get(self.flight);
+                out.word(words.map_or(0, |words| *words as u32));
+                put_head(flight, out);
+                self.group = Some(0);
+            }
+            Some(number) => {
+                if let Some(group) = groups.get(number) {
+                    put_group(group, self.part, out);
+                    self.part += 1;
+                    if self.part == group.group.0.saved_parts() {
+                        (self.group, self.part) = (Some(number + 1), 0);
+                    }
+                }
+            }
+        }
+        if self.group.is_some_and(|next| next >= groups.len()) {
+            self.flight += 1;
+            self.group = None;
+        }
+        true
+    }
+}
+
+fn put_head(flight: &Flight, out: &mut Writer<'_>) {
     out.word(MAGIC);
     out.wide(flight.started);
     let (kind, time, exception, told) = match flight.stand {
@@ -140,7 +246,7 @@ fn put(flight: &Flight, out: &mut Writer<'_>) {
         kernel.size,
         kernel.last,
     ] {
-        three.into_iter().for_each(|word| out.word(word));
+        out.words(&three);
     }
     out.word(kernel.lds);
     let (wave, slots) = kernel.scratch.map_or((0, 0), |s| (s.wave, s.slots));
@@ -150,16 +256,229 @@ fn put(flight: &Flight, out: &mut Writer<'_>) {
     out.wide(*next);
     out.word(u32::from(*failed));
     out.word(groups.len() as u32);
-    for group in groups {
-        group.id.into_iter().for_each(|word| out.word(word));
+}
+
+fn put_group(group: &Resting, part: usize, out: &mut Writer<'_>) {
+    let waves = &group.group.0;
+    if part == 0 {
+        out.words(&group.id);
         out.list(&group.slots);
-        out.list_of(|out| out.bytes(&group.group.0.save()));
+        // LDS and all else of a group are whole words.
+        out.word((waves.saved_size() / 4) as u32);
+    }
+    waves.save_part(part, out.0);
+}
+
+/// Where a [`Decoder`] is.
+enum At {
+    /// Before a dispatch.
+    Head,
+    /// Inside of one.
+    Groups(Box<Half>),
+}
+
+/// A dispatch that is being read back.
+struct Half {
+    /// Bytes of it that are left.
+    left: usize,
+    started: u64,
+    stand: Stand,
+    frozen: Frozen,
+    /// Groups that are still to come, the one that is being read included.
+    lacks: u32,
+    group: Option<HalfGroup>,
+}
+
+/// A group that is being read back.
+struct HalfGroup {
+    id: [u32; 3],
+    slots: Vec<u32>,
+    parts: Parts,
+    /// Bytes of it that are left.
+    left: usize,
+}
+
+/// Reads what [`Encoder`] has written, a part at a time, for a queue whose kernels begin as `base`.
+pub struct Decoder {
+    base: Kernel,
+    most: usize,
+    all: Vec<Saved>,
+    at: At,
+}
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} dispatches", self.all.len())
     }
 }
 
-/// Reads what [`encode`] has written, for a queue whose kernels begin as `base`; `None` if it is something else.
-pub fn decode(words: &[u32], base: Kernel) -> Option<Saved> {
-    let mut from = Reader(words);
+impl Decoder {
+    /// Bytes that have to be there for the next part, unless there are no more.
+    pub const LONGEST: usize = {
+        let head = 4 * (HEAD + 1 + MAX_USER);
+        let group = 4 * (GROUP_HEAD + MAX_WAVES) + Parts::LONGEST;
+        if head > group {
+            head
+        } else {
+            group
+        }
+    };
+
+    /// For a queue that has at most `most` dispatches.
+    pub fn new(base: Kernel, most: usize) -> Self {
+        Self {
+            base,
+            most,
+            all: Vec::new(),
+            at: At::Head,
+        }
+    }
+
+    /// Takes the next part off the bytes; `None` if it is something else than [`Encoder`] writes.
+    pub fn take(&mut self, bytes: &mut &[u8]) -> Option<()> {
+        let half = match &mut self.at {
+            At::Head => {
+                if self.all.len() == self.most {
+                    return None;
+                }
+                let mut from = Reader(bytes);
+                let length = from.word()? as usize * 4;
+                let before = from.0.len();
+                match head(&mut from, self.base.clone())? {
+                    Head::Over(started, stand) => {
+                        if before - from.0.len() != length {
+                            return None;
+                        }
+                        self.all.push(Saved {
+                            started,
+                            stand,
+                            frozen: None,
+                        });
+                        *bytes = from.0;
+                        return Some(());
+                    }
+                    Head::Half(mut half) => {
+                        half.left = length.checked_sub(before - from.0.len())?;
+                        *bytes = from.0;
+                        self.at = At::Groups(half);
+                    }
+                }
+                let At::Groups(half) = &mut self.at else {
+                    return None;
+                };
+                half
+            }
+            At::Groups(half) => {
+                half.take(bytes)?;
+                half
+            }
+        };
+        if half.lacks == 0 {
+            if half.left != 0 {
+                return None;
+            }
+            let At::Groups(half) = std::mem::replace(&mut self.at, At::Head) else {
+                return None;
+            };
+            self.all.push(Saved {
+                started: half.started,
+                stand: half.stand,
+                frozen: Some(half.frozen),
+            });
+        }
+        Some(())
+    }
+
+    /// What was read, if the last part was that of a whole dispatch.
+    pub fn end(self) -> Option<Vec<Saved>> {
+        matches!(self.at, At::Head).then_some(self.all)
+    }
+}
+
+impl Half {
+    fn take(&mut self, bytes: &mut &[u8]) -> Option<()> {
+        let (mut mine, _) = bytes.split_at(self.left.min(bytes.len()));
+        let had = mine.len();
+        match &mut self.group {
+            None => self.group = Some(HalfGroup::begin(&mut mine, &self.frozen.kernel)?),
+            Some(group) => group.wave(&mut mine)?,
+        }
+        let took = had - mine.len();
+        self.left -= took;
+        *bytes = bytes.get(took..)?;
+        if let Some(group) = self.group.take_if(|group| !group.parts.lacks_waves()) {
+            let resting = group.end(&self.frozen.kernel)?;
+            self.frozen.groups.push(resting);
+            self.lacks -= 1;
+        }
+        Some(())
+    }
+}
+
+impl HalfGroup {
+    fn begin(bytes: &mut &[u8], kernel: &Kernel) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let id = from.three()?;
+        let slots = from.list(MAX_WAVES)?;
+        let left = from.word()? as usize * 4;
+        let (mut mine, _) = from.0.split_at(left.min(from.0.len()));
+        let had = mine.len();
+        let parts = Parts::begin(&mut mine).ok()?;
+        let took = had - mine.len();
+        *bytes = from.0.get(took..)?;
+        let known = slots
+            .iter()
+            .all(|slot| kernel.scratch.is_some_and(|s| *slot < s.slots));
+        known.then_some(Self {
+            id,
+            slots,
+            parts,
+            left: left - took,
+        })
+    }
+
+    fn wave(&mut self, bytes: &mut &[u8]) -> Option<()> {
+        let (mut mine, _) = bytes.split_at(self.left.min(bytes.len()));
+        let had = mine.len();
+        self.parts.wave(&mut mine).ok()?;
+        let took = had - mine.len();
+        self.left -= took;
+        *bytes = bytes.get(took..)?;
+        Some(())
+    }
+
+    fn end(self, kernel: &Kernel) -> Option<Resting> {
+        if self.left != 0 {
+            return None;
+        }
+        let mut group = self.parts.group()?;
+        let sane = self.slots.len() <= kernel.waves() as usize
+            && (1..=kernel.waves() as usize).contains(&group.len())
+            && group.lds().len() == kernel.demand().lds as usize;
+        for number in 0..group.len() {
+            let wave = group.wave_mut(number)?;
+            if wave.asic() != kernel.isa {
+                return None;
+            }
+            wave.trap_base = kernel.trap_base;
+            wave.sh_mem_bases = kernel.apertures;
+        }
+        sane.then_some(Resting {
+            id: self.id,
+            group: Waves(group),
+            slots: self.slots,
+        })
+    }
+}
+
+/// What precedes the groups of a dispatch.
+enum Head {
+    /// It is over, and has none.
+    Over(u64, Stand),
+    Half(Box<Half>),
+}
+
+fn head(from: &mut Reader<'_>, base: Kernel) -> Option<Head> {
     if from.word()? != MAGIC {
         return None;
     }
@@ -177,11 +496,7 @@ pub fn decode(words: &[u32], base: Kernel) -> Option<Saved> {
     let over = matches!(stand, Stand::Done(_) | Stand::Told);
     if from.word()? == 0 {
         // Nothing would ever complete another one.
-        return over.then_some(Saved {
-            started,
-            stand,
-            frozen: None,
-        });
+        return over.then_some(Head::Over(started, stand));
     }
     if over {
         // Nobody would take its waves off again, and they would go on in whatever address space has their VMID then.
@@ -210,7 +525,7 @@ pub fn decode(words: &[u32], base: Kernel) -> Option<Saved> {
             wave: wave & 0x7F_FFFF,
             slots: slots.min(0xFFF),
         }),
-        user: from.list()?.to_vec(),
+        user: from.list(MAX_USER)?,
         ..base
     };
     let whole = |items: u64, n: &u32| items.checked_mul(u64::from(*n));
@@ -223,73 +538,44 @@ pub fn decode(words: &[u32], base: Kernel) -> Option<Saved> {
     let next = from.wide()?;
     let failed = from.word()? != 0;
     let count = from.word()?;
-    let mut resting = Vec::new();
-    for _ in 0..count {
-        resting.push(group(&mut from, &kernel)?);
+    if next > total || u64::from(count) > next {
+        return None;
     }
-    let whole = from.0.is_empty() && next <= total && u64::from(count) <= next;
-    whole.then_some(Saved {
+    Some(Head::Half(Box::new(Half {
+        left: 0,
         started,
         stand,
-        frozen: Some(Frozen {
+        frozen: Frozen {
             kernel,
             next,
             failed,
-            groups: resting,
-        }),
-    })
+            groups: Vec::new(),
+        },
+        lacks: count,
+        group: None,
+    })))
 }
 
 /// Appends the words of all dispatches of a queue, each behind their number; none if there is no dispatch.
-pub fn encode_all<'a>(flights: impl Iterator<Item = &'a Flight>, to: &mut Vec<u32>) {
-    let mut out = Writer(to);
-    for flight in flights {
-        out.list_of(|out| put(flight, out));
-    }
+pub fn encode_all<'a>(flights: impl Iterator<Item = &'a Flight> + Clone, to: &mut Vec<u32>) {
+    let mut sizes = Measure::default();
+    while sizes.measure(flights.clone(), 1) {}
+    let (mut encoder, mut bytes) = (Encoder::new(sizes), Vec::new());
+    while encoder.put(flights.clone(), &mut bytes) {}
+    let words = bytes.chunks_exact(4);
+    to.extend(words.map(|word| word.try_into().map_or(0, u32::from_le_bytes)));
 }
 
-/// Reads what [`encode_all`] has written, as [`decode`] does; `None` also for more than `most` dispatches.
+/// Reads what [`encode_all`] has written, for a queue whose kernels begin as `base`; `None` if it is something else, also
+/// for more than `most` dispatches.
 pub fn decode_all(words: &[u32], base: &Kernel, most: usize) -> Option<Vec<Saved>> {
-    let mut from = Reader(words);
-    let mut all = Vec::new();
-    while !from.0.is_empty() {
-        if all.len() == most {
-            return None;
-        }
-        all.push(decode(from.list()?, base.clone())?);
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut rest = bytes.as_slice();
+    let mut decoder = Decoder::new(base.clone(), most);
+    while !rest.is_empty() {
+        decoder.take(&mut rest)?;
     }
-    Some(all)
-}
-
-fn group(from: &mut Reader<'_>, kernel: &Kernel) -> Option<Resting> {
-    let id = from.three()?;
-    let slots = from.list()?.to_vec();
-    let words = from.list()?;
-    let mut bytes = vec![0; 4 * words.len()];
-    for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
-        to.copy_from_slice(&word.to_le_bytes());
-    }
-    let mut group = Group::restore(&bytes).ok()?;
-    let known = slots
-        .iter()
-        .all(|slot| kernel.scratch.is_some_and(|s| *slot < s.slots));
-    let sane = known
-        && slots.len() <= kernel.waves() as usize
-        && (1..=kernel.waves() as usize).contains(&group.len())
-        && group.lds().len() == kernel.demand().lds as usize;
-    for number in 0..group.len() {
-        let wave = group.wave_mut(number)?;
-        if wave.asic() != kernel.isa {
-            return None;
-        }
-        wave.trap_base = kernel.trap_base;
-        wave.sh_mem_bases = kernel.apertures;
-    }
-    sane.then_some(Resting {
-        id,
-        group: Waves(group),
-        slots,
-    })
+    decoder.end()
 }
 
 /// The failure with this exception.

@@ -6,6 +6,7 @@
 
 pub mod direct;
 pub mod fixture;
+pub mod full;
 pub mod heap;
 pub mod kernel;
 pub mod pages;
