@@ -306,7 +306,6 @@ impl Scheduler {
         image: Option<&QueueImage>,
     ) -> Result<Arc<SchedQueue>> {
         let id = process.worker.add_queue(process.id, spec, hold, image)?;
-        trace::created(&process.worker.core, process.id, id);
         // Owns the queue, should the allocation fail.
         let queue = SchedQueue {
             process: process.clone(),

@@ -31,6 +31,7 @@ use crate::{
             },
             state::State, //
         },
+        diag::trace,
         mqd::{
             saved::QueueImage,
             MqdMem, //
@@ -144,13 +145,17 @@ impl Worker {
                 rec.is_evicted()
             };
             self.core.counters.creates.inc();
+            trace::created(&self.core, &state, proc, id);
             if active && !evicted {
                 self.kick(&state, change, !self.core.config.coalesce);
                 drop(state);
                 if let Err(error) = self.end_serialized() {
                     // The caller gets no handle, so the queue is destroyed here.
                     drop(serialized);
-                    let _ = self.begin_destroy(proc, id, true);
+                    let _ = trace::destroyed(&self.core, proc, id, || {
+                        let _ = self.begin_destroy(proc, id, true);
+                        Ok(())
+                    });
                     return Err(error);
                 }
             }

@@ -18,7 +18,8 @@ use crate::{
             queue::{
                 Phase,
                 QueueRec, //
-            }, //
+            },
+            state::State, //
         },
         params::{
             EvictCause,
@@ -95,12 +96,12 @@ pub(in crate::sched) fn identity(core: &SchedCore, proc: u64, queue: u64) -> Opt
     })
 }
 
-/// A queue was made.
-pub(in crate::sched) fn created(core: &SchedCore, proc: u64, queue: u64) {
+/// A queue was made, as `state` has it. Called before anything may map it, so that no record of the queue precedes this
+/// one.
+pub(in crate::sched) fn created(core: &SchedCore, state: &State, proc: u64, queue: u64) {
     if !trace::queue_create_enabled() {
         return;
     }
-    let state = core.state.lock();
     let Some((rec, found)) = state
         .procs
         .get(&proc)
