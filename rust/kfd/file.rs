@@ -5,7 +5,10 @@
 use super::{
     device::IoWindow,
     ioctl,
-    process::Process,
+    process::{
+        Context,
+        Process, //
+    },
     system::System,
     uapi::{
         MMAP_GPU_SHIFT,
@@ -31,16 +34,32 @@ use kernel::{
         PAGE_SIZE, //
     },
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        SetOnce, //
+    },
 };
 
 /// An open file.
 pub(crate) struct KfdFile {
     system: Arc<System>,
+    /// That of the address space.
     process: Arc<Process>,
+    /// A process object of the file alone, in place of `process`, from CREATE_PROCESS on.
+    context: SetOnce<Context>,
     /// The process that opened it. Not necessarily the one that opened the first file in this address space, which may
     /// have been a child on its way to exec.
     opener: ThreadGroup,
+}
+
+impl KfdFile {
+    /// What calls and mappings are about.
+    fn current(&self) -> &Arc<Process> {
+        match self.context.as_ref() {
+            Some(context) => context.process(),
+            None => &self.process,
+        }
+    }
 }
 
 impl FileOps for KfdFile {
@@ -52,6 +71,7 @@ impl FileOps for KfdFile {
             Self {
                 system: system.clone(),
                 process,
+                context: SetOnce::new(),
                 opener: ThreadGroup::current(),
             },
             GFP_KERNEL_ACCOUNT,
@@ -61,18 +81,20 @@ impl FileOps for KfdFile {
     fn ioctl(&self, command: u32, argument: usize) -> Result<isize> {
         let call = ioctl::call::Call {
             system: &self.system,
-            process: &self.process,
+            process: self.current(),
+            context: &self.context,
             opener: &self.opener,
         };
         ioctl::dispatch(&call, command, argument)
     }
 
     fn mmap(&self, request: MmapRequest<'_>) -> Result {
-        self.process.check_caller(&self.opener)?;
+        let process = self.current();
+        process.check_caller(&self.opener)?;
         let target = MmapTarget::decode(request.offset());
         // What reaches into the next window would stay when mappings of this GPU are taken away.
         let fits = MmapTarget::has_room(request.offset(), request.len());
-        let device = self.process.device(target.gpu_id).map(|(_, device)| device);
+        let device = process.device(target.gpu_id).map(|(_, device)| device);
         let first_page = request.offset() >> PAGE_SHIFT;
         match target.kind {
             MMAP_TYPE_DOORBELL => {

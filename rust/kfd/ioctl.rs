@@ -5,6 +5,7 @@
 mod aperture;
 pub(crate) mod call;
 mod clock;
+mod context;
 mod dmabuf;
 mod event;
 pub(crate) mod memory;
@@ -192,7 +193,7 @@ pub(crate) fn entry(number: u32) -> Option<Entry> {
                 direction: Direction::None,
             },
             checkpoint_restore: false,
-            run: unsupported::create_process,
+            run: context::create_process,
         },
         0x28 => entry!(PROFILER, InOut, Profiler, unsupported::profiler),
         _ => return None,

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Processes: one object per address space, shared by all opens of `/dev/kfd` in it.
+//! Processes: one object per address space, shared by all opens of `/dev/kfd` in it that have no context.
 //!
 //! A process object begins with the first open and ends when its address space does (exit, kill, exec):
 //! closing the file does not stop queues, as user space may close and open again. A descriptor answers
 //! `EBADF` to other thread groups, to its own after exec, and once the address space is gone: what a call
 //! does to memory it does in the address space whose end is watched.
+//!
+//! A file may be given a [`Context`], a process object of its own beside that of the address space, by which one program keeps
+//! apart what it does for others: address spaces of the GPUs, buffers, queues, events, attributes of memory. It ends with
+//! the file, which calls and mappings hold, or with the address space if that ends first.
 //!
 //! The end runs in `Process::teardown`, before the pages of the address space are freed: queues
 //! first, so that the GPU stops touching them, then events, then memory.
@@ -33,6 +37,7 @@
 //! for an eviction that is under way; and CREATE_QUEUE where changes are not collected (`coalesce=0`), whose
 //! purpose is to wait.
 
+mod context;
 mod exception;
 mod failures;
 mod sched;
@@ -41,8 +46,10 @@ mod state;
 mod table;
 mod tenant;
 mod userptr;
+mod work;
 
 pub(crate) use self::{
+    context::Context,
     shared::Process,
     state::{
         Allocation,

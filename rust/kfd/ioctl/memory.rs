@@ -78,7 +78,11 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
         return Err(EINVAL);
     }
     file.vm().claim(Interface::Kfd)?;
-    let mirrors = call.process.mirrors(index, file.vm())?;
+    let mirrors = match call.process.mirrors(index, file.vm()) {
+        // Another process object shows its memory there.
+        Err(error) if error == EADDRINUSE => return Err(EINVAL),
+        other => other?,
+    };
     if let Err(error) = announce(call, index, device, file.vm()) {
         mirrors.close();
         return Err(error);

@@ -4,13 +4,10 @@
 //! lacks the feature. What upstream checks first is checked first.
 
 use super::call::Call;
-use crate::kfd::{
-    command::Argument,
-    uapi::{
-        CriuOp,
-        DbgTrap,
-        Profiler, //
-    },
+use crate::kfd::uapi::{
+    CriuOp,
+    DbgTrap,
+    Profiler, //
 };
 use kernel::prelude::*;
 
@@ -48,12 +45,16 @@ const DBG_TRAP_ENABLE: u32 = 0;
 ///
 /// - `EINVAL`: schedulers without firmware, whatever is asked for, or an operation outside a session; there never
 ///   is one.
+/// - `EOPNOTSUPP`: the file has a context.
 /// - `ESRCH`: no such process, or one that has not opened `/dev/kfd`.
 /// - `EPERM`: a process of another user.
 /// - `ENODEV`: the begin of a session: no GPU can be debugged.
 pub(super) fn dbg_trap(call: &Call<'_>, args: &mut DbgTrap) -> Result {
     if !crate::sched::has_firmware() {
         return Err(EINVAL);
+    }
+    if call.context.as_ref().is_some() {
+        return Err(EOPNOTSUPP);
     }
     let pid = crate::kapi::task::tgid_of(args.pid).ok_or(ESRCH)?;
     if pid != crate::kapi::task::current_tgid() {
@@ -68,15 +69,6 @@ pub(super) fn dbg_trap(call: &Call<'_>, args: &mut DbgTrap) -> Result {
     } else {
         Err(EINVAL)
     }
-}
-
-/// A second process object for a file.
-///
-/// # Errors
-///
-/// Always `EOPNOTSUPP`.
-pub(super) fn create_process(_call: &Call<'_>, _argument: &mut Argument) -> Result {
-    Err(EOPNOTSUPP)
 }
 
 /// Operations of PROFILER.

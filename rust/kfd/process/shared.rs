@@ -9,6 +9,7 @@ use super::{
         Handle,
         State, //
     },
+    work::Runner,
 };
 use crate::{
     event::{
@@ -20,12 +21,9 @@ use crate::{
         SIGNAL_PAGE_SIZE, //
     },
     hw::num::index,
-    kapi::{
-        task::{
-            MmKey,
-            ThreadGroup, //
-        },
-        workqueue::OwnedQueue, //
+    kapi::task::{
+        MmKey,
+        ThreadGroup, //
     },
     kfd::{
         device::{
@@ -64,9 +62,6 @@ use kernel::{
     },
 };
 
-/// Work of one process: to restore its queues, and to report failures.
-const WORK_ITEMS: u16 = 2;
-
 /// A process.
 #[pin_data]
 pub(crate) struct Process {
@@ -75,7 +70,7 @@ pub(crate) struct Process {
     pub(super) mm: ARef<Mm>,
     /// The process that opened the device first, for messages.
     group: ThreadGroup,
-    /// Set once, when the address space ends.
+    /// Set once, when the address space or the context ends.
     ended: Atomic<bool>,
     /// The events; a lock of their own, because interrupts reach them.
     #[pin]
@@ -103,14 +98,23 @@ pub(crate) struct Process {
     /// Reports it.
     #[pin]
     pub(super) report: Work<Self, 1>,
-    /// Where `restore` and `report` run; taken away at the end. Its own, because both may wait for a fault
-    /// that another thread of the process serves as late as it wants, as with userfaultfd.
+    /// Where `restore` and `report` run; taken away at the end.
     #[pin]
-    queue: SpinLock<Option<OwnedQueue>>,
+    runner: SpinLock<Option<Runner>>,
 }
 
 impl Process {
-    pub(super) fn new(mm: &Mm, key: MmKey, devices: &[Arc<Device>]) -> Result<Arc<Self>> {
+    /// Nothing taken yet of `devices`, by the address space `mm`, which `key` names. Work runs in `runner`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(
+        mm: &Mm,
+        key: MmKey,
+        devices: &[Arc<Device>],
+        runner: Runner,
+    ) -> Result<Arc<Self>> {
         let mut list = KVec::with_capacity(devices.len(), GFP_KERNEL_ACCOUNT)?;
         let mut states = KVec::with_capacity(devices.len(), GFP_KERNEL_ACCOUNT)?;
         for device in devices {
@@ -133,10 +137,7 @@ impl Process {
                 runtime_enabled: Atomic::new(false),
                 failures <- new_spinlock!(Failures::new(), "rkfd_failures"),
                 report <- new_work!("Process::report"),
-                queue <- new_spinlock!(
-                    Some(OwnedQueue::unhurried(c"rkfd-process", WORK_ITEMS)?),
-                    "rkfd_process_queue"
-                ),
+                runner <- new_spinlock!(Some(runner), "rkfd_process_runner"),
             }? Error),
             GFP_KERNEL_ACCOUNT,
         )
@@ -244,24 +245,22 @@ impl Process {
     where
         Self: HasWork<Self, ID> + WorkItem<ID, Pointer = Arc<Self>>,
     {
-        let queue = self.queue.lock();
-        if let Some(queue) = &*queue {
-            // It may be waiting already.
-            let _ = queue.enqueue::<_, ID>(self.clone());
+        let runner = self.runner.lock();
+        if let Some(runner) = &*runner {
+            runner.enqueue::<_, ID>(self.clone());
         }
     }
 
-    /// Ends all that the process has: queues, events, memory. May be called more than once.
+    /// Ends all that the process has: queues, events, memory. May be called more than once. Work that is under way is
+    /// waited for if it runs in a queue of the process's own; else it finds the end, and changes nothing any more.
     ///
-    /// Not called by work of the process, which it waits for: that work gives the address space back to
-    /// be ended by another thread.
+    /// Not called by work of the process: that work gives the address space back to be ended by another thread.
     pub(super) fn teardown(&self) {
         if self.ended.xchg(true, Full) {
             return;
         }
-        let queue = self.queue.lock().take();
-        // Nothing of it waits for user space any more, whose memory it cannot get hold of.
-        drop(queue);
+        let runner = self.runner.lock().take();
+        drop(runner);
         let mut state = self.state.lock();
         self.stop_queues(&mut state);
         let memory = state.take_memory();

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! All processes of the module, by address space.
+//! All processes of the module, by address space, but for [contexts](super::context).
 
-use super::shared::Process;
+use super::{
+    shared::Process,
+    work::Runner, //
+};
 use crate::{
     kapi::task::{
         current_mm,
@@ -84,7 +87,7 @@ impl ProcessTable {
         if let Some(process) = self.find(key) {
             return Ok(process);
         }
-        let process = Process::new(&mm, key, &devices()?)?;
+        let process = Process::new(&mm, key, &devices()?, Runner::own()?)?;
         // The end, which this reports, does not come before the return: the caller runs in the address
         // space. So it always finds the entry.
         let release = Release {

@@ -356,18 +356,3 @@ CASE(profiler_bad_op, "PROFILER: an unknown operation is EINVAL")
 	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_PROFILER, &args), EINVAL);
 }
 #endif
-
-#ifdef AMDKFD_IOC_CREATE_PROCESS
-CASE(create_process, "CREATE_PROCESS: a second process object is EOPNOTSUPP, and the first goes on")
-{
-	struct gpu gpu;
-	struct bo bo;
-
-	if (!is_rkfd())
-		SKIP("other drivers make one");
-	need_vm(&gpu, 0);
-	CHECK_ERR(kfd_call(gpu.fd, AMDKFD_IOC_CREATE_PROCESS, NULL), EOPNOTSUPP);
-	need_bo(&gpu, &bo, FLAGS_GTT, PAGE);
-	drop_bo(&gpu, &bo);
-}
-#endif

@@ -44,7 +44,6 @@ const FIXED: &[(Kind, u32, First)] = &[
         command(READ | WRITE, 0x26, 32),
         First::Process,
     ),
-    (Kind::CreateProcess, command(0, 0x27, 0), First::Any),
     (Kind::Profiler, command(READ | WRITE, 0x28, 16), First::Any),
     (Kind::Unknown, command(READ | WRITE, 0x00, 8), First::Any),
     (Kind::Unknown, command(READ | WRITE, 0x29, 8), First::Any),
@@ -56,6 +55,9 @@ const FIXED: &[(Kind, u32, First)] = &[
     (Kind::Unknown, command(READ | WRITE, 0x85, 64), First::Any),
     (Kind::Unknown, command(READ | WRITE, 0xff, 8), First::Any),
 ];
+
+/// CREATE_PROCESS, which has no argument.
+const CREATE_PROCESS: u32 = command(0, 0x27, 0);
 
 /// What the first word of an argument is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -304,8 +306,8 @@ impl Thread<'_> {
             2 => self.dice.below(1 << 14) as u32, // CAST: 14 bits.
             _ => (1 << 14) - 1,
         };
-        // These would free or stop what the others count on.
-        if matches!(number, 0x03 | 0x15 | 0x17 | 0x19) {
+        // These would free or stop what the others count on, or hide it from the descriptor.
+        if matches!(number, 0x03 | 0x15 | 0x17 | 0x19 | 0x27) {
             return;
         }
         self.argument.0.fill(0);
@@ -344,6 +346,9 @@ impl Thread<'_> {
                 // SAFETY: an argument of that size, without pointers.
                 let errno = unsafe { raw::ioctl(file.as_fd(), abi::GET_VERSION, place) };
                 process.answered(Kind::GetVersion, errno, " (second descriptor)");
+                if self.dice.one_in(2) {
+                    self.context(&file);
+                }
             }
         } else if let Some(file) = open(Kind::OpenRender, &process.plan.target.render) {
             let mut arg = abi::AcquireVm {
@@ -352,6 +357,48 @@ impl Thread<'_> {
             };
             process.call(Kind::AcquireVm, abi::ACQUIRE_VM, &mut arg);
         }
+    }
+
+    /// A context for a descriptor: it has nothing of the process, gets an address space, and ends with the descriptor.
+    fn context(&mut self, kfd: &File) {
+        let process = self.process;
+        // SAFETY: a call without argument.
+        let make = || unsafe { raw::ioctl(kfd.as_fd(), CREATE_PROCESS, 0) };
+        let made = make();
+        process.answered(Kind::CreateProcess, made, "");
+        if made != 0 {
+            return;
+        }
+        let again = make();
+        process.answered(Kind::CreateProcess, again, " (again)");
+        if again == 0 {
+            process.report("a descriptor has got a second context");
+        }
+        let mut set = abi::SetEvent {
+            event_id: self.any_event(),
+            pad: 0,
+        };
+        // CAST: an address.
+        let place = std::ptr::from_mut(&mut set).expose_provenance() as u64;
+        // SAFETY: an argument of that size, without pointers.
+        let errno = unsafe { raw::ioctl(kfd.as_fd(), abi::SET_EVENT, place) };
+        process.answered(Kind::SetEvent, errno, " (context)");
+        if errno == 0 {
+            process.report("a context that has made no event has set one");
+        }
+        let path = &process.plan.target.render;
+        let Ok(render) = File::options().read(true).write(true).open(path) else {
+            return;
+        };
+        let mut acquire = abi::AcquireVm {
+            drm_fd: render.as_raw_fd() as u32, // CAST: not negative.
+            gpu_id: process.plan.target.gpu_id,
+        };
+        // CAST: an address.
+        let place = std::ptr::from_mut(&mut acquire).expose_provenance() as u64;
+        // SAFETY: an argument of that size, without pointers.
+        let errno = unsafe { raw::ioctl(kfd.as_fd(), abi::ACQUIRE_VM, place) };
+        process.answered(Kind::AcquireVm, errno, " (context)");
     }
 
     pub fn amdgpu_info(&mut self) {

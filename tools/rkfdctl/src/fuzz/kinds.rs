@@ -81,7 +81,7 @@ kinds! {
     Svm "SVM" works [EINVAL, EOVERFLOW, EFAULT, EADDRINUSE, EAGAIN, ENOMEM]
     Criu "CRIU_OP" fails [EACCES, EINVAL, EOPNOTSUPP]
     DbgTrap "DBG_TRAP" fails [EINVAL, ESRCH, EPERM, ENODEV]
-    CreateProcess "CREATE_PROCESS" fails [EOPNOTSUPP]
+    CreateProcess "CREATE_PROCESS" works [EINVAL, ENOMEM, EINTR]
     Unknown "an unknown number" fails [ENOTTY, EINVAL]
     BadArgument "any call, argument nowhere" fails [EFAULT, EACCES]
     OddSize "any call, argument of another size" works
