@@ -27,6 +27,7 @@ struct mmu_interval_notifier;
 struct mmu_notifier_range;
 struct page;
 struct pci_dev;
+struct rkfd_pagemap;
 struct sg_table;
 struct task_struct;
 struct vm_area_struct;
@@ -46,6 +47,9 @@ void rkfd_kunit_thread_end(struct task_struct *task);
 int rkfd_kunit_irq_alloc(void);
 int rkfd_kunit_irq_raise(unsigned int irq);
 void rkfd_kunit_irq_free(unsigned int irq);
+int rkfd_kunit_module_references(void);
+bool rkfd_kunit_region_is_free(u64 start, u64 size);
+bool rkfd_kunit_has_device_page(u64 address);
 const char *rkfd_force_probe(void);
 const char *rkfd_reserved_vram(void);
 
@@ -127,6 +131,17 @@ void rkfd_dmem_uncharge(struct dmem_cgroup_pool_state *pool, u64 size);
 void rkfd_dmem_put(struct dmem_cgroup_pool_state *pool);
 bool rkfd_dmem_evictable(struct dmem_cgroup_pool_state *limit, struct dmem_cgroup_pool_state *victim,
 			 bool ignore_low, bool *hit_low);
+
+/* Device-private memory; include/devmem.c. */
+bool rkfd_module_get(void);
+void rkfd_module_put(void);
+struct rkfd_pagemap *rkfd_pagemap_new(u64 size);
+void rkfd_pagemap_attach(struct rkfd_pagemap *pagemap,
+			 void (*freed)(void *data, unsigned long first, unsigned long count), void *data);
+void rkfd_pagemap_delete(struct rkfd_pagemap *pagemap);
+u64 rkfd_pagemap_start(struct rkfd_pagemap *pagemap);
+struct page *rkfd_device_page(struct rkfd_pagemap *pagemap, unsigned long number);
+void rkfd_device_page_put(struct page *page);
 
 /* Objects that a DRM file has handles of; each must not sleep. */
 void rkfd_drm_for_each_object(struct drm_file *file, void (*each)(struct drm_gem_object *obj, void *data),

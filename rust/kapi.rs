@@ -16,6 +16,8 @@
 pub(crate) mod abi;
 pub(crate) mod chrdev;
 pub(crate) mod class;
+#[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "until memory moves"))]
+pub(crate) mod devmem;
 pub(crate) mod dma;
 pub(crate) mod dma_buf;
 pub(crate) mod dma_map;

@@ -31,6 +31,7 @@ mod hw_runlist;
 mod hw_sdma;
 mod kapi_chrdev;
 mod kapi_class;
+mod kapi_devmem;
 mod kapi_dma;
 mod kapi_dma_buf;
 mod kapi_dma_import;

@@ -90,6 +90,12 @@ impl OwnedQueue {
         // INVARIANT: A non-null result is a valid queue that is ours.
         NonNull::new(queue).map(Self).ok_or(ENOMEM)
     }
+
+    /// Waits until what is queued now was done, and has come to its end. Not for one of its own work items.
+    pub(crate) fn flush(&self) {
+        // SAFETY: The queue is valid by the type invariant.
+        unsafe { bindings::__flush_workqueue(self.0.as_ptr()) };
+    }
 }
 
 impl core::ops::Deref for OwnedQueue {
