@@ -34,6 +34,8 @@ pub(crate) mod mirrors;
 pub(crate) mod moves;
 mod nbio;
 pub(crate) mod pasid;
+#[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "until memory moves"))]
+pub(crate) mod pieces;
 pub(crate) mod poll;
 mod power;
 pub(crate) mod registry;

@@ -18,6 +18,7 @@ mod gpu_identity;
 mod gpu_ih;
 mod gpu_live;
 mod gpu_moves;
+mod gpu_pieces;
 mod gpu_poll;
 mod gpu_reserved;
 mod gpu_salvage;

@@ -95,15 +95,29 @@ const BUFFER: usize = RPTR + 0x1000;
 
 /// Jobs in the ring.
 const MAX_JOBS: usize = 32;
-/// Bytes that one job fills or copies at most. The largest number of packets follows from the engines whose packets count to 4 MiB.
+/// Bytes that one job fills or copies at most.
 pub(crate) const JOB_BYTES: u64 = 16 << 20;
-const MAX_PACKETS: usize = 4;
+/// Copies of one job that have nothing to do with each other.
+pub(crate) const MAX_PARTS: usize = 16;
+/// Bytes of each of them at most; any engine copies as many with one packet.
+pub(crate) const PART_BYTES: u64 = 2 << 20;
 /// Dwords of a job: COPY packets, which are longer than those of CONST_FILL, FENCE and TRAP.
-const JOB_DWORDS: usize = MAX_PACKETS * 7 + 4 + 2;
+const JOB_DWORDS: usize = MAX_PARTS * 7 + 4 + 2;
 /// RPTR_WRITEBACK_TIMER after a reset, which amdgpu keeps (`sdma0_4_0_default.h`).
 const WRITEBACK_TIMER: u32 = 4;
 /// Pause between two looks at the number in memory, should interrupts get lost.
 const LOOK_MS: u32 = 20;
+
+/// A part of a job: a copy between two addresses of VMID 0, which do not overlap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CopyPart {
+    /// Source.
+    pub(crate) from: u64,
+    /// Destination.
+    pub(crate) to: u64,
+    /// Not more than [`PART_BYTES`].
+    pub(crate) bytes: u64,
+}
 
 /// A job that was handed over.
 struct Job {
@@ -315,6 +329,27 @@ impl CopyEngine {
         })
     }
 
+    /// Copies each of `parts`, not more than [`MAX_PARTS`], in any order. Waits for room in the ring.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::clear`]; `EINVAL` also for no parts, or too many.
+    pub(crate) fn copy_parts(&self, hw: &Hw, parts: &[CopyPart]) -> Result<Fence> {
+        let mut packets = [0; JOB_DWORDS];
+        let mut len = 0;
+        if parts.is_empty() || parts.len() > MAX_PARTS {
+            return Err(EINVAL);
+        }
+        for part in parts {
+            if part.bytes > PART_BYTES {
+                return Err(EINVAL);
+            }
+            let packet = sdma::copy(part.from, part.to, part.bytes, self.long_count);
+            len = put(&mut packets, len, &packet.map_err(|_| EINVAL)?)?;
+        }
+        self.submit(hw, packets.get(..len).ok_or(EINVAL)?, true)
+    }
+
     /// A job of packets that `packet(at, bytes)` makes.
     fn job<const N: usize>(
         &self,
@@ -523,6 +558,8 @@ fn is_idle(hw: &Hw, block: &Block) -> bool {
 }
 
 const _: () = assert!(
-    JOB_DWORDS < RING_DWORDS && MAX_PACKETS as u64 * sdma::max_bytes(false) >= JOB_BYTES,
+    JOB_DWORDS < RING_DWORDS
+        && MAX_PARTS as u64 * sdma::max_bytes(false) >= JOB_BYTES
+        && sdma::max_bytes(false) >= PART_BYTES,
     "a job fits"
 );

@@ -134,27 +134,62 @@ impl Gpu {
     }
 
     fn copy_by_cpu(&self, hw: &Hw, what: &Move, at: u64, len: u64) -> Result {
-        let mut buffer = KVVec::from_elem(0_u8, CPU_STEP, GFP_KERNEL)?;
+        let mut buffer = CpuBuffer::new()?;
         let mut done = 0;
         while done < len {
             let (offset, follow) = what.vram.locate(at + done).ok_or(EINVAL)?;
-            let part = usize::try_from(follow.min(len - done))
-                .unwrap_or(CPU_STEP)
-                .min(CPU_STEP);
-            let bytes = buffer.get_mut(..part).ok_or(EINVAL)?;
+            let part = follow.min(len - done);
             let place = usize::try_from(at + done)?;
-            match what.direction {
+            buffer.copy(hw, what.direction, offset, &what.pages, place, part)?;
+            done += part;
+        }
+        Ok(())
+    }
+}
+
+/// What the CPU copies by, between VRAM and pages.
+pub(super) struct CpuBuffer(KVVec<u8>);
+
+impl CpuBuffer {
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self(KVVec::from_elem(0, CPU_STEP, GFP_KERNEL)?))
+    }
+
+    /// Copies `len` bytes between the VRAM from byte `offset` on and the pages from byte `place` on.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not within both. `EIO`: the device is lost.
+    pub(super) fn copy(
+        &mut self,
+        hw: &Hw,
+        direction: Direction,
+        offset: u64,
+        pages: &Pages,
+        place: usize,
+        len: u64,
+    ) -> Result {
+        let len = usize::try_from(len)?;
+        let mut done = 0;
+        while done < len {
+            let part = CPU_STEP.min(len - done);
+            let bytes = self.0.get_mut(..part).ok_or(EINVAL)?;
+            // CAST: `usize` is at most 64 bits wide.
+            let offset = offset + done as u64;
+            match direction {
                 Direction::Out => {
                     hw.vram_read(offset, bytes)?;
-                    what.pages.copy(place, Transfer::Write(bytes))?;
+                    pages.copy(place + done, Transfer::Write(bytes))?;
                 }
                 Direction::In => {
-                    what.pages.copy(place, Transfer::Read(bytes))?;
+                    pages.copy(place + done, Transfer::Read(bytes))?;
                     hw.vram_write(offset, bytes)?;
                 }
             }
-            // CAST: `usize` is at most 64 bits wide.
-            done += part as u64;
+            done += part;
         }
         Ok(())
     }

@@ -239,6 +239,11 @@ impl VramManager {
         self.total
     }
 
+    /// Address of byte `offset` for VMID 0, which sees VRAM untranslated.
+    pub(crate) fn mc(&self, offset: u64) -> u64 {
+        self.mc_base + offset
+    }
+
     /// Bytes in use.
     pub(crate) fn used(&self) -> u64 {
         self.total.saturating_sub(self.buddy.avail())
@@ -275,7 +280,7 @@ impl VramBlock {
 
     /// Address for VMID 0, which sees VRAM untranslated.
     pub(crate) fn mc(&self) -> u64 {
-        self.vram.mc_base + self.offset()
+        self.vram.mc(self.offset())
     }
 }
 
@@ -315,7 +320,7 @@ impl VramBlocks {
 
     /// Address of byte `offset` of the VRAM for VMID 0, which sees it untranslated.
     pub(crate) fn mc(&self, offset: u64) -> u64 {
-        self.vram.mc_base + offset
+        self.vram.mc(offset)
     }
 
     /// Where in the VRAM byte `offset` of the whole lies, and how many bytes follow there; `None` beyond the end.

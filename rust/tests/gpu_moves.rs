@@ -36,12 +36,12 @@ const PAGE: u64 = SZ_4K as u64;
 const MIB: u64 = SZ_1M as u64;
 
 /// What page `index` holds in all its words: no two pages the same, nor the same page of two rounds.
-fn word(round: u64, index: u64) -> u64 {
+pub(super) fn word(round: u64, index: u64) -> u64 {
     (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (round << 56)
 }
 
 /// A page of words.
-fn page_of(word: u64) -> Result<KVVec<u8>> {
+pub(super) fn page_of(word: u64) -> Result<KVVec<u8>> {
     let mut bytes = KVVec::with_capacity(SZ_4K, GFP_KERNEL)?;
     for _ in 0..SZ_4K / 8 {
         bytes.extend_from_slice(&word.to_ne_bytes(), GFP_KERNEL)?;
