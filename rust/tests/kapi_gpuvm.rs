@@ -438,6 +438,16 @@ mod cases {
         assert_eq!(spaces(&object)?.len(), 2);
         bench.unmap(&mut one, 22..24)?;
         assert_eq!(&*spaces(&object)?, &[second]);
+        // Nor does one that is about to map it, though it knows the object already, and knows it still when the last
+        // range is gone.
+        let room: MapReservation<Content, Value> = MapReservation::to_map(one.handle(), &object)?;
+        assert_eq!(&*spaces(&object)?, &[second]);
+        bench.map(&mut one, &object, 10..14, 0, 5)?;
+        assert_eq!(spaces(&object)?.len(), 2);
+        bench.unmap(&mut one, 10..14)?;
+        assert_eq!(&*spaces(&object)?, &[second]);
+        drop(room);
+        assert_eq!(&*spaces(&object)?, &[second]);
         drop(other);
         assert!(spaces(&object)?.is_empty() && spaces(&stranger)?.is_empty());
         Ok(())
