@@ -112,7 +112,7 @@ mod cases {
     #[test]
     fn vram_is_mapped_where_it_lies() -> Result {
         on_each(|gpu| {
-            let used = gpu.vram().used();
+            let (used, tables) = (gpu.vram().used(), gpu.table_budget().used());
             let bench = Bench::new(gpu)?;
             let bo = bench.make(BoKind::Vram, 2 * HUGE + 3 * PAGE, ONE_BLOCK)?;
             assert_eq!(bo.size(), 2 * HUGE + 3 * PAGE);
@@ -130,10 +130,15 @@ mod cases {
             assert!(bench.walk(VA + bo.size())?.is_none());
             // Root, PDB1, PDB0, and a PTB for the tail.
             assert_eq!(bench.vm.usage(), (1, 4));
+            assert_eq!(gpu.table_budget().used(), tables + 4 * PAGE);
             bench.vm.unmap(&bo)?;
             assert!(bench.walk(VA)?.is_none());
             assert_eq!(bench.vm.usage(), (0, 1));
-            drop((bo, bench));
+            // Tables that left the tree are free at once, not only when the address space ends.
+            assert_eq!(gpu.table_budget().used(), tables + PAGE);
+            drop(bo);
+            assert_eq!(gpu.vram().used(), used + PAGE);
+            drop(bench);
             assert_eq!(gpu.vram().used(), used);
             Ok(())
         })
