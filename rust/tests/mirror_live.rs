@@ -432,6 +432,37 @@ mod cases {
     }
 
     #[test]
+    fn a_buffer_that_takes_the_place_of_what_is_shown_is_flushed() -> Result {
+        on_each(|gpu| {
+            let space = Space::new(gpu)?;
+            let memory = UserMemory::new(2 * PAGE_SIZE)?;
+            let at = memory.address();
+            space.mirrors.create_whole(RW, true)?;
+            for page in 0..2 {
+                space.mirrors.service(at + page * PAGE, true, false)?;
+                assert_eq!(space.access(at + page * PAGE)?, Some((true, true)));
+            }
+            let vm = &space.bench.vm;
+            let bo = space.bench.make(BoKind::System, PAGE, BUFFER)?;
+            let flushes = || gpu.kiq().status().submissions;
+            // The hubs may know the program's page by that address.
+            let before = flushes();
+            vm.map(&bo, at)?;
+            assert!(flushes() > before);
+            assert_eq!(space.access(at)?, Some((true, false)));
+            assert_eq!(space.access(at + PAGE)?, Some((true, true)));
+            vm.unmap(&bo)?;
+            assert_eq!(space.access(at)?, None);
+            // Nothing is known of what showed nothing.
+            let before = flushes();
+            vm.map(&bo, at)?;
+            assert_eq!(flushes(), before);
+            assert_eq!(space.access(at)?, Some((true, false)));
+            Ok(())
+        })
+    }
+
+    #[test]
     fn what_older_rules_allowed_is_not_shown() -> Result {
         on_each(|gpu| {
             let bench = Bench::new(gpu)?;
