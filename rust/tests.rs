@@ -11,6 +11,7 @@ mod event_fixtures;
 mod event_notices;
 mod event_signals;
 mod event_table;
+mod event_tenants;
 mod gpu_alloc;
 mod gpu_copy;
 mod gpu_gate;
