@@ -226,6 +226,31 @@ mod without_firmware {
     }
 
     #[test]
+    fn slot_is_in_use_until_its_queue_has_left() -> Result {
+        const SLOW_US: u64 = 5000;
+        let (fake, sched) = direct()?;
+        let proc = sched.attach(process(7))?;
+        let queue = create(&sched, proc, 1)?;
+        sched.converge();
+        let _ = fake.log();
+        let start = fake.elapsed();
+        fake.set_mode(Mode::Slow(SLOW_US));
+        evict(&sched, proc, EvictCause::Memory)?;
+        assert!(fake.elapsed() >= start + SLOW_US);
+        // It was waited for and not reset, and its VMID was given back afterwards: a breach if not.
+        assert_eq!(fake.mapped(), 0);
+        assert_eq!(
+            fake.log().as_slice(),
+            &[Event::Dequeue(1, 1), Event::Unbind(3)]
+        );
+        let word = mqd_word(&fake, mqd(&sched, proc, queue)?, at::CP_HQD_PQ_RPTR);
+        assert_eq!(word, Some(STEP));
+        restore(&sched, proc, EvictCause::Memory)?;
+        assert_eq!(fake.mapped(), 1);
+        finish(&fake, sched)
+    }
+
+    #[test]
     fn sdma_engine_that_does_not_stop_wedges() -> Result {
         let (fake, sched) = direct()?;
         let proc = sched.attach(process(7))?;

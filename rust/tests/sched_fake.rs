@@ -674,5 +674,6 @@ impl Platform for Fake {
             self.inner.store(addr, value);
         }
         self.inner.end_held(&mut state, false);
+        self.inner.end_leaving(&mut state);
     }
 }

@@ -3,7 +3,10 @@
 //! The register side of the fake device: hardware slots, SDMA blocks and VMIDs, for a scheduler
 //! that works without firmware. It keeps the same set of mapped queues as the firmware does.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
 
 use super::fake::{
     number,
@@ -58,6 +61,8 @@ pub(super) struct Registers {
     plain: KVec<(Reg, u32)>,
     /// What each VMID stands for.
     pub(super) vmids: [Option<VmidContext>; 16],
+    /// A slot whose queue takes its time to leave, and when it has left, microseconds.
+    leaving: Option<(Slot, u64)>,
 }
 
 impl Registers {
@@ -67,6 +72,7 @@ impl Registers {
             polled: 0,
             plain: KVec::new(),
             vmids: [None; 16],
+            leaving: None,
         }
     }
 
@@ -198,8 +204,26 @@ impl Inner {
         self.note(state, Event::Dequeue(doorbell_of(dword), request));
         match state.mode {
             Mode::Refuses(refuses) | Mode::Stubborn(refuses) if refuses == dword => return,
+            Mode::Slow(us) => {
+                state.mode = Mode::Good;
+                state.regs.leaving = Some((slot, self.clock.load(Relaxed) + us));
+                return;
+            }
             _ => {}
         }
+        self.leave(state, slot);
+    }
+
+    /// Ends the time of a queue that leaves its slot slowly.
+    pub(super) fn end_leaving(&self, state: &mut State) {
+        let now = self.clock.load(Relaxed);
+        if let Some((slot, _)) = state.regs.leaving.take_if(|(_, until)| *until <= now) {
+            self.leave(state, slot);
+        }
+    }
+
+    /// The queue in a slot saves what it did, and leaves.
+    fn leave(&self, state: &mut State, slot: Slot) {
         // What the queue did while it was loaded.
         let rptr = state.regs.slot(slot, hqd::CP_HQD_PQ_RPTR) + STEP;
         for reg in [hqd::CP_HQD_PQ_RPTR, hqd::CP_HQD_PQ_WPTR_LO] {
