@@ -39,6 +39,7 @@ struct rkfd_pagemap {
 	struct dev_pagemap map;
 	struct resource *region;	/* may be larger than what is mapped */
 	void (*freed)(void *data, unsigned long first, unsigned long count);
+	unsigned int (*fault)(void *data, struct vm_fault *vmf);
 	void *data;
 };
 
@@ -51,10 +52,11 @@ static void rkfd_folio_free(struct folio *folio)
 		       folio_nr_pages(folio));
 }
 
-/* Nothing puts these pages where a CPU could fault on them yet. */
 static vm_fault_t rkfd_migrate_to_ram(struct vm_fault *vmf)
 {
-	return VM_FAULT_SIGBUS;
+	struct rkfd_pagemap *pagemap = container_of(page_pgmap(vmf->page), struct rkfd_pagemap, map);
+
+	return (__force vm_fault_t)pagemap->fault(pagemap->data, vmf);
 }
 
 static const struct dev_pagemap_ops rkfd_pagemap_ops = {
@@ -94,11 +96,16 @@ free:
 	return ERR_CAST(mapped);
 }
 
-/* From now on @freed is called with the numbers of pages that are not used any more; it must not sleep. */
+/*
+ * From now on @freed is called with the numbers of pages that are not used any more, and must not sleep, and @fault when the
+ * CPU touches one, as migrate_to_ram() of a pagemap.
+ */
 void rkfd_pagemap_attach(struct rkfd_pagemap *pagemap,
-			 void (*freed)(void *data, unsigned long first, unsigned long count), void *data)
+			 void (*freed)(void *data, unsigned long first, unsigned long count),
+			 unsigned int (*fault)(void *data, struct vm_fault *vmf), void *data)
 {
 	pagemap->freed = freed;
+	pagemap->fault = fault;
 	pagemap->data = data;
 }
 
@@ -125,8 +132,16 @@ struct page *rkfd_device_page(struct rkfd_pagemap *pagemap, unsigned long number
 	return page;
 }
 
-/* Unlocks it and gives the reference back. */
-void rkfd_device_page_put(struct page *page)
+/* The number of a page of a pagemap of this module. */
+unsigned long rkfd_device_page_number(struct page *page)
+{
+	struct rkfd_pagemap *pagemap = container_of(page_pgmap(page), struct rkfd_pagemap, map);
+
+	return page_to_pfn(page) - PHYS_PFN(pagemap->map.range.start);
+}
+
+/* Unlocks a page, of the system or of a device, and gives a reference back. */
+void rkfd_page_unlock_put(struct page *page)
 {
 	unlock_page(page);
 	put_page(page);
@@ -157,7 +172,8 @@ struct rkfd_pagemap *rkfd_pagemap_new(u64 size)
 }
 
 void rkfd_pagemap_attach(struct rkfd_pagemap *pagemap,
-			 void (*freed)(void *data, unsigned long first, unsigned long count), void *data)
+			 void (*freed)(void *data, unsigned long first, unsigned long count),
+			 unsigned int (*fault)(void *data, struct vm_fault *vmf), void *data)
 {
 }
 
@@ -175,7 +191,12 @@ struct page *rkfd_device_page(struct rkfd_pagemap *pagemap, unsigned long number
 	return NULL;
 }
 
-void rkfd_device_page_put(struct page *page)
+unsigned long rkfd_device_page_number(struct page *page)
+{
+	return 0;
+}
+
+void rkfd_page_unlock_put(struct page *page)
 {
 }
 

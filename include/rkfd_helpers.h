@@ -137,11 +137,40 @@ bool rkfd_module_get(void);
 void rkfd_module_put(void);
 struct rkfd_pagemap *rkfd_pagemap_new(u64 size);
 void rkfd_pagemap_attach(struct rkfd_pagemap *pagemap,
-			 void (*freed)(void *data, unsigned long first, unsigned long count), void *data);
+			 void (*freed)(void *data, unsigned long first, unsigned long count),
+			 unsigned int (*fault)(void *data, struct vm_fault *vmf), void *data);
 void rkfd_pagemap_delete(struct rkfd_pagemap *pagemap);
 u64 rkfd_pagemap_start(struct rkfd_pagemap *pagemap);
 struct page *rkfd_device_page(struct rkfd_pagemap *pagemap, unsigned long number);
-void rkfd_device_page_put(struct page *page);
+unsigned long rkfd_device_page_number(struct page *page);
+void rkfd_page_unlock_put(struct page *page);
+
+/* Moves of pages; include/migrate.c. */
+
+/* What is moved. */
+struct rkfd_migrate_info {
+	struct vm_area_struct *vma;
+	unsigned long start;
+	unsigned long end;
+	unsigned long pages;		/* from start to end */
+	unsigned long *from;		/* a word for each page: where it is, and whether it moves */
+	unsigned long *to;		/* likewise: its destination, or 0 */
+	struct rkfd_pagemap *pagemap;
+	struct page *fault;		/* whose fault is being handled, or NULL */
+	bool out;			/* from the device to the system */
+};
+
+int rkfd_migrate_setup(struct rkfd_migrate_info *info);
+void rkfd_migrate_commit(struct rkfd_migrate_info *info);
+void rkfd_migrate_finish(struct rkfd_migrate_info *info);
+bool rkfd_migrate_moves(unsigned long word);
+struct page *rkfd_migrate_page(unsigned long word);
+unsigned long rkfd_migrate_word(struct page *page);
+struct page *rkfd_migrate_alloc(struct vm_area_struct *vma, unsigned long address, bool effort);
+void rkfd_fault_range(struct vm_fault *vmf, unsigned long around, struct rkfd_migrate_info *info);
+unsigned long rkfd_fault_address(struct vm_fault *vmf);
+void rkfd_page_get(struct page *page);
+void rkfd_page_put(struct page *page);
 
 /* Objects that a DRM file has handles of; each must not sleep. */
 void rkfd_drm_for_each_object(struct drm_file *file, void (*each)(struct drm_gem_object *obj, void *data),

@@ -22,6 +22,8 @@ pub(crate) mod conduct;
 pub(crate) mod copy;
 pub(crate) mod debug;
 mod device;
+#[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "until memory moves"))]
+pub(crate) mod devmem;
 pub(crate) mod doorbell;
 pub(crate) mod gart;
 pub(crate) mod gfx;
@@ -34,7 +36,6 @@ pub(crate) mod mirrors;
 pub(crate) mod moves;
 mod nbio;
 pub(crate) mod pasid;
-#[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "until memory moves"))]
 pub(crate) mod pieces;
 pub(crate) mod poll;
 mod power;

@@ -43,6 +43,8 @@ pub(crate) mod log;
 pub(crate) mod lru;
 pub(crate) mod mappable;
 pub(crate) mod memcg;
+#[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "until memory moves"))]
+pub(crate) mod migrate;
 pub(crate) mod mmio;
 pub(crate) mod pages;
 pub(crate) mod parameters;

@@ -14,6 +14,7 @@ mod event_table;
 mod event_tenants;
 mod gpu_alloc;
 mod gpu_copy;
+mod gpu_devmem;
 mod gpu_gate;
 mod gpu_identity;
 mod gpu_ih;

@@ -27,6 +27,8 @@
 //! C header: [`include/linux/memremap.h`](srctree/include/linux/memremap.h)
 
 use core::{
+    marker::PhantomData,
+    mem::ManuallyDrop,
     ops::Range,
     ptr::NonNull, //
 };
@@ -41,32 +43,25 @@ use kernel::{
     prelude::*,
     sizes::SZ_2M,
     sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Full,
-            Relaxed, //
-        },
         Arc,
         SpinLockIrq, //
     },
-    time::msecs_to_jiffies,
     workqueue::{
         Work,
         WorkItem, //
     }, //
 };
 
-use super::{
-    waitqueue::{
-        new_waitqueue,
-        Sleep,
-        WaitQueue,
-        Woken, //
-    },
-    workqueue::OwnedQueue, //
-};
+use super::workqueue::OwnedQueue;
 use crate::bindings::rkfd_pagemap as RawPagemap;
+
+mod keeper;
+
+pub(crate) use self::keeper::Keeper;
+use self::keeper::{
+    Member,
+    ModuleReference, //
+};
 
 /// Bytes of a frame.
 pub(crate) const FRAME: usize = SZ_2M;
@@ -74,113 +69,53 @@ pub(crate) const FRAME: usize = SZ_2M;
 pub(crate) const PAGES: usize = FRAME / PAGE_SIZE;
 /// Words of a bit per page of a frame.
 const WORDS: usize = PAGES.div_ceil(64);
-/// Pause between two messages about regions that keep the module from being unloaded.
-const PATIENCE_MS: u32 = 10_000;
-
 /// What stands for the memory of a frame. Dropped when the frame has no live page any more, by a worker that may sleep.
 pub(crate) trait Room: Send {}
 
-/// Where regions end; one for the module.
+/// An access of the CPU to a page of a device, which the memory manager waits with for its end.
 ///
-/// Dropping it waits until all regions are unmapped, without bound; all pagemaps are closed then.
-pub(crate) struct Keeper {
-    queue: Arc<OwnedQueue>,
-    regions: Arc<Regions>,
+/// # Invariants
+///
+/// The fault is being handled as long as this lives, and its page is of the pagemap at `owner`.
+pub(crate) struct Fault<'a> {
+    raw: NonNull<bindings::vm_fault>,
+    owner: NonNull<RawPagemap>,
+    _handled: PhantomData<&'a ()>,
 }
 
-impl Keeper {
-    /// Makes one.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new() -> Result<Self> {
-        // Not frozen: memory is given back while the system goes to sleep, too.
-        let queue = OwnedQueue::leisurely(c"rkfd_devmem", 0)?;
-        let regions = Arc::pin_init(
-            pin_init!(Regions {
-                count: Atomic::new(0),
-                gone <- new_waitqueue!("rkfd_devmem"),
-            }),
-            GFP_KERNEL,
-        )?;
-        Ok(Self {
-            queue: Arc::new(queue, GFP_KERNEL)?,
-            regions,
-        })
+impl Fault<'_> {
+    /// The fault.
+    pub(super) fn as_raw(&self) -> *mut bindings::vm_fault {
+        self.raw.as_ptr()
     }
 
-    /// Waits for the work that is due at the moment.
-    #[cfg(rkfd_kunit)]
-    pub(crate) fn flush(&self) {
-        self.queue.flush();
+    /// The owner of the page.
+    pub(super) fn owner(&self) -> *mut RawPagemap {
+        self.owner.as_ptr()
     }
 
-    /// How many regions are mapped.
-    #[cfg(rkfd_kunit)]
-    pub(crate) fn regions(&self) -> i32 {
-        self.regions.count.load(Relaxed)
+    /// The first address of the page.
+    pub(super) fn address(&self) -> usize {
+        // SAFETY: By the type invariant.
+        unsafe { crate::bindings::rkfd_fault_address(self.raw.as_ptr()) }
     }
 }
 
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        let regions = &self.regions;
-        let all_gone = || {
-            let gone = || regions.count.load(Acquire) == 0;
-            let timeout = msecs_to_jiffies(PATIENCE_MS);
-            regions.gone.wait(Sleep::Uninterruptible, timeout, gone) == Woken::Met
-        };
-        while !all_gone() {
-            pr_warn!("waiting for the last pages of device memory\n");
-        }
-        // A worker that has unmapped its region may still run, and has the queue, which no worker may destroy.
-        self.queue.flush();
-    }
+/// How an access of the CPU ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It is repeated, and finds the page, or comes again.
+    Repeat,
+    /// There is no memory for the page.
+    OutOfMemory,
+    /// The content is lost: SIGBUS.
+    Lost,
 }
 
-/// How many regions are mapped, and who waits for their end.
-#[pin_data]
-struct Regions {
-    count: Atomic<i32>,
-    #[pin]
-    gone: WaitQueue,
-}
-
-/// One of the regions that are mapped.
-struct Member(Arc<Regions>);
-
-impl Member {
-    fn new(regions: &Arc<Regions>) -> Self {
-        regions.count.add(1, Relaxed);
-        Self(regions.clone())
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Full);
-        self.0.gone.wake_all();
-    }
-}
-
-/// A reference of this module: it is not unloaded.
-struct ModuleReference(());
-
-impl ModuleReference {
-    /// Takes one; `None` while the module is being unloaded.
-    fn take() -> Option<Self> {
-        // SAFETY: No preconditions.
-        unsafe { crate::bindings::rkfd_module_get() }.then_some(Self(()))
-    }
-}
-
-impl Drop for ModuleReference {
-    fn drop(&mut self) {
-        // SAFETY: The reference is of this value. The code that is running goes on: the unload waits for the keeper's
-        // queue.
-        unsafe { crate::bindings::rkfd_module_put() };
-    }
+/// What brings pages back that the CPU touches.
+pub(crate) trait CpuFault: Send + Sync {
+    /// Moves the page to system memory. Sleeps, with the mmap lock held for reading and the page locked.
+    fn bring_back(&self, fault: &Fault<'_>) -> Answer;
 }
 
 /// Pages that are mapped for a region.
@@ -303,6 +238,7 @@ impl Table {
 #[pin_data]
 struct Region {
     queue: Arc<OwnedQueue>,
+    faults: Arc<dyn CpuFault>,
     /// Physical address of the first page.
     start: u64,
     #[pin]
@@ -325,6 +261,32 @@ impl Region {
         // SAFETY: By the requirements of this function.
         let this = unsafe { &*data.cast::<Self>() };
         this.give_back(first / PAGES, count);
+    }
+
+    /// Called by the memory manager when the CPU touches a page.
+    ///
+    /// # Safety
+    ///
+    /// `data` is a [`Region`] that is there until this returns, and the fault at `vmf` is at one of its pages and is
+    /// being handled.
+    unsafe extern "C" fn fault(data: *mut c_void, vmf: *mut bindings::vm_fault) -> c_uint {
+        // SAFETY: By the requirements of this function.
+        let this = unsafe { &*data.cast::<Self>() };
+        let owner = this.table.lock().mapped.as_ref().map(|mapped| mapped.raw);
+        let answer = match (NonNull::new(vmf), owner) {
+            // INVARIANT: By the requirements of this function.
+            (Some(raw), Some(owner)) => this.faults.bring_back(&Fault {
+                raw,
+                owner,
+                _handled: PhantomData,
+            }),
+            _ => Answer::Lost,
+        };
+        match answer {
+            Answer::Repeat => 0,
+            Answer::OutOfMemory => bindings::vm_fault_reason_VM_FAULT_OOM,
+            Answer::Lost => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+        }
     }
 
     /// Counts `count` pages of a frame as not live any more.
@@ -378,7 +340,7 @@ pub(crate) struct Pagemap {
 }
 
 impl Pagemap {
-    /// Maps a region of `frames` frames.
+    /// Maps a region of `frames` frames, whose pages `faults` brings back when the CPU touches them.
     ///
     /// # Errors
     ///
@@ -386,7 +348,7 @@ impl Pagemap {
     /// - `EOPNOTSUPP`: the kernel has no device-private memory.
     /// - `ERANGE`: the machine has no such range of addresses free.
     /// - `ENOMEM`, and what the memory manager says.
-    pub(crate) fn new(keeper: &Keeper, frames: usize) -> Result<Self> {
+    pub(crate) fn new(keeper: &Keeper, frames: usize, faults: Arc<dyn CpuFault>) -> Result<Self> {
         let size = frames.checked_mul(FRAME).filter(|size| *size != 0);
         // CAST: `usize` is at most 64 bits wide.
         let size = size.ok_or(EINVAL)? as u64;
@@ -416,6 +378,7 @@ impl Pagemap {
         let region = Arc::pin_init(
             pin_init!(Region {
                 queue: keeper.queue.clone(),
+                faults,
                 start,
                 table <- new_spinlock_irq!(table, "rkfd_devmem"),
                 work <- new_work!("rkfd_devmem"),
@@ -423,8 +386,15 @@ impl Pagemap {
             GFP_KERNEL,
         )?;
         let data = Arc::as_ptr(&region).cast_mut().cast();
-        // SAFETY: `mapped` keeps the region until its pages are unmapped, and `freed` is not called after that.
-        unsafe { crate::bindings::rkfd_pagemap_attach(raw, Some(Region::freed), data) };
+        // SAFETY: `mapped` keeps the region until its pages are unmapped, and neither function is called after that.
+        unsafe {
+            crate::bindings::rkfd_pagemap_attach(
+                raw,
+                Some(Region::freed),
+                Some(Region::fault),
+                data,
+            )
+        };
         // INVARIANT: Attached to this region.
         mapped.region = Some(region.clone());
         region.table.lock().mapped = Some(mapped);
@@ -526,6 +496,12 @@ impl Vacancy {
         self.serial
     }
 
+    /// What the pages of its pagemap have as their owner.
+    pub(super) fn owner(&self) -> Result<*mut RawPagemap> {
+        let table = self.region.table.lock();
+        Ok(table.mapped.as_ref().ok_or(ENODEV)?.raw.as_ptr())
+    }
+
     /// Page `place` of the frame. Sleeps.
     ///
     /// # Errors
@@ -569,12 +545,17 @@ impl DeviceFolio {
     pub(crate) fn number(&self) -> usize {
         self.number
     }
+
+    /// The page, with lock and reference.
+    pub(super) fn into_page(self) -> *mut bindings::page {
+        ManuallyDrop::new(self).page
+    }
 }
 
 impl Drop for DeviceFolio {
     fn drop(&mut self) {
         // SAFETY: By the type invariant. As it counts as a live page, its pagemap is there.
-        unsafe { crate::bindings::rkfd_device_page_put(self.page) };
+        unsafe { crate::bindings::rkfd_page_unlock_put(self.page) };
     }
 }
 

@@ -33,7 +33,8 @@ use kernel::{
     mm::{
         Mm,
         MmWithUser,
-        MmWithUserAsync, //
+        MmWithUserAsync,
+        MmapReadGuard, //
     },
     new_mutex,
     page::{
@@ -105,6 +106,12 @@ impl AddressSpace {
 }
 
 impl AddressSpaceUser {
+    /// Takes the mmap lock for reading.
+    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "until memory moves"))]
+    pub(crate) fn lock(&self) -> MmapReadGuard<'_> {
+        self.0.mmap_read_lock()
+    }
+
     /// Whether the program has memory, whatever its rights are, in all of `range`. Takes the mmap lock.
     pub(crate) fn has_memory(&self, range: Range<usize>) -> bool {
         // SAFETY: The value in `self` keeps the address space in use.

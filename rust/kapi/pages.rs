@@ -13,7 +13,11 @@ use kernel::{
         PAGE_SIZE, //
     },
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        Mutex,
+        MutexGuard, //
+    },
 };
 
 use super::{
@@ -45,13 +49,15 @@ impl Transfer<'_> {
 }
 
 /// Whose the pages are.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// Each page was allocated and is ours.
     Allocated,
     /// The pages belong to a process, which may unmap or replace them at any time. Only their frame numbers
     /// are of use.
     User,
+    /// The pages are locked by a move, which has references of them. Their content may be copied while the value behind
+    /// the lock says so; the lock is held meanwhile.
+    Moving(Arc<Mutex<bool>>),
 }
 
 /// A sequence of pages, in the order in which they follow each other in a buffer.
@@ -59,7 +65,7 @@ enum Origin {
 /// # Invariants
 ///
 /// All pointers point to a `struct page`. If `origin` says allocated, this object owns a reference
-/// to each of these pages.
+/// to each of these pages. If it says moving, and that they may be copied, they are in use and locked.
 pub(crate) struct Pages {
     pages: KVVec<*mut bindings::page>,
     origin: Origin,
@@ -150,6 +156,22 @@ impl Pages {
         })
     }
 
+    /// Pages that are moved, which can be copied until `may_copy` says that they cannot.
+    ///
+    /// # Safety
+    ///
+    /// Each of `pages` is in use, and locked, while `may_copy` is true.
+    pub(super) unsafe fn of_migration(
+        pages: KVVec<*mut bindings::page>,
+        may_copy: Arc<Mutex<bool>>,
+    ) -> Self {
+        // INVARIANT: By the requirements of this function.
+        Self {
+            pages,
+            origin: Origin::Moving(may_copy),
+        }
+    }
+
     /// Notes that pages of a process may differ from what is on disk or in swap, because a device may write
     /// them: reclaim discards what it takes for unchanged.
     ///
@@ -170,8 +192,25 @@ impl Pages {
     fn check_owned(&self) -> Result {
         match self.origin {
             Origin::Allocated => Ok(()),
+            Origin::Moving(_) => Err(EPERM),
             Origin::User => Err(EPERM),
         }
+    }
+
+    /// The content stays where it is as long as the result lives.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` unless the pages are ours, or are being moved.
+    fn hold(&self) -> Result<Option<MutexGuard<'_, bool>>> {
+        let Origin::Moving(may_copy) = &self.origin else {
+            return self.check_owned().map(|()| None);
+        };
+        let may_copy = may_copy.lock();
+        if !*may_copy {
+            return Err(EPERM);
+        }
+        Ok(Some(may_copy))
     }
 
     /// Number of pages.
@@ -206,9 +245,9 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the range leaves the pages, `EPERM` if they are not ours.
+    /// `EINVAL` if the range leaves the pages, `EPERM` if they are not ours, nor are being moved.
     pub(crate) fn copy(&self, offset: usize, mut transfer: Transfer<'_>) -> Result {
-        self.check_owned()?;
+        let _held = self.hold()?;
         let len = transfer.len();
         let end = offset.checked_add(len).ok_or(EINVAL)?;
         if end > self.size() {
@@ -220,7 +259,7 @@ impl Pages {
             let page = *self.pages.get(at >> PAGE_SHIFT).ok_or(EINVAL)?;
             let inside = at % PAGE_SIZE;
             let part = (PAGE_SIZE - inside).min(len - done);
-            // SAFETY: By the type invariant the page is valid, for it is ours.
+            // SAFETY: By the type invariant the page is valid, for it is ours, or is being moved.
             let addr = unsafe { bindings::kmap_local_page(page) };
             let ptr = addr.cast::<u8>().wrapping_add(inside);
             match &mut transfer {
@@ -249,14 +288,14 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        match self.origin {
+        match &self.origin {
             Origin::Allocated => {
                 for page in self.pages.iter() {
                     // SAFETY: By the type invariant we own a reference to this single page.
                     unsafe { bindings::__free_pages(*page, 0) };
                 }
             }
-            Origin::User => {}
+            Origin::User | Origin::Moving(_) => {}
         }
     }
 }

@@ -24,7 +24,10 @@ use crate::kapi::{
         has_device_page,
         is_free,
         module_references,
+        Answer,
+        CpuFault,
         DeviceFolio,
+        Fault,
         Keeper,
         Pagemap,
         Room,
@@ -38,6 +41,20 @@ use crate::kapi::{
 
 /// Frames of a pagemap here.
 const FRAMES: usize = 4;
+
+/// No page is where a CPU could touch it.
+struct Untouched;
+
+impl CpuFault for Untouched {
+    fn bring_back(&self, _fault: &Fault<'_>) -> Answer {
+        Answer::Lost
+    }
+}
+
+/// A pagemap of as many frames.
+fn pagemap(keeper: &Keeper, frames: usize) -> Result<Pagemap> {
+    Pagemap::new(keeper, frames, Arc::new(Untouched, GFP_KERNEL)?)
+}
 
 /// What became of the rooms of a test.
 struct Rooms {
@@ -75,7 +92,7 @@ impl Subject {
     /// `None`, and the test is skipped, where the kernel has no such memory.
     fn new() -> Result<Option<Self>> {
         let keeper = Keeper::new()?;
-        let pagemap = match Pagemap::new(&keeper, FRAMES) {
+        let pagemap = match pagemap(&keeper, FRAMES) {
             Err(e) if e == EOPNOTSUPP => {
                 skip(c"the kernel has no device-private memory");
                 return Ok(None);
@@ -244,8 +261,8 @@ mod suite {
     #[test]
     fn what_does_not_exist_is_refused() -> Result {
         let keeper = Keeper::new()?;
-        assert_eq!(Pagemap::new(&keeper, 0).err(), Some(EINVAL));
-        assert_eq!(Pagemap::new(&keeper, usize::MAX).err(), Some(EINVAL));
+        assert_eq!(pagemap(&keeper, 0).err(), Some(EINVAL));
+        assert_eq!(pagemap(&keeper, usize::MAX).err(), Some(EINVAL));
         assert_eq!(keeper.regions(), 0);
         drop(keeper);
         let Some(subject) = Subject::new()? else {
