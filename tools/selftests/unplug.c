@@ -434,6 +434,7 @@ CASE_LIMIT(unbound_in_fault, "unbound while a query of the render node waits for
 
 struct native_sleeper {
 	const struct nfile *file;
+	volatile pid_t tid;
 	int err;
 };
 
@@ -447,6 +448,7 @@ static void *sleep_natively(void *context)
 		.ops = (uintptr_t)&op, .count = 1, .stride = sizeof(op), .deadline = ~0ull,
 	};
 
+	__atomic_store_n(&me->tid, gettid(), __ATOMIC_RELEASE);
 	do
 		me->err = native(me->file->fd, DRM_IOCTL_RKFD_WAIT, &wait);
 	while (me->err == EINTR);
@@ -460,13 +462,13 @@ CASE_LIMIT(unbound_native, "unbound while the native interface is in use: an eve
 	struct drm_rkfd_queue_update update = { .flags = DRM_RKFD_UPDATE_PRIORITY };
 	struct drm_rkfd_query query = { .what = DRM_RKFD_QUERY_DEVICE };
 	struct drm_rkfd_event_destroy event_destroy = { .pad = 0 };
-	struct native_sleeper sleepers[2];
+	struct nfile file, second;
+	struct native_sleeper sleepers[2] = { { .file = &file }, { .file = &second } };
 	struct packets p = { .n = 0 };
 	struct drm_rkfd_wait wait = { .count = 1 };
 	struct drm_rkfd_faults faults = { .count = 0 };
 	struct drm_rkfd_bo_info info;
 	struct pollfd told;
-	struct nfile file, second;
 	struct nqueue q;
 	struct nbo bo;
 	struct gpu gpu;
@@ -486,17 +488,16 @@ CASE_LIMIT(unbound_native, "unbound while the native interface is in use: an eve
 	CHECK_OK(native(file.fd, DRM_IOCTL_RKFD_EVENT_CREATE, &event));
 	/* Both files are known by then: each has asked for its faults. */
 	need_file(&second);
-	sleepers[0].file = &file;
-	sleepers[1].file = &second;
 	for (int i = 0; i < 2; i++) {
 		faults.stride = sizeof(struct drm_rkfd_fault);
 		CHECK_OK(native(sleepers[i].file->fd, DRM_IOCTL_RKFD_FAULTS, &faults));
 		CHECK_EQ(pthread_create(&threads[i], NULL, sleep_natively, &sleepers[i]), 0);
+		await_sleep(&sleepers[i].tid);
 	}
 	unbind();
 	CHECK_EQ(poll(&told, 1, (int)WAIT_MS), 1);
 	for (int i = 0; i < 2; i++) {
-		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+		join_in_time(threads[i], i ? "the wait of the second file" : "the wait of the first file");
 		CHECK_ERR(sleepers[i].err, ENODEV);
 	}
 	CHECK_ERR(native(file.fd, DRM_IOCTL_RKFD_QUERY, &query), ENODEV);

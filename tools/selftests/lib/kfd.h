@@ -9,6 +9,7 @@
 #define KFD_H
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -206,6 +207,11 @@ uint32_t event_poll(const struct gpu *gpu, uint32_t id);
 
 /* Monotonic time in milliseconds. */
 uint64_t now_ms(void);
+
+/* Waits until a thread of this process, which has left its number here, sleeps in the kernel. */
+void await_sleep(const volatile pid_t *tid);
+/* pthread_join, but for a thread that does not end, which is `what`. */
+void join_in_time(pthread_t thread, const char *what);
 
 /* Runs a function in a child process and returns its exit status (negative: signal number). */
 int in_child(void (*run)(void *), void *context);
