@@ -2,13 +2,11 @@
 /*
  * Waiting for events that the CPU signals: any and all, time limits, ages, sleepers, signal handlers.
  */
-#include "backoff.h"
 #include "kfd.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -176,51 +174,23 @@ struct sleeper {
 	uint32_t ms;
 	int err;
 	struct waited w;
-	pid_t tid;
-	volatile int started;
+	volatile pid_t tid;
 };
 
 static void *sleep_on(void *arg)
 {
 	struct sleeper *s = arg;
 
-	s->tid = gettid();
-	__atomic_store_n(&s->started, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->tid, gettid(), __ATOMIC_RELEASE);
 	s->err = event_wait(s->gpu, &s->id, 1, true, s->ms, &s->w);
 	return NULL;
-}
-
-/* Waits until the thread sleeps in the kernel, as its state says. */
-static void until_asleep(struct sleeper *s)
-{
-	char path[64], line[256];
-	uint64_t end = now_ms() + tap_ms(30000);
-	struct backoff wait = { 0 };
-
-	while (!__atomic_load_n(&s->started, __ATOMIC_ACQUIRE))
-		sched_yield();
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", s->tid);
-	while (now_ms() < end) {
-		FILE *f = fopen(path, "re");
-		char *state;
-		bool asleep = false;
-
-		CHECK(f);
-		if (fgets(line, sizeof(line), f) && (state = strrchr(line, ')')))
-			asleep = state[2] == 'S';
-		fclose(f);
-		if (asleep)
-			return;
-		back_off(&wait);
-	}
-	FAIL("the thread does not sleep");
 }
 
 static void start(struct sleeper *s, pthread_t *thread, const struct gpu *gpu, uint32_t id, uint32_t ms)
 {
 	*s = (struct sleeper){ .gpu = gpu, .id = id, .ms = ms };
 	CHECK_EQ(pthread_create(thread, NULL, sleep_on, s), 0);
-	until_asleep(s);
+	await_sleep(&s->tid);
 }
 
 static void wakes(bool auto_reset, uint32_t ms)
@@ -384,8 +354,7 @@ struct interrupted {
 	uint32_t id;
 	struct waited w;
 	int err;
-	pid_t tid;
-	volatile int started;
+	volatile pid_t tid;
 };
 
 static void *wait_once(void *arg)
@@ -393,8 +362,7 @@ static void *wait_once(void *arg)
 	struct interrupted *s = arg;
 	struct kfd_event_data data = { .event_id = s->id };
 
-	s->tid = gettid();
-	__atomic_store_n(&s->started, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->tid, gettid(), __ATOMIC_RELEASE);
 	s->err = event_wait_data(s->gpu, &data, 1, true, tap_ms(30000), &s->w);
 	return NULL;
 }
@@ -402,20 +370,16 @@ static void *wait_once(void *arg)
 static void interrupt_sleeper(int flags, struct interrupted *s, bool set_after)
 {
 	struct sigaction action = { .sa_handler = on_signal, .sa_flags = flags };
-	struct sleeper alias;
 	pthread_t t;
 
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
 	CHECK_EQ(pthread_create(&t, NULL, wait_once, s), 0);
-	while (!__atomic_load_n(&s->started, __ATOMIC_ACQUIRE))
-		sched_yield();
-	alias = (struct sleeper){ .tid = s->tid, .started = 1 };
-	until_asleep(&alias);
+	await_sleep(&s->tid);
 	CHECK_EQ(pthread_kill(t, SIGUSR1), 0);
 	while (!handled)
 		sched_yield();
 	if (set_after) {
-		until_asleep(&alias);
+		await_sleep(&s->tid);
 		CHECK_OK(event_set(s->gpu, s->id));
 	}
 	CHECK_EQ(pthread_join(t, NULL), 0);
@@ -456,10 +420,10 @@ CASE(restarted, "WAIT: with SA_RESTART it goes on after the handler, and the sig
 /* Sends a signal to a thread once it sleeps. */
 static void *interrupt(void *arg)
 {
-	struct sleeper *s = arg;
+	const volatile pid_t *tid = arg;
 
-	until_asleep(s);
-	CHECK_EQ(tgkill(getpid(), s->tid, SIGUSR1), 0);
+	await_sleep(tid);
+	CHECK_EQ(tgkill(getpid(), *tid, SIGUSR1), 0);
 	return NULL;
 }
 
@@ -470,7 +434,7 @@ CASE(interrupted_returns_signal, "WAIT: an interrupted wait gives back the auto-
 	struct event taken, never;
 	struct waited w;
 	struct gpu gpu;
-	struct sleeper self = { .tid = gettid() };
+	volatile pid_t self = 0;
 	pthread_t t;
 
 	need_vm(&gpu, 0);
@@ -478,12 +442,12 @@ CASE(interrupted_returns_signal, "WAIT: an interrupted wait gives back the auto-
 	need_event(&gpu, true, &never);
 	CHECK_OK(event_set(&gpu, taken.id));
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
-	CHECK_EQ(pthread_create(&t, NULL, interrupt, &self), 0);
+	CHECK_EQ(pthread_create(&t, NULL, interrupt, (void *)&self), 0);
 	memset(data, 0, sizeof(data));
 	data[0].event_id = taken.id;
 	data[1].event_id = never.id;
 	/* The next sleep of this thread is that of the call. */
-	__atomic_store_n(&self.started, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&self, gettid(), __ATOMIC_RELEASE);
 	CHECK_ERR(event_wait_data(&gpu, data, 2, true, tap_ms(30000), &w), EINTR);
 	CHECK_EQ(pthread_join(t, NULL), 0);
 	CHECK_EQ(handled, 1);
