@@ -39,11 +39,13 @@ use nix::time::ClockId;
 
 use crate::error::Error;
 use crate::error::Result;
+use crate::packet::aql as packet;
 use crate::sys;
 use crate::sys::Mapping;
 use crate::sys::PAGE;
 
 pub mod abi;
+mod aql;
 mod bo;
 mod mirror;
 
@@ -54,8 +56,6 @@ pub use self::mirror::Mirror;
 
 /// Bytes of a ring.
 const RING: usize = 0x10000;
-/// Where the write pointer and the read pointer lie in their page.
-const POINTERS: (usize, usize) = (8, 16);
 /// Faults that the driver keeps.
 const FAULTS: usize = 64;
 
@@ -84,8 +84,29 @@ pub enum Rights {
 pub enum QueueKind {
     /// Compute, PM4 packets.
     Pm4,
+    /// Compute, AQL packets.
+    Aql,
     /// SDMA packets.
     Sdma,
+}
+
+impl QueueKind {
+    /// Bytes that the write pointer counts.
+    fn unit(self) -> usize {
+        match self {
+            Self::Pm4 => 4,
+            Self::Aql => packet::BYTES,
+            Self::Sdma => 1,
+        }
+    }
+
+    /// Where the write pointer and the read pointer lie in their page.
+    fn pointers(self) -> (usize, usize) {
+        match self {
+            Self::Aql => aql::POINTERS,
+            Self::Pm4 | Self::Sdma => (8, 16),
+        }
+    }
 }
 
 /// An address space of a GPU: one open file of its render node.
@@ -177,13 +198,13 @@ impl Space {
     }
 
     /// Makes a queue whose memory is bound from `address` on, where nothing may be: 64 KiB of ring, pointers and, for
-    /// compute, the save area.
+    /// compute, the save area. An AQL queue has no private memory for waves: a kernel that needs some stops it.
     ///
     /// # Errors
     /// [`Error::Call`].
     pub fn queue(&self, kind: QueueKind, address: u64) -> Result<Queue> {
         let info = &self.info;
-        let compute = kind == QueueKind::Pm4;
+        let compute = kind != QueueKind::Sdma;
         let waves = u64::from(info.save_bytes) + u64::from(info.debug_bytes);
         let save = usize::try_from(waves * u64::from(info.xccs)).unwrap_or(usize::MAX);
         let (pointers, eop) = (RING, RING + PAGE);
@@ -198,16 +219,20 @@ impl Space {
             len: bo.size(),
         };
         let at = |offset: usize| address + offset as u64; // CAST: a size in memory.
+        if kind == QueueKind::Aql {
+            aql::describe(&bo, address)?;
+        }
+        let (write, read) = kind.pointers();
         let mut arg = abi::QueueCreate {
-            r#type: if compute {
-                abi::QUEUE_PM4
-            } else {
-                abi::QUEUE_SDMA
+            r#type: match kind {
+                QueueKind::Pm4 => abi::QUEUE_PM4,
+                QueueKind::Aql => abi::QUEUE_AQL,
+                QueueKind::Sdma => abi::QUEUE_SDMA,
             },
             ring: address,
             ring_size: RING as u32, // CAST: a constant.
-            write_pointer: at(pointers + POINTERS.0),
-            read_pointer: at(pointers + POINTERS.1),
+            write_pointer: at(pointers + write),
+            read_pointer: at(pointers + read),
             engine: if compute { 0 } else { abi::ENGINE_ANY },
             percentage: 100,
             priority: 7,
@@ -448,7 +473,7 @@ impl Drop for Live {
 #[derive(Debug)]
 pub struct Queue {
     kind: QueueKind,
-    /// Units of the write pointer: dwords for PM4, bytes for SDMA.
+    /// Units of the write pointer: dwords for PM4, packets for AQL, bytes for SDMA.
     written: Mutex<u64>,
     doorbell: usize,
     doorbells: Mapping,
@@ -464,16 +489,20 @@ impl Queue {
         self.live.id
     }
 
-    /// Writes packets and rings the doorbell.
+    /// Writes packets and rings the doorbell. AQL packets are whole, with their headers.
     ///
     /// # Errors
-    /// [`Error::RingFull`]: the GPU has to read on first.
+    /// [`Error::RingFull`]: the GPU has to read on first; [`Error::Argument`]: a part of an AQL packet.
     pub fn submit(&self, dwords: &[u32]) -> Result<()> {
+        let unit = self.kind.unit();
+        if dwords.len() * 4 % unit != 0 {
+            return Err(Error::Argument("A part of a packet"));
+        }
+        let (at_write, at_read) = self.kind.pointers();
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let unit = if self.kind == QueueKind::Sdma { 1 } else { 4 };
         let ring = (RING / unit) as u64; // CAST: a constant.
         let units = (dwords.len() * 4 / unit) as u64; // CAST: a size in memory.
-        let read = self.bo.shared(RING + POINTERS.1)?.load(Ordering::Acquire);
+        let read = self.bo.shared(RING + at_read)?.load(Ordering::Acquire);
         // PM4's pointer wraps with the ring.
         let used = written.wrapping_sub(read) & (ring - 1);
         // The GPU writes the read pointer, so it may be any number.
@@ -485,19 +514,29 @@ impl Queue {
             });
         }
         let first = (*written as usize).wrapping_mul(unit) / 4; // CAST: only the part in the ring counts.
-        for (n, dword) in dwords.iter().enumerate() {
-            self.bo
-                .write_u32((first.wrapping_add(n) % (RING / 4)) * 4, *dword)?;
+        let is_aql = self.kind == QueueKind::Aql;
+        let place = |n: usize| (first.wrapping_add(n) % (RING / 4)) * 4;
+        let is_header = |n: usize| is_aql && n % packet::DWORDS == 0;
+        for (n, dword) in dwords.iter().enumerate().filter(|(n, _)| !is_header(*n)) {
+            self.bo.write_u32(place(n), *dword)?;
+        }
+        if is_aql {
+            // The GPU may look at a packet as soon as its header says what it is.
+            sys::publish();
+            for (n, dword) in dwords.iter().enumerate().step_by(packet::DWORDS) {
+                self.bo.write_u32(place(n), *dword)?;
+            }
         }
         *written += units;
         self.bo
-            .shared(RING + POINTERS.0)?
+            .shared(RING + at_write)?
             .store(*written, Ordering::Release);
+        let rung = written.wrapping_sub(is_aql.into());
         sys::publish();
         // SAFETY: 8-byte aligned and inside the mapping, as `Space::queue` has checked; any value is harmless.
         unsafe {
             let at = self.doorbells.as_ptr().add(self.doorbell).cast();
-            AtomicU64::from_ptr(at).store(*written, Ordering::Relaxed);
+            AtomicU64::from_ptr(at).store(rung, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ mod destroy;
 pub mod error;
 mod laps;
 mod line;
-mod object;
+pub(crate) mod object;
 mod options;
 pub mod producers;
 mod save;

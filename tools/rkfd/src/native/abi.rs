@@ -41,6 +41,8 @@ numbers! {
     BIND_EXECUTE = 0x2;
     /// A queue for PM4 packets.
     QUEUE_PM4 = 0;
+    /// A queue for AQL packets.
+    QUEUE_AQL = 1;
     /// A queue for SDMA packets.
     QUEUE_SDMA = 2;
     /// Any engine.

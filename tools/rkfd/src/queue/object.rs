@@ -27,7 +27,7 @@ use crate::sizes::Shape;
 use crate::sys::PAGE;
 
 /// Offsets in `amd_queue_t`.
-mod at {
+pub(crate) mod at {
     /// `hsa_queue.type`: 0, several producers.
     pub const TYPE: usize = 0x00;
     /// `hsa_queue.features`: bit 0, kernel dispatches.

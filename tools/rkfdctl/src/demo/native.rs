@@ -113,6 +113,7 @@ impl Client {
             }])?,
             // WRITE_LINEAR of one dword.
             QueueKind::Sdma => vec![2, 0, 1, 0, value],
+            QueueKind::Aql => bail!("AQL has no packet that stores a value"),
         })
     }
 
@@ -161,6 +162,7 @@ fn story(options: &Options) -> anyhow::Result<()> {
         }
         let kind = match client.kind {
             QueueKind::Pm4 => "PM4",
+            QueueKind::Aql => "AQL",
             QueueKind::Sdma => "SDMA",
         };
         anstream::println!(

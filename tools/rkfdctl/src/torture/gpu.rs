@@ -379,6 +379,7 @@ impl Gpu for Engine {
         let dwords = match self.kind {
             QueueKind::Pm4 => self.pm4(ops)?,
             QueueKind::Sdma => self.sdma(ops)?,
+            QueueKind::Aql => bail!("no lane has an AQL queue"),
         };
         Ok(self.queue.submit(&dwords)?)
     }

@@ -58,6 +58,7 @@ impl LaneResult {
             mirrors: ways.join("+"),
             queues: match kind {
                 QueueKind::Pm4 => "PM4",
+                QueueKind::Aql => "AQL",
                 QueueKind::Sdma => "SDMA",
             },
             rounds: lane.rounds(),

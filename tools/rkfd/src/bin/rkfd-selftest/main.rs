@@ -378,7 +378,7 @@ fn native_spaces(_device: &Arc<Device>) {
         for (who, queue) in (n * 16..).zip(&queues) {
             let packet = match kind {
                 native::QueueKind::Pm4 => vec![0xc003_3702, (5 << 8) | (1 << 20), 4, 1, who],
-                native::QueueKind::Sdma => vec![2, 4, 1, 0, who],
+                _ => vec![2, 4, 1, 0, who],
             };
             queue.submit(&packet).unwrap();
         }
