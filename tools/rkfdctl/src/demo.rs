@@ -4,6 +4,7 @@
 //! The story is checked as it is told: a value that did not land, an event that did not wake, or a system call made by
 //! the dispatch is a failure.
 
+mod hsa;
 pub mod native;
 
 use std::process::ExitCode;
@@ -47,7 +48,10 @@ const VALUE: usize = 0;
 const FENCE: usize = 64;
 
 #[derive(clap::Args, Clone)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// GPU, counted from 0
     #[arg(long, default_value_t = 0)]
     gpu: usize,
@@ -62,16 +66,21 @@ pub struct Options {
     expect_wrong: bool,
 }
 
+/// Demos with options of their own.
+#[derive(clap::Subcommand, Clone)]
+enum Other {
+    /// Show what HSA promises: shared memory, coherency, signals, queues in user mode
+    Hsa(hsa::Options),
+}
+
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    if let Some(Other::Hsa(options)) = &options.other {
+        return hsa::run(options);
+    }
     if options.native {
         return native::run(options);
     }
-    // Ask for the GPU's existence before the fork, so that "no GPU" keeps its own exit status.
-    let kfd = rkfd::device::Kfd::open()?;
-    if kfd.gpus()?.is_empty() {
-        return Err(rkfd::error::Error::NoGpu.into());
-    }
-    drop(kfd);
+    demand_gpu()?;
     let options = options.clone();
     syscalls::watched(move |counter| match story(&options, counter) {
         Ok(()) => {
@@ -83,6 +92,14 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
             ExitCode::FAILURE
         }
     })
+}
+
+/// Asks for the GPU's existence before a fork, so that "no GPU" keeps its own exit status.
+fn demand_gpu() -> anyhow::Result<()> {
+    if rkfd::device::Kfd::open()?.gpus()?.is_empty() {
+        return Err(rkfd::error::Error::NoGpu.into());
+    }
+    Ok(())
 }
 
 /// One dispatch: packets, and what must be in memory afterwards.
@@ -163,14 +180,7 @@ fn story(options: &Options, mut counter: Counter) -> anyhow::Result<()> {
     }
     // Learning the rate of the CPU's counter asks the system's clock; not part of a dispatch.
     rkfd::clock::calibrate();
-    // What the counter reports must itself be checked, or "0" says nothing.
-    let ((), known) = counter.count(three_calls)?;
-    if known.calls != 3 {
-        bail!(
-            "the system-call counter is wrong: it saw {} of 3 known calls",
-            known.calls
-        );
-    }
+    check_counter(&mut counter)?;
     let began = Instant::now();
     let (done, count) = counter.count(|| first.go(&queue, &target))?;
     // Across a reset, for one. Then the loop has slept, and the number says nothing.
@@ -233,6 +243,18 @@ fn story(options: &Options, mut counter: Counter) -> anyhow::Result<()> {
 /// A value that is neither zero nor repeated soon.
 fn pattern(n: u32) -> u32 {
     0x5eed_0000 ^ n.wrapping_mul(0x9e37_79b9)
+}
+
+/// What the counter reports must itself be checked, or "0" says nothing.
+fn check_counter(counter: &mut Counter) -> anyhow::Result<()> {
+    let ((), known) = counter.count(three_calls)?;
+    if known.calls != 3 {
+        bail!(
+            "the system-call counter is wrong: it saw {} of 3 known calls",
+            known.calls
+        );
+    }
+    Ok(())
 }
 
 fn three_calls() {

@@ -33,6 +33,29 @@ fn main() -> ExitCode {
                 }
             }
         }
+        // Threads at once, each with windows of its own, and calls outside of these.
+        let threads: Vec<_> = (1..=3u32)
+            .map(|n| {
+                std::thread::spawn(move || {
+                    for _ in 0..4 {
+                        calls(7);
+                        syscalls::on_thread(|| calls(n));
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            if thread.join().is_err() {
+                return ExitCode::FAILURE;
+            }
+        }
+        match (counter.of_threads(), counter.of_threads()) {
+            (Ok((count, 12)), Ok((none, 0))) if count.calls == 24 && none.calls == 0 => {}
+            other => {
+                eprintln!("24 calls of threads in 12 windows were counted as {other:?}");
+                return ExitCode::FAILURE;
+            }
+        }
         ExitCode::SUCCESS
     });
     match watched {

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Coherency: CPU and GPU work on the same words at the same time.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use anyhow::Context;
+use rkfd::backoff::wait_until;
+use rkfd::code::dispatch::Dispatch;
+use rkfd::code::dispatch::Kernargs;
+use rkfd::memory::Buffer;
+use rkfd::memory::Kind;
+use rkfd::queue::Queue;
+use rkfd::signal::Signals;
+
+use super::super::heading;
+use super::stage::reached;
+use super::stage::row;
+use super::stage::same;
+use super::stage::Stage;
+use super::stage::LIMIT;
+use crate::style;
+
+/// Threads that add.
+const THREADS: usize = 2;
+/// Additions of a thread at least, however late it comes.
+const LEAST: u64 = 1000;
+/// Work-items that add, and how often each does.
+const LANES: u32 = 256;
+const ROUNDS: u32 = 200;
+/// Where the counter lies, and how many work-items have begun.
+const COUNTER: usize = 0;
+const RUNNING: usize = 256;
+
+/// Places of the ring, and what goes through it.
+const PLACES: u64 = 16;
+const ITEMS: u64 = 500;
+/// Where the ring's indices and places lie: `struct ring` of the kernels.
+const WRITTEN: usize = 0;
+const READ: usize = 128;
+const FIRST: usize = 256;
+/// Where the digest lies, behind the ring.
+const DIGEST: usize = 2048;
+
+/// What a launch needs.
+struct Lane {
+    queue: Queue,
+    kernargs: Kernargs,
+    done: Signals,
+}
+
+impl Lane {
+    fn new(stage: &Stage) -> anyhow::Result<Self> {
+        Ok(Self {
+            queue: stage.queue(1)?,
+            kernargs: Kernargs::new(&stage.device, rkfd::sys::PAGE)?,
+            done: Signals::new(&stage.device, 1)?,
+        })
+    }
+
+    fn launch(&self, dispatch: Dispatch<'_>) -> anyhow::Result<()> {
+        self.done.store(0, 1)?;
+        let dispatch = dispatch.completion(self.done.address(0)?);
+        self.queue.dispatch(&dispatch, &self.kernargs)?;
+        Ok(())
+    }
+
+    fn ended(&self) -> anyhow::Result<()> {
+        reached(&self.done, 0)
+    }
+}
+
+/// A word that threads and kernels share.
+fn word(buffer: &Buffer, offset: usize) -> &AtomicU64 {
+    let at = buffer.address() as usize + offset; // CAST: a 64-bit process.
+                                                 // SAFETY: every offset here is a multiple of 8 and lies in the buffer's page, which is mapped as long as it lives; all
+                                                 // access is atomic, the GPU's included, or ordered by atomics.
+    unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at)) }
+}
+
+/// Tells of the promise.
+///
+/// # Errors
+/// It is not kept.
+pub fn tell(stage: &mut Stage) -> anyhow::Result<()> {
+    heading("Coherency: CPU and GPU use the same words at the same time");
+    let mut lane = Lane::new(stage)?;
+    counter(stage, &lane)?;
+    lane.kernargs.clear();
+    gpu_to_cpu(stage, &lane)?;
+    lane.kernargs.clear();
+    cpu_to_gpu(stage, &lane)
+}
+
+/// One counter, which threads and work-items add to.
+fn counter(stage: &Stage, lane: &Lane) -> anyhow::Result<()> {
+    let shared = Buffer::new(&stage.device, Kind::Gtt, rkfd::sys::PAGE)?;
+    let kernel = stage.kernel("count")?;
+    let (counter, running) = (word(&shared, COUNTER), word(&shared, RUNNING));
+    lane.launch(
+        Dispatch::new(&kernel)
+            .grid([LANES, 1, 1])
+            .group([64, 1, 1])
+            .argument(shared.address() + COUNTER as u64) // CAST: a constant.
+            .argument(shared.address() + RUNNING as u64) // CAST: a constant.
+            .argument(ROUNDS),
+    )?;
+    wait_until("a work-item to begin", LIMIT, || {
+        let begun = running.load(Ordering::Acquire);
+        Ok((begun != 0, begun))
+    })?;
+    let add = || -> rkfd::error::Result<(u64, u64)> {
+        let (mut added, mut beside) = (0, 0);
+        loop {
+            let ended = lane.done.load(0)? == 0;
+            if ended && added >= LEAST {
+                return Ok((added, beside));
+            }
+            counter.fetch_add(1, Ordering::Relaxed);
+            added += 1;
+            beside += u64::from(!ended);
+        }
+    };
+    let (added, beside) = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(add)).collect();
+        let mut sums = (0, 0);
+        let ended = lane.ended();
+        for thread in threads {
+            let (added, beside) = thread
+                .join()
+                .map_err(|_| anyhow::anyhow!("a thread that adds panicked"))??;
+            sums = (sums.0 + added, sums.1 + beside);
+        }
+        ended.map(|()| sums)
+    })
+    .context("the counter")?;
+    let by_gpu = u64::from(LANES) * u64::from(ROUNDS);
+    let found = counter.load(Ordering::Acquire);
+    same("sum of the counter", found, by_gpu + added)?;
+    row(
+        "one counter",
+        format!(
+            "{} = {by_gpu} of {LANES} lanes + {added} of {THREADS} threads {}",
+            style::value(found),
+            style::good("exact")
+        ),
+    );
+    row("", format!("({beside} by threads while the kernel ran)"));
+    Ok(())
+}
+
+/// What goes through the ring.
+fn item(number: u64, seed: u64) -> u64 {
+    number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed
+}
+
+fn digested(sum: u64, value: u64) -> u64 {
+    sum.wrapping_mul(31).wrapping_add(value)
+}
+
+/// Where an item goes.
+fn place(number: u64) -> usize {
+    FIRST + 8 * (number % PLACES) as usize // CAST: a small number.
+}
+
+/// Waits until the other side has come far enough.
+fn turn(what: &'static str, index: &AtomicU64, least: u64) -> rkfd::error::Result<()> {
+    wait_until(what, LIMIT, || {
+        let seen = index.load(Ordering::Acquire);
+        Ok((seen >= least, seen))
+    })
+}
+
+fn ring(stage: &Stage) -> anyhow::Result<Buffer> {
+    Buffer::new(&stage.device, Kind::Gtt, rkfd::sys::PAGE).context("the ring")
+}
+
+fn gpu_to_cpu(stage: &Stage, lane: &Lane) -> anyhow::Result<()> {
+    let ring = ring(stage)?;
+    let kernel = stage.kernel("produce")?;
+    let seed = 0x5eed;
+    lane.launch(
+        Dispatch::new(&kernel)
+            .argument(&ring)
+            .argument(PLACES)
+            .argument(ITEMS)
+            .argument(seed),
+    )?;
+    for number in 0..ITEMS {
+        turn("an item of the GPU's", word(&ring, WRITTEN), number + 1)?;
+        let found = word(&ring, place(number)).load(Ordering::Relaxed);
+        same(
+            &format!("item {number} of the GPU's"),
+            found,
+            item(number, seed),
+        )?;
+        word(&ring, READ).store(number + 1, Ordering::Release);
+    }
+    lane.ended()?;
+    told("ring, GPU to CPU");
+    Ok(())
+}
+
+fn cpu_to_gpu(stage: &Stage, lane: &Lane) -> anyhow::Result<()> {
+    let ring = ring(stage)?;
+    let kernel = stage.kernel("consume")?;
+    let seed = 0xdeed;
+    lane.launch(
+        Dispatch::new(&kernel)
+            .argument(&ring)
+            .argument(PLACES)
+            .argument(ITEMS)
+            .argument(ring.address() + DIGEST as u64), // CAST: a constant.
+    )?;
+    let mut digest = 0;
+    for number in 0..ITEMS {
+        let least = (number + 1).saturating_sub(PLACES);
+        turn("room in the ring", word(&ring, READ), least)?;
+        let value = item(number, seed);
+        digest = digested(digest, value);
+        word(&ring, place(number)).store(value, Ordering::Relaxed);
+        word(&ring, WRITTEN).store(number + 1, Ordering::Release);
+    }
+    lane.ended()?;
+    same(
+        "digest of what the GPU has read",
+        ring.read_u64(DIGEST)?,
+        digest,
+    )?;
+    told("ring, CPU to GPU");
+    Ok(())
+}
+
+fn told(label: &str) {
+    row(
+        label,
+        format!(
+            "{ITEMS} items through {PLACES} places of fine-grained memory: {}",
+            style::good("contents and order correct")
+        ),
+    );
+}
