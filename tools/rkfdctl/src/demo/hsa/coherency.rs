@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Coherency: CPU and GPU work on the same words at the same time.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -98,34 +99,41 @@ fn counter(stage: &Stage, lane: &Lane) -> anyhow::Result<()> {
     let shared = Buffer::new(&stage.device, Kind::Gtt, rkfd::sys::PAGE)?;
     let kernel = stage.kernel("count")?;
     let (counter, running) = (word(&shared, COUNTER), word(&shared, RUNNING));
-    lane.launch(
-        Dispatch::new(&kernel)
-            .grid([LANES, 1, 1])
-            .group([64, 1, 1])
-            .argument(shared.address() + COUNTER as u64) // CAST: a constant.
-            .argument(shared.address() + RUNNING as u64) // CAST: a constant.
-            .argument(ROUNDS),
-    )?;
-    wait_until("a work-item to begin", LIMIT, || {
-        let begun = running.load(Ordering::Acquire);
-        Ok((begun != 0, begun))
-    })?;
+    let (adding, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    // From before the kernel's launch up to its end.
     let add = || -> rkfd::error::Result<(u64, u64)> {
         let (mut added, mut beside) = (0, 0);
-        loop {
-            let ended = lane.done.load(0)? == 0;
-            if ended && added >= LEAST {
-                return Ok((added, beside));
-            }
+        while !over.load(Ordering::Acquire) || added < LEAST {
             counter.fetch_add(1, Ordering::Relaxed);
             added += 1;
-            beside += u64::from(!ended);
+            if added == 1 {
+                adding.fetch_add(1, Ordering::Release);
+            }
+            let runs = running.load(Ordering::Acquire) != 0 && lane.done.load(0)? != 0;
+            beside += u64::from(runs);
         }
+        Ok((added, beside))
+    };
+    let launch = || -> anyhow::Result<()> {
+        wait_until("threads to add", LIMIT, || {
+            let begun = adding.load(Ordering::Acquire);
+            Ok((begun == THREADS as u64, begun)) // CAST: a small number.
+        })?;
+        lane.launch(
+            Dispatch::new(&kernel)
+                .grid([LANES, 1, 1])
+                .group([64, 1, 1])
+                .argument(shared.address() + COUNTER as u64) // CAST: a constant.
+                .argument(shared.address() + RUNNING as u64) // CAST: a constant.
+                .argument(ROUNDS),
+        )?;
+        lane.ended()
     };
     let (added, beside) = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(add)).collect();
+        let ended = launch();
+        over.store(true, Ordering::Release);
         let mut sums = (0, 0);
-        let ended = lane.ended();
         for thread in threads {
             let (added, beside) = thread
                 .join()
