@@ -69,6 +69,7 @@ pub(crate) const FRAME: usize = SZ_2M;
 pub(crate) const PAGES: usize = FRAME / PAGE_SIZE;
 /// Words of a bit per page of a frame.
 const WORDS: usize = PAGES.div_ceil(64);
+
 /// What stands for the memory of a frame. Dropped when the frame has no live page any more, by a worker that may sleep.
 pub(crate) trait Room: Send {}
 
