@@ -47,7 +47,7 @@ pub(crate) use queues::{
     Engine,
     MapQueues,
     MapTarget,
-    QueueKind,
+    QueueClass,
     UnmapAction,
     UnmapFilter,
     UnmapQueues, //

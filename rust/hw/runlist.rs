@@ -24,7 +24,7 @@ use super::pm4::{
     MapProcessFlavour,
     MapQueues,
     MapTarget,
-    QueueKind,
+    QueueClass,
     RunList,
     Trap, //
 };
@@ -412,10 +412,10 @@ impl Plan {
             let packet = MapQueues {
                 target: MapTarget::Scheduled {
                     engine: queue.engine,
-                    kind: if context.diq && queue.engine == Engine::Compute {
-                        QueueKind::Static
+                    class: if context.diq && queue.engine == Engine::Compute {
+                        QueueClass::Static
                     } else {
-                        QueueKind::Normal
+                        QueueClass::Normal
                     },
                     gws: queue.gws,
                 },

@@ -23,7 +23,7 @@ mod tests {
     use crate::hw::pm4::MapTarget;
     use crate::hw::pm4::Packet;
     use crate::hw::pm4::QueryStatus;
-    use crate::hw::pm4::QueueKind;
+    use crate::hw::pm4::QueueClass;
     use crate::hw::pm4::ReleaseMem;
     use crate::hw::pm4::RunList;
     use crate::hw::pm4::SetResources;
@@ -59,11 +59,11 @@ mod tests {
         }
     }
 
-    fn queue(engine: Engine, kind: QueueKind) -> MapQueues {
+    fn queue(engine: Engine, class: QueueClass) -> MapQueues {
         MapQueues {
             target: MapTarget::Scheduled {
                 engine,
-                kind,
+                class,
                 gws: false,
             },
             doorbell: DoorbellOffset::kernel(0x805),
@@ -254,26 +254,26 @@ mod tests {
             (Engine::Sdma(8), 0x2000_0018),
             (Engine::Sdma(15), 0x3C00_0018),
         ] {
-            assert_eq!(dw1(queue(engine, QueueKind::Normal)), Some(expected));
+            assert_eq!(dw1(queue(engine, QueueClass::Normal)), Some(expected));
         }
-        assert_eq!(dw1(queue(Engine::Sdma(16), QueueKind::Normal)), None);
+        assert_eq!(dw1(queue(Engine::Sdma(16), QueueClass::Normal)), None);
     }
 
     #[test]
     fn only_compute_queues_become_static() {
         assert_eq!(
-            dw1(queue(Engine::Compute, QueueKind::Static)),
+            dw1(queue(Engine::Compute, QueueClass::Static)),
             Some(0x2040_0010)
         );
         assert_eq!(
-            dw1(queue(Engine::Sdma(0), QueueKind::Static)),
+            dw1(queue(Engine::Sdma(0), QueueClass::Static)),
             Some(0x2800_0010)
         );
     }
 
     #[test]
     fn map_queues_carries_the_addresses() {
-        let packet = queue(Engine::Compute, QueueKind::Normal).encode();
+        let packet = queue(Engine::Compute, QueueClass::Normal).encode();
         assert_eq!(
             packet,
             Ok([
@@ -292,7 +292,7 @@ mod tests {
     fn the_kiq_maps_the_hiq_into_its_slot() {
         let packet = MapQueues {
             target: MapTarget::KiqHiq { slot: Slot::HIQ },
-            ..queue(Engine::Compute, QueueKind::Normal)
+            ..queue(Engine::Compute, QueueClass::Normal)
         };
         assert_eq!(dw1(packet), Some(0x2404_0000));
     }
@@ -476,7 +476,7 @@ mod tests {
 
     #[test]
     fn decoding_gives_the_packet_back() {
-        let packet = queue(Engine::Sdma(3), QueueKind::Normal);
+        let packet = queue(Engine::Sdma(3), QueueClass::Normal);
         let decoded = packet.encode().ok().map(|dw| {
             let decoded = decode(&dw);
             decoded.dwords == 7 && matches!(decoded.packet, Packet::MapQueues(p) if p == packet)

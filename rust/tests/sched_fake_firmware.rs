@@ -34,7 +34,7 @@ use crate::hw::{
         Engine,
         MapTarget,
         Packet,
-        QueueKind,
+        QueueClass,
         UnmapAction,
         UnmapFilter, //
     },
@@ -329,7 +329,7 @@ impl Inner {
                     let fixed = matches!(
                         packet.target,
                         MapTarget::Scheduled {
-                            kind: QueueKind::Static,
+                            class: QueueClass::Static,
                             ..
                         }
                     );

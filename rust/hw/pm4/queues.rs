@@ -33,7 +33,7 @@ fields! {
         PIPE [17:16];
         /// Slot: micro engine less one.
         ME [18:18];
-        /// See [`QueueKind`].
+        /// See [`QueueClass`].
         QUEUE_TYPE [23:21];
         /// Number format of the allocation.
         ALLOC_FORMAT [25:24];
@@ -85,7 +85,7 @@ impl Engine {
 
 /// Scheduling class of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QueueKind {
+pub(crate) enum QueueClass {
     /// Ordinary queue.
     Normal,
     /// Survives an UNMAP_QUEUES of all non-static queues; compute queues of a process with a debug interface queue.
@@ -100,7 +100,7 @@ pub(crate) enum MapTarget {
         /// Engine.
         engine: Engine,
         /// Scheduling class; SDMA queues are always normal.
-        kind: QueueKind,
+        class: QueueClass,
         /// Uses global wave sync.
         gws: bool,
     },
@@ -145,9 +145,9 @@ impl MapQueues {
         let wptr = aligned("wptr", self.wptr, 4)?;
         let base = MapQueuesDw1::new().with(MapQueuesDw1::NUM_QUEUES, 1);
         let dw1 = match self.target {
-            MapTarget::Scheduled { engine, kind, gws } => {
+            MapTarget::Scheduled { engine, class, gws } => {
                 let [extended, legacy] = engine.select()?;
-                let is_static = kind == QueueKind::Static && engine == Engine::Compute;
+                let is_static = class == QueueClass::Static && engine == Engine::Compute;
                 base.with(MapQueuesDw1::QUEUE_SEL, 1)
                     .with(MapQueuesDw1::EXTENDED_ENGINE_SEL, extended)
                     .with(MapQueuesDw1::ENGINE_SEL, legacy)
@@ -207,9 +207,9 @@ const fn in_slot(dw1: MapQueuesDw1, slot: Slot) -> MapQueuesDw1 {
 const fn target_of(dw1: MapQueuesDw1) -> Option<MapTarget> {
     let engine_sel = dw1.get(MapQueuesDw1::ENGINE_SEL);
     let extended = dw1.get(MapQueuesDw1::EXTENDED_ENGINE_SEL);
-    let kind = match dw1.get(MapQueuesDw1::QUEUE_TYPE) {
-        0 => QueueKind::Normal,
-        2 => QueueKind::Static,
+    let class = match dw1.get(MapQueuesDw1::QUEUE_TYPE) {
+        0 => QueueClass::Normal,
+        2 => QueueClass::Static,
         _ => return None,
     };
     // CAST: The fields have 1, 2 and 3 bits.
@@ -225,11 +225,11 @@ const fn target_of(dw1: MapQueuesDw1) -> Option<MapTarget> {
     let gws = dw1.is_set(MapQueuesDw1::GWS_CONTROL_QUEUE);
     match dw1.get(MapQueuesDw1::QUEUE_SEL) {
         1 if slot.bit() == 0 && vmid == 0 => match Engine::from_select(extended, engine_sel) {
-            Some(Engine::Sdma(_)) if matches!(kind, QueueKind::Static) => None,
-            Some(engine) => Some(MapTarget::Scheduled { engine, kind, gws }),
+            Some(Engine::Sdma(_)) if matches!(class, QueueClass::Static) => None,
+            Some(engine) => Some(MapTarget::Scheduled { engine, class, gws }),
             None => None,
         },
-        0 if extended == 0 && !gws && matches!(kind, QueueKind::Normal) => match engine_sel {
+        0 if extended == 0 && !gws && matches!(class, QueueClass::Normal) => match engine_sel {
             0 => Some(MapTarget::KiqCompute { slot, vmid }),
             1 if vmid == 0 => Some(MapTarget::KiqHiq { slot }),
             _ => None,
@@ -242,8 +242,8 @@ impl fmt::Display for MapQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MAP_QUEUES ")?;
         match self.target {
-            MapTarget::Scheduled { engine, kind, gws } => {
-                write!(f, "{engine:?} {kind:?}{}", if gws { " gws" } else { "" })?;
+            MapTarget::Scheduled { engine, class, gws } => {
+                write!(f, "{engine:?} {class:?}{}", if gws { " gws" } else { "" })?;
             }
             MapTarget::KiqCompute { slot, vmid } => write!(
                 f,

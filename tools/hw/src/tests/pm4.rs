@@ -9,7 +9,7 @@ use crate::hw::pm4::process::Debug;
 use crate::hw::pm4::{
     decode, op, DoorbellList, Engine, Header, IndirectBuffer, InterfaceQueue, InvalidateTlbs,
     MapProcess, MapProcessFlavour, MapQueues, MapTarget, Packet, Packets, QueryCommand,
-    QueryStatus, QueueKind, RegisterHandshake, ReleaseMem, RunList, SetResources, SetUconfigReg,
+    QueryStatus, QueueClass, RegisterHandshake, ReleaseMem, RunList, SetResources, SetUconfigReg,
     Trap, UnmapAction, UnmapFilter, UnmapQueues, WriteMem, WriteReg,
 };
 use crate::hw::regs::gc::{self, ShMemBases, ShMemConfig};
@@ -35,10 +35,10 @@ fn target() -> impl Strategy<Value = MapTarget> {
         (engine, any::<bool>(), any::<bool>()).prop_map(|(engine, is_static, gws)| {
             MapTarget::Scheduled {
                 engine,
-                kind: if is_static && engine == Engine::Compute {
-                    QueueKind::Static
+                class: if is_static && engine == Engine::Compute {
+                    QueueClass::Static
                 } else {
-                    QueueKind::Normal
+                    QueueClass::Normal
                 },
                 gws,
             }

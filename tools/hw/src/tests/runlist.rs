@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::hw::doorbell::DoorbellOffset;
 use crate::hw::pm4::process::Debug;
 use crate::hw::pm4::{
-    EncodeError, Engine, MapProcessFlavour, MapTarget, Packet, Packets, QueueKind, Trap,
+    EncodeError, Engine, MapProcessFlavour, MapTarget, Packet, Packets, QueueClass, Trap,
 };
 use crate::hw::regs::gc::{ShMemBases, ShMemConfig};
 use crate::hw::runlist::{Context, Limits, Plan, Process, Queue, RunListError, SliceProcess};
@@ -113,7 +113,7 @@ proptest! {
             prop_assert_eq!(mapped.len(), asked.len());
             for (map, queue) in mapped.iter().zip(asked) {
                 prop_assert_eq!((map.doorbell, map.mqd, map.wptr), (queue.doorbell, queue.mqd, queue.wptr));
-                prop_assert_eq!(map.target, MapTarget::Scheduled { engine: queue.engine, kind: QueueKind::Normal, gws: queue.gws });
+                prop_assert_eq!(map.target, MapTarget::Scheduled { engine: queue.engine, class: QueueClass::Normal, gws: queue.gws });
             }
         }
         // The tail exists exactly when over-subscribed, and names the list itself.
