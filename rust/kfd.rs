@@ -13,6 +13,7 @@ pub(crate) mod file;
 pub(crate) mod interrupt;
 pub(crate) mod ioctl;
 pub(crate) mod process;
+mod queue_args;
 pub(crate) mod smi;
 pub(crate) mod svm;
 mod system;

@@ -10,7 +10,6 @@ use core::ops::Range;
 
 use super::request::{
     Change,
-    Kind,
     MappingReq,
     Properties,
     SdmaEngine, //
@@ -224,7 +223,7 @@ pub(crate) struct Queue {
     sched: Arc<Scheduler>,
     queue: Arc<SchedQueue>,
     memory: Arc<QueueMemory>,
-    kind: Kind,
+    kind: QueueKind,
     /// Context save area; 0 for none.
     ctx: u64,
     /// What lies behind the ring, bytes.
@@ -407,13 +406,13 @@ impl QueueManager {
             return Err(ENOMEM);
         }
         let (kind, doorbell, sdma) = match properties.kind {
-            Kind::Pm4 => (QueueKind::Pm4, target.doorbells.alloc_cp(), None),
-            Kind::Aql => (QueueKind::Aql, target.doorbells.alloc_cp(), None),
-            Kind::Sdma(engine) => {
+            QueueKind::Pm4 => (QueueKind::Pm4, target.doorbells.alloc_cp(), None),
+            QueueKind::Aql => (QueueKind::Aql, target.doorbells.alloc_cp(), None),
+            QueueKind::Sdma(engine) => {
                 let slot = sdma_slot(target, engine)?;
-                let (engine, queue) = (slot.engine(), slot.queue());
-                let doorbell = target.doorbells.alloc_sdma(engine, queue);
-                (QueueKind::Sdma { engine, queue }, doorbell, Some(slot))
+                let place = slot.place();
+                let doorbell = target.doorbells.alloc_sdma(place.engine, place.queue);
+                (QueueKind::Sdma(place), doorbell, Some(slot))
             }
         };
         Ok(Prepared {
@@ -480,7 +479,7 @@ impl QueueManager {
                 sched: target.sched.clone(),
                 queue,
                 memory,
-                kind: properties.kind,
+                kind,
                 ctx: properties.ctx,
                 metadata_size: properties.metadata_size,
                 doorbell: byte / BYTES,

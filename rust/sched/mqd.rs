@@ -94,8 +94,8 @@ impl MqdMem {
         let asic = platform.asic();
         Self::check(asic, spec)?;
         let (mem, base) = match spec.kind {
-            QueueKind::Sdma { engine, queue } => {
-                let base = index(engine * QUEUES_PER_ENGINE + queue) * SDMA_STRIDE;
+            QueueKind::Sdma(place) => {
+                let base = index(place.engine * QUEUES_PER_ENGINE + place.queue) * SDMA_STRIDE;
                 (pool.mem.clone(), base)
             }
             QueueKind::Pm4 | QueueKind::Aql => {
@@ -171,13 +171,13 @@ impl Image {
         let described = match spec.kind {
             QueueKind::Pm4 => Self::compute(asic, spec, mqd, QueueFormat::Pm4),
             QueueKind::Aql => Self::compute(asic, spec, mqd, QueueFormat::Aql),
-            QueueKind::Sdma { engine, queue } => SdmaMqd::new(SdmaQueueConfig {
+            QueueKind::Sdma(place) => SdmaMqd::new(SdmaQueueConfig {
                 ring: spec.ring_base,
                 ring_bytes: spec.ring_size,
                 rptr_report: spec.rptr,
                 doorbell: spec.doorbell,
-                engine,
-                queue,
+                engine: place.engine,
+                queue: place.queue,
             })
             .map(Self::Sdma),
         };

@@ -92,20 +92,32 @@ impl ProcessParams {
     }
 }
 
-/// Type of a queue.
+/// Which queue of which SDMA engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QueueKind {
+pub(crate) struct SdmaPlace {
+    /// Engine.
+    pub(crate) engine: u32,
+    /// Queue id on the engine.
+    pub(crate) queue: u32,
+}
+
+/// Type of a queue. `S` tells of an SDMA queue what is known of its engine: where it is, for the scheduler; what
+/// was asked for, before it has a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueKind<S = SdmaPlace> {
     /// Compute, PM4 packets.
     Pm4,
     /// Compute, AQL packets.
     Aql,
     /// SDMA.
-    Sdma {
-        /// Engine.
-        engine: u32,
-        /// Queue id on the engine.
-        queue: u32,
-    },
+    Sdma(S),
+}
+
+impl<S> QueueKind<S> {
+    /// Whether the queue takes a compute HQD, and waves run for it.
+    pub(crate) const fn is_compute(&self) -> bool {
+        matches!(self, Self::Pm4 | Self::Aql)
+    }
 }
 
 impl QueueKind {
@@ -114,13 +126,8 @@ impl QueueKind {
         match self {
             Self::Pm4 | Self::Aql => Engine::Compute,
             // CAST: Engine numbers are below 16; they come from `SdmaPool`.
-            Self::Sdma { engine, .. } => Engine::Sdma(engine as u8),
+            Self::Sdma(place) => Engine::Sdma(place.engine as u8),
         }
-    }
-
-    /// Whether the queue takes a compute HQD.
-    pub(crate) fn is_compute(self) -> bool {
-        self.engine() == Engine::Compute
     }
 
     /// Name in dumps.
@@ -128,7 +135,7 @@ impl QueueKind {
         match self {
             Self::Pm4 => "pm4",
             Self::Aql => "aql",
-            Self::Sdma { .. } => "sdma",
+            Self::Sdma(_) => "sdma",
         }
     }
 }

@@ -6,6 +6,7 @@
 //! fixed at creation, for the whole device. Ids are given out round the engines, so that queues
 //! spread over them.
 
+use super::params::SdmaPlace;
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -73,8 +74,7 @@ impl SdmaPool {
         drop(used);
         Ok(SdmaSlot {
             pool: self.clone(),
-            engine,
-            queue,
+            place: SdmaPlace { engine, queue },
         })
     }
 
@@ -98,8 +98,7 @@ impl SdmaPool {
         drop(used);
         Ok(SdmaSlot {
             pool: self.clone(),
-            engine,
-            queue,
+            place: SdmaPlace { engine, queue },
         })
     }
 
@@ -112,19 +111,13 @@ impl SdmaPool {
 /// An SDMA queue id, given back on drop.
 pub(crate) struct SdmaSlot {
     pool: Arc<SdmaPool>,
-    engine: u32,
-    queue: u32,
+    place: SdmaPlace,
 }
 
 impl SdmaSlot {
-    /// Engine.
-    pub(crate) fn engine(&self) -> u32 {
-        self.engine
-    }
-
-    /// Queue id on the engine, below [`QUEUES_PER_ENGINE`].
-    pub(crate) fn queue(&self) -> u32 {
-        self.queue
+    /// Where it is: the queue is below [`QUEUES_PER_ENGINE`].
+    pub(crate) fn place(&self) -> SdmaPlace {
+        self.place
     }
 }
 
@@ -134,9 +127,9 @@ impl Drop for SdmaSlot {
             .pool
             .used
             .lock()
-            .get_mut(crate::hw::num::index(self.engine))
+            .get_mut(crate::hw::num::index(self.place.engine))
         {
-            *mask &= !(1 << self.queue);
+            *mask &= !(1 << self.place.queue);
         }
     }
 }

@@ -12,13 +12,15 @@ use crate::{
         },
         cwsr, //
     },
+    kfd::uapi::{
+        CreateQueue,
+        UpdateQueue, //
+    },
     queue::request::{
         effective_percent,
         Kind,
         MappingReq,
-        Request,
-        SdmaEngine,
-        Update, //
+        SdmaEngine, //
     },
 };
 
@@ -33,24 +35,24 @@ fn access_ok(address: u64, len: u64) -> bool {
 const MI210: cwsr::Sizes = GFX90A.shader.save_area(104, 1);
 const MI50: cwsr::Sizes = GFX906.shader.save_area(60, 1);
 
-fn good() -> Request {
-    Request {
+fn good() -> CreateQueue {
+    CreateQueue {
         ring_base: 0x10_0000,
         ring_size: 0x1000,
-        wptr: 0x20_0008,
-        rptr: 0x20_1010,
-        eop: 0x30_0000,
+        write_pointer: 0x20_0008,
+        read_pointer: 0x20_1010,
+        eop_address: 0x30_0000,
         eop_size: 0x1000,
-        ctx: 0x40_0000,
-        ctx_size: MI210.cwsr,
+        ctx_save_address: 0x40_0000,
+        ctx_save_size: MI210.cwsr,
         ctl_stack_size: MI210.ctl_stack,
-        percentage: 100,
-        priority: 7,
-        ..Request::default()
+        queue_percentage: 100,
+        queue_priority: 7,
+        ..CreateQueue::default()
     }
 }
 
-fn refusal(change: impl FnOnce(&mut Request)) -> Option<Error> {
+fn refusal(change: impl FnOnce(&mut CreateQueue)) -> Option<Error> {
     let mut request = good();
     change(&mut request);
     request.check(access_ok).err()
@@ -75,20 +77,20 @@ mod request {
 
     #[test]
     fn percentage_has_eight_bits_of_its_own() -> Result {
-        assert_eq!(refusal(|r| r.percentage = 101), Some(EINVAL));
-        assert_eq!(refusal(|r| r.percentage = 0xff), Some(EINVAL));
+        assert_eq!(refusal(|r| r.queue_percentage = 101), Some(EINVAL));
+        assert_eq!(refusal(|r| r.queue_percentage = 0xff), Some(EINVAL));
         let mut request = good();
-        request.percentage = 0x0365;
+        request.queue_percentage = 0x0365;
         assert_eq!(request.check(access_ok).err(), Some(EINVAL));
-        request.percentage = 0x0364;
+        request.queue_percentage = 0x0364;
         assert_eq!(request.check(access_ok)?.percent, 100);
         Ok(())
     }
 
     #[test]
     fn priority_ends_at_fifteen() {
-        assert_eq!(refusal(|r| r.priority = 15), None);
-        assert_eq!(refusal(|r| r.priority = 16), Some(EINVAL));
+        assert_eq!(refusal(|r| r.queue_priority = 15), None);
+        assert_eq!(refusal(|r| r.queue_priority = 16), Some(EINVAL));
     }
 
     #[test]
@@ -113,18 +115,18 @@ mod request {
     #[test]
     fn pointers_outside_the_user_range_fault() {
         assert_eq!(refusal(|r| r.ring_base = LIMIT), Some(EFAULT));
-        assert_eq!(refusal(|r| r.rptr = LIMIT), Some(EFAULT));
-        assert_eq!(refusal(|r| r.wptr = LIMIT - 3), Some(EFAULT));
-        assert_eq!(refusal(|r| r.wptr = LIMIT - 4), None);
-        assert_eq!(refusal(|r| r.eop = u64::MAX), Some(EFAULT));
-        assert_eq!(refusal(|r| r.ctx = 1 << 63), Some(EFAULT));
+        assert_eq!(refusal(|r| r.read_pointer = LIMIT), Some(EFAULT));
+        assert_eq!(refusal(|r| r.write_pointer = LIMIT - 3), Some(EFAULT));
+        assert_eq!(refusal(|r| r.write_pointer = LIMIT - 4), None);
+        assert_eq!(refusal(|r| r.eop_address = u64::MAX), Some(EFAULT));
+        assert_eq!(refusal(|r| r.ctx_save_address = 1 << 63), Some(EFAULT));
     }
 
     #[test]
     fn optional_pointers_may_be_zero() -> Result {
         let mut request = good();
-        request.eop = 0;
-        request.ctx = 0;
+        request.eop_address = 0;
+        request.ctx_save_address = 0;
         request.ring_base = 0;
         let properties = request.check(|address, len| address != 0 && access_ok(address, len))?;
         assert_eq!(
@@ -147,7 +149,7 @@ mod request {
         for (number, kind) in kinds {
             let mut request = good();
             request.queue_type = number;
-            request.sdma_engine = 1;
+            request.sdma_engine_id = 1;
             assert_eq!(request.check(access_ok)?.kind, kind);
         }
         assert_eq!(refusal(|r| r.queue_type = 5), Some(ENOTSUPP));
@@ -159,7 +161,7 @@ mod request {
     fn the_first_defect_in_upstream_order_decides() {
         assert_eq!(
             refusal(|r| {
-                r.percentage = 101;
+                r.queue_percentage = 101;
                 r.ring_base = LIMIT;
                 r.queue_type = 9;
             }),
@@ -175,13 +177,13 @@ mod request {
         assert_eq!(
             refusal(|r| {
                 r.ring_size = 3;
-                r.rptr = LIMIT;
+                r.read_pointer = LIMIT;
             }),
             Some(EINVAL)
         );
         assert_eq!(
             refusal(|r| {
-                r.rptr = LIMIT;
+                r.read_pointer = LIMIT;
                 r.queue_type = 9;
             }),
             Some(EFAULT)
@@ -191,26 +193,37 @@ mod request {
     #[test]
     fn metadata_belongs_to_aql_rings() -> Result {
         let mut request = good();
-        request.metadata_size = 0x800;
+        request.metadata_ring_size = 0x800;
         assert_eq!(request.check(access_ok)?.metadata_size, 0);
         request.queue_type = 2;
         assert_eq!(request.check(access_ok)?.metadata_size, 0x800);
-        request.metadata_size = 0x900;
+        request.metadata_ring_size = 0x900;
         assert_eq!(request.check(access_ok).err(), Some(EINVAL));
         Ok(())
     }
 
     #[test]
     fn an_update_follows_the_same_rules() -> Result {
-        assert_eq!(Update::check(0, 0, 101, 0, access_ok).err(), Some(EINVAL));
-        assert_eq!(Update::check(0, 0, 0, 16, access_ok).err(), Some(EINVAL));
-        assert_eq!(Update::check(LIMIT, 0, 0, 0, access_ok).err(), Some(EFAULT));
-        assert_eq!(Update::check(0, 3, 0, 0, access_ok).err(), Some(EINVAL));
-        let update = Update::check(0x1000, 0, 50, 15, access_ok)?;
-        assert_eq!(
-            (update.ring_size, update.percent, update.priority),
-            (1024, 50, 15)
-        );
+        let update = |ring_base, ring_size, queue_percentage, queue_priority| {
+            let update = UpdateQueue {
+                ring_base,
+                ring_size,
+                queue_percentage,
+                queue_priority,
+                ..UpdateQueue::default()
+            };
+            update.check(access_ok)
+        };
+        assert_eq!(update(0, 0, 101, 0).err(), Some(EINVAL));
+        assert_eq!(update(0, 0, 0, 16).err(), Some(EINVAL));
+        assert_eq!(update(LIMIT, 0, 0, 0).err(), Some(EFAULT));
+        assert_eq!(update(0, 3, 0, 0).err(), Some(EINVAL));
+        let change = update(0x1000, 0, 50, 15)?;
+        assert_eq!(change.ring, Some((0x1000, 1024)));
+        assert_eq!((change.percent, change.priority), (Some(50), Some(15)));
+        // Without a ring the queue stops, whatever share it is given.
+        let change = update(0, 0, 50, 15)?;
+        assert_eq!((change.ring, change.percent), (None, Some(0)));
         assert_eq!(effective_percent(0, 100), 0);
         assert_eq!(effective_percent(0x1000, 50), 50);
         Ok(())
@@ -267,7 +280,7 @@ mod mapping_reqs {
         );
 
         let mut request = good();
-        request.ctx_size = 0x13f_1000;
+        request.ctx_save_size = 0x13f_1000;
         request.ctl_stack_size = 0x5000;
         let reqs = request.check(access_ok)?.mapping_reqs(&MI50, 1)?;
         assert_eq!(
@@ -282,7 +295,7 @@ mod mapping_reqs {
 
     #[test]
     fn wrong_sizes_are_refused() -> Result {
-        let refused = |change: fn(&mut Request)| -> Result<Option<Error>> {
+        let refused = |change: fn(&mut CreateQueue)| -> Result<Option<Error>> {
             let mut request = good();
             change(&mut request);
             Ok(request.check(access_ok)?.mapping_reqs(&MI210, 1).err())
@@ -290,9 +303,9 @@ mod mapping_reqs {
         assert_eq!(refused(|r| r.eop_size = 0xfff)?, Some(EINVAL));
         assert_eq!(refused(|r| r.eop_size = 0x1_0000_0000)?, Some(EINVAL));
         assert_eq!(refused(|r| r.ctl_stack_size += 0x1000)?, Some(EINVAL));
-        assert_eq!(refused(|r| r.ctx_size -= 1)?, Some(EINVAL));
-        assert_eq!(refused(|r| r.ctx_size += 0x1000)?, None);
-        assert_eq!(refused(|r| r.eop = 0)?, None);
+        assert_eq!(refused(|r| r.ctx_save_size -= 1)?, Some(EINVAL));
+        assert_eq!(refused(|r| r.ctx_save_size += 0x1000)?, None);
+        assert_eq!(refused(|r| r.eop_address = 0)?, None);
         // What one card takes is too little for one with more units.
         let full = GFX90A.cwsr;
         let request = good().check(access_ok)?;
@@ -305,7 +318,7 @@ mod mapping_reqs {
         let mut request = good();
         request.queue_type = 1;
         request.ctl_stack_size = 0;
-        request.ctx_size = 0;
+        request.ctx_save_size = 0;
         let reqs = request.check(access_ok)?.mapping_reqs(&MI210, 1)?;
         assert_eq!((reqs.eop, reqs.ctx), (None, None));
         Ok(())
@@ -315,7 +328,7 @@ mod mapping_reqs {
     fn metadata_lengthens_the_ring() -> Result {
         let mut request = good();
         request.queue_type = 2;
-        request.metadata_size = 0x400;
+        request.metadata_ring_size = 0x400;
         let reqs = request.check(access_ok)?.mapping_reqs(&MI210, 1)?;
         assert_eq!(
             reqs.ring,

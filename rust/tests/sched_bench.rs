@@ -284,11 +284,9 @@ impl<'a> Space<'a> {
     /// Adds an SDMA queue on `engine`.
     pub(super) fn sdma(&mut self, engine: u32) -> Result<usize> {
         let slot = self.bench.sched.alloc_sdma(Some(engine))?;
-        let doorbell = self.slice.alloc_sdma(slot.engine(), slot.queue())?;
-        let kind = QueueKind::Sdma {
-            engine: slot.engine(),
-            queue: slot.queue(),
-        };
+        let place = slot.place();
+        let doorbell = self.slice.alloc_sdma(place.engine, place.queue)?;
+        let kind = QueueKind::Sdma(place);
         self.add(kind, doorbell, Some(slot))
     }
 

@@ -27,7 +27,8 @@ use super::{
         KeepAlive,
         ProcessParams,
         QueueKind,
-        QueueSpec, //
+        QueueSpec,
+        SdmaPlace, //
     },
     platform::Platform,
     worker::Worker, //
@@ -160,7 +161,7 @@ pub(super) fn pm4(n: u32) -> QueueSpec {
 /// An SDMA queue with doorbell `n`.
 pub(super) fn sdma(n: u32, engine: u32, queue: u32) -> QueueSpec {
     QueueSpec {
-        kind: QueueKind::Sdma { engine, queue },
+        kind: QueueKind::Sdma(SdmaPlace { engine, queue }),
         eop: None,
         ..pm4(n)
     }

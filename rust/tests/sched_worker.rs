@@ -533,8 +533,8 @@ mod sdma_ids {
         ];
         for (i, slot) in slots.iter().enumerate() {
             // CAST: A small index.
-            assert_eq!(slot.engine(), i as u32 % 5);
-            assert_eq!(slot.queue(), i as u32 / 5);
+            assert_eq!(slot.place().engine, i as u32 % 5);
+            assert_eq!(slot.place().queue, i as u32 / 5);
         }
         assert_eq!(pool.in_use(), 6);
         Ok(())
@@ -550,10 +550,10 @@ mod sdma_ids {
         assert_eq!(pool.alloc(None).err(), Some(ENOSPC));
         assert_eq!(pool.alloc(Some(1)).err(), Some(ENOSPC));
         let freed = slots.pop().ok_or(EINVAL)?;
-        let (engine, queue) = (freed.engine(), freed.queue());
+        let (engine, queue) = (freed.place().engine, freed.place().queue);
         drop(freed);
         let again = pool.alloc(None)?;
-        assert_eq!((again.engine(), again.queue()), (engine, queue));
+        assert_eq!((again.place().engine, again.place().queue), (engine, queue));
         drop(again);
         drop(slots);
         assert_eq!(pool.in_use(), 0);
@@ -566,14 +566,14 @@ mod sdma_ids {
         let mut slots = KVec::new();
         for n in 0..2 * QUEUES_PER_ENGINE {
             let slot = pool.alloc_spread(2)?;
-            assert_eq!((slot.queue(), slot.engine()), (n / 2, n % 2));
+            assert_eq!((slot.place().queue, slot.place().engine), (n / 2, n % 2));
             // No more than one at a time, so that others find the rest.
             assert_eq!(pool.in_use(), n + 1);
             slots.push(slot, GFP_KERNEL)?;
         }
         assert_eq!(pool.alloc_spread(2).err(), Some(ENOSPC));
         assert_eq!(pool.alloc_spread(0).err(), Some(ENOSPC));
-        assert_eq!(pool.alloc_spread(9)?.engine(), 2);
+        assert_eq!(pool.alloc_spread(9)?.place().engine, 2);
         Ok(())
     }
 
@@ -582,12 +582,12 @@ mod sdma_ids {
         let pool = SdmaPool::new(5)?;
         let first = pool.alloc(Some(4))?;
         let second = pool.alloc(Some(4))?;
-        assert_eq!((first.engine(), first.queue()), (4, 0));
-        assert_eq!((second.engine(), second.queue()), (4, 1));
+        assert_eq!((first.place().engine, first.place().queue), (4, 0));
+        assert_eq!((second.place().engine, second.place().queue), (4, 1));
         assert_eq!(pool.alloc(Some(5)).err(), Some(EINVAL));
         drop(first);
         let third = pool.alloc(Some(4))?;
-        assert_eq!(third.queue(), 0);
+        assert_eq!(third.place().queue, 0);
         Ok(())
     }
 }

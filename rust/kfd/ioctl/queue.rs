@@ -23,9 +23,7 @@ use crate::{
         request::{
             Change,
             Kind,
-            Request,
-            SdmaEngine,
-            Update, //
+            SdmaEngine, //
         },
     },
 };
@@ -61,23 +59,7 @@ const MAX_CU_MASK: u32 = 1024;
 /// - `EBUSY`: no doorbell.
 /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
-    let request = Request {
-        ring_base: args.ring_base,
-        ring_size: args.ring_size,
-        metadata_size: args.metadata_ring_size,
-        wptr: args.write_pointer,
-        rptr: args.read_pointer,
-        eop: args.eop_address,
-        eop_size: args.eop_size,
-        ctx: args.ctx_save_address,
-        ctx_size: args.ctx_save_size,
-        ctl_stack_size: args.ctl_stack_size,
-        queue_type: args.queue_type,
-        sdma_engine: args.sdma_engine_id,
-        percentage: args.queue_percentage,
-        priority: args.queue_priority,
-    };
-    let properties = request.check(access_ok)?;
+    let properties = args.check(access_ok)?;
     args.ring_size = properties.ring_size;
 
     let (index, device) = call.process.device(args.gpu_id)?;
@@ -165,20 +147,14 @@ pub(super) fn destroy_queue(call: &Call<'_>, args: &mut DestroyQueue) -> Result 
 /// - `EACCES`: the queue hung and was reset.
 /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn update_queue(call: &Call<'_>, args: &mut UpdateQueue) -> Result {
-    let update = Update::check(
-        args.ring_base,
-        args.ring_size,
-        args.queue_percentage,
-        args.queue_priority,
-        access_ok,
-    )?;
+    let change = args.check(access_ok)?;
     let (queue, vm) = {
         let state = call.process.state.lock();
         let queue = state.queues.find(args.queue_id).ok_or(EFAULT)?;
         let vm = state.device(queue.device())?.vm()?.clone();
         (queue, vm)
     };
-    queue.update(&Change::from(&update), &vm).map_err(gone)
+    queue.update(&change, &vm).map_err(gone)
 }
 
 /// What a call on a queue answers that another thread has destroyed: what it would have, had it come later.

@@ -59,7 +59,10 @@ use crate::{
         desired::state::QUEUE_MASK,
         diag::trace,
         failure::Failure,
-        params::QueueKind,
+        params::{
+            QueueKind,
+            SdmaPlace, //
+        },
         platform::{
             poll,
             Platform, //
@@ -251,8 +254,8 @@ impl Direct {
         // Before a register is written: a word that cannot be read must not become one of the queue's.
         let read = |dw| request.mqd.read(dw);
         match request.spec.kind {
-            QueueKind::Sdma { engine, queue } => {
-                let block = sdma_block(platform, engine, queue).map_err(Failure::Build)?;
+            QueueKind::Sdma(place) => {
+                let block = sdma_block(platform, place).map_err(Failure::Build)?;
                 let mut writes = Writes::<SDMA_WRITES>::new();
                 load::sdma(block, vmid, request.spec.wptr, read, |reg, value| {
                     writes.put(reg, value)
@@ -300,8 +303,8 @@ impl Direct {
         core.counters.narrow_preemptions.inc();
         let start = platform.now();
         let result = match request.spec.kind {
-            QueueKind::Sdma { engine, queue } => {
-                let block = sdma_block(platform, engine, queue).map_err(Failure::Build)?;
+            QueueKind::Sdma(place) => {
+                let block = sdma_block(platform, place).map_err(Failure::Build)?;
                 unload_sdma(core, block, request)
             }
             QueueKind::Pm4 | QueueKind::Aql => {
@@ -463,7 +466,7 @@ fn wait_idle(platform: &dyn Platform, block: Block, timeout: u64) -> Result {
     })
 }
 
-fn sdma_block(platform: &dyn Platform, engine: u32, queue: u32) -> Result<Block> {
-    let engine = platform.asic().sdma.engine(engine).ok_or(EINVAL)?;
-    engine.rlc(queue).ok_or(EINVAL)
+fn sdma_block(platform: &dyn Platform, place: SdmaPlace) -> Result<Block> {
+    let engine = platform.asic().sdma.engine(place.engine).ok_or(EINVAL)?;
+    engine.rlc(place.queue).ok_or(EINVAL)
 }

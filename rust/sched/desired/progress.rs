@@ -52,7 +52,7 @@ impl Pointers {
                 self.full
                     || differ(rptr, wptr, packets) && differ(rptr, wptr.wrapping_mul(16), dwords)
             }
-            QueueKind::Sdma { .. } => rptr != wptr,
+            QueueKind::Sdma(_) => rptr != wptr,
         }
     }
 }

@@ -372,7 +372,7 @@ impl State {
             let mut queues = proc.queues.values();
             queues.any(|queue| {
                 let engine = match queue.spec.kind {
-                    QueueKind::Sdma { engine, .. } => asic.sdma.engine(engine),
+                    QueueKind::Sdma(place) => asic.sdma.engine(place.engine),
                     QueueKind::Pm4 | QueueKind::Aql => None,
                 };
                 queue.spec.doorbell.dword() == doorbell

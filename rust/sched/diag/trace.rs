@@ -38,7 +38,7 @@ impl QueueKind {
         match self {
             Self::Pm4 => 0,
             Self::Aql => 1,
-            Self::Sdma { .. } => 2,
+            Self::Sdma(_) => 2,
         }
     }
 }

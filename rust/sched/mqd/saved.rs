@@ -72,7 +72,7 @@ impl QueueImage {
 const fn descriptor_dwords(kind: QueueKind) -> usize {
     match kind {
         QueueKind::Pm4 | QueueKind::Aql => COMPUTE_DWORDS,
-        QueueKind::Sdma { .. } => SDMA_DWORDS,
+        QueueKind::Sdma(_) => SDMA_DWORDS,
     }
 }
 
@@ -181,7 +181,7 @@ impl MqdMem {
                     | at::CP_HQD_CTX_SAVE_BASE_ADDR_HI
                     | at::CP_HQD_CTX_SAVE_SIZE
             ),
-            QueueKind::Sdma { .. } => false,
+            QueueKind::Sdma(_) => false,
         }
     }
 }
