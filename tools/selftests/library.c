@@ -138,6 +138,38 @@ CASE(shared, "two GPUs write one buffer, of the kernel's memory and of the progr
 	}
 }
 
+CASE(shared_signals, "two GPUs order their work by signals alone: each waits for what the other completes")
+{
+	struct rkfd_vm *second = need_second();
+	struct rkfd_queue *one = queue(RKFD_QUEUE_AQL), *two;
+	struct rkfd_signals *s = signals(3);
+	uint64_t at[3];
+
+	OK(rkfd_queue_new(second, RKFD_QUEUE_AQL, NULL, &two));
+	OK(rkfd_signals_share(s, second));
+	/* A second time, and with its own GPU, is no more. */
+	OK(rkfd_signals_share(s, second));
+	OK(rkfd_signals_share(s, vm));
+	for (unsigned int i = 0; i < 3; i++)
+		at[i] = rkfd_signals_address(s, i);
+	/* Each in a queue before what it waits for can come. */
+	OK(rkfd_aql_barrier(one, &at[1], 1, at[2], NULL));
+	OK(rkfd_queue_commit(one));
+	OK(rkfd_aql_barrier(two, &at[0], 1, at[1], NULL));
+	OK(rkfd_queue_commit(two));
+	FAILS(rkfd_signals_wait_below(s, 2, 1, SHORT_MS, NULL), ETIMEDOUT, "a signal");
+	CHECK_EQ(signal_value(s, 1), 1);
+	OK(rkfd_signals_store(s, 0, 0));
+	OK(rkfd_signals_wait_below(s, 2, 1, PATIENCE_MS, NULL));
+	CHECK_EQ(signal_value(s, 1), 0);
+	CHECK_EQ(signal_value(s, 2), 0);
+	FAILS(rkfd_signals_share(NULL, second), EINVAL, "signals is NULL");
+	FAILS(rkfd_signals_share(s, NULL), EINVAL, "vm is NULL");
+	OK(rkfd_queue_free(one));
+	OK(rkfd_queue_free(two));
+	rkfd_signals_free(s);
+}
+
 CASE(shared_freed, "a shared buffer that is freed leaves no GPU's address space taken")
 {
 	struct rkfd_vm *second = need_second();

@@ -65,6 +65,45 @@ CASE(native_space, "two address spaces of one program: each has what it bound at
 	}
 }
 
+CASE(native_info, "an address space tells of its GPU, as /dev/kfd does")
+{
+	struct rkfd_space *space = need_space();
+	struct rkfd_space_info info = { .size = sizeof(info) };
+	struct rkfd_gpu_info known = { .size = sizeof(known) };
+	struct rkfd_bo *bo = need_bo(space, RKFD_HEAP_SYSTEM, PAGE);
+	struct rkfd_bind_list *list;
+
+	need_vm();
+	OK(rkfd_gpu_describe(gpu, &known));
+	OK(rkfd_space_describe(space, &info));
+	CHECK_EQ(info.size, sizeof(info));
+	CHECK_OP(info.version, >=, 1);
+	CHECK_EQ(info.gfx_target_version, known.gfx_target_version);
+	CHECK_EQ(info.device, known.device);
+	CHECK_EQ(info.compute_units, known.simd_count / known.simd_per_cu);
+	CHECK_EQ(info.wavefront_size, 64);
+	CHECK_OP(info.sdma_engines, >=, known.sdma_engines);
+	CHECK_NE(info.max_queues, 0);
+	CHECK_EQ(info.page_sizes & (1 << 12 | 1 << 21), 1 << 12 | 1 << 21);
+	/* The first and the last page there is, and nothing beside them. */
+	bind_at(space, info.va_base, bo, 0);
+	bind_at(space, info.va_limit + 1 - PAGE, bo, 0);
+	OK(rkfd_bind_list_new(space, &list));
+	OK(rkfd_bind_list_map(list, info.va_base - PAGE, bo, 0, PAGE, RKFD_RANGE_READ));
+	FAILS(rkfd_space_bind(space, list), EINVAL, "BIND");
+	rkfd_bind_list_free(list);
+	OK(rkfd_bind_list_new(space, &list));
+	OK(rkfd_bind_list_map(list, info.va_limit + 1, bo, 0, PAGE, RKFD_RANGE_READ));
+	FAILS(rkfd_space_bind(space, list), EINVAL, "BIND");
+	rkfd_bind_list_free(list);
+	info.size = 8;
+	FAILS(rkfd_space_describe(space, &info), EINVAL, "sizeof(struct rkfd_space_info)");
+	info.size = sizeof(info);
+	FAILS(rkfd_space_describe(NULL, &info), EINVAL, "space is NULL");
+	rkfd_bo_free(bo);
+	rkfd_space_close(space);
+}
+
 CASE(native_refused, "the native interface: what is refused says why, and has changed nothing")
 {
 	struct rkfd_space *a = need_space(), *b = need_space();
@@ -141,6 +180,7 @@ static void live(unsigned int number)
 	for (unsigned int turn = 0; turn < TURNS; turn++) {
 		struct rkfd_bo *own = need_bo(both.space, turn % 2 ? RKFD_HEAP_SYSTEM : RKFD_HEAP_VRAM, PAGE);
 		struct rkfd_fault_info fault = { .size = sizeof(fault) };
+		struct rkfd_space_info info = { .size = sizeof(info) };
 		const uint32_t value = 0x100 * (number + 1) + turn;
 		const uint64_t at = AT + OWN(number), listed = (2 * turn + number) * PAGE;
 		struct packets mine = { .n = 0 }, ours = { .n = 0 };
@@ -150,6 +190,8 @@ static void live(unsigned int number)
 		struct rkfd_space_event *e;
 
 		CHECK(counter >= 0);
+		OK(rkfd_space_describe(both.space, &info));
+		CHECK_NE(info.gfx_target_version, 0);
 		/* One more address space, for a moment. */
 		rkfd_space_close(need_space());
 		/* In the place of the one before. */

@@ -198,6 +198,7 @@ static void use_memory(unsigned int number)
 		struct rkfd_buffer_options o = { .size = sizeof(o) };
 		const uint32_t value = 0x100 * (number + 1) + round;
 		uint32_t *own = (uint32_t *)pages(1);
+		struct rkfd_signals *s = signals(1);
 		struct rkfd_buffer *b, *wrapped;
 
 		/* Different kinds at the same time, and each of them by each thread. */
@@ -206,6 +207,7 @@ static void use_memory(unsigned int number)
 		OK(rkfd_buffer_wrap(vm, own, PAGE, &wrapped));
 		OK(rkfd_buffer_share(wrapped, both.second));
 		OK(rkfd_buffer_share(both.b, both.second));
+		OK(rkfd_signals_share(s, both.second));
 		OK(rkfd_sdma_fill(both.sdma, rkfd_buffer_gpu(b) + PAGE, value, PAGE));
 		copy(rkfd_buffer_gpu(wrapped), rkfd_buffer_gpu(b) + PAGE, e);
 		copy(rkfd_buffer_gpu(both.b) + number * PAGE, rkfd_buffer_gpu(wrapped), e);
@@ -214,6 +216,7 @@ static void use_memory(unsigned int number)
 			CHECK_EQ(dword(both.b, number * PAGE / 4 + i), value);
 		}
 		CHECK_EQ(rkfd_buffer_size(both.b), 2 * PAGE);
+		rkfd_signals_free(s);
 		rkfd_buffer_free(wrapped);
 		rkfd_buffer_free(b);
 		CHECK_EQ(munmap(own, PAGE), 0);

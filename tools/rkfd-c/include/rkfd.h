@@ -30,7 +30,7 @@
  * Minor version that the header is of: functions and fields were added since a lower one, and changed where the major
  * version is 0.
  */
-#define RKFD_VERSION_MINOR 6
+#define RKFD_VERSION_MINOR 7
 
 /**
  * VRAM that the CPU can reach, too.
@@ -839,6 +839,56 @@ struct rkfd_queue_error_info {
 typedef void (*rkfd_error_callback)(void *data, const struct rkfd_queue_error_info *error);
 
 /**
+ * What the GPU of an address space is, and what can be in the address space.
+ */
+struct rkfd_space_info {
+        /**
+         * sizeof(struct rkfd_space_info); set it before the call.
+         */
+        uint32_t size;
+        /**
+         * Version of the native interface that the driver speaks.
+         */
+        uint32_t version;
+        /**
+         * Version of the GPU's instruction set, such as 90010 for gfx90a.
+         */
+        uint32_t gfx_target_version;
+        /**
+         * PCI device id.
+         */
+        uint32_t device;
+        /**
+         * Compute units.
+         */
+        uint32_t compute_units;
+        /**
+         * Work-items of a wave.
+         */
+        uint32_t wavefront_size;
+        /**
+         * Copy engines.
+         */
+        uint32_t sdma_engines;
+        /**
+         * Most queues of the address space.
+         */
+        uint32_t max_queues;
+        /**
+         * First and last address that can be bound.
+         */
+        uint64_t va_base;
+        /**
+         * See `va_base`.
+         */
+        uint64_t va_limit;
+        /**
+         * Bit n: pages of 2^n bytes.
+         */
+        uint64_t page_sizes;
+};
+
+/**
  * An access of an address space that was refused.
  */
 struct rkfd_fault_info {
@@ -1227,6 +1277,15 @@ int rkfd_signals_new(const struct rkfd_vm *vm, uint32_t count, struct rkfd_signa
  * MT-Unsafe race:signals: no other call may use the handle meanwhile or later.
  */
 void rkfd_signals_free(struct rkfd_signals *signals);
+
+/**
+ * Lets packets of another GPU of the process wait for the signals and complete them, until they are freed: their addresses
+ * are the same there. Success where they are shared already.
+ *
+ * MT-Safe.
+ */
+int rkfd_signals_share(const struct rkfd_signals *signals,
+                       const struct rkfd_vm *vm);
 
 /**
  * A signal's address for packets; 0 for NULL and where there is no such signal.
@@ -1733,6 +1792,16 @@ int rkfd_space_open(const char *path, struct rkfd_space **space);
  * MT-Unsafe race:space: no other call may use the handle meanwhile or later.
  */
 void rkfd_space_close(struct rkfd_space *space);
+
+/**
+ * Describes the GPU of an address space.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `info` points to as many bytes as its `size` says.
+ */
+int rkfd_space_describe(const struct rkfd_space *space, struct rkfd_space_info *info);
 
 /**
  * Makes memory of at least `bytes` bytes (whole pages) in a heap (RKFD_HEAP_*), cleared and never cached

@@ -69,6 +69,34 @@ pub struct SpaceQueue(native::Queue);
 #[derive(Debug)]
 pub struct SpaceEvent(native::Event);
 
+/// What the GPU of an address space is, and what can be in the address space.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceInfo {
+    /// sizeof(struct rkfd_space_info); set it before the call.
+    pub size: u32,
+    /// Version of the native interface that the driver speaks.
+    pub version: u32,
+    /// Version of the GPU's instruction set, such as 90010 for gfx90a.
+    pub gfx_target_version: u32,
+    /// PCI device id.
+    pub device: u32,
+    /// Compute units.
+    pub compute_units: u32,
+    /// Work-items of a wave.
+    pub wavefront_size: u32,
+    /// Copy engines.
+    pub sdma_engines: u32,
+    /// Most queues of the address space.
+    pub max_queues: u32,
+    /// First and last address that can be bound.
+    pub va_base: u64,
+    /// See `va_base`.
+    pub va_limit: u64,
+    /// Bit n: pages of 2^n bytes.
+    pub page_sizes: u64,
+}
+
 /// An access of an address space that was refused.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +114,7 @@ pub struct FaultInfo {
 }
 
 grows! {
+    SpaceInfo, "rkfd_space_info", 56;
     FaultInfo, "rkfd_fault_info", 32;
 }
 
@@ -147,6 +176,38 @@ pub unsafe extern "C" fn rkfd_space_open(
 #[no_mangle]
 pub extern "C" fn rkfd_space_close(space: Option<Box<Space>>) {
     release(space);
+}
+
+fn describe(info: &abi::DeviceInfo) -> SpaceInfo {
+    SpaceInfo {
+        size: 0,
+        version: info.version,
+        gfx_target_version: info.gfx_target,
+        device: info.pci_device,
+        compute_units: info.compute_units,
+        wavefront_size: info.wave_size,
+        sdma_engines: info.sdma_engines,
+        max_queues: info.max_queues,
+        va_base: info.va_start,
+        va_limit: info.va_end.saturating_sub(1),
+        page_sizes: info.page_sizes,
+    }
+}
+
+/// Describes the GPU of an address space.
+///
+/// MT-Safe.
+///
+/// # Safety
+/// `info` points to as many bytes as its `size` says.
+#[no_mangle]
+pub unsafe extern "C" fn rkfd_space_describe(space: Option<&Space>, info: *mut SpaceInfo) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { answer(info) }?;
+        out.give(describe(given(space, "space")?.0.info()));
+        Ok(())
+    })
 }
 
 /// Makes memory of at least `bytes` bytes (whole pages) in a heap (RKFD_HEAP_*), cleared and never cached
@@ -435,6 +496,7 @@ mod tests {
             assert_eq!(rkfd_space_open(std::ptr::null(), None), invalid);
             assert_eq!(rkfd_space_queue_submit(None, std::ptr::null(), 0), invalid);
             assert_eq!(rkfd_space_fault(None, null_mut()), invalid);
+            assert_eq!(rkfd_space_describe(None, null_mut()), invalid);
         }
         assert_eq!(rkfd_bo_new(None, RKFD_HEAP_VRAM, 4096, None), invalid);
         assert_eq!(rkfd_bind_list_new(None, None), invalid);
@@ -474,6 +536,37 @@ mod tests {
         assert_eq!(rc, -(Errno::ENOTTY as c_int));
         // SAFETY: as above.
         assert!(unsafe { space.assume_init() }.is_none());
+    }
+
+    #[test]
+    fn each_field_of_a_description_is_that_of_the_driver() {
+        let info = abi::DeviceInfo {
+            version: 1,
+            gfx_target: 2,
+            pci_device: 3,
+            compute_units: 4,
+            wave_size: 5,
+            sdma_engines: 6,
+            max_queues: 7,
+            va_start: 8,
+            va_end: 10,
+            page_sizes: 11,
+            ..abi::DeviceInfo::default()
+        };
+        let wanted = SpaceInfo {
+            size: 0,
+            version: 1,
+            gfx_target_version: 2,
+            device: 3,
+            compute_units: 4,
+            wavefront_size: 5,
+            sdma_engines: 6,
+            max_queues: 7,
+            va_base: 8,
+            va_limit: 9,
+            page_sizes: 11,
+        };
+        assert_eq!(describe(&info), wanted);
     }
 
     #[test]

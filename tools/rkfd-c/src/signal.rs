@@ -58,6 +58,15 @@ pub extern "C" fn rkfd_signals_free(signals: Option<Box<Signals>>) {
     release(signals);
 }
 
+/// Lets packets of another GPU of the process wait for the signals and complete them, until they are freed: their addresses
+/// are the same there. Success where they are shared already.
+///
+/// MT-Safe.
+#[no_mangle]
+pub extern "C" fn rkfd_signals_share(signals: Option<&Signals>, vm: Option<&Vm>) -> c_int {
+    guard(|| Ok(of(signals)?.share(&given(vm, "vm")?.device)?))
+}
+
 /// A signal's address for packets; 0 for NULL and where there is no such signal.
 ///
 /// MT-Safe.

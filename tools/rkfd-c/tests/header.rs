@@ -34,7 +34,7 @@ const SOURCES: [&str; 12] = [
     "failure", "native", "mirror",
 ];
 
-const NAMES: [(&str, &str); 27] = [
+const NAMES: [(&str, &str); 28] = [
     ("Gpu", "rkfd_gpu"),
     ("GpuInfo", "rkfd_gpu_info"),
     ("Vm", "rkfd_vm"),
@@ -54,6 +54,7 @@ const NAMES: [(&str, &str); 27] = [
     ("ArgumentInfo", "rkfd_argument_info"),
     ("Dispatch", "rkfd_dispatch"),
     ("Space", "rkfd_space"),
+    ("SpaceInfo", "rkfd_space_info"),
     ("Bo", "rkfd_bo"),
     ("BindList", "rkfd_bind_list"),
     ("SpaceQueue", "rkfd_space_queue"),

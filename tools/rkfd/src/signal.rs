@@ -144,6 +144,15 @@ impl Signals {
         })
     }
 
+    /// Lets packets of another GPU of this process wait for these signals and complete them: they have the same addresses
+    /// there. Nothing happens where they are shared already.
+    ///
+    /// # Errors
+    /// Those of [`Buffer::share`].
+    pub fn share(&self, device: &Arc<Device>) -> Result<()> {
+        self.memory.share(device)
+    }
+
     /// Lets completions of this signal raise `event` too.
     ///
     /// # Errors
