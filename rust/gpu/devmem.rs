@@ -67,7 +67,8 @@ mod pages;
 
 pub(crate) use self::pages::{
     DevicePages,
-    Population, //
+    Population,
+    Sight, //
 };
 
 /// Bytes that come back when the CPU touches one of them.

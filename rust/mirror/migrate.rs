@@ -159,14 +159,20 @@ impl Moving<'_> {
         if self.elsewhere(place)? == 0 {
             return Ok(());
         }
-        let moved = match place {
-            Place::Vram { fill } => self.move_in(dev, fill, tally),
-            Place::System => self.move_out(tally),
+        let mut pages = 0;
+        let result = match place {
+            Place::Vram { fill } => self.move_in(dev, fill, &mut pages),
+            Place::System => self.move_out(&mut pages),
         };
         // Where that fails, an access or the next look for what is missing finds it.
         let _ = self.show();
-        tally.stayed += self.elsewhere(place.only_what_is()).unwrap_or(0);
-        moved
+        let stayed = self.elsewhere(place.only_what_is()).unwrap_or(0);
+        tally.stayed += stayed;
+        // What has come back meanwhile, or because it is shared and the GPU may write it, has not moved after all.
+        // CAST: `usize` is at most 64 bits wide.
+        let moved = pages as u64 * PAGE;
+        tally.moved += moved.min((self.part.end - self.part.start).saturating_sub(stayed));
+        result
     }
 
     /// A frame of pages to move to: that of the last time, or a new one.
@@ -186,7 +192,8 @@ impl Moving<'_> {
         population.vacancy(frame, room)
     }
 
-    fn move_in(&self, dev: &DrmDevice, fill: bool, tally: &mut Tally) -> Result {
+    /// `pages` grows by those that move, also where there is an error.
+    fn move_in(&self, dev: &DrmDevice, fill: bool, pages: &mut usize) -> Result {
         let gpu = self.window.vm().gpu();
         let first = usize::try_from(self.part.start % GRANULE / PAGE)?;
         let mut known = self.window.room(self.part.start);
@@ -199,8 +206,7 @@ impl Moving<'_> {
                 Err(e) if e == EINVAL => return Ok(()),
                 moved => moved?,
             };
-            // CAST: `usize` is at most 64 bits wide.
-            tally.moved += moved.pages as u64 * PAGE;
+            *pages += moved.pages;
             self.window
                 .note_room(self.part.start, (vacancy.frame(), vacancy.serial()));
             // Their pages in the room were given before.
@@ -210,17 +216,16 @@ impl Moving<'_> {
         }
     }
 
-    fn move_out(&self, tally: &mut Tally) -> Result {
+    /// As [`Self::move_in`].
+    fn move_out(&self, pages: &mut usize) -> Result {
         let gpu = self.window.vm().gpu();
         let Some(device) = gpu.device_pages().hold() else {
             return Ok(());
         };
-        let moved = match gpu.bring_out(self.user, &self.cpu, &device) {
+        *pages += match gpu.bring_out(self.user, &self.cpu, &device) {
             Err(e) if e == EINVAL => 0,
             moved => moved?,
         };
-        // CAST: `usize` is at most 64 bits wide.
-        tally.moved += moved as u64 * PAGE;
         Ok(())
     }
 

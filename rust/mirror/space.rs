@@ -530,7 +530,9 @@ impl Mirrors {
         let mut tally = Tally::default();
         let moved = self.part_of(id, va, len).and_then(|(mirror, range)| {
             self.accesses.lock().note_shown(&range);
-            mirror.migrate(dev, &range, place, &mut tally)
+            let result = mirror.migrate(dev, &range, place, &mut tally);
+            self.pause.restore_now();
+            result
         });
         (tally, moved)
     }

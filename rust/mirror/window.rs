@@ -29,10 +29,13 @@ use super::{
     shape::Shape, //
 };
 use crate::{
-    gpu::mirrors::{
-        Counter,
-        MirrorFigures,
-        Step, //
+    gpu::{
+        devmem::Sight,
+        mirrors::{
+            Counter,
+            MirrorFigures,
+            Step, //
+        }, //
     },
     hw::num::index,
     kapi::{
@@ -674,7 +677,12 @@ fn show(
     let around = watch.shape.cpu_range(wish.around);
     let vm = watch.pause.vm();
     let may_write = watch.shape.rights.write;
-    let device = vm.gpu().device_pages().hold();
+    // One that is gone has nothing to be shown to, and is not to bring back what is in VRAM of another one.
+    drop(vm.gpu().enter()?);
+    let (device, _blind) = match vm.gpu().device_pages().sight() {
+        Sight::Pages(hold) => (Some(hold), None),
+        blind => (None, Some(blind)),
+    };
     let mut snapshot = window.snapshot(user).with_device(device);
     let mut lacks = false;
     let cpu = watch.shape.cpu_range(granule);

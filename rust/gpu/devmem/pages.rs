@@ -82,6 +82,8 @@ const BEFORE_SLEEP: Delta = Delta::from_secs(20);
 /// Pause between two messages about pages that do not come back.
 const PATIENCE: Delta = Delta::from_secs(10);
 const PATIENCE_MS: u32 = 10_000;
+/// So long the first page waits for those who look at memory and do not know pages of the GPU yet.
+const BLIND_MS: u32 = 100;
 
 /// The pages, and what brings them back.
 struct Ready {
@@ -119,6 +121,8 @@ pub(crate) struct DevicePages {
     inside: Atomic<i32>,
     /// Nobody may.
     closed: AtomicFlag,
+    /// Who looks at memory and was told that there are no pages of the GPU.
+    blind: Atomic<i32>,
     #[pin]
     left: WaitQueue,
     /// The VRAM has lost what it held.
@@ -148,6 +152,24 @@ impl Drop for Inside<'_> {
         self.0.inside.fetch_sub(1, Full);
         self.0.left.wake_all();
     }
+}
+
+/// Somebody who takes pages of the GPU for pages of another, and brings them back where memory is faulted in.
+pub(crate) struct Blind<'a>(&'a DevicePages);
+
+impl Drop for Blind<'_> {
+    fn drop(&mut self) {
+        self.0.blind.fetch_sub(1, Full);
+        self.0.left.wake_all();
+    }
+}
+
+/// By which pages of a GPU are told from others.
+pub(crate) enum Sight<'a> {
+    /// These are the pages.
+    Pages(Hold),
+    /// There are none, and as long as this is held the first ones wait a while.
+    Blind(#[expect(dead_code, reason = "held, not read")] Blind<'a>),
 }
 
 /// Pages may move in as long as this lives, for which the end of the GPU and its sleep wait: user space is not waited for
@@ -216,6 +238,7 @@ impl DevicePages {
             state <- new_mutex!(State::Unused, "rkfd_device_pages"),
             inside: Atomic::new(0),
             closed: AtomicFlag::new(false),
+            blind: Atomic::new(0),
             left <- new_waitqueue!("rkfd_device_pages"),
             lost: AtomicFlag::new(false),
         })
@@ -238,6 +261,7 @@ impl DevicePages {
         if self.is_lost() {
             return Err(ENODEV);
         }
+        let mut is_new = false;
         let mut state = self.state.lock();
         let ready = match &*state {
             State::Ready(ready) => Ok(ready.clone()),
@@ -247,6 +271,7 @@ impl DevicePages {
                 Ok(ready) => {
                     let ready = Arc::new(ready, GFP_KERNEL)?;
                     *state = State::Ready(ready.clone());
+                    is_new = true;
                     Ok(ready)
                 }
                 Err(e) => {
@@ -258,6 +283,12 @@ impl DevicePages {
             },
         };
         drop(state);
+        if is_new {
+            // Who waits for user space is not waited for; then a page comes back that has just gone in.
+            let all_see = || self.blind.load(Acquire) == 0;
+            self.left
+                .wait(Sleep::Uninterruptible, msecs_to_jiffies(BLIND_MS), all_see);
+        }
         Ok(Population {
             ready: ready?,
             _inside: inside,
@@ -274,6 +305,17 @@ impl DevicePages {
     /// By which pages of the GPU are told from others; `None` if there are none.
     pub(crate) fn hold(&self) -> Option<Hold> {
         self.known()?.pagemap.hold()
+    }
+
+    /// By which whoever looks at memory tells pages of the GPU from others. To be held as long as memory is faulted in.
+    pub(crate) fn sight(&self) -> Sight<'_> {
+        self.blind.fetch_add(1, Full);
+        // Counted before the look: who makes the first pages finds it, or is found.
+        let blind = Blind(self);
+        match self.hold() {
+            Some(hold) => Sight::Pages(hold),
+            None => Sight::Blind(blind),
+        }
     }
 
     /// How many pages are live.

@@ -11,6 +11,7 @@ use kernel::{
         PAGE_SIZE, //
     },
     prelude::*,
+    sizes::SZ_64K,
     sync::Arc, //
 };
 
@@ -96,6 +97,9 @@ pub(crate) struct Snapshot<'i, W: Watch> {
 
 /// How often pages are looked for one after the other, of which some are to be faulted in and others are not.
 const MAX_LOOKS: usize = 4;
+/// Bytes, from a multiple of it on, that are faulted in at a time where a device has pages: what moves to the device meanwhile
+/// comes back with them.
+const AT_ONCE: usize = SZ_64K;
 
 impl<'i, W: Watch> Snapshot<'i, W> {
     /// Without pages.
@@ -215,23 +219,27 @@ impl<'i, W: Watch> Snapshot<'i, W> {
             return Ok((Some(frames), seq));
         };
         let (frames, seq) = self.request(range, Find::Present, Some(device))?;
-        let kinds = || frames.iter().map(|frame| self.kind(*frame));
-        let lacks = |kind: Option<Kind>| match kind {
-            None => true,
-            Some(kind) => find == Find::Writable && !kind.writable,
-        };
-        if !kinds().any(lacks) {
+        if !frames.iter().any(|frame| lacks(self.kind(*frame), find)) {
             return Ok((Some(frames), seq));
         }
-        if kinds().all(|kind| kind.is_none_or(|kind| kind.number.is_none())) {
-            // Nothing that would come back to the system.
-            let (frames, seq) = self.request(range, find, Some(device))?;
-            return Ok((Some(frames), seq));
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min((at / AT_ONCE + 1) * AT_ONCE);
+            self.bring_in(&(at..end), find, device)?;
+            at = end;
         }
-        // Run by run: a request has all pages faulted in from the first that is missing on, those of the device included.
+        Ok((None, seq))
+    }
+
+    /// Has pages of `range` faulted in that are missing, or may not be written and have to be. Those of `device` stay: a
+    /// request has all pages faulted in from the first that is missing on, so each run of missing pages is one.
+    fn bring_in(&self, range: &Range<usize>, find: Find, device: &Hold) -> Result {
+        // Some may have come, or have moved, since all were looked at.
+        let (frames, _) = self.request(range, Find::Present, Some(device))?;
         let what = |frame: &c_ulong| {
             let kind = self.kind(*frame);
-            (lacks(kind), kind.is_some_and(|kind| kind.number.is_some()))
+            let is_of_device = kind.is_some_and(|kind| kind.number.is_some());
+            (lacks(kind, find), is_of_device)
         };
         let mut start = range.start;
         for run in frames.chunk_by(|a, b| what(a) == what(b)) {
@@ -244,7 +252,7 @@ impl<'i, W: Watch> Snapshot<'i, W> {
             }
             start = end;
         }
-        Ok((None, seq))
+        Ok(())
     }
 
     /// Has the memory manager find the frames of `range`, with those of `device` as they are; and their moment.
@@ -361,4 +369,12 @@ fn runs_of(device: Option<&Hold>, frames: &[c_ulong]) -> Result<KVVec<Run>> {
         }
     }
     Ok(runs)
+}
+
+/// Whether a page is missing, as far as `find` goes.
+fn lacks(kind: Option<Kind>, find: Find) -> bool {
+    match kind {
+        None => true,
+        Some(kind) => find == Find::Writable && !kind.writable,
+    }
 }
