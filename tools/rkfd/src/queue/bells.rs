@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::Queue;
 use crate::abi::alloc;
+use crate::device::Device;
 use crate::device::DOORBELL_SLICE;
 use crate::error::Result;
 use crate::memory::allocation::Allocation;
@@ -32,15 +33,32 @@ impl Queue {
     /// # Errors
     /// [`crate::error::Error::Call`], such as `EINVAL` where a mapping of them exists.
     pub fn doorbells_for_kernels(&self) -> Result<KernelDoorbells> {
+        self.doorbells_for_kernels_of(&self.device().clone())
+    }
+
+    /// As [`Queue::doorbells_for_kernels`], for the kernels of another GPU.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Call`], where that GPU does not reach the doorbells of this one. rkfd lets none: somebody else has
+    /// to ring for such kernels, as a task of theirs does.
+    pub fn doorbells_for_kernels_of(&self, device: &Arc<Device>) -> Result<KernelDoorbells> {
         let doorbells = self.live.doorbells.clone();
         // CAST: an address and a constant of a 64-bit process.
         let (va, size) = (doorbells.address() as u64, DOORBELL_SLICE as u64);
         let flags = alloc::DOORBELL | alloc::WRITABLE | alloc::COHERENT | alloc::NO_SUBSTITUTE;
         let allocation = Allocation::new(self.device(), va, size, 0, flags)?;
-        allocation.map(self.device())?;
+        allocation.map(device)?;
         Ok(KernelDoorbells {
             _allocation: allocation,
             _doorbells: doorbells,
         })
+    }
+    /// Lets kernels of another GPU of this process write packets into the queue: maps its ring and its indices there.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Call`].
+    pub fn share_with(&self, device: &Arc<Device>) -> Result<()> {
+        self.live.ring.share(device)?;
+        self.live.object.share(device)
     }
 }

@@ -189,6 +189,14 @@ impl Object {
         self.page.address() + offset as u64 // CAST: less than a page.
     }
 
+    /// Maps it on another GPU as well.
+    ///
+    /// # Errors
+    /// Those of [`Buffer::share`].
+    pub(super) fn share(&self, device: &Arc<Device>) -> Result<()> {
+        self.page.share(device)
+    }
+
     /// The object's address.
     pub(crate) fn address(&self) -> u64 {
         self.page.address()
