@@ -94,6 +94,11 @@ impl Checkout {
                 .arg(root().join(file))
                 .arg(top.join("tools/rkfd-c").join(file)));
         }
+        // The header for kernels.
+        fs::create_dir_all(top.join("tools/rkfd/include")).unwrap();
+        run(Command::new("cp")
+            .arg(root().join("../rkfd/include/rkfd_tasks.h"))
+            .arg(top.join("tools/rkfd/include")));
         // What a machine has that has no Rust.
         fs::create_dir_all(top.join("bin")).unwrap();
         for program in ["cp", "dirname", "grep", "ln", "mkdir", "sed", "sh", "tr"] {
@@ -142,6 +147,7 @@ impl Checkout {
         assert!(read("lib/librkfd.so").ends_with(&mark));
         assert_eq!(read("share/man/man3/rkfd.3").trim_end(), mark);
         assert!(read("include/rkfd.h").contains("rkfd_queue_new("));
+        assert!(read("include/rkfd_tasks.h").contains("rkfd_task_submit("));
         mark
     }
 }

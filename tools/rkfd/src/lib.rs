@@ -54,4 +54,5 @@ pub mod ring;
 pub mod signal;
 pub mod sizes;
 pub mod sys;
+pub mod tasks;
 pub mod topology;

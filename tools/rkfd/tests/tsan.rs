@@ -15,7 +15,9 @@ use std::process::Output;
 
 /// The tests: all of [`rkfd::queue`], whose threads need no GPU.
 const TESTS: &str = "queue::";
-/// One of them that races on purpose.
+/// Those of [`rkfd::tasks`], whose workers need none either.
+const TASKS: &str = "tasks::";
+/// One of the first that races on purpose.
 const RACE: &str = "queue::producers::tests::a_race";
 
 /// A clang that has the runtime. (Debian has one for each of its versions of clang, in packages of their own.)
@@ -77,6 +79,20 @@ fn run(filter: &str, arguments: &[&str]) -> (Output, String) {
         String::from_utf8_lossy(&output.stderr)
     );
     (output, text)
+}
+
+#[test]
+fn threads_of_tasks_do_not_race() {
+    // Loom switches threads behind the sanitizer's back.
+    let (output, text) = run(TASKS, &["--skip", "every_order"]);
+    assert!(output.status.success(), "{text}");
+    assert!(!text.contains("WARNING: ThreadSanitizer"), "{text}");
+    for ran in [
+        "tasks::ring::tests::threads_hand_over_each_task_once ... ok",
+        "tasks::tests::the_task_of_a_dead_worker_runs_or_fails ... ok",
+    ] {
+        assert!(text.contains(ran), "{text}");
+    }
 }
 
 #[test]

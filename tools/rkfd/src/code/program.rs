@@ -65,6 +65,11 @@ impl Program {
         self.image.address()
     }
 
+    /// Its memory on the GPU.
+    pub fn image(&self) -> &Buffer {
+        &self.image
+    }
+
     /// Address and size of a symbol, such as a variable's.
     ///
     /// # Errors
