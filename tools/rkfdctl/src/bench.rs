@@ -7,6 +7,7 @@ mod isa;
 mod memory;
 mod queues;
 mod strays;
+mod tasks;
 mod versus;
 mod worker;
 
@@ -30,6 +31,8 @@ enum What {
     Memory(memory::Options),
     /// Round trips of events beside a process that rings doorbells without a queue
     Strays(strays::Options),
+    /// Tasks from kernels and threads to workers of the CPU: how many in a second, how long one takes
+    Tasks(tasks::Options),
     /// The loaded driver by what every driver of this interface has, and the comparison of two
     Versus(versus::Options),
     /// One process of `queues`
@@ -50,6 +53,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         What::Isa(isa) => isa::run(isa),
         What::Memory(memory) => memory::run(memory),
         What::Strays(strays) => strays::run(strays),
+        What::Tasks(tasks) => tasks::run(tasks),
         What::Versus(versus) => versus::run(versus),
         What::Worker(worker) => worker::run(worker),
         What::Taker(taker) => memory::moves::taker(taker),

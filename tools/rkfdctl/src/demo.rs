@@ -6,6 +6,7 @@
 
 mod hsa;
 pub mod native;
+pub mod tasks;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -71,11 +72,15 @@ pub struct Options {
 enum Other {
     /// Show what HSA promises: shared memory, coherency, signals, queues in user mode
     Hsa(hsa::Options),
+    /// Show work that kernels hand to the CPU and to queues: tasks, futures, calls of the host
+    GpuTasks(tasks::Options),
 }
 
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    if let Some(Other::Hsa(options)) = &options.other {
-        return hsa::run(options);
+    match &options.other {
+        Some(Other::Hsa(options)) => return hsa::run(options),
+        Some(Other::GpuTasks(options)) => return tasks::run(options),
+        None => {}
     }
     if options.native {
         return native::run(options);

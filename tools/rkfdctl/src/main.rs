@@ -25,6 +25,7 @@ mod source;
 mod stress;
 mod style;
 mod syscalls;
+mod tasks;
 mod timeline;
 mod torture;
 mod trace;
@@ -71,6 +72,8 @@ enum Command {
     Check(errors::CheckOptions),
     /// Show what happens on the GPUs: processes, evictions, faults, resets
     Events(events::Options),
+    /// Show programs whose kernels hand tasks to the CPU, and their workers
+    Tasks(tasks::Options),
     /// Show the packets that the GPU executed lately
     Trace(trace::Options),
     /// Put a GPU under load and verify what it does
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Command::Errors(options) => errors::run(&options),
         Command::Check(options) => errors::check(&options),
         Command::Events(options) => events::run(&options),
+        Command::Tasks(options) => tasks::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Stress(options) => stress::run(&options),
         Command::Torture(options) => torture::run(&options),

@@ -24,6 +24,7 @@ fn without_a_driver_every_command_says_so_with_status_3() {
         &["info"][..],
         &["info", "--json"],
         &["demo"],
+        &["demo", "gpu-tasks"],
         &["trace"],
         &["mirror"],
         &["mirror", "--json"],
@@ -46,6 +47,8 @@ fn wrong_usage_is_status_2() {
         &["trace", "--last"],
         &["mirror", "--json", "--map"],
         &["mirror", "--svg"],
+        &["tasks", "--json", "--watch"],
+        &["demo", "gpu-tasks", "--workers", "0"],
     ] {
         assert_eq!(rkfdctl(command).status.code(), Some(2), "{command:?}");
     }

@@ -9,7 +9,7 @@ mod queueing;
 mod shared;
 mod signals;
 mod space;
-mod stage;
+pub mod stage;
 mod table;
 
 use std::process::ExitCode;

@@ -79,8 +79,8 @@ pub fn judged(what: &str, count: &Count, took: Duration) -> anyhow::Result<Strin
     Ok(format!("{} (slept)", count.calls))
 }
 
-/// The kernels for a GPU: in the directory that `RKFD_KERNELS` names, or where the build leaves them beside the tool.
-fn kernels(device: &Device) -> anyhow::Result<Vec<u8>> {
+/// A file of kernels for a GPU: in the directory that `RKFD_KERNELS` names, or where the build leaves them beside the tool.
+pub fn kernels(device: &Device, name: &str) -> anyhow::Result<Vec<u8>> {
     let processor = Target::from_version(device.gfx())
         .and_then(|target| target.processor())
         .context("it is not known which instruction set the GPU has")?;
@@ -97,7 +97,7 @@ fn kernels(device: &Device) -> anyhow::Result<Vec<u8>> {
     }
     let files: Vec<PathBuf> = places
         .iter()
-        .map(|place| place.join(processor).join(FILE))
+        .map(|place| place.join(processor).join(name))
         .collect();
     let Some(file) = files.iter().find(|file| file.is_file()) else {
         let looked: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
@@ -112,7 +112,7 @@ fn kernels(device: &Device) -> anyhow::Result<Vec<u8>> {
 impl Stage {
     /// Loads the kernels.
     pub fn new(device: Arc<Device>, counter: Counter, options: &Options) -> anyhow::Result<Self> {
-        let code = kernels(&device)?;
+        let code = kernels(&device, FILE)?;
         let program = Program::load(&device, &code).context("the kernels")?;
         Ok(Self {
             gpu: options.gpu,
