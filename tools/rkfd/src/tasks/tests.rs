@@ -233,14 +233,19 @@ fn workers_without_work_sleep_and_are_woken() {
     let awake = |of: &statistics::WorkerCounters| of.wakes + of.looks;
     let mut checked = 0;
     for round in 0..1000 {
-        while tasks.statistics().of_workers(sleeping) != 2 {
+        let asleep = loop {
+            let now = tasks.statistics();
+            if now.of_workers(sleeping) == 2 {
+                break now;
+            }
             std::thread::yield_now();
-        }
+        };
+        // Counters are read one after the other: these after it was known that both sleep.
         let before = tasks.statistics();
         std::thread::sleep(Duration::from_millis(2));
         let after = tasks.statistics();
         // Nobody looks who was not woken.
-        if before.of_workers(awake) == after.of_workers(awake) {
+        if asleep.of_workers(awake) == after.of_workers(awake) {
             assert_eq!(
                 before.of_workers(|of| of.turns),
                 after.of_workers(|of| of.turns)
