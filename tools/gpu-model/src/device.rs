@@ -208,6 +208,9 @@ impl Gpu {
         let absent = self.absent();
         self.waves.stand_still(absent);
         if absent {
+            if self.waves.drop_some(|| self.soc.pressed()) {
+                return Step::Busy;
+            }
             while self.lose_some_vram() {
                 if self.soc.pressed() {
                     return Step::Busy;

@@ -34,7 +34,7 @@ impl Gpu {
             .collect();
         self.hold_all_waves();
         for slot in busy {
-            self.stop_queue(slot, Reason::Reset);
+            self.kill_queue(slot, Reason::Reset);
         }
         for engine in 0..self.sdma.len() {
             for block in 0..BLOCKS {

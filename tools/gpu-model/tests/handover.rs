@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::direct::hqd;
 use common::fixture::{active, inject, Fixture, FIRST};
+use common::full::pressed;
 use common::kernel::{self, is_done, submit, without_llvm, Launch, DATA};
 use common::queue::write_data;
 use common::{Bench, Sys, RAM_BUS};
@@ -21,6 +22,7 @@ use gpu_model::device::Gpu;
 use gpu_model::inject::Kind;
 use gpu_model::server::Shared;
 use gpu_model::waves::job::{After, Job, Work};
+use gpu_model::waves::report::{Report, What};
 
 /// Longer than any host takes for what is waited for here.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -193,6 +195,43 @@ fn a_preemption_waits_for_those_who_execute() {
         };
         assert_eq!(dw(175) - dw(174), if action == 0 { 16 } else { 0 });
         s.end();
+    }
+}
+
+/// What its waves have told is taken before a queue leaves, as much in a step as there is time for.
+#[test]
+fn a_preemption_waits_for_what_waves_have_told() {
+    if without_llvm("preemption behind reports") {
+        return;
+    }
+    const TOLD: u64 = 40;
+    for action in [0, 1] {
+        let (mut f, job) = executed();
+        let dispatcher = Arc::clone(&f.b.gpu.waves.dispatcher);
+        let posted = |f: &Fixture| f.b.gpu.soc.log.stats.interrupts_posted;
+        let before = posted(&f);
+        for _ in 0..TOLD {
+            dispatcher.report(Report {
+                dispatch: Arc::clone(&job.dispatch),
+                spot: job.spot(0),
+                what: What::Message(1, false),
+            });
+        }
+        let fence = f.b.unmap(3, action, 0);
+        dispatcher.give_back(job, After::Ready);
+        let (mut last, mut steps) = (before, 0);
+        while f.b.ram64(fence.bus) != 100 {
+            pressed(&mut f.b);
+            steps += 1;
+            assert!(steps < 10_000);
+            let now = posted(&f);
+            // One before a group executes in the step, and one behind it.
+            assert!(now <= last + 2, "{last} {now}");
+            assert!(mapped(&mut f.b.gpu) == 1 || now == before + TOLD);
+            last = now;
+        }
+        assert_eq!(last, before + TOLD);
+        f.b.no_errors();
     }
 }
 

@@ -58,18 +58,15 @@ fn flight() -> Flight {
             slots: slots.to_vec(),
         }
     };
-    let groups = (0..3).map(group).collect();
+    let mut frozen = Frozen::new(kernel.clone(), 3, false);
+    (0..3).for_each(|number| frozen.push(group(number)));
     Flight {
         serial: 4,
         started: 1234,
         stand: Stand::Running,
         private: true,
-        frozen: Some(Frozen {
-            kernel,
-            next: 3,
-            failed: false,
-            groups,
-        }),
+        leaving: None,
+        frozen: Some(frozen),
     }
 }
 

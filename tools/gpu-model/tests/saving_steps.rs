@@ -6,52 +6,16 @@ mod common;
 
 use common::direct::{hqd, slot};
 use common::fixture::{active, FIRST};
-use common::full::Full;
+use common::full::{blank, others_run, pressed, state, wait, written, Full, BLANK};
 use common::kernel::without_llvm;
-use common::proc::Proc;
 use common::queue::{write_data, UserQueue};
 use common::{Bench, Sys};
 use gpu_model::inject::{Injection, Kind};
 
 /// Bytes that a step moves while somebody waits for the device.
 const PIECE: usize = 16 << 10;
-/// What lies in the area before anything is saved.
-const BLANK: u8 = 0xa5;
 /// Bytes of the record at the beginning of a state.
 const RECORD: usize = 256;
-
-/// The state part of the queue's save area.
-fn state(f: &Full, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    f.b.ram_read(f.q.save.0 + u64::from(f.q.save.1), &mut bytes);
-    bytes
-}
-
-/// Fills the area, so that zeros that are written show.
-fn blank(f: &Full) {
-    let size = f.b.ram32(f.q.mqd.bus + 177 * 4) - f.q.save.1;
-    let at = f.q.save.0 + u64::from(f.q.save.1);
-    f.b.ram_write(at, &vec![BLANK; size as usize]);
-}
-
-/// How far the state behind the record is written.
-fn written(f: &Full) -> usize {
-    let size = f.b.ram32(f.q.mqd.bus + 177 * 4) - f.q.save.1;
-    let bytes = state(f, size as usize);
-    bytes
-        .iter()
-        .rposition(|b| *b != BLANK)
-        .map_or(0, |at| at + 1)
-}
-
-/// A step in which somebody waits for the device.
-fn pressed(b: &mut Bench) {
-    let callers = b.gpu.soc.callers().clone();
-    b.advance(1000);
-    callers.wait(|| {
-        let _ = b.gpu.step();
-    });
-}
 
 /// A full queue of two units, in the middle of a save that this fence ends.
 fn halfway(blank_area: bool) -> (Full, Sys) {
@@ -68,31 +32,6 @@ fn halfway(blank_area: bool) -> (Full, Sys) {
     assert!(written(&f) > 10 * PIECE, "{:#x}", written(&f));
     assert_ne!(f.b.ram64(fence.bus), 100);
     (f, fence)
-}
-
-/// Steps until the fence is there; returns how many.
-fn wait(b: &mut Bench, fence: Sys) -> usize {
-    let fenced = |b: &Bench| b.ram64(fence.bus) == 100;
-    let steps = (0..10_000).take_while(|_| {
-        pressed(b);
-        !fenced(b)
-    });
-    let steps = steps.count();
-    assert!(fenced(b));
-    steps
-}
-
-/// A queue of another process, with a packet that stores a number, can be mapped and runs.
-fn others_run(b: &mut Bench) {
-    let mut p = Proc::new(b, 0x77, 4);
-    let (va, bus) = p.page(b, 0x1000);
-    let mut q = p.queue(b);
-    let mut list = p.map_process(b, 1);
-    list.extend(q.map_queues());
-    b.run_list(&list, false, 1);
-    b.run();
-    q.send(b, &write_data(va, 77));
-    assert_eq!(b.ram32(bus), 77);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::cp::slot::SlotId;
 use crate::device::Gpu;
 use crate::vm::access::{VmError, VmResult};
 use crate::vm::Access;
-use crate::waves::front::{Flight, Stand};
+use crate::waves::front::Stand;
 use crate::waves::launch::Refused;
 
 /// Packet types in header bits 7:0.
@@ -178,8 +178,8 @@ impl Gpu {
         run.rptr = run.rptr.wrapping_add(1);
         run.in_vendor = false;
         // Only one that a changed save area has made up can still be on the units.
-        if let Some(flight) = run.flight.take().filter(Flight::is_on) {
-            drop(self.waves.dispatcher.freeze(flight.serial));
+        if let Some(flight) = run.flight.take() {
+            self.waves.forget(flight);
         }
         run.flight = run.later.pop_front();
         // One that has begun ahead of its turn is in the trace.

@@ -390,7 +390,7 @@ impl Gpu {
         let doorbell = self.cp.hqd(slot).doorbell();
         self.sync_pointers(slot);
         self.trace_sched(slot, "RESET", why.to_string());
-        self.stop_queue(slot, Reason::Reset);
+        self.kill_queue(slot, Reason::Reset);
         self.soc.inject.queue_was_reset(doorbell);
         self.hws_slot_was_reset(slot);
     }

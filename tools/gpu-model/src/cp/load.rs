@@ -127,7 +127,7 @@ impl Gpu {
                     format!("{slot}: HQD_ACTIVE cleared by a write instead of a dequeue request");
                 self.soc.protocol_error("hqd-active", text);
                 self.sync_pointers(slot);
-                self.stop_queue(slot, Reason::Register);
+                self.kill_queue(slot, Reason::Register);
                 self.hws_slot_was_reset(slot);
             }
             // A load begins: what was asked of the queue before is void.

@@ -366,8 +366,17 @@ impl Gpu {
         }
     }
 
-    /// Disconnects a slot; its registers keep their values.
-    pub fn stop_queue(&mut self, slot: SlotId, reason: Reason) -> Option<Box<Run>> {
+    /// Disconnects a slot, whose queue is not to go on; its registers keep their values.
+    pub(crate) fn kill_queue(&mut self, slot: SlotId, reason: Reason) {
+        if let Some(run) = self.stop_queue(slot, reason) {
+            self.waves.let_go(*run);
+        }
+    }
+
+    /// Disconnects a slot; its registers keep their values.  What is returned is for [`crate::waves::pool::Pool::let_go`],
+    /// since its waves may still be on the compute units.
+    #[must_use]
+    pub(crate) fn stop_queue(&mut self, slot: SlotId, reason: Reason) -> Option<Box<Run>> {
         self.trace_seat(slot, false, reason, String::new());
         self.freeze_kernel(slot);
         let h = self.cp.hqd_mut(slot);

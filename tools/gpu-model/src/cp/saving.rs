@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Writing the waves of a queue that leaves its slot to its save area, in pieces.
 //!
-//! The waves are taken off the compute units when all are given back, and the queue stays connected, and runs nothing,
-//! until they are written: ACTIVE stays 1, and who wants the queue off its slot waits as for those who execute.  Each piece
-//! is translated when it is written.  The record, which makes the area valid, is written last, when the queue is off its
-//! slot.  What is under way belongs to the connected queue: when that is reset, nothing more is written, and when the queue
-//! stays after all, its waves go on where they were.
+//! When all waves are given back, none of them executes any more, and the queue stays connected, and runs nothing, until
+//! they are off the compute units and written: ACTIVE stays 1, and who wants the queue off its slot waits as for those who
+//! execute.  Each piece is translated when it is written.  The record and the first entry of the control stack, which make
+//! the area valid, are written last, when the queue is off its slot.  What is under way belongs to the connected queue: when
+//! that is reset, nothing more is written, and when the queue stays after all, its waves go on where they were.
 
 use super::cwsr::{
     bytes_of, filler, record_of, Area, Sum, ENTRY, MAGIC, PAGE, RECORD_BYTES, STACK_PAGE,
@@ -19,7 +19,8 @@ use crate::feed::{CHUNK, PIECE};
 use crate::vm::access::Reach;
 use crate::vm::Access;
 use crate::waves::front::Flight;
-use crate::waves::saved::{Encoder, Measure};
+use crate::waves::measure::{Entries, Measure};
+use crate::waves::saved::Encoder;
 
 /// Longest control stack, as CP_HQD_CNTL_STACK_SIZE can tell (`gc_9_4_2_sh_mask.h`).
 const MAX_STACK: u32 = 0xF000;
@@ -29,17 +30,25 @@ const HEADER: usize = 40;
 const LOOK: u32 = 1 << 17;
 /// Groups that are measured between two such looks.
 const GROUPS: usize = 256;
+/// Groups that are taken off their units, or put into order when all are off, between two such looks.
+const LEAVE: usize = 64;
+/// Groups whose entries are written to the control stack at once, 16 KiB at most.
+const STACK_GROUPS: usize = 128;
 
 /// How far a save is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// The waves are being taken off the compute units.
+    Leaves,
     /// How much there is to save is being measured.
     Measures,
     /// So many bytes have been looked at; nothing is written before all have.
     Looks(u32),
     /// So many bytes behind the record are written.
     Writes(u32),
-    /// All is written but the record and the entries of the control stack.
+    /// So many bytes of the control stack are written, the first entry as if it was.
+    Stacks(u32),
+    /// All is written but the record and the first entry of the control stack.
     Written,
     /// Nothing is saved, which was told.
     Refused,
@@ -67,6 +76,7 @@ pub struct Saving {
     taken: usize,
     waves: u32,
     sum: Sum,
+    entries: Entries,
 }
 
 impl Saving {
@@ -79,14 +89,21 @@ impl Saving {
             stack: mqd.wrapping_add(STACK_PAGE),
             used: 0,
             serial: 0,
-            stage: Stage::Measures,
+            stage: Stage::Leaves,
             blocked: false,
             encoder: Encoder::new(Measure::default()),
             buffer: Vec::new(),
             taken: 0,
             waves: 0,
             sum: Sum::default(),
+            entries: Entries::default(),
         }
+    }
+
+    /// Where the used part of the control stack begins.
+    fn first_entry(&self) -> u64 {
+        let free = self.area.stack.saturating_sub(self.used);
+        self.stack.wrapping_add(u64::from(free))
     }
 
     /// The queue can leave its slot.
@@ -136,6 +153,8 @@ impl Gpu {
         };
         run.saving = Some(Box::new(Saving::new(area, mqd)));
         self.cp.hqd_mut(slot).run = Some(run);
+        // The first piece is one of the next step, at the latest.
+        self.soc.kick();
         false
     }
 
@@ -157,7 +176,7 @@ impl Gpu {
         };
         if let Some(mut saving) = run.saving.take() {
             for _ in 0..CHUNK / PIECE {
-                self.save_piece(slot, &run, &mut saving);
+                self.save_piece(slot, &mut run, &mut saving);
                 if saving.is_over() || self.soc.pressed() {
                     break;
                 }
@@ -186,14 +205,10 @@ impl Gpu {
             .map(|(slot, _)| slot)
             .collect();
         for slot in slots {
-            let Some(run) = &mut self.cp.hqd_mut(slot).run else {
-                continue;
-            };
-            run.saving = None;
-            for flight in run.flight.iter_mut().chain(&mut run.later) {
-                if let Some(frozen) = flight.frozen.take() {
-                    flight.serial = self.waves.dispatcher.start(frozen);
-                }
+            if let Some(mut run) = self.cp.hqd_mut(slot).run.take() {
+                run.saving = None;
+                self.reseat_waves(&mut run);
+                self.cp.hqd_mut(slot).run = Some(run);
             }
             self.soc.kick();
         }
@@ -237,10 +252,9 @@ impl Gpu {
     /// All is measured: whether there is room for it.
     fn save_room(&mut self, slot: SlotId, run: &Run, saving: &mut Saving) {
         let waves = saving.measure.bytes() as u32;
-        let seats = run.flights().map(Flight::waves).sum::<u32>();
-        let hardware = run.flights().map(Flight::hardware_bytes).sum::<u32>();
+        let seats = saving.measure.waves();
         let bytes = (RECORD_BYTES + waves)
-            .max(hardware)
+            .max(saving.measure.hardware_bytes())
             .max(self.soc.asic.least_wave());
         (saving.bytes, saving.waves) = (bytes, waves);
         saving.used = ENTRY * (1 + seats);
@@ -299,16 +313,25 @@ impl Gpu {
         }
     }
 
-    fn save_piece(&mut self, slot: SlotId, run: &Run, saving: &mut Saving) {
+    fn save_piece(&mut self, slot: SlotId, run: &mut Run, saving: &mut Saving) {
         match saving.stage {
-            Stage::Measures => {
-                if !saving.measure.measure(run.flights(), GROUPS) {
-                    self.save_room(slot, run, saving);
+            Stage::Leaves => {
+                if !self.unseat_waves(run, LEAVE) {
+                    self.save_measure(slot, run, saving);
                 }
             }
+            Stage::Measures => self.save_measure(slot, run, saving),
             Stage::Looks(done) => self.save_look(slot, run, saving, done),
             Stage::Writes(done) => self.save_write(slot, run, saving, done),
+            Stage::Stacks(done) => self.save_entries(slot, run, saving, done),
             Stage::Written | Stage::Refused => {}
+        }
+    }
+
+    fn save_measure(&mut self, slot: SlotId, run: &Run, saving: &mut Saving) {
+        saving.stage = Stage::Measures;
+        if !saving.measure.measure(run.flights(), GROUPS) {
+            self.save_room(slot, run, saving);
         }
     }
 
@@ -354,14 +377,40 @@ impl Gpu {
         // As was looked at.
         let _ = self.soc.vm_write(run.client(), at, bytes);
         let done = done + len as u32;
-        saving.stage = if done == total {
-            Stage::Written
+        if done < total {
+            saving.stage = Stage::Writes(done);
+            return;
+        }
+        saving.stage = Stage::Stacks(ENTRY);
+        if len + saving.used as usize <= PIECE as usize {
+            // They are a part of the same piece.
+            self.save_entries(slot, run, saving, ENTRY);
+        }
+    }
+
+    /// Writes a part of the control stack.
+    fn save_entries(&mut self, slot: SlotId, run: &Run, saving: &mut Saving, done: u32) {
+        let mut entries = Vec::new();
+        let more = saving
+            .entries
+            .put(run.flights(), STACK_GROUPS, &mut entries);
+        let len = 4 * entries.len() as u32;
+        let at = saving.first_entry().wrapping_add(u64::from(done));
+        match self.soc.vm_reach(MEC, at, len as usize, Access::Write) {
+            Reach::There => {}
+            Reach::Blocked => return self.lose(saving),
+            Reach::Missing => return self.refuse_stack(slot, saving),
+        }
+        // It was looked at.
+        let _ = self.soc.vm_write_dwords(MEC, at, &entries);
+        saving.stage = if more {
+            Stage::Stacks(done + len)
         } else {
-            Stage::Writes(done)
+            Stage::Written
         };
     }
 
-    /// Writes the record and the entries of the control stack.
+    /// Writes the record and the first entry of the control stack.
     fn end_save(&mut self, slot: SlotId, run: &Run, saving: &mut Saving) {
         let behind = self.reach_stack(saving);
         if behind == Reach::Missing {
@@ -377,15 +426,12 @@ impl Gpu {
             return;
         }
         let record = record_of(run, saving.serial, (saving.waves, saving.sum.value()));
-        let mut entries = vec![MAGIC, saving.serial];
-        entries.extend(run.flights().flat_map(Flight::entries).flatten());
-        let free = saving.area.stack.saturating_sub(saving.used);
-        let entry = saving.stack.wrapping_add(u64::from(free));
         // Both places were looked at.
         let _ = self
             .soc
             .vm_write(run.client(), saving.at, &bytes_of(&record));
-        let _ = self.soc.vm_write_dwords(MEC, entry, &entries);
+        let entry = [MAGIC, saving.serial];
+        let _ = self.soc.vm_write_dwords(MEC, saving.first_entry(), &entry);
         self.set_saved(slot, saving.area, saving.used, saving.bytes);
         let text = format!("{:#x} bytes at {:#x}", saving.bytes, saving.at);
         self.trace_sched(slot, "SAVE", text);

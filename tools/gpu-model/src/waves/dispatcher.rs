@@ -20,66 +20,18 @@ use super::job::{After, Dispatch, Frozen, Job, Resting, Work};
 use super::kernel::Kernel;
 use super::look::{Look, Seen};
 use super::posts::Posts;
+use super::progress::{Leaving, Progress};
 use super::report::{Report, Spot, What};
 use super::sync::Resources;
 use super::units::Units;
 use super::watch::Watch;
 
-/// How far a dispatch is.
-#[derive(Debug)]
-struct Progress {
-    dispatch: Arc<Dispatch>,
-    next: u64,
-    total: u64,
-    /// Groups that have begun and not ended.
-    resident: u64,
-    /// Of these, those that somebody executes.
-    running: u64,
-    failed: bool,
-    /// Groups that wait for a unit, after they were taken off.
-    resting: VecDeque<Resting>,
-    /// Slots of private memory in use, a bit each.
-    scratch: Vec<u64>,
-}
-
-impl Progress {
-    /// Takes slots of private memory for `waves` waves.
-    fn take_slots(&mut self, waves: u32) -> Option<Vec<u32>> {
-        let Some(scratch) = self.dispatch.kernel.scratch else {
-            return Some(Vec::new());
-        };
-        let free = (0..scratch.slots)
-            .filter(|slot| self.scratch[*slot as usize / 64] >> (slot % 64) & 1 == 0)
-            .take(waves as usize)
-            .collect::<Vec<_>>();
-        if free.len() < waves as usize {
-            return None;
-        }
-        self.set_slots(&free, true);
-        Some(free)
-    }
-
-    fn set_slots(&mut self, slots: &[u32], taken: bool) {
-        for slot in slots {
-            if let Some(word) = self.scratch.get_mut(*slot as usize / 64) {
-                let bit = 1 << (slot % 64);
-                *word = if taken { *word | bit } else { *word & !bit };
-            }
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        self.next == self.total && self.resident == 0
-    }
-}
-
 #[derive(Debug)]
 struct State {
     units: Units,
     dispatches: BTreeMap<u64, Progress>,
-    ready: VecDeque<Job>,
-    waiting: Vec<Job>,
-    halted: Vec<Job>,
+    /// Groups that could go on so far: their order.
+    turns: u64,
     reports: VecDeque<Report>,
     next_serial: u64,
     /// A group that has begun is next, not a new one.
@@ -145,14 +97,24 @@ impl State {
         }
     }
 
+    /// The group that could go on first.
     fn resume(&mut self) -> Option<Work> {
-        let free = |job: &Job| !job.dispatch.is_frozen();
-        let at = self.ready.iter().position(free)?;
-        let job = self.ready.remove(at)?;
-        if let Some(progress) = self.dispatches.get_mut(&job.dispatch.serial) {
-            progress.running += 1;
-        }
+        let turns = self.dispatches.values_mut();
+        let turns = turns.filter_map(|progress| Some((progress.turn()?, progress)));
+        let (_, progress) = turns.min_by_key(|(turn, _)| *turn)?;
+        let job = progress.resume()?;
+        progress.running += 1;
         Some(Work::Resume(job))
+    }
+
+    fn next_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+
+    fn tell(&mut self, report: Report) {
+        report.dispatch.count_report(true);
+        self.reports.push_back(report);
     }
 
     /// The next group of the dispatch whose turn it is, if there is room for it: those of higher priority first, among
@@ -174,14 +136,13 @@ impl State {
         let progress = self.dispatches.get_mut(&serial)?;
         let dispatch = Arc::clone(&progress.dispatch);
         let kernel = &dispatch.kernel;
-        let fresh = progress.next < progress.total && !progress.failed;
-        if dispatch.is_frozen() || (progress.resting.is_empty() && !fresh) {
+        if !progress.wants_units() {
             return None;
         }
         let demand = kernel.demand();
         let place = self.units.take(&demand, &kernel.units)?;
         self.last = serial;
-        if let Some(Resting { id, group, slots }) = progress.resting.pop_front() {
+        if let Some(Resting { id, group, slots }) = progress.take_resting() {
             progress.running += 1;
             let mut job = Job {
                 dispatch,
@@ -213,11 +174,8 @@ impl State {
 
     /// Whether [`State::pick`] might find something.
     fn has_work(&self) -> bool {
-        let fresh = |p: &Progress| {
-            !p.dispatch.is_frozen() && (!p.resting.is_empty() || (p.next < p.total && !p.failed))
-        };
-        let free = |job: &Job| !job.dispatch.is_frozen();
-        !self.halts() && (self.ready.iter().any(free) || self.dispatches.values().any(fresh))
+        let wants = |p: &Progress| p.turn().is_some() || p.wants_units();
+        !self.halts() && self.dispatches.values().any(wants)
     }
 }
 
@@ -228,9 +186,7 @@ impl Dispatcher {
             state: Mutex::new(State {
                 units,
                 dispatches: BTreeMap::new(),
-                ready: VecDeque::new(),
-                waiting: Vec::new(),
-                halted: Vec::new(),
+                turns: 0,
                 reports: VecDeque::new(),
                 next_serial: 1,
                 resume: false,
@@ -261,31 +217,9 @@ impl Dispatcher {
         let mut state = self.state.lock();
         let serial = state.next_serial;
         state.next_serial += 1;
-        let Frozen {
-            kernel,
-            next,
-            failed,
-            groups,
-        } = frozen;
-        let total = kernel.count().unwrap_or(u64::MAX);
-        let words = kernel.scratch.map_or(0, |s| s.slots.div_ceil(64));
-        let mut progress = Progress {
-            next: next.min(total),
-            total,
-            resident: groups.len() as u64,
-            running: 0,
-            failed,
-            scratch: vec![0; words as usize],
-            resting: VecDeque::new(),
-            dispatch: Arc::new(Dispatch::new(serial, kernel)),
-        };
-        for group in &groups {
-            progress.set_slots(&group.slots, true);
-        }
-        progress.resting = groups.into();
+        let progress = Progress::new(serial, frozen);
         if progress.is_over() {
-            let done = about(progress.dispatch, What::Done);
-            state.reports.push_back(done);
+            state.tell(about(progress.dispatch, What::Done));
         } else {
             state.dispatches.insert(serial, progress);
         }
@@ -295,14 +229,18 @@ impl Dispatcher {
     }
 
     /// Asks for the groups of a dispatch that is about to be taken off: none of them is handed out any more.  Returns
-    /// whether nobody executes one, so that [`Dispatcher::freeze`] waits for nobody.  The device is woken when that is so.
+    /// whether nobody executes one, so that [`Dispatcher::freeze`] waits for nobody, and all is taken that they have told.
+    /// The device is woken when that is so.
     pub fn hold(&self, serial: u64) -> bool {
         let state = self.state.lock();
-        let Some(progress) = state.dispatches.get(&serial) else {
-            return true;
-        };
-        progress.dispatch.freeze();
-        progress.running == 0
+        match state.dispatches.get(&serial) {
+            Some(progress) => {
+                progress.dispatch.freeze();
+                progress.running == 0 && !progress.dispatch.has_reports()
+            }
+            // It has ended, and that is the last report.
+            None => state.reports.iter().all(|r| r.dispatch.serial != serial),
+        }
     }
 
     /// A dispatch that was to be taken off goes on where it is.
@@ -317,41 +255,46 @@ impl Dispatcher {
         self.work.notify_all();
     }
 
-    /// Takes a dispatch off; `None` if it has ended.  Waits for those who execute it, which takes them a batch of
-    /// instructions, unless [`Dispatcher::hold`] has been asked before.
-    pub fn freeze(&self, serial: u64) -> Option<Frozen> {
+    /// Takes a dispatch off; `None` if it has ended.  Waits for those who execute it, which takes them a few instructions,
+    /// unless [`Dispatcher::hold`] has been asked before.  Its groups leave their units with [`Dispatcher::unseat`].
+    pub fn freeze(&self, serial: u64) -> Option<Leaving> {
         let mut state = self.state.lock();
-        let dispatch = Arc::clone(&state.dispatches.get(&serial)?.dispatch);
-        dispatch.freeze();
+        state.dispatches.get(&serial)?.dispatch.freeze();
         while state.dispatches.get(&serial).is_some_and(|p| p.running > 0) {
             self.idle.wait(&mut state);
         }
         // The last group may have ended meanwhile.
-        let progress = state.dispatches.remove(&serial)?;
-        let mut jobs = extract(&mut state.waiting, serial);
-        jobs.extend(extract(&mut state.halted, serial));
-        let mut ready = Vec::from(std::mem::take(&mut state.ready));
-        jobs.extend(extract(&mut ready, serial));
-        state.ready = ready.into();
-        jobs.sort_by_key(|job| (job.id[2], job.id[1], job.id[0]));
-        let mut groups: Vec<Resting> = progress.resting.into();
-        for job in jobs {
-            state.units.release(&job.place);
-            groups.push(Resting {
-                id: job.id,
-                group: job.group,
-                slots: job.slots,
-            });
-        }
+        state.dispatches.remove(&serial).map(Leaving::new)
+    }
+
+    /// Takes groups of a dispatch that leaves off their units, so many at most; each is moved twice.  Returns whether there
+    /// is more to be done.
+    pub fn unseat(&self, leaving: &mut Leaving, groups: usize) -> bool {
+        let mut state = self.state.lock();
+        let more = (0..groups).all(|_| leaving.unseat(&mut state.units));
         drop(state);
         // There may be room for others now.
         self.work.notify_all();
-        Some(Frozen {
-            kernel: dispatch.kernel.clone(),
-            next: progress.next,
-            failed: progress.failed,
-            groups,
-        })
+        more
+    }
+
+    /// Takes the next group off that is not to go on, and gives its memory back.  Returns whether there was one.
+    pub fn kill(&self, leaving: &mut Leaving) -> bool {
+        let mut state = self.state.lock();
+        let killed = leaving.kill(&mut state.units);
+        drop(state);
+        self.work.notify_one();
+        killed.is_some()
+    }
+
+    /// A dispatch that was being taken off goes on after all: groups that are still on their units do so where they are.
+    pub fn rejoin(&self, leaving: Leaving) {
+        let progress = leaving.into_progress();
+        progress.dispatch.thaw();
+        let mut state = self.state.lock();
+        state.dispatches.insert(progress.dispatch.serial, progress);
+        drop(state);
+        self.work.notify_all();
     }
 
     /// Something to do, if there is any.
@@ -383,16 +326,18 @@ impl Dispatcher {
     pub fn give_back(&self, job: Job, after: After) {
         let mut state = self.state.lock();
         let serial = job.dispatch.serial;
-        let mut room = false;
-        match after {
-            After::Ready => state.ready.push_back(job),
-            After::Waiting => state.waiting.push(job),
-            After::Halted => state.halted.push(job),
-            After::Over => {
-                state.units.release(&job.place);
-                room = true;
-                if let Some(progress) = state.dispatches.get_mut(&serial) {
-                    progress.set_slots(&job.slots, false);
+        let room = after == After::Over;
+        if room {
+            state.units.release(&job.place);
+        }
+        let turn = state.next_turn();
+        if let Some(progress) = state.dispatches.get_mut(&serial) {
+            match after {
+                After::Ready => progress.put_ready(turn, job),
+                After::Waiting => progress.put_waiting(job),
+                After::Halted => progress.put_halted(job),
+                After::Over => {
+                    progress.give_slots_back(&job.slots);
                     progress.resident -= 1;
                 }
             }
@@ -406,14 +351,12 @@ impl Dispatcher {
         }
         if over {
             if let Some(progress) = state.dispatches.remove(&serial) {
-                state
-                    .reports
-                    .push_back(about(progress.dispatch, What::Done));
+                state.tell(about(progress.dispatch, What::Done));
             }
         }
         let tells = over || held.is_some();
         if let Some(dispatch) = held {
-            state.reports.push_back(about(dispatch, What::Held));
+            state.tell(about(dispatch, What::Held));
         }
         // Who gives a group back takes the next one; others may have waited for the room.
         let more = (room || after == After::Ready) && state.has_work();
@@ -427,7 +370,7 @@ impl Dispatcher {
         }
     }
 
-    /// All waves, which stand still as long as somebody looks.  Waits for those who execute, which takes them a batch of
+    /// All waves, which stand still as long as somebody looks.  Waits for those who execute, which takes them a few
     /// instructions.
     pub fn look(&self) -> Look<'_> {
         self.looks.fetch_add(1, Ordering::SeqCst);
@@ -435,15 +378,10 @@ impl Dispatcher {
         while state.dispatches.values().any(|p| p.running > 0) {
             self.idle.wait(&mut state);
         }
-        let on_units = [&state.waiting, &state.halted].into_iter().flatten();
-        let mut waves: Vec<Seen> = state
-            .ready
-            .iter()
-            .chain(on_units)
-            .flat_map(Seen::of)
-            .collect();
+        let mut waves: Vec<Seen> = Vec::new();
         for progress in state.dispatches.values() {
-            let resting = progress.resting.iter();
+            waves.extend(progress.seated().flat_map(Seen::of));
+            let resting = progress.without_unit();
             waves.extend(resting.flat_map(|group| Seen::of_resting(&progress.dispatch, group)));
         }
         drop(state);
@@ -479,7 +417,7 @@ impl Dispatcher {
                 progress.failed = true;
             }
         }
-        state.reports.push_back(report);
+        state.tell(report);
         state.crowded |= state.reports.len() >= MOST_REPORTS;
         state.crowded
     }
@@ -493,6 +431,9 @@ impl Dispatcher {
     pub fn take_report(&self) -> Option<Report> {
         let mut state = self.state.lock();
         let report = state.reports.pop_front();
+        if let Some(report) = &report {
+            report.dispatch.count_report(false);
+        }
         if state.crowded && state.reports.len() <= MOST_REPORTS / 2 {
             state.crowded = false;
             drop(state);
@@ -504,12 +445,12 @@ impl Dispatcher {
     /// Lets the groups that wait for translations try again; returns whether there are any.
     pub fn retry(&self) -> bool {
         let mut state = self.state.lock();
-        let mut jobs = std::mem::take(&mut state.waiting);
-        let any = !jobs.is_empty();
-        for job in &mut jobs {
-            job.group.0.retry();
+        let turn = state.next_turn();
+        let mut any = false;
+        for progress in state.dispatches.values_mut() {
+            any |= progress.is_waiting();
+            progress.retry(turn);
         }
-        state.ready.extend(jobs);
         drop(state);
         if any {
             self.work.notify_all();
@@ -519,7 +460,8 @@ impl Dispatcher {
 
     /// Whether groups wait for translations.
     pub fn is_waiting(&self) -> bool {
-        !self.state.lock().waiting.is_empty()
+        let state = self.state.lock();
+        state.dispatches.values().any(Progress::is_waiting)
     }
 
     /// Whether somebody might execute something now.
@@ -576,15 +518,6 @@ impl Dispatcher {
         self.state.lock().stop = true;
         self.work.notify_all();
     }
-}
-
-/// Takes out what belongs to a dispatch; the others keep their order.
-fn extract(jobs: &mut Vec<Job>, serial: u64) -> Vec<Job> {
-    let (out, rest) = std::mem::take(jobs)
-        .into_iter()
-        .partition(|job| job.dispatch.serial == serial);
-    *jobs = rest;
-    out
 }
 
 /// Says something of a dispatch as a whole.

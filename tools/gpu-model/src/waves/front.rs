@@ -6,6 +6,7 @@
 use super::errors::ProgramError;
 use super::job::Frozen;
 use super::kernel::Kernel;
+use super::progress::Leaving;
 use super::report::{Failure, Report, What};
 use super::saved::Saved;
 use super::units::Seat;
@@ -65,46 +66,17 @@ pub struct Flight {
     pub stand: Stand,
     /// It uses private memory, of which the queue has one.
     pub private: bool,
-    /// Its groups, when the queue was taken off.
+    /// Its groups are leaving the compute units, as the queue is to be taken off.
+    pub leaving: Option<Box<Leaving>>,
+    /// Its groups, when they are off.
     pub frozen: Option<Frozen>,
 }
 
 impl Flight {
-    /// Waves that were taken off.
-    pub fn waves(&self) -> u32 {
-        let groups = self.frozen.iter().flat_map(|frozen| &frozen.groups);
-        groups.map(|group| group.group.0.len() as u32).sum()
-    }
-
-    /// Entries of the control stack for them: HW_ID, and the number in the group.
-    pub fn entries(&self) -> Vec<[u32; 2]> {
-        let groups = self.frozen.iter().flat_map(|frozen| &frozen.groups);
-        groups
-            .flat_map(|group| {
-                let group = &group.group.0;
-                let id = |wave: usize| group.wave(wave).map_or(0, |w| w.hw_id);
-                (0..group.len()).map(move |wave| [id(wave), wave as u32])
-            })
-            .collect()
-    }
-
-    /// Bytes that the trap handler of a driver saves of them: vector, scalar and hardware registers (128 bytes) of each wave,
-    /// and once the LDS of a group (`cwsr_trap_handler_gfx9.asm`).
-    pub fn hardware_bytes(&self) -> u32 {
-        let of = |frozen: &Frozen| -> u32 {
-            let demand = frozen.kernel.demand();
-            let wave = demand.vgprs * 256 + demand.sgprs * 4 + 128;
-            let groups = frozen.groups.iter();
-            groups
-                .map(|group| group.group.0.len() as u32 * wave + demand.lds)
-                .sum()
-        };
-        self.frozen.as_ref().map_or(0, of)
-    }
-
-    /// Waves of it may be on the compute units.
+    /// It executes, or could.
     pub fn is_on(&self) -> bool {
-        !matches!(self.stand, Stand::Done(_) | Stand::Told) && self.frozen.is_none()
+        let is_off = self.leaving.is_some() || self.frozen.is_some();
+        !matches!(self.stand, Stand::Done(_) | Stand::Told) && !is_off
     }
 }
 
@@ -140,13 +112,7 @@ impl Failure {
 impl Gpu {
     /// Starts a dispatch.
     pub(crate) fn start_kernel(&mut self, kernel: Kernel) -> Flight {
-        let frozen = Frozen {
-            kernel,
-            next: 0,
-            failed: false,
-            groups: Vec::new(),
-        };
-        self.resume_kernel(frozen, self.soc.clock.ticks())
+        self.resume_kernel(Frozen::new(kernel, 0, false), self.soc.clock.ticks())
     }
 
     /// Lets a dispatch go on that began at `started`.
@@ -161,6 +127,7 @@ impl Gpu {
             started,
             stand: Stand::Running,
             private,
+            leaving: None,
             frozen: None,
         }
     }
@@ -182,13 +149,14 @@ impl Gpu {
                 started,
                 stand,
                 private: false,
+                leaving: None,
                 frozen: None,
             },
         }
     }
 
-    /// Asks for the waves of a queue that is about to leave its slot.  Returns whether nobody executes one any more, so
-    /// that [`Gpu::stop_queue`] waits for nobody; the device is woken when that is so.
+    /// Asks for the waves of a queue that is about to leave its slot.  Returns whether nobody executes one any more, and all
+    /// is known that they have come to, so that [`Gpu::stop_queue`] waits for nobody; the device is woken when that is so.
     pub(crate) fn hold_waves(&self, slot: SlotId) -> bool {
         let run = self.cp.hqd(slot).run();
         let on = run.into_iter().flat_map(Run::flights);
@@ -216,7 +184,7 @@ impl Gpu {
         }
     }
 
-    /// Takes the waves of a queue that stops off the compute units.
+    /// Takes the waves of a queue that stops: none of them executes any more.  They leave the compute units later.
     pub(crate) fn freeze_kernel(&mut self, slot: SlotId) {
         let Some(run) = self.cp.hqd(slot).run() else {
             return;
@@ -229,15 +197,47 @@ impl Gpu {
         if on.is_empty() {
             return;
         }
-        let frozen: Vec<_> = on
+        let held = self.hold_waves(slot);
+        let leaving: Vec<_> = on
             .into_iter()
             .map(|serial| (serial, self.waves.dispatcher.freeze(serial)))
             .collect();
-        // What its waves have come to before.
-        self.take_wave_reports(true);
-        for (serial, frozen) in frozen {
+        if !held {
+            // What its waves have come to before.
+            self.take_wave_reports(true);
+        }
+        for (serial, leaving) in leaving {
             if let Some((flight, _)) = self.flight_mut(serial) {
-                flight.frozen = frozen;
+                flight.leaving = leaving.map(Box::new);
+            }
+        }
+    }
+
+    /// Takes waves of a queue whose waves do not execute any more off the compute units: `groups` at most, each of which is
+    /// moved twice.  Returns whether there are more.
+    pub(crate) fn unseat_waves(&self, run: &mut Run, groups: usize) -> bool {
+        let mut flights = run.flight.iter_mut().chain(&mut run.later);
+        let Some(flight) = flights.find(|flight| flight.leaving.is_some()) else {
+            return false;
+        };
+        if let Some(mut leaving) = flight.leaving.take() {
+            if self.waves.dispatcher.unseat(&mut leaving, groups) {
+                flight.leaving = Some(leaving);
+                return true;
+            }
+            flight.frozen = Some(leaving.end());
+        }
+        flights.any(|flight| flight.leaving.is_some())
+    }
+
+    /// Lets the waves go on that were taken off, or are being taken off.
+    pub(crate) fn reseat_waves(&self, run: &mut Run) {
+        for flight in run.flight.iter_mut().chain(&mut run.later) {
+            if let Some(leaving) = flight.leaving.take() {
+                self.waves.dispatcher.rejoin(*leaving);
+            }
+            if let Some(frozen) = flight.frozen.take() {
+                flight.serial = self.waves.dispatcher.start(frozen);
             }
         }
     }
@@ -245,9 +245,7 @@ impl Gpu {
     /// Forgets the dispatches of a queue; waves that are still there are killed.
     pub(crate) fn drop_flights(&mut self, run: &mut Run) {
         let flights = run.flight.take().into_iter().chain(run.later.drain(..));
-        for flight in flights.filter(Flight::is_on) {
-            drop(self.waves.dispatcher.freeze(flight.serial));
-        }
+        flights.for_each(|flight| self.waves.forget(flight));
     }
 
     /// Executes waves if nobody else does, and takes what waves have come to.
@@ -292,6 +290,10 @@ impl Gpu {
                 break;
             };
             self.wave_report(&report);
+            if report.dispatch.is_told() {
+                // What waits for that looks at it in the next step.
+                self.soc.kick();
+            }
             any = true;
             if !all && self.soc.pressed() {
                 break;
@@ -331,9 +333,8 @@ impl Gpu {
         };
         let (vmid, doorbell) = (run.vmid, run.doorbell);
         match report.what {
-            What::Posted(_) => {}
-            // What waits for that looks at it in the next step.
-            What::Held => self.soc.kick(),
+            // The last report of those that are asked for wakes those who wait for that.
+            What::Posted(_) | What::Held => {}
             What::Handled(failure) => {
                 let of = (self.soc.pasid_of(vmid, HubId::Gfx), doorbell);
                 let error = ProgramError::failed(&report.dispatch, spot, of, failure);

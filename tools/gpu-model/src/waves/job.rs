@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What is handed out to those who execute: dispatches, their workgroups, and how a slice of one ended.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use gfx9_isa::group::Group;
@@ -22,6 +23,8 @@ pub struct Dispatch {
     pub kernel: Kernel,
     /// Its groups are to be given back at once.
     frozen: AtomicBool,
+    /// What its waves have come to that the device has not looked at yet.
+    told: AtomicU32,
     /// Grows when decoded instructions have to be compared with memory again.
     code: AtomicU64,
     /// The kernel's name and code object, once somebody has looked for them.
@@ -35,6 +38,7 @@ impl Dispatch {
             serial,
             kernel,
             frozen: AtomicBool::new(false),
+            told: AtomicU32::new(0),
             code: AtomicU64::new(0),
             origin: OnceLock::new(),
         }
@@ -78,6 +82,25 @@ impl Dispatch {
     /// Whether its groups are to be given back.
     pub fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::Acquire)
+    }
+
+    /// There is one more report of it, or one less.
+    pub(super) fn count_report(&self, more: bool) {
+        if more {
+            self.told.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.told.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there are reports of it that the device has not taken.
+    pub(super) fn has_reports(&self) -> bool {
+        self.told.load(Ordering::Relaxed) != 0
+    }
+
+    /// Its groups are to be given back, and the device has taken all reports of it.
+    pub(super) fn is_told(&self) -> bool {
+        self.is_frozen() && !self.has_reports()
     }
 
     /// The version of the instruction cache.
@@ -164,6 +187,40 @@ pub struct Resting {
     pub slots: Vec<u32>,
 }
 
+/// Slots of private memory, a bit each: set for those that are in use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Slots(Vec<u64>);
+
+impl Slots {
+    /// None of `count` slots is in use.
+    fn new(count: u32) -> Self {
+        Self(vec![0; count.div_ceil(64) as usize])
+    }
+
+    /// Takes slots for `waves` waves, of which there are `count`.
+    pub(super) fn take(&mut self, count: u32, waves: u32) -> Option<Vec<u32>> {
+        let is_free = |slot: &u32| {
+            let word = self.0.get(*slot as usize / 64);
+            word.is_some_and(|word| word >> (slot % 64) & 1 == 0)
+        };
+        let free: Vec<u32> = (0..count).filter(is_free).take(waves as usize).collect();
+        if free.len() < waves as usize {
+            return None;
+        }
+        self.set(&free, true);
+        Some(free)
+    }
+
+    pub(super) fn set(&mut self, slots: &[u32], taken: bool) {
+        for slot in slots {
+            if let Some(word) = self.0.get_mut(*slot as usize / 64) {
+                let bit = 1 << (slot % 64);
+                *word = if taken { *word | bit } else { *word & !bit };
+            }
+        }
+    }
+}
+
 /// A dispatch that was taken off.
 #[derive(Debug)]
 pub struct Frozen {
@@ -174,7 +231,28 @@ pub struct Frozen {
     /// A wave has failed, so no further group begins.
     pub failed: bool,
     /// Groups that have begun and not ended.
-    pub groups: Vec<Resting>,
+    pub groups: VecDeque<Resting>,
+    /// Slots of private memory that these have.
+    pub(super) slots: Slots,
+}
+
+impl Frozen {
+    /// A dispatch of which no group has begun that has not ended; `next` is the number of the next one.
+    pub fn new(kernel: Kernel, next: u64, failed: bool) -> Self {
+        Self {
+            slots: Slots::new(kernel.scratch.map_or(0, |s| s.slots)),
+            kernel,
+            next,
+            failed,
+            groups: VecDeque::new(),
+        }
+    }
+
+    /// Adds a group that has begun.
+    pub fn push(&mut self, group: Resting) {
+        self.slots.set(&group.slots, true);
+        self.groups.push_back(group);
+    }
 }
 
 /// What somebody who executes does next.

@@ -2,10 +2,11 @@
 //! Kernels: from a dispatch packet to waves that execute, and back to its completion.
 //!
 //! [`kernel`] is what a packet and its kernel descriptor say, [`units`] what compute units hold, [`dispatcher`] hands
-//! workgroups out ([`job`]), [`runner`] executes them, on the threads of [`pool`] or in the device's steps, and says what
+//! workgroups out ([`job`]) and takes them off ([`progress`]), [`runner`] executes them, on the threads of [`pool`] or in the device's steps, and says what
 //! their waves come to ([`report`]).  Only [`front`] and [`launch`] are behind the device's lock: they start dispatches,
 //! take them off, and turn what waves come to into interrupts, queue errors and signals.  [`sync`] is where waves of
-//! different groups meet, [`posts`] how they ring doorbells, [`saved`] the form in which a dispatch lies in a save area,
+//! different groups meet, [`posts`] how they ring doorbells, [`saved`] the form in which a dispatch lies in a save
+//! area, [`measure`] how much that is,
 //! [`names`] tells what a kernel is called, [`look`] where all waves are,
 //! [`watch`] what they execute, and [`errors`] what kernels have done wrong.
 
@@ -22,9 +23,11 @@ pub mod job;
 pub mod kernel;
 pub mod launch;
 pub mod look;
+pub mod measure;
 pub mod names;
 pub mod pool;
 pub mod posts;
+pub mod progress;
 pub mod report;
 pub mod runner;
 pub mod saved;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Who executes waves: threads of their own, or the device in its steps.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
 use super::dispatcher::Dispatcher;
 use super::errors::ProgramErrors;
+use super::front::Flight;
 use super::job::Resting;
+use super::progress::Leaving;
 use super::runner::Runner;
 use super::units::Units;
 use crate::clock::Clock;
@@ -31,11 +34,13 @@ pub struct Pool {
     pub errors: ProgramErrors,
     /// Stores of waves to doorbells, to be delivered at the end of the step.
     pub(super) posted: Vec<Post>,
-    /// Groups that were saved, and whose memory is to be given back.
-    saved: Vec<Resting>,
+    /// Dispatches that do not go on, whose groups are to leave the compute units.
+    killed: Vec<Leaving>,
+    /// Groups that were saved, or do not go on, and whose memory is to be given back.
+    saved: Vec<VecDeque<Resting>>,
 }
 
-/// Most saved groups whose memory is given back in a step.
+/// Most groups that leave the compute units for good, and whose memory is given back, in a step.
 const MOST_DROPS: usize = 256;
 
 impl Pool {
@@ -58,6 +63,7 @@ impl Pool {
             make: Box::new(make),
             errors: ProgramErrors::default(),
             posted: Vec::new(),
+            killed: Vec::new(),
             saved: Vec::new(),
         }
     }
@@ -78,27 +84,47 @@ impl Pool {
         self.delivered(count);
     }
 
-    /// Forgets a queue that has left its slot.  The memory of its waves is given back in the next steps.
+    /// Forgets a queue that has left its slot.  Those of its waves that are not saved do not go on.
     pub(crate) fn let_go(&mut self, run: Run) {
         let flights = run.flight.into_iter().chain(run.later);
-        let groups = flights.filter_map(|flight| flight.frozen);
-        for frozen in groups {
-            if self.saved.is_empty() {
-                self.saved = frozen.groups;
-            } else {
-                self.saved.extend(frozen.groups);
-            }
-        }
+        flights.for_each(|flight| self.forget(flight));
     }
 
-    /// Gives memory of saved groups back, until the step has to end.  Returns whether there is more.
+    /// Forgets a dispatch.  Those of its waves that are still there leave the compute units, and the memory of all is given
+    /// back, in the next steps.  Waits for those who execute it, which takes them a few instructions.
+    pub(crate) fn forget(&mut self, flight: Flight) {
+        if flight.is_on() {
+            self.killed.extend(self.dispatcher.freeze(flight.serial));
+        }
+        self.killed.extend(flight.leaving.map(|leaving| *leaving));
+        self.saved.extend(flight.frozen.map(|frozen| frozen.groups));
+    }
+
+    /// Takes groups off that do not go on, and gives memory back, until the step has to end.  Returns whether there is more.
     pub(crate) fn drop_some(&mut self, pressed: impl Fn() -> bool) -> bool {
         for _ in 0..MOST_DROPS {
-            if self.saved.pop().is_none() || pressed() {
+            if !self.drop_one() || pressed() {
                 break;
             }
         }
-        !self.saved.is_empty()
+        !self.killed.is_empty() || !self.saved.is_empty()
+    }
+
+    /// One group, or what is left of a dispatch or of a queue without one.
+    fn drop_one(&mut self) -> bool {
+        if let Some(leaving) = self.killed.last_mut() {
+            if !self.dispatcher.kill(leaving) {
+                self.killed.pop();
+            }
+            return true;
+        }
+        if let Some(groups) = self.saved.last_mut() {
+            if groups.pop_back().is_none() {
+                self.saved.pop();
+            }
+            return true;
+        }
+        false
     }
 
     /// Lets all waves stand still, or go on.

@@ -10,6 +10,7 @@ use gfx9_isa::group::Parts;
 use super::front::{Flight, Stand};
 use super::job::{Frozen, Resting, Waves};
 use super::kernel::{Kernel, Scratch};
+use super::measure::{groups_of, Measure};
 use super::report::Failure;
 use crate::aql::QueueError;
 
@@ -88,70 +89,15 @@ impl Reader<'_> {
 }
 
 /// Words of a group as [`put_group`] writes it.
-fn group_words(group: &Resting) -> usize {
+pub(super) fn group_words(group: &Resting) -> usize {
     GROUP_HEAD + group.slots.len() + group.group.0.saved_size() / 4
 }
 
-fn groups_of(flight: &Flight) -> &[Resting] {
-    flight.frozen.as_ref().map_or(&[], |frozen| &frozen.groups)
-}
-
-fn head_words(flight: &Flight) -> usize {
+/// Words of what precedes the groups of a dispatch, or of all of one that is over.
+pub(super) fn head_words(flight: &Flight) -> usize {
     match &flight.frozen {
         Some(frozen) => HEAD + frozen.kernel.user.len(),
         None => OVER,
-    }
-}
-
-/// How many words the dispatches of a queue will be, whose waves have been taken off.
-#[derive(Debug, Default)]
-pub struct Measure {
-    /// Of each dispatch, without their number; the last one is being measured.
-    words: Vec<usize>,
-    /// Its next group.
-    group: usize,
-}
-
-impl Measure {
-    /// Goes on by at most `groups` groups.  Returns whether there are more.
-    pub fn measure<'a>(
-        &mut self,
-        mut flights: impl Iterator<Item = &'a Flight>,
-        groups: usize,
-    ) -> bool {
-        let mut left = groups;
-        let mut flight = match self.words.len().checked_sub(1) {
-            Some(measured) => flights.nth(measured),
-            None => self.next(&mut flights),
-        };
-        while let Some(of) = flight {
-            let all = groups_of(of);
-            let more = all.iter().skip(self.group).take(left);
-            let (count, words) = more.fold((0, 0), |(count, words), group| {
-                (count + 1, words + group_words(group))
-            });
-            if let Some(last) = self.words.last_mut() {
-                *last += words;
-            }
-            (self.group, left) = (self.group + count, left - count);
-            if self.group < all.len() {
-                return true;
-            }
-            flight = self.next(&mut flights);
-        }
-        false
-    }
-
-    fn next<'a>(&mut self, flights: &mut impl Iterator<Item = &'a Flight>) -> Option<&'a Flight> {
-        let flight = flights.next()?;
-        self.words.push(head_words(flight));
-        self.group = 0;
-        Some(flight)
-    }
-
-    /// Bytes of all.
-    pub fn bytes(&self) -> usize {
-        4 * (self.words.len() + self.words.iter().sum::<usize>())
     }
 }
 
@@ -187,7 +133,8 @@ impl Encoder {
             return false;
         };
         let out = &mut Writer(to);
-        let groups = groups_of(flight);
+        let mut groups = groups_of(flight);
+        let count = groups.len();
         match self.group {
             None => {
                 let words = self.sizes.words.get(self.flight);
@@ -196,7 +143,7 @@ impl Encoder {
                 self.group = Some(0);
             }
             Some(number) => {
-                if let Some(group) = groups.get(number) {
+                if let Some(group) = groups.nth(number) {
                     put_group(group, self.part, out);
                     self.part += 1;
                     if self.part == group.group.0.saved_parts() {
@@ -205,7 +152,7 @@ impl Encoder {
                 }
             }
         }
-        if self.group.is_some_and(|next| next >= groups.len()) {
+        if self.group.is_some_and(|next| next >= count) {
             self.flight += 1;
             self.group = None;
         }
@@ -231,6 +178,7 @@ fn put_head(flight: &Flight, out: &mut Writer<'_>) {
         next,
         failed,
         groups,
+        ..
     }) = &flight.frozen
     else {
         out.word(0);
@@ -408,7 +356,7 @@ impl Half {
         *bytes = bytes.get(took..)?;
         if let Some(group) = self.group.take_if(|group| !group.parts.lacks_waves()) {
             let resting = group.end(&self.frozen.kernel)?;
-            self.frozen.groups.push(resting);
+            self.frozen.push(resting);
             self.lacks -= 1;
         }
         Some(())
@@ -545,12 +493,7 @@ fn head(from: &mut Reader<'_>, base: Kernel) -> Option<Head> {
         left: 0,
         started,
         stand,
-        frozen: Frozen {
-            kernel,
-            next,
-            failed,
-            groups: Vec::new(),
-        },
+        frozen: Frozen::new(kernel, next, failed),
         lacks: count,
         group: None,
     })))

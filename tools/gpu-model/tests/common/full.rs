@@ -9,11 +9,13 @@ use nix::time::{clock_gettime, ClockId};
 
 use super::kernel::Launch;
 use super::proc::Proc;
-use super::queue::UserQueue;
-use super::Bench;
+use super::queue::{write_data, UserQueue};
+use super::{Bench, Sys};
 
 /// Groups of one wave that a compute unit has at once.
 const WAVES: u32 = 16;
+/// What lies in the area before anything is saved.
+pub const BLANK: u8 = 0xa5;
 /// A page that is not there at first.
 const LATE: u64 = 0x7500_0000_0000;
 
@@ -127,10 +129,15 @@ impl Full {
         b.gpu.waves.dispatcher.figures().1
     }
 
-    pub fn map(&mut self) -> Duration {
+    /// Submits a run list with the queue.
+    pub fn list(&mut self) {
         let mut list = self.p.map_process(&self.b, 1);
         list.extend(self.q.map_queues());
         self.b.run_list(&list, false, 1);
+    }
+
+    pub fn map(&mut self) -> Duration {
+        self.list();
         let count = self.count;
         self.until(|b| Self::waves(b) == count)
     }
@@ -150,9 +157,24 @@ impl Full {
 
     /// Gives the waves their page, and looks at what they have stored.
     pub fn end(&mut self) {
+        self.give_page();
+        self.finish();
+    }
+
+    pub fn give_page(&mut self) {
         let page = self.b.alloc_ram(4096);
         self.b.set32(page, 1000);
         self.p.set_pte(&mut self.b, LATE, page | 0x77);
+    }
+
+    /// Waves that have stored what they have.
+    pub fn stored(&self) -> usize {
+        let words = self.b.words(self.data, self.count as usize);
+        words.iter().filter(|word| **word != 0).count()
+    }
+
+    /// Looks at what waves have stored that have their page.
+    pub fn finish(&mut self) {
         let done = self.done;
         self.until(|b| b.ram64(done) == 0);
         let want: Vec<u32> = (0..self.count).map(|n| 1000 + 2 * n).collect();
@@ -165,4 +187,62 @@ impl Full {
             "none began anew: {begun}"
         );
     }
+}
+
+/// The state part of the queue's save area.
+pub fn state(f: &Full, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    f.b.ram_read(f.q.save.0 + u64::from(f.q.save.1), &mut bytes);
+    bytes
+}
+
+/// Fills the area, so that zeros that are written show.
+pub fn blank(f: &Full) {
+    let size = f.b.ram32(f.q.mqd.bus + 177 * 4) - f.q.save.1;
+    let at = f.q.save.0 + u64::from(f.q.save.1);
+    f.b.ram_write(at, &vec![BLANK; size as usize]);
+}
+
+/// How far the state behind the record is written.
+pub fn written(f: &Full) -> usize {
+    let size = f.b.ram32(f.q.mqd.bus + 177 * 4) - f.q.save.1;
+    let bytes = state(f, size as usize);
+    bytes
+        .iter()
+        .rposition(|b| *b != BLANK)
+        .map_or(0, |at| at + 1)
+}
+
+/// A step in which somebody waits for the device.
+pub fn pressed(b: &mut Bench) {
+    let callers = b.gpu.soc.callers().clone();
+    b.advance(1000);
+    callers.wait(|| {
+        let _ = b.gpu.step();
+    });
+}
+
+/// Steps until the fence is there; returns how many.
+pub fn wait(b: &mut Bench, fence: Sys) -> usize {
+    let fenced = |b: &Bench| b.ram64(fence.bus) == 100;
+    let steps = (0..10_000).take_while(|_| {
+        pressed(b);
+        !fenced(b)
+    });
+    let steps = steps.count();
+    assert!(fenced(b));
+    steps
+}
+
+/// A queue of another process, with a packet that stores a number, can be mapped and runs.
+pub fn others_run(b: &mut Bench) {
+    let mut p = Proc::new(b, 0x77, 4);
+    let (va, bus) = p.page(b, 0x1000);
+    let mut q = p.queue(b);
+    let mut list = p.map_process(b, 1);
+    list.extend(q.map_queues());
+    b.run_list(&list, false, 1);
+    b.run();
+    q.send(b, &write_data(va, 77));
+    assert_eq!(b.ram32(bus), 77);
 }
