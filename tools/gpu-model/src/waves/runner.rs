@@ -27,6 +27,9 @@ use crate::vm::{Access, Client, HubId, CID_TCP};
 
 /// Instructions between two quiescent points.
 const BATCH: u64 = 1024;
+/// Instructions after which one who executes looks whether the group is to be given back: so many at most go on executing
+/// when a queue is taken off, or the device is reset.
+const LOOK: u64 = 64;
 /// Batches of a slice.
 const SLICE: u32 = 32;
 /// Exceptions that trap handlers have taken over, of a slice, which are reported.
@@ -199,7 +202,7 @@ impl Runner {
                 fault,
                 sent,
                 posts,
-            } = self.batch(dispatcher, job, recorder.as_deref_mut());
+            } = self.batch(dispatcher, job, stop, recorder.as_deref_mut());
             if is_failure(event) {
                 self.learn_name(&job.dispatch);
             }
@@ -313,12 +316,13 @@ impl Runner {
             .learn_name(&mut |va, bytes: &mut [u8]| window.read(va, bytes, Access::Read).is_ok());
     }
 
-    /// Executes up to a batch of instructions.
+    /// Executes up to a batch of instructions, less if the group is to be given back.
     fn batch(
         &mut self,
         dispatcher: &Dispatcher,
         job: &mut Job,
-        recorder: Option<&mut Recorder>,
+        stop: &dyn Fn() -> bool,
+        mut recorder: Option<&mut Recorder>,
     ) -> Batch {
         let kernel = &job.dispatch.kernel;
         if self.code.len() >= SPACES && !self.code.contains_key(&kernel.vmid) {
@@ -348,13 +352,21 @@ impl Runner {
             memory: &mut memory,
             messages: &mut outside,
         };
-        let checker = job.check.as_mut().map(|check| &mut *check.0);
-        let event = if recorder.is_some() || checker.is_some() {
-            let mut watchers = Watchers { recorder, checker };
-            job.group.0.observe(&mut host, BATCH, &mut watchers)
-        } else {
-            job.group.0.run(&mut host, BATCH)
+        let mut checker = job.check.as_mut().map(|check| &mut *check.0);
+        let (group, dispatch) = (&mut job.group.0, &job.dispatch);
+        let execute = |count| {
+            if recorder.is_some() || checker.is_some() {
+                let mut watchers = Watchers {
+                    recorder: recorder.as_deref_mut(),
+                    checker: checker.as_deref_mut(),
+                };
+                group.observe(&mut host, count, &mut watchers)
+            } else {
+                group.run(&mut host, count)
+            }
         };
+        let asked = || dispatch.is_frozen() || dispatcher.is_looked_at() || stop();
+        let event = in_looks(execute, asked);
         let sent = outside.sent;
         let posts = memory.take_posts();
         dispatcher.posts.sent(posts.len());
@@ -365,6 +377,18 @@ impl Runner {
             posts,
         }
     }
+}
+
+/// Executes a batch with `execute`, which does so with as many instructions as it is told unless there is another event,
+/// and looks in between whether the group is to be given back.
+fn in_looks(mut execute: impl FnMut(u64) -> Event, asked: impl Fn() -> bool) -> Event {
+    for _ in 1..BATCH / LOOK {
+        let event = execute(LOOK);
+        if event != Event::Budget || asked() {
+            return event;
+        }
+    }
+    execute(LOOK)
 }
 
 /// As whom the waves of a kernel access memory.
@@ -436,5 +460,35 @@ fn mnemonic(why: Stop) -> Option<&'static str> {
             Some(name)
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::cell::Cell;
+
+    proptest! {
+        /// A batch is as long as ever, and when the group is asked for, the looks that have begun are the last ones.
+        #[test]
+        fn few_instructions_follow_when_a_group_is_asked_for(at in 0..2 * BATCH, ends in any::<bool>()) {
+            let (done, most) = (Cell::new(0), Cell::new(0));
+            let execute = |count: u64| {
+                let begun = done.get();
+                done.set(begun + count);
+                most.set(count.max(most.get()));
+                if ends && (begun..done.get()).contains(&at) {
+                    Event::Stalled
+                } else {
+                    Event::Budget
+                }
+            };
+            let event = in_looks(execute, || !ends && done.get() > at);
+            let want = if at < BATCH { at / LOOK * LOOK + LOOK } else { BATCH };
+            prop_assert_eq!((done.get(), most.get()), (want, LOOK));
+            let stalled = ends && at < BATCH;
+            prop_assert_eq!(event, if stalled { Event::Stalled } else { Event::Budget });
+        }
     }
 }
