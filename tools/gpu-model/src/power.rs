@@ -91,11 +91,12 @@ impl Gpu {
         }
     }
 
-    /// Function-level or VMM reset: everything to power-on state.
+    /// Function-level or VMM reset: everything to power-on state.  In the middle of a mode-1 reset the device stays away
+    /// until the rest of VRAM is lost.
     pub fn device_reset(&mut self) {
         self.soc.log.stats.resets += 1;
-        while self.lose_some_vram() {}
-        self.in_reset_until = None;
+        let losing = self.losing.is_some();
+        self.in_reset_until = losing.then(|| self.soc.clock.now_ns());
         self.asleep = false;
         self.soc.inject.revive();
         self.power_on();

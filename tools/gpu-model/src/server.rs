@@ -269,10 +269,14 @@ impl ServerBackend for Backend {
 
     fn reset(&mut self) -> Result<(), io::Error> {
         self.config = self.reset_config.clone();
-        let mut gpu = self.shared.lock();
-        gpu.device_reset();
-        gpu.soc.set_bars(BarAddresses::default());
-        gpu.soc.mem.set_bus_master(self.config.bus_master());
+        let master = self.config.bus_master();
+        self.shared.trapped(|gpu| {
+            gpu.device_reset();
+            gpu.soc.set_bars(BarAddresses::default());
+            gpu.soc.mem.set_bus_master(master);
+        });
+        // Waves are to leave their units, and VRAM may still be on its way to be lost.
+        self.shared.wake();
         Ok(())
     }
 

@@ -323,6 +323,51 @@ fn mode1_loses_vram_piece_by_piece() {
     b.no_errors();
 }
 
+/// The VMM's reset in the middle of that: the device is away until all of VRAM is lost, by steps and not by the reset.
+#[test]
+fn a_reset_by_the_vmm_leaves_the_loss_of_vram_to_steps() {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    let marks: Vec<u64> = (0..VRAM / MIB).map(|n| n * MIB + MIB / 2).collect();
+    for at in &marks {
+        b.vram_write(*at, &[0xa5; 8]);
+    }
+    let left = |b: &Bench| {
+        let mut word = [0; 8];
+        let kept = marks.iter().filter(|at| {
+            b.vram_read(**at, &mut word);
+            word == [0xa5; 8]
+        });
+        kept.count()
+    };
+    let callers = b.gpu.soc.callers().clone();
+    let step = |b: &mut Bench| callers.wait(|| b.gpu.step_within(Duration::from_secs(3600)));
+    b.wr(0x58200, 0x0007_0000);
+    for _ in 0..40 {
+        assert_eq!(step(&mut b), Step::Busy);
+    }
+    let before = left(&b);
+    assert!(before > marks.len() / 2 && before < marks.len(), "{before}");
+    b.gpu.device_reset();
+    assert_eq!(left(&b), before, "the reset itself takes no time for VRAM");
+    let mut last = before;
+    while step(&mut b) == Step::Busy {
+        assert_eq!(b.rd(0x378c), 0xffff_ffff, "it is away");
+        let now = left(&b);
+        assert!(now <= last && last - now <= 1, "{last} {now}");
+        last = now;
+    }
+    // It does not wait for the end of the other reset.
+    assert_eq!(left(&b), 0);
+    assert_eq!(b.rd(0x378c), 64);
+    // Without such a loss it is there at once.
+    b.vram_write(marks[3], &[0xa5; 8]);
+    b.gpu.device_reset();
+    assert_eq!(b.rd(0x378c), 64);
+    assert_eq!(left(&b), 1);
+    b.no_errors();
+}
+
 /// On Vega 20 message 3 asks for the interface version; only the PSP resets the device.
 #[test]
 fn the_smu_of_vega20_has_another_message_3() {
