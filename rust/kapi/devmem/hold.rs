@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What looks at a region from outside: it stays meanwhile, whatever becomes of its pages.
+//! What looks at a region from outside: it stays meanwhile, whatever becomes of its pages. Tested by
+//! `rkfd_mirror_migrate_live`.
 
 use core::fmt::{
     self,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages of a program at one moment.
+//! Pages of a program at one moment. Tested by `rkfd_mirror_hmm` and, where pages are in VRAM, by
+//! `rkfd_mirror_migrate_live`.
 
 use core::ops::Range;
 
