@@ -34,7 +34,7 @@ const SOURCES: [&str; 13] = [
     "failure", "native", "mirror", "migrate",
 ];
 
-const NAMES: [(&str, &str); 28] = [
+const NAMES: [(&str, &str); 29] = [
     ("Gpu", "rkfd_gpu"),
     ("GpuInfo", "rkfd_gpu_info"),
     ("Vm", "rkfd_vm"),
