@@ -336,8 +336,6 @@ static void *move_on(void *unused)
 			CHECK(!err || err == EAGAIN);
 			mover.moved += args.moved;
 		}
-		/* Queues of mirrors without repeated accesses run between two changes. */
-		usleep(2000);
 	}
 	return NULL;
 }
