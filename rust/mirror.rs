@@ -31,7 +31,6 @@
 mod accesses;
 mod granule;
 mod laps;
-mod migrate;
 mod quiesce;
 mod range;
 mod rules;
@@ -48,7 +47,6 @@ pub(crate) use self::accesses::{
     LANES, //
 };
 pub(crate) use self::{
-    migrate::Place,
     rules::{
         Hidden,
         Rule,

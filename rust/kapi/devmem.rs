@@ -14,8 +14,8 @@
 //!
 //! # End
 //!
-//! [`Pagemap::close`] ends the supply of pages. The region is unmapped when no page is live any more, all rooms were
-//! dropped and nobody has a [`Hold`], by a worker of the [`Keeper`], which the module has one of and which waits for that when it is dropped. The
+//! [`Pagemap::close`] ends the supply of pages. The region is unmapped when no page is live any more and all rooms were
+//! dropped, by a worker of the [`Keeper`], which the module has one of and which waits for that when it is dropped. The
 //! memory manager calls this module for each page that it gives back; so where pages are left when a pagemap is closed,
 //! the module cannot be unloaded before they are gone.
 //!
@@ -27,6 +27,7 @@
 //! C header: [`include/linux/memremap.h`](srctree/include/linux/memremap.h)
 
 use core::{
+    marker::PhantomData,
     mem::ManuallyDrop,
     ops::Range,
     ptr::NonNull, //
@@ -54,19 +55,12 @@ use kernel::{
 use super::workqueue::OwnedQueue;
 use crate::bindings::rkfd_pagemap as RawPagemap;
 
-mod hold;
 mod keeper;
 
+pub(crate) use self::keeper::Keeper;
 use self::keeper::{
     Member,
     ModuleReference, //
-};
-pub(crate) use self::{
-    hold::Hold,
-    keeper::{
-        Keeper,
-        KeeperHandle, //
-    }, //
 };
 
 /// Bytes of a frame.
@@ -83,14 +77,14 @@ pub(crate) trait Room: Send {}
 ///
 /// # Invariants
 ///
-/// The fault is being handled as long as this lives, and its page is of the pagemap at `owner`, which is that of `region`.
+/// The fault is being handled as long as this lives, and its page is of the pagemap at `owner`.
 pub(crate) struct Fault<'a> {
     raw: NonNull<bindings::vm_fault>,
     owner: NonNull<RawPagemap>,
-    region: &'a Region,
+    _handled: PhantomData<&'a ()>,
 }
 
-impl<'a> Fault<'a> {
+impl Fault<'_> {
     /// The fault.
     pub(super) fn as_raw(&self) -> *mut bindings::vm_fault {
         self.raw.as_ptr()
@@ -101,13 +95,8 @@ impl<'a> Fault<'a> {
         self.owner.as_ptr()
     }
 
-    /// What the page is of.
-    pub(super) fn region(&self) -> &'a Region {
-        self.region
-    }
-
     /// The first address of the page.
-    pub(crate) fn address(&self) -> usize {
+    pub(super) fn address(&self) -> usize {
         // SAFETY: By the type invariant.
         unsafe { crate::bindings::rkfd_fault_address(self.raw.as_ptr()) }
     }
@@ -164,8 +153,6 @@ struct Frame {
     live: usize,
     /// The pages that were given out since the room came.
     given: [u64; WORDS],
-    /// Those of them whose contents have moved to the system.
-    left: [u64; WORDS],
     /// Nothing is live any more, and the worker has not seen it yet.
     is_due: bool,
     /// The next one that is due.
@@ -178,7 +165,6 @@ impl Frame {
         serial: 0,
         live: 0,
         given: [0; WORDS],
-        left: [0; WORDS],
         is_due: false,
         next_due: None,
     };
@@ -198,12 +184,6 @@ impl Frame {
         *word |= bit;
         Ok(())
     }
-
-    /// Whether page `place` has a bit in `bits`.
-    fn has(bits: &[u64; WORDS], place: usize) -> bool {
-        let word = bits.get(place / 64);
-        word.is_some_and(|word| word & (1 << (place % 64)) != 0)
-    }
 }
 
 /// All frames of a region.
@@ -213,8 +193,6 @@ struct Table {
     frames: KVVec<Frame>,
     /// The sum of all frames.
     live: usize,
-    /// Who else has the region stay.
-    holds: usize,
     /// The first of the frames that are due.
     due: Option<usize>,
     /// Of the latest room.
@@ -253,13 +231,13 @@ impl Table {
 
     /// Whether the region is to be unmapped.
     fn is_over(&self) -> bool {
-        self.closed && self.live == 0 && self.holds == 0 && self.due.is_none()
+        self.closed && self.live == 0 && self.due.is_none()
     }
 }
 
 /// What a [`Pagemap`] stands for, as long as it has pages.
 #[pin_data]
-pub(super) struct Region {
+struct Region {
     queue: Arc<OwnedQueue>,
     faults: Arc<dyn CpuFault>,
     /// Physical address of the first page.
@@ -301,7 +279,7 @@ impl Region {
             (Some(raw), Some(owner)) => this.faults.bring_back(&Fault {
                 raw,
                 owner,
-                region: this,
+                _handled: PhantomData,
             }),
             _ => Answer::Lost,
         };
@@ -310,24 +288,6 @@ impl Region {
             Answer::OutOfMemory => bindings::vm_fault_reason_VM_FAULT_OOM,
             Answer::Lost => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
         }
-    }
-
-    /// Notes that the content of a page has moved to the system, whoever has a reference of the page still. The page is
-    /// locked.
-    pub(super) fn note_left(&self, number: usize) {
-        let mut table = self.table.lock();
-        let frame = table.frames.get_mut(number / PAGES);
-        let place = number % PAGES;
-        if let Some(word) = frame.and_then(|frame| frame.left.get_mut(place / 64)) {
-            *word |= 1 << (place % 64);
-        }
-    }
-
-    /// Whether that was noted. The page is locked, so the answer stays right.
-    pub(super) fn has_left(&self, number: usize) -> bool {
-        let table = self.table.lock();
-        let frame = table.frames.get(number / PAGES);
-        frame.is_some_and(|frame| Frame::has(&frame.left, number % PAGES))
     }
 
     /// Counts `count` pages of a frame as not live any more.
@@ -389,11 +349,7 @@ impl Pagemap {
     /// - `EOPNOTSUPP`: the kernel has no device-private memory.
     /// - `ERANGE`: the machine has no such range of addresses free.
     /// - `ENOMEM`, and what the memory manager says.
-    pub(crate) fn new(
-        keeper: &KeeperHandle,
-        frames: usize,
-        faults: Arc<dyn CpuFault>,
-    ) -> Result<Self> {
+    pub(crate) fn new(keeper: &Keeper, frames: usize, faults: Arc<dyn CpuFault>) -> Result<Self> {
         let size = frames.checked_mul(FRAME).filter(|size| *size != 0);
         // CAST: `usize` is at most 64 bits wide.
         let size = size.ok_or(EINVAL)? as u64;
@@ -415,7 +371,6 @@ impl Pagemap {
             mapped: None,
             frames: table,
             live: 0,
-            holds: 0,
             due: None,
             serial: 0,
             closed: false,
@@ -454,19 +409,7 @@ impl Pagemap {
         self.region.start..self.region.start + (frames * FRAME) as u64
     }
 
-    /// Whether the kernel has such memory at all.
-    pub(crate) fn exists() -> bool {
-        // SAFETY: No preconditions.
-        unsafe { crate::bindings::rkfd_pagemap_exists() }
-    }
-
-    /// Has the region stay; `None` once it has ended.
-    pub(crate) fn hold(&self) -> Option<Hold> {
-        Hold::new(&self.region)
-    }
-
     /// How many pages are live, and vacancies.
-    #[cfg(rkfd_kunit)]
     pub(crate) fn live(&self) -> usize {
         self.region.table.lock().live
     }
@@ -549,11 +492,6 @@ pub(crate) struct Vacancy {
 }
 
 impl Vacancy {
-    /// The frame.
-    pub(crate) fn frame(&self) -> usize {
-        self.frame
-    }
-
     /// The number of the room, by which the frame can be [filled further](Pagemap::reopen).
     pub(crate) fn serial(&self) -> u64 {
         self.serial
@@ -600,13 +538,11 @@ impl Drop for Vacancy {
 /// number there.
 pub(crate) struct DeviceFolio {
     page: *mut bindings::page,
-    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "seen by tests"))]
     number: usize,
 }
 
 impl DeviceFolio {
     /// Its number: where it lies in the memory of the device, in pages.
-    #[cfg(rkfd_kunit)]
     pub(crate) fn number(&self) -> usize {
         self.number
     }

@@ -279,7 +279,6 @@ impl Inner {
                 } else {
                     crate::bindings::RKFD_FIND_READABLE
                 },
-                core::ptr::null_mut(),
                 frames.as_mut_ptr(),
                 &mut seq,
             )

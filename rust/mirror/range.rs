@@ -27,7 +27,6 @@ use super::{
     },
     window::{
         Fill,
-        Look,
         Usage,
         Want,
         Watcher,
@@ -114,16 +113,6 @@ impl Mirror {
         self.shape.is_whole()
     }
 
-    /// Which memory it shows where.
-    pub(super) fn shape(&self) -> &Shape {
-        &self.shape
-    }
-
-    /// The program's.
-    pub(super) fn memory(&self) -> &AddressSpace {
-        &self.memory
-    }
-
     /// GPU addresses.
     pub(super) fn gpu(&self) -> Range<u64> {
         self.shape.gpu()
@@ -139,7 +128,7 @@ impl Mirror {
     }
 
     /// The window with a GPU address, made if there is none.
-    pub(super) fn window(&self, user: &AddressSpaceUser, va: u64) -> Result<Arc<Window>> {
+    fn window(&self, user: &AddressSpaceUser, va: u64) -> Result<Arc<Window>> {
         let key = va & !(WINDOW - 1);
         if let Some(window) = self.windows.lock().tree.get(&key) {
             return Ok(window.clone());
@@ -209,8 +198,9 @@ impl Mirror {
         }
     }
 
-    /// Calls `f` with GPU addresses that are shown, in ascending order, and how: under update locks, so it must not allocate.
-    pub(super) fn for_each_shown(&self, f: &mut dyn FnMut(Range<u64>, Look)) {
+    /// Calls `f` with GPU addresses that are shown, in ascending order, and whether they are one leaf of 2 MiB: under update
+    /// locks, so it must not allocate.
+    pub(super) fn for_each_shown(&self, f: &mut dyn FnMut(Range<u64>, bool)) {
         self.for_each_window(&self.shape.gpu(), |window| {
             window.state().lock().for_each_shown(f);
         });

@@ -14,8 +14,7 @@ use kernel::prelude::*;
 
 use super::{
     range::Mirror,
-    space::Mirrors,
-    window::Look, //
+    space::Mirrors, //
 };
 use crate::{
     gpu::mirrors::MirrorList,
@@ -30,25 +29,25 @@ struct Ranges<'f> {
     f: &'f mut dyn Write,
     /// Lines that may still be written.
     room: usize,
-    last: Option<(Range<u64>, Look)>,
+    last: Option<(Range<u64>, bool)>,
     /// Bytes that found no room.
     left_out: u64,
     result: fmt::Result,
 }
 
 impl Ranges<'_> {
-    fn add(&mut self, range: Range<u64>, look: Look) {
+    fn add(&mut self, range: Range<u64>, huge: bool) {
         match &mut self.last {
-            Some((last, same)) if last.end == range.start && *same == look => last.end = range.end,
+            Some((last, same)) if last.end == range.start && *same == huge => last.end = range.end,
             _ => {
                 self.write_last();
-                self.last = Some((range, look));
+                self.last = Some((range, huge));
             }
         }
     }
 
     fn write_last(&mut self) {
-        let Some((range, look)) = self.last.take() else {
+        let Some((range, huge)) = self.last.take() else {
             return;
         };
         if self.room == 0 {
@@ -56,11 +55,10 @@ impl Ranges<'_> {
             return;
         }
         self.room -= 1;
-        let leaf = if look.huge { "2M" } else { "4K" };
-        let place = if look.vram { " vram" } else { "" };
+        let leaf = if huge { "2M" } else { "4K" };
         let (first, last) = (range.start, range.end - 1);
         if self.result.is_ok() {
-            self.result = writeln!(self.f, "shown {first:#014x}-{last:#014x} {leaf}{place}");
+            self.result = writeln!(self.f, "shown {first:#014x}-{last:#014x} {leaf}");
         }
     }
 
@@ -116,7 +114,7 @@ impl Mirror {
         ]);
         writeln!(
             f,
-            "mirror {} pid {} pasid {} cpu {:#014x}-{:#014x} gpu {:#014x}-{:#014x} flags {} granules {} of {} bytes {} huge {} vram {} leaf {} changes {} served {}",
+            "mirror {} pid {} pasid {} cpu {:#014x}-{:#014x} gpu {:#014x}-{:#014x} flags {} granules {} of {} bytes {} huge {} leaf {} changes {} served {}",
             self.id(),
             pid,
             pasid,
@@ -129,7 +127,6 @@ impl Mirror {
             granules,
             usage.bytes,
             usage.huge,
-            usage.vram,
             self.leaf(),
             usage.changes,
             usage.served,
@@ -143,7 +140,7 @@ impl Mirror {
             result: Ok(()),
         };
         // Under update locks: nothing is allocated by the writes, whose memory seq_file has made before.
-        self.for_each_shown(&mut |range, look| ranges.add(range, look));
+        self.for_each_shown(&mut |range, huge| ranges.add(range, huge));
         *room -= own - ranges.finish()?;
         Ok(())
     }

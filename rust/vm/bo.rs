@@ -66,10 +66,7 @@ pub(super) use self::{
         push_run,
         Backing, //
     },
-    place::{
-        FreeNotice,
-        Place, //
-    }, //
+    place::Place, //
 };
 use self::{
     backing::{

@@ -2,8 +2,6 @@
 
 //! What regions of device-private memory end by, and what keeps the module until then. Suite: `rkfd_devmem`.
 
-use core::ops::Deref;
-
 use kernel::{
     prelude::*,
     sync::{
@@ -31,25 +29,12 @@ use crate::kapi::{
 /// Pause between two messages about regions that keep the module from being unloaded.
 const PATIENCE_MS: u32 = 10_000;
 
-/// What makes regions end where a [`Keeper`] waits for them.
-#[derive(Clone)]
-pub(crate) struct KeeperHandle {
-    pub(super) queue: Arc<OwnedQueue>,
-    pub(super) regions: Arc<Regions>,
-}
-
 /// Where regions end; one for the module.
 ///
-/// Dropping it waits until all regions are unmapped, without bound; all pagemaps are closed then, and no handle is used any
-/// more.
-pub(crate) struct Keeper(KeeperHandle);
-
-impl Deref for Keeper {
-    type Target = KeeperHandle;
-
-    fn deref(&self) -> &KeeperHandle {
-        &self.0
-    }
+/// Dropping it waits until all regions are unmapped, without bound; all pagemaps are closed then.
+pub(crate) struct Keeper {
+    pub(super) queue: Arc<OwnedQueue>,
+    pub(super) regions: Arc<Regions>,
 }
 
 impl Keeper {
@@ -68,10 +53,10 @@ impl Keeper {
             }),
             GFP_KERNEL,
         )?;
-        Ok(Self(KeeperHandle {
+        Ok(Self {
             queue: Arc::new(queue, GFP_KERNEL)?,
             regions,
-        }))
+        })
     }
 
     /// Waits for the work that is due at the moment.
