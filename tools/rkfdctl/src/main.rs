@@ -25,6 +25,7 @@ mod source;
 mod stress;
 mod style;
 mod syscalls;
+mod table;
 mod tasks;
 mod timeline;
 mod torture;

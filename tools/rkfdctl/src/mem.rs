@@ -13,16 +13,13 @@ use anyhow::Context;
 use rkfd::device::Kfd;
 use rkfd::error::Error;
 use serde::Serialize;
-use tabled::settings::object::Columns;
-use tabled::settings::Alignment;
-use tabled::settings::Style;
-use tabled::Table;
 use tabled::Tabled;
 
 use self::spaces::Share;
 use self::spaces::Space;
 use crate::debugfs;
 use crate::style;
+use crate::table;
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -135,11 +132,11 @@ fn show(options: &Options) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    anstream::println!("{}", table(&heaps, &[0, 2, 3]));
+    anstream::println!("{}", table::plain(&heaps, [0, 2, 3]));
     if rows.is_empty() {
         anstream::println!("\nnothing is mapped");
     } else {
-        anstream::println!("\n{}", table(&rows, &[0, 2, 3, 5, 6, 7, 8, 9, 10]));
+        anstream::println!("\n{}", table::plain(&rows, [0, 2, 3, 5, 6, 7, 8, 9, 10]));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -196,18 +193,6 @@ fn rows_of(gpu: usize, spaces: &[Space], name: impl Fn(u32) -> Option<String>) -
     rows
 }
 
-/// A table, with the numbers of columns `right` aligned to the right.
-pub fn table<T: Tabled>(rows: &[T], right: &[usize]) -> String {
-    let mut table = Table::new(rows);
-    table.with(Style::blank());
-    for column in right {
-        table.modify(Columns::one(*column), Alignment::right());
-    }
-    let text = table.to_string();
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    lines.join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,7 +224,7 @@ mod tests {
         assert_eq!((vram.pieces, vram.small, vram.large), (Some(4), 3, 2));
         assert_eq!((evicted.heap, evicted.mapped), ("evicted", 0x1000));
         assert_eq!((system.heap, system.small), ("system", 16));
-        let text = table(&rows, &[0, 2, 3, 5, 6, 7, 8, 9, 10]);
+        let text = table::plain(&rows, [0, 2, 3, 5, 6, 7, 8, 9, 10]);
         let head: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
         assert_eq!(
             head,

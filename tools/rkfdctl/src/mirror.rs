@@ -21,6 +21,7 @@ use self::stats::Figures;
 use crate::debugfs;
 use crate::mem;
 use crate::style;
+use crate::table;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -170,7 +171,7 @@ fn show(options: &Options, reports: &[(usize, Report)]) -> anyhow::Result<()> {
     if rows.is_empty() {
         anstream::println!("there are no mirrors");
     } else {
-        let table = mem::table(&rows, &[0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13]);
+        let table = table::plain(&rows, [0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13]);
         anstream::println!("{table}");
     }
     if reports.iter().any(|(_, report)| report.cut) {
@@ -201,7 +202,7 @@ mod tests {
         let report = parse::parse(parse::EXAMPLE);
         let mirrors = report.mirrors.iter();
         let rows: Vec<Row> = mirrors.map(|m| Row::of(1, m, "worker".into())).collect();
-        let text = mem::table(&rows, &[0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13]);
+        let text = table::plain(&rows, [0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13]);
         let lines: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split_whitespace().collect())

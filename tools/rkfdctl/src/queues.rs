@@ -10,16 +10,13 @@ use anyhow::Context;
 use rkfd::device::Kfd;
 use rkfd::error::Error;
 use serde::Serialize;
-use tabled::settings::object::Columns;
-use tabled::settings::Alignment;
-use tabled::settings::Style;
-use tabled::Table;
 use tabled::Tabled;
 
 use crate::debugfs;
 use crate::debugfs::Hqd;
 use crate::debugfs::Process;
 use crate::style;
+use crate::table;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -197,17 +194,7 @@ fn rows(
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut table = Table::new(rows);
-    table.with(Style::blank());
-    for column in [0, 2, 3, 4, 6, 7, 8, 9] {
-        table.modify(Columns::one(column), Alignment::right());
-    }
-    table
-        .to_string()
-        .lines()
-        .map(str::trim_end)
-        .collect::<Vec<_>>()
-        .join("\n")
+    table::plain(rows, [0, 2, 3, 4, 6, 7, 8, 9])
 }
 
 #[cfg(test)]

@@ -21,11 +21,9 @@ use rkfd::queue::QueueKind;
 use rkfd::queue::QueueOptions;
 use rkfd::signal::Signals;
 use serde::Serialize;
-use tabled::settings::object::Columns;
-use tabled::settings::Alignment;
-use tabled::settings::Style;
-use tabled::Table;
 use tabled::Tabled;
+
+use crate::table;
 
 /// Room for the largest batch, several times.
 const RING_BYTES: usize = 0x10000;
@@ -114,16 +112,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut table = Table::new(rows);
-    table
-        .with(Style::blank())
-        .modify(Columns::new(1..), Alignment::right());
-    table
-        .to_string()
-        .lines()
-        .map(str::trim_end)
-        .collect::<Vec<_>>()
-        .join("\n")
+    table::plain(rows, 1..Row::LENGTH)
 }
 
 /// Where the packets leave what they did.

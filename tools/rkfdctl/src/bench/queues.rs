@@ -17,14 +17,11 @@ use anyhow::Context;
 use rkfd::device::Kfd;
 use rkfd::error::Error;
 use serde::Serialize;
-use tabled::settings::object::Columns;
-use tabled::settings::Alignment;
-use tabled::settings::Style;
-use tabled::Table;
 use tabled::Tabled;
 
 use super::holders::Holders;
 use super::worker::Phase;
+use crate::table;
 
 /// How long the driver may be in use after the last program has ended.
 const UNLOAD: Duration = Duration::from_secs(20);
@@ -298,17 +295,7 @@ fn table(points: &[Point]) -> String {
             preemptions_off: some(off.preemptions),
         }
     });
-    let mut table = Table::new(rows);
-    table
-        .with(Style::blank())
-        .modify(Columns::new(0..), Alignment::right())
-        .modify(Columns::one(1), Alignment::left());
-    table
-        .to_string()
-        .lines()
-        .map(str::trim_end)
-        .collect::<Vec<_>>()
-        .join("\n")
+    table::plain(rows, (0..Row::LENGTH).filter(|column| *column != 1))
 }
 
 #[cfg(test)]

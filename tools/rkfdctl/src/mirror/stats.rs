@@ -6,8 +6,8 @@ use tabled::Tabled;
 
 use super::parse::Histogram;
 use super::parse::Report;
-use crate::mem::table;
 use crate::style;
+use crate::table;
 
 /// Heights of a bar.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -141,14 +141,14 @@ pub fn text(reports: &[(usize, Report)]) -> String {
         }));
     }
     let mut out = style::head("Counters since the driver has the GPU") + "\n";
-    out += &table(&counts, &[0, 3]);
+    out += &table::plain(&counts, [0, 3]);
     out += "\n\n";
     out += &style::head("Times and sizes");
     out.push('\n');
     if rows.is_empty() {
         out += "nothing was measured";
     } else {
-        out += &table(&rows, &[0, 4, 5, 6, 7]);
+        out += &table::plain(&rows, [0, 4, 5, 6, 7]);
     }
     out
 }

@@ -2,14 +2,11 @@
 //! What a stress run found, as figures, a table and JSON.
 
 use serde::Serialize;
-use tabled::settings::object::Columns;
-use tabled::settings::Alignment;
-use tabled::settings::Style;
-use tabled::Table;
 use tabled::Tabled;
 
 use super::protocol::KindName;
 use super::protocol::QueueResult;
+use crate::table;
 
 /// The queues of one kind.
 #[derive(Debug, PartialEq, Serialize, Tabled)]
@@ -101,16 +98,7 @@ pub fn rows(results: &[QueueResult]) -> Vec<Row> {
 
 /// The rows for a reader.
 pub fn table(rows: &[Row]) -> String {
-    let mut table = Table::new(rows);
-    table
-        .with(Style::blank())
-        .modify(Columns::new(1..), Alignment::right());
-    table
-        .to_string()
-        .lines()
-        .map(str::trim_end)
-        .collect::<Vec<_>>()
-        .join("\n")
+    table::plain(rows, 1..Row::LENGTH)
 }
 
 #[cfg(test)]

@@ -5,10 +5,6 @@ use std::time::Duration;
 
 use rkfd::native::QueueKind;
 use serde::Serialize;
-use tabled::settings::object::Columns;
-use tabled::settings::Alignment;
-use tabled::settings::Style;
-use tabled::Table;
 use tabled::Tabled;
 
 use super::gpu::Engine;
@@ -16,6 +12,7 @@ use super::lane::Lane;
 use super::tally::Kind;
 use super::tally::Tally;
 use crate::style;
+use crate::table;
 
 /// Operations of one kind.
 #[derive(Debug, PartialEq, Serialize, Tabled)]
@@ -97,16 +94,7 @@ fn rows(tally: &Tally) -> Vec<Row> {
 
 /// Rows for a reader, the columns from `first` on aligned to the right.
 fn table<T: Tabled>(rows: &[T], first: usize) -> String {
-    let mut table = Table::new(rows);
-    table
-        .with(Style::blank())
-        .modify(Columns::new(first..), Alignment::right());
-    let lines: Vec<String> = table
-        .to_string()
-        .lines()
-        .map(|line| line.trim_end().to_owned())
-        .collect();
-    lines.join("\n")
+    table::plain(rows, first..T::LENGTH)
 }
 
 impl Outcome {

@@ -10,10 +10,6 @@ use rkfd::tasks::layout::Shape;
 use rkfd::tasks::ring::Task;
 use rkfd::tasks::TaskError;
 use serde::Serialize;
-use tabled::settings::object::Columns;
-use tabled::settings::Alignment;
-use tabled::settings::Style;
-use tabled::Table;
 use tabled::Tabled;
 
 use super::stage::mix;
@@ -25,6 +21,7 @@ use super::stage::NOTE;
 use super::stage::OK;
 use super::stage::TRIES;
 use crate::latency::Samples;
+use crate::table;
 
 /// Work-items that hand tasks over.
 const ITEMS: usize = 64;
@@ -160,19 +157,9 @@ fn of_gpu(stage: &mut Stage, n: usize, rounds: u64, count: u64) -> anyhow::Resul
 
 /// The rows, for a reader.
 pub fn table(rows: &[Row]) -> String {
-    let mut table = Table::new(rows);
-    table
-        .with(Style::blank())
-        .modify(Columns::new(1..), Alignment::right());
-    table
-        .to_string()
-        .lines()
-        .map(str::trim_end)
-        .collect::<Vec<_>>()
-        .join("\n")
+    table::plain(rows, 1..Row::LENGTH)
 }
 
-/// Hands over for the tool's monitor.
 #[cfg(test)]
 mod tests {
     use super::*;
