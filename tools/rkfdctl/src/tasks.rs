@@ -33,7 +33,7 @@ pub struct Options {
 }
 
 /// Where programs put the file of their counters.
-pub fn directory() -> PathBuf {
+fn directory() -> PathBuf {
     let shared = Path::new("/dev/shm");
     if shared.is_dir() {
         shared.into()
@@ -42,9 +42,9 @@ pub fn directory() -> PathBuf {
     }
 }
 
-/// The file for this program's.
-pub fn own_file() -> PathBuf {
-    directory().join(format!("{NAME}{}", std::process::id()))
+/// The file of a process's.
+pub fn file_of(process: u32) -> PathBuf {
+    directory().join(format!("{NAME}{process}"))
 }
 
 /// The counters of programs that run, by their process.

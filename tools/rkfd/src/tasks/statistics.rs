@@ -6,13 +6,16 @@
 //! [`AREA_WORDS`] words for each area and [`WORKER_WORDS`] for each worker.
 
 use std::fs;
-use std::fs::File;
 use std::fs::OpenOptions;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+
+use nix::libc::O_NOFOLLOW;
+use nix::libc::O_NONBLOCK;
 
 use super::layout::Priority;
 use crate::error::Error;
@@ -108,7 +111,12 @@ impl Snapshot {
     /// [`Error::File`]; [`Error::Argument`] where it is none of statistics.
     pub fn read(path: &Path) -> Result<Self> {
         let mut bytes = Vec::new();
-        let file = File::open(path).map_err(Error::file(path))?;
+        // Whoever may write to the directory may have put a link or a FIFO there, which is not waited for.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(O_NOFOLLOW | O_NONBLOCK)
+            .open(path)
+            .map_err(Error::file(path))?;
         file.take(MOST_BYTES)
             .read_to_end(&mut bytes)
             .map_err(Error::file(path))?;
@@ -199,6 +207,8 @@ impl Statistics {
                     .write(true)
                     .create(true)
                     .truncate(true)
+                    // What a link in a directory of everybody's leads to stays as it is.
+                    .custom_flags(O_NOFOLLOW)
                     .open(path)
                     .map_err(Error::file(path))?;
                 file.set_len(bytes as u64).map_err(Error::file(path))?; // CAST: a size in memory.
@@ -324,6 +334,23 @@ mod tests {
         assert_eq!(read.of_workers(|worker| worker.deaths), 3);
         drop(statistics);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn links_and_fifos_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        fs::write(&file, "kept").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(Statistics::new(Some(link.clone()), Vec::new(), 1).is_err());
+        assert!(matches!(Snapshot::read(&link), Err(Error::File { .. })));
+        assert_eq!(fs::read(&file).unwrap(), b"kept");
+        let fifo = dir.path().join("fifo");
+        let path = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
+        // SAFETY: a path that ends with a zero byte.
+        assert_eq!(unsafe { nix::libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        // Nobody writes to it: a plain open would wait for that.
+        assert!(matches!(Snapshot::read(&fifo), Err(Error::Argument(_))));
     }
 
     proptest! {

@@ -84,8 +84,7 @@ impl Other {
             bail!("the process that was to be killed: {status}");
         }
         // It could not remove its file.
-        let file = crate::tasks::directory().join(format!("rkfd-tasks-{}", self.child.id()));
-        let _ = std::fs::remove_file(file);
+        let _ = std::fs::remove_file(crate::tasks::file_of(self.child.id()));
         Ok(())
     }
 }

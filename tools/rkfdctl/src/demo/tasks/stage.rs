@@ -329,7 +329,8 @@ impl Stage {
         let kfd = rkfd::device::Kfd::open()?;
         let found = kfd.gpus()?;
         let count = count.unwrap_or(found.len().saturating_sub(first));
-        let Some(chosen) = found.get(first..first + count) else {
+        let end = first.checked_add(count);
+        let Some(chosen) = end.and_then(|end| found.get(first..end)) else {
             bail!("there are {} GPUs, counted from 0", found.len());
         };
         let gpus = chosen
@@ -350,7 +351,7 @@ impl Stage {
             gpus: self.gpus.iter().map(|gpu| gpu.device.clone()).collect(),
             shape,
             workers: self.workers,
-            statistics: Some(crate::tasks::own_file()),
+            statistics: Some(crate::tasks::file_of(std::process::id())),
             ..TaskOptions::default()
         };
         Ok(Tasks::start(options, self.world.functions(host)?)?)
