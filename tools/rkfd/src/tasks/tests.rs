@@ -225,6 +225,38 @@ fn the_task_of_a_dead_worker_runs_or_fails() {
     }
 }
 
+/// Where the system has no thread for the place of a dead worker, its task is settled all the same, and the others go on.
+#[test]
+fn the_task_of_a_worker_that_nobody_replaces_runs_or_fails() {
+    for death in [Death::Taken, Death::Noted, Death::Begun] {
+        let (tasks, counts) = start(Options::default());
+        tasks.crew.no_threads.store(true, Ordering::Relaxed);
+        tasks.kill(0, death);
+        let mut failed = 0;
+        let mut number = 0;
+        while tasks.crew.stations[0].fate.load(Ordering::Acquire) != 0 {
+            number += 1;
+            match run(&tasks, &Task::new(COUNT, &[number])) {
+                Ok(value) => assert_eq!(value, number),
+                Err(error) => {
+                    assert_eq!(error, TaskError::Failed(failure::WORKER));
+                    failed += 1;
+                }
+            }
+        }
+        assert_eq!(failed, u64::from(death == Death::Begun), "{death:?}");
+        let counts = counts.lock().unwrap();
+        assert_eq!(counts.len() as u64, number - failed, "{death:?}");
+        assert!(counts.values().all(|times| *times == 1));
+        drop(counts);
+        assert_eq!(run(&tasks, &Task::new(ADD, &[1, 1])), Ok(2));
+        let statistics = tasks.statistics();
+        assert_eq!(statistics.of_workers(|of| of.deaths), 1);
+        assert_eq!(statistics.of_workers(|of| of.lost), failed);
+        assert_eq!(statistics.of_workers(|of| of.recovered), 1 - failed);
+    }
+}
+
 #[test]
 fn workers_without_work_sleep_and_are_woken() {
     let (tasks, _) = start(Options::default());

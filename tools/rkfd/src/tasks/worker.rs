@@ -112,6 +112,9 @@ pub(super) struct Crew {
     stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(super) statistics: Statistics,
+    /// The system has no threads any more.
+    #[cfg(test)]
+    pub(super) no_threads: AtomicBool,
 }
 
 /// What a worker's turn came to.
@@ -151,6 +154,8 @@ impl Crew {
             stopping: AtomicBool::new(false),
             threads: Mutex::default(),
             statistics,
+            #[cfg(test)]
+            no_threads: AtomicBool::new(false),
         });
         for worker in 0..options.workers {
             let near = options.near;
@@ -168,6 +173,10 @@ impl Crew {
 
     /// Starts the thread of a worker.
     fn hire(self: &Arc<Self>, worker: usize, near: bool) -> Result<()> {
+        #[cfg(test)]
+        if self.no_threads.load(Ordering::Relaxed) {
+            return Err(Error::Thread(std::io::ErrorKind::WouldBlock.into()));
+        }
         let crew = self.clone();
         // Held until the thread is in the list, so that whoever ends the crew finds it there.
         let mut threads = self.threads();
@@ -425,7 +434,7 @@ impl Crew {
         self.ends.tell();
     }
 
-    /// Settles what the worker before this one had in hand when it died.
+    /// Settles what a worker's thread had in hand when it died.
     fn recover(&self, worker: usize) {
         let noted = self.stations[worker].held().take();
         let origin = noted
@@ -496,8 +505,11 @@ impl Drop for Life<'_> {
     fn drop(&mut self) {
         if !self.in_time {
             self.crew.statistics.add(self.worker, Of::Deaths, 1);
-            // Where no thread can be had, the others go on without this one.
-            let _ = self.crew.hire(self.worker, self.near);
+            if self.crew.hire(self.worker, self.near).is_err() {
+                // No thread can be had: the others go on without this one, and run what it had in hand.
+                self.crew.recover(self.worker);
+                self.crew.bell.ring();
+            }
         }
     }
 }
