@@ -123,6 +123,22 @@ u64 rkfd_pagemap_start(struct rkfd_pagemap *pagemap)
 	return pagemap->map.range.start;
 }
 
+/* Whether the kernel has such memory at all. */
+bool rkfd_pagemap_exists(void)
+{
+	return true;
+}
+
+/* Whether programs have page @number, of which the caller has no reference: the answer of a moment. */
+bool rkfd_device_page_is_used(struct rkfd_pagemap *pagemap, unsigned long number)
+{
+	struct page *page = pfn_to_page(PHYS_PFN(pagemap->map.range.start) + number);
+	struct folio *folio = page_folio(page);
+
+	/* What a copy engine keeps has been no program's. */
+	return folio_ref_count(folio) && folio_test_anon(folio);
+}
+
 /* Page @number, which is not in use: locked, and with one reference. */
 struct page *rkfd_device_page(struct rkfd_pagemap *pagemap, unsigned long number)
 {
@@ -184,6 +200,16 @@ void rkfd_pagemap_delete(struct rkfd_pagemap *pagemap)
 u64 rkfd_pagemap_start(struct rkfd_pagemap *pagemap)
 {
 	return 0;
+}
+
+bool rkfd_pagemap_exists(void)
+{
+	return false;
+}
+
+bool rkfd_device_page_is_used(struct rkfd_pagemap *pagemap, unsigned long number)
+{
+	return false;
 }
 
 struct page *rkfd_device_page(struct rkfd_pagemap *pagemap, unsigned long number)

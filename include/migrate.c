@@ -7,6 +7,7 @@
 #include <linux/err.h>
 #include <linux/gfp.h>
 #include <linux/kconfig.h>
+#include <linux/ksm.h>
 #include <linux/memremap.h>
 #include <linux/migrate.h>
 #include <linux/mm.h>
@@ -45,13 +46,16 @@ static struct migrate_vma rkfd_migrate_args(const struct rkfd_migrate_info *info
 
 /*
  * Isolates and locks the pages of a range, so that nobody has them mapped. The caller holds the mmap lock for reading
- * until rkfd_migrate_finish(), which follows if this succeeds; no destination is set.
+ * until rkfd_migrate_finish(), which follows if this succeeds; no destination is set. Without a VMA there is no such lock.
  */
 int rkfd_migrate_setup(struct rkfd_migrate_info *info)
 {
 	struct migrate_vma args = rkfd_migrate_args(info);
-	int ret = migrate_vma_setup(&args);
+	int ret;
 
+	if (!info->vma)
+		return migrate_device_pfns(info->from, info->pages);
+	ret = migrate_vma_setup(&args);
 	if (ret)
 		return ret;
 	/* What the walk has not come to is not moved. */
@@ -65,7 +69,10 @@ void rkfd_migrate_commit(struct rkfd_migrate_info *info)
 {
 	struct migrate_vma args = rkfd_migrate_args(info);
 
-	migrate_vma_pages(&args);
+	if (info->vma)
+		migrate_vma_pages(&args);
+	else
+		migrate_device_pages(info->from, info->to, info->pages);
 	if (!info->out)
 		return;
 	/* No bit of a page table says that the device has written them. */
@@ -85,13 +92,30 @@ void rkfd_migrate_finish(struct rkfd_migrate_info *info)
 {
 	struct migrate_vma args = rkfd_migrate_args(info);
 
-	migrate_vma_finalize(&args);
+	if (info->vma)
+		migrate_vma_finalize(&args);
+	else
+		migrate_device_finalize(info->from, info->to, info->pages);
 }
 
 /* Whether the word of a source says that it moves, or has moved. */
 bool rkfd_migrate_moves(unsigned long word)
 {
 	return word & MIGRATE_PFN_MIGRATE;
+}
+
+/* Whether the page of a word is shared by all that have the same content (KSM). */
+bool rkfd_migrate_is_merged(unsigned long word)
+{
+	struct page *page = migrate_pfn_to_page(word);
+
+	return page && folio_test_ksm(page_folio(page));
+}
+
+/* Whether pages of a mapping may go to a device: they are anonymous, and neither locked nor such as may be dropped. */
+bool rkfd_migrate_may_leave(struct vm_area_struct *vma)
+{
+	return vma_is_anonymous(vma) && !(vma->vm_flags & (VM_SPECIAL | VM_LOCKED | VM_DROPPABLE));
 }
 
 /* The page of a word; NULL if there is none. */
@@ -106,11 +130,14 @@ unsigned long rkfd_migrate_word(struct page *page)
 	return migrate_pfn(page_to_pfn(page));
 }
 
-/* A new page for an address, locked, with one reference; NULL if there is no memory, without @effort perhaps earlier. */
+/*
+ * A new page for an address, or, without a VMA, for any, locked, with one reference; NULL if there is no memory, without
+ * @effort perhaps earlier.
+ */
 struct page *rkfd_migrate_alloc(struct vm_area_struct *vma, unsigned long address, bool effort)
 {
 	gfp_t gfp = GFP_HIGHUSER_MOVABLE | (effort ? 0 : __GFP_NORETRY | __GFP_NOWARN);
-	struct folio *folio = vma_alloc_folio(gfp, 0, vma, address);
+	struct folio *folio = vma ? vma_alloc_folio(gfp, 0, vma, address) : folio_alloc(gfp, 0);
 
 	if (!folio)
 		return NULL;
@@ -152,6 +179,16 @@ void rkfd_migrate_finish(struct rkfd_migrate_info *info)
 }
 
 bool rkfd_migrate_moves(unsigned long word)
+{
+	return false;
+}
+
+bool rkfd_migrate_is_merged(unsigned long word)
+{
+	return false;
+}
+
+bool rkfd_migrate_may_leave(struct vm_area_struct *vma)
 {
 	return false;
 }

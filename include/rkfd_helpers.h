@@ -141,13 +141,18 @@ void rkfd_pagemap_attach(struct rkfd_pagemap *pagemap,
 			 unsigned int (*fault)(void *data, struct vm_fault *vmf), void *data);
 void rkfd_pagemap_delete(struct rkfd_pagemap *pagemap);
 u64 rkfd_pagemap_start(struct rkfd_pagemap *pagemap);
+bool rkfd_pagemap_exists(void);
+bool rkfd_device_page_is_used(struct rkfd_pagemap *pagemap, unsigned long number);
 struct page *rkfd_device_page(struct rkfd_pagemap *pagemap, unsigned long number);
 unsigned long rkfd_device_page_number(struct page *page);
 void rkfd_page_unlock_put(struct page *page);
 
 /* Moves of pages; include/migrate.c. */
 
-/* What is moved. */
+/*
+ * What is moved: a range of a mapping, or, where vma is NULL, pages of a device, whoever has them, whose frame numbers are
+ * in from before the setup.
+ */
 struct rkfd_migrate_info {
 	struct vm_area_struct *vma;
 	unsigned long start;
@@ -164,6 +169,8 @@ int rkfd_migrate_setup(struct rkfd_migrate_info *info);
 void rkfd_migrate_commit(struct rkfd_migrate_info *info);
 void rkfd_migrate_finish(struct rkfd_migrate_info *info);
 bool rkfd_migrate_moves(unsigned long word);
+bool rkfd_migrate_is_merged(unsigned long word);
+bool rkfd_migrate_may_leave(struct vm_area_struct *vma);
 struct page *rkfd_migrate_page(unsigned long word);
 unsigned long rkfd_migrate_word(struct page *page);
 struct page *rkfd_migrate_alloc(struct vm_area_struct *vma, unsigned long address, bool effort);
@@ -222,10 +229,13 @@ enum {
 };
 
 int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsigned long end,
-		    unsigned int find, unsigned long *frames, unsigned long *seq);
+		    unsigned int find, struct rkfd_pagemap *owner, unsigned long *frames,
+		    unsigned long *seq);
 struct page *rkfd_user_page(unsigned long frame);
 bool rkfd_frame_is_present(unsigned long frame);
 bool rkfd_frame_is_writable(unsigned long frame);
+unsigned long rkfd_frame_number(unsigned long frame);
+bool rkfd_frame_is_zero(unsigned long frame);
 unsigned int rkfd_user_memory(struct mm_struct *mm, unsigned long start, unsigned long *end);
 void rkfd_mark_dirty(struct page **pages, unsigned long count);
 void rkfd_interval_set_seq(struct mmu_interval_notifier *sub, unsigned long seq);

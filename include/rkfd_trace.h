@@ -27,6 +27,9 @@
 			 { 3, "soft_dirty" }, { 4, "end" }, { 5, "migrate" }, \
 			 { 6, "exclusive" }, { 7, "other" })
 
+#define rkfd_show_trigger(trigger) \
+	__print_symbolic(trigger, { 0, "request" }, { 2, "cpu_fault" }, { 4, "end" })
+
 /* A queue was made; it will be mapped soon. */
 TRACE_EVENT(queue_create,
 	TP_PROTO(u32 gpu_id, s32 pid, u16 pasid, u64 queue, u32 type, u32 doorbell, u64 ring,
@@ -417,6 +420,39 @@ TRACE_EVENT(mirror_change,
 	TP_printk("gpu_id=%u pasid=%u address=0x%llx length=0x%llx cause=%s",
 		  __entry->gpu_id, __entry->pasid, __entry->address, __entry->length,
 		  rkfd_show_change(__entry->cause))
+);
+
+/*
+ * Memory of a program has moved to VRAM or back, moved bytes of those that were asked for. The address is the program's, or
+ * with trigger "end" a byte of the VRAM.
+ */
+TRACE_EVENT(mirror_migrate,
+	TP_PROTO(u32 gpu_id, bool out, u32 trigger, u64 address, u64 asked, u64 moved, u64 us,
+		 s32 result),
+	TP_ARGS(gpu_id, out, trigger, address, asked, moved, us, result),
+	TP_STRUCT__entry(
+		__field(u32, gpu_id)
+		__field(bool, out)
+		__field(u32, trigger)
+		__field(u64, address)
+		__field(u64, asked)
+		__field(u64, moved)
+		__field(u64, us)
+		__field(s32, result)
+	),
+	TP_fast_assign(
+		__entry->gpu_id = gpu_id;
+		__entry->out = out;
+		__entry->trigger = trigger;
+		__entry->address = address;
+		__entry->asked = asked;
+		__entry->moved = moved;
+		__entry->us = us;
+		__entry->result = result;
+	),
+	TP_printk("gpu_id=%u out=%d trigger=%s address=0x%llx asked=0x%llx moved=0x%llx us=%llu result=%d",
+		  __entry->gpu_id, __entry->out, rkfd_show_trigger(__entry->trigger),
+		  __entry->address, __entry->asked, __entry->moved, __entry->us, __entry->result)
 );
 
 /* The hardware got a new list of what to work on; chained: it takes turns. */

@@ -12,11 +12,14 @@
 #include "rkfd_helpers.h"
 
 /*
- * Stores the frames of the pages of [start, end), which are faulted in as @find (RKFD_FIND_*) says. On success *seq tells
- * at which state of the address space that was. The caller keeps the address space from ending.
+ * Stores the frames of the pages of [start, end), which are faulted in as @find (RKFD_FIND_*) says. Pages of @owner, if
+ * that is not NULL, are found as they are, also if they may not be written as @find says; those of other devices are as
+ * pages that are not there, and come back to the system if they are faulted in. On success *seq tells at which state of
+ * the address space that was. The caller keeps the address space from ending.
  */
 int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsigned long end,
-		    unsigned int find, unsigned long *frames, unsigned long *seq)
+		    unsigned int find, struct rkfd_pagemap *owner, unsigned long *frames,
+		    unsigned long *seq)
 {
 	static const unsigned long requests[] = {
 		[RKFD_FIND_PRESENT] = 0,
@@ -28,6 +31,7 @@ int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsi
 		.start = start,
 		.end = end,
 		.hmm_pfns = frames,
+		.dev_private_owner = owner,
 	};
 	int ret;
 
@@ -75,6 +79,18 @@ bool rkfd_frame_is_present(unsigned long frame)
 bool rkfd_frame_is_writable(unsigned long frame)
 {
 	return frame & HMM_PFN_WRITE;
+}
+
+/* The number of the page frame, of the system or of a device. */
+unsigned long rkfd_frame_number(unsigned long frame)
+{
+	return frame & ~HMM_PFN_FLAGS;
+}
+
+/* The page stands for memory that was read before anybody has written it. */
+bool rkfd_frame_is_zero(unsigned long frame)
+{
+	return is_zero_pfn(rkfd_frame_number(frame));
 }
 
 /*

@@ -251,6 +251,8 @@ impl Drop for BoundGpu<'_> {
         self.registry.remove(&self.gpu);
         self.sched.set_reset_hook(None);
         self.sched.shutdown();
+        // No queue writes them any more, and the VRAM is within reach.
+        self.gpu.bring_pages_back_for_good();
         self.gpu.shutdown();
         // The rest of a scheduler that was hung: from here on the GPU reaches no memory.
         self.sched.release();

@@ -22,7 +22,6 @@ pub(crate) mod conduct;
 pub(crate) mod copy;
 pub(crate) mod debug;
 mod device;
-#[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "until memory moves"))]
 pub(crate) mod devmem;
 pub(crate) mod doorbell;
 pub(crate) mod gart;

@@ -16,7 +16,6 @@
 pub(crate) mod abi;
 pub(crate) mod chrdev;
 pub(crate) mod class;
-#[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "until memory moves"))]
 pub(crate) mod devmem;
 pub(crate) mod dma;
 pub(crate) mod dma_buf;
@@ -43,7 +42,6 @@ pub(crate) mod log;
 pub(crate) mod lru;
 pub(crate) mod mappable;
 pub(crate) mod memcg;
-#[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "until memory moves"))]
 pub(crate) mod migrate;
 pub(crate) mod mmio;
 pub(crate) mod pages;

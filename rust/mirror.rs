@@ -31,6 +31,7 @@
 mod accesses;
 mod granule;
 mod laps;
+mod migrate;
 mod quiesce;
 mod range;
 mod rules;
@@ -47,6 +48,7 @@ pub(crate) use self::accesses::{
     LANES, //
 };
 pub(crate) use self::{
+    migrate::Place,
     rules::{
         Hidden,
         Rule,

@@ -62,6 +62,7 @@ mod kfd_topology;
 mod mirror_accesses;
 mod mirror_hmm;
 mod mirror_live;
+mod mirror_migrate;
 mod queue_request;
 mod vm_account;
 mod vm_bind;

@@ -159,6 +159,17 @@ tracepoints! {
         length: u64,
         cause: u32,
     );
+    /// Memory of a program was moved, or was to be.
+    fn mirror_migrate / mirror_migrate_enabled / __tracepoint_mirror_migrate / rust_do_trace_mirror_migrate (
+        gpu_id: u32,
+        out: bool,
+        trigger: u32,
+        address: u64,
+        asked: u64,
+        moved: u64,
+        us: u64,
+        result: i32,
+    );
 }
 
 /// What a [`reset`] was of.

@@ -83,6 +83,7 @@ pub(crate) mod pt;
 mod refresh;
 mod restore;
 mod rewrite;
+pub(crate) mod room;
 mod sort;
 pub(crate) mod stale;
 mod standing;

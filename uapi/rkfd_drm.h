@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 /* Version of this interface, in drm_rkfd_device. Larger versions only add. */
-#define DRM_RKFD_VERSION 4
+#define DRM_RKFD_VERSION 5
 
 #define DRM_RKFD_QUERY 0x40
 #define DRM_RKFD_BO_CREATE 0x41
@@ -37,6 +37,7 @@ extern "C" {
 #define DRM_RKFD_MIRROR_DESTROY 0x4c
 #define DRM_RKFD_MIRROR_QUERY 0x4d
 #define DRM_RKFD_MIRROR_POPULATE 0x4e
+#define DRM_RKFD_MIRROR_MIGRATE 0x4f
 
 /* QUERY: what is asked for. */
 #define DRM_RKFD_QUERY_DEVICE 0 /* struct drm_rkfd_device */
@@ -52,6 +53,7 @@ struct drm_rkfd_query {
 
 /* Features. */
 #define DRM_RKFD_FEATURE_QUEUES_TAKE_TURNS 0x1 /* Queues that find no place on the hardware wait for one. */
+#define DRM_RKFD_FEATURE_MIGRATION 0x2 /* Memory of mirrors can be in VRAM; see MIRROR_MIGRATE. */
 
 struct drm_rkfd_device {
 	__u32 version; /* DRM_RKFD_VERSION of the driver */
@@ -289,6 +291,7 @@ struct drm_rkfd_mirror_query {
 	__u64 huge_bytes; /* out: those of them in pages of 2 MiB */
 	__u64 changes; /* out: of memory that was, or was to be, reached */
 	__u64 faults; /* out, from version 3 on: accesses that memory was shown for */
+	__u64 vram_bytes; /* out, from version 5 on: those of the bytes that are in VRAM of this GPU */
 };
 
 struct drm_rkfd_mirror_populate {
@@ -296,6 +299,28 @@ struct drm_rkfd_mirror_populate {
 	__u32 flags; /* 0 */
 	__u64 gpu_address; /* a multiple of 4 KiB */
 	__u64 length; /* bytes, a multiple of 4 KiB */
+};
+
+/* MIRROR_MIGRATE, from version 5 on: what is asked for, at least NOW or KEEP. */
+#define DRM_RKFD_MIGRATE_NOW 0x1 /* Move what is there. */
+#define DRM_RKFD_MIGRATE_KEEP 0x2 /* Note the place as a hint for later. */
+#define DRM_RKFD_MIGRATE_FILL 0x4 /* With NOW, to VRAM: also pages where nothing is yet. */
+
+/* Where memory is to be. */
+#define DRM_RKFD_PLACE_POLICY 0 /* where the driver thinks best */
+#define DRM_RKFD_PLACE_VRAM 1 /* VRAM of this GPU */
+#define DRM_RKFD_PLACE_SYSTEM 2 /* system memory */
+#define DRM_RKFD_PLACE_STAY 3 /* where it is */
+
+struct drm_rkfd_mirror_migrate {
+	__u32 id;
+	__u32 flags; /* DRM_RKFD_MIGRATE_* */
+	__u64 gpu_address; /* a multiple of 4 KiB */
+	__u64 length; /* bytes, a multiple of 4 KiB */
+	__u32 place; /* DRM_RKFD_PLACE_*; NOW wants one of VRAM and SYSTEM */
+	__u32 granularity; /* with KEEP: log2 of the bytes that move at once, 16 to 21; 0: the driver's choice */
+	__u64 moved; /* out: bytes that NOW has moved */
+	__u64 stayed; /* out: bytes there that are elsewhere */
 };
 
 #define DRM_IOCTL_RKFD_QUERY DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_QUERY, struct drm_rkfd_query)
@@ -315,6 +340,7 @@ struct drm_rkfd_mirror_populate {
 #define DRM_IOCTL_RKFD_MIRROR_QUERY DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_MIRROR_QUERY, struct drm_rkfd_mirror_query)
 #define DRM_IOCTL_RKFD_MIRROR_POPULATE \
 	DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_MIRROR_POPULATE, struct drm_rkfd_mirror_populate)
+#define DRM_IOCTL_RKFD_MIRROR_MIGRATE DRM_IOWR(DRM_COMMAND_BASE + DRM_RKFD_MIRROR_MIGRATE, struct drm_rkfd_mirror_migrate)
 
 #if defined(__cplusplus)
 }

@@ -2,7 +2,8 @@
 
 //! Sleep of the system.
 //!
-//! User space is frozen when this is called. The scheduler takes all queues off and parks, then the
+//! User space is frozen when this is called. First all memory of programs that has moved to VRAM comes back: a fault needs no
+//! GPU that sleeps then. Where that cannot be, the system stays awake. The scheduler takes all queues off and parks, then the
 //! blocks stop; on the way back the blocks start as after a probe, and the scheduler maps what was
 //! running. Descriptors, page tables and buffers stay where they are: system memory survives, and
 //! the content of VRAM is checked. A GPU that lost its VRAM is reset and bound anew, and its processes get an exception.
@@ -72,7 +73,33 @@ pub(crate) fn resume(gpu: &Gpu, sched: &Scheduler) -> Result {
     Ok(())
 }
 
+/// Has memory of programs come back from VRAM, where none moves to from then on.
+///
+/// # Errors
+///
+/// `EBUSY`: it does not, and all is as before.
+pub(crate) fn prepare(gpu: &Gpu) -> Result {
+    gpu.bring_pages_back_for_sleep()
+}
+
+/// Ends what [`prepare`] has begun.
+pub(crate) fn complete(gpu: &Gpu) {
+    gpu.device_pages().wake();
+}
+
 impl PowerManagement for PciDriver {
+    fn prepare(pdev: &pci::Device<Bound>) -> Result {
+        let (gpu, _) = find(pdev)?;
+        prepare(&gpu)
+    }
+
+    fn complete(pdev: &pci::Device<Bound>) {
+        // It may have been unbound meanwhile.
+        if let Ok((gpu, _)) = find(pdev) {
+            complete(&gpu);
+        }
+    }
+
     fn suspend(pdev: &pci::Device<Bound>) -> Result {
         let (gpu, sched) = find(pdev)?;
         suspend(&gpu, &sched)?;

@@ -41,7 +41,7 @@ use self::{
 };
 
 /// One more than the highest number of a call.
-pub(super) const END: usize = nr::MIRROR_POPULATE as usize + 1;
+pub(super) const END: usize = nr::MIRROR_MIGRATE as usize + 1;
 
 /// Declares calls by number, argument and the function that answers.
 macro_rules! calls {
@@ -90,4 +90,5 @@ calls! {
     MirrorDestroy, c"RKFD_MIRROR_DESTROY": nr::MIRROR_DESTROY, uapi::MirrorDestroy => mirror::destroy;
     MirrorQuery, c"RKFD_MIRROR_QUERY": nr::MIRROR_QUERY, uapi::MirrorQuery => mirror::query;
     MirrorPopulate, c"RKFD_MIRROR_POPULATE": nr::MIRROR_POPULATE, uapi::MirrorPopulate => mirror::populate;
+    MirrorMigrate, c"RKFD_MIRROR_MIGRATE": nr::MIRROR_MIGRATE, uapi::MirrorMigrate => mirror::migrate;
 }

@@ -41,6 +41,7 @@ use super::{
         Gpu,
         NO_MINOR, //
     },
+    devmem::DevicePages,
     doorbell::DoorbellManager,
     gart::{
         self,
@@ -182,6 +183,7 @@ impl Gpu {
                 render_minor: Atomic::new(NO_MINOR),
                 rewritten: Atomic::new(0),
                 mirrors: MirrorFigures::new()?,
+                device_pages <- DevicePages::new(registry.keeper()?),
                 debugfs <- new_mutex!(debugfs, "rkfd_debugfs"),
                 irq <- new_mutex!(None, "rkfd_irq"),
                 reset: AtomicFlag::new(false),

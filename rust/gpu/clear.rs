@@ -44,8 +44,8 @@ pub(crate) struct InFlight<'a, T: Send + 'static> {
 pub(crate) enum Landed<T> {
     /// All jobs are done.
     Done(T),
-    /// Some were not done; the engine does not touch the storage any more.
-    Cancelled(T),
+    /// Some were not done, for this reason; the engine does not touch the storage any more.
+    Cancelled(T, Error),
     /// The engine may still write the storage, which is kept until the device is unbound, or the device is lost.
     Failed(Error),
 }
@@ -106,7 +106,7 @@ impl<'a, T: Send + 'static> InFlight<'a, T> {
         let storage = self.storage.take()?;
         Some(match self.result {
             Ok(()) => Landed::Done(storage),
-            Err(e) if e == ECANCELED => Landed::Cancelled(storage),
+            Err(e) if e == ECANCELED => Landed::Cancelled(storage, e),
             Err(e) => {
                 // At once, if the device is lost.
                 self.gpu.keep_until_unbind(storage);
@@ -153,9 +153,9 @@ impl Gpu {
         });
         let killed = submitted == Err(EINTR);
         let (blocks, by_cpu) = match flight.land() {
-            Landed::Done(_) | Landed::Cancelled(_) if killed => return Err(EINTR),
+            Landed::Done(_) | Landed::Cancelled(..) if killed => return Err(EINTR),
             Landed::Done(blocks) if submitted.is_ok() => (blocks, ENGINE_MIN),
-            Landed::Done(blocks) | Landed::Cancelled(blocks) => (blocks, u64::MAX),
+            Landed::Done(blocks) | Landed::Cancelled(blocks, _) => (blocks, u64::MAX),
             Landed::Failed(e) => return Err(e),
         };
         for block in blocks.spans().filter(|block| block.size < by_cpu) {

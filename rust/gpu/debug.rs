@@ -8,6 +8,7 @@
 //! | `ih` | what the interrupt thread has seen, by kind |
 //! | `doorbells` | the owner of each slice of the doorbell BAR, and doorbells that no queue answered |
 //! | `memory` | VRAM, doorbell slices and address space ids in use |
+//! | `devmem` | pages of programs in VRAM: their addresses, rooms with live pages, and how many pages of each are in use |
 //! | `mirrors` | figures of mirrors, each mirror, and which of its GPU addresses are shown |
 //! | `userptr` | how many pages of processes had their entries written anew, or taken away, because pages changed |
 //!
@@ -34,6 +35,8 @@ pub(crate) struct DebugFiles {
     #[pin]
     memory: File<Arc<Gpu>>,
     #[pin]
+    devmem: File<Arc<Gpu>>,
+    #[pin]
     mirrors: File<Arc<Gpu>>,
     #[pin]
     userptr: File<Arc<Gpu>>,
@@ -55,6 +58,7 @@ impl DebugFiles {
             ih <- dir.read_callback_file(c"ih", gpu.clone(), &ih),
             doorbells <- dir.read_callback_file(c"doorbells", gpu.clone(), &doorbells),
             memory <- dir.read_callback_file(c"memory", gpu.clone(), &memory),
+            devmem <- dir.read_callback_file(c"devmem", gpu.clone(), &devmem),
             mirrors <- dir.read_callback_file(c"mirrors", gpu.clone(), &mirrors),
             userptr <- dir.read_callback_file(c"userptr", gpu.clone(), &userptr),
         }? Error);
@@ -129,6 +133,10 @@ fn doorbells(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn mirrors(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     gpu.mirrors().show(f)
+}
+
+fn devmem(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    gpu.device_pages().show(f)
 }
 
 fn userptr(gpu: &Arc<Gpu>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

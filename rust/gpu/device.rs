@@ -33,6 +33,7 @@ use super::{
     },
     conduct::Conducts,
     copy::CopyEngine,
+    devmem::DevicePages,
     doorbell::DoorbellManager,
     gart::Gart,
     gfx, hub,
@@ -109,6 +110,9 @@ pub(crate) struct Gpu {
     /// See [`Gpu::rewritten`].
     pub(super) rewritten: Atomic<u64>,
     pub(super) mirrors: Arc<MirrorFigures>,
+    /// See [`Gpu::device_pages`].
+    #[pin]
+    pub(super) device_pages: DevicePages,
     /// See [`Gpu::debugfs`].
     #[pin]
     pub(super) debugfs: Mutex<Option<Dir>>,
@@ -337,6 +341,11 @@ impl Gpu {
         &self.mirrors
     }
 
+    /// Pages of programs in its VRAM.
+    pub(crate) fn device_pages(&self) -> &DevicePages {
+        &self.device_pages
+    }
+
     /// Ends all use of the device, because of `why`: when this returns, it reaches no memory, and counts as
     /// lost until it is bound anew. For memory that goes while the device does not confirm that it dropped its
     /// translations. Allocates nothing and does not sleep.
@@ -375,6 +384,8 @@ impl Gpu {
         // The next life of the device gets the same id, though this object may still be held.
         let lease = self.lease.lock().take();
         drop(lease);
+        // Nobody waits for the GPU in a fault from here on.
+        self.device_pages.end();
         // What programs keep is charged until they give it up.
         self.dmem.unregister();
         self.set_sink(None);

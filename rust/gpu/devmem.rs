@@ -4,24 +4,34 @@
 //!
 //! A page in VRAM belongs to its program as any other. What the CPU touches is brought back to system memory by
 //! [`CpuFaults`], with its neighbours, in the thread that touches it and whoever's program that is: here nobody knows.
-//! After the end of the GPU that is impossible, and the program gets SIGBUS.
+//! After the end of the GPU that is impossible, and the program gets SIGBUS. [`DevicePages`] are all that there are of a GPU.
 //!
 //! Locks: the memory manager holds the mmap lock of the program and locks of pages. Nothing here takes a lock that is held
 //! while a page or user space is waited for.
 
+use core::ops::Range;
+
 use kernel::{
     new_spinlock,
     prelude::*,
-    sizes::SZ_64K,
+    sizes::{
+        SZ_4K,
+        SZ_64K, //
+    },
     sync::{
         Arc,
         SpinLock, //
+    },
+    time::{
+        Instant,
+        Monotonic, //
     },
 };
 
 use super::{
     access::Hw,
     clear::Landed,
+    mirrors::Counter,
     moves::Direction,
     pieces::{
         Piece,
@@ -36,8 +46,12 @@ use crate::{
             Answer,
             CpuFault,
             Fault,
-            Vacancy, //
+            Hold,
+            KeeperHandle,
+            Vacancy,
+            FRAME, //
         },
+        hmm::AddressSpaceUser,
         migrate::{
             Collected,
             Copied,
@@ -45,13 +59,47 @@ use crate::{
             Job,
             Placed, //
         },
+        trace::errno, //
     },
+    trace,
+};
+
+mod back;
+mod pages;
+
+use self::pages::Ready;
+pub(crate) use self::pages::{
+    BringBack,
+    DevicePages,
+    Population,
+    Sight, //
 };
 
 /// Bytes that come back when the CPU touches one of them.
 const AROUND: usize = SZ_64K;
 
-/// Brings pages back that the CPU touches, until [`Self::end`].
+/// Why memory moves. The numbers are those of `rkfd_show_trigger`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Trigger {
+    /// A program wants it.
+    Request = 0,
+    /// The CPU has touched it.
+    Fault = 2,
+    /// The GPU ends, or sleeps.
+    End = 4,
+}
+
+/// What has moved to VRAM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MovedIn {
+    /// Pages.
+    pub(crate) pages: usize,
+    /// Those that would have moved, but the frame had no page for them.
+    pub(crate) refused: usize,
+}
+
+/// Brings pages back that the CPU touches, until [`BringBack::end`].
 #[pin_data]
 pub(crate) struct CpuFaults {
     #[pin]
@@ -71,9 +119,10 @@ impl CpuFaults {
             GFP_KERNEL,
         )
     }
+}
 
-    /// The VRAM is out of reach: what is left there is lost.
-    pub(crate) fn end(&self) {
+impl BringBack for CpuFaults {
+    fn end(&self) {
         let gpu = self.gpu.lock().take();
         drop(gpu);
     }
@@ -88,20 +137,24 @@ impl CpuFault for CpuFaults {
         let Ok(hw) = gpu.enter() else {
             return Answer::Lost;
         };
-        let collected = match Collected::of_fault(fault, AROUND) {
-            Ok(collected) => collected,
-            Err(e) => return refused(e),
-        };
-        let (placed, is_placed) = collected.into_system(fault);
-        if !is_placed {
-            return Answer::OutOfMemory;
+        if gpu.device_pages().is_lost() {
+            return Answer::Lost;
         }
-        match gpu.copy_placed(&hw, placed, Direction::Out) {
+        let start = Instant::now();
+        let result = gpu.answer(&hw, fault);
+        gpu.note_move(&Note {
+            direction: Direction::Out,
+            trigger: Trigger::Fault,
+            address: fault.address(),
+            asked: AROUND,
+            start,
+            result,
+        });
+        match result {
             // What could not move this time does when it is touched again.
-            Ok(copied) => drop(copied.commit()),
-            Err(e) => return refused(e),
+            Ok(_) => Answer::Repeat,
+            Err(e) => refused(e),
         }
-        Answer::Repeat
     }
 }
 
@@ -115,9 +168,37 @@ fn refused(error: Error) -> Answer {
     }
 }
 
+/// A move that is over.
+struct Note {
+    direction: Direction,
+    trigger: Trigger,
+    /// Address of the program's; of the VRAM where no program is known.
+    address: usize,
+    /// Bytes.
+    asked: usize,
+    start: Instant<Monotonic>,
+    /// How many pages have moved.
+    result: Result<usize>,
+}
+
 impl Gpu {
+    /// From now on pages of programs may move in.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV`: the GPU sleeps, or has ended.
+    /// - `EOPNOTSUPP`: the kernel or the machine does not allow it.
+    /// - `ENOMEM`.
+    pub(crate) fn populate(self: &Arc<Self>) -> Result<Population<'_>> {
+        let make = |keeper: &KeeperHandle| {
+            let faults = CpuFaults::new(self)?;
+            Ready::new(self.dev(), self.vram().total(), keeper, faults)
+        };
+        self.device_pages().populate(make)
+    }
+
     /// Moves pages to VRAM: the first page of the range to page `first` of the frame that `vacancy` is of, and so on. What
-    /// was never touched moves with `holes`, and shows what the room has. Returns how many have moved; others stay.
+    /// was never touched moves with `holes`, and shows what the room has. Others stay.
     ///
     /// # Errors
     ///
@@ -129,10 +210,155 @@ impl Gpu {
         vacancy: &Vacancy,
         first: usize,
         holes: bool,
-    ) -> Result<usize> {
+    ) -> Result<MovedIn> {
         let placed = collected.into_device(vacancy, first, holes);
         let moved = self.copy_placed(hw, placed, Direction::In)?.commit();
+        // CAST: `usize` is at most 64 bits wide.
+        let new = moved.holes() as u64 * PAGE;
+        self.mirrors().add(Counter::Holes, new);
+        Ok(MovedIn {
+            pages: moved.count(),
+            refused: moved.refused(),
+        })
+    }
+
+    /// Moves what a program has of a range of one of its mappings to the frame that `vacancy` is of, as [`Self::move_in`]. The
+    /// caller holds no lock.
+    ///
+    /// # Errors
+    ///
+    /// Nothing has moved. `EINVAL`: the mapping ends within the range, or its pages do not move; `ENODEV`: the GPU is gone.
+    /// Those of [`Self::move_in`].
+    pub(crate) fn bring_in(
+        &self,
+        user: &AddressSpaceUser,
+        range: &Range<usize>,
+        vacancy: &Vacancy,
+        first: usize,
+        holes: bool,
+    ) -> Result<MovedIn> {
+        let start = Instant::now();
+        let result = {
+            let lock = user.lock();
+            let hw = self.enter()?;
+            Collected::of_system(&lock, range.clone(), vacancy)
+                .and_then(|collected| self.move_in(&hw, collected, vacancy, first, holes))
+        };
+        self.note_move(&Note {
+            direction: Direction::In,
+            trigger: Trigger::Request,
+            address: range.start,
+            asked: range.len(),
+            start,
+            result: result.map(|moved| moved.pages),
+        });
+        result
+    }
+
+    /// Moves what a program has in VRAM of a range of one of its mappings to the system. The caller holds no lock. Returns how
+    /// many pages have moved.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bring_in`].
+    pub(crate) fn bring_out(
+        &self,
+        user: &AddressSpaceUser,
+        range: &Range<usize>,
+        device: &Hold,
+    ) -> Result<usize> {
+        let start = Instant::now();
+        let result = {
+            let lock = user.lock();
+            let hw = self.enter()?;
+            Collected::of_device(&lock, range.clone(), device)
+                .and_then(|collected| self.move_out(&hw, collected, None))
+        };
+        self.note_move(&Note {
+            direction: Direction::Out,
+            trigger: Trigger::Request,
+            address: range.start,
+            asked: range.len(),
+            start,
+            result,
+        });
+        result
+    }
+
+    /// Moves the pages of a frame to the system, whatever programs have them. Returns how many have moved.
+    ///
+    /// # Errors
+    ///
+    /// Nothing has moved. `ENOENT`: no program has any. `ENOMEM`, `EIO`, `ETIMEDOUT`: see [`Self::move_in`].
+    fn bring_frame_back(
+        &self,
+        hw: &Hw,
+        device: &Hold,
+        frame: usize,
+        trigger: Trigger,
+    ) -> Result<usize> {
+        let start = Instant::now();
+        let collected = Collected::of_frame(device, frame)?;
+        let asked = collected.moving() * SZ_4K;
+        let result = self.move_out(hw, collected, None);
+        self.note_move(&Note {
+            direction: Direction::Out,
+            trigger,
+            address: frame * FRAME,
+            asked,
+            start,
+            result,
+        });
+        result
+    }
+
+    /// # Errors
+    ///
+    /// Nothing has moved. `ENOMEM`, which stands for want of a page for that of `fault`, too.
+    fn move_out(
+        &self,
+        hw: &Hw,
+        collected: Collected<'_>,
+        fault: Option<&Fault<'_>>,
+    ) -> Result<usize> {
+        let (placed, is_placed) = collected.into_system(fault);
+        if !is_placed {
+            return Err(ENOMEM);
+        }
+        let moved = self.copy_placed(hw, placed, Direction::Out)?.commit();
         Ok(moved.count())
+    }
+
+    fn answer(&self, hw: &Hw, fault: &Fault<'_>) -> Result<usize> {
+        let collected = Collected::of_fault(fault, AROUND)?;
+        self.move_out(hw, collected, Some(fault))
+    }
+
+    /// Counts and traces.
+    fn note_move(&self, note: &Note) {
+        let pages = note.result.unwrap_or(0);
+        // CAST: `usize` is at most 64 bits wide.
+        let (moved, asked) = (pages as u64 * PAGE, note.asked as u64);
+        let counter = match (note.direction, note.trigger) {
+            (Direction::In, _) => Counter::MovedIn,
+            (Direction::Out, Trigger::Request) => Counter::MovedOut,
+            (Direction::Out, Trigger::Fault) => Counter::MovedOutByFault,
+            (Direction::Out, Trigger::End) => Counter::MovedOutAtEnd,
+        };
+        self.mirrors().add(counter, moved);
+        let us = u64::try_from(note.start.elapsed().as_nanos()).unwrap_or(0) / 1000;
+        trace::mirror_migrate(
+            self.id(),
+            note.direction == Direction::Out,
+            // CAST: The number of a variant.
+            note.trigger as u32,
+            // CAST: As above.
+            note.address as u64,
+            asked,
+            moved,
+            us,
+            errno(&note.result),
+        );
     }
 
     /// Copies what was placed, by the engine or by the CPU.
@@ -169,7 +395,7 @@ impl Gpu {
         };
         match self.copy_pieces(hw, what)?.land() {
             Landed::Done(kept) => Ok(kept),
-            Landed::Cancelled(_) => Err(EIO),
+            Landed::Cancelled(_, e) => Err(e),
             Landed::Failed(e) => Err(e),
         }
     }

@@ -53,12 +53,34 @@ pub(crate) enum Counter {
     SmallBytes,
     /// … of 2 MiB.
     HugeBytes,
+    /// Bytes that have moved to VRAM.
+    MovedIn,
+    /// Those of them that were nowhere before.
+    Holes,
+    /// Bytes that have moved back to the system because a program wanted it.
+    MovedOut,
+    /// … because the CPU has touched them, or others near by.
+    MovedOutByFault,
+    /// … because the GPU was about to end, or to sleep.
+    MovedOutAtEnd,
 }
 
 impl Counter {
-    const NAMES: [&str; 9] = [
-        "accesses", "shown", "found", "doubted", "refused", "failed", "retries", "bytes_4K",
+    const NAMES: [&str; 14] = [
+        "accesses",
+        "shown",
+        "found",
+        "doubted",
+        "refused",
+        "failed",
+        "retries",
+        "bytes_4K",
         "bytes_2M",
+        "moved_in",
+        "holes",
+        "moved_out",
+        "moved_out_by_fault",
+        "moved_out_at_end",
     ];
 }
 

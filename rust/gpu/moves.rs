@@ -128,7 +128,7 @@ impl Gpu {
         });
         match flight.land() {
             Landed::Done(_) => Ok(submitted.is_ok()),
-            Landed::Cancelled(_) => Ok(false),
+            Landed::Cancelled(..) => Ok(false),
             Landed::Failed(e) => Err(e),
         }
     }

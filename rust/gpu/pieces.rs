@@ -224,22 +224,25 @@ impl<K: Send + 'static> CopyingPieces<'_, K> {
     /// Waits for the end of the copy and gives the owner back. Where the engine did not do all, the CPU does.
     ///
     /// `Done`: CPU and GPU read in the destination what the source has. `Cancelled`: the destination has no meaning,
-    /// and the engine does not touch it any more. In any case the source is as it was.
+    /// and the engine does not touch it any more; the error is the CPU's: `ENOMEM`, or `EIO` where the device is lost. In any case the source is as it was.
     pub(crate) fn land(self) -> Landed<K> {
         let (reached, is_done) = match self.flight.land() {
             Landed::Done(reached) => (reached, self.submitted),
-            Landed::Cancelled(reached) => (reached, false),
+            Landed::Cancelled(reached, _) => (reached, false),
             Landed::Failed(e) => return Landed::Failed(e),
         };
         let Reached { what, window } = reached;
         drop(window);
-        let is_done = is_done || what.copy_by_cpu(self.hw).is_ok();
+        let copied = if is_done {
+            Ok(())
+        } else {
+            what.copy_by_cpu(self.hw)
+        };
         // Nor does the CPU read what it had read before.
         self.hw.hdp_flush();
-        if is_done {
-            Landed::Done(what.owner)
-        } else {
-            Landed::Cancelled(what.owner)
+        match copied {
+            Ok(()) => Landed::Done(what.owner),
+            Err(e) => Landed::Cancelled(what.owner, e),
         }
     }
 }

@@ -127,6 +127,7 @@ impl Gpu {
             return Err(EIO);
         }
         if !self.take_pattern(&hw)? {
+            self.device_pages.note_lost();
             dev_err!(
                 self.dev(),
                 "VRAM did not survive the reset of the engines\n"
@@ -194,6 +195,7 @@ impl Gpu {
         nbio::init(&hw)?;
         nbio::hdp_init(&hw, self.info.fb.base);
         if !self.take_pattern(&hw)? {
+            self.device_pages.note_lost();
             dev_err!(self.dev(), "VRAM was lost while the GPU was suspended\n");
             return Err(EIO);
         }

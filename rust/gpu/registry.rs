@@ -25,6 +25,10 @@ use super::{
     Gpu, //
 };
 use crate::kapi::{
+    devmem::{
+        Keeper,
+        KeeperHandle, //
+    },
     log::monotonic_ns,
     workqueue::OwnedQueue, //
 };
@@ -55,6 +59,9 @@ impl Drop for Published {
             drop(resets);
             let refills = registry.refills.lock().take();
             drop(refills);
+            // Waits for pages in VRAM that programs have, whose end calls this module.
+            let keeper = registry.keeper.lock().take();
+            drop(keeper);
         }
         let registry = REGISTRY.lock().take();
         drop(registry);
@@ -97,6 +104,9 @@ pub(crate) struct Registry {
     /// user space, and no file's end may wait for it, so that it must not be a file's or a GPU's.
     #[pin]
     refills: SpinLock<Option<OwnedQueue>>,
+    /// Where regions of pages in VRAM end; `None` once the module goes away.
+    #[pin]
+    keeper: Mutex<Option<Keeper>>,
     /// The module's directory in debugfs; only the published list has it.
     debugfs: Option<Dir>,
 }
@@ -117,6 +127,7 @@ impl Registry {
         let queue = OwnedQueue::freezable(c"rkfd_reset", 1)?;
         // As many at a time as wait for user space, each for another file.
         let refills = OwnedQueue::unhurried(c"rkfd_refill", 0)?;
+        let keeper = Keeper::new()?;
         Arc::pin_init(
             try_pin_init!(Self {
                 gpus <- new_mutex!(KVec::new(), "rkfd_gpus"),
@@ -127,6 +138,7 @@ impl Registry {
                     "rkfd_resets"
                 ),
                 refills <- new_spinlock!(Some(refills), "rkfd_refills"),
+                keeper <- new_mutex!(Some(keeper), "rkfd_keeper"),
                 debugfs,
             }? Error),
             GFP_KERNEL,
@@ -164,6 +176,16 @@ impl Registry {
             // It may be waiting already.
             let _ = queue.enqueue::<_, ID>(item);
         }
+    }
+
+    /// Where regions of pages in VRAM end.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` while the module is being unloaded.
+    pub(super) fn keeper(&self) -> Result<KeeperHandle> {
+        let keeper = self.keeper.lock();
+        Ok(KeeperHandle::clone(keeper.as_deref().ok_or(ENODEV)?))
     }
 
     /// Ids of GPUs.

@@ -244,6 +244,11 @@ impl VramManager {
         self.mc_base + offset
     }
 
+    /// Address of byte `offset` for page-table entries.
+    pub(crate) fn pa(&self, offset: u64) -> u64 {
+        self.pa_base + offset
+    }
+
     /// Bytes in use.
     pub(crate) fn used(&self) -> u64 {
         self.total.saturating_sub(self.buddy.avail())

@@ -11,6 +11,10 @@
 //! Nothing is pinned and no page is referenced: a page that a snapshot names may have another user a moment later.
 //! That is harmless as long as no device uses it, and the commit sees to that.
 //!
+//! A snapshot that knows the pages of a device ([`Snapshot::with_device`]) has those that the program has there as they
+//! are. Where pages are faulted in, they are left alone, but for those that have to be written and may not be, for the
+//! program shares them: these come back to the system and become its own.
+//!
 //! Before pages change, the memory manager calls [`Watch::changes`] under the update lock, at which time all snapshots of
 //! the interval become invalid, and then [`Watch::settle`], after which the device must not use them any more.
 //!
@@ -37,10 +41,7 @@ use kernel::{
         MmapReadGuard, //
     },
     new_mutex,
-    page::{
-        PAGE_SHIFT,
-        PAGE_SIZE, //
-    },
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         aref::ARef,
@@ -50,9 +51,13 @@ use kernel::{
     types::Opaque, //
 };
 
-use super::{
-    pages::Pages,
-    task::current_mm, //
+use super::task::current_mm;
+
+mod snapshot;
+
+pub(crate) use self::snapshot::{
+    Found,
+    Snapshot, //
 };
 
 /// An address space of a program. It may end while this lives: nothing of it is kept.
@@ -107,7 +112,6 @@ impl AddressSpace {
 
 impl AddressSpaceUser {
     /// Takes the mmap lock for reading.
-    #[cfg_attr(not(rkfd_kunit), expect(dead_code, reason = "until memory moves"))]
     pub(crate) fn lock(&self) -> MmapReadGuard<'_> {
         self.0.mmap_read_lock()
     }
@@ -350,17 +354,6 @@ impl<W: Watch> Interval<W> {
         // SAFETY: The notifier is initialised, and the lock is held that `invalidate` takes.
         !unsafe { crate::bindings::rkfd_interval_changed(self.inner.notifier.get(), seq) }
     }
-
-    /// Begins a snapshot of parts of the range.
-    pub(crate) fn snapshot<'i>(self: &'i Arc<Self>, user: &'i AddressSpaceUser) -> Snapshot<'i, W> {
-        Snapshot {
-            interval: self,
-            _user: user,
-            seq: None,
-            segments: KVVec::new(),
-            end: 0,
-        }
-    }
 }
 
 impl<W: Watch> Drop for Interval<W> {
@@ -369,160 +362,4 @@ impl<W: Watch> Drop for Interval<W> {
         // only held by users of a reference.
         unsafe { bindings::mmu_interval_notifier_remove(self.inner.notifier.get()) };
     }
-}
-
-/// Pages that follow each other and may be used alike.
-pub(crate) struct Segment {
-    /// First byte.
-    pub(crate) start: usize,
-    /// The pages. They are the program's: see [`Snapshot::commit`].
-    pub(crate) pages: Arc<Pages>,
-    /// A device may write them.
-    pub(crate) writable: bool,
-}
-
-#[cfg(rkfd_kunit)]
-impl Segment {
-    /// Addresses.
-    pub(crate) fn range(&self) -> Range<usize> {
-        self.start..self.start + self.pages.size()
-    }
-}
-
-/// What pages of an [`Interval`] were at one moment.
-pub(crate) struct Snapshot<'i, W: Watch> {
-    interval: &'i Arc<Interval<W>>,
-    _user: &'i AddressSpaceUser,
-    /// The moment; `None` before the first pages.
-    seq: Option<c_ulong>,
-    segments: KVVec<Segment>,
-    /// First address above what was looked for.
-    end: usize,
-}
-
-impl<W: Watch> Snapshot<'_, W> {
-    /// Adds pages of `range`, as `find` says: those that are not there are faulted in, which waits for whatever serves
-    /// the faults, or left out.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL`: not whole pages of the interval, or below what was added before.
-    /// - `EFAULT`: somewhere there is no memory, or none that a device can use.
-    /// - `EPERM`: somewhere it may not be written.
-    /// - `EAGAIN`: the pages change; the snapshot is of no use any more.
-    /// - `ENOMEM`, `EINTR`.
-    pub(crate) fn add(&mut self, range: Range<usize>, find: Find) -> Result {
-        let frames = self.find(&range, find)?;
-        let mut start = range.start;
-        for same in frames.chunk_by(|a, b| rights(*a) == rights(*b)) {
-            let end = start + (same.len() << PAGE_SHIFT);
-            if let Some(writable) = same.first().and_then(|frame| rights(*frame)) {
-                let segment = Segment {
-                    start,
-                    pages: Arc::new(Pages::of_user(same)?, GFP_KERNEL_ACCOUNT)?,
-                    writable,
-                };
-                self.segments.push(segment, GFP_KERNEL_ACCOUNT)?;
-            }
-            start = end;
-        }
-        // What is left out must not be added later.
-        self.end = range.end;
-        Ok(())
-    }
-
-    /// Faults pages of `range` in, as [`Self::add`] does, and adds none: a later [`Self::add`] finds them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::add`].
-    pub(crate) fn touch(&mut self, range: Range<usize>, find: Find) -> Result {
-        self.find(&range, find).map(drop)
-    }
-
-    /// The frames of `range`, of the same moment as all before.
-    fn find(&mut self, range: &Range<usize>, find: Find) -> Result<KVVec<c_ulong>> {
-        let inner = &*self.interval.inner;
-        if range.is_empty()
-            || range.start % PAGE_SIZE != 0
-            || range.end % PAGE_SIZE != 0
-            || range.start < inner.range.start.max(self.end)
-            || range.end > inner.range.end
-        {
-            return Err(EINVAL);
-        }
-        let count = (range.end - range.start) >> PAGE_SHIFT;
-        // Zeroes: some bits of what is found are those that were there.
-        let mut frames = KVVec::from_elem(0, count, GFP_KERNEL_ACCOUNT)?;
-        let mut seq = 0;
-        let request = match find {
-            Find::Present => crate::bindings::RKFD_FIND_PRESENT,
-            Find::Readable => crate::bindings::RKFD_FIND_READABLE,
-            Find::Writable => crate::bindings::RKFD_FIND_WRITABLE,
-        };
-        // SAFETY: The notifier is registered and covers the range, `frames` has room for each page of it, and `_user`
-        // keeps the address space.
-        let found = to_result(unsafe {
-            crate::bindings::rkfd_user_fault(
-                inner.notifier.get(),
-                range.start,
-                range.end,
-                request,
-                frames.as_mut_ptr(),
-                &raw mut seq,
-            )
-        });
-        // It found the pages changed each time until its time-out.
-        found.map_err(|e| if e == EBUSY { EAGAIN } else { e })?;
-        if *self.seq.get_or_insert(seq) != seq {
-            return Err(EAGAIN);
-        }
-        Ok(frames)
-    }
-
-    /// What was found, in ascending order.
-    pub(crate) fn segments(&self) -> &[Segment] {
-        &self.segments
-    }
-
-    /// Runs `f` under the update lock, if nothing has changed since the snapshot; nothing changes meanwhile. `f` lets
-    /// the device use the pages: if `written`, it may write those that are writable, and they are marked dirty. (Its writes set
-    /// no dirty bit in the page tables of the program. Cleaning a page announces a change first, so one mark
-    /// per commit is enough.)
-    ///
-    /// `f` must not allocate.
-    ///
-    /// # Errors
-    ///
-    /// `EAGAIN` if something has changed, and those of `f`.
-    pub(crate) fn commit<R>(
-        &self,
-        written: bool,
-        f: impl FnOnce(&mut W::State) -> Result<R>,
-    ) -> Result<R> {
-        let mut state = self.interval.inner.state.lock();
-        if let Some(seq) = self.seq {
-            if !self.interval.is_current(&state, seq) {
-                return Err(EAGAIN);
-            }
-        }
-        for segment in self.segments.iter().filter(|part| written && part.writable) {
-            // SAFETY: The pages were mapped at the moment of the snapshot, and `invalidate`, which comes before any
-            // of them is unmapped, waits for the lock that is held.
-            unsafe { segment.pages.mark_dirty() };
-        }
-        f(&mut state)
-    }
-}
-
-/// Whether the program may write a page as it is; `None` if it has none there.
-fn rights(frame: c_ulong) -> Option<bool> {
-    // SAFETY: Arithmetic.
-    let (present, writable) = unsafe {
-        (
-            crate::bindings::rkfd_frame_is_present(frame),
-            crate::bindings::rkfd_frame_is_writable(frame),
-        )
-    };
-    present.then_some(writable)
 }

@@ -14,9 +14,13 @@
 //! Dropping the last one, or any other, maps the pages again and unlocks them: what was not moved is where it was, with its
 //! contents, whatever the state.
 //!
+//! Pages of a device can be collected without a program, too ([`Collected::of_frame`]): those that are left when the device
+//! goes, wherever they are mapped. A page that has moved to the system is marked while it is locked, for somebody may have a
+//! reference of it still, by which it would be found again.
+//!
 //! # Locks
 //!
-//! The mmap lock is held for reading over all states, and the pages are locked. So a thread has one such value at a time,
+//! The mmap lock, where there is a program, is held for reading over all states, and the pages are locked. So a thread has one such value at a time,
 //! and waits for nothing meanwhile that waits for a page or for user space. Memory may be allocated. Notifiers run within
 //! setup and commit.
 //!
@@ -46,6 +50,8 @@ use kernel::{
 use super::{
     devmem::{
         Fault,
+        Hold,
+        Region,
         Vacancy, //
     },
     pages::Pages, //
@@ -97,7 +103,8 @@ impl Drop for Destinations {
 /// # Invariants
 ///
 /// - `info` was set up and not finished. It has the addresses of `from` and `to`, which have a word for each of its pages.
-/// - The mmap lock is held for reading as long as this lives.
+/// - The mmap lock is held for reading as long as this lives, if `info` has a VMA.
+/// - `sources` is what the sources are of, if they are a device's; it is mapped as long as this lives.
 /// - Until it is committed, each word of `to` that is not 0 stands for a page that is locked, of which this value owns the
 ///   lock and a reference.
 struct Migration<'a> {
@@ -107,22 +114,30 @@ struct Migration<'a> {
     is_committed: bool,
     /// Of pages that were given to be copied: whether they may be.
     may_copy: Option<Arc<Mutex<bool>>>,
+    sources: Option<&'a Region>,
+    /// Pages that move, and for which there was no destination.
+    refused: usize,
     _locked: PhantomData<&'a ()>,
 }
 
 impl<'a> Migration<'a> {
     /// # Safety
     ///
-    /// `info` has a VMA, whose address space is locked for reading for `'a`, a range of addresses and a pagemap that has
-    /// live pages. If it has a page of a fault, that is being handled for `'a`.
+    /// `info` has a VMA, whose address space is locked for reading for `'a`, a range of addresses and a pagemap that is
+    /// mapped. If it has a page of a fault, that is being handled for `'a`. Without a VMA `from` has the numbers of page
+    /// frames of the pagemap, as many as the range has pages. `sources` is its region, where sources are a device's.
     ///
     /// # Errors
     ///
     /// `EINVAL`: the range is not of the VMA, or that has no pages that can move. `ENOMEM`. `EOPNOTSUPP`.
-    unsafe fn new(mut info: Info) -> Result<Self> {
+    unsafe fn new(
+        mut info: Info,
+        mut from: KVVec<c_ulong>,
+        sources: Option<&'a Region>,
+    ) -> Result<Self> {
         let len = info.end.checked_sub(info.start).ok_or(EINVAL)?;
         let pages = len >> PAGE_SHIFT;
-        let mut from = KVVec::from_elem(0, pages, GFP_KERNEL)?;
+        from.resize(pages, 0, GFP_KERNEL)?;
         let mut to = KVVec::from_elem(0, pages, GFP_KERNEL)?;
         (info.from, info.to) = (from.as_mut_ptr(), to.as_mut_ptr());
         info.pages = pages;
@@ -135,6 +150,8 @@ impl<'a> Migration<'a> {
             to,
             is_committed: false,
             may_copy: None,
+            sources,
+            refused: 0,
             _locked: PhantomData,
         })
     }
@@ -166,6 +183,18 @@ impl<'a> Migration<'a> {
     /// Where it goes; null if it stays.
     fn destination(&self, index: usize) -> *mut bindings::page {
         Self::page(&self.to, index)
+    }
+
+    /// The number of the page of the device that a word stands for, whose source is there.
+    fn number(&self, index: usize) -> usize {
+        // SAFETY: It is a page of a pagemap of this module: sources of a device have no other owner.
+        unsafe { crate::bindings::rkfd_device_page_number(self.source(index)) }
+    }
+
+    /// Whether the content of a source has moved away earlier.
+    fn has_left(&self, index: usize) -> bool {
+        let sources = self.sources;
+        sources.is_some_and(|region| region.has_left(self.number(index)))
     }
 
     /// Gives a page a destination.
@@ -250,6 +279,15 @@ impl<'a> Migration<'a> {
         // SAFETY: By the type invariants it is set up, the mmap lock is held, and the destinations are locked.
         unsafe { crate::bindings::rkfd_migrate_commit(&raw mut self.info) };
         self.is_committed = true;
+        let Some(region) = self.sources else { return };
+        for index in (0..self.len()).filter(|index| self.has_moved(*index)) {
+            region.note_left(self.number(index));
+        }
+    }
+
+    /// Whether a page has moved that is committed.
+    fn has_moved(&self, index: usize) -> bool {
+        self.moves(index) && !self.destination(index).is_null()
     }
 }
 
@@ -282,26 +320,72 @@ impl<'a> Collected<'a> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: no whole pages, or not within one mapping of the program, or one whose pages do not move. `ENOMEM`.
+    /// `EINVAL`: no whole pages, or not within one mapping of the program, or one whose pages do not move: memory of files, or
+    /// what is to stay where it is (mlock). `ENOMEM`.
     pub(crate) fn of_system(
         lock: &'a MmapReadGuard<'_>,
         range: Range<usize>,
         vacancy: &Vacancy,
     ) -> Result<Self> {
-        let vma = lock.vma_lookup(range.start).ok_or(EINVAL)?;
-        let is_whole = (range.start | range.end) % PAGE_SIZE == 0;
-        if !is_whole || range.is_empty() || range.start < vma.start() || range.end > vma.end() {
+        let vma = vma_of(lock, &range)?;
+        // SAFETY: The VMA is there while the lock is held.
+        if !unsafe { crate::bindings::rkfd_migrate_may_leave(vma) } {
             return Err(EINVAL);
         }
         let info = Info {
-            vma: vma.as_ptr(),
+            vma,
             start: range.start,
             end: range.end,
             pagemap: vacancy.owner()?,
             ..Info::default()
         };
         // SAFETY: The lock is held for `'a`, and a vacancy counts as a live page.
-        unsafe { Migration::new(info) }.map(Self)
+        unsafe { Migration::new(info, KVVec::new(), None) }.map(Self)
+    }
+
+    /// Those of a range that are of a device.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: no whole pages, or not within one mapping of the program. `ENOMEM`.
+    pub(crate) fn of_device(
+        lock: &'a MmapReadGuard<'_>,
+        range: Range<usize>,
+        device: &'a Hold,
+    ) -> Result<Self> {
+        let info = Info {
+            vma: vma_of(lock, &range)?,
+            start: range.start,
+            end: range.end,
+            pagemap: device.owner(),
+            out: true,
+            ..Info::default()
+        };
+        // SAFETY: The lock is held for `'a`, and so is the pagemap, by `device`.
+        unsafe { Migration::new(info, KVVec::new(), Some(device.region())) }.map(Self)
+    }
+
+    /// Those of frame `frame` of a device, whatever programs have them. Sleeps; no mmap lock is needed.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: no program has any. `ENOMEM`.
+    pub(crate) fn of_frame(device: &'a Hold, frame: usize) -> Result<Self> {
+        let mut from = KVVec::new();
+        for number in device.pages_in_use(frame)? {
+            from.push(device.first() + number, GFP_KERNEL)?;
+        }
+        if from.is_empty() {
+            return Err(ENOENT);
+        }
+        let info = Info {
+            end: from.len() << PAGE_SHIFT,
+            pagemap: device.owner(),
+            out: true,
+            ..Info::default()
+        };
+        // SAFETY: `device` holds the pagemap, which has these pages.
+        unsafe { Migration::new(info, from, Some(device.region())) }.map(Self)
     }
 
     /// Those of a device that lie about one that the CPU has touched: a range of `around` bytes, a power of two, as far as
@@ -318,7 +402,7 @@ impl<'a> Collected<'a> {
         // SAFETY: The fault is being handled.
         unsafe { crate::bindings::rkfd_fault_range(fault.as_raw(), around, &raw mut info) };
         // SAFETY: The memory manager holds the lock while a fault is handled, and its page is live.
-        unsafe { Migration::new(info) }.map(Self)
+        unsafe { Migration::new(info, KVVec::new(), Some(fault.region())) }.map(Self)
     }
 
     /// How many pages move, if they get destinations.
@@ -327,7 +411,8 @@ impl<'a> Collected<'a> {
     }
 
     /// Places them in a frame of a device: the first page of the range at page `first` of the frame, and so on. What was
-    /// never touched only with `holes`; it is not copied, and has what the room has.
+    /// never touched only with `holes`; it is not copied, and has what the room has. Pages of several programs that are one
+    /// for having the same content (KSM) stay.
     pub(crate) fn into_device(
         mut self,
         vacancy: &Vacancy,
@@ -339,24 +424,30 @@ impl<'a> Collected<'a> {
             if !this.moves(index) || (this.source(index).is_null() && !holes) {
                 continue;
             }
-            // Where there is no page left, it stays.
-            if let Ok(folio) = vacancy.folio(first.saturating_add(index)) {
+            let word = this.from.get(index).copied().unwrap_or(0);
+            // SAFETY: The page of a word that moves is locked by this value.
+            if unsafe { crate::bindings::rkfd_migrate_is_merged(word) } {
+                continue;
+            }
+            match vacancy.folio(first.saturating_add(index)) {
                 // SAFETY: The folio is locked, and it hands lock and reference over; the page moves.
-                unsafe { this.place(index, folio.into_page()) };
+                Ok(folio) => unsafe { this.place(index, folio.into_page()) },
+                // There is no page left, and it stays.
+                Err(_) => this.refused += 1,
             }
         }
         Placed(self.0)
     }
 
-    /// Places them in new pages of system memory, that of `fault` first. Returns also whether that one has a place, if it
-    /// moves at all.
-    pub(crate) fn into_system(mut self, fault: &Fault<'_>) -> (Placed<'a>, bool) {
+    /// Places them in new pages of system memory, that of `fault` first, if there is one. Returns also whether that one has a
+    /// place, if it moves at all. What has moved away stays where it is.
+    pub(crate) fn into_system(mut self, fault: Option<&Fault<'_>>) -> (Placed<'a>, bool) {
         let this = &mut self.0;
-        let wanted = fault.address().checked_sub(this.info.start);
+        let wanted = fault.and_then(|fault| fault.address().checked_sub(this.info.start));
         let wanted = wanted.map_or(this.len(), |offset| offset >> PAGE_SHIFT);
         let others = (0..this.len()).filter(|index| *index != wanted);
         for index in Iterator::chain(core::iter::once(wanted), others) {
-            if !this.moves(index) || this.source(index).is_null() {
+            if !this.moves(index) || this.source(index).is_null() || this.has_left(index) {
                 continue;
             }
             let address = this.info.start + (index << PAGE_SHIFT);
@@ -364,10 +455,12 @@ impl<'a> Collected<'a> {
             let page = unsafe {
                 crate::bindings::rkfd_migrate_alloc(this.info.vma, address, index == wanted)
             };
-            if !page.is_null() {
-                // SAFETY: The page is new and locked, and the page at `index` moves.
-                unsafe { this.place(index, page) };
+            if page.is_null() {
+                this.refused += 1;
+                continue;
             }
+            // SAFETY: The page is new and locked, and the page at `index` moves.
+            unsafe { this.place(index, page) };
         }
         let is_placed = !this.moves(wanted) || !this.destination(wanted).is_null();
         (Placed(self.0), is_placed)
@@ -416,7 +509,32 @@ impl Moved<'_> {
     /// How many have.
     pub(crate) fn count(&self) -> usize {
         let this = &self.0;
-        let has_moved = |index: &usize| this.moves(*index) && !this.destination(*index).is_null();
-        (0..this.len()).filter(has_moved).count()
+        (0..this.len()).filter(|at| this.has_moved(*at)).count()
     }
+
+    /// How many were not there before, and are now, as the device's memory has them.
+    pub(crate) fn holes(&self) -> usize {
+        let this = &self.0;
+        let is_new = |at: &usize| this.has_moved(*at) && this.source(*at).is_null();
+        (0..this.len()).filter(is_new).count()
+    }
+
+    /// How many stay for want of a page where they were to go.
+    pub(crate) fn refused(&self) -> usize {
+        self.0.refused
+    }
+}
+
+/// The mapping of the program that has all of `range`, whole pages.
+///
+/// # Errors
+///
+/// `EINVAL`: none has, or it is not whole pages.
+fn vma_of(lock: &MmapReadGuard<'_>, range: &Range<usize>) -> Result<*mut bindings::vm_area_struct> {
+    let vma = lock.vma_lookup(range.start).ok_or(EINVAL)?;
+    let is_whole = (range.start | range.end) % PAGE_SIZE == 0;
+    if !is_whole || range.is_empty() || range.start < vma.start() || range.end > vma.end() {
+        return Err(EINVAL);
+    }
+    Ok(vma.as_ptr())
 }

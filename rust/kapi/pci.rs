@@ -140,6 +140,16 @@ pub(crate) fn reprobe(pdev: &pci::Device) -> Result {
 /// What a driver does when the system sleeps. Called for bound devices only, in a context that may
 /// sleep, while user space is frozen.
 pub(crate) trait PowerManagement: pci::Driver {
+    /// The system is about to sleep: gives back what needs memory for that, which there is now, and later may not be.
+    ///
+    /// # Errors
+    ///
+    /// Any error stops the transition of the whole system; [`Self::complete`] is not called then.
+    fn prepare(pdev: &pci::Device<Bound>) -> Result;
+
+    /// The system is awake, or stays so. Whatever else was called since [`Self::prepare`] has succeeded.
+    fn complete(pdev: &pci::Device<Bound>);
+
     /// Stops the device; its memory must be kept as far as the device can. It is powered down, or
     /// an image of the system is made, when this returns.
     ///
@@ -187,8 +197,10 @@ unsafe impl<T: PowerManagement + 'static> RegistrationOps for Adapter<T> {
 }
 
 impl<T: PowerManagement + 'static> Adapter<T> {
-    /// `DEFINE_SIMPLE_DEV_PM_OPS`.
+    /// `DEFINE_SIMPLE_DEV_PM_OPS`, and what comes before and after.
     const OPS: bindings::dev_pm_ops = bindings::dev_pm_ops {
+        prepare: Some(Self::prepare),
+        complete: Some(Self::complete),
         suspend: Some(Self::suspend),
         resume: Some(Self::resume),
         freeze: Some(Self::suspend),
@@ -205,6 +217,23 @@ impl<T: PowerManagement + 'static> Adapter<T> {
         // SAFETY: By the function's contract `dev` lies in a `pci_dev`, and the device is bound;
         // `pci::Device` is `repr(transparent)` over `Opaque<struct pci_dev>`.
         unsafe { &*kernel::container_of!(dev, bindings::pci_dev, dev).cast() }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the PM core for a bound device of the driver.
+    unsafe extern "C" fn prepare(dev: *mut bindings::device) -> c_int {
+        // SAFETY: The PM core holds the device's lock, so that it stays bound.
+        let pdev = unsafe { Self::pdev(dev) };
+        from_result(|| T::prepare(pdev).map(|()| 0))
+    }
+
+    /// # Safety
+    ///
+    /// Called by the PM core for a bound device of the driver.
+    unsafe extern "C" fn complete(dev: *mut bindings::device) {
+        // SAFETY: The PM core holds the device's lock, so that it stays bound.
+        T::complete(unsafe { Self::pdev(dev) });
     }
 
     /// # Safety

@@ -279,6 +279,7 @@ impl Inner {
                 } else {
                     crate::bindings::RKFD_FIND_READABLE
                 },
+                core::ptr::null_mut(),
                 frames.as_mut_ptr(),
                 &mut seq,
             )

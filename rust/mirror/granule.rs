@@ -26,6 +26,8 @@ pub(super) struct Granule {
     /// Bytes that are found around an access, a power of two: few at first, more with each access that nothing was shown for,
     /// and fewer after changes. 0 before the first.
     reach: u64,
+    /// The frame of pages in VRAM that its pages have moved to at last, and the number of the room there.
+    pub(super) room: Option<(usize, u64)>,
 }
 
 impl Granule {
@@ -35,6 +37,7 @@ impl Granule {
         stale: false,
         shown: None,
         reach: 0,
+        room: None,
     };
 
     /// Whether it is to be found again.

@@ -253,6 +253,12 @@ impl Pause {
         self.registry.refill(self.clone());
     }
 
+    /// Finds memory again and lets the queues run now, unless it changes again: so a thread that changes memory all the time
+    /// does not keep them from running. What fails is up to the worker, which was told.
+    pub(super) fn restore_now(&self) {
+        let _ = self.restore_queues();
+    }
+
     /// Finds memory again and lets the queues run; false: has to be repeated.
     fn restore_queues(&self) -> bool {
         for _ in 0..MAX_ATTEMPTS {

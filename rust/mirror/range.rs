@@ -27,6 +27,7 @@ use super::{
     },
     window::{
         Fill,
+        Look,
         Usage,
         Want,
         Watcher,
@@ -113,6 +114,16 @@ impl Mirror {
         self.shape.is_whole()
     }
 
+    /// Which memory it shows where.
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The program's.
+    pub(super) fn memory(&self) -> &AddressSpace {
+        &self.memory
+    }
+
     /// GPU addresses.
     pub(super) fn gpu(&self) -> Range<u64> {
         self.shape.gpu()
@@ -128,7 +139,7 @@ impl Mirror {
     }
 
     /// The window with a GPU address, made if there is none.
-    fn window(&self, user: &AddressSpaceUser, va: u64) -> Result<Arc<Window>> {
+    pub(super) fn window(&self, user: &AddressSpaceUser, va: u64) -> Result<Arc<Window>> {
         let key = va & !(WINDOW - 1);
         if let Some(window) = self.windows.lock().tree.get(&key) {
             return Ok(window.clone());
@@ -198,9 +209,8 @@ impl Mirror {
         }
     }
 
-    /// Calls `f` with GPU addresses that are shown, in ascending order, and whether they are one leaf of 2 MiB: under update
-    /// locks, so it must not allocate.
-    pub(super) fn for_each_shown(&self, f: &mut dyn FnMut(Range<u64>, bool)) {
+    /// Calls `f` with GPU addresses that are shown, in ascending order, and how: under update locks, so it must not allocate.
+    pub(super) fn for_each_shown(&self, f: &mut dyn FnMut(Range<u64>, Look)) {
         self.for_each_window(&self.shape.gpu(), |window| {
             window.state().lock().for_each_shown(f);
         });

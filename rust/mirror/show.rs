@@ -14,7 +14,8 @@ use kernel::prelude::*;
 
 use super::{
     range::Mirror,
-    space::Mirrors, //
+    space::Mirrors,
+    window::Look, //
 };
 use crate::{
     gpu::mirrors::MirrorList,
@@ -29,25 +30,25 @@ struct Ranges<'f> {
     f: &'f mut dyn Write,
     /// Lines that may still be written.
     room: usize,
-    last: Option<(Range<u64>, bool)>,
+    last: Option<(Range<u64>, Look)>,
     /// Bytes that found no room.
     left_out: u64,
     result: fmt::Result,
 }
 
 impl Ranges<'_> {
-    fn add(&mut self, range: Range<u64>, huge: bool) {
+    fn add(&mut self, range: Range<u64>, look: Look) {
         match &mut self.last {
-            Some((last, same)) if last.end == range.start && *same == huge => last.end = range.end,
+            Some((last, same)) if last.end == range.start && *same == look => last.end = range.end,
             _ => {
                 self.write_last();
-                self.last = Some((range, huge));
+                self.last = Some((range, look));
             }
         }
     }
 
     fn write_last(&mut self) {
-        let Some((range, huge)) = self.last.take() else {
+        let Some((range, look)) = self.last.take() else {
             return;
         };
         if self.room == 0 {
@@ -55,10 +56,11 @@ impl Ranges<'_> {
             return;
         }
         self.room -= 1;
-        let leaf = if huge { "2M" } else { "4K" };
+        let leaf = if look.huge { "2M" } else { "4K" };
+        let place = if look.vram { " vram" } else { "" };
         let (first, last) = (range.start, range.end - 1);
         if self.result.is_ok() {
-            self.result = writeln!(self.f, "shown {first:#014x}-{last:#014x} {leaf}");
+            self.result = writeln!(self.f, "shown {first:#014x}-{last:#014x} {leaf}{place}");
         }
     }
 
@@ -114,7 +116,7 @@ impl Mirror {
         ]);
         writeln!(
             f,
-            "mirror {} pid {} pasid {} cpu {:#014x}-{:#014x} gpu {:#014x}-{:#014x} flags {} granules {} of {} bytes {} huge {} leaf {} changes {} served {}",
+            "mirror {} pid {} pasid {} cpu {:#014x}-{:#014x} gpu {:#014x}-{:#014x} flags {} granules {} of {} bytes {} huge {} vram {} leaf {} changes {} served {}",
             self.id(),
             pid,
             pasid,
@@ -127,6 +129,7 @@ impl Mirror {
             granules,
             usage.bytes,
             usage.huge,
+            usage.vram,
             self.leaf(),
             usage.changes,
             usage.served,
@@ -140,7 +143,7 @@ impl Mirror {
             result: Ok(()),
         };
         // Under update locks: nothing is allocated by the writes, whose memory seq_file has made before.
-        self.for_each_shown(&mut |range, huge| ranges.add(range, huge));
+        self.for_each_shown(&mut |range, look| ranges.add(range, look));
         *room -= own - ranges.finish()?;
         Ok(())
     }

@@ -30,6 +30,10 @@ use super::{
         LANES, //
     },
     laps::Laps,
+    migrate::{
+        Place,
+        Tally, //
+    },
     quiesce::{
         Pause,
         Refill, //
@@ -58,6 +62,7 @@ use crate::{
         VmFault, //
     },
     kapi::{
+        drm_file::DrmDevice,
         hmm::AddressSpace,
         task::current_tgid,
         trace::errno, //
@@ -502,14 +507,49 @@ impl Mirrors {
     /// - `ESRCH`: the program whose memory it is has ended.
     /// - Others as those of [`Self::create`].
     pub(crate) fn populate(&self, id: u32, va: u64, len: u64) -> Result {
+        let (mirror, range) = self.part_of(id, va, len)?;
+        self.accesses.lock().note_shown(&range);
+        mirror.populate(&range, true)
+    }
+
+    /// Moves what a mirror has at `len` bytes from GPU address `va` on, as far as it can move. Returns also what has moved and what
+    /// has not.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOENT`: no such mirror. `EINVAL`: no whole pages of it, or none.
+    /// - Those of [`Mirror::migrate`].
+    pub(crate) fn migrate(
+        &self,
+        dev: &DrmDevice,
+        id: u32,
+        va: u64,
+        len: u64,
+        place: Place,
+    ) -> (Tally, Result) {
+        let mut tally = Tally::default();
+        let moved = self.part_of(id, va, len).and_then(|(mirror, range)| {
+            self.accesses.lock().note_shown(&range);
+            let result = mirror.migrate(dev, &range, place, &mut tally);
+            self.pause.restore_now();
+            result
+        });
+        (tally, moved)
+    }
+
+    /// A mirror, and a part of it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: no such mirror. `EINVAL`: no whole pages of it, or none.
+    pub(crate) fn part_of(&self, id: u32, va: u64, len: u64) -> Result<(Arc<Mirror>, Range<u64>)> {
         let mirror = self.find(id)?;
         let range = va::check(va, len)?;
         let whole = mirror.gpu();
         if range.start < whole.start || range.end > whole.end {
             return Err(EINVAL);
         }
-        self.accesses.lock().note_shown(&range);
-        mirror.populate(&range, true)
+        Ok((mirror, range))
     }
 
     /// [`Self::find_for`] an access that is not the GPU's.

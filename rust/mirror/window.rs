@@ -29,20 +29,27 @@ use super::{
     shape::Shape, //
 };
 use crate::{
-    gpu::mirrors::{
-        Counter,
-        MirrorFigures,
-        Step, //
+    gpu::{
+        devmem::Sight,
+        mirrors::{
+            Counter,
+            MirrorFigures,
+            Step, //
+        }, //
     },
     hw::num::index,
-    kapi::hmm::{
-        AddressSpaceUser,
-        Change,
-        Find,
-        Interval,
-        Memory,
-        Snapshot,
-        Watch, //
+    kapi::{
+        hmm::{
+            AddressSpaceUser,
+            Change,
+            Find,
+            Found,
+            Interval,
+            Memory,
+            Snapshot,
+            Watch, //
+        },
+        migrate::Run, //
     },
     vm::{
         mirrored::{
@@ -51,7 +58,8 @@ use crate::{
             Tables,
             GRANULE, //
         },
-        pt::PAGE, //
+        pt::PAGE,
+        Vm, //
     },
 };
 
@@ -74,6 +82,17 @@ pub(crate) struct Usage {
     pub(crate) changes: u64,
     /// Accesses that memory was shown for.
     pub(crate) served: u64,
+    /// Those of the bytes that are in VRAM.
+    pub(crate) vram: u64,
+}
+
+/// How memory is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Look {
+    /// As one leaf of 2 MiB.
+    pub(super) huge: bool,
+    /// It is in VRAM.
+    pub(super) vram: bool,
 }
 
 /// What is known of a window.
@@ -107,6 +126,8 @@ pub(super) enum Want {
     Some,
     /// All that was asked for.
     All,
+    /// What is there already: nothing is made for it.
+    Present,
 }
 
 impl State {
@@ -114,6 +135,7 @@ impl State {
     pub(super) fn count(&self, usage: &mut Usage) {
         for shown in self.granules.iter().filter_map(|g| g.shown.as_ref()) {
             usage.bytes += shown.len();
+            usage.vram += shown.vram_len();
             if shown.is_huge() {
                 usage.huge += shown.len();
             }
@@ -122,11 +144,12 @@ impl State {
         usage.served += self.served;
     }
 
-    /// Calls `f` with what each granule shows, in ascending order, and whether that is one leaf of 2 MiB.
-    pub(super) fn for_each_shown(&self, f: &mut dyn FnMut(Range<u64>, bool)) {
+    /// Calls `f` with what each granule shows, in ascending order, and how.
+    pub(super) fn for_each_shown(&self, f: &mut dyn FnMut(Range<u64>, Look)) {
         for shown in self.granules.iter().filter_map(|g| g.shown.as_ref()) {
             let huge = shown.is_huge();
-            shown.ranges().for_each(|range| f(range, huge));
+            let ranges = shown.ranges();
+            ranges.for_each(|(range, vram)| f(range, Look { huge, vram }));
         }
     }
 
@@ -399,6 +422,18 @@ impl Watch for Watcher {
 
 /// Finds and shows what a window has.
 pub(super) trait Fill {
+    /// The address space of the GPU.
+    fn vm(&self) -> &Arc<Vm>;
+
+    /// Whether queues wait while something of the granule with GPU address `va` is not shown.
+    fn is_kept(&self, va: u64) -> bool;
+
+    /// Where pages of the granule with GPU address `va` have moved to at last.
+    fn room(&self, va: u64) -> Option<(usize, u64)>;
+
+    /// Notes that.
+    fn note_room(&self, va: u64, room: (usize, u64));
+
     /// Shows the memory of the granule with GPU address `va`. With [`Want::All`] all of `asked`, GPU addresses of the
     /// granule, is to be shown.
     ///
@@ -438,6 +473,27 @@ pub(super) trait Fill {
 }
 
 impl Fill for Arc<Window> {
+    fn vm(&self) -> &Arc<Vm> {
+        self.watch().pause.vm()
+    }
+
+    fn is_kept(&self, va: u64) -> bool {
+        let watch = self.watch();
+        watch.keeps(&watch.granule(watch.number(va)))
+    }
+
+    fn room(&self, va: u64) -> Option<(usize, u64)> {
+        let state = self.state().lock();
+        state.granules.get(self.watch().number(va))?.room
+    }
+
+    fn note_room(&self, va: u64, room: (usize, u64)) {
+        let mut state = self.state().lock();
+        if let Some(granule) = state.granules.get_mut(self.watch().number(va)) {
+            granule.room = Some(room);
+        }
+    }
+
     fn fill(&self, user: &AddressSpaceUser, va: u64, asked: &Range<u64>, want: Want) -> Result {
         let watch = self.watch();
         let number = watch.number(va);
@@ -455,9 +511,13 @@ impl Fill for Arc<Window> {
                 state.granules.get_mut(number).ok_or(EINVAL)?.wanted = keeps;
                 state.edition
             };
+            let around = match want {
+                Want::Some | Want::All => granule.clone(),
+                Want::Present => va..va,
+            };
             let wish = Wish {
                 asked,
-                around: &granule,
+                around: &around,
                 write: watch.shape.rights.write,
                 awaited: false,
                 edition,
@@ -582,6 +642,12 @@ impl Fill for Arc<Window> {
     }
 }
 
+/// Where in VRAM pages are that lie side by side: the first byte, and how many.
+fn bytes_of(run: &Run) -> (u64, u64) {
+    // CAST: `usize` is at most 64 bits wide.
+    (run.number as u64 * PAGE, run.count as u64 * PAGE)
+}
+
 /// What is to be found of a granule.
 struct Wish<'a> {
     /// What the caller looks for. GPU addresses, as the next.
@@ -611,7 +677,13 @@ fn show(
     let around = watch.shape.cpu_range(wish.around);
     let vm = watch.pause.vm();
     let may_write = watch.shape.rights.write;
-    let mut snapshot = window.snapshot(user);
+    // One that is gone has nothing to be shown to, and is not to bring back what is in VRAM of another one.
+    drop(vm.gpu().enter()?);
+    let (device, _blind) = match vm.gpu().device_pages().sight() {
+        Sight::Pages(hold) => (Some(hold), None),
+        blind => (None, Some(blind)),
+    };
+    let mut snapshot = window.snapshot(user).with_device(device);
     let mut lacks = false;
     let cpu = watch.shape.cpu_range(granule);
     let mut at = cpu.start;
@@ -646,10 +718,15 @@ fn show(
         let (rule, _) = watch.rule(segment.start..segment.start + PAGE_SIZE);
         let rights = rule.rights.ok_or(EAGAIN)?;
         let write = rights.write && segment.writable;
-        let dma = hw.dma().pages(hw.dev(), &segment.pages, write)?;
         let va = watch.shape.gpu_address(segment.start);
         let access = rights.access(write);
-        parts.push(Part::new(vm, va, dma, access)?, GFP_KERNEL_ACCOUNT)?;
+        let part = match &segment.found {
+            Found::System(pages) => {
+                Part::new(vm, va, hw.dma().pages(hw.dev(), pages, write)?, access)
+            }
+            Found::Device(runs) => Part::vram(vm, va, runs.iter().map(bytes_of), access),
+        };
+        parts.push(part?, GFP_KERNEL_ACCOUNT)?;
     }
     let shown = Shown::new(parts);
     let entries = Entries::of(&shown);

@@ -235,7 +235,7 @@ mod suite {
                     Landed::Done(block) => {
                         assert_eq!(only_byte(gpu, block.offset(), 2 * JOB_BYTES)?, Some(0));
                     }
-                    Landed::Cancelled(_) => {}
+                    Landed::Cancelled(..) => {}
                     Landed::Failed(e) => return Err(e),
                 }
                 Ok(())

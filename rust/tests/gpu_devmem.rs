@@ -26,8 +26,16 @@ use super::{
 };
 use crate::{
     gpu::{
-        devmem::CpuFaults,
+        clear::Landed,
+        devmem::{
+            BringBack,
+            CpuFaults, //
+        },
         moves::Direction,
+        pieces::{
+            Piece,
+            Pieces, //
+        },
         Gpu,
         Hw,
         VramBlock, //
@@ -133,7 +141,8 @@ impl Scene {
     fn move_in(&self, gpu: &Gpu, hw: &Hw, place: &Place, holes: bool) -> Result<usize> {
         let lock = self.user.lock();
         let collected = Collected::of_system(&lock, range(), &place.vacancy)?;
-        gpu.move_in(hw, collected, &place.vacancy, FIRST, holes)
+        let moved = gpu.move_in(hw, collected, &place.vacancy, FIRST, holes)?;
+        Ok(moved.pages)
     }
 
     /// Whether all pages have what they got in round `round`.
@@ -310,6 +319,22 @@ mod suite {
             drop(copied);
             let late = pages.copy(SZ_4K, Transfer::Read(&mut seen));
             assert_eq!(late.err(), Some(EPERM));
+            // Nor by a copy that was begun earlier, whose owner learns why.
+            let mut list = KVVec::new();
+            let piece = Piece {
+                vram: place.at(0),
+                page: 0,
+                count: 1,
+            };
+            list.push(piece, GFP_KERNEL)?;
+            let what = Pieces {
+                pages,
+                list,
+                direction: Direction::In,
+                owner: 7,
+            };
+            let landed = gpu.copy_pieces(&hw, what)?.land();
+            assert!(matches!(landed, Landed::Cancelled(7, e) if e == EPERM));
             drop(lock);
             drop(place);
             assert!(scene.has(1)?);
@@ -357,10 +382,8 @@ mod suite {
             let lock = scene.user.lock();
             let collected = Collected::of_system(&lock, range(), &place.vacancy)?;
             let first = PAGES - 3;
-            assert_eq!(
-                gpu.move_in(&hw, collected, &place.vacancy, first, false)?,
-                3
-            );
+            let moved = gpu.move_in(&hw, collected, &place.vacancy, first, false)?;
+            assert_eq!((moved.pages, moved.refused), (3, ALL - 3));
             drop(lock);
             assert_eq!(scene.pagemap.live(), 4);
             assert!(has_page(ALL - 1, 1)?);

@@ -66,7 +66,10 @@ pub(super) use self::{
         push_run,
         Backing, //
     },
-    place::Place, //
+    place::{
+        FreeNotice,
+        Place, //
+    }, //
 };
 use self::{
     backing::{

@@ -78,7 +78,8 @@ pub(crate) struct Part {
     va: u64,
     runs: KVVec<Run>,
     attrs: PageAttrs,
-    _dma: DmaMap,
+    /// Of system memory. That VRAM stays is the caller's concern.
+    _dma: Option<DmaMap>,
 }
 
 impl Part {
@@ -105,12 +106,49 @@ impl Part {
                     .mtype(Memory::System, Coherence::Default),
                 fragment: 0,
             },
-            _dma: dma,
+            _dma: Some(dma),
+        })
+    }
+
+    /// VRAM of the GPU in parts, each given by its first byte and its size, for addresses from `va` on. It has no other use before
+    /// the part was hidden.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn vram(
+        vm: &Vm,
+        va: u64,
+        parts: impl Iterator<Item = (u64, u64)>,
+        access: Access,
+    ) -> Result<Self> {
+        let mut runs = KVVec::new();
+        for (offset, len) in parts {
+            push_run(&mut runs, vm.gpu().vram().pa(offset), len)?;
+        }
+        Ok(Self {
+            va,
+            runs,
+            attrs: PageAttrs {
+                aperture: Aperture::Vram,
+                access,
+                mtype: vm
+                    .gpu()
+                    .asic()
+                    .mtype
+                    .mtype(Memory::Local, Coherence::Default),
+                fragment: 0,
+            },
+            _dma: None,
         })
     }
 
     fn len(&self) -> u64 {
         self.runs.iter().map(|run| run.len).sum()
+    }
+
+    fn is_vram(&self) -> bool {
+        self.attrs.aperture == Aperture::Vram
     }
 
     fn range(&self) -> Range<u64> {
@@ -184,6 +222,12 @@ impl Shown {
         self.parts.iter().map(Part::len).sum()
     }
 
+    /// Bytes of VRAM.
+    pub(crate) fn vram_len(&self) -> u64 {
+        let parts = self.parts.iter();
+        parts.filter(|part| part.is_vram()).map(Part::len).sum()
+    }
+
     /// Whether it is one leaf of 2 MiB.
     pub(crate) fn is_huge(&self) -> bool {
         match self.parts.as_slice() {
@@ -195,9 +239,9 @@ impl Shown {
         }
     }
 
-    /// GPU addresses of each part, in ascending order.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.parts.iter().map(Part::range)
+    /// GPU addresses of each part, in ascending order, and whether they show VRAM.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (Range<u64>, bool)> + '_ {
+        self.parts.iter().map(|part| (part.range(), part.is_vram()))
     }
 
     /// Whether the entries allow an access to `va`.

@@ -275,6 +275,53 @@ CASE(mirror_whole, "a mirror of all memory: any pointer is good, what is allocat
 	leave_engine(&e);
 }
 
+CASE(mirror_migrate, "a mirror whose memory moves to VRAM and back: packets and the program see the same, and it is told how much is where")
+{
+	char *memory = aligned(600);
+	uint64_t moved = 1, stayed = 1;
+	struct rkfd_migrate_options o;
+	struct rkfd_mirror *m;
+	struct engine e;
+
+	open_engine(&e);
+	start_engine(&e);
+	m = need_mirror(e.space, range(memory, 600, AT));
+	fill(memory, 600, 0x1000);
+	CHECK_EQ(about(m).shown_vram, 0);
+	CHECK_EQ(migrate_all(m, AT + 50 * PAGE, 500, RKFD_PLACE_VRAM), 500 * PAGE);
+	gpu_sees(&e, AT, 600, 0x1000);
+	CHECK_EQ(about(m).shown_vram, 500 * PAGE);
+	/* It is there. */
+	OK(migrate(m, AT + 50 * PAGE, 500, RKFD_PLACE_VRAM, &moved, &stayed));
+	CHECK_EQ(moved, 0);
+	CHECK_EQ(stayed, 0);
+	gpu_write(&e, AT + 60 * PAGE, 0xabc);
+	CHECK_EQ(*word(memory, 60 * PAGE), 0xabc);
+	*word(memory, 60 * PAGE) = 0x1000 + 60;
+	gpu_sees(&e, AT, 600, 0x1000);
+	CHECK_OP(about(m).shown_vram, <, 500 * PAGE);
+	migrate_all(m, AT, 600, RKFD_PLACE_SYSTEM);
+	gpu_sees(&e, AT, 600, 0x1000);
+	CHECK_EQ(about(m).shown_vram, 0);
+	/* What has no memory yet gets some there. */
+	map_again(memory, 600);
+	o = (struct rkfd_migrate_options){
+		.size = sizeof(o), .flags = RKFD_MIGRATE_NOW | RKFD_MIGRATE_FILL, .address = AT, .bytes = 600 * PAGE,
+		.place = RKFD_PLACE_VRAM,
+	};
+	do
+		OK(rkfd_mirror_migrate(m, &o, NULL, &stayed));
+	while (stayed);
+	gpu_sees(&e, AT + 3 * PAGE, 1, 0);
+	gpu_write(&e, AT + 4 * PAGE, 0x44);
+	CHECK_EQ(about(m).shown_vram, 600 * PAGE);
+	CHECK_EQ(*word(memory, 4 * PAGE), 0x44);
+	CHECK_EQ(*word(memory, 5 * PAGE), 0);
+	no_fault(e.space);
+	rkfd_mirror_free(m);
+	leave_engine(&e);
+}
+
 #define TURNS 6
 /* Pages of each thread in the mirror of both, and in one of its own. */
 #define PART 40u
@@ -334,6 +381,16 @@ static void live(unsigned int number)
 		CHECK_EQ(*word(own, 8), 0);
 		CHECK_EQ(*word(own, 12), ~value);
 		CHECK_EQ(bo_word(out, 0), 0);
+		/* Both in one part of VRAM, and each in one of its own; who is there first makes no difference. */
+		OK(migrate(both.m, mine_at, PART, RKFD_PLACE_VRAM, NULL, NULL));
+		OK(migrate(m, at, PART, turn % 2 ? RKFD_PLACE_VRAM : RKFD_PLACE_SYSTEM, NULL, NULL));
+		p.n = 0;
+		sdma_copy(&p, at + 8, mine_at + turn * PAGE + 16, 8);
+		run_both(&p, number, out, 0x100 + turn);
+		CHECK_EQ(*word(mine, turn * PAGE + 4), ~value);
+		CHECK_EQ(*word(mine, turn * PAGE + 16), 0);
+		CHECK_EQ(*word(mine, turn * PAGE + 20), ~value);
+		CHECK_EQ(*word(own, 12), ~value);
 		CHECK_EQ(about(m).address, at);
 		OK(rkfd_mirror_describe(both.m, &info));
 		CHECK_OP(info.changes, >, changes);

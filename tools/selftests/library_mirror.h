@@ -185,4 +185,34 @@ static inline struct rkfd_mirror_info about(const struct rkfd_mirror *m)
 	return info;
 }
 
+/* Moves memory of a mirror now; `moved` and `stayed` may be NULL. */
+static inline int migrate(const struct rkfd_mirror *m, uint64_t address, unsigned int count, uint32_t place,
+			  uint64_t *moved, uint64_t *stayed)
+{
+	struct rkfd_migrate_options o = {
+		.size = sizeof(o),
+		.flags = RKFD_MIGRATE_NOW,
+		.address = address,
+		.bytes = count * PAGE,
+		.place = place,
+	};
+
+	return rkfd_mirror_migrate(m, &o, moved, stayed);
+}
+
+/* … all of it, also what somebody has in hand for a moment; returns the bytes that moved. */
+static inline uint64_t migrate_all(const struct rkfd_mirror *m, uint64_t address, unsigned int count, uint32_t place)
+{
+	uint64_t all = 0, moved, stayed = 1;
+
+	for (unsigned int tries = 0; stayed && tries < 5000; tries++) {
+		OK(migrate(m, address, count, place, &moved, &stayed));
+		all += moved;
+		if (stayed)
+			usleep(1000);
+	}
+	CHECK_EQ(stayed, 0);
+	return all;
+}
+
 #endif

@@ -66,6 +66,62 @@ CASE(mirror_refused, "mirrors: what is refused has its errno, says why, and chan
 	rkfd_space_close(space);
 }
 
+/* rkfd_mirror_migrate() fails so with what the statements make of `good`, and tells that nothing has moved. */
+#define UNMOVED(err, text, ...)                                                    \
+	do {                                                                       \
+		struct rkfd_migrate_options o = good;                              \
+		uint64_t moved_ = 1;                                               \
+		__VA_ARGS__;                                                       \
+		FAILS(rkfd_mirror_migrate(m, &o, &moved_, NULL), err, text);       \
+		CHECK_EQ(moved_, 0);                                               \
+	} while (0)
+
+CASE(mirror_unmoved, "mirrors: moves that are refused have their errno, say why, and move nothing")
+{
+	struct rkfd_space *space = need_space();
+	char *memory = pages(4);
+	struct rkfd_mirror *m = need_mirror(space, range(memory, 4, AT));
+	struct rkfd_migrate_options good = {
+		.size = sizeof(good), .flags = RKFD_MIGRATE_NOW, .address = AT, .bytes = 4 * PAGE, .place = RKFD_PLACE_VRAM,
+	};
+	struct {
+		struct rkfd_migrate_options now;
+		uint32_t later[2];
+	} newer = { .now = good, .later = { 0, 7 } };
+	uint64_t moved = 1, stayed = 1;
+
+	fill(memory, 4, 0x10);
+	UNMOVED(EINVAL, "No place of memory: 4", o.place = 4);
+	UNMOVED(EINVAL, "No flags of a migration: 0x9", o.flags |= 8);
+	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.flags = 0);
+	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.place = RKFD_PLACE_POLICY);
+	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.place = RKFD_PLACE_STAY);
+	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.flags = RKFD_MIGRATE_FILL);
+	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.flags |= RKFD_MIGRATE_FILL; o.place = RKFD_PLACE_SYSTEM);
+	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.flags = RKFD_MIGRATE_KEEP; o.granularity = 22);
+	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.bytes = 0);
+	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.bytes = 5 * PAGE);
+	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.bytes = -PAGE);
+	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.address = AT + 8);
+	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.address = AT - PAGE);
+	UNMOVED(EOPNOTSUPP, "MIRROR_MIGRATE", o.flags = RKFD_MIGRATE_KEEP);
+	UNMOVED(EINVAL, "sizeof(struct rkfd_migrate_options)", o.size = 28);
+	FAILS(rkfd_mirror_migrate(NULL, &good, &moved, &stayed), EINVAL, "mirror is NULL");
+	CHECK_EQ(moved, 0);
+	CHECK_EQ(stayed, 0);
+	FAILS(rkfd_mirror_migrate(m, NULL, NULL, NULL), EINVAL, "rkfd_migrate_options is NULL");
+	/* Of a newer header: what it does not ask for is no error. */
+	newer.now.size = sizeof(newer);
+	FAILS(rkfd_mirror_migrate(m, &newer.now, NULL, NULL), E2BIG, "does not know");
+	newer.later[1] = 0;
+	OK(rkfd_mirror_migrate(m, &newer.now, &moved, &stayed));
+	CHECK_EQ(moved + stayed, 4 * PAGE);
+	for (uint32_t i = 0; i < 4; i++)
+		CHECK_EQ(*word(memory, i * PAGE), 0x10 + i);
+	rkfd_mirror_free(m);
+	rkfd_space_close(space);
+}
+
 CASE(mirror_taken, "mirrors and what is bound share no GPU addresses: EADDRINUSE for whoever comes later")
 {
 	struct rkfd_space *space = need_space();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! MIRROR_CREATE, MIRROR_DESTROY, MIRROR_QUERY and MIRROR_POPULATE.
+//! MIRROR_CREATE, MIRROR_DESTROY, MIRROR_QUERY, MIRROR_POPULATE and MIRROR_MIGRATE.
 
 use kernel::prelude::*;
 
@@ -11,18 +11,28 @@ use super::{
         File,
     },
     uapi::{
+        migrate_flags,
         mirror_flags,
+        place,
         MirrorCreate,
         MirrorDestroy,
+        MirrorMigrate,
         MirrorPopulate,
         MirrorQuery, //
     }, //
 };
-use crate::mirror::{
-    Filling,
-    Request,
-    Rights, //
+use crate::{
+    kapi::drm_file::DrmDevice,
+    mirror::{
+        Filling,
+        Place,
+        Request,
+        Rights, //
+    },
 };
+
+/// What granularities there are: from 64 KiB to 2 MiB, as logarithms.
+const GRANULARITY: core::ops::RangeInclusive<u32> = 16..=21;
 
 /// Shows memory of the caller at GPU addresses of the file.
 ///
@@ -124,6 +134,7 @@ pub(super) fn query(_dev: &Device, file: &File, arg: &mut MirrorQuery) -> Result
         huge_bytes: usage.huge,
         changes: usage.changes,
         faults: usage.served,
+        vram_bytes: usage.vram,
     };
     Ok(())
 }
@@ -141,4 +152,64 @@ pub(super) fn populate(_dev: &Device, file: &File, arg: &mut MirrorPopulate) -> 
     require_zero(&[arg.flags])?;
     let mirrors = file.inner().get_ref().context().mirrors();
     mirrors.populate(arg.id, arg.gpu_address, arg.length)
+}
+
+/// Moves memory of a mirror between the VRAM of the GPU and the system. Also where there is an error, `moved` and `stayed` tell
+/// what has become of the range.
+///
+/// # Errors
+///
+/// - `EINVAL`: no flag, or an unknown one; a place that there is none of, or that is none to move to; memory is to be made
+///   elsewhere than in VRAM, or later; a granularity that there is none of, or without a hint; no whole pages of the mirror,
+///   or none; outputs that are not 0.
+/// - `ENOENT`: no such mirror in this file.
+/// - `ESRCH`: the program whose memory it is has ended.
+/// - `EXDEV`: the caller is not of the process that opened the file.
+/// - `EOPNOTSUPP`: a hint, of which there are none yet; nothing moves to VRAM on this machine.
+/// - Others are those of [`Mirrors::migrate`](crate::mirror::Mirrors::migrate).
+pub(super) fn migrate(dev: &Device, file: &File, arg: &mut MirrorMigrate) -> Result {
+    let has = |flag: u32| arg.flags & flag != 0;
+    let (now, keep, fill) = (
+        has(migrate_flags::NOW),
+        has(migrate_flags::KEEP),
+        has(migrate_flags::FILL),
+    );
+    let moves = matches!(arg.place, place::VRAM | place::SYSTEM);
+    if arg.flags & !migrate_flags::ALL != 0
+        || !(now || keep)
+        || arg.place > place::STAY
+        || (now && !moves)
+        || (fill && !(now && arg.place == place::VRAM))
+        || (arg.granularity != 0 && !(keep && GRANULARITY.contains(&arg.granularity)))
+        || arg.moved != 0
+        || arg.stayed != 0
+    {
+        return Err(EINVAL);
+    }
+    let context = file.inner().get_ref().context();
+    if !context.is_openers() {
+        return Err(EXDEV);
+    }
+    let mirrors = context.mirrors();
+    mirrors.part_of(arg.id, arg.gpu_address, arg.length)?;
+    if keep {
+        return Err(EOPNOTSUPP);
+    }
+    let place = if arg.place == place::VRAM {
+        if !dev.gpu().device_pages().may_populate() {
+            return Err(EOPNOTSUPP);
+        }
+        Place::Vram { fill }
+    } else {
+        Place::System
+    };
+    let (tally, result) = mirrors.migrate(
+        &DrmDevice::of(dev),
+        arg.id,
+        arg.gpu_address,
+        arg.length,
+        place,
+    );
+    (arg.moved, arg.stayed) = (tally.moved, tally.stayed);
+    result
 }

@@ -78,17 +78,22 @@ fn answer(arg: &mut Query, bytes: &[u8]) -> Result {
     user_slice(arg.data, len)?.writer().write_slice(part)
 }
 
+fn feature(is_there: bool, feature: u32) -> u32 {
+    if is_there {
+        feature
+    } else {
+        0
+    }
+}
+
 fn device(gpu: &Gpu, sched: &Scheduler) -> DeviceAnswer {
     let (asic, info) = (gpu.asic(), gpu.info());
     let units = info.silicon.units.count();
     let save = asic.shader.save_area(units, asic.num_xcc);
     DeviceAnswer {
         version: uapi::VERSION,
-        features: if sched.takes_turns() {
-            uapi::FEATURE_QUEUES_TAKE_TURNS
-        } else {
-            0
-        },
+        features: feature(sched.takes_turns(), uapi::FEATURE_QUEUES_TAKE_TURNS)
+            | feature(gpu.device_pages().may_populate(), uapi::FEATURE_MIGRATION),
         gfx_target: asic.gfx_target_version,
         pci_device: u32::from(info.device_id),
         pci_revision: u32::from(info.pci_revision),

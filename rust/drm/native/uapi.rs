@@ -5,7 +5,7 @@
 use crate::kapi::abi::abi_struct;
 
 /// Version of the interface.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 /// Numbers among the driver's commands.
 pub(super) mod nr {
@@ -24,6 +24,7 @@ pub(super) mod nr {
     pub(in super::super) const MIRROR_DESTROY: u32 = 0x4c;
     pub(in super::super) const MIRROR_QUERY: u32 = 0x4d;
     pub(in super::super) const MIRROR_POPULATE: u32 = 0x4e;
+    pub(in super::super) const MIRROR_MIGRATE: u32 = 0x4f;
 }
 
 /// What QUERY asks for.
@@ -34,6 +35,8 @@ pub(super) mod query {
 
 /// Queues that find no place on the hardware wait for one.
 pub(super) const FEATURE_QUEUES_TAKE_TURNS: u32 = 0x1;
+/// Memory of mirrors can be in VRAM.
+pub(super) const FEATURE_MIGRATION: u32 = 0x2;
 
 /// Heaps.
 pub(super) mod heap {
@@ -70,6 +73,22 @@ pub(super) mod mirror_flags {
     pub(in super::super) const FAULT: u32 = 0x8;
     pub(in super::super) const WHOLE: u32 = 0x10;
     pub(in super::super) const ALL: u32 = READ_ONLY | EXECUTE | POPULATED | FAULT | WHOLE;
+}
+
+/// Flags of MIRROR_MIGRATE.
+pub(super) mod migrate_flags {
+    pub(in super::super) const NOW: u32 = 0x1;
+    pub(in super::super) const KEEP: u32 = 0x2;
+    pub(in super::super) const FILL: u32 = 0x4;
+    pub(in super::super) const ALL: u32 = NOW | KEEP | FILL;
+}
+
+/// Where memory is to be.
+pub(super) mod place {
+    pub(in super::super) const VRAM: u32 = 1;
+    pub(in super::super) const SYSTEM: u32 = 2;
+    /// The largest number: where it is.
+    pub(in super::super) const STAY: u32 = 3;
 }
 
 abi_struct! {
@@ -349,7 +368,7 @@ abi_struct! {
 
 abi_struct! {
     /// `struct drm_rkfd_mirror_query`.
-    struct MirrorQuery: 64 {
+    struct MirrorQuery: 72 {
         id: u32,
         flags: u32,
         address: u64,
@@ -359,6 +378,7 @@ abi_struct! {
         huge_bytes: u64,
         changes: u64,
         faults: u64,
+        vram_bytes: u64,
     }
 }
 
@@ -369,5 +389,19 @@ abi_struct! {
         flags: u32,
         gpu_address: u64,
         length: u64,
+    }
+}
+
+abi_struct! {
+    /// `struct drm_rkfd_mirror_migrate`.
+    struct MirrorMigrate: 48 {
+        id: u32,
+        flags: u32,
+        gpu_address: u64,
+        length: u64,
+        place: u32,
+        granularity: u32,
+        moved: u64,
+        stayed: u64,
     }
 }

@@ -2,6 +2,8 @@
 
 //! What regions of device-private memory end by, and what keeps the module until then. Suite: `rkfd_devmem`.
 
+use core::ops::Deref;
+
 use kernel::{
     prelude::*,
     sync::{
@@ -29,12 +31,25 @@ use crate::kapi::{
 /// Pause between two messages about regions that keep the module from being unloaded.
 const PATIENCE_MS: u32 = 10_000;
 
-/// Where regions end; one for the module.
-///
-/// Dropping it waits until all regions are unmapped, without bound; all pagemaps are closed then.
-pub(crate) struct Keeper {
+/// What makes regions end where a [`Keeper`] waits for them.
+#[derive(Clone)]
+pub(crate) struct KeeperHandle {
     pub(super) queue: Arc<OwnedQueue>,
     pub(super) regions: Arc<Regions>,
+}
+
+/// Where regions end; one for the module.
+///
+/// Dropping it waits until all regions are unmapped, without bound; all pagemaps are closed then, and no handle is used any
+/// more.
+pub(crate) struct Keeper(KeeperHandle);
+
+impl Deref for Keeper {
+    type Target = KeeperHandle;
+
+    fn deref(&self) -> &KeeperHandle {
+        &self.0
+    }
 }
 
 impl Keeper {
@@ -53,10 +68,10 @@ impl Keeper {
             }),
             GFP_KERNEL,
         )?;
-        Ok(Self {
+        Ok(Self(KeeperHandle {
             queue: Arc::new(queue, GFP_KERNEL)?,
             regions,
-        })
+        }))
     }
 
     /// Waits for the work that is due at the moment.

@@ -62,6 +62,13 @@ pub(crate) enum Place {
 /// Announces, when dropped, that VRAM was freed.
 pub(crate) struct FreeNotice(Arc<Gpu>);
 
+impl FreeNotice {
+    /// Of VRAM of `gpu`.
+    pub(in crate::vm) fn new(gpu: &Arc<Gpu>) -> Self {
+        Self(gpu.clone())
+    }
+}
+
 impl Drop for FreeNotice {
     fn drop(&mut self) {
         self.0.room_is_back();

@@ -307,6 +307,41 @@
 #define RKFD_MIRROR_WHOLE 1
 
 /**
+ * Memory is to be where the driver thinks best. No place to move to.
+ */
+#define RKFD_PLACE_POLICY 0
+
+/**
+ * Memory is to be in VRAM of the address space's GPU.
+ */
+#define RKFD_PLACE_VRAM 1
+
+/**
+ * Memory is to be in system memory.
+ */
+#define RKFD_PLACE_SYSTEM 2
+
+/**
+ * Memory is to be where it is. No place to move to.
+ */
+#define RKFD_PLACE_STAY 3
+
+/**
+ * What is there moves now.
+ */
+#define RKFD_MIGRATE_NOW 1
+
+/**
+ * The place is noted as a hint for later.
+ */
+#define RKFD_MIGRATE_KEEP 2
+
+/**
+ * With RKFD_MIGRATE_NOW to RKFD_PLACE_VRAM: also pages of the program that have no memory yet, which then are zeroes in VRAM.
+ */
+#define RKFD_MIGRATE_FILL 4
+
+/**
  * Ranges to be mapped and unmapped together.
  */
 struct rkfd_bind_list;
@@ -1000,6 +1035,40 @@ struct rkfd_mirror_info {
          * Accesses that memory was shown for.
          */
         uint64_t faults;
+        /**
+         * How many of the bytes of `shown` are in VRAM of the GPU. From version 0.7 on.
+         */
+        uint64_t shown_vram;
+};
+
+/**
+ * Which memory of a mirror is to move where: set `size` and all others to 0, then what is to differ.
+ */
+struct rkfd_migrate_options {
+        /**
+         * sizeof(struct rkfd_migrate_options).
+         */
+        uint32_t size;
+        /**
+         * RKFD_MIGRATE_*, of which NOW or KEEP.
+         */
+        uint32_t flags;
+        /**
+         * GPU address of the first byte, a multiple of 4096.
+         */
+        uint64_t address;
+        /**
+         * Bytes, a multiple of 4096.
+         */
+        uint64_t bytes;
+        /**
+         * RKFD_PLACE_*.
+         */
+        uint32_t place;
+        /**
+         * With RKFD_MIGRATE_KEEP: log2 of the bytes that move at once, 16 to 21; 0: the driver's choice.
+         */
+        uint32_t granularity;
 };
 
 #ifdef __cplusplus
@@ -2007,6 +2076,33 @@ int rkfd_mirror_describe(const struct rkfd_mirror *mirror, struct rkfd_mirror_in
 int rkfd_mirror_populate(const struct rkfd_mirror *mirror,
                          uint64_t address,
                          uint64_t bytes);
+
+/**
+ * Moves memory of a range of a mirror to where it is to be, or has that place noted, or both. Program and GPU see the same
+ * bytes at the same addresses before, meanwhile and afterwards. What is in VRAM the GPU uses there; an access of the CPU, or
+ * of the kernel for the program, brings the pages around it back to system memory. Only memory of the program's own can move
+ * (private and anonymous, not locked or pinned): all else stays, which is no error, and holes in the program's memory are
+ * stepped over.
+ *
+ * `*moved` is how many bytes were moved, also where the call fails after a part of them, and `*stayed` how many are there and
+ * elsewhere than they should be; what is where it should be counts in neither. Either may be NULL.
+ *
+ * -EINVAL for unknown flags or an unknown place; without RKFD_MIGRATE_NOW and RKFD_MIGRATE_KEEP; for RKFD_MIGRATE_NOW to
+ * RKFD_PLACE_POLICY or RKFD_PLACE_STAY; for RKFD_MIGRATE_FILL without RKFD_MIGRATE_NOW to RKFD_PLACE_VRAM; for a granularity
+ * that there is not; where these are no whole pages of the mirror, or none. -E2BIG where the structure is of a newer header and
+ * asks for what this library does not know. -EOPNOTSUPP for RKFD_PLACE_VRAM where nothing can be moved there, and for
+ * RKFD_MIGRATE_KEEP, which no driver knows yet. -ENOMEM where there is no room, by VRAM or by the limit of the program's
+ * control group. -EXDEV in a child of fork. -ETIMEDOUT where the GPU did not stop using memory, -EIO where it does not answer.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `options` points to as many bytes as its `size` says.
+ */
+int rkfd_mirror_migrate(const struct rkfd_mirror *mirror,
+                        const struct rkfd_migrate_options *options,
+                        uint64_t *moved,
+                        uint64_t *stayed);
 
 #ifdef __cplusplus
 }  // extern "C"

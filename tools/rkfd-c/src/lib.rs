@@ -20,6 +20,7 @@ pub mod error;
 pub mod event;
 pub mod failure;
 pub mod gpu;
+pub mod migrate;
 pub mod mirror;
 pub mod native;
 pub mod packets;

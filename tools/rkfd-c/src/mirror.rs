@@ -36,7 +36,7 @@ pub const RKFD_MIRROR_WHOLE: u32 = 1;
 
 /// Memory of the program at GPU addresses of an address space.
 #[derive(Debug)]
-pub struct Mirror(native::Mirror);
+pub struct Mirror(pub(crate) native::Mirror);
 
 /// What memory to show, and where: set `size` and all others to 0, then what is to differ.
 #[repr(C)]
@@ -86,6 +86,8 @@ pub struct MirrorInfo {
     pub changes: u64,
     /// Accesses that memory was shown for.
     pub faults: u64,
+    /// How many of the bytes of `shown` are in VRAM of the GPU. From version 0.7 on.
+    pub shown_vram: u64,
 }
 
 grows! {
@@ -165,6 +167,7 @@ fn info_of(query: &abi::MirrorQuery, leaf: u64) -> MirrorInfo {
         shown_huge: query.huge_bytes,
         changes: query.changes,
         faults: query.faults,
+        shown_vram: query.vram_bytes,
     }
 }
 
@@ -441,6 +444,7 @@ mod tests {
                 huge_bytes: 6,
                 changes: 7,
                 faults: 8,
+                vram_bytes: 10,
             };
             let want = MirrorInfo {
                 size: 0,
@@ -455,6 +459,7 @@ mod tests {
                 shown_huge: 6,
                 changes: 7,
                 faults: 8,
+                shown_vram: 10,
             };
             assert_eq!(info_of(&query, 4), want);
         }

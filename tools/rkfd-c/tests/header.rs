@@ -29,12 +29,12 @@ const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
  */";
 
 /// The order of the header.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "version", "error", "gpu", "buffer", "event", "signal", "queue", "packets", "program",
-    "failure", "native", "mirror",
+    "failure", "native", "mirror", "migrate",
 ];
 
-const NAMES: [(&str, &str); 28] = [
+const NAMES: [(&str, &str); 29] = [
     ("Gpu", "rkfd_gpu"),
     ("GpuInfo", "rkfd_gpu_info"),
     ("Vm", "rkfd_vm"),
@@ -63,6 +63,7 @@ const NAMES: [(&str, &str); 28] = [
     ("Mirror", "rkfd_mirror"),
     ("MirrorOptions", "rkfd_mirror_options"),
     ("MirrorInfo", "rkfd_mirror_info"),
+    ("MigrateOptions", "rkfd_migrate_options"),
 ];
 
 fn root() -> &'static Path {

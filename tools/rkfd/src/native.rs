@@ -52,7 +52,11 @@ mod mirror;
 pub use self::bo::Bo;
 use self::bo::Handle;
 pub use self::mirror::Filling;
+pub use self::mirror::Migration;
 pub use self::mirror::Mirror;
+pub use self::mirror::Moved;
+pub use self::mirror::PartlyMoved;
+pub use self::mirror::Place;
 
 /// Bytes of a ring.
 const RING: usize = 0x10000;

@@ -67,9 +67,14 @@ struct Row {
     small: u64,
     #[tabled(rename = "IN 2M", display = "size")]
     huge: u64,
+    #[tabled(rename = "IN VRAM", display = "size")]
+    vram: u64,
     changes: u64,
     served: u64,
 }
+
+/// Columns of numbers, which are aligned to the right.
+const NUMBERS: [usize; 13] = [0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14];
 
 fn or_dash(n: &Option<u32>) -> String {
     n.map_or("-".into(), |n| n.to_string())
@@ -101,6 +106,7 @@ impl Row {
             granules: format!("{} of {}", mirror.granules_shown, mirror.granules),
             small: mirror.small_bytes(),
             huge: mirror.huge_bytes,
+            vram: mirror.vram_bytes,
             changes: mirror.changes,
             served: mirror.served,
         }
@@ -171,7 +177,7 @@ fn show(options: &Options, reports: &[(usize, Report)]) -> anyhow::Result<()> {
     if rows.is_empty() {
         anstream::println!("there are no mirrors");
     } else {
-        let table = table::plain(&rows, [0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13]);
+        let table = table::plain(&rows, NUMBERS);
         anstream::println!("{table}");
     }
     if reports.iter().any(|(_, report)| report.cut) {
@@ -202,7 +208,7 @@ mod tests {
         let report = parse::parse(parse::EXAMPLE);
         let mirrors = report.mirrors.iter();
         let rows: Vec<Row> = mirrors.map(|m| Row::of(1, m, "worker".into())).collect();
-        let text = table::plain(&rows, [0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13]);
+        let text = table::plain(&rows, NUMBERS);
         let lines: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split_whitespace().collect())
@@ -211,9 +217,9 @@ mod tests {
         assert_eq!(
             lines,
             [
-                of("PID PROCESS PASID GPU MIRROR MEMORY GPU ADDRESS LENGTH FLAGS GRANULES IN 4K IN 2M CHANGES SERVED"),
-                of("77 worker 33 1 1 0x7f0000000000 0x100000000 8 MiB populated,read-only 3 of 4 12 KiB 4 MiB 5 0"),
-                of("77 worker 33 1 2 0x7f1000000000 0x200000000 4 KiB fault 0 of 1 0 bytes 0 bytes 0 0"),
+                of("PID PROCESS PASID GPU MIRROR MEMORY GPU ADDRESS LENGTH FLAGS GRANULES IN 4K IN 2M IN VRAM CHANGES SERVED"),
+                of("77 worker 33 1 1 0x7f0000000000 0x100000000 8 MiB populated,read-only 3 of 4 12 KiB 4 MiB 2052 KiB 5 0"),
+                of("77 worker 33 1 2 0x7f1000000000 0x200000000 4 KiB fault 0 of 1 0 bytes 0 bytes 0 bytes 0 0"),
             ]
         );
         // Columns of numbers are aligned to the right: the ends of the lengths meet.

@@ -64,6 +64,15 @@ enum What {
     Mirror(Mirror),
 }
 
+/// What moves memory to VRAM.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum Moves {
+    /// Nothing
+    None,
+    /// Calls of the lanes, also of memory that packets use
+    Now,
+}
+
 #[derive(clap::Args)]
 struct Mirror {
     /// How long
@@ -87,6 +96,9 @@ struct Mirror {
     /// MiB of memory of each lane
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=512))]
     mib: u16,
+    /// Whether memory moves to VRAM of the GPUs, and back
+    #[arg(long, value_enum, default_value_t = Moves::None)]
+    migrate: Moves,
     /// Seconds that the packets of a round may take
     #[arg(long, default_value_t = 120)]
     patience: u64,
@@ -199,6 +211,9 @@ fn lanes(options: &Mirror, tally: &Arc<Tally>) -> anyhow::Result<(Vec<Thread>, V
             left_out.push(way.title());
             continue;
         }
+        if options.migrate == Moves::Now && !rooms.iter().any(|room| room.migrates()) {
+            bail!("no GPU has memory of mirrors move to its VRAM");
+        }
         for n in 0..options.lanes {
             let number = lanes.len();
             let kind = if n % 2 == 0 {
@@ -216,6 +231,9 @@ fn lanes(options: &Mirror, tally: &Arc<Tally>) -> anyhow::Result<(Vec<Thread>, V
                 .with_context(|| format!("lane {number}"))?;
             let mut lane = Lane::new(number, options.seed, arena, file, engines, tally.clone())
                 .with_context(|| format!("lane {number}"))?;
+            if options.migrate == Moves::Now {
+                lane.migrate();
+            }
             lane.spoil(options.spoil.filter(|_| number == 0));
             lanes.push(Thread { lane, kind });
         }

@@ -252,7 +252,7 @@ void nsubmit_barrier(struct nqueue *q, uint64_t completion)
 	ring(q, index);
 }
 
-uint64_t heap_used(const struct nfile *file, uint32_t heap)
+static struct drm_rkfd_heap heap_of(const struct nfile *file, uint32_t heap)
 {
 	struct drm_rkfd_heap heaps[4];
 	struct drm_rkfd_query query = { .what = DRM_RKFD_QUERY_HEAPS, .data = (uintptr_t)heaps, .size = sizeof(heaps) };
@@ -260,6 +260,16 @@ uint64_t heap_used(const struct nfile *file, uint32_t heap)
 	CHECK_OK(native(file->fd, DRM_IOCTL_RKFD_QUERY, &query));
 	for (unsigned int i = 0; i < query.size / sizeof(heaps[0]) && i < 4; i++)
 		if (heaps[i].heap == heap)
-			return heaps[i].used;
+			return heaps[i];
 	FAIL("no heap %u", heap);
+}
+
+uint64_t heap_used(const struct nfile *file, uint32_t heap)
+{
+	return heap_of(file, heap).used;
+}
+
+uint64_t heap_total(const struct nfile *file, uint32_t heap)
+{
+	return heap_of(file, heap).total;
 }

@@ -83,5 +83,7 @@ void nsubmit_barrier(struct nqueue *q, uint64_t completion);
 
 /* Bytes of a heap that are in use. */
 uint64_t heap_used(const struct nfile *file, uint32_t heap);
+/* … that buffers can have in all. */
+uint64_t heap_total(const struct nfile *file, uint32_t heap);
 
 #endif

@@ -63,6 +63,22 @@ numbers! {
     MIRROR_FAULT = 0x8;
     /// All memory, each byte at its own address.
     MIRROR_WHOLE = 0x10;
+    /// Of a device: memory of mirrors can be in VRAM.
+    FEATURE_MIGRATION = 0x2;
+    /// Moves what is there.
+    MIGRATE_NOW = 0x1;
+    /// Notes the place for later.
+    MIGRATE_KEEP = 0x2;
+    /// Moves also where nothing is yet.
+    MIGRATE_FILL = 0x4;
+    /// Where the driver thinks best.
+    PLACE_POLICY = 0;
+    /// VRAM of this GPU.
+    PLACE_VRAM = 1;
+    /// System memory.
+    PLACE_SYSTEM = 2;
+    /// Where it is.
+    PLACE_STAY = 3;
 }
 
 macro_rules! structures {
@@ -142,11 +158,16 @@ structures! {
     /// MIRROR_DESTROY.
     MirrorDestroy = "drm_rkfd_mirror_destroy", 8 { id: u32, pad: u32 }
     /// MIRROR_QUERY.
-    MirrorQuery = "drm_rkfd_mirror_query", 64 {
+    MirrorQuery = "drm_rkfd_mirror_query", 72 {
         id: u32, flags: u32, address: u64, gpu_address: u64, length: u64, bytes: u64, huge_bytes: u64, changes: u64, faults: u64,
+        vram_bytes: u64,
     }
     /// MIRROR_POPULATE.
     MirrorPopulate = "drm_rkfd_mirror_populate", 24 { id: u32, flags: u32, gpu_address: u64, length: u64 }
+    /// MIRROR_MIGRATE.
+    MirrorMigrate = "drm_rkfd_mirror_migrate", 48 {
+        id: u32, flags: u32, gpu_address: u64, length: u64, place: u32, granularity: u32, moved: u64, stayed: u64,
+    }
 }
 
 /// The command word of a call of the native interface.
@@ -181,6 +202,7 @@ calls! {
     MIRROR_DESTROY = 12 MirrorDestroy;
     MIRROR_QUERY = 13 MirrorQuery;
     MIRROR_POPULATE = 14 MirrorPopulate;
+    MIRROR_MIGRATE = 15 MirrorMigrate;
 }
 
 /// `DRM_IOCTL_GEM_CLOSE`.

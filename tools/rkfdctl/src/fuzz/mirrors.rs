@@ -26,16 +26,24 @@ const EXECUTE: u32 = 2;
 const POPULATED: u32 = 4;
 const FAULT: u32 = 8;
 const WHOLE: u32 = 16;
+/// Flags and places of MIRROR_MIGRATE.
+const NOW: u32 = 1;
+const KEEP: u32 = 2;
+const FILL: u32 = 4;
+const ANYWHERE: u32 = 0;
+const IN_VRAM: u32 = 1;
+const IN_SYSTEM: u32 = 2;
 
 impl Thread<'_> {
     /// One call about mirrors.
     pub(super) fn native_mirror(&mut self) {
-        match self.dice.below(6) {
+        match self.dice.below(8) {
             0..=2 => self.mirror_create(),
             3 => self.mirror_destroy(),
             4 => {
                 self.mirror_query();
             }
+            5..=6 => self.mirror_migrate(),
             _ => self.mirror_populate(),
         }
     }
@@ -128,10 +136,12 @@ impl Thread<'_> {
     }
 
     /// What the driver says of some mirror, if it is there.
-    fn mirror_query(&mut self) -> Option<[u32; 16]> {
-        let mut arg = [0u32; 16];
+    fn mirror_query(&mut self) -> Option<[u32; 18]> {
+        let mut arg = [0u32; 18];
         arg[0] = self.some_mirror();
-        let errno = self.native_call(Kind::NativeMirrorQuery, native(13, 64), &mut arg);
+        // Also as programs of earlier versions do.
+        let size = self.dice.pick(&[64, 72]).unwrap_or(72);
+        let errno = self.native_call(Kind::NativeMirrorQuery, native(13, size), &mut arg);
         (errno == 0).then_some(arg)
     }
 
@@ -146,5 +156,23 @@ impl Thread<'_> {
         arg[2..4].copy_from_slice(&halves(self.dice.w64(whole(4))));
         arg[4..6].copy_from_slice(&halves(self.dice.w64(whole(6))));
         self.native_call(Kind::NativeMirrorPopulate, native(14, 24), &mut arg);
+    }
+
+    /// All of a mirror, or what may be no part of one, goes somewhere.
+    fn mirror_migrate(&mut self) {
+        let Some(known) = self.mirror_query() else {
+            return;
+        };
+        let whole = |at: usize| u64::from(known[at]) | (u64::from(known[at + 1]) << 32);
+        let flags = self.dice.pick(&[NOW, NOW, NOW | FILL, NOW | KEEP, KEEP]);
+        let place = self.dice.pick(&[IN_VRAM, IN_VRAM, IN_SYSTEM, ANYWHERE]);
+        let mut arg = [0u32; 12];
+        (arg[0], arg[1]) = (known[0], self.dice.w32(flags.unwrap_or(NOW)));
+        arg[2..4].copy_from_slice(&halves(self.dice.w64(whole(4))));
+        arg[4..6].copy_from_slice(&halves(self.dice.w64(whole(6))));
+        arg[6] = self.dice.w32(place.unwrap_or(IN_VRAM));
+        arg[7] = self.dice.w32(0);
+        arg[8] = self.dice.w32(0);
+        self.native_call(Kind::NativeMirrorMigrate, native(15, 48), &mut arg);
     }
 }

@@ -66,9 +66,15 @@ enum Cell {
     Small,
     /// Mostly leaves of 2 MiB.
     Huge,
+    /// Mostly in VRAM, in leaves of 4 KiB.
+    SmallInVram,
+    /// Mostly in VRAM, in leaves of 2 MiB.
+    HugeInVram,
 }
 
-const CELLS: [(Cell, &str); 4] = [
+const CELLS: [(Cell, &str); 6] = [
+    (Cell::HugeInVram, "VRAM in 2 MiB leaves"),
+    (Cell::SmallInVram, "VRAM in 4 KiB leaves"),
     (Cell::Huge, "in 2 MiB leaves"),
     (Cell::Small, "in 4 KiB leaves"),
     (Cell::Some, "some of it in 4 KiB leaves"),
@@ -77,16 +83,24 @@ const CELLS: [(Cell, &str); 4] = [
 
 impl Cell {
     fn of(range: &Range, shown: &[Part]) -> Self {
-        let (mut small, mut huge) = (0, 0);
+        let (mut small, mut huge, mut vram) = (0, 0, 0);
         for part in shown {
             let first = part.range.first.max(range.first);
             let last = part.range.last.min(range.last);
             if let Some(both) = Range::new(first, last) {
                 *(if part.huge { &mut huge } else { &mut small }) += both.len();
+                vram += if part.vram { both.len() } else { 0 };
             }
         }
+        let in_vram = vram > 0 && vram >= small + huge - vram;
         if huge > 0 && huge >= small {
-            Self::Huge
+            if in_vram {
+                Self::HugeInVram
+            } else {
+                Self::Huge
+            }
+        } else if in_vram {
+            Self::SmallInVram
         } else if small + huge == range.len() {
             Self::Small
         } else if small + huge > 0 {
@@ -103,6 +117,8 @@ impl Cell {
             Self::Some => '░',
             Self::Small => '▒',
             Self::Huge => '█',
+            Self::SmallInVram => 'v',
+            Self::HugeInVram => 'V',
         }
     }
 
@@ -111,6 +127,7 @@ impl Cell {
             Self::Nothing => style::dim(text),
             Self::Some | Self::Small => style::value(text),
             Self::Huge => style::good(text),
+            Self::SmallInVram | Self::HugeInVram => style::head(text),
         }
     }
 }
@@ -208,9 +225,11 @@ pub fn text(mirror: &Mirror, title: &str) -> String {
     out
 }
 
-/// Okabe and Ito's blue and orange, which people with impaired colour vision tell apart.
+/// Colours of Okabe and Ito, which people with impaired colour vision tell apart.
 const HUGE: &str = "#0072b2";
 const SMALL: &str = "#e69f00";
+const HUGE_IN_VRAM: &str = "#009e73";
+const SMALL_IN_VRAM: &str = "#cc79a7";
 const NOTHING: &str = "#e8e8e8";
 const LEFT: f64 = 150.0;
 const WIDTH: f64 = 1100.0;
@@ -273,6 +292,8 @@ pub fn svg(mirrors: &[(String, &Mirror)]) -> String {
     let legend = [
         (HUGE, "in 2 MiB leaves"),
         (SMALL, "in 4 KiB leaves"),
+        (HUGE_IN_VRAM, "VRAM in 2 MiB leaves"),
+        (SMALL_IN_VRAM, "VRAM in 4 KiB leaves"),
         (NOTHING, "not shown"),
     ];
     let mut x = 20.0;
@@ -304,15 +325,18 @@ fn draw(out: &mut String, strip: &Strip<'_>, y: f64) {
     );
     for part in strip.shown {
         let Range { first, last } = part.range;
-        let (fill, leaf) = match part.huge {
-            true => (HUGE, "2 MiB"),
-            false => (SMALL, "4 KiB"),
+        let (fill, leaf) = match (part.huge, part.vram) {
+            (true, false) => (HUGE, "2 MiB"),
+            (false, false) => (SMALL, "4 KiB"),
+            (true, true) => (HUGE_IN_VRAM, "2 MiB"),
+            (false, true) => (SMALL_IN_VRAM, "4 KiB"),
         };
+        let place = if part.vram { " of VRAM" } else { "" };
         // What is small is seen, too.
         let width = (part.range.len() as f64 / len * WIDTH).max(0.5);
         let _ = writeln!(
             out,
-            r##"<rect class="shown" x="{:.2}" y="{y}" width="{width:.2}" height="{BAR}" fill="{fill}"><title>{first:#x} to {last:#x}: {} in {leaf} leaves</title></rect>"##,
+            r##"<rect class="shown" x="{:.2}" y="{y}" width="{width:.2}" height="{BAR}" fill="{fill}"><title>{first:#x} to {last:#x}: {}{place} in {leaf} leaves</title></rect>"##,
             x(first),
             style::bytes(part.range.len()),
         );
@@ -335,18 +359,44 @@ mod tests {
         let text = text(&report.mirrors[0], "title");
         let picture = plain(&text);
         let lines: Vec<&str> = picture.lines().collect();
-        // 8 MiB are 16 lines of 64 characters with 8 KiB each: 12 KiB, then 4 MiB from 2 MiB on.
+        // 8 MiB are 16 lines of 64 characters with 8 KiB each: 12 KiB, of which the last 4 are in VRAM, then 4 MiB from 2 MiB
+        // on, half of them in VRAM.
         assert_eq!(lines[0], "title");
         assert_eq!(lines[1], "  a character is 8 KiB");
         assert_eq!(lines.len(), 2 + 16);
-        assert_eq!(lines[2], format!("  0x000100000000 ▒░{}", "·".repeat(62)));
+        assert_eq!(lines[2], format!("  0x000100000000 ▒v{}", "·".repeat(62)));
         assert_eq!(lines[3], format!("  0x000100080000 {}", "·".repeat(64)));
-        assert_eq!(lines[6], format!("  0x000100200000 {}", "█".repeat(64)));
+        assert_eq!(lines[6], format!("  0x000100200000 {}", "V".repeat(64)));
+        assert_eq!(lines[9], format!("  0x000100380000 {}", "V".repeat(64)));
+        assert_eq!(lines[10], format!("  0x000100400000 {}", "█".repeat(64)));
         assert_eq!(lines[13], format!("  0x000100580000 {}", "█".repeat(64)));
         assert_eq!(lines[14], format!("  0x000100600000 {}", "·".repeat(64)));
         assert_ne!(text, picture);
         let empty = plain(&super::text(&report.mirrors[1], "t"));
         assert_eq!(empty, "t\n  a character is 4 KiB\n  0x000200000000 ·\n");
+    }
+
+    #[test]
+    fn a_character_is_what_most_of_it_is() {
+        let range = Range::new(0x10000, 0x17fff).unwrap();
+        let part = |first: u64, pages: u64, huge, vram| Part {
+            range: Range::new(first, first + pages * PAGE - 1).unwrap(),
+            huge,
+            vram,
+        };
+        let of = |shown: &[Part]| Cell::of(&range, shown).symbol();
+        assert_eq!(of(&[part(0x10000, 8, false, true)]), 'v');
+        assert_eq!(of(&[part(0x0, 0x400, true, true)]), 'V');
+        let (inside, outside) = (
+            part(0x10000, 3, false, true),
+            part(0x13000, 4, false, false),
+        );
+        assert_eq!(of(&[inside]), 'v');
+        assert_eq!(of(&[inside, outside]), '░');
+        assert_eq!(of(&[inside, part(0x13000, 3, false, false)]), 'v');
+        assert_eq!(of(&[inside, part(0x13000, 5, false, false)]), '▒');
+        assert_eq!(of(&[inside, part(0x13000, 5, true, false)]), '█');
+        assert_eq!(of(&[]), '·');
     }
 
     #[test]
@@ -366,6 +416,7 @@ mod tests {
         let part = |first: u64| Part {
             range: Range::new(first, first + 0xfff).unwrap(),
             huge: false,
+            vram: false,
         };
         mirror.shown = vec![part(0x1000), part(0x3000), part(0x7f00_0000_3000)];
         let (found, all) = strips(&mirror);
@@ -401,11 +452,12 @@ mod tests {
         ];
         let picture = svg(&named);
         assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"));
-        assert_eq!(picture.matches(r#"class="shown""#).count(), 2);
-        assert_eq!(picture.matches(r#"class="legend""#).count(), 3);
+        assert_eq!(picture.matches(r#"class="shown""#).count(), 4);
+        assert_eq!(picture.matches(r#"class="legend""#).count(), 5);
         assert!(picture.contains(">one &lt;1&gt; &amp; more</text>"));
-        // From the second quarter on, half of the width.
-        assert!(picture.contains(r##"x="425.00" y="104" width="550.00" height="18" fill="#0072b2"><title>0x100200000 to 0x1005fffff: 4 MiB in 2 MiB leaves"##));
+        // The second quarter of the width, and the third.
+        assert!(picture.contains(r##"x="425.00" y="104" width="275.00" height="18" fill="#009e73"><title>0x100200000 to 0x1003fffff: 2 MiB of VRAM in 2 MiB leaves"##));
+        assert!(picture.contains(r##"x="700.00" y="104" width="275.00" height="18" fill="#0072b2"><title>0x100400000 to 0x1005fffff: 2 MiB in 2 MiB leaves"##));
         let none = svg(&[]);
         assert!(none.ends_with("</svg>\n") && !none.contains("class=\"mirror\""));
     }

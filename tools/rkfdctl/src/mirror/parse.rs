@@ -44,6 +44,8 @@ pub struct Part {
     pub range: Range,
     /// In leaves of 2 MiB, else of 4 KiB.
     pub huge: bool,
+    /// In VRAM of the GPU, else in system memory.
+    pub vram: bool,
 }
 
 /// A mirror.
@@ -67,6 +69,8 @@ pub struct Mirror {
     pub bytes: u64,
     /// … in leaves of 2 MiB.
     pub huge_bytes: u64,
+    /// … that are in VRAM of the GPU.
+    pub vram_bytes: u64,
     /// The largest leaf that is possible, bytes.
     pub leaf: u64,
     /// Changes of memory that it met.
@@ -80,7 +84,8 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Reads `mirror ID pid N pasid N cpu A-B gpu A-B flags F granules N of N bytes N huge N leaf N changes N served N`.
+    /// Reads `mirror ID pid N pasid N cpu A-B gpu A-B flags F granules N of N bytes N huge N vram N leaf N changes N served N`.
+    /// Drivers that move no memory do not tell `vram`.
     fn parse(words: &[&str]) -> Option<Self> {
         let word = |key: &str| {
             let at = words.iter().position(|word| *word == key)?;
@@ -105,6 +110,7 @@ impl Mirror {
             granules: value(words, "of")?,
             bytes: value(words, "bytes")?,
             huge_bytes: value(words, "huge")?,
+            vram_bytes: value(words, "vram").unwrap_or(0),
             leaf: value(words, "leaf")?,
             changes: value(words, "changes")?,
             served: value(words, "served")?,
@@ -246,11 +252,13 @@ pub fn parse(text: &str) -> Report {
                 within = mirror.is_some();
                 report.mirrors.extend(mirror);
             }
-            ["shown", range, leaf @ ("4K" | "2M")] => {
+            ["shown", range, leaf @ ("4K" | "2M"), place @ ..]
+                if matches!(place, [] | ["vram"]) =>
+            {
                 let mirror = report.mirrors.last_mut().filter(|_| within);
                 if let Some((mirror, range)) = mirror.zip(Range::parse(range)) {
-                    let huge = *leaf == "2M";
-                    mirror.add(Part { range, huge });
+                    let (huge, vram) = (*leaf == "2M", !place.is_empty());
+                    mirror.add(Part { range, huge, vram });
                 }
             }
             ["more", "bytes", n] => {
@@ -277,9 +285,11 @@ time access fetch 4K sum 40960 buckets 11:3 13:1
 time access total 4K sum 900000 buckets 17:4
 time fill bind 2M sum 5000 buckets 12:1
 size lane sum 12 buckets 0:2 3:1
-mirror 1 pid 77 pasid 33 cpu 0x7f0000000000-0x7f00007fffff gpu 0x000100000000-0x0001007fffff flags populated,read-only granules 3 of 4 bytes 4206592 huge 4194304 leaf 2097152 changes 5 served 0
-shown 0x000100000000-0x000100002fff 4K
-shown 0x000100200000-0x0001005fffff 2M
+mirror 1 pid 77 pasid 33 cpu 0x7f0000000000-0x7f00007fffff gpu 0x000100000000-0x0001007fffff flags populated,read-only granules 3 of 4 bytes 4206592 huge 4194304 vram 2101248 leaf 2097152 changes 5 served 0
+shown 0x000100000000-0x000100001fff 4K
+shown 0x000100002000-0x000100002fff 4K vram
+shown 0x000100200000-0x0001003fffff 2M vram
+shown 0x000100400000-0x0001005fffff 2M
 mirror 2 pid 77 pasid 33 cpu 0x7f1000000000-0x7f1000000fff gpu 0x000200000000-0x000200000fff flags fault granules 0 of 1 bytes 0 huge 0 leaf 2097152 changes 0 served 0
 ";
 
@@ -319,8 +329,21 @@ mod tests {
         assert_eq!((one.granules_shown, one.granules), (3, 4));
         assert_eq!((one.small_bytes(), one.huge_bytes), (3 << 12, 2 << 21));
         assert_eq!((one.changes, one.served, one.leaf), (5, 0, 2 << 20));
-        let shown: Vec<(u64, bool)> = one.shown.iter().map(|p| (p.range.len(), p.huge)).collect();
-        assert_eq!(shown, [(3 << 12, false), (2 << 21, true)]);
+        let shown: Vec<(u64, bool, bool)> = one
+            .shown
+            .iter()
+            .map(|p| (p.range.len(), p.huge, p.vram))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                (2 << 12, false, false),
+                (1 << 12, false, true),
+                (1 << 21, true, true),
+                (1 << 21, true, false)
+            ]
+        );
+        assert_eq!((one.vram_bytes, two.vram_bytes), ((1 << 21) + (1 << 12), 0));
         assert_eq!((two.gpu.len(), two.shown.len()), (4096, 0));
         assert!(!report.cut);
     }
@@ -375,6 +398,9 @@ mod tests {
             "0x12000-0x11fff 4K",
             "0x12000-0x12fff 1G",
             "0x12000 4K",
+            "0x12000-0x12fff 4K disk",
+            "0x12000-0x12fff vram",
+            "0x12000-0x12fff 4K vram vram",
         ] {
             assert_eq!(parse(&format!("{mirror}\nshown {bad}\n")), good, "{bad}");
         }
@@ -422,15 +448,19 @@ mod tests {
         for m in &report.mirrors {
             let flags = m.flags.join(",");
             lines.push(format!(
-                "mirror {} pid {} pasid {} cpu {:#x}-{:#x} gpu {:#014x}-{:#014x} flags {} granules {} of {} bytes {} huge {} leaf {} changes {} served {}",
+                "mirror {} pid {} pasid {} cpu {:#x}-{:#x} gpu {:#014x}-{:#014x} flags {} granules {} of {} bytes {} huge {}{} leaf {} changes {} served {}",
                 m.id, m.pid.unwrap(), m.pasid, m.cpu.first, m.cpu.last, m.gpu.first, m.gpu.last,
                 if flags.is_empty() { "-" } else { &flags },
-                m.granules_shown, m.granules, m.bytes, m.huge_bytes, m.leaf, m.changes, m.served
+                m.granules_shown, m.granules, m.bytes, m.huge_bytes,
+                // As one that tells nothing of VRAM, where nothing is there.
+                if m.vram_bytes > 0 { format!(" vram {}", m.vram_bytes) } else { String::new() },
+                m.leaf, m.changes, m.served
             ));
             for part in &m.shown {
                 let leaf = if part.huge { "2M" } else { "4K" };
+                let place = if part.vram { " vram" } else { "" };
                 let Range { first, last } = part.range;
-                lines.push(format!("shown {first:#x}-{last:#x} {leaf}"));
+                lines.push(format!("shown {first:#x}-{last:#x} {leaf}{place}"));
             }
             if m.more_bytes > 0 {
                 lines.push(format!("more bytes {}", m.more_bytes));
@@ -478,8 +508,8 @@ mod tests {
                 }
                 at = first + len;
                 let range = Range::new(gpu + (first << 12), gpu + (at << 12) - 1).unwrap();
-                let huge = rng.bool();
-                shown.push(Part { range, huge });
+                let (huge, vram) = (rng.bool(), rng.bool());
+                shown.push(Part { range, huge, vram });
                 if rng.u8(..) < 20 {
                     break;
                 }
@@ -500,6 +530,7 @@ mod tests {
                 granules: rng.u64(..),
                 bytes: rng.u64(..),
                 huge_bytes: rng.u64(..),
+                vram_bytes: if rng.bool() { 0 } else { rng.u64(..) },
                 leaf: rng.u64(..),
                 changes: rng.u64(..),
                 served: rng.u64(..),

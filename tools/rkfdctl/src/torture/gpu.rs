@@ -10,9 +10,11 @@ use anyhow::bail;
 use anyhow::Context;
 use nix::errno::Errno;
 use rkfd::error::Error;
+use rkfd::native;
 use rkfd::native::Bo;
 use rkfd::native::Filling;
 use rkfd::native::Heap;
+use rkfd::native::Migration;
 use rkfd::native::Mirror;
 use rkfd::native::Queue;
 use rkfd::native::QueueKind;
@@ -27,6 +29,7 @@ use super::arena::Arena;
 use super::lane::Gpu;
 use super::lane::SWEPT;
 use super::plan::GpuOp;
+use super::plan::Place;
 use super::tally::Tally;
 use super::TRIES;
 
@@ -115,6 +118,11 @@ impl Room {
     /// How it has memory.
     pub fn way(&self) -> Way {
         self.way
+    }
+
+    /// Whether memory can move to its VRAM.
+    pub fn migrates(&self) -> bool {
+        self.space.can_migrate()
     }
 }
 
@@ -418,5 +426,32 @@ impl Gpu for Engine {
         let (at, len) = (self.at(first, 0), count * PAGE);
         again(&self.tally, || self.mirror.populate(at, len))
             .with_context(|| format!("showing {count} pages from {first} on"))
+    }
+
+    fn migrate(
+        &mut self,
+        first: usize,
+        count: usize,
+        to: Place,
+        fill: bool,
+    ) -> anyhow::Result<Option<u64>> {
+        if !self.room.space.can_migrate() {
+            return Ok(None);
+        }
+        let how = Migration {
+            fill,
+            ..Migration::now(match to {
+                Place::Vram => native::Place::Vram,
+                Place::System => native::Place::System,
+            })
+        };
+        match self.mirror.migrate(self.at(first, 0), count * PAGE, how) {
+            Ok(told) => Ok(Some(told.moved)),
+            // A part may have moved, which changes no content.
+            Err(partly) if partly.error.errno() == Some(Errno::ENOMEM) => Ok(None),
+            Err(partly) => {
+                Err(partly).with_context(|| format!("moving {count} pages from {first} on"))
+            }
+        }
     }
 }

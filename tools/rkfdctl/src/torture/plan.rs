@@ -12,223 +12,28 @@ use super::shadow::Shadow;
 use super::shadow::STRIPE;
 use super::shadow::STRIPES;
 
+mod ops;
+mod parties;
+
+pub use self::ops::Advice;
+pub use self::ops::GpuOp;
+pub use self::ops::MemoryOp;
+pub use self::ops::Place;
+pub use self::parties::Busy;
+pub use self::parties::Parties;
+use self::parties::Use;
+
 /// Pages of the largest leaf of the CPU that the plan has in mind.
 const HUGE: usize = 512;
 /// Attempts to find a page for an operation.
 const TRIES: usize = 24;
 
-/// Who writes which stripe.
-#[derive(Clone, Copy, Debug)]
-pub struct Parties {
-    /// How many GPUs there are.
-    pub gpus: usize,
-    /// The stripes move on with each round.
-    pub round: u64,
-}
-
-impl Parties {
-    /// The CPU; GPU n is n + 1.
-    pub const CPU: usize = 0;
-
-    /// The party of a stripe; the one behind the GPUs is nobody.
-    pub fn owner(self, stripe: usize) -> usize {
-        let parties = self.gpus + 2;
-        // CAST: small numbers.
-        (stripe + (self.round % parties as u64) as usize) % parties
-    }
-
-    /// Whether no GPU writes a stripe.
-    pub fn quiet(self, stripe: usize) -> bool {
-        let owner = self.owner(stripe);
-        owner == Self::CPU || owner == self.gpus + 1
-    }
-
-    /// Whether a party may read a stripe.
-    fn readable(self, party: usize, stripe: usize) -> bool {
-        let owner = self.owner(stripe);
-        owner == party || owner == self.gpus + 1
-    }
-
-    /// The stripes of a party.
-    pub fn stripes(self, party: usize) -> impl Iterator<Item = usize> {
-        (0..STRIPES).filter(move |stripe| self.owner(*stripe) == party)
-    }
-}
-
-/// What GPUs do with a page in a round.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Use {
-    Idle,
-    Read,
-    Written,
-}
-
-/// What is in use by packets that may not be done.
-#[derive(Clone, Debug)]
-pub struct Busy {
-    pages: Vec<Use>,
-    file: Vec<Use>,
-}
-
-impl Busy {
-    pub fn new(shadow: &Shadow) -> Self {
-        Self {
-            pages: vec![Use::Idle; shadow.pages()],
-            file: vec![Use::Idle; shadow.file_pages()],
-        }
-    }
-
-    fn mark(&mut self, shadow: &Shadow, page: usize, how: Use) {
-        if let Some(at) = self.pages.get_mut(page) {
-            *at = how.max(*at);
-        }
-        if let Some(at) = shadow.shared(page).and_then(|at| self.file.get_mut(at)) {
-            *at = how.max(*at);
-        }
-    }
-
-    fn page(&self, page: usize) -> Use {
-        self.pages.get(page).copied().unwrap_or(Use::Written)
-    }
-
-    fn file(&self, page: usize) -> Use {
-        self.file.get(page).copied().unwrap_or(Use::Written)
-    }
-
-    /// Whether a GPU may be writing what a page shows.
-    pub fn written(&self, shadow: &Shadow, page: usize) -> bool {
-        let shown = shadow.shared(page).map_or(Use::Idle, |at| self.file(at));
-        self.page(page).max(shown) == Use::Written
-    }
-
-    /// Pages by whose addresses GPUs write.
-    pub fn all_written(&self) -> impl Iterator<Item = usize> + '_ {
-        let pages = self.pages.iter().enumerate();
-        pages.filter_map(|(page, how)| (*how == Use::Written).then_some(page))
-    }
-}
-
-/// A packet of a GPU.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub enum GpuOp {
-    /// Stores dwords.
-    Write {
-        page: usize,
-        offset: usize,
-        data: Vec<u32>,
-    },
-    /// Stores one dword again and again.
-    Fill {
-        page: usize,
-        offset: usize,
-        data: u32,
-        bytes: usize,
-    },
-    /// Adds to a qword, atomically, more than once.
-    Add {
-        page: usize,
-        offset: usize,
-        value: u64,
-        times: u32,
-    },
-    /// Copies from one page to another.
-    Copy {
-        from: (usize, usize),
-        to: (usize, usize),
-        bytes: usize,
-    },
-    /// Copies to where the program compares.
-    Read {
-        page: usize,
-        offset: usize,
-        wanted: Vec<u8>,
-    },
-}
-
-/// What the CPU does.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum MemoryOp {
-    MapPrivate {
-        first: usize,
-        count: usize,
-        access: Access,
-    },
-    MapShared {
-        first: usize,
-        count: usize,
-        from: usize,
-        access: Access,
-    },
-    Unmap {
-        first: usize,
-        count: usize,
-    },
-    Move {
-        from: usize,
-        count: usize,
-        to: usize,
-    },
-    Protect {
-        first: usize,
-        count: usize,
-        access: Access,
-    },
-    Discard {
-        first: usize,
-        count: usize,
-    },
-    Free {
-        first: usize,
-        count: usize,
-    },
-    /// A hole in the file.
-    Punch {
-        first: usize,
-        count: usize,
-    },
-    Advise {
-        first: usize,
-        count: usize,
-        advice: Advice,
-    },
-    Fork,
-    /// Stores in the CPU's stripes of pages; the bytes follow from `seed`.
-    Write {
-        first: usize,
-        count: usize,
-        seed: u64,
-    },
-    /// Compares the stripes of pages that no GPU writes.
-    Check {
-        first: usize,
-        count: usize,
-    },
-}
-
-/// Advice that changes no content.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Advice {
-    Huge,
-    Small,
-    Collapse,
-    Cold,
-    PageOut,
-}
-
-impl Advice {
-    const ALL: [Self; 5] = [
-        Self::Huge,
-        Self::Small,
-        Self::Collapse,
-        Self::Cold,
-        Self::PageOut,
-    ];
-}
-
 /// Choices of a lane.
 #[derive(Debug)]
 pub struct Planner {
     rng: fastrand::Rng,
+    /// So many GPUs memory moves to, and back; without them all other choices are the same as if there were no such operation.
+    migrates: usize,
 }
 
 impl Planner {
@@ -238,7 +43,13 @@ impl Planner {
         let mixed = fastrand::Rng::with_seed(seed).u64(..) ^ lane as u64;
         Self {
             rng: fastrand::Rng::with_seed(fastrand::Rng::with_seed(mixed).u64(..)),
+            migrates: 0,
         }
+    }
+
+    /// Has memory move to so many GPUs, and back.
+    pub fn migrate(&mut self, gpus: usize) {
+        self.migrates = gpus;
     }
 
     fn below(&mut self, n: usize) -> usize {
@@ -431,8 +242,27 @@ impl Planner {
         }
     }
 
+    /// Wherever packets under way are: whatever is there, holes among it.
+    fn some_migration(&mut self, pages: usize) -> MemoryOp {
+        let (first, count) = self.range(pages);
+        let to = match self.below(3) {
+            0 => Place::System,
+            _ => Place::Vram,
+        };
+        MemoryOp::Migrate {
+            first,
+            count,
+            gpu: self.below(self.migrates),
+            to,
+            fill: to == Place::Vram && self.below(4) == 0,
+        }
+    }
+
     fn some_memory(&mut self, shadow: &Shadow, busy: &Busy) -> Option<MemoryOp> {
         let pages = shadow.pages();
+        if self.migrates > 0 && self.below(3) == 0 {
+            return Some(self.some_migration(pages));
+        }
         let idle = |page| busy.page(page) == Use::Idle;
         let mapped = |page| shadow.mapped(page);
         Some(match self.below(100) {
@@ -668,6 +498,31 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 12, "each kind of operation comes");
+    }
+
+    #[test]
+    fn memory_moves_where_that_is_wanted() {
+        let mut planner = Planner::new(3, 0);
+        planner.migrate(2);
+        let shadow = memory();
+        let busy = Busy::new(&shadow);
+        let mut seen = HashSet::new();
+        for _ in 0..2000 {
+            let op = planner.memory(&shadow, &busy);
+            if let MemoryOp::Migrate {
+                first,
+                count,
+                gpu,
+                to,
+                fill,
+            } = op
+            {
+                assert!(count > 0 && first + count <= shadow.pages());
+                assert!(gpu < 2 && !(fill && to == Place::System));
+                seen.insert((gpu, to, fill));
+            }
+        }
+        assert_eq!(seen.len(), 6, "{seen:?}");
     }
 
     #[test]

@@ -78,18 +78,22 @@ pub struct Outcome {
     pub retries: u64,
     pub compared_by_cpu: u64,
     pub compared_by_gpu: u64,
+    pub moved_in: u64,
+    pub moved_out: u64,
     pub errors: Vec<String>,
     pub ok: bool,
 }
 
-/// A line for each kind of operation.
+/// A line for each kind of operation; moves have one where there were any.
 fn rows(tally: &Tally) -> Vec<Row> {
+    let tried = |kind: &&Kind| tally.done(**kind) + tally.refused(**kind) > 0;
+    let wanted = |kind: &&Kind| !matches!(kind, Kind::MoveIn | Kind::MoveOut) || tried(kind);
     let row = |kind: &Kind| Row {
         operation: kind.title(),
         done: tally.done(*kind),
         refused: tally.refused(*kind),
     };
-    Kind::ALL.iter().map(row).collect()
+    Kind::ALL.iter().filter(wanted).map(row).collect()
 }
 
 /// Rows for a reader, the columns from `first` on aligned to the right.
@@ -107,6 +111,7 @@ impl Outcome {
         errors: Vec<String>,
     ) -> Self {
         let (compared_by_cpu, compared_by_gpu) = tally.verified();
+        let (moved_in, moved_out) = tally.all_moved();
         Self {
             seed,
             seconds: time.as_secs_f64(),
@@ -117,6 +122,8 @@ impl Outcome {
             retries: tally.retries(),
             compared_by_cpu,
             compared_by_gpu,
+            moved_in,
+            moved_out,
             ok: errors.is_empty(),
             errors,
         }
@@ -142,6 +149,13 @@ impl Outcome {
             style::bytes(self.compared_by_gpu),
             self.seconds
         );
+        if self.moved_in + self.moved_out > 0 {
+            anstream::println!(
+                "{} moved to VRAM and {} to system memory by calls\n",
+                style::bytes(self.moved_in),
+                style::bytes(self.moved_out)
+            );
+        }
         if self.ok {
             anstream::println!("{} no byte is lost or stale: {what}", style::good("ok:"));
         } else {
@@ -163,6 +177,8 @@ mod tests {
         tally.add(Kind::Collapse, false);
         let rows = rows(&tally);
         assert_eq!(rows.len(), 21);
+        tally.add(Kind::MoveOut, true);
+        assert_eq!(super::rows(&tally).len(), 22);
         let of = |name: &str| rows.iter().find(|row| row.operation == name).unwrap();
         assert_eq!((of("fork").done, of("fork").refused), (2, 0));
         assert_eq!(

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::plan::Advice;
 use super::plan::GpuOp;
 use super::plan::MemoryOp;
+use super::plan::Place;
 
 macro_rules! kinds {
     ($( $kind:ident $title:literal )*) => {
@@ -40,6 +41,8 @@ kinds! {
     Collapse "MADV_COLLAPSE"
     Cold "MADV_COLD"
     PageOut "MADV_PAGEOUT"
+    MoveIn "moves to VRAM"
+    MoveOut "moves to system memory"
     Fork "fork"
     CpuWrite "CPU writes"
     CpuCheck "CPU compares"
@@ -80,6 +83,10 @@ impl From<&MemoryOp> for Kind {
                 Advice::Cold => Self::Cold,
                 Advice::PageOut => Self::PageOut,
             },
+            MemoryOp::Migrate { to, .. } => match to {
+                Place::Vram => Self::MoveIn,
+                Place::System => Self::MoveOut,
+            },
             MemoryOp::Fork => Self::Fork,
             MemoryOp::Write { .. } => Self::CpuWrite,
             MemoryOp::Check { .. } => Self::CpuCheck,
@@ -98,6 +105,9 @@ pub struct Tally {
     by_gpu: AtomicU64,
     retries: AtomicU64,
     rounds: AtomicU64,
+    /// Bytes that went to VRAM by calls, and to system memory.
+    moved_in: AtomicU64,
+    moved_out: AtomicU64,
 }
 
 fn counter(of: &[AtomicU64], kind: Kind) -> Option<&AtomicU64> {
@@ -118,6 +128,8 @@ impl Tally {
             by_gpu: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             rounds: AtomicU64::new(0),
+            moved_in: AtomicU64::new(0),
+            moved_out: AtomicU64::new(0),
         }
     }
 
@@ -144,6 +156,15 @@ impl Tally {
         count(&self.by_gpu, bytes);
     }
 
+    /// Bytes were moved by a call.
+    pub fn moved(&self, to: Place, bytes: u64) {
+        let counter = match to {
+            Place::Vram => &self.moved_in,
+            Place::System => &self.moved_out,
+        };
+        counter.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// A lane has finished a round.
     pub fn round(&self) {
         count(&self.rounds, 1);
@@ -167,6 +188,12 @@ impl Tally {
     /// Calls that were made again.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that calls moved to VRAM, and to system memory.
+    pub fn all_moved(&self) -> (u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (load(&self.moved_in), load(&self.moved_out))
     }
 
     /// Bytes compared by the CPU, and by GPUs.

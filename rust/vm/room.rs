@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Room in VRAM for pages of programs: 2 MiB at a time, of which the pages are taken one by one.
+//!
+//! It is cleared before its first page is taken, and counts as a buffer does: in the budget of the GPU and against the
+//! control group of who made it. It does not move; its pages do, and it ends with the last of them.
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+use super::{
+    bo::FreeNotice,
+    mirrored::GRANULE, //
+};
+use crate::{
+    gpu::{
+        account::Charge,
+        Gpu,
+        VramBlocks, //
+    },
+    kapi::{
+        devmem,
+        dmem,
+        drm_file::DrmDevice, //
+    },
+};
+
+const _: () = assert!(
+    devmem::FRAME as u64 == GRANULE,
+    "a room is a frame of pages"
+);
+
+/// 2 MiB of VRAM, from a multiple of it on.
+pub(crate) struct Room {
+    blocks: VramBlocks,
+    /// Given back after it.
+    _charge: Charge,
+    /// Likewise.
+    _group: Arc<dmem::Charge>,
+    /// After all: what was evicted may come back.
+    _notice: FreeNotice,
+}
+
+impl devmem::Room for Room {}
+
+impl Room {
+    /// Makes room that is clear, for the caller, where buffers make room for it if they have to. The caller has no
+    /// reservation of an object and not the mmap lock.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`: no memory, or the budget or a limit of the caller's group is used up, and nothing can be evicted.
+    /// - `EINTR`: the caller is being killed.
+    /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or its copy engine does not stop.
+    pub(crate) fn new(gpu: &Arc<Gpu>, dev: &DrmDevice) -> Result<Self> {
+        let hw = gpu.enter()?;
+        gpu.with_room(dev, &hw, GRANULE, |group| {
+            let charge = gpu.vram_budget().charge(GRANULE)?;
+            let blocks = match gpu.vram().alloc_blocks(GRANULE, true) {
+                Err(e) if e == ENOSPC => return Err(ENOMEM),
+                blocks => blocks?,
+            };
+            let blocks = match gpu.clear_vram(&hw, blocks) {
+                Err(e) if e == ETIMEDOUT => {
+                    // The engine keeps the memory, so that it is not to be had by others.
+                    gpu.keep_until_unbind((charge, group));
+                    return Err(e);
+                }
+                blocks => blocks?,
+            };
+            Ok(Self {
+                blocks,
+                _charge: charge,
+                _group: group,
+                _notice: FreeNotice::new(gpu),
+            })
+        })
+    }
+
+    /// The frame of pages that it is for.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`: it is none, which the allocator excludes.
+    pub(crate) fn frame(&self) -> Result<usize> {
+        let span = self.blocks.span(0).ok_or(EIO)?;
+        if span.start % GRANULE != 0 || span.size != GRANULE {
+            return Err(EIO);
+        }
+        Ok(usize::try_from(span.start / GRANULE)?)
+    }
+}
