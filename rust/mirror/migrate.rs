@@ -35,6 +35,7 @@ use crate::{
             AddressSpaceUser,
             Memory, //
         },
+        migrate::Collected,
         task::fatal_signal_pending, //
     },
     vm::{
@@ -194,6 +195,10 @@ impl Moving<'_> {
 
     /// `pages` grows by those that move, also where there is an error.
     fn move_in(&self, dev: &DrmDevice, fill: bool, pages: &mut usize) -> Result {
+        // Before others make room for it.
+        if !Collected::may_leave(&self.user.lock(), self.cpu.start) {
+            return Ok(());
+        }
         let gpu = self.window.vm().gpu();
         let first = usize::try_from(self.part.start % GRANULE / PAGE)?;
         let mut known = self.window.room(self.part.start);

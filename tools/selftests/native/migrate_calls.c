@@ -186,7 +186,7 @@ static void need_region(const struct nfile *file, char *region, size_t size)
 	snprintf(region, size, "drm/%.63s/vram", strrchr(target, '/') + 1);
 }
 
-CASE_LIMIT(limit, "the limit of the caller's group: what fits moves, ENOMEM for the rest, and each byte is right; the charge ends with it", 120)
+CASE_LIMIT(limit, "the limit of the caller's group: what fits moves, ENOMEM for the rest, what cannot move takes nothing; the charge ends with it", 120)
 {
 	uint8_t *p = need_aligned(8 * HUGE);
 	struct drm_rkfd_mirror_migrate args;
@@ -213,6 +213,15 @@ CASE_LIMIT(limit, "the limit of the caller's group: what fits moves, ENOMEM for 
 	CHECK_EQ(device_pages(p, pages), 3 * HUGE / PAGE);
 	CHECK_EQ(group_number(&group, "dmem.current", region), 3 * HUGE);
 	gpu_has_pattern(&e, AT, 0, pages, 3);
+	/* No VRAM is wanted for what stays where it is. */
+	CHECK_EQ(mlock(p + 4 * HUGE, HUGE), 0);
+	do
+		err = mirror_migrate(&e.file, id, AT + 4 * HUGE, HUGE, IN_VRAM, 0, &args);
+	while (err == EAGAIN);
+	CHECK_EQ(err, 0);
+	CHECK_EQ(args.moved, 0);
+	CHECK_EQ(args.stayed, HUGE);
+	CHECK_EQ(munlock(p + 4 * HUGE, HUGE), 0);
 	snprintf(text, sizeof(text), "%s max", region);
 	write_text(group.path, "dmem.max", text);
 	CHECK_EQ(move_all(&e.file, id, AT, 8 * HUGE, IN_VRAM, 0), 5 * HUGE);
