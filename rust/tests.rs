@@ -71,6 +71,7 @@ mod vm_live;
 mod vm_live_bench;
 mod vm_pt;
 mod vm_pt_bench;
+mod vm_pt_changes;
 mod vm_pt_soak;
 mod vm_rules;
 mod vm_user;

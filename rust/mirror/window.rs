@@ -17,8 +17,6 @@ use super::{
     granule::Granule,
     laps::{
         self,
-        Entries,
-        Laps,
         Settling, //
     },
     quiesce::Pause,
@@ -29,47 +27,33 @@ use super::{
     shape::Shape, //
 };
 use crate::{
-    gpu::{
-        devmem::Sight,
-        mirrors::{
-            Counter,
-            MirrorFigures,
-            Step, //
-        }, //
-    },
+    gpu::mirrors::MirrorFigures,
     hw::num::index,
-    kapi::{
-        hmm::{
-            AddressSpaceUser,
-            Change,
-            Find,
-            Found,
-            Interval,
-            Memory,
-            Snapshot,
-            Watch, //
-        },
-        migrate::Run, //
+    kapi::hmm::{
+        AddressSpaceUser,
+        Change,
+        Find,
+        Interval,
+        Snapshot,
+        Watch, //
     },
     vm::{
-        mirrored::{
-            Part,
-            Shown,
-            Tables,
-            GRANULE, //
-        },
-        pt::PAGE,
-        Vm, //
+        mirrored::GRANULE,
+        pt::PAGE, //
     },
+};
+
+mod fill;
+
+pub(super) use self::fill::{
+    Fill,
+    Want, //
 };
 
 /// GPU addresses of a window, from a multiple of it on.
 pub(crate) const WINDOW: u64 = 32 * GRANULE;
 // CAST: Far below 2^32.
 const GRANULES: usize = (WINDOW / GRANULE) as usize;
-
-/// How often memory is looked for that changes at the same time.
-const MAX_ATTEMPTS: usize = 16;
 
 /// What a mirror shows, and how often that changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,17 +102,6 @@ pub(super) struct Watcher {
 
 /// A window.
 pub(super) type Window = Interval<Watcher>;
-
-/// How much of the memory is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
-    /// What there is.
-    Some,
-    /// All that was asked for.
-    All,
-    /// What is there already: nothing is made for it.
-    Present,
-}
 
 impl State {
     /// Adds what is shown.
@@ -418,357 +391,4 @@ impl Watch for Watcher {
             self.pause.refill_soon();
         }
     }
-}
-
-/// Finds and shows what a window has.
-pub(super) trait Fill {
-    /// The address space of the GPU.
-    fn vm(&self) -> &Arc<Vm>;
-
-    /// Whether queues wait while something of the granule with GPU address `va` is not shown.
-    fn is_kept(&self, va: u64) -> bool;
-
-    /// Where pages of the granule with GPU address `va` have moved to at last.
-    fn room(&self, va: u64) -> Option<(usize, u64)>;
-
-    /// Notes that.
-    fn note_room(&self, va: u64, room: (usize, u64));
-
-    /// Shows the memory of the granule with GPU address `va`. With [`Want::All`] all of `asked`, GPU addresses of the
-    /// granule, is to be shown.
-    ///
-    /// # Errors
-    ///
-    /// - `EFAULT`: there is no memory somewhere, or none that the GPU can use, and all was wanted.
-    /// - `ESRCH`: the mirror or the address space has ended.
-    /// - `EAGAIN`: the memory does not stop changing.
-    /// - `EOPNOTSUPP`: the machine gives the GPU copies of memory.
-    /// - `ENOMEM`, `EINTR`; `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
-    fn fill(&self, user: &AddressSpaceUser, va: u64, asked: &Range<u64>, want: Want) -> Result;
-
-    /// Shows the page at GPU address `va` for an access, with what lies around it, and what the program has of the rest of the
-    /// granule at the moment.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::fill`].
-    fn serve(&self, user: &AddressSpaceUser, va: u64, write: bool, laps: &Laps) -> Result;
-
-    /// Shows again what is missing.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::fill`].
-    fn refill(&self, user: &AddressSpaceUser) -> Result;
-
-    /// Whether something of `range`, GPU addresses, is shown that queues rely on.
-    fn is_relied_on(&self, range: &Range<u64>) -> bool;
-
-    /// The rules of `range` are other ones: what was shown by the old ones goes. What is wanted is missing until
-    /// [`Self::refill`].
-    fn rules_changed(&self, range: &Range<u64>);
-
-    /// Ends all access through the window, for good.
-    fn end(&self);
-}
-
-impl Fill for Arc<Window> {
-    fn vm(&self) -> &Arc<Vm> {
-        self.watch().pause.vm()
-    }
-
-    fn is_kept(&self, va: u64) -> bool {
-        let watch = self.watch();
-        watch.keeps(&watch.granule(watch.number(va)))
-    }
-
-    fn room(&self, va: u64) -> Option<(usize, u64)> {
-        let state = self.state().lock();
-        state.granules.get(self.watch().number(va))?.room
-    }
-
-    fn note_room(&self, va: u64, room: (usize, u64)) {
-        let mut state = self.state().lock();
-        if let Some(granule) = state.granules.get_mut(self.watch().number(va)) {
-            granule.room = Some(room);
-        }
-    }
-
-    fn fill(&self, user: &AddressSpaceUser, va: u64, asked: &Range<u64>, want: Want) -> Result {
-        let watch = self.watch();
-        let number = watch.number(va);
-        let granule = watch.granule(number);
-        let laps = Laps::of_fill();
-        for _ in 0..MAX_ATTEMPTS {
-            let edition = {
-                let mut state = self.state().lock();
-                if state.ended {
-                    return Err(ESRCH);
-                }
-                // Under the lock: what rules of before kept says nothing about those that `rules_changed` has announced.
-                let keeps = watch.keeps(&granule);
-                // From here on a change stops the queues, if they wait for it.
-                state.granules.get_mut(number).ok_or(EINVAL)?.wanted = keeps;
-                state.edition
-            };
-            let around = match want {
-                Want::Some | Want::All => granule.clone(),
-                Want::Present => va..va,
-            };
-            let wish = Wish {
-                asked,
-                around: &around,
-                write: watch.shape.rights.write,
-                awaited: false,
-                edition,
-                laps: &laps,
-            };
-            match show(self, user, number, &granule, &wish) {
-                Ok(lacks) => {
-                    laps.record(watch.figures());
-                    return if lacks && want == Want::All {
-                        Err(EFAULT)
-                    } else {
-                        Ok(())
-                    };
-                }
-                Err(error) if error == EAGAIN => watch.figures().add(Counter::Retries, 1),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(EAGAIN)
-    }
-
-    fn serve(&self, user: &AddressSpaceUser, va: u64, write: bool, laps: &Laps) -> Result {
-        let watch = self.watch();
-        let number = watch.number(va);
-        let granule = watch.granule(number);
-        let page = va & !(PAGE - 1);
-        let mut around = None;
-        let mut begun = false;
-        for _ in 0..MAX_ATTEMPTS {
-            let (around, edition) = {
-                let mut state = self.state().lock();
-                if state.ended {
-                    return Err(ESRCH);
-                }
-                let known = state.granules.get(number).ok_or(EINVAL)?;
-                if watch.finds(known, page, write) {
-                    // For another access, perhaps to another page.
-                    return Ok(());
-                }
-                if around.is_none() {
-                    around = state.around(number, page);
-                }
-                (around.as_ref().ok_or(EINVAL)?, state.edition)
-            };
-            let rules = watch.pause.rules();
-            if !core::mem::replace(&mut begun, true) {
-                if let Some(rules) = rules {
-                    rules.access_begins(page, write);
-                }
-            }
-            let wish = Wish {
-                asked: &(page..page + PAGE),
-                around: &(around.start.max(granule.start)..around.end.min(granule.end)),
-                write,
-                awaited: true,
-                edition,
-                laps,
-            };
-            match show(self, user, number, &granule, &wish) {
-                Ok(true) => return Err(EFAULT),
-                Ok(false) => {
-                    watch.pause.vm().forget_missing()?;
-                    if let Some(rules) = rules {
-                        rules.access_ends(page);
-                    }
-                    return Ok(());
-                }
-                Err(error) if error == EAGAIN => watch.figures().add(Counter::Retries, 1),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(EAGAIN)
-    }
-
-    fn refill(&self, user: &AddressSpaceUser) -> Result {
-        let mut from = 0;
-        loop {
-            let next = self.state().lock().next_missing(from);
-            let Some(number) = next else { return Ok(()) };
-            let granule = self.watch().granule(number);
-            match self.fill(user, granule.start, &(0..0), Want::Some) {
-                // The mirror is being destroyed.
-                Err(error) if error == ESRCH => return Ok(()),
-                done => done?,
-            }
-            from = number + 1;
-        }
-    }
-
-    fn is_relied_on(&self, range: &Range<u64>) -> bool {
-        let part = self.watch().part(range);
-        let state = self.state().lock();
-        let part = state.granules.get(part).unwrap_or_default();
-        part.iter().any(|granule| {
-            let shown = granule.shown.as_ref();
-            granule.wanted && shown.is_some_and(|shown| !shown.is_empty())
-        })
-    }
-
-    fn rules_changed(&self, range: &Range<u64>) {
-        let part = self.watch().part(range);
-        let mut state = self.state().lock();
-        state.edition += 1;
-        for number in part {
-            let keeps = self.watch().keeps(&self.watch().granule(number));
-            if let Some(granule) = state.granules.get_mut(number) {
-                granule.stale |= granule.shown.is_some();
-                granule.wanted &= keeps;
-            }
-        }
-        self.watch().hide(&mut state);
-    }
-
-    fn end(&self) {
-        let mut state = self.state().lock();
-        state.ended = true;
-        for granule in &mut state.granules {
-            granule.wanted = false;
-            granule.stale = true;
-        }
-        self.watch().hide(&mut state);
-    }
-}
-
-/// Where in VRAM pages are that lie side by side: the first byte, and how many.
-fn bytes_of(run: &Run) -> (u64, u64) {
-    // CAST: `usize` is at most 64 bits wide.
-    (run.number as u64 * PAGE, run.count as u64 * PAGE)
-}
-
-/// What is to be found of a granule.
-struct Wish<'a> {
-    /// What the caller looks for. GPU addresses, as the next.
-    asked: &'a Range<u64>,
-    /// Where pages are faulted in. Elsewhere those are shown that are there.
-    around: &'a Range<u64>,
-    /// They are to be written, where the program may.
-    write: bool,
-    /// An access waits for it.
-    awaited: bool,
-    /// Which rules it is found by: those that hold then, or newer ones.
-    edition: u64,
-    /// What it takes.
-    laps: &'a Laps,
-}
-
-/// Finds the memory of a granule and writes its entries; whether something that was asked for cannot be shown.
-fn show(
-    window: &Arc<Window>,
-    user: &AddressSpaceUser,
-    number: usize,
-    granule: &Range<u64>,
-    wish: &Wish<'_>,
-) -> Result<bool> {
-    let watch = window.watch();
-    let asked = wish.asked;
-    let around = watch.shape.cpu_range(wish.around);
-    let vm = watch.pause.vm();
-    let may_write = watch.shape.rights.write;
-    // One that is gone has nothing to be shown to, and is not to bring back what is in VRAM of another one.
-    drop(vm.gpu().enter()?);
-    let (device, _blind) = match vm.gpu().device_pages().sight() {
-        Sight::Pages(hold) => (Some(hold), None),
-        blind => (None, Some(blind)),
-    };
-    let mut snapshot = window.snapshot(user).with_device(device);
-    let mut lacks = false;
-    let cpu = watch.shape.cpu_range(granule);
-    let mut at = cpu.start;
-    // May take as long as user space wants: without access to the device, whose removal would wait.
-    while at < cpu.end {
-        let (memory, end) = user.memory_at(at..cpu.end);
-        let (rule, end) = watch.rule(at..end);
-        let writes = rule.rights.is_some_and(|rights| rights.write);
-        // Written by the GPU or not, where it does not repeat accesses: a page that is shared until it is written is the
-        // program's own from now on, for no access shows that the GPU wants to write it.
-        let find = match memory {
-            _ if !rule.kept && !wish.awaited => Find::Present,
-            Memory::Writable if wish.write && writes => Find::Writable,
-            _ => Find::Readable,
-        };
-        lacks |= match memory {
-            _ if rule.rights.is_none() => watch.overlap(&(at..end), asked),
-            Memory::None | Memory::Unusable => watch.overlap(&(at..end), asked),
-            Memory::Readable | Memory::Writable => {
-                watch.add(&mut snapshot, at..end, find, &around, asked)?
-            }
-        };
-        at = end;
-    }
-    wish.laps.lap(Step::Pages);
-    // What earlier changes left, before more of it is needed.
-    vm.reap();
-    let hw = vm.gpu().enter()?;
-    let mut parts = KVVec::new();
-    for segment in snapshot.segments() {
-        // One of one piece, as pieces were added one by one.
-        let (rule, _) = watch.rule(segment.start..segment.start + PAGE_SIZE);
-        let rights = rule.rights.ok_or(EAGAIN)?;
-        let write = rights.write && segment.writable;
-        let va = watch.shape.gpu_address(segment.start);
-        let access = rights.access(write);
-        let part = match &segment.found {
-            Found::System(pages) => {
-                Part::new(vm, va, hw.dma().pages(hw.dev(), pages, write)?, access)
-            }
-            Found::Device(runs) => Part::vram(vm, va, runs.iter().map(bytes_of), access),
-        };
-        parts.push(part?, GFP_KERNEL_ACCOUNT)?;
-    }
-    let shown = Shown::new(parts);
-    let entries = Entries::of(&shown);
-    let mut shown = Some(shown);
-    wish.laps.lap(Step::Map);
-    let mut tables = Tables::new();
-    for _ in 0..MAX_ATTEMPTS {
-        let mut short = false;
-        let result = snapshot.commit(may_write, |state| {
-            let (ended, edition) = (state.ended, state.edition);
-            let place = state.granules.get_mut(number).ok_or(EINVAL)?;
-            if ended || place.stale || edition != wish.edition {
-                return Err(EAGAIN);
-            }
-            let new = shown.as_ref().ok_or(EINVAL)?;
-            match vm.show(&hw, &mut tables, granule, new) {
-                Err(error) if error == EAGAIN => {
-                    short = true;
-                    Err(error)
-                }
-                Err(error) => {
-                    // It shows nothing any more.
-                    drop(place.shown.take());
-                    Err(error)
-                }
-                Ok(()) => {
-                    // The GPU goes on before this returns: what sees that finds the access counted.
-                    state.served += u64::from(wish.awaited && !lacks);
-                    Ok(core::mem::replace(&mut place.shown, shown.take()))
-                }
-            }
-        });
-        match result {
-            // What it showed before, at other bus addresses perhaps: no entry names them any more.
-            Ok(old) => {
-                drop(old);
-                wish.laps.bound(entries);
-                return Ok(lacks);
-            }
-            Err(error) if error == EAGAIN && short => vm.fill(&hw, &mut tables)?,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(EAGAIN)
 }
