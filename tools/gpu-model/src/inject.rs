@@ -32,11 +32,13 @@ pub enum Kind {
     DeafSmu,
     /// Invalidation requests are neither carried out nor acknowledged.
     DeafTlb,
+    /// A reset of the command processor takes what is in VRAM with it.
+    LoseVram,
 }
 
 impl Kind {
     /// All, with the names that the control socket and the command line have for them.
-    pub const ALL: [(&'static str, Kind); 12] = [
+    pub const ALL: [(&'static str, Kind); 13] = [
         ("hang-queue", Kind::HangQueue),
         ("ignore-preempt", Kind::IgnorePreempt),
         ("ignore-queue-reset", Kind::IgnoreQueueReset),
@@ -49,6 +51,7 @@ impl Kind {
         ("slow-preempt", Kind::SlowPreempt),
         ("deaf-smu", Kind::DeafSmu),
         ("deaf-tlb", Kind::DeafTlb),
+        ("lose-vram", Kind::LoseVram),
     ];
 
     /// The kind of a name.
@@ -240,6 +243,11 @@ impl Injections {
     /// Consumes one invalidation request that nobody answers.
     pub fn take_invalidation(&mut self) -> bool {
         self.take(Kind::DeafTlb, None)
+    }
+
+    /// Consumes one reset of the command processor that VRAM does not survive.
+    pub fn take_vram_loss(&mut self) -> bool {
+        self.take(Kind::LoseVram, None)
     }
 
     /// Invalidation requests are not answered.

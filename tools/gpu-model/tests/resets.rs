@@ -232,6 +232,29 @@ fn mode1_loses_what_is_in_vram() {
     b.no_errors();
 }
 
+/// A reset of the command processor leaves VRAM alone, unless a fault has it lost, as often as the fault says.
+#[test]
+fn a_soft_reset_may_lose_what_is_in_vram() {
+    let mut b = Bench::new(&GFX90A);
+    b.bring_up();
+    let at = 8 * MIB + MIB / 2;
+    let reset = |b: &mut Bench| {
+        b.vram_write(at, &[0xa5; 8]);
+        b.wr(0x8020, 1 | (1 << 18));
+        let mut word = [0; 8];
+        b.vram_read(at, &mut word);
+        b.wr(0x8020, 0);
+        word == [0xa5; 8]
+    };
+    assert!(reset(&mut b));
+    inject(&mut b, Kind::LoseVram, None, Some(2));
+    assert_eq!(
+        [reset(&mut b), reset(&mut b), reset(&mut b)],
+        [false, false, true]
+    );
+    assert_eq!(b.rd(0x378c), 64);
+}
+
 /// With `--noise-everywhere` nothing is zeros, neither at the start nor after a loss.
 #[test]
 fn noise_may_be_everywhere() {

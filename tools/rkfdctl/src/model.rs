@@ -34,7 +34,7 @@ enum Request {
     ClearErrors,
     /// Switch a fault on
     Fault {
-        /// hang-queue, ignore-preempt, ignore-queue-reset, ignore-reset, slow-preempt, hang-hws, drop-fences, drop-interrupts, drop-msi, deaf-smu, die
+        /// hang-queue, ignore-preempt, ignore-queue-reset, ignore-reset, slow-preempt, hang-hws, drop-fences, drop-interrupts, drop-msi, deaf-smu, deaf-tlb, lose-vram, die
         kind: String,
         /// The queue, by its doorbell
         #[arg(long)]

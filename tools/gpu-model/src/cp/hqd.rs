@@ -353,6 +353,11 @@ impl Gpu {
                 .map(|(_, context)| context.doorbell)
                 .collect();
             self.soc.inject.clear_hangs_except(&copying);
+            if self.soc.inject.take_vram_loss() {
+                // In no parts: the device is there, and the next access has to find it so.
+                self.lose_vram();
+                while self.lose_some_vram() {}
+            }
         }
         self.soc.kick();
     }
