@@ -150,7 +150,7 @@ void rkfd_page_unlock_put(struct page *page);
 /* Moves of pages; include/migrate.c. */
 
 /*
- * What is moved: a range of a mapping, or, where vma is NULL, pages of a device, whoever has them, whose frame numbers are
+ * What is moved: a range of a mapping, or, where vma is NULL, pages of a device, of whatever programs, whose frame numbers are
  * in from before the setup.
  */
 struct rkfd_migrate_info {

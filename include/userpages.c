@@ -87,7 +87,7 @@ unsigned long rkfd_frame_number(unsigned long frame)
 	return frame & ~HMM_PFN_FLAGS;
 }
 
-/* The page stands for memory that was read before anybody has written it. */
+/* The page stands for memory that was read and never written. */
 bool rkfd_frame_is_zero(unsigned long frame)
 {
 	return is_zero_pfn(rkfd_frame_number(frame));

@@ -384,7 +384,7 @@ impl Gpu {
         // The next life of the device gets the same id, though this object may still be held.
         let lease = self.lease.lock().take();
         drop(lease);
-        // Nobody waits for the GPU in a fault from here on.
+        // No fault waits for the GPU from here on.
         self.device_pages.end();
         // What programs keep is charged until they give it up.
         self.dmem.unregister();

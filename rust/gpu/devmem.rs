@@ -71,8 +71,8 @@ use self::pages::Ready;
 pub(crate) use self::pages::{
     BringBack,
     DevicePages,
-    Population,
-    Sight, //
+    PageOwner,
+    Population, //
 };
 
 /// Bytes that come back when the CPU touches one of them.

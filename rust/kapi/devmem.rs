@@ -15,7 +15,7 @@
 //! # End
 //!
 //! [`Pagemap::close`] ends the supply of pages. The region is unmapped when no page is live any more, all rooms were
-//! dropped and nobody has a [`Hold`], by a worker of the [`Keeper`], which the module has one of and which waits for that when it is dropped. The
+//! dropped and there is no [`Hold`], by a worker of the [`Keeper`], which the module has one of and which waits for that when it is dropped. The
 //! memory manager calls this module for each page that it gives back; so where pages are left when a pagemap is closed,
 //! the module cannot be unloaded before they are gone.
 //!

@@ -15,7 +15,7 @@
 //! contents, whatever the state.
 //!
 //! Pages of a device can be collected without a program, too ([`Collected::of_frame`]): those that are left when the device
-//! goes, wherever they are mapped. A page that has moved to the system is marked while it is locked, for somebody may have a
+//! goes, wherever they are mapped. A page that has moved to the system is marked while it is locked, for there may be a
 //! reference of it still, by which it would be found again.
 //!
 //! # Locks
@@ -75,7 +75,7 @@ pub(crate) struct Job {
     pub(crate) pages: Arc<Pages>,
     /// Where they are in the memory of the device.
     pub(crate) runs: KVVec<Run>,
-    /// Keeps the destinations from another use, as long as somebody may write them.
+    /// Keeps the destinations from another use, as long as they may be written.
     pub(crate) kept: Destinations,
 }
 

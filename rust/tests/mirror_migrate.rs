@@ -317,7 +317,7 @@ mod suite {
             let Some(scene) = Scene::new(gpu, 64 * PAGE, 3, ON_ACCESS)? else {
                 return Ok(());
             };
-            // Nobody has written it, but somebody has read it.
+            // It was read, and never written.
             read(10)?;
             // What the room is going to be made of has had another user.
             let block = gpu.vram().alloc(HUGE, HUGE)?;

@@ -3,7 +3,7 @@
 //! Room in VRAM for pages of programs: 2 MiB at a time, of which the pages are taken one by one.
 //!
 //! It is cleared before its first page is taken, and counts as a buffer does: in the budget of the GPU and against the
-//! control group of who made it. It does not move; its pages do, and it ends with the last of them.
+//! control group of the task that made it. It does not move; its pages do, and it ends with the last of them.
 
 use kernel::{
     prelude::*,

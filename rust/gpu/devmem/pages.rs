@@ -3,12 +3,11 @@
 //! The pages that stand for a GPU's VRAM, from the first one that moves in to the end of the GPU.
 //!
 //! There are none before memory of a program is to move in. From then on the end of the GPU, its reset and its sleep come
-//! after all pages have come back to the system: while the VRAM is there, for what is there is the only copy. Nobody has to
-//! help: neither the program, which may be stopped, nor its parent, which may be gone.
-//! What moves them is in [`super::back`]; here is which pages there are, and who may have more.
+//! after all pages have come back to the system: while the VRAM is there, for what is there is the only copy. That needs
+//! neither the program, which may be stopped, nor its parent, which may have ended. [`super::back`] moves them; here is which
+//! pages there are, and whether more may come.
 //!
-//! Who moves pages in is counted ([`Population`]), and there is no more of it, and nobody left, before pages come back for
-//! good.
+//! Moves to VRAM are counted ([`Population`]): before pages come back for good, none is under way and none begins.
 //!
 //! Locks: [`DevicePages::state`] is held while the pages are made. It is taken with no other lock held, and by no CPU fault.
 
@@ -64,7 +63,7 @@ use crate::{
 const STRUCT_PAGE: u64 = 64;
 /// Pause between two messages about memory that moves in.
 const PATIENCE_MS: u32 = 10_000;
-/// So long the first page waits for those who look at memory and do not know pages of the GPU yet.
+/// So long the first page waits for walks of page tables that do not know pages of the GPU yet.
 const BLIND_MS: u32 = 100;
 
 /// What brings pages back that the CPU touches, until its end.
@@ -105,66 +104,67 @@ pub(crate) struct DevicePages {
     keeper: KeeperHandle,
     #[pin]
     state: Mutex<State>,
-    /// Who moves pages in.
-    inside: Atomic<i32>,
-    /// Nobody may.
+    /// Moves to VRAM that are under way.
+    moves: Atomic<i32>,
+    /// None may begin.
     closed: AtomicFlag,
-    /// Who looks at memory and was told that there are no pages of the GPU.
-    blind: Atomic<i32>,
+    /// Walks of page tables that know no owner of pages of the GPU.
+    ownerless: Atomic<i32>,
     #[pin]
     left: WaitQueue,
     /// The VRAM has lost what it held.
     lost: AtomicFlag,
 }
 
-/// Somebody who moves pages in.
-struct Inside<'a>(&'a DevicePages);
+/// A move to VRAM that is under way.
+struct Move<'a>(&'a DevicePages);
 
-impl<'a> Inside<'a> {
+impl<'a> Move<'a> {
     /// # Errors
     ///
     /// `ENODEV`: the GPU sleeps, or ends.
-    fn enter(pages: &'a DevicePages) -> Result<Self> {
-        pages.inside.fetch_add(1, Full);
-        let inside = Self(pages);
-        // Whoever closes looks at the number after that: one of the two sees the other.
+    fn begin(pages: &'a DevicePages) -> Result<Self> {
+        pages.moves.fetch_add(1, Full);
+        let this = Self(pages);
+        // Closing looks at the number after it has set the flag: one of the two sees the other.
         if pages.closed.load(Acquire) {
             return Err(ENODEV);
         }
-        Ok(inside)
+        Ok(this)
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for Move<'_> {
     fn drop(&mut self) {
-        self.0.inside.fetch_sub(1, Full);
+        self.0.moves.fetch_sub(1, Full);
         self.0.left.wake_all();
     }
 }
 
-/// Somebody who takes pages of the GPU for pages of another, and brings them back where memory is faulted in.
-pub(crate) struct Blind<'a>(&'a DevicePages);
+/// A walk of page tables that takes pages of the GPU for those of another device, and brings them back where it faults memory
+/// in.
+pub(crate) struct Ownerless<'a>(&'a DevicePages);
 
-impl Drop for Blind<'_> {
+impl Drop for Ownerless<'_> {
     fn drop(&mut self) {
-        self.0.blind.fetch_sub(1, Full);
+        self.0.ownerless.fetch_sub(1, Full);
         self.0.left.wake_all();
     }
 }
 
-/// By which pages of a GPU are told from others.
-pub(crate) enum Sight<'a> {
-    /// These are the pages.
-    Pages(Hold),
+/// The owner by which a walk of page tables knows the pages of a GPU.
+pub(crate) enum PageOwner<'a> {
+    /// It is that of these pages.
+    Known(Hold),
     /// There are none, and as long as this is held the first ones wait a while.
-    Blind(#[expect(dead_code, reason = "held, not read")] Blind<'a>),
+    None(#[expect(dead_code, reason = "held, not read")] Ownerless<'a>),
 }
 
 /// Pages may move in as long as this lives, for which the end of the GPU and its sleep wait: user space is not waited for
 /// meanwhile.
 pub(crate) struct Population<'a> {
     ready: Arc<Ready>,
-    _inside: Inside<'a>,
+    _move: Move<'a>,
 }
 
 impl Population<'_> {
@@ -230,9 +230,9 @@ impl DevicePages {
         pin_init!(Self {
             keeper,
             state <- new_mutex!(State::Unused, "rkfd_device_pages"),
-            inside: Atomic::new(0),
+            moves: Atomic::new(0),
             closed: AtomicFlag::new(false),
-            blind: Atomic::new(0),
+            ownerless: Atomic::new(0),
             left <- new_waitqueue!("rkfd_device_pages"),
             lost: AtomicFlag::new(false),
         })
@@ -254,7 +254,7 @@ impl DevicePages {
         &self,
         make: impl FnOnce(&KeeperHandle) -> Result<Ready>,
     ) -> Result<Population<'_>> {
-        let inside = Inside::enter(self)?;
+        let this_move = Move::begin(self)?;
         if self.is_lost() {
             return Err(ENODEV);
         }
@@ -281,14 +281,14 @@ impl DevicePages {
         };
         drop(state);
         if is_new {
-            // Who waits for user space is not waited for; then a page comes back that has just gone in.
-            let all_see = || self.blind.load(Acquire) == 0;
+            // A walk that waits for user space is not waited for without bound; it may bring a page back that has just gone in.
+            let all_know = || self.ownerless.load(Acquire) == 0;
             self.left
-                .wait(Sleep::Uninterruptible, msecs_to_jiffies(BLIND_MS), all_see);
+                .wait(Sleep::Uninterruptible, msecs_to_jiffies(BLIND_MS), all_know);
         }
         Ok(Population {
             ready: ready?,
-            _inside: inside,
+            _move: this_move,
         })
     }
 
@@ -304,14 +304,14 @@ impl DevicePages {
         self.known()?.pagemap.hold()
     }
 
-    /// By which whoever looks at memory tells pages of the GPU from others. To be held as long as memory is faulted in.
-    pub(crate) fn sight(&self) -> Sight<'_> {
-        self.blind.fetch_add(1, Full);
-        // Counted before the look: who makes the first pages finds it, or is found.
-        let blind = Blind(self);
+    /// The owner for a walk of page tables. To be held as long as memory is faulted in.
+    pub(crate) fn owner(&self) -> PageOwner<'_> {
+        self.ownerless.fetch_add(1, Full);
+        // Counted before the look: of this and the making of the first pages, one sees the other.
+        let walk = Ownerless(self);
         match self.hold() {
-            Some(hold) => Sight::Pages(hold),
-            None => Sight::Blind(blind),
+            Some(hold) => PageOwner::Known(hold),
+            None => PageOwner::None(walk),
         }
     }
 
@@ -321,7 +321,7 @@ impl DevicePages {
         self.known().map_or(0, |ready| ready.pagemap.live())
     }
 
-    /// The VRAM does not hold any more what it held: what is there now is no page of anybody.
+    /// The VRAM does not hold any more what it held: what is there now belongs to no program.
     pub(in crate::gpu) fn note_lost(&self) {
         self.lost.store(true, Release);
     }
@@ -334,7 +334,7 @@ impl DevicePages {
     /// No page moves in any more when this returns.
     pub(super) fn close(&self, dev: &Device) {
         self.closed.xchg(true, Full);
-        let is_empty = || self.inside.load(Acquire) == 0;
+        let is_empty = || self.moves.load(Acquire) == 0;
         let timeout = msecs_to_jiffies(PATIENCE_MS);
         while self.left.wait(Sleep::Uninterruptible, timeout, is_empty) != Woken::Met {
             dev_warn!(dev, "waiting for memory that moves to VRAM\n");
@@ -343,7 +343,7 @@ impl DevicePages {
 
     /// The system is awake, or stays so.
     pub(crate) fn wake(&self) {
-        // Who ends the GPU does not look at this any more; `Over` is what counts then.
+        // For the end of the GPU this does not count any more, but `Over` does.
         self.closed.store(false, Release);
     }
 
@@ -351,7 +351,7 @@ impl DevicePages {
     pub(in crate::gpu) fn end(&self) {
         let old = core::mem::replace(&mut *self.state.lock(), State::Over);
         let State::Ready(ready) = old else { return };
-        // Others may have it for a moment.
+        // A `Population` may have it for a moment.
         ready.faults.end();
         ready.pagemap.close();
     }

@@ -184,7 +184,7 @@ impl Vacancy {
         table.live += 1;
         drop(table);
         let number = self.frame * PAGES + place;
-        // SAFETY: The pagemap stays, for it has a live page, and it has this page, which was given to nobody else.
+        // SAFETY: The pagemap stays, for it has a live page, and it has this page, which is given out once.
         let page = unsafe { crate::bindings::rkfd_device_page(raw.as_ptr(), number) };
         // INVARIANT: It is locked and has a reference.
         Ok(DeviceFolio { page, number })
@@ -197,7 +197,7 @@ impl Drop for Vacancy {
     }
 }
 
-/// A page of device-private memory that is new: locked, and nobody else has it. Dropping gives it back.
+/// A page of device-private memory that is new: locked, without another reference. Dropping gives it back.
 ///
 /// # Invariants
 ///

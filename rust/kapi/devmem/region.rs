@@ -87,7 +87,7 @@ pub(crate) trait CpuFault: Send + Sync {
 pub(super) struct Mapped {
     pub(super) raw: NonNull<RawPagemap>,
     region: Option<Arc<Region>>,
-    // Last: who waits for it goes on when the rest is gone.
+    // Last: the keeper's wait ends when the rest is gone.
     _member: Member,
 }
 
@@ -161,7 +161,7 @@ pub(super) struct Table {
     pub(super) frames: KVVec<Frame>,
     /// The sum of all frames.
     pub(super) live: usize,
-    /// Who else has the region stay.
+    /// [Holds](super::hold::Hold), by which it stays.
     pub(super) holds: usize,
     /// The first of the frames that are due.
     due: Option<usize>,
@@ -318,7 +318,7 @@ impl Region {
         }
     }
 
-    /// Notes that the content of a page has moved to the system, whoever has a reference of the page still. The page is
+    /// Notes that the content of a page has moved to the system, whatever references of the page are left. The page is
     /// locked.
     pub(in crate::kapi) fn note_left(&self, number: usize) {
         let mut table = self.table.lock();

@@ -31,7 +31,7 @@ use crate::kapi::{
 /// How many pages the program has of a range, and where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// In the system, but for pages that were only read before anybody has written them.
+    /// In the system, but for pages that were read and never written.
     pub(crate) system: usize,
     /// Of the device.
     pub(crate) device: usize,
@@ -269,7 +269,7 @@ impl<'i, W: Watch> Snapshot<'i, W> {
         for run in frames.chunk_by(|a, b| what(a) == what(b)) {
             let end = start + (run.len() << PAGE_SHIFT);
             match run.first().map(what) {
-                // Shared with another program, as long as nobody writes it.
+                // Shared with another program, as long as none of them writes it.
                 Some((true, true)) => drop(self.request(&(start..end), find, None)?),
                 Some((true, false)) => drop(self.request(&(start..end), find, Some(device))?),
                 _ => {}

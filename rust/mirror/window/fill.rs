@@ -13,7 +13,7 @@ use kernel::{
 use super::Window;
 use crate::{
     gpu::{
-        devmem::Sight,
+        devmem::PageOwner,
         mirrors::{
             Counter,
             Step, //
@@ -316,9 +316,9 @@ fn show(
     let may_write = watch.shape.rights.write;
     // One that is gone has nothing to be shown to, and is not to bring back what is in VRAM of another one.
     drop(vm.gpu().enter()?);
-    let (device, _blind) = match vm.gpu().device_pages().sight() {
-        Sight::Pages(hold) => (Some(hold), None),
-        blind => (None, Some(blind)),
+    let (device, _ownerless) = match vm.gpu().device_pages().owner() {
+        PageOwner::Known(hold) => (Some(hold), None),
+        unknown => (None, Some(unknown)),
     };
     let mut snapshot = window.snapshot(user).with_device(device);
     let mut lacks = false;
