@@ -84,12 +84,14 @@ mod refresh;
 mod restore;
 mod rewrite;
 pub(crate) mod room;
+mod rooms;
 mod sort;
 pub(crate) mod stale;
 mod standing;
 mod store;
 pub(crate) mod va;
 mod vacate;
+mod victims;
 
 pub(crate) use self::{
     account::UserAccount,

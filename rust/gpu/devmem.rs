@@ -86,6 +86,8 @@ pub(crate) enum Trigger {
     Request = 0,
     /// The CPU has touched it.
     Fault = 2,
+    /// Others are to have the VRAM.
+    Eviction = 3,
     /// The GPU ends, or sleeps.
     End = 4,
 }
@@ -285,6 +287,19 @@ impl Gpu {
         result
     }
 
+    /// Moves the pages of a frame to the system, whatever programs have them, so that others can have its VRAM. What of it is free
+    /// is given back when this returns. The caller has neither an mmap lock nor a reservation.
+    ///
+    /// # Errors
+    ///
+    /// Nothing has moved. `ENOENT`: no program has any. `ENOMEM`, `EIO`, `ETIMEDOUT`: see [`Self::move_in`].
+    pub(crate) fn evict_frame(&self, hw: &Hw, frame: usize) -> Result {
+        let device = self.device_pages().hold().ok_or(ENOENT)?;
+        let result = self.bring_frame_back(hw, &device, frame, Trigger::Eviction);
+        self.device_pages().settle();
+        result.map(|_| ())
+    }
+
     /// Moves the pages of a frame to the system, whatever programs have them. Returns how many have moved.
     ///
     /// # Errors
@@ -343,6 +358,7 @@ impl Gpu {
             (Direction::In, _) => Counter::MovedIn,
             (Direction::Out, Trigger::Request) => Counter::MovedOut,
             (Direction::Out, Trigger::Fault) => Counter::MovedOutByFault,
+            (Direction::Out, Trigger::Eviction) => Counter::MovedOutForRoom,
             (Direction::Out, Trigger::End) => Counter::MovedOutAtEnd,
         };
         self.mirrors().add(counter, moved);

@@ -63,10 +63,12 @@ pub(crate) enum Counter {
     MovedOutByFault,
     /// … because the GPU was about to end, or to sleep.
     MovedOutAtEnd,
+    /// … because others were to have their VRAM.
+    MovedOutForRoom,
 }
 
 impl Counter {
-    const NAMES: [&str; 14] = [
+    const NAMES: [&str; 15] = [
         "accesses",
         "shown",
         "found",
@@ -81,6 +83,7 @@ impl Counter {
         "moved_out",
         "moved_out_by_fault",
         "moved_out_at_end",
+        "moved_out_for_room",
     ];
 }
 

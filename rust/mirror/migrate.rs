@@ -41,7 +41,10 @@ use crate::{
     vm::{
         mirrored::GRANULE,
         pt::PAGE,
-        room::Room, //
+        room::{
+            self,
+            Room, //
+        }, //
     },
 };
 
@@ -184,12 +187,13 @@ impl Moving<'_> {
         known: Option<(usize, u64)>,
     ) -> Result<Vacancy> {
         let known = known.and_then(|(frame, serial)| population.reopen(frame, serial));
+        let gpu = self.window.vm().gpu();
         if let Some(vacancy) = known {
+            room::note_use(gpu, vacancy.frame());
             return Ok(vacancy);
         }
-        let gpu = self.window.vm().gpu();
-        let room = KBox::new(Room::new(gpu, dev)?, GFP_KERNEL_ACCOUNT)?;
-        let frame = room.frame()?;
+        let (room, frame) = Room::new(gpu, dev)?;
+        let room = KBox::new(room, GFP_KERNEL_ACCOUNT)?;
         population.vacancy(frame, room)
     }
 

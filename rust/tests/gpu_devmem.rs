@@ -165,10 +165,10 @@ impl Scene {
             keeper,
         } = self;
         memory.unmap();
-        keeper.flush();
+        keeper.settle();
         let live = pagemap.live();
         drop((user, pagemap));
-        keeper.flush();
+        keeper.settle();
         faults.end();
         live == 0 && keeper.regions() == 0
     }
@@ -247,7 +247,7 @@ mod suite {
             assert!(scene.has(2)?);
             assert_eq!(scene.pagemap.live(), 0);
             // The room ended with the last page.
-            scene.keeper.flush();
+            scene.keeper.settle();
             assert!(scene.pagemap.reopen(frame, serial).is_none());
             assert!(scene.end());
             Ok(())
@@ -287,7 +287,7 @@ mod suite {
                 assert_eq!(scene.pagemap.live(), 1);
                 drop(place);
                 assert!(scene.has(state)?);
-                scene.keeper.flush();
+                scene.keeper.settle();
             }
             assert!(scene.end());
             Ok(())
@@ -439,11 +439,11 @@ mod suite {
             drop(place);
             UserMemory::part(VA, SZ_64K).unmap();
             assert_eq!(scene.pagemap.live(), ALL - AROUND);
-            scene.keeper.flush();
+            scene.keeper.settle();
             assert_eq!(gpu.vram().available(), available);
             UserMemory::part(VA + SZ_64K as u64, (ALL - AROUND) * SZ_4K).unmap();
             assert_eq!(scene.pagemap.live(), 0);
-            scene.keeper.flush();
+            scene.keeper.settle();
             assert_eq!(gpu.vram().available(), available + SZ_2M as u64);
             assert!(scene.end());
             Ok(())

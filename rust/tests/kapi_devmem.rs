@@ -121,7 +121,7 @@ impl Subject {
 
     /// Rooms that were dropped until now.
     fn dropped(&self) -> i32 {
-        self.keeper.flush();
+        self.keeper.settle();
         self.rooms.dropped.load(Relaxed)
     }
 
@@ -134,7 +134,7 @@ impl Subject {
         } = self;
         let (range, live) = (pagemap.range(), pagemap.live());
         drop(pagemap);
-        keeper.flush();
+        keeper.settle();
         let dropped = (seen.dropped.load(Relaxed), seen.too_late.load(Relaxed));
         live == 0 && dropped == (rooms, 0) && keeper.regions() == 0 && is_gone(&range)
     }
@@ -277,7 +277,7 @@ mod suite {
         assert_eq!(vacancy.folio(usize::MAX).err(), Some(EINVAL));
         assert_eq!(subject.pagemap.live(), 1);
         drop(vacancy);
-        subject.keeper.flush();
+        subject.keeper.settle();
         assert!(subject.end(3));
         Ok(())
     }
@@ -312,7 +312,7 @@ mod suite {
         assert_ne!(next.serial(), serial);
         assert!(subject.pagemap.reopen(2, serial).is_none());
         drop(next);
-        subject.keeper.flush();
+        subject.keeper.settle();
         assert!(subject.end(2));
         Ok(())
     }
@@ -366,7 +366,7 @@ mod suite {
         } = subject;
         let range = pagemap.range();
         drop(pagemap);
-        keeper.flush();
+        keeper.settle();
         assert!(has_device_page(range.start) && !is_free(&range));
         assert_eq!((keeper.regions(), module_references()), (1, references + 1));
         drop(page);
@@ -386,7 +386,7 @@ mod suite {
             return Ok(());
         };
         drop(subject.vacancy(0)?);
-        subject.keeper.flush();
+        subject.keeper.settle();
         subject.pagemap.close();
         assert_eq!(module_references(), references);
         assert!(subject.end(1));
@@ -451,7 +451,7 @@ mod suite {
             })?;
             drop(vacancy);
             queue.flush();
-            keeper.flush();
+            keeper.settle();
             assert!(*done.lock());
             assert_eq!(rooms.dropped.load(Relaxed), round);
         }

@@ -4,6 +4,9 @@
 //!
 //! A process that makes a buffer and finds no room takes that of others: first of those whose queues do not run, the
 //! buffer that was used longest ago first; then of those whose queues have run longest since they were last restored.
+//! Pages of programs are victims as buffers are whose queues do not run, a [room](super::rooms) of 2 MiB at a time: what was
+//! used longest ago is that whose pages moved in longest ago. For a buffer a process loses rooms of its own, too, for its
+//! pages are as good in system memory; for pages that are to move in it does not.
 //! Queues that have not run for [`LEAST_RUN`] are not stopped; where only such are left, the allocation waits, for a
 //! bounded time. Buffers of the process that asks stay, so that one alone gets no more than there is.
 //!
@@ -50,7 +53,19 @@ use super::{
         moving::Vacant,
         Memory, //
     },
+    rooms::{
+        Entry,
+        Rooms,
+        Whose, //
+    },
     standing::Standing,
+    victims::{
+        Hold,
+        Next,
+        Short,
+        Victims,
+        LEAST_RUN, //
+    },
     Vm, //
 };
 use crate::{
@@ -61,24 +76,17 @@ use crate::{
     kapi::{
         dmem::{
             Charge,
-            Limit,
             Protection,
             Refused, //
         },
         drm_file::DrmDevice,
         gem::Object,
-        lru::{
-            ObjectLru,
-            MOST, //
-        },
+        lru::ObjectLru,
         resv::Resv,
         task::fatal_signal_pending, //
     },
 };
 
-/// So long queues run between a restore and the next time that they are stopped for others. Some hundred times what it
-/// takes to stop and start them.
-pub(super) const LEAST_RUN: Delta = Delta::from_millis(50);
 /// How often an allocation looks for victims, after it waited for others to have run so long, or among those that were
 /// behind others.
 const ROUNDS: usize = 20;
@@ -94,6 +102,8 @@ pub(crate) struct Residency {
     /// when it frees VRAM, and memory that is short may wait for the scheduler.
     #[pin]
     spaces: Mutex<KVVec<Arc<Vm>>>,
+    #[pin]
+    rooms: Rooms,
 }
 
 /// What became of an attempt to make room.
@@ -106,49 +116,6 @@ enum Made<R> {
     Others,
     /// There is nothing to take room from.
     Nothing,
-}
-
-/// How an object can be evicted.
-enum Hold {
-    /// Not at all.
-    Fixed,
-    /// At once.
-    Idle,
-    /// Queues have to stop, which have run for so long.
-    Busy(Delta),
-    /// Queues run that have not run long enough; so much is left.
-    Protected(Delta),
-    /// At last, where nothing else can be: its group is to keep it if that is possible.
-    Low,
-}
-
-/// What an allocation is short of.
-enum Short {
-    /// Free VRAM. What is to be put there is charged already.
-    Memory,
-    /// What this control group may have.
-    Group(Limit),
-}
-
-impl Short {
-    /// The group whose memory is to become less, if it is one.
-    fn limit(&self) -> Option<&Limit> {
-        match self {
-            Self::Memory => None,
-            Self::Group(limit) => Some(limit),
-        }
-    }
-
-    /// `limit` is in the way now. The error says whether it is another one: what did not help before may help now.
-    fn move_to(&mut self, limit: Limit) -> Error {
-        let is_same = matches!(self, Self::Group(before) if before.is(&limit));
-        *self = Self::Group(limit);
-        if is_same {
-            ENOMEM
-        } else {
-            EAGAIN
-        }
-    }
 }
 
 impl Residency {
@@ -165,6 +132,7 @@ impl Residency {
                     lru,
                     turn <- new_mutex!((), "rkfd_turn"),
                     spaces <- new_mutex!(KVVec::new(), "rkfd_spaces"),
+                    rooms <- Rooms::new(),
                 }),
                 GFP_KERNEL,
             )
@@ -179,6 +147,11 @@ impl Residency {
     /// Held to make room, and to restore.
     pub(super) fn turn(&self) -> &Mutex<()> {
         &self.turn
+    }
+
+    /// The rooms of pages.
+    pub(super) fn rooms(&self) -> &Rooms {
+        &self.rooms
     }
 
     /// From now on buffers that `vm` maps can be evicted; ended by [`Self::leave`].
@@ -281,62 +254,41 @@ impl Residency {
         Ok(hold)
     }
 
-    /// Evicts one buffer after the other, until `attempt` succeeds; its `ENOMEM` means that it is still `short`, `EAGAIN`
+    /// Evicts one buffer or room after the other, until `attempt` succeeds; its `ENOMEM` means that it is still `short`, `EAGAIN`
     /// likewise, but of something else. The caller has [`Self::turn`].
     fn make_room<R>(
         &self,
-        gpu: &Arc<Gpu>,
-        dev: &DrmDevice,
-        hw: &Hw,
+        (gpu, dev, hw): (&Arc<Gpu>, &DrmDevice, &Hw),
         short: &mut Short,
+        whose: Whose,
         attempt: &mut impl FnMut(&mut Short) -> Result<R>,
     ) -> Result<Made<R>> {
-        let objects = self.lru.snapshot(dev)?;
-        let mut tried = KVVec::from_elem(false, objects.len(), GFP_KERNEL)?;
+        let mut victims = Victims::new(self.lru.snapshot(dev)?, self.rooms.snapshot()?)?;
         let mut ignore_low = false;
         loop {
-            let (mut next, mut longest, mut wait) = (None, None, None);
-            let mut kept_by_low = false;
-            for (at, object) in objects.iter().enumerate() {
-                if tried.get(at).is_none_or(|tried| *tried) {
+            let hold_of = |object: &Object<Memory>| self.hold_of(object, short, ignore_low);
+            let next = victims.next(short, whose, ignore_low, hold_of)?;
+            let evicted = match next {
+                Next::Buffer(object) => self.evict(gpu, hw, object),
+                Next::Room(entry) => self.evict_room(gpu, hw, entry),
+                Next::Low => {
+                    ignore_low = true;
                     continue;
                 }
-                match self.hold_of(object, short, ignore_low)? {
-                    Hold::Fixed => {
-                        if let Some(tried) = tried.get_mut(at) {
-                            *tried = true;
-                        }
-                    }
-                    Hold::Idle => {
-                        next = Some(at);
-                        break;
-                    }
-                    Hold::Busy(ran) if longest.is_none_or(|longest| ran > longest) => {
-                        longest = Some(ran);
-                        next = Some(at);
-                    }
-                    Hold::Busy(_) => {}
-                    Hold::Protected(left) if wait.is_none_or(|wait| left < wait) => {
-                        wait = Some(left);
-                    }
-                    Hold::Protected(_) => {}
-                    Hold::Low => kept_by_low = true,
+                Next::Wait(left) => {
+                    return Ok(match victims.touch_fixed() {
+                        true => Made::Others,
+                        false => Made::Wait(left),
+                    });
                 }
-            }
-            if next.is_none() && wait.is_none() && kept_by_low {
-                ignore_low = true;
-                continue;
-            }
-            let Some(next) = next else {
-                // Own buffers, of which there may be any number, do not hide those of others.
-                if objects.len() == MOST && touch_fixed(&objects, &tried) {
-                    return Ok(Made::Others);
+                Next::Nothing => {
+                    return Ok(match victims.touch_fixed() {
+                        true => Made::Others,
+                        false => Made::Nothing,
+                    });
                 }
-                return Ok(wait.map_or(Made::Nothing, Made::Wait));
             };
-            *tried.get_mut(next).ok_or(EINVAL)? = true;
-            let object = objects.get(next).ok_or(EINVAL)?;
-            match self.evict(gpu, hw, object) {
+            match evicted {
                 Ok(()) => {}
                 Err(error) if error == EINTR => return Err(error),
                 // Its queues do not stop, or there is no system memory for it: the next one.
@@ -349,6 +301,19 @@ impl Residency {
                 result => return result.map(Made::Room),
             }
         }
+    }
+
+    /// Moves the pages of a room to system memory, with which the room ends. The memory manager takes the entries away that
+    /// show them, for which queues stop where accesses are not repeated.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Gpu::evict_frame`]. Where some pages stay, because they are in use elsewhere, that is no error.
+    fn evict_room(&self, gpu: &Gpu, hw: &Hw, room: &Arc<Entry>) -> Result {
+        if !self.rooms.has(room) {
+            return Ok(());
+        }
+        gpu.evict_frame(hw, room.frame())
     }
 
     /// Moves `object` to system memory. The queues of address spaces that map it stop first, and are restored soon.
@@ -397,19 +362,6 @@ impl Residency {
     }
 }
 
-/// Makes those that were tried, and are in VRAM still, the ones that were used last; false if there are none. The caller has
-/// [`Residency::turn`].
-fn touch_fixed(objects: &[Object<Memory>], tried: &[bool]) -> bool {
-    let mut any = false;
-    for (object, _) in objects.iter().zip(tried).filter(|(_, tried)| **tried) {
-        if object.movable().is_some_and(|movable| movable.is_home()) {
-            object.touch();
-            any = true;
-        }
-    }
-    any
-}
-
 /// Buffers are below, and ask for room by these.
 impl Gpu {
     /// The list of the buffers in VRAM, which are objects of `dev`.
@@ -422,10 +374,10 @@ impl Gpu {
     }
 
     /// Charges `size` bytes of VRAM to the caller's control group, and runs `alloc`, which takes as much. Where the group is at
-    /// its limit, memory of it is evicted, that of the caller as well; where `alloc` fails for want of room, that of others.
-    /// The caller has no reservation of an object.
+    /// its limit, memory of it is evicted, buffers of the caller as well; where `alloc` fails for want of room, that of others. The
+    /// caller's own rooms are evicted as `whose` says. The caller has no reservation of an object, and not the mmap lock.
     ///
-    /// Bounded: each buffer is moved once a round, of which there are [`ROUNDS`], and others are waited for about a second.
+    /// Bounded: each buffer, and each room, is moved once a round, of which there are [`ROUNDS`], and others are waited for about a second.
     ///
     /// # Errors
     ///
@@ -436,6 +388,7 @@ impl Gpu {
         dev: &DrmDevice,
         hw: &Hw,
         size: u64,
+        whose: Whose,
         mut alloc: impl FnMut(Arc<Charge>) -> Result<R>,
     ) -> Result<R> {
         if size > self.vram_budget().limit() {
@@ -450,13 +403,13 @@ impl Gpu {
                     Err(Refused::Error(error)) => Err(error),
                     Err(Refused::Limit(limit)) => Err(short.move_to(limit)),
                 };
-                self.evict_until(dev, hw, Short::Group(limit), &mut charge)?
+                self.evict_until(dev, hw, Short::Group(limit), whose, &mut charge)?
             }
         };
         let charge = Arc::new(charge, GFP_KERNEL)?;
         let result = match alloc(charge.clone()) {
             Err(error) if error == ENOMEM => {
-                self.evict_until(dev, hw, Short::Memory, &mut |_: &mut Short| {
+                self.evict_until(dev, hw, Short::Memory, whose, &mut |_: &mut Short| {
                     alloc(charge.clone())
                 })
             }
@@ -476,6 +429,7 @@ impl Gpu {
         dev: &DrmDevice,
         hw: &Hw,
         mut short: Short,
+        whose: Whose,
         attempt: &mut impl FnMut(&mut Short) -> Result<R>,
     ) -> Result<R> {
         let residency = Residency::of(self, dev)?;
@@ -485,7 +439,7 @@ impl Gpu {
                 // A thread that is not frozen waits.
                 Ok(Made::Wait(LEAST_RUN))
             } else {
-                residency.make_room(self, dev, hw, &mut short, attempt)
+                residency.make_room((self, dev, hw), &mut short, whose, attempt)
             };
             drop(turn);
             match made? {

@@ -35,15 +35,13 @@ use super::{
         Bo,
         Memory, //
     },
-    evict::{
-        Residency,
-        LEAST_RUN, //
-    },
+    evict::Residency,
     sort::sort_by_key,
     standing::{
         Standing,
         VmQueues, //
     },
+    victims::LEAST_RUN,
     Vm,
     MAX_ATTEMPTS, //
 };
@@ -456,7 +454,10 @@ impl Vm {
             movable.move_in(&self.gpu, hw, resv, &vacant, room)
         });
         match moved {
-            Ok(()) => object.touch(),
+            Ok(()) => {
+                movable.note_use();
+                object.touch();
+            }
             Err(error) => {
                 if error == EDQUOT {
                     self.owed.store(true, Relaxed);

@@ -12,7 +12,12 @@ use kernel::{
 
 use super::{
     bo::FreeNotice,
-    mirrored::GRANULE, //
+    evict::Residency,
+    mirrored::GRANULE,
+    rooms::{
+        Entry,
+        Whose, //
+    }, //
 };
 use crate::{
     gpu::{
@@ -32,9 +37,23 @@ const _: () = assert!(
     "a room is a frame of pages"
 );
 
+/// Has a room known to eviction, as long as this lives.
+struct Listed {
+    residency: Arc<Residency>,
+    entry: Arc<Entry>,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.residency.rooms().remove(&self.entry);
+    }
+}
+
 /// 2 MiB of VRAM, from a multiple of it on.
 pub(crate) struct Room {
-    blocks: VramBlocks,
+    /// First: what is given back is not looked for any more.
+    _listed: Listed,
+    _blocks: VramBlocks,
     /// Given back after it.
     _charge: Charge,
     /// Likewise.
@@ -46,22 +65,24 @@ pub(crate) struct Room {
 impl devmem::Room for Room {}
 
 impl Room {
-    /// Makes room that is clear, for the caller, where buffers make room for it if they have to. The caller has no
-    /// reservation of an object and not the mmap lock.
+    /// Makes room that is clear, for the caller, where buffers and rooms of others make room for it if they have to. The caller
+    /// has no reservation of an object and not the mmap lock. Returns also the frame of pages that it is for.
     ///
     /// # Errors
     ///
     /// - `ENOMEM`: no memory, or the budget or a limit of the caller's group is used up, and nothing can be evicted.
     /// - `EINTR`: the caller is being killed.
     /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or its copy engine does not stop.
-    pub(crate) fn new(gpu: &Arc<Gpu>, dev: &DrmDevice) -> Result<Self> {
+    pub(crate) fn new(gpu: &Arc<Gpu>, dev: &DrmDevice) -> Result<(Self, usize)> {
+        let residency = Residency::of(gpu, dev)?;
         let hw = gpu.enter()?;
-        gpu.with_room(dev, &hw, GRANULE, |group| {
+        gpu.with_room(dev, &hw, GRANULE, Whose::Others, |group| {
             let charge = gpu.vram_budget().charge(GRANULE)?;
             let blocks = match gpu.vram().alloc_blocks(GRANULE, true) {
                 Err(e) if e == ENOSPC => return Err(ENOMEM),
                 blocks => blocks?,
             };
+            let frame = frame_of(&blocks)?;
             let blocks = match gpu.clear_vram(&hw, blocks) {
                 Err(e) if e == ETIMEDOUT => {
                     // The engine keeps the memory, so that it is not to be had by others.
@@ -70,25 +91,39 @@ impl Room {
                 }
                 blocks => blocks?,
             };
-            Ok(Self {
-                blocks,
+            let entry = Entry::new(frame, group.clone())?;
+            residency.rooms().add(entry.clone())?;
+            let room = Self {
+                _listed: Listed {
+                    residency: residency.clone(),
+                    entry,
+                },
+                _blocks: blocks,
                 _charge: charge,
                 _group: group,
                 _notice: FreeNotice::new(gpu),
-            })
+            };
+            Ok((room, frame))
         })
     }
+}
 
-    /// The frame of pages that it is for.
-    ///
-    /// # Errors
-    ///
-    /// `EIO`: it is none, which the allocator excludes.
-    pub(crate) fn frame(&self) -> Result<usize> {
-        let span = self.blocks.span(0).ok_or(EIO)?;
-        if span.start % GRANULE != 0 || span.size != GRANULE {
-            return Err(EIO);
-        }
-        Ok(usize::try_from(span.start / GRANULE)?)
+/// The room of `frame` of a GPU is filled further.
+pub(crate) fn note_use(gpu: &Gpu, frame: usize) {
+    if let Some(residency) = Residency::known(gpu) {
+        residency.rooms().note_use(frame);
     }
+}
+
+/// The frame of pages that memory is for.
+///
+/// # Errors
+///
+/// `EIO`: it is none, which the allocator excludes.
+fn frame_of(blocks: &VramBlocks) -> Result<usize> {
+    let span = blocks.span(0).ok_or(EIO)?;
+    if span.start % GRANULE != 0 || span.size != GRANULE {
+        return Err(EIO);
+    }
+    Ok(usize::try_from(span.start / GRANULE)?)
 }

@@ -315,6 +315,11 @@ impl DevicePages {
         }
     }
 
+    /// Waits until the memory is given back of frames whose last page has gone. No lock is held that dropping a [`Room`] takes.
+    pub(super) fn settle(&self) {
+        self.keeper.settle();
+    }
+
     /// How many pages are live.
     #[cfg(rkfd_kunit)]
     pub(crate) fn live(&self) -> usize {

@@ -44,6 +44,13 @@ pub(crate) struct KeeperHandle {
 /// more.
 pub(crate) struct Keeper(KeeperHandle);
 
+impl KeeperHandle {
+    /// Waits for the work that is due at the moment: the rooms of frames whose last page has gone are dropped.
+    pub(crate) fn settle(&self) {
+        self.queue.flush();
+    }
+}
+
 impl Deref for Keeper {
     type Target = KeeperHandle;
 
@@ -72,12 +79,6 @@ impl Keeper {
             queue: Arc::new(queue, GFP_KERNEL)?,
             regions,
         }))
-    }
-
-    /// Waits for the work that is due at the moment.
-    #[cfg(rkfd_kunit)]
-    pub(crate) fn flush(&self) {
-        self.queue.flush();
     }
 
     /// How many regions are mapped.

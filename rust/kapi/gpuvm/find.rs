@@ -9,7 +9,6 @@ use core::{
 
 use kernel::{
     bindings,
-    prelude::*,
     sync::Mutex, //
 };
 
@@ -34,7 +33,7 @@ pub(crate) struct Entry<'a, D> {
 
 impl<T: Mappable, D: Clone> GpuVm<T, D> {
     /// The first `drm_gpuva` that shares an address with `range`.
-    fn first_in(&self, range: Range<u64>) -> Option<NonNull<bindings::drm_gpuva>> {
+    pub(super) fn first_in(&self, range: Range<u64>) -> Option<NonNull<bindings::drm_gpuva>> {
         if range.is_empty() {
             return None;
         }

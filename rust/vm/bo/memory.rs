@@ -47,7 +47,8 @@ use crate::{
     },
     vm::{
         account::UserCharge,
-        pt::PAGE, //
+        pt::PAGE,
+        rooms::Whose, //
     },
 };
 
@@ -102,7 +103,7 @@ impl Memory {
             BoKind::Vram => {
                 let hw = gpu.enter()?;
                 let contiguous = args.flags.contiguous;
-                let movable = gpu.with_room(dev, &hw, size, |charge| {
+                let movable = gpu.with_room(dev, &hw, size, Whose::All, |charge| {
                     Movable::new(gpu, &hw, charge, contiguous)
                 })?;
                 (Storage::Vram(movable), Charges::Place)

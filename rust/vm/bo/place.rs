@@ -11,6 +11,10 @@ use kernel::{
     page::PAGE_SHIFT,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         SpinLock, //
     },
@@ -28,6 +32,7 @@ use crate::{
     },
     kapi::{
         dmem,
+        log::monotonic_ns,
         memcg::MemoryGroup,
         pages::Pages,
         task::{
@@ -150,6 +155,8 @@ pub(crate) struct Movable {
     group: MemoryGroup,
     /// What pays for it in VRAM: the same for device memory. Nothing is charged by this.
     payer: dmem::Charge,
+    /// See [`Self::last_use`].
+    used: Atomic<i64>,
     /// Innermost; read anywhere, changed with the reservation held.
     #[pin]
     now: SpinLock<Now>,
@@ -177,6 +184,7 @@ impl Movable {
                 owner: current_mm().map(|(_, key)| key),
                 group: MemoryGroup::of_current(),
                 payer,
+                used: Atomic::new(monotonic_ns()),
                 now <- new_spinlock!(Now { place, moves: 0 }, "rkfd_place"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -196,6 +204,16 @@ impl Movable {
     /// Whether the current process made it.
     pub(crate) fn is_of_current(&self) -> bool {
         self.owner.is_some_and(MmKey::is_current)
+    }
+
+    /// It was used now.
+    pub(in crate::vm) fn note_use(&self) {
+        self.used.store(monotonic_ns(), Relaxed);
+    }
+
+    /// When it was made or brought back, in nanoseconds of the monotonic clock: the order of the list that it is in.
+    pub(in crate::vm) fn last_use(&self) -> i64 {
+        self.used.load(Relaxed)
     }
 
     /// What pays for it in system memory.
