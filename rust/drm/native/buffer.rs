@@ -97,13 +97,11 @@ pub(super) fn info(_dev: &Device, file: &File, arg: &mut BoInfo) -> Result {
     require_zero(&[arg.pad])?;
     let object = Bo::of_handle(file, arg.handle).ok_or(ENOENT)?;
     let ranges = file.inner().get_ref().context().vm().count_ranges(&object);
+    let in_vram = object.movable().is_some_and(|movable| movable.is_home());
     let bo = Bo::with_rights(object, false, false)?;
     let flags = bo.flags();
     let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-    arg.heap = match bo.kind() {
-        BoKind::Vram => heap::VRAM,
-        _ => heap::SYSTEM,
-    };
+    arg.heap = if in_vram { heap::VRAM } else { heap::SYSTEM };
     arg.flags = flag(flags.coherent, bo_flags::COHERENT)
         | flag(flags.uncached, bo_flags::UNCACHED)
         | flag(flags.contiguous, bo_flags::CONTIGUOUS)
