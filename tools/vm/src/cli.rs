@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Options of the VM, shared by `rkfd-vm` and the test driver, and what they come to: the VM ([`config`]) with its GPU
-//! models ([`models`]), what the guest prepares ([`setup`]), and the folder of a run's logs ([`logs`]).
+//! models ([`models`]), its NUMA nodes ([`nodes`]), what the guest prepares ([`setup`]), and the folder of a run's logs ([`logs`]).
 
 mod config;
 mod logs;
 mod models;
+mod nodes;
 mod setup;
 mod size;
 
@@ -63,6 +64,9 @@ pub struct MachineOptions {
     /// Virtual CPUs
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub smp: u32,
+    /// NUMA nodes: memory, virtual CPUs and GPUs are divided evenly, GPUs in order
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
+    pub numa: u32,
     /// Boot the kernel with KASAN, lockdep, UBSAN, kmemleak and fault injection (built when first asked for)
     #[arg(long)]
     pub debug_kernel: bool,

@@ -19,6 +19,9 @@ pub const SANDBOX: [&str; 2] = [
     "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 ];
 
+/// PCI bus numbers of each node's host bridge.
+const BUSES: u32 = 64;
+
 /// A GPU in the VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gpu {
@@ -43,10 +46,12 @@ pub struct Machine<'a> {
     pub accel: Accel,
     /// Process 1 of the guest, a path in its root.
     pub init: &'a Path,
-    /// Guest memory, as QEMU takes sizes.
-    pub memory: &'a str,
-    /// Virtual CPUs.
+    /// Guest memory in MiB, a multiple of `nodes`.
+    pub memory: u64,
+    /// Virtual CPUs, a multiple of `nodes`.
     pub cpus: u32,
+    /// NUMA nodes, 1 or more, among which memory, CPUs and GPUs are divided.
+    pub nodes: u32,
     /// GPUs in order.
     pub gpus: &'a [Gpu],
     /// Shared directories with their tags.
@@ -85,14 +90,14 @@ impl Machine<'_> {
         args.two("-accel", self.accel.option());
         args.two("-cpu", self.accel.cpu());
         args.two("-machine", "q35,vmport=off,i8042=off");
-        args.two("-m", self.memory);
-        args.two("-smp", self.accel.processors(self.cpus));
-        // The models map guest memory by its file descriptor.
-        args.two(
-            "-object",
-            format!("memory-backend-memfd,id=ram,size={},share=on", self.memory),
-        );
-        args.two("-numa", "node,memdev=ram");
+        args.two("-m", format!("{}M", self.memory));
+        let mut processors = self.accel.processors(self.cpus);
+        if self.nodes > 1 {
+            // A socket for each: the kernel warns of processors that share a cache across nodes.
+            processors.push_str(&format!(",sockets={}", self.nodes));
+        }
+        args.two("-smp", processors);
+        self.nodes(&mut args);
         for bare in ["-nodefaults", "-no-user-config", "-no-reboot"] {
             args.0.push(bare.into());
         }
@@ -105,10 +110,56 @@ impl Machine<'_> {
         args.two("-append", self.kernel_line());
         self.file_systems(&mut args);
         self.serial_ports(&mut args);
+        self.bridges(&mut args);
         for (index, gpu) in self.gpus.iter().enumerate() {
             self.gpu(&mut args, index, gpu);
         }
         args.0
+    }
+
+    /// Memory and processors of each node.
+    fn nodes(&self, args: &mut Args) {
+        let memory = self.memory / u64::from(self.nodes);
+        let cpus = self.cpus / self.nodes;
+        for node in 0..self.nodes {
+            // The models map guest memory by its file descriptor.
+            args.two(
+                "-object",
+                format!("memory-backend-memfd,id=ram{node},size={memory}M,share=on"),
+            );
+            if self.nodes == 1 {
+                args.two("-numa", "node,memdev=ram0");
+                return;
+            }
+            let (first, last) = (node * cpus, (node + 1) * cpus - 1);
+            args.two(
+                "-numa",
+                format!("node,nodeid={node},memdev=ram{node},cpus={first}-{last}"),
+            );
+        }
+    }
+
+    /// A PCI host bridge for the GPUs of each node, where there are several. They come behind all devices that do not name
+    /// a bus: for these, QEMU takes the newest host bridge. The first node's comes last, since that is what QEMU's ACPI
+    /// tables begin with, so that the guest finds GPUs in their order.
+    fn bridges(&self, args: &mut Args) {
+        for node in (0..self.nodes).rev().filter(|_| self.nodes > 1) {
+            args.two(
+                "-device",
+                format!(
+                    "pxb-pcie,id=node{node},bus=pcie.0,bus_nr={},numa_node={node}",
+                    (node + 1) * BUSES
+                ),
+            );
+        }
+    }
+
+    /// The node of a GPU. GPUs that follow each other share one where there are more GPUs than nodes, so that their
+    /// order is that of their PCI addresses.
+    fn node_of(&self, gpu: usize) -> usize {
+        // CAST: a count of a few.
+        let nodes = self.nodes as usize;
+        gpu * nodes / self.gpus.len().max(nodes)
     }
 
     fn kernel_line(&self) -> String {
@@ -178,10 +229,14 @@ impl Machine<'_> {
 
     fn gpu(&self, args: &mut Args, index: usize, gpu: &Gpu) {
         // A slot of its own behind a root port, as a real card has.
+        let bus = match self.nodes {
+            1 => String::new(),
+            _ => format!(",bus=node{}", self.node_of(index)),
+        };
         args.two(
             "-device",
             format!(
-                "pcie-root-port,id=slot{index},chassis={0},slot={0}",
+                "pcie-root-port,id=slot{index},chassis={0},slot={0}{bus}",
                 index + 1
             ),
         );
@@ -234,8 +289,9 @@ mod tests {
         Machine {
             accel: Accel::Tcg,
             init: Path::new("/a b/init"),
-            memory: "2G",
+            memory: 2048,
             cpus: 2,
+            nodes: 1,
             gpus,
             shares,
             ports: &[("rkfd.status", 7)],
@@ -243,6 +299,13 @@ mod tests {
             tsc_khz: Some(2_600_000),
             hz: Some(250),
             kernel_args: "kunit.enable=1",
+        }
+    }
+
+    fn model(index: usize) -> Gpu {
+        Gpu::Model {
+            socket: format!("gpu{index}"),
+            control: format!("control{index}"),
         }
     }
 
@@ -293,13 +356,99 @@ mod tests {
         assert_eq!(smp(Accel::Kvm, 1), "cpus=1");
     }
 
+    fn values_after<'a>(args: &'a [String], option: &str, part: &str) -> Vec<&'a str> {
+        let at = args.iter().zip(args.iter().skip(1));
+        at.filter(|(name, value)| *name == option && value.contains(part))
+            .map(|(_, value)| value.as_str())
+            .collect()
+    }
+
+    #[test]
+    fn one_node_has_all_and_no_bridge() {
+        let gpus = [model(0), model(1)];
+        let args = strings(&machine(&gpus, &[]));
+        assert_eq!(value_after(&args, "-m", ""), "2048M");
+        assert_eq!(
+            values_after(&args, "-object", ""),
+            ["memory-backend-memfd,id=ram0,size=2048M,share=on"]
+        );
+        assert_eq!(values_after(&args, "-numa", ""), ["node,memdev=ram0"]);
+        assert_eq!(value_after(&args, "-smp", ""), "cpus=2,maxcpus=2");
+        assert!(values_after(&args, "-device", "pxb-pcie").is_empty());
+        assert_eq!(
+            values_after(&args, "-device", "pcie-root-port"),
+            [
+                "pcie-root-port,id=slot0,chassis=1,slot=1",
+                "pcie-root-port,id=slot1,chassis=2,slot=2"
+            ]
+        );
+    }
+
+    #[test]
+    fn nodes_share_memory_processors_and_gpus_evenly() {
+        let gpus = [model(0), model(1)];
+        let args = strings(&Machine {
+            cpus: 4,
+            nodes: 2,
+            ..machine(&gpus, &[])
+        });
+        assert_eq!(value_after(&args, "-m", ""), "2048M");
+        assert_eq!(value_after(&args, "-smp", ""), "cpus=4,maxcpus=4,sockets=2");
+        assert_eq!(
+            values_after(&args, "-object", ""),
+            [
+                "memory-backend-memfd,id=ram0,size=1024M,share=on",
+                "memory-backend-memfd,id=ram1,size=1024M,share=on"
+            ]
+        );
+        assert_eq!(
+            values_after(&args, "-numa", ""),
+            [
+                "node,nodeid=0,memdev=ram0,cpus=0-1",
+                "node,nodeid=1,memdev=ram1,cpus=2-3"
+            ]
+        );
+        assert_eq!(
+            values_after(&args, "-device", "pxb-pcie"),
+            [
+                "pxb-pcie,id=node1,bus=pcie.0,bus_nr=128,numa_node=1",
+                "pxb-pcie,id=node0,bus=pcie.0,bus_nr=64,numa_node=0"
+            ]
+        );
+        assert_eq!(
+            values_after(&args, "-device", "pcie-root-port"),
+            [
+                "pcie-root-port,id=slot0,chassis=1,slot=1,bus=node0",
+                "pcie-root-port,id=slot1,chassis=2,slot=2,bus=node1"
+            ]
+        );
+        // Every other device is on the first bridge, which QEMU only takes while there is no newer one.
+        let at = |part: &str| args.iter().position(|arg| arg.starts_with(part)).unwrap();
+        assert!(at("virtio-9p-pci") < at("pxb-pcie") && at("virtio-serial-pci") < at("pxb-pcie"));
+    }
+
+    #[test]
+    fn gpus_are_in_the_order_of_their_nodes() {
+        for (count, wanted) in [
+            (1, &[0][..]),
+            (2, &[0, 1]),
+            (3, &[0, 0, 1]),
+            (4, &[0, 0, 1, 1]),
+        ] {
+            let gpus: Vec<Gpu> = (0..count).map(model).collect();
+            let machine = Machine {
+                nodes: 2,
+                ..machine(&gpus, &[])
+            };
+            let found: Vec<usize> = (0..count).map(|gpu| machine.node_of(gpu)).collect();
+            assert_eq!(found, wanted);
+        }
+    }
+
     #[test]
     fn each_gpu_has_a_slot_a_device_and_a_control_port() {
         let gpus = [
-            Gpu::Model {
-                socket: "gpu0".into(),
-                control: "control0".into(),
-            },
+            model(0),
             Gpu::Card {
                 address: "0000:03:00.0".into(),
             },

@@ -132,10 +132,12 @@ pub struct Config {
     pub model_options: Vec<String>,
     /// PCI addresses of real cards.
     pub cards: Vec<String>,
-    /// Guest memory.
-    pub memory: String,
+    /// Guest memory in MiB.
+    pub memory: u64,
     /// Virtual CPUs.
     pub cpus: u32,
+    /// NUMA nodes, which memory and virtual CPUs can be divided among.
+    pub nodes: u32,
     /// What the guest prepares.
     pub setup: Setup,
     /// Timer ticks per second of the kernel, if its configuration says so.
@@ -287,8 +289,9 @@ impl Session {
         let machine = Machine {
             accel: config.accel,
             init: &config.init,
-            memory: &config.memory,
+            memory: config.memory,
             cpus: config.cpus,
+            nodes: config.nodes,
             gpus: &gpus,
             shares: &config.setup.shares,
             ports: &ports.numbers(),

@@ -20,8 +20,9 @@ impl MachineOptions {
     /// Checks the options against this machine and makes the VM's configuration of them.
     ///
     /// # Errors
-    /// A directory that cannot be shared, a card that cannot be passed through, something not built.
+    /// Nodes that cannot be alike, a directory that cannot be shared, a card that cannot be passed through, something not built.
     pub fn config(&self, places: &Places) -> anyhow::Result<Config> {
+        self.check_nodes()?;
         let kernel = places.kernel.join("arch/x86/boot/bzImage");
         anyhow::ensure!(
             kernel.exists(),
@@ -68,8 +69,9 @@ impl MachineOptions {
             model_options: self.model_options()?,
             setup,
             cards: cards.into_iter().map(|card| card.address).collect(),
-            memory: self.mem.clone(),
+            memory: self.mebibytes(),
             cpus: self.smp,
+            nodes: self.numa,
             hz: tsc::hz(&places.kernel),
             kernel_args: self.kernel_args.clone(),
             policy: self.policy(),

@@ -18,7 +18,7 @@ impl MachineOptions {
         const USUAL: u64 = 1024;
         /// Of that.
         const TOUCHED: u64 = 512;
-        let guest = mebibytes(&self.mem).unwrap_or(0);
+        let guest = self.mebibytes();
         let options = self.model_options().unwrap_or_default();
         let filled = options.iter().any(|word| word == "--noise-everywhere");
         let usual = if filled { USUAL } else { TOUCHED };

@@ -28,7 +28,7 @@ use std::time::Duration;
 /// part of it; elsewhere it is as much so that those that need a little more can share a VM with the others.
 const MEMORY: &str = "3G";
 /// Tests on this ASIC alone, and under a policy other than 0 if they run under that too, have one processor where they do
-/// not say, so that each kind of test meets the driver both with processors side by side and with one that preempts. Under
+/// not say, or one in each NUMA node, so that each kind of test meets the driver both with processors side by side and with one that preempts. Under
 /// emulation one costs less than two.
 const ONE_PROCESSOR: &str = "gfx906";
 /// A test's time where it does not say, in seconds.
@@ -142,7 +142,7 @@ impl Header {
     /// The options of the VM on that ASIC under that scheduling policy.
     ///
     /// # Errors
-    /// Options that `scripts/vm` does not have.
+    /// Options that `scripts/vm` does not have, or that do not fit each other.
     pub fn machine(
         &self,
         asic: Option<&str>,
@@ -174,8 +174,9 @@ impl Header {
         let again = other && self.sched_policies.contains(&0)
             || options.asic.iter().all(|asic| asic == ONE_PROCESSOR);
         if matches.value_source("smp") == Some(ValueSource::DefaultValue) && again {
-            options.smp = 1;
+            options.smp = options.numa;
         }
+        options.check_nodes()?;
         Ok(options)
     }
 }
@@ -231,12 +232,14 @@ mod tests {
         assert_eq!(smp("# vm: --asic gfx906", None), 1);
         assert_eq!(smp("# vm: --gpus 2 --asic gfx90a,gfx906", None), 2);
         assert_eq!(smp("# vm: --smp 3", Some("gfx906")), 3);
+        assert_eq!(smp("# vm: --numa 2", Some("gfx906")), 2);
     }
 
     #[test]
     fn wrong_values_are_refused() {
         for text in [
             "# vm: --gpus 9",
+            "# vm: --numa 2 --smp 3",
             "# vm: --no-such",
             "# vm: 'open",
             "# timeout: soon",
