@@ -92,7 +92,8 @@ pub struct Options {
     pub own: Shape,
     /// Threads that run tasks; 1 to 256.
     pub workers: usize,
-    /// Keep workers on the CPUs near the memory of a GPU, in turn.
+    /// Have the area of each GPU on the GPU's memory node, and keep workers on the CPUs near a GPU, in turn: worker *w* near
+    /// GPU *w* modulo their number.
     pub near: bool,
     /// Where statistics are for other programs to read: a file that is made, and removed at the end.
     pub statistics: Option<PathBuf>,
@@ -150,7 +151,8 @@ impl Tasks {
         options.own.check()?;
         let mut areas = Vec::new();
         for (number, device) in options.gpus.iter().enumerate() {
-            areas.push(Area::of_gpu(device, options.shape, number)?);
+            let area = Area::of_gpu(device, options.shape, number, options.near)?;
+            areas.push(area);
         }
         areas.push(Area::of_program(options.own, areas.len())?);
         let statistics = Statistics::new(
@@ -178,7 +180,8 @@ impl Tasks {
         self.crew.areas.get(area).map(|area| area.view.shape())
     }
 
-    /// The node of the memory of a GPU's area, where the system tells of it.
+    /// The node that the memory of a GPU's area was asked from: `None` where the system names none, or
+    /// [`Options::near`] is not set.
     pub fn node(&self, gpu: usize) -> Option<u32> {
         self.crew.areas.get(gpu).and_then(|area| area.node)
     }

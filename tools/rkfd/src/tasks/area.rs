@@ -57,17 +57,23 @@ impl Memory for Words {
 #[derive(Debug)]
 pub(super) struct Area {
     pub(super) view: View<Words>,
-    /// The node that its memory was asked from.
+    /// The node that its memory was asked from, if any.
     pub(super) node: Option<u32>,
     /// CPUs near it.
     pub(super) cpus: Option<Vec<usize>>,
 }
 
 impl Area {
-    /// That of a GPU: memory that the driver pins, on the GPU's node.
-    pub(super) fn of_gpu(device: &Arc<Device>, shape: Shape, number: usize) -> Result<Self> {
+    /// That of a GPU: memory that the driver pins, on the GPU's node if it is to be `near`.
+    pub(super) fn of_gpu(
+        device: &Arc<Device>,
+        shape: Shape,
+        number: usize,
+        near: bool,
+    ) -> Result<Self> {
         let pci = device.pci().map(|pci| pci.address.as_str());
-        let node = pci.and_then(near::node_of);
+        let node = pci.filter(|_| near).and_then(near::node_of);
+        // The driver takes all pages during the call, by the policy of the thread that makes it.
         let buffer = near::on_node(node, || Buffer::new(device, Kind::Gtt, shape.bytes()))?;
         Ok(Self {
             view: View::new(Words::Gpu(buffer), shape, number as u32), // CAST: a count of GPUs.
