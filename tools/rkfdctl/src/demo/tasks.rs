@@ -7,6 +7,7 @@ mod calls;
 mod deaths;
 mod figures;
 mod handover;
+mod places;
 mod processes;
 mod queues;
 pub mod stage;
@@ -57,6 +58,12 @@ pub struct Options {
     /// Keep handing tasks over for as many seconds at the end, to be looked at by `rkfdctl tasks`
     #[arg(long, default_value_t = 0)]
     hold: u16,
+    /// Tell only where areas and workers are
+    #[arg(long)]
+    places: bool,
+    /// Let the demo fail on purpose: have areas and workers anywhere
+    #[arg(long, hide = true)]
+    anywhere: bool,
     /// Let the demo fail on purpose: expect a task more than there are
     #[arg(long, hide = true)]
     expect_wrong: bool,
@@ -103,6 +110,10 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
 
 fn tell(stage: &mut Stage, options: &Options) -> anyhow::Result<()> {
     areas(stage)?;
+    places::tell(stage, !options.anywhere)?;
+    if options.places {
+        return Ok(());
+    }
     handover::tell(stage, options)?;
     waiting::tell(stage, options)?;
     deaths::tell(stage)?;

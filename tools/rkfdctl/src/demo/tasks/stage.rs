@@ -345,15 +345,20 @@ impl Stage {
         })
     }
 
-    /// Starts workers for areas of a shape.
-    pub fn tasks(&self, shape: Shape, host: Option<&Arc<Host>>) -> anyhow::Result<Tasks> {
-        let options = TaskOptions {
+    /// What areas of a shape and their workers take.
+    pub fn options(&self, shape: Shape) -> TaskOptions {
+        TaskOptions {
             gpus: self.gpus.iter().map(|gpu| gpu.device.clone()).collect(),
             shape,
             workers: self.workers,
             statistics: Some(crate::tasks::file_of(std::process::id())),
             ..TaskOptions::default()
-        };
-        Ok(Tasks::start(options, self.world.functions(host)?)?)
+        }
+    }
+
+    /// Starts workers for areas of a shape.
+    pub fn tasks(&self, shape: Shape, host: Option<&Arc<Host>>) -> anyhow::Result<Tasks> {
+        let functions = self.world.functions(host)?;
+        Ok(Tasks::start(self.options(shape), functions)?)
     }
 }
