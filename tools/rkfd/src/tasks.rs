@@ -60,6 +60,7 @@ use self::ring::Task;
 use self::statistics::Statistics;
 use self::worker::Crew;
 pub use self::worker::Death;
+pub use self::worker::Stop;
 use crate::clock::Deadline;
 use crate::device::Device;
 use crate::error::Error;
@@ -127,6 +128,9 @@ pub enum TaskError {
     /// Not a future of the caller's.
     #[error("Not a future that waits for a task")]
     Stale,
+    /// The workers have ended without it ([`Tasks::stop`]): it never runs.
+    #[error("The workers have ended, and the task was left")]
+    Left,
 }
 
 /// Areas and the workers that serve them; ended when dropped.
@@ -246,20 +250,60 @@ impl Tasks {
     /// [`TaskError`], but for `Refused`.
     pub fn wait(&self, future: Future, limit: Duration) -> std::result::Result<u64, TaskError> {
         let deadline = Deadline::after(limit);
+        let view = &self.own().view;
         loop {
-            match self.own().view.look(future) {
+            // Before the look: what has run by the end is seen.
+            let ended = view.has_ended();
+            match view.look(future) {
                 Look::Done(value) => return Ok(value),
                 Look::Failed(reason) => return Err(TaskError::Failed(reason)),
                 Look::Stale => return Err(TaskError::Stale),
+                Look::Pending if ended => {
+                    view.return_future(future);
+                    return Err(TaskError::Left);
+                }
                 Look::Pending if deadline.passed() => return Err(TaskError::Pending(limit)),
                 Look::Pending => {
                     let left = limit.saturating_sub(deadline.elapsed());
-                    self.crew
-                        .ends
-                        .wait(left, || self.own().view.is_open(future));
+                    let is_open = || view.is_open(future) && !view.has_ended();
+                    self.crew.ends.wait(left, is_open);
                 }
             }
         }
+    }
+
+    /// Has no more interest in the end of a task of the program's, which runs all the same. Returns false for a future that
+    /// is none of the caller's.
+    pub fn drop_future(&self, future: Future) -> bool {
+        self.own().view.drop_future(future)
+    }
+
+    /// Takes no new tasks and ends the workers, for `limit` at most. Returns how many tasks were left. Who waits for one of
+    /// these learns of it ([`TaskError::Left`], `RKFD_TASK_CLOSED` in kernels); and so it is for what was handed over at the same
+    /// time, if no worker has come to it. Dropping the value afterwards waits for nothing.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]: a function still runs, or tasks are still there. No new ones are taken, and the workers end when
+    /// they can; the call can be repeated, with the other [`Stop`], too. (After [`Stop::AtOnce`] there is no way back.)
+    pub fn stop(&self, stop: Stop, limit: Duration) -> Result<u64> {
+        self.crew.begin_end(stop);
+        self.crew.finish_end_within(limit)?;
+        Ok(self.crew.left())
+    }
+
+    /// Tasks that were handed over and have not ended, kernels' and the program's; while they come and end, roughly.
+    pub fn left(&self) -> u64 {
+        self.crew.left()
+    }
+
+    /// Tasks in the rings of an area that no worker has taken yet; areas are numbered as for [`Tasks::shape`].
+    pub fn ready(&self, area: usize) -> u64 {
+        self.crew.areas.get(area).map_or(0, Area::ready)
+    }
+
+    /// Whether the workers have ended.
+    pub fn has_ended(&self) -> bool {
+        self.own().view.has_ended()
     }
 
     /// Counters, as of now.

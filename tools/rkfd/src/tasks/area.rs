@@ -82,6 +82,12 @@ impl Area {
         })
     }
 
+    /// Tasks in its rings that nobody has taken.
+    pub(super) fn ready(&self) -> u64 {
+        let rings = 0..self.view.shape().rings();
+        rings.map(|ring| self.view.ready(ring)).sum()
+    }
+
     /// That of the program's own tasks.
     pub(super) fn of_program(shape: Shape, number: usize) -> Result<Self> {
         let mapping = Mapping::anonymous(shape.bytes().next_multiple_of(PAGE))?;

@@ -265,6 +265,11 @@ impl<M: Memory> View<M> {
             .store(value, Ordering::Release);
     }
 
+    /// Whether nobody runs tasks any more.
+    pub fn has_ended(&self) -> bool {
+        self.memory.word(header::CLOSED).load(Ordering::Acquire) == closed::ENDED
+    }
+
     /// Calls of kernels that found no room.
     pub fn refused(&self) -> u64 {
         self.memory.word(header::REFUSED).load(Ordering::Relaxed)
@@ -401,6 +406,17 @@ impl<M: Memory> View<M> {
             future: Future::from_bits(load(slot::FUTURE)),
             position,
         }
+    }
+
+    /// Tasks of a ring that nobody has taken.
+    pub fn ready(&self, ring: usize) -> u64 {
+        let is_ready = |index: &u64| {
+            let found = self.slot(ring, *index, slot::STATE).load(Ordering::Acquire);
+            let position = found >> POSITION_SHIFT;
+            let own = position & u64::from(self.shape.depth - 1) == *index;
+            own && found == state(position, phase::READY)
+        };
+        (0..u64::from(self.shape.depth)).filter(is_ready).count() as u64 // CAST: a count of slots.
     }
 
     /// Gives the place of a task back that was taken.

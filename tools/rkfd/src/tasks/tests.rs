@@ -117,6 +117,117 @@ fn what_was_handed_over_runs_before_the_end() {
     assert_eq!(*counts.lock().unwrap(), wanted);
 }
 
+/// A function that waits until the gate is open, for one worker with a ring of four.
+fn gated() -> (Tasks, Arc<AtomicBool>, Arc<AtomicU64>) {
+    let gate = Arc::new(AtomicBool::new(false));
+    let begun = Arc::new(AtomicU64::new(0));
+    let mut functions = Functions::new();
+    let (its_gate, its_begun) = (gate.clone(), begun.clone());
+    functions
+        .add(1, "wait", 0..=8, move |call| {
+            its_begun.fetch_add(1, Ordering::AcqRel);
+            while !its_gate.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            Outcome::Done(call.word(0).unwrap_or(0))
+        })
+        .unwrap();
+    let own = Shape {
+        lanes: 1,
+        depth: 4,
+        segment: 64,
+        futures: 64,
+    };
+    let options = Options {
+        own,
+        workers: 1,
+        ..Options::default()
+    };
+    (Tasks::start(options, functions).unwrap(), gate, begun)
+}
+
+/// Hands tasks over, the first of which is in hand and the others in the ring.
+fn one_in_hand(tasks: &Tasks, begun: &AtomicU64, count: u64) -> Vec<Future> {
+    let submit = |n| tasks.submit(&Task::new(1, &[n])).unwrap();
+    let mut futures = vec![submit(0)];
+    while begun.load(Ordering::Acquire) == 0 {
+        std::thread::yield_now();
+    }
+    futures.extend((1..count).map(submit));
+    futures
+}
+
+const SHORT: Duration = Duration::from_millis(5);
+
+#[test]
+fn workers_that_end_at_once_leave_what_they_do_not_have_in_hand() {
+    let (tasks, gate, begun) = gated();
+    let futures = one_in_hand(&tasks, &begun, 4);
+    assert_eq!((tasks.left(), tasks.ready(0), tasks.ready(1)), (4, 3, 0));
+    for _ in 0..2 {
+        let late = tasks.stop(Stop::AtOnce, SHORT).unwrap_err();
+        assert!(matches!(late, Error::TimedOut { seen: 4, .. }), "{late}");
+    }
+    assert!(!tasks.has_ended());
+    let refused = tasks.submit(&Task::new(1, &[9]));
+    assert_eq!(refused, Err(TaskError::Refused(Refused::Closed)));
+    std::thread::scope(|scope| {
+        // One sleeps for what never runs.
+        let waiter = scope.spawn(|| tasks.wait(futures[3], LIMIT));
+        std::thread::sleep(SHORT);
+        gate.store(true, Ordering::Release);
+        assert_eq!(tasks.stop(Stop::AtOnce, LIMIT).unwrap(), 3);
+        assert_eq!(waiter.join().unwrap(), Err(TaskError::Left));
+    });
+    assert!(tasks.has_ended());
+    assert_eq!(tasks.wait(futures[0], LIMIT), Ok(0));
+    for future in &futures[1..3] {
+        assert_eq!(tasks.wait(*future, LIMIT), Err(TaskError::Left));
+    }
+    assert_eq!(tasks.wait(futures[1], LIMIT), Err(TaskError::Stale));
+    assert_eq!(tasks.stop(Stop::Drained, Duration::ZERO).unwrap(), 3);
+    let own = tasks.statistics().areas[0];
+    assert_eq!((own.done, own.failed, own.futures), (1, 0, 0));
+    assert_eq!(begun.load(Ordering::Acquire), 1);
+}
+
+#[test]
+fn workers_that_drain_leave_nothing() {
+    let (tasks, gate, begun) = gated();
+    let futures = one_in_hand(&tasks, &begun, 5);
+    let late = tasks.stop(Stop::Drained, SHORT).unwrap_err();
+    assert!(matches!(late, Error::TimedOut { seen: 5, .. }), "{late}");
+    gate.store(true, Ordering::Release);
+    // Several may ask for it.
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| assert_eq!(tasks.stop(Stop::Drained, LIMIT).unwrap(), 0));
+        }
+    });
+    for (n, future) in (0..).zip(futures) {
+        assert_eq!(tasks.wait(future, Duration::ZERO), Ok(n));
+    }
+    assert_eq!(tasks.statistics().areas[0].done, 5);
+}
+
+#[test]
+fn a_future_that_is_dropped_is_given_back_by_who_ends_its_task() {
+    let (tasks, gate, begun) = gated();
+    let futures = one_in_hand(&tasks, &begun, 3);
+    assert!(tasks.drop_future(futures[1]));
+    assert!(!tasks.drop_future(futures[1]));
+    assert_eq!(tasks.wait(futures[1], LIMIT), Err(TaskError::Stale));
+    assert_eq!(tasks.statistics().areas[0].futures, 3);
+    gate.store(true, Ordering::Release);
+    assert_eq!(tasks.wait(futures[2], LIMIT), Ok(2));
+    // Its task has ended: the future is given back at once.
+    assert!(tasks.drop_future(futures[0]));
+    assert_eq!(tasks.statistics().areas[0].futures, 0);
+    assert_eq!(tasks.statistics().areas[0].late, 0);
+    assert!(!tasks.drop_future(futures[0]));
+    assert_eq!(begun.load(Ordering::Acquire), 3);
+}
+
 #[test]
 fn a_full_ring_is_said_to_be_full_and_loses_nothing() {
     let gate = Arc::new(AtomicBool::new(false));

@@ -6,6 +6,8 @@
 //! place looks at both: a task that has not begun it puts at the end of the line for any worker to run; one that has begun
 //! fails.
 
+mod end;
+
 use std::collections::VecDeque;
 use std::panic::catch_unwind;
 use std::panic::AssertUnwindSafe;
@@ -21,6 +23,8 @@ use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use self::end::Stop;
+
 use super::area::Area;
 use super::bell::Bell;
 use super::bell::Ends;
@@ -28,7 +32,6 @@ use super::failure;
 use super::function::Call;
 use super::function::Functions;
 use super::function::Outcome;
-use super::layout::closed;
 use super::layout::Priority;
 use super::near;
 use super::ring::Future;
@@ -110,6 +113,8 @@ pub(super) struct Crew {
     pub(super) bell: Bell,
     pub(super) ends: Ends,
     stopping: AtomicBool,
+    /// What is in rings and in line is left there.
+    at_once: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(super) statistics: Statistics,
     /// The system has no threads any more.
@@ -152,6 +157,7 @@ impl Crew {
             bell,
             ends: Ends::default(),
             stopping: AtomicBool::new(false),
+            at_once: AtomicBool::new(false),
             threads: Mutex::default(),
             statistics,
             #[cfg(test)]
@@ -190,22 +196,8 @@ impl Crew {
 
     /// Takes no new tasks, waits until those that are there have run, and ends the workers.
     pub(super) fn end(&self) {
-        for area in &self.areas {
-            area.view.set_closed(closed::CLOSING);
-        }
-        self.stopping.store(true, Ordering::Release);
-        self.bell.ring();
-        loop {
-            // A worker that dies hires another one, so there may be new ones.
-            let Some(thread) = self.threads().pop() else {
-                break;
-            };
-            let _ = thread.join();
-        }
-        for area in &self.areas {
-            area.view.set_closed(closed::ENDED);
-        }
-        self.ends.tell();
+        self.begin_end(Stop::Drained);
+        self.finish_end();
     }
 
     fn work(self: Arc<Self>, worker: usize, near: bool) {
@@ -228,6 +220,9 @@ impl Crew {
         let mut age = self.bell.first_age();
         let mut backoff = Backoff::new();
         loop {
+            if self.at_once.load(Ordering::Acquire) {
+                break;
+            }
             match self.turn(worker, &mut rota) {
                 Turn::Died => return,
                 Turn::Served => {

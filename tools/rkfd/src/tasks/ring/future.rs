@@ -116,6 +116,18 @@ impl<M: Memory> View<M> {
         }
     }
 
+    /// Leaves a future to the worker that ends its task; where that has ended, it is given back. Returns false for one that
+    /// is none of who asked.
+    pub fn drop_future(&self, of: Future) -> bool {
+        let Some(index) = of.index(&self.shape) else {
+            return false;
+        };
+        let word = self.cell(index, cell::STATE);
+        word.change(of.state(future::WAITING), of.state(future::DROPPED))
+            .is_ok()
+            || matches!(self.look(of), Look::Done(_) | Look::Failed(_))
+    }
+
     /// Whether a future waits for its task, or nobody does: who ends the task may say so.
     pub fn is_open(&self, of: Future) -> bool {
         of.index(&self.shape).is_some_and(|index| {
