@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The user library of rkfd for C: GPUs, memory, queues, events, signals and compiled kernels over /dev/kfd,
- * and address spaces by render nodes alone.
+ * The user library of rkfd for C: GPUs, memory, queues, events, signals, compiled kernels and tasks of these over
+ * /dev/kfd, and address spaces by render nodes alone. Kernels that hand tasks over include rkfd_tasks.h.
  *
  * Functions that can fail return 0 or a negative errno; rkfd_last_error() tells more. Each says how it goes with threads,
  * in the terms of attributes(7): what is MT-Safe may be called from any thread at any time, but for handles that are being
@@ -30,7 +30,7 @@
  * Minor version that the header is of: functions and fields were added since a lower one, and changed where the major
  * version is 0.
  */
-#define RKFD_VERSION_MINOR 7
+#define RKFD_VERSION_MINOR 8
 
 /**
  * VRAM that the CPU can reach, too.
@@ -340,6 +340,70 @@
  * With RKFD_MIGRATE_NOW to RKFD_PLACE_VRAM: also pages of the program that have no memory yet, which then are zeroes in VRAM.
  */
 #define RKFD_MIGRATE_FILL 4
+ * What a function of a task returns: it ended, with `value`.
+ */
+#define RKFD_OUTCOME_DONE 0
+
+/**
+ * The task that it gave to rkfd_task_then() takes the place of its own, and ends the future.
+ */
+#define RKFD_OUTCOME_THEN 1
+
+/**
+ * It failed, and so does any other number: `value` is the reason, which RKFD_TASK_REASON_OWN is added to. What would
+ * follow does not run.
+ */
+#define RKFD_OUTCOME_FAILED 2
+
+/**
+ * Why a task failed: no function has its number.
+ */
+#define RKFD_TASK_REASON_FUNCTION 1
+
+/**
+ * The function does not take so many bytes of arguments, or a slot has fewer.
+ */
+#define RKFD_TASK_REASON_BYTES 2
+
+/**
+ * The function panicked, which those of C cannot.
+ */
+#define RKFD_TASK_REASON_PANIC 3
+
+/**
+ * The worker died while it ran the function.
+ */
+#define RKFD_TASK_REASON_WORKER 4
+
+/**
+ * There is no such function to follow, or more than 64 followed each other.
+ */
+#define RKFD_TASK_REASON_THEN 5
+
+/**
+ * Reasons of functions begin here.
+ */
+#define RKFD_TASK_REASON_OWN 256
+
+/**
+ * The task is of high priority: workers take it before others, but for every ninth.
+ */
+#define RKFD_TASK_URGENT 1
+
+/**
+ * Workers run on any CPU, not only on those near the GPUs.
+ */
+#define RKFD_WORKERS_ANYWHERE 1
+
+/**
+ * Workers end when all tasks that are there have run.
+ */
+#define RKFD_STOP_DRAINED 0
+
+/**
+ * Workers end when each has run the task that it has in hand. The others are left, and never run.
+ */
+#define RKFD_STOP_AT_ONCE 1
 
 /**
  * Ranges to be mapped and unmapped together.
@@ -362,9 +426,19 @@ struct rkfd_buffer;
 struct rkfd_event;
 
 /**
+ * Functions that tasks name, by their numbers.
+ */
+struct rkfd_functions;
+
+/**
  * A GPU that the driver serves.
  */
 struct rkfd_gpu;
+
+/**
+ * What kernels can have done for them: text that is printed, files that are read, memory of a heap.
+ */
+struct rkfd_host;
 
 /**
  * A kernel of a program.
@@ -411,6 +485,11 @@ struct rkfd_space_queue;
  * The process's address space on one GPU: what buffers, queues and events belong to.
  */
 struct rkfd_vm;
+
+/**
+ * Rings for tasks of kernels and of the program, and the threads that run these.
+ */
+struct rkfd_workers;
 
 /**
  * What is known of a GPU; 0 and "" where the driver does not tell.
@@ -1071,6 +1150,280 @@ struct rkfd_migrate_options {
         uint32_t granularity;
 };
 
+/**
+ * What a function of a task gets. A kernel may have chosen any of it, but for the number of bytes, which is one that the
+ * function takes.
+ */
+struct rkfd_call {
+        /**
+         * sizeof(struct rkfd_call), as the library has it.
+         */
+        uint32_t size;
+        /**
+         * Number of the function.
+         */
+        uint32_t function;
+        /**
+         * The arguments, on 8 bytes; NULL where there are none. They are gone when the function returns.
+         */
+        const void *arguments;
+        /**
+         * Bytes of the arguments.
+         */
+        uint32_t bytes;
+        /**
+         * What the producer calls itself; in kernels rkfd_place().
+         */
+        uint32_t source;
+        /**
+         * Value of the function that this one follows; 0 for the first.
+         */
+        uint64_t input;
+        /**
+         * The GPU that the task came from, as `gpus` of struct rkfd_workers_options has it; behind the last, the program itself.
+         */
+        uint32_t area;
+        /**
+         * Who runs it, from 0.
+         */
+        uint32_t worker;
+};
+
+/**
+ * A function of tasks: gets `data` of rkfd_functions_add(), and returns RKFD_OUTCOME_*. `value` is 0 before the call.
+ */
+typedef int (*rkfd_task_callback)(void *data, const struct rkfd_call *call, uint64_t *value);
+
+/**
+ * A task. Set `size` and all others to 0, then what is to differ.
+ */
+struct rkfd_task {
+        /**
+         * sizeof(struct rkfd_task).
+         */
+        uint32_t size;
+        /**
+         * Number of the function, not 0.
+         */
+        uint32_t function;
+        /**
+         * Number of the function that follows it, with the same arguments and with its value as `input`; 0: none.
+         */
+        uint32_t then;
+        /**
+         * What the caller calls itself; the function is told.
+         */
+        uint32_t source;
+        /**
+         * RKFD_TASK_URGENT or 0.
+         */
+        uint32_t flags;
+        /**
+         * Bytes of the arguments.
+         */
+        uint32_t bytes;
+        /**
+         * The arguments, which are copied; any where `bytes` is 0.
+         */
+        const void *arguments;
+};
+
+/**
+ * Called with what a kernel prints: `bytes` bytes, and a zero byte behind them.
+ */
+typedef void (*rkfd_print_callback)(void *data, const char *text, uint64_t bytes);
+
+/**
+ * What to start: set `size`, call rkfd_workers_defaults(), then change what is to differ.
+ */
+struct rkfd_workers_options {
+        /**
+         * sizeof(struct rkfd_workers_options).
+         */
+        uint32_t size;
+        /**
+         * RKFD_WORKERS_ANYWHERE or 0.
+         */
+        uint32_t flags;
+        /**
+         * GPUs whose kernels hand tasks over; any where `gpu_count` is 0.
+         */
+        const struct rkfd_vm *const *gpus;
+        /**
+         * How many these are.
+         */
+        uint32_t gpu_count;
+        /**
+         * Threads that run tasks, 1 to 256.
+         */
+        uint32_t workers;
+        /**
+         * For the area of each GPU: rings of each priority, a power of two up to 64.
+         */
+        uint32_t lanes;
+        /**
+         * Slots of a ring, a power of two from 2 to 65536.
+         */
+        uint32_t depth;
+        /**
+         * Bytes of a slot, 32 and the arguments: a multiple of 64 up to 4096.
+         */
+        uint32_t segment;
+        /**
+         * Futures that can be in use at the same time: a power of two up to 1048576, or 0.
+         */
+        uint32_t futures;
+        /**
+         * The same for the area of the program's own tasks.
+         */
+        uint32_t own_lanes;
+        /**
+         * See `depth`.
+         */
+        uint32_t own_depth;
+        /**
+         * See `segment`.
+         */
+        uint32_t own_segment;
+        /**
+         * See `futures`.
+         */
+        uint32_t own_futures;
+        /**
+         * NULL, or a file that is made, and removed at the end: counters that other programs read while the workers run. `rkfdctl
+         * tasks` looks at /dev/shm/rkfd-tasks-*.
+         */
+        const char *statistics;
+};
+
+/**
+ * An area and its counters, each as of the moment when it was read.
+ */
+struct rkfd_area_info {
+        /**
+         * sizeof(struct rkfd_area_info); set it before the call.
+         */
+        uint32_t size;
+        /**
+         * Id of its GPU; 0: the program's own.
+         */
+        uint32_t gpu_id;
+        /**
+         * Rings of each priority.
+         */
+        uint32_t lanes;
+        /**
+         * Slots of a ring.
+         */
+        uint32_t depth;
+        /**
+         * Bytes of a slot.
+         */
+        uint32_t segment;
+        /**
+         * Futures that it has.
+         */
+        uint32_t futures;
+        /**
+         * Futures in use.
+         */
+        uint32_t futures_in_use;
+        /**
+         * Memory node of the GPU, where the area was asked for; -1 where the system does not tell.
+         */
+        int32_t node;
+        /**
+         * Its address for kernels; 0: the program's own.
+         */
+        uint64_t address;
+        /**
+         * Tasks of high priority that workers took.
+         */
+        uint64_t taken_high;
+        /**
+         * Those of low priority.
+         */
+        uint64_t taken_low;
+        /**
+         * Tasks that ended with a value.
+         */
+        uint64_t done;
+        /**
+         * Tasks that failed.
+         */
+        uint64_t failed;
+        /**
+         * Of these, those that were not run, since no function takes them.
+         */
+        uint64_t rejected;
+        /**
+         * Slots that had a state which they cannot have.
+         */
+        uint64_t corrupt;
+        /**
+         * Tasks whose future was none.
+         */
+        uint64_t late;
+        /**
+         * Tasks in the ring that was visited last, behind the one that was taken.
+         */
+        uint64_t waiting;
+        /**
+         * Calls of kernels that found no room.
+         */
+        uint64_t refused;
+        /**
+         * Tasks in its rings that no worker has taken yet.
+         */
+        uint64_t ready;
+};
+
+/**
+ * Counters of a worker, each as of the moment when it was read.
+ */
+struct rkfd_worker_info {
+        /**
+         * sizeof(struct rkfd_worker_info); set it before the call.
+         */
+        uint32_t size;
+        /**
+         * 0.
+         */
+        uint32_t reserved;
+        /**
+         * Functions that it ran.
+         */
+        uint64_t runs;
+        /**
+         * Times that it looked at the rings.
+         */
+        uint64_t turns;
+        /**
+         * Times that it went to sleep.
+         */
+        uint64_t sleeps;
+        /**
+         * Times that it was woken.
+         */
+        uint64_t wakes;
+        /**
+         * Times that it woke by itself.
+         */
+        uint64_t looks;
+        /**
+         * Tasks of a thread that had died which were put in line again.
+         */
+        uint64_t recovered;
+        /**
+         * Tasks of one which failed.
+         */
+        uint64_t lost;
+        /**
+         * Threads that ended before their time.
+         */
+        uint64_t deaths;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1217,7 +1570,8 @@ int rkfd_buffer_share(const struct rkfd_buffer *buffer,
                       const struct rkfd_vm *vm);
 
 /**
- * Unmaps and frees a buffer; NULL is allowed. Whatever still uses it on the GPU faults, so wait first.
+ * Unmaps and frees a buffer; NULL is allowed. Whatever still uses it on the GPU faults, so wait first. One that a service for
+ * kernels was offered (rkfd_host_offer()) stays as long as that.
  *
  * MT-Unsafe race:buffer: no other call may use the handle meanwhile or later.
  */
@@ -2093,6 +2447,133 @@ int rkfd_mirror_populate(const struct rkfd_mirror *mirror,
  * asks for what this library does not know. -EOPNOTSUPP for RKFD_PLACE_VRAM where nothing can be moved there, and for
  * RKFD_MIGRATE_KEEP, which no driver knows yet. -ENOMEM where there is no room, by VRAM or by the limit of the program's
  * control group. -EXDEV in a child of fork. -ETIMEDOUT where the GPU did not stop using memory, -EIO where it does not answer.
+ * Makes a table without functions.
+ *
+ * MT-Safe.
+ */
+int rkfd_functions_new(struct rkfd_functions **functions);
+
+/**
+ * Gives a table back; NULL is allowed. Workers that were started with it keep what was in it.
+ *
+ * MT-Unsafe race:functions: no other call may use the handle meanwhile or later.
+ */
+void rkfd_functions_free(struct rkfd_functions *functions);
+
+/**
+ * Adds a function, for tasks of that number with `least` to `most` bytes of arguments; others of that number fail
+ * (RKFD_TASK_REASON_BYTES). Workers that were started before do not have it. -EINVAL for number 0, for `callback` NULL and
+ * for bytes that no task has; -EEXIST where the number is taken. The numbers from 0xff00 on are those of the library.
+ *
+ * The function runs on any worker, several times at once, and keeps its worker from other tasks until it returns. It may call
+ * every function of this library but rkfd_workers_stop() (-EDEADLK); a wait for another task may take as long as that
+ * finds no other worker. It returns: it neither ends its thread nor throws, which ends the process.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `callback` may be called from any thread with `data` as long as there are workers that were started with the table, until
+ * rkfd_workers_stop() returned 0 for them.
+ */
+int rkfd_functions_add(const struct rkfd_functions *functions,
+                       uint32_t number,
+                       uint32_t least,
+                       uint32_t most,
+                       rkfd_task_callback callback,
+                       void *data);
+
+/**
+ * Adds the functions of a service for kernels (rkfd_print() and so on of rkfd_tasks.h). Without it, such calls of kernels
+ * fail as tasks that no function has the number of. -EEXIST where a table has one, or where numbers of it are taken.
+ *
+ * MT-Safe.
+ */
+int rkfd_functions_add_host(const struct rkfd_functions *functions,
+                            const struct rkfd_host *host);
+
+/**
+ * In a function of tasks: has another task take the place of its own, if the function returns RKFD_OUTCOME_THEN. It has the
+ * priority of the task before; `then`, where it is 0, is that of the task before as well. The last call counts. -EPERM elsewhere
+ * than in such a function; -EINVAL for number 0 or for flags; -EMSGSIZE for more bytes than any slot has.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `task` points to as many bytes as its `size` says, and its arguments are readable.
+ */
+int rkfd_task_then(const struct rkfd_task *task);
+
+/**
+ * Makes a service, which calls `print` with `data` for each text, from any worker, one text at a time. It is the
+ * kernels' of workers that are started with a table that it was added to (rkfd_functions_add_host()), and reaches only what it is
+ * offered. `print` may call any function of this library but rkfd_workers_stop() (-EDEADLK); it returns as functions of tasks do.
+ * -EINVAL where `print` is NULL.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `print` may be called from any thread with `data` as long as there are workers with the service, until
+ * rkfd_workers_stop() returned 0 for them.
+ */
+int rkfd_host_new(rkfd_print_callback print,
+                  void *data,
+                  struct rkfd_host **host);
+
+/**
+ * Gives a service back; NULL is allowed. Tables and workers that have it keep it, and what it was offered.
+ *
+ * MT-Unsafe race:host: no other call may use the handle meanwhile or later.
+ */
+void rkfd_host_free(struct rkfd_host *host);
+
+/**
+ * Lets kernels name a buffer by its addresses: texts are found there, and files are read into it. `vm` is the one that the
+ * buffer was made with. The buffer stays as long as the service, also where rkfd_buffer_free() gives the handle back. -EINVAL for
+ * memory that the CPU does not reach.
+ *
+ * MT-Safe.
+ */
+int rkfd_host_offer(const struct rkfd_host *host,
+                    const struct rkfd_vm *vm,
+                    const struct rkfd_buffer *buffer);
+
+/**
+ * Lets kernels name texts that are part of their program, which stays as long as the service.
+ *
+ * MT-Safe.
+ */
+int rkfd_host_offer_program(const struct rkfd_host *host, const struct rkfd_program *program);
+
+/**
+ * Lets kernels read a file by `number`, which counts from 0. The descriptor may be closed afterwards; its position is neither
+ * used nor changed. -EBADF where it is none.
+ *
+ * MT-Safe.
+ */
+int rkfd_host_offer_file(const struct rkfd_host *host,
+                         int file,
+                         uint64_t *number);
+
+/**
+ * Gives kernels a heap, which is offered as well (rkfd_host_offer()). It takes the place of the one before, whose allocations
+ * are forgotten. Without one, kernels that allocate fail.
+ *
+ * MT-Safe.
+ */
+int rkfd_host_set_heap(const struct rkfd_host *host,
+                       const struct rkfd_vm *vm,
+                       const struct rkfd_buffer *buffer);
+
+/**
+ * Bytes of the heap that kernels have now; 0 for NULL.
+ *
+ * MT-Safe.
+ */
+uint64_t rkfd_host_allocated(const struct rkfd_host *host);
+
+/**
+ * Sets options, whose `size` is set, to what is ordinary: no GPU, two workers, near the GPUs, four lanes of 256 slots of 256
+ * bytes and 4096 futures for each area.
  *
  * MT-Safe.
  *
@@ -2103,6 +2584,128 @@ int rkfd_mirror_migrate(const struct rkfd_mirror *mirror,
                         const struct rkfd_migrate_options *options,
                         uint64_t *moved,
                         uint64_t *stayed);
+int rkfd_workers_defaults(struct rkfd_workers_options *options);
+
+/**
+ * Makes an area for each GPU and one for the program's own tasks, and starts threads that run the functions of a table, as
+ * it is now. `options` NULL: those of rkfd_workers_defaults(). Without a GPU no driver is needed. -EINVAL for a shape, a number
+ * of workers or flags that cannot be; the errno of the file where the statistics cannot be made; -EAGAIN where the system
+ * has no thread.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `options` points to as many bytes as its `size` says, `gpus` to `gpu_count` address spaces, `statistics` to a text that ends
+ * in a zero byte.
+ */
+int rkfd_workers_new(const struct rkfd_functions *functions,
+                     const struct rkfd_workers_options *options,
+                     struct rkfd_workers **workers);
+
+/**
+ * Takes no new tasks and ends the threads (RKFD_STOP_*), for `limit_ms` at most. `left`, unless NULL, receives how many tasks
+ * were left, kernels' among them: 0 after RKFD_STOP_DRAINED, but for those that were handed over at the same time. Who waits for
+ * one of these learns of it: -ECANCELED, in kernels RKFD_TASK_CLOSED.
+ *
+ * -ETIMEDOUT where a function still runs, or where tasks are there; `left` has how many have not ended, roughly. No new tasks are
+ * taken then (-ESHUTDOWN), the threads end when they can, and the call can be repeated, also with the other number; there is
+ * no way back from RKFD_STOP_AT_ONCE. 0 where they have ended already. -EINVAL for another number; -EDEADLK from a function of
+ * tasks, which would wait for itself.
+ *
+ * MT-Safe.
+ */
+int rkfd_workers_stop(const struct rkfd_workers *workers,
+                      uint32_t how,
+                      uint32_t limit_ms,
+                      uint64_t *left);
+
+/**
+ * Gives areas and what is left in them back; NULL is allowed. Kernels that use an area have ended before, as with any memory. -EBUSY
+ * where rkfd_workers_stop() has not returned 0: everything stays then, and the handle stays valid.
+ *
+ * MT-Unsafe race:workers: no other call may use the handle meanwhile, nor after success.
+ */
+int rkfd_workers_free(struct rkfd_workers *workers);
+
+/**
+ * Address of the area of a GPU, by its number in `gpus`: an argument of kernels, which name it struct rkfd_tasks *. 0 for NULL,
+ * and where there is no such GPU. It is valid until rkfd_workers_free().
+ *
+ * MT-Safe.
+ */
+uint64_t rkfd_workers_address(const struct rkfd_workers *workers,
+                              uint32_t gpu);
+
+/**
+ * Hands a task of the program's over. `future`, unless NULL, receives what rkfd_workers_wait() takes, which is the caller's until
+ * that has told the end, or rkfd_workers_drop() was called; 0 where the call fails. Each thread uses one lane.
+ *
+ * Where the ring has no room, or all futures are in use, it waits for that as long as `limit_ms`: -EAGAIN where that is 0, else
+ * -ETIMEDOUT. -EMSGSIZE for more bytes of arguments than a slot has; -ESHUTDOWN after rkfd_workers_stop(); -EINVAL for function 0
+ * and unknown flags. Nothing is handed over where it fails.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `task` points to as many bytes as its `size` says, its arguments to `bytes` bytes that nobody changes meanwhile.
+ */
+int rkfd_workers_submit(const struct rkfd_workers *workers,
+                        const struct rkfd_task *task,
+                        uint32_t limit_ms,
+                        uint64_t *future);
+
+/**
+ * Waits until a task of the program's has ended, for `limit_ms` at most: spins for a moment, then sleeps; with 0 it looks once.
+ * `value`, unless NULL, receives what the function ended with, and everything that it stored is seen. -EIO where the task
+ * failed, with the reason (RKFD_TASK_REASON_*) as value; -ECANCELED where the workers have ended without it. The future is given
+ * back then, in all three cases. -ETIMEDOUT: it is still the caller's. -EINVAL for what is no future that waits.
+ *
+ * MT-Safe.
+ */
+int rkfd_workers_wait(const struct rkfd_workers *workers,
+                      uint64_t future,
+                      uint32_t limit_ms,
+                      uint64_t *value);
+
+/**
+ * Gives a future back without waiting: its task runs all the same. -EINVAL for what is no future that waits.
+ *
+ * MT-Safe.
+ */
+int rkfd_workers_drop(const struct rkfd_workers *workers, uint64_t future);
+
+/**
+ * Gives back the places of a GPU's rings that waves have taken and not filled, after the queue that they were in is gone, or
+ * the GPU was reset, and when all others that hand tasks over there are at rest. `count`, unless NULL, receives how many there
+ * were. -ERANGE where there is no such GPU.
+ *
+ * MT-Safe.
+ */
+int rkfd_workers_forget_unwritten(const struct rkfd_workers *workers,
+                                  uint32_t gpu,
+                                  uint64_t *count);
+
+/**
+ * Describes the area of a GPU, by its number in `gpus`; behind the last, that of the program's own tasks. -ERANGE behind that.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `info` points to as many bytes as its `size` says.
+ */
+int rkfd_workers_area(const struct rkfd_workers *workers,
+                      uint32_t area,
+                      struct rkfd_area_info *info);
+
+/**
+ * Tells the counters of a worker, from 0. -ERANGE where there is none of that number.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `info` points to as many bytes as its `size` says.
+ */
+int rkfd_workers_worker(const struct rkfd_workers *workers, uint32_t worker, struct rkfd_worker_info *info);
 
 #ifdef __cplusplus
 }  // extern "C"

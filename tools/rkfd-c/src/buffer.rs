@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use library::memory;
 use library::memory::Coherence;
@@ -83,7 +84,7 @@ grows! {
 
 /// Memory, mapped on its GPU, and on those that it is shared with.
 #[derive(Debug)]
-pub struct Buffer(memory::Buffer);
+pub struct Buffer(pub(crate) Arc<memory::Buffer>);
 
 fn kind_of(number: u32) -> Result<Kind> {
     match number {
@@ -200,7 +201,7 @@ pub unsafe extern "C" fn rkfd_buffer_create(
             // SAFETY: the caller's promise; see `rkfd_buffer_wrap`.
             unsafe { memory::Buffer::over_with(&vm.device, from.memory.cast(), &options) }?
         };
-        out.write(Some(Box::new(Buffer(made))));
+        out.write(Some(Box::new(Buffer(Arc::new(made)))));
         Ok(())
     })
 }
@@ -222,7 +223,7 @@ pub extern "C" fn rkfd_buffer_new(
         out.write(None);
         let vm = given(vm, "vm")?;
         let made = memory::Buffer::new(&vm.device, kind_of(kind)?, bytes_of(size)?)?;
-        out.write(Some(Box::new(Buffer(made))));
+        out.write(Some(Box::new(Buffer(Arc::new(made)))));
         Ok(())
     })
 }
@@ -249,7 +250,7 @@ pub unsafe extern "C" fn rkfd_buffer_wrap(
         // SAFETY: the caller's promise. What C does with its memory meanwhile is no concern of Rust's aliasing rules:
         // this library keeps no reference into it.
         let made = unsafe { memory::Buffer::over(&vm.device, memory.cast(), size) }?;
-        out.write(Some(Box::new(Buffer(made))));
+        out.write(Some(Box::new(Buffer(Arc::new(made)))));
         Ok(())
     })
 }
@@ -267,7 +268,8 @@ pub extern "C" fn rkfd_buffer_share(buffer: Option<&Buffer>, vm: Option<&Vm>) ->
     })
 }
 
-/// Unmaps and frees a buffer; NULL is allowed. Whatever still uses it on the GPU faults, so wait first.
+/// Unmaps and frees a buffer; NULL is allowed. Whatever still uses it on the GPU faults, so wait first. One that a service for
+/// kernels was offered (rkfd_host_offer()) stays as long as that.
 ///
 /// MT-Unsafe race:buffer: no other call may use the handle meanwhile or later.
 #[no_mangle]

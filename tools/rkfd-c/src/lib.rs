@@ -16,10 +16,13 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod buffer;
+pub mod counters;
 pub mod error;
 pub mod event;
 pub mod failure;
+pub mod functions;
 pub mod gpu;
+pub mod host;
 pub mod migrate;
 pub mod mirror;
 pub mod native;
@@ -29,3 +32,4 @@ pub mod queue;
 pub mod signal;
 mod sized;
 pub mod version;
+pub mod workers;

@@ -150,7 +150,7 @@ grows! {
 /// A code object in the memory of a GPU.
 #[derive(Debug)]
 pub struct Program {
-    program: Arc<program::Program>,
+    pub(crate) program: Arc<program::Program>,
     names: Vec<CString>,
 }
 

@@ -6,6 +6,7 @@
 // A test may panic, its helpers too; that is how it fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::Path;
@@ -14,8 +15,8 @@ use std::process::Command;
 
 const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The user library of rkfd for C: GPUs, memory, queues, events, signals and compiled kernels over /dev/kfd,
- * and address spaces by render nodes alone.
+ * The user library of rkfd for C: GPUs, memory, queues, events, signals, compiled kernels and tasks of these over
+ * /dev/kfd, and address spaces by render nodes alone. Kernels that hand tasks over include rkfd_tasks.h.
  *
  * Functions that can fail return 0 or a negative errno; rkfd_last_error() tells more. Each says how it goes with threads,
  * in the terms of attributes(7): what is MT-Safe may be called from any thread at any time, but for handles that are being
@@ -29,12 +30,27 @@ const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 OR MIT */
  */";
 
 /// The order of the header.
-const SOURCES: [&str; 13] = [
-    "version", "error", "gpu", "buffer", "event", "signal", "queue", "packets", "program",
-    "failure", "native", "mirror", "migrate",
+const SOURCES: [&str; 17] = [
+    "version",
+    "error",
+    "gpu",
+    "buffer",
+    "event",
+    "signal",
+    "queue",
+    "packets",
+    "program",
+    "failure",
+    "native",
+    "mirror",
+    "migrate",
+    "functions",
+    "host",
+    "workers",
+    "counters",
 ];
 
-const NAMES: [(&str, &str); 29] = [
+const NAMES: [(&str, &str); 39] = [
     ("Gpu", "rkfd_gpu"),
     ("GpuInfo", "rkfd_gpu_info"),
     ("Vm", "rkfd_vm"),
@@ -64,6 +80,16 @@ const NAMES: [(&str, &str); 29] = [
     ("MirrorOptions", "rkfd_mirror_options"),
     ("MirrorInfo", "rkfd_mirror_info"),
     ("MigrateOptions", "rkfd_migrate_options"),
+    ("Functions", "rkfd_functions"),
+    ("Task", "rkfd_task"),
+    ("Call", "rkfd_call"),
+    ("TaskCallback", "rkfd_task_callback"),
+    ("Host", "rkfd_host"),
+    ("PrintCallback", "rkfd_print_callback"),
+    ("Workers", "rkfd_workers"),
+    ("WorkersOptions", "rkfd_workers_options"),
+    ("AreaInfo", "rkfd_area_info"),
+    ("WorkerInfo", "rkfd_worker_info"),
 ];
 
 fn root() -> &'static Path {
@@ -141,6 +167,31 @@ fn every_function_of_the_sources_is_in_the_header() {
         }
     }
     assert!(count > 30, "only {count} functions found");
+}
+
+/// Names that a header for C defines: what its macros, structures, types and functions are called.
+fn names(header: &str) -> BTreeSet<String> {
+    let mut code = String::new();
+    for part in header.split("/*") {
+        code += part.split_once("*/").map_or(part, |(_, behind)| behind);
+    }
+    let words: Vec<&str> = code
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| word.starts_with("rkfd_") || word.starts_with("RKFD_"))
+        .collect();
+    words.into_iter().map(str::to_owned).collect()
+}
+
+/// A program for CPU and GPU in one file includes both.
+#[test]
+fn the_header_for_kernels_has_no_name_of_this_one() {
+    let ours = names(&fs::read_to_string(committed()).unwrap());
+    let theirs = root().join("../rkfd/include/rkfd_tasks.h");
+    let theirs = names(&fs::read_to_string(theirs).unwrap());
+    assert!(ours.contains("rkfd_workers_submit") && ours.contains("RKFD_TASK_URGENT"));
+    assert!(theirs.contains("rkfd_task_submit") && theirs.contains("RKFD_TASK_LOW"));
+    let both: Vec<_> = ours.intersection(&theirs).collect();
+    assert!(both.is_empty(), "{both:?}");
 }
 
 /// A source that includes the header and nothing else.
