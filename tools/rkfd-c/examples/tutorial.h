@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* What the programs of Documentation/tutorial.md share: ends with a reason, the layout of a packet, and files of kernels. */
+/* What the programs of Documentation/tutorial.md and tasks.c share: ends with a reason, the layout of a packet, and files of kernels. */
 #ifndef TUTORIAL_H
 #define TUTORIAL_H
 
