@@ -340,6 +340,8 @@
  * With RKFD_MIGRATE_NOW to RKFD_PLACE_VRAM: also pages of the program that have no memory yet, which then are zeroes in VRAM.
  */
 #define RKFD_MIGRATE_FILL 4
+
+/**
  * What a function of a task returns: it ended, with `value`.
  */
 #define RKFD_OUTCOME_DONE 0
@@ -1115,7 +1117,7 @@ struct rkfd_mirror_info {
          */
         uint64_t faults;
         /**
-         * How many of the bytes of `shown` are in VRAM of the GPU. From version 0.7 on.
+         * How many of the bytes of `shown` are in VRAM of the GPU. From version 0.8 on.
          */
         uint64_t shown_vram;
 };
@@ -2447,6 +2449,18 @@ int rkfd_mirror_populate(const struct rkfd_mirror *mirror,
  * asks for what this library does not know. -EOPNOTSUPP for RKFD_PLACE_VRAM where nothing can be moved there, and for
  * RKFD_MIGRATE_KEEP, which no driver knows yet. -ENOMEM where there is no room, by VRAM or by the limit of the program's
  * control group. -EXDEV in a child of fork. -ETIMEDOUT where the GPU did not stop using memory, -EIO where it does not answer.
+ *
+ * MT-Safe.
+ *
+ * # Safety
+ * `options` points to as many bytes as its `size` says.
+ */
+int rkfd_mirror_migrate(const struct rkfd_mirror *mirror,
+                        const struct rkfd_migrate_options *options,
+                        uint64_t *moved,
+                        uint64_t *stayed);
+
+/**
  * Makes a table without functions.
  *
  * MT-Safe.
@@ -2580,10 +2594,6 @@ uint64_t rkfd_host_allocated(const struct rkfd_host *host);
  * # Safety
  * `options` points to as many bytes as its `size` says.
  */
-int rkfd_mirror_migrate(const struct rkfd_mirror *mirror,
-                        const struct rkfd_migrate_options *options,
-                        uint64_t *moved,
-                        uint64_t *stayed);
 int rkfd_workers_defaults(struct rkfd_workers_options *options);
 
 /**

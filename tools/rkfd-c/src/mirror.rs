@@ -86,7 +86,7 @@ pub struct MirrorInfo {
     pub changes: u64,
     /// Accesses that memory was shown for.
     pub faults: u64,
-    /// How many of the bytes of `shown` are in VRAM of the GPU. From version 0.7 on.
+    /// How many of the bytes of `shown` are in VRAM of the GPU. From version 0.8 on.
     pub shown_vram: u64,
 }
 
