@@ -378,6 +378,10 @@ fn show(
             if ended || place.stale || edition != wish.edition {
                 return Err(EAGAIN);
             }
+            // Entries are memory of a device that may be without power soon; found again when it is awake.
+            if vm.gpu().is_asleep() {
+                return Err(EAGAIN);
+            }
             let new = shown.as_ref().ok_or(EINVAL)?;
             match vm.show(&hw, &mut tables, granule, new) {
                 Err(error) if error == EAGAIN => {
