@@ -9,7 +9,7 @@ use common::queue::write_data;
 use common::{Bench, MIB, VRAM};
 use gpu_model::asic::{GFX906, GFX90A};
 use gpu_model::device::Step;
-use gpu_model::inject::Kind;
+use gpu_model::inject::{Injection, Kind};
 use std::time::Duration;
 
 fn fixture() -> Fixture {
@@ -247,7 +247,13 @@ fn a_soft_reset_may_lose_what_is_in_vram() {
         word == [0xa5; 8]
     };
     assert!(reset(&mut b));
-    inject(&mut b, Kind::LoseVram, None, Some(2));
+    let twice = Injection {
+        kind: Kind::LoseVram,
+        doorbell: None,
+        count: Some(2),
+        ms: None,
+    };
+    assert!(b.gpu.soc.inject.add(twice));
     assert_eq!(
         [reset(&mut b), reset(&mut b), reset(&mut b)],
         [false, false, true]
