@@ -424,7 +424,7 @@ TRACE_EVENT(mirror_change,
 
 /*
  * Memory of a program has moved to VRAM or back, moved bytes of those that were asked for. The address is the program's, or
- * with trigger "end" a byte of the VRAM.
+ * with trigger "end" or "eviction" a byte of the VRAM.
  */
 TRACE_EVENT(mirror_migrate,
 	TP_PROTO(u32 gpu_id, bool out, u32 trigger, u64 address, u64 asked, u64 moved, u64 us,

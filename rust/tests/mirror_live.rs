@@ -19,17 +19,14 @@ use kernel::{
         Arc,
         Mutex, //
     },
-    time::{
-        delay::fsleep,
-        Delta,
-        Instant,
-        Monotonic, //
-    },
 };
 
 use super::{
     gpu_live::on_each,
-    vm_live_bench::Bench, //
+    vm_live_bench::{
+        eventually,
+        Bench, //
+    }, //
 };
 use crate::{
     gpu::Gpu,
@@ -86,21 +83,6 @@ const ON_ACCESS: Filling = Filling {
 
 fn scheduler(gpu: &Arc<Gpu>) -> Result<Arc<Scheduler>> {
     facade()?.scheduler(gpu).ok_or(ENODEV)
-}
-
-/// How long another thread may take that is at work.
-const PATIENCE: Delta = Delta::from_secs(60);
-
-/// Waits until `done`.
-fn eventually(done: impl Fn() -> bool) -> Result {
-    let start: Instant<Monotonic> = Instant::now();
-    while !done() {
-        if start.elapsed() > PATIENCE {
-            return Err(ETIMEDOUT);
-        }
-        fsleep(Delta::from_micros(100));
-    }
-    Ok(())
 }
 
 /// An address space with mirrors, closed when dropped.

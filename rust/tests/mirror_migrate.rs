@@ -7,12 +7,6 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::Arc,
-    time::{
-        delay::fsleep,
-        Delta,
-        Instant,
-        Monotonic, //
-    },
     uaccess::{
         UserPtr,
         UserSlice, //
@@ -25,7 +19,10 @@ use super::{
         page_of,
         word, //
     },
-    vm_live_bench::Bench, //
+    vm_live_bench::{
+        eventually,
+        Bench, //
+    }, //
 };
 use crate::{
     driver::power,
@@ -65,21 +62,6 @@ const ON_ACCESS: Filling = Filling {
     on_access: true,
 };
 const IN: Place = Place::Vram { fill: false };
-
-/// How long another thread may take that is at work.
-const PATIENCE: Delta = Delta::from_secs(60);
-
-/// Waits until `done`.
-fn eventually(done: impl Fn() -> bool) -> Result {
-    let start: Instant<Monotonic> = Instant::now();
-    while !done() {
-        if start.elapsed() > PATIENCE {
-            return Err(ETIMEDOUT);
-        }
-        fsleep(Delta::from_micros(100));
-    }
-    Ok(())
-}
 
 /// A mirror of memory of the test, whose mirrors end when this is dropped.
 struct Scene {

@@ -21,6 +21,12 @@ use kernel::{
         },
         Arc, //
     },
+    time::{
+        delay::fsleep,
+        Delta,
+        Instant,
+        Monotonic, //
+    },
 };
 
 use crate::{
@@ -50,6 +56,21 @@ use crate::{
         Vm, //
     },
 };
+
+/// How long another thread may take that is at work.
+const PATIENCE: Delta = Delta::from_secs(60);
+
+/// Waits until `done`.
+pub(super) fn eventually(done: impl Fn() -> bool) -> Result {
+    let start: Instant<Monotonic> = Instant::now();
+    while !done() {
+        if start.elapsed() > PATIENCE {
+            return Err(ETIMEDOUT);
+        }
+        fsleep(Delta::from_micros(100));
+    }
+    Ok(())
+}
 
 /// A DRM driver whose devices nobody sees; buffers need one to have an offset on.
 struct FakeDrm;

@@ -5,10 +5,10 @@
  *
  * Needs root, and the dmem controller of a cgroup2 mount at /sys/fs/cgroup.
  */
+#include "files.h"
 #include "group.h"
 #include "native.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,22 +61,6 @@ static void read_address(const struct gpu *gpu)
 	CHECK(realpath(link, target));
 	snprintf(address, sizeof(address), "%.63s", strrchr(target, '/') + 1);
 	snprintf(region, sizeof(region), "drm/%s/vram", address);
-}
-
-static void write_text(const char *directory, const char *file, const char *text)
-{
-	char path[256];
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/%s", directory, file);
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		FAIL("%s: %s", path, strerror(errno));
-	n = write(fd, text, strlen(text));
-	if (n != (ssize_t)strlen(text))
-		FAIL("%s: cannot write \"%s\": %s", path, text, strerror(errno));
-	close(fd);
 }
 
 /* Whether a file of a group has a line for the region, and the number in it. */

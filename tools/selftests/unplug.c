@@ -4,6 +4,7 @@
  *
  * Needs root, and a driver that may be unbound. Each case leaves the GPU bound again.
  */
+#include "files.h"
 #include "native.h"
 #include "udmabuf.h"
 
@@ -49,28 +50,14 @@ static void find_device(const struct gpu *gpu)
 		SKIP("%s is not a driver that these tests take GPUs from", driver);
 }
 
-static void tell(const char *directory, const char *file, const char *text)
-{
-	char path[512];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/%s", directory, file);
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		FAIL("%s: %s", path, strerror(errno));
-	if (write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-		FAIL("%s: %s", path, strerror(errno));
-	close(fd);
-}
-
 static void unbind(void)
 {
-	tell(driver, "unbind", address);
+	write_text(driver, "unbind", address);
 }
 
 static void bind_again(void)
 {
-	tell(driver, "bind", address);
+	write_text(driver, "bind", address);
 }
 
 static void off_the_bus(void)
@@ -78,12 +65,12 @@ static void off_the_bus(void)
 	char device[128];
 
 	snprintf(device, sizeof(device), "/sys/bus/pci/devices/%s", address);
-	tell(device, "remove", "1");
+	write_text(device, "remove", "1");
 }
 
 static void rescan(void)
 {
-	tell("/sys/bus/pci", "rescan", "1");
+	write_text("/sys/bus/pci", "rescan", "1");
 }
 
 static void works(void *unused)

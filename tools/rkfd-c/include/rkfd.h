@@ -393,7 +393,7 @@
 #define RKFD_TASK_URGENT 1
 
 /**
- * Workers run on any CPU, not only on those near the GPUs.
+ * Workers run on any CPU, not only on those near the GPUs, and areas are on no memory node in particular.
  */
 #define RKFD_WORKERS_ANYWHERE 1
 
@@ -1331,7 +1331,8 @@ struct rkfd_area_info {
          */
         uint32_t futures_in_use;
         /**
-         * Memory node of the GPU, where the area was asked for; -1 where the system does not tell.
+         * Memory node of the GPU, where the area was asked for; -1 where the system does not tell, and with
+         * RKFD_WORKERS_ANYWHERE.
          */
         int32_t node;
         /**

@@ -31,7 +31,8 @@ pub struct AreaInfo {
     pub futures: u32,
     /// Futures in use.
     pub futures_in_use: u32,
-    /// Memory node of the GPU, where the area was asked for; -1 where the system does not tell.
+    /// Memory node of the GPU, where the area was asked for; -1 where the system does not tell, and with
+    /// RKFD_WORKERS_ANYWHERE.
     pub node: i32,
     /// Its address for kernels; 0: the program's own.
     pub address: u64,

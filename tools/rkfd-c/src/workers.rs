@@ -40,7 +40,7 @@ use crate::sized::answer;
 use crate::sized::grows;
 use crate::sized::read;
 
-/// Workers run on any CPU, not only on those near the GPUs.
+/// Workers run on any CPU, not only on those near the GPUs, and areas are on no memory node in particular.
 pub const RKFD_WORKERS_ANYWHERE: u32 = 1;
 
 /// Workers end when all tasks that are there have run.

@@ -2,10 +2,10 @@
 /*
  * MIRROR_MIGRATE as a call: each errno for its cause, what it costs in VRAM, who pays for that, and several threads at once.
  */
+#include "files.h"
 #include "group.h"
 #include "migrate.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -159,20 +159,6 @@ CASE_LIMIT(costs, "what is moved costs VRAM, is one large page of the GPU where 
 }
 
 #define ROOT "/sys/fs/cgroup"
-
-static void write_text(const char *directory, const char *file, const char *text)
-{
-	char path[256];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/%s", directory, file);
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		FAIL("%s: %s", path, strerror(errno));
-	if (write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-		FAIL("%s: cannot write \"%s\": %s", path, text, strerror(errno));
-	close(fd);
-}
 
 /* The name that the dmem controller has for the file's VRAM. */
 static void need_region(const struct nfile *file, char *region, size_t size)

@@ -117,6 +117,20 @@ fn what_was_handed_over_runs_before_the_end() {
     assert_eq!(*counts.lock().unwrap(), wanted);
 }
 
+/// One worker, and one ring of four for the program's tasks.
+fn one_worker() -> Options {
+    Options {
+        own: Shape {
+            lanes: 1,
+            depth: 4,
+            segment: 64,
+            futures: 64,
+        },
+        workers: 1,
+        ..Options::default()
+    }
+}
+
 /// A function that waits until the gate is open, for one worker with a ring of four.
 fn gated() -> (Tasks, Arc<AtomicBool>, Arc<AtomicU64>) {
     let gate = Arc::new(AtomicBool::new(false));
@@ -132,18 +146,7 @@ fn gated() -> (Tasks, Arc<AtomicBool>, Arc<AtomicU64>) {
             Outcome::Done(call.word(0).unwrap_or(0))
         })
         .unwrap();
-    let own = Shape {
-        lanes: 1,
-        depth: 4,
-        segment: 64,
-        futures: 64,
-    };
-    let options = Options {
-        own,
-        workers: 1,
-        ..Options::default()
-    };
-    (Tasks::start(options, functions).unwrap(), gate, begun)
+    (Tasks::start(one_worker(), functions).unwrap(), gate, begun)
 }
 
 /// Hands tasks over, the first of which is in hand and the others in the ring.
@@ -243,18 +246,7 @@ fn a_full_ring_is_said_to_be_full_and_loses_nothing() {
             Outcome::Done(0)
         })
         .unwrap();
-    let own = Shape {
-        lanes: 1,
-        depth: 4,
-        segment: 64,
-        futures: 64,
-    };
-    let options = Options {
-        own,
-        workers: 1,
-        ..Options::default()
-    };
-    let tasks = Tasks::start(options, functions).unwrap();
+    let tasks = Tasks::start(one_worker(), functions).unwrap();
     // One in hand, four in the ring.
     let mut futures = Vec::new();
     while futures.len() < 5 {
