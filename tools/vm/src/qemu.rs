@@ -166,10 +166,13 @@ impl Machine<'_> {
         // `loglevel` only keeps the slow serial line quiet: the whole log goes over a port, and an oops
         // raises the level by itself. `tsc=reliable` and `no_timer_check` skip tests that measure the
         // host's load. `pci=no_e820`: the firmware puts large BARs into a range that QEMU reserves (AMD's
-        // below 1 TiB), where the kernel would refuse to put them again after a rescan of the bus.
+        // below 1 TiB), where the kernel would refuse to put them again after a rescan of the bus. The stall
+        // time of RCU is longer than the kernel's 21 s: a thread of the least priority, such as khugepaged, that
+        // is preempted in a reader waits for as long behind dozens of busy processes on one processor.
         let mut line = format!(
             "console=ttyS0 loglevel=4 log_buf_len=4M printk.devkmsg=on panic=-1 oops=panic \
              tsc=reliable no_timer_check random.trust_cpu=on kunit.enable=0 pci=no_e820 \
+             rcupdate.rcu_cpu_stall_timeout=100 \
              root={ROOT_TAG} rootfstype=9p ro \
              rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=1048576 init={}",
             quote(self.init)
