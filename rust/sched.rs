@@ -106,6 +106,9 @@ mod fake_firmware;
 #[path = "tests/sched_fake_mem.rs"]
 mod fake_mem;
 #[cfg(rkfd_kunit)]
+#[path = "tests/sched_fake_platform.rs"]
+mod fake_platform;
+#[cfg(rkfd_kunit)]
 #[path = "tests/sched_fake_regs.rs"]
 mod fake_regs;
 #[cfg(rkfd_kunit)]
