@@ -6,7 +6,8 @@
 //! GPU that sleeps then. Where that cannot be, the system stays awake. The scheduler takes all queues off and parks, then the
 //! blocks stop; on the way back the blocks start as after a probe, and the scheduler maps what was
 //! running. Descriptors, page tables and buffers stay where they are: system memory survives, and
-//! the content of VRAM is checked. A GPU that lost its VRAM is reset and bound anew, and its processes get an exception.
+//! the content of VRAM is checked. What mirrors show does not: memory that reclaim takes while the device has no power
+//! could not be taken out of page tables in its VRAM. It goes before, and is found again when the GPU is awake. A GPU that lost its VRAM is reset and bound anew, and its processes get an exception.
 //!
 //! Resets run on a queue that is frozen before devices are suspended, so that none is under way. One
 //! that is due, because the scheduler gave up a moment ago, keeps the system awake (`EBUSY`): what
@@ -48,16 +49,23 @@ fn find(pdev: &pci::Device<Bound>) -> Result<(Arc<Gpu>, Arc<Scheduler>)> {
 ///
 /// # Errors
 ///
-/// `EIO` if its queues do not stop, `EBUSY` if a reset is due or under way: the system does
+/// `EIO` if its queues do not stop, `EBUSY` if a reset is due or under way, `ENOMEM`: the system does
 /// not sleep then, and may try again. What was stopped before goes on.
 pub(crate) fn suspend(gpu: &Gpu, sched: &Scheduler) -> Result {
+    // Nobody makes any more: user space is frozen.
+    let mirrors = gpu.mirrors().lists()?;
     evict::while_nothing_moves(gpu, || {
         sched.suspend()?;
         gpu.suspend().inspect_err(|_| {
             // It is wedged if that fails, and then gets a reset.
             let _ = sched.resume();
         })
-    })
+    })?;
+    // Nothing is shown from here on. The device has power until this returns.
+    for list in &mirrors {
+        list.hide();
+    }
+    Ok(())
 }
 
 /// Brings a GPU back.

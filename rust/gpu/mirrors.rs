@@ -223,6 +223,9 @@ pub(crate) trait MirrorList: Send + Sync {
     ///
     /// Those of `f`.
     fn show(&self, f: &mut dyn Write, room: &mut usize) -> fmt::Result;
+
+    /// Takes away all that the GPU reaches through them. Queues that rely on it wait until it is found again.
+    fn hide(&self);
 }
 
 /// The figures of a GPU.
@@ -314,7 +317,7 @@ impl MirrorFigures {
     }
 
     /// Who has mirrors, so that no lock is held while they are written out.
-    fn lists(&self) -> Result<KVec<Arc<dyn MirrorList>>> {
+    pub(crate) fn lists(&self) -> Result<KVec<Arc<dyn MirrorList>>> {
         let lists = self.lists.lock();
         let mut copy = KVec::with_capacity(lists.len(), GFP_KERNEL)?;
         for (_, list) in lists.iter() {

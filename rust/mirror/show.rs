@@ -150,6 +150,10 @@ impl Mirror {
 }
 
 impl MirrorList for Mirrors {
+    fn hide(&self) {
+        self.hide_all();
+    }
+
     fn show(&self, f: &mut dyn Write, room: &mut usize) -> fmt::Result {
         let pasid = self.vm().pasid();
         let mut last = 0;

@@ -288,6 +288,24 @@ impl Mirrors {
         filled
     }
 
+    /// Takes away all that is shown. Queues that rely on it wait until it is found again.
+    pub(super) fn hide_all(&self) {
+        let mut last = 0;
+        while let Some(mirror) = self.after(last) {
+            let all = mirror.gpu();
+            let relied_on = mirror.is_relied_on(&all);
+            if relied_on {
+                self.pause.stop();
+            }
+            // As by other rules, which allow the same: it goes, and what is being found is found once more.
+            mirror.rules_changed(&all);
+            if relied_on {
+                self.pause.refill_soon();
+            }
+            last = mirror.id();
+        }
+    }
+
     fn list(self: &Arc<Self>, shape: Shape, memory: AddressSpace) -> Result<Arc<Mirror>> {
         let mut list = self.list.lock();
         if list.closed {

@@ -29,6 +29,7 @@ use super::{
     }, //
 };
 use crate::{
+    driver::power,
     gpu::Gpu,
     kapi::kunit::UserMemory,
     kfd::facade,
@@ -225,6 +226,35 @@ mod cases {
                 space.bench.vm.reap();
                 gpu.vram().used() == used
             })
+        })
+    }
+
+    #[test]
+    fn nothing_is_shown_while_the_gpu_sleeps() -> Result {
+        on_each(|gpu| {
+            let space = Space::new(gpu)?;
+            let kept = UserMemory::new(4 * PAGE_SIZE)?;
+            let accessed = UserMemory::new(2 * PAGE_SIZE)?;
+            let other = VA + 64 * 1024 * 1024;
+            space.mirror(&kept, VA, 4 * PAGE, RW)?;
+            let id = space.filled(&accessed, other, 2 * PAGE, RW, ON_ACCESS)?;
+            space.mirrors.populate(id, other, 2 * PAGE)?;
+            let sees = |va| space.access(va);
+            let all = |seen| [VA, VA + 3 * PAGE, other].map(sees) == [Ok(seen); 3];
+            assert!(all(Some((true, true))));
+            let sched = scheduler(gpu)?;
+            power::suspend(gpu, &sched)?;
+            let hidden = all(None);
+            UserMemory::part(kept.address() + 3 * PAGE, PAGE_SIZE).unmap();
+            power::resume(gpu, &sched)?;
+            assert!(hidden);
+            // Queues would wait for it.
+            eventually(|| sees(VA) == Ok(Some((true, true))))?;
+            assert_eq!(sees(VA + 3 * PAGE)?, None);
+            assert_eq!(sees(other)?, None);
+            space.mirrors.service(other, true, false)?;
+            assert_eq!(sees(other)?, Some((true, true)));
+            Ok(())
         })
     }
 
