@@ -212,7 +212,7 @@ fn queues(stage: &mut Stage) -> anyhow::Result<()> {
             calls(&count)
         ),
     );
-    let runs = stage.measure(|| work.reset(), run)?;
+    let runs = stage.measure("several queues", || work.reset(), run)?;
     work.check()?;
     let path = format!("{ALL} launches: one thread, {PRODUCERS} queues");
     stage.table.add(&path, runs, count, Copied::default());

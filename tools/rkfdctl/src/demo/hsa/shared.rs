@@ -232,6 +232,7 @@ pub fn tell(stage: &mut Stage) -> anyhow::Result<()> {
     row("a launch, its walk and its end", calls(&count));
     let cell = std::cell::RefCell::new(&mut list);
     let runs = stage.measure(
+        "walks of the list",
         || Ok(()),
         || {
             let mut list = cell.borrow_mut();
@@ -298,7 +299,7 @@ fn classic(stage: &mut Stage, list: &mut List<'_>) -> anyhow::Result<()> {
     };
     walk(list)?;
     let count = stage.with_calls("the classic walk", || walk(list))?;
-    let runs = stage.measure(|| Ok(()), || walk(list))?;
+    let runs = stage.measure("walks of a copy", || Ok(()), || walk(list))?;
     list.check()?;
     row(
         "the same by a buffer",

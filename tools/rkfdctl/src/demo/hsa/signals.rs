@@ -195,7 +195,7 @@ pub fn tell(stage: &mut Stage) -> anyhow::Result<()> {
         "CPU to GPU",
         format!("a store lets the waiting kernel go: {}", calls(&count)),
     );
-    let runs = stage.measure(gated, release)?;
+    let runs = stage.measure("kernels that are let go", gated, release)?;
     stage.table.add(
         "signal: CPU lets a kernel go, polls",
         runs,
@@ -214,7 +214,7 @@ pub fn tell(stage: &mut Stage) -> anyhow::Result<()> {
         "GPU to CPU, polled",
         format!("launch and end: {}", calls(&count)),
     );
-    let runs = stage.measure(|| close(false), polled)?;
+    let runs = stage.measure("launches, polled", || close(false), polled)?;
     stage
         .table
         .add("launch: end is polled", runs, count, Copied::default());
@@ -253,7 +253,7 @@ pub fn tell(stage: &mut Stage) -> anyhow::Result<()> {
             calls(&count.to_string())
         ),
     );
-    let runs = stage.measure(|| close(false), sleeping)?;
+    let runs = stage.measure("launches, slept for", || close(false), sleeping)?;
     stage.table.add(
         "launch: end is slept for",
         runs,
@@ -276,7 +276,7 @@ fn chain(stage: &mut Stage, kernel: &Kernel, kernargs: &Kernargs) -> anyhow::Res
             calls(&count)
         ),
     );
-    let runs = stage.measure(|| chain.reset(), || chain.run())?;
+    let runs = stage.measure("chains", || chain.reset(), || chain.run())?;
     chain.check()?;
     let path = format!("chain of {HOPS} kernels: by signals alone");
     stage.table.add(&path, runs, count, Copied::default());
@@ -289,7 +289,7 @@ fn chain(stage: &mut Stage, kernel: &Kernel, kernargs: &Kernargs) -> anyhow::Res
     chain.reset()?;
     let count = stage.with_calls("the chain with the CPU between", by_cpu)?;
     chain.check()?;
-    let runs = stage.measure(|| chain.reset(), by_cpu)?;
+    let runs = stage.measure("chains by the CPU", || chain.reset(), by_cpu)?;
     chain.check()?;
     let path = format!("chain of {HOPS} kernels: the CPU sleeps between");
     stage

@@ -3,6 +3,7 @@
 
 use std::env;
 use std::fs;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use std::time::Instant;
 
 use anyhow::bail;
 use anyhow::Context;
+use indicatif::ProgressBar;
+use indicatif::ProgressStyle;
 use rkfd::backoff::poll;
 use rkfd::backoff::SPINNING;
 use rkfd::code::dispatch::Dispatch;
@@ -179,16 +182,18 @@ impl Stage {
         Ok(count.calls)
     }
 
-    /// How long each of the runs takes, after one that is not measured.
+    /// How long each of the runs of `what` takes, after one that is not measured.
     ///
     /// # Errors
     /// Those of the two; `prepare` is not measured.
     pub fn measure(
         &self,
+        what: &str,
         mut prepare: impl FnMut() -> anyhow::Result<()>,
         mut work: impl FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<Vec<Duration>> {
         let mut runs = Vec::with_capacity(self.rounds);
+        let bar = self.bar(what);
         for n in 0..=self.rounds {
             prepare()?;
             let began = Instant::now();
@@ -196,8 +201,27 @@ impl Stage {
             if n > 0 {
                 runs.push(began.elapsed());
             }
+            if let Some(bar) = &bar {
+                bar.inc(1);
+            }
+        }
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
         }
         Ok(runs)
+    }
+
+    /// Progress of a measurement, on a terminal. It is drawn between two runs: nothing else runs meanwhile.
+    fn bar(&self, what: &str) -> Option<ProgressBar> {
+        if !std::io::stderr().is_terminal() {
+            return None;
+        }
+        let bar = ProgressBar::new(self.rounds as u64 + 1); // CAST: a count.
+        if let Ok(style) = ProgressStyle::with_template("  {bar:30} {pos}/{len} {msg}") {
+            bar.set_style(style);
+        }
+        bar.set_message(what.to_owned());
+        Some(bar)
     }
 
     /// A kernel.
