@@ -419,6 +419,8 @@ mod cases {
                 gpu.suspend()
             })?;
             let restored = bench.vm.restore_in_test();
+            // The worker that the eviction has started looks 2 ms later. It is to find the GPU asleep.
+            fsleep(Delta::from_millis(20));
             let asleep = (queues.seen(), bo.memory().region());
             power::resume(gpu, &sched)?;
             restored?;
