@@ -7,7 +7,8 @@
 //! blocks stop; on the way back the blocks start as after a probe, and the scheduler maps what was
 //! running. Descriptors, page tables and buffers stay where they are: system memory survives, and
 //! the content of VRAM is checked. What mirrors show does not: memory that reclaim takes while the device has no power
-//! could not be taken out of page tables in its VRAM. It goes before, and is found again when the GPU is awake. A GPU that lost its VRAM is reset and bound anew, and its processes get an exception.
+//! could not be taken out of page tables in its VRAM. It goes before, and is found again when the GPU is awake. A GPU that
+//! lost its VRAM is reset and bound anew, and its processes get an exception.
 //!
 //! Resets run on a queue that is frozen before devices are suspended, so that none is under way. One
 //! that is due, because the scheduler gave up a moment ago, keeps the system awake (`EBUSY`): what

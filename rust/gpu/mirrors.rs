@@ -316,7 +316,11 @@ impl MirrorFigures {
         drop(removed);
     }
 
-    /// Who has mirrors, so that no lock is held while they are written out.
+    /// Who has mirrors, so that no lock is held while they are written out, or hidden.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     pub(crate) fn lists(&self) -> Result<KVec<Arc<dyn MirrorList>>> {
         let lists = self.lists.lock();
         let mut copy = KVec::with_capacity(lists.len(), GFP_KERNEL)?;

@@ -265,15 +265,8 @@ impl Mirrors {
         let whole = mirror.gpu();
         let range = range.start.max(whole.start)..range.end.min(whole.end);
         let on_access = mirror.request().filling.on_access;
-        let relied_on = mirror.is_relied_on(&range);
-        if relied_on {
-            self.pause.stop();
-        }
-        mirror.rules_changed(&range);
-        if relied_on {
-            // Before what is new is looked for, which may take as long as user space wants.
-            self.pause.refill_soon();
-        }
+        // Before what is new is looked for, which may take as long as user space wants.
+        self.withdraw(&mirror, &range);
         self.accesses.lock().note_shown(&range);
         let mut filled = Ok(());
         let mut at = range.start;
@@ -288,20 +281,24 @@ impl Mirrors {
         filled
     }
 
+    /// Takes away what a mirror shows of `range`, GPU addresses; what is being found there is found once more, by the rules
+    /// that hold now. Queues that rely on it wait until then.
+    fn withdraw(&self, mirror: &Mirror, range: &Range<u64>) {
+        let relied_on = mirror.is_relied_on(range);
+        if relied_on {
+            self.pause.stop();
+        }
+        mirror.rules_changed(range);
+        if relied_on {
+            self.pause.refill_soon();
+        }
+    }
+
     /// Takes away all that is shown. Queues that rely on it wait until it is found again.
     pub(super) fn hide_all(&self) {
         let mut last = 0;
         while let Some(mirror) = self.after(last) {
-            let all = mirror.gpu();
-            let relied_on = mirror.is_relied_on(&all);
-            if relied_on {
-                self.pause.stop();
-            }
-            // As by other rules, which allow the same: it goes, and what is being found is found once more.
-            mirror.rules_changed(&all);
-            if relied_on {
-                self.pause.refill_soon();
-            }
+            self.withdraw(&mirror, &mirror.gpu());
             last = mirror.id();
         }
     }

@@ -19,6 +19,7 @@ mod mem;
 mod mirror;
 mod model;
 mod profile;
+mod progress;
 mod queues;
 mod run;
 mod source;

@@ -11,7 +11,6 @@ mod worker;
 
 use std::io::BufRead;
 use std::io::BufReader;
-use std::io::IsTerminal;
 use std::io::Write;
 use std::process::Child;
 use std::process::Command;
@@ -26,13 +25,12 @@ use std::time::Instant;
 
 use anyhow::bail;
 use anyhow::Context;
-use indicatif::ProgressBar;
-use indicatif::ProgressStyle;
 use rkfd::device::Kfd;
 use rkfd::error::Error;
 use serde::Serialize;
 
 use crate::info::gfx_name;
+use crate::progress;
 use crate::style;
 pub use load::Load;
 use protocol::Message;
@@ -346,14 +344,9 @@ impl Run<'_> {
         let mut least = packets.clone();
         let mut stopped = None;
         let (mut results, mut done) = (Vec::new(), 0);
-        let bar = (!options.json && std::io::stderr().is_terminal()).then(|| {
-            // CAST: seconds of a run, in tenths.
-            let bar = ProgressBar::new((options.seconds.as_secs_f64() * 10.0) as u64);
-            if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
-                bar.set_style(style);
-            }
-            bar
-        });
+        let tenths = (options.seconds.as_secs_f64() * 10.0) as u64; // CAST: of a second, of a run.
+        let bar = (!options.json).then(|| progress::bar(tenths, progress::TIMED));
+        let bar = bar.flatten();
         while done < options.processes {
             let lasted = began.elapsed();
             if stopped.is_none() && self.over(lasted, &least) {

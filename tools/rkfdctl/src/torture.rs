@@ -10,7 +10,6 @@ mod report;
 mod shadow;
 mod tally;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -21,14 +20,13 @@ use std::time::Instant;
 
 use anyhow::bail;
 use anyhow::Context;
-use indicatif::ProgressBar;
-use indicatif::ProgressStyle;
 use nix::errno::Errno;
 use rkfd::error::Error;
 use rkfd::native::QueueKind;
 use rkfd::native::Space;
 
 use crate::demo::native::nodes;
+use crate::progress;
 use crate::style;
 use arena::Arena;
 use gpu::Engine;
@@ -301,13 +299,8 @@ fn run_lanes(
 /// Shows progress until the lanes have ended.
 fn watch(options: &Mirror, tally: &Tally, ended: impl Fn() -> bool) {
     let began = Instant::now();
-    let bar = (!options.json && std::io::stderr().is_terminal()).then(|| {
-        let bar = ProgressBar::new(options.seconds * 10);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {
-            bar.set_style(style);
-        }
-        bar
-    });
+    let bar = (!options.json).then(|| progress::bar(options.seconds * 10, progress::TIMED));
+    let bar = bar.flatten();
     let mut line = began + LINE;
     while !ended() {
         std::thread::sleep(LOOK);

@@ -3,7 +3,6 @@
 
 use std::env;
 use std::fs;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +10,6 @@ use std::time::Instant;
 
 use anyhow::bail;
 use anyhow::Context;
-use indicatif::ProgressBar;
-use indicatif::ProgressStyle;
 use rkfd::backoff::poll;
 use rkfd::backoff::SPINNING;
 use rkfd::code::dispatch::Dispatch;
@@ -28,6 +25,7 @@ use rkfd::signal::Signals;
 
 use super::table::Table;
 use super::Options;
+use crate::progress;
 use crate::style;
 use crate::syscalls::Count;
 use crate::syscalls::Counter;
@@ -193,7 +191,12 @@ impl Stage {
         mut work: impl FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<Vec<Duration>> {
         let mut runs = Vec::with_capacity(self.rounds);
-        let bar = self.bar(what);
+        // Drawn between two runs.
+        let steps = self.rounds as u64 + 1; // CAST: a count.
+        let bar = progress::bar(steps, "  {bar:30} {pos}/{len} {msg}");
+        if let Some(bar) = &bar {
+            bar.set_message(what.to_owned());
+        }
         for n in 0..=self.rounds {
             prepare()?;
             let began = Instant::now();
@@ -209,19 +212,6 @@ impl Stage {
             bar.finish_and_clear();
         }
         Ok(runs)
-    }
-
-    /// Progress of a measurement, on a terminal. It is drawn between two runs: nothing else runs meanwhile.
-    fn bar(&self, what: &str) -> Option<ProgressBar> {
-        if !std::io::stderr().is_terminal() {
-            return None;
-        }
-        let bar = ProgressBar::new(self.rounds as u64 + 1); // CAST: a count.
-        if let Ok(style) = ProgressStyle::with_template("  {bar:30} {pos}/{len} {msg}") {
-            bar.set_style(style);
-        }
-        bar.set_message(what.to_owned());
-        Some(bar)
     }
 
     /// A kernel.
