@@ -12,6 +12,31 @@
 #include "rkfd_helpers.h"
 
 /*
+ * Faults in the first page of each part of @range that can be one large page. Where a part is missing, HMM has the
+ * kernel handle a fault for each of its pages, 512 of them, though the first one may bring all. Errors are left to
+ * who looks for the whole range, and finds the same.
+ */
+static void fault_large_pages(const struct hmm_range *range, unsigned long timeout)
+{
+	unsigned long next;
+
+	for (unsigned long at = range->start; at < range->end; at = next) {
+		unsigned long frame = 0;
+		struct hmm_range first = *range;
+
+		next = pmd_addr_end(at, range->end);
+		/* For less than that there is nothing to gain. */
+		if (next - at < 16 * PAGE_SIZE)
+			continue;
+		first.start = at;
+		first.end = at + PAGE_SIZE;
+		first.hmm_pfns = &frame;
+		if (hmm_range_fault_unlocked_timeout(&first, timeout))
+			return;
+	}
+}
+
+/*
  * Stores the frames of the pages of [start, end), which are faulted in as @find (RKFD_FIND_*) says. Pages of @owner, if
  * that is not NULL, are found as they are, also if they may not be written as @find says; those of other devices are as
  * pages that are not there, and come back to the system if they are faulted in. On success *seq tells at which state of
@@ -26,6 +51,7 @@ int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsi
 		[RKFD_FIND_READABLE] = HMM_PFN_REQ_FAULT,
 		[RKFD_FIND_WRITABLE] = HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE,
 	};
+	const unsigned long timeout = msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT);
 	struct hmm_range range = {
 		.notifier = sub,
 		.start = start,
@@ -38,7 +64,9 @@ int rkfd_user_fault(struct mmu_interval_notifier *sub, unsigned long start, unsi
 	if (find >= ARRAY_SIZE(requests))
 		return -EINVAL;
 	range.default_flags = requests[find];
-	ret = hmm_range_fault_unlocked_timeout(&range, msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT));
+	if (find != RKFD_FIND_PRESENT)
+		fault_large_pages(&range, timeout);
+	ret = hmm_range_fault_unlocked_timeout(&range, timeout);
 	*seq = range.notifier_seq;
 	return ret;
 }
