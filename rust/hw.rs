@@ -44,7 +44,11 @@ pub(crate) mod num;
     reason = "packets and their fields are listed whole, and decoded by tests"
 )]
 pub(crate) mod pm4;
-#[allow(dead_code, reason = "bits of entries are listed whole")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "bits of entries are listed whole, and some addresses are looked at by tests"
+)]
 pub(crate) mod pte;
 #[allow(
     dead_code,

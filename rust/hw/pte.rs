@@ -8,21 +8,32 @@
 //! *Translate-further* tables (gfx90a, gfx942) tell the hardware that the tree ends at PDB0 with
 //! 2 MiB leaves; a PDB0 entry that points to 4 KiB pages carries the F bit, a 2 MiB page carries
 //! neither F nor P. Source: `amdgpu_vm.h`, `gmc_v9_0.c`, `amdgpu_vm_pt.c`.
+//!
+//! Here is what the bits of an entry mean; [`level`] has the shape of the tree, [`mtype`] the choice of memory types.
 
 use core::fmt;
 
 use super::num;
 
-/// Bytes of the smallest page.
-pub(crate) const PAGE: u64 = 0x1000;
-/// Entries of a table.
-pub(crate) const ENTRIES: usize = 512;
-/// Bytes of a table.
-pub(crate) const TABLE_BYTES: u64 = 0x1000;
-/// Bits of a virtual address.
-pub(crate) const VA_BITS: u32 = 48;
-/// First page number that no 48-bit address has.
-pub(crate) const MAX_PFN: u64 = 1 << (VA_BITS - 12);
+mod level;
+mod mtype;
+
+pub(crate) use level::{
+    fragment,
+    is_canonical,
+    Level,
+    ENTRIES,
+    MAX_PFN,
+    PAGE,
+    TABLE_BYTES,
+    VA_BITS, //
+};
+pub(crate) use mtype::{
+    Coherence,
+    Memory,
+    Mtype,
+    MtypePolicy, //
+};
 
 const VALID: u64 = 1 << 0;
 const SYSTEM: u64 = 1 << 1;
@@ -50,166 +61,6 @@ const BFS_2M: u64 = 9;
 ///
 /// `AMDGPU_VM_NORETRY_FLAGS_TF`; works in both flavours, at PTB only.
 pub(crate) const NO_RETRY: Entry = Entry(VALID | SYSTEM | PRT);
-
-/// A level of the tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
-    /// Root; an entry covers 512 GiB.
-    Pdb2,
-    /// An entry covers 1 GiB.
-    Pdb1,
-    /// An entry covers 2 MiB.
-    Pdb0,
-    /// An entry covers 4 KiB.
-    Ptb,
-}
-
-impl Level {
-    /// All levels from the root down.
-    pub(crate) const ALL: [Self; 4] = [Self::Pdb2, Self::Pdb1, Self::Pdb0, Self::Ptb];
-
-    /// Address bits below the level's index.
-    pub(crate) const fn shift(self) -> u32 {
-        match self {
-            Self::Pdb2 => 39,
-            Self::Pdb1 => 30,
-            Self::Pdb0 => 21,
-            Self::Ptb => 12,
-        }
-    }
-
-    /// Bytes that one entry covers.
-    pub(crate) const fn span(self) -> u64 {
-        1 << self.shift()
-    }
-
-    /// Index of the entry for `va`; address bits above the 48th are ignored.
-    pub(crate) const fn index(self, va: u64) -> usize {
-        num::index(num::lo32((va >> self.shift()) & 0x1ff))
-    }
-
-    /// Bytes that a table of this level covers.
-    pub(crate) const fn table_span(self) -> u64 {
-        self.span() << 9
-    }
-
-    /// The level below.
-    pub(crate) const fn child(self) -> Option<Self> {
-        match self {
-            Self::Pdb2 => Some(Self::Pdb1),
-            Self::Pdb1 => Some(Self::Pdb0),
-            Self::Pdb0 => Some(Self::Ptb),
-            Self::Ptb => None,
-        }
-    }
-
-    /// Whether an entry of this level may be a page.
-    pub(crate) const fn may_be_page(self) -> bool {
-        !matches!(self, Self::Pdb2)
-    }
-
-    /// Largest level whose entries can map `len` bytes at `va` to `pa` without splitting: all
-    /// three must be multiples of the span. Always a level that may hold pages.
-    pub(crate) const fn largest_page(va: u64, pa: u64, len: u64) -> Self {
-        let bits = va | pa | len;
-        if num::is_aligned(bits, Self::Pdb1.span()) && len != 0 {
-            Self::Pdb1
-        } else if num::is_aligned(bits, Self::Pdb0.span()) && len != 0 {
-            Self::Pdb0
-        } else {
-            Self::Ptb
-        }
-    }
-}
-
-/// Whether `va` is a canonical 48-bit address, that is, outside the hole.
-pub(crate) const fn is_canonical(va: u64) -> bool {
-    let top = va >> (VA_BITS - 1);
-    top == 0 || top == 0x1_ffff
-}
-
-/// Exponent of the largest fragment (2^n pages) usable for every entry of a mapping.
-///
-/// All entries of a fragment must be contiguous and its start aligned in both spaces.
-pub(crate) const fn fragment(va: u64, pa: u64, len: u64) -> u32 {
-    let bits = (va | pa | len) >> 12;
-    if bits == 0 {
-        return 0;
-    }
-    let n = bits.trailing_zeros();
-    if n > 31 {
-        31
-    } else {
-        n
-    }
-}
-
-/// Memory type: how caches treat a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mtype {
-    /// Cached, not coherent.
-    Nc = 0,
-    /// Cached, local memory.
-    Rw = 1,
-    /// Cached, coherent.
-    Cc = 2,
-    /// Not cached.
-    Uc = 3,
-}
-
-impl Mtype {
-    const fn from_bits(bits: u64) -> Self {
-        match bits & 3 {
-            0 => Self::Nc,
-            1 => Self::Rw,
-            2 => Self::Cc,
-            _ => Self::Uc,
-        }
-    }
-}
-
-/// How memory types are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MtypePolicy {
-    /// gfx906: coherent or uncached memory is UC, all else NC.
-    Vega,
-    /// gfx90a: local memory is RW, CC or UC; all else NC or UC.
-    Aldebaran,
-}
-
-/// Where a page lies, as seen by the GPU that maps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Memory {
-    /// Its own VRAM.
-    Local,
-    /// VRAM of another GPU.
-    Peer,
-    /// System memory.
-    System,
-}
-
-/// What the user asked of a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Coherence {
-    /// Nothing.
-    Default,
-    /// Coherent while a kernel runs.
-    Coherent,
-    /// Never cached.
-    Uncached,
-}
-
-impl MtypePolicy {
-    /// Memory type of a mapping (`gmc_v9_0_get_coherence_flags`).
-    pub(crate) const fn mtype(self, memory: Memory, coherence: Coherence) -> Mtype {
-        match (self, memory, coherence) {
-            (Self::Aldebaran, Memory::Local, Coherence::Default) => Mtype::Rw,
-            (Self::Aldebaran, Memory::Local, Coherence::Coherent) => Mtype::Cc,
-            (_, _, Coherence::Coherent | Coherence::Uncached) => Mtype::Uc,
-            (_, _, Coherence::Default) => Mtype::Nc,
-        }
-    }
-}
 
 /// Address space of the address in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
