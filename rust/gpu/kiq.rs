@@ -2,17 +2,17 @@
 
 //! The kernel interface queue: a ring that the firmware serves for the driver alone.
 //!
-//! It is the one queue that is loaded by registers. Through it the driver connects the scheduler's
-//! queue (HIQ) and asks for TLB flushes by address space. Submissions are synchronous: each ends
-//! with a fence and waits for it, so the ring is empty between them.
+//! It is the one queue that is loaded by registers ([`slot`]). Through it the driver connects the
+//! scheduler's queue (HIQ) and asks for TLB flushes by address space. Submissions are synchronous: each
+//! ends with a fence and waits for it, so the ring is empty between them.
 //!
 //! A firmware that does not answer in time is not waited for again: a caller that needs it gets `EIO` at once or
 //! takes a path through registers. It may answer later, for its engine waited for memory, or is that of
 //! a model on a busy host. When the fence has come after all, the ring is empty and the queue is used
 //! again.
 //!
-//! Source: `gfx_v9_0.c` (`kiq_setting`, `mqd_init`, `kiq_init_register`, `ring_test_ring`),
-//! `amdgpu_amdkfd_gfx_v9.c` (`hiq_mqd_load`), `amdgpu_amdkfd.c` (`unmap_hiq`).
+//! Source: `gfx_v9_0.c` (`mqd_init`, `ring_test_ring`), `amdgpu_amdkfd_gfx_v9.c` (`hiq_mqd_load`),
+//! `amdgpu_amdkfd.c` (`unmap_hiq`).
 //!
 //! Lock order: [`Kiq::state`] is held while waiting for the fence, and comes before the bank lock
 //! and everything innermost.
@@ -61,27 +61,17 @@ use crate::{
         regs::{
             gc::{
                 self,
-                CpMecCntl,
-                PqWptrPollCntl,
                 RlcCpSchedulers, //
             },
-            hqd::{
-                self,
-                DequeueRequest,
-                DoorbellControl,
-                HqdActive,
-                Slot, //
-            },
-            hub::FlushType,
-            Reg, //
+            hqd::Slot,
+            hub::FlushType, //
         },
-        timeouts::{
-            HQD_DEQUEUE_MS,
-            KIQ_MS, //
-        }, //
+        timeouts::KIQ_MS, //
     },
     kapi::log::dev_limited, //
 };
+
+mod slot;
 
 /// What one buffer holds, by byte offset: each part has a page.
 const RING: usize = 0;
@@ -206,7 +196,7 @@ impl Kiq {
             }
         });
         stored?;
-        load(hw, Slot::KIQ, &mqd)?;
+        slot::load(hw, Slot::KIQ, &mqd)?;
         gfx::enable_doorbells(hw);
         state.wptr = 0;
         state.service = Service::Up;
@@ -367,7 +357,7 @@ impl Kiq {
                 .with(RlcCpSchedulers::SCHEDULER1, 0)
                 .raw()
         });
-        dequeue(hw, Slot::HIQ)
+        slot::dequeue(hw, Slot::HIQ)
     }
 
     /// Asks the firmware to drop what both hubs cache for `pasid`, and waits for it. Returns whether
@@ -415,7 +405,7 @@ impl Kiq {
     /// back.
     pub(super) fn abandon(&self, hw: &Hw) {
         self.state.lock().service = Service::Out;
-        clear_schedulers(hw);
+        slot::clear_schedulers(hw);
     }
 
     /// Takes the queue down, if it is up.
@@ -424,7 +414,7 @@ impl Kiq {
         if state.memory.is_none() || hw.is_lost() {
             return;
         }
-        match unload(hw, Slot::KIQ) {
+        match slot::unload(hw, Slot::KIQ) {
             // The loss of the device was reported once already.
             Err(e) if !hw.is_lost() => dev_warn!(hw.dev(), "KIQ does not stop: {:?}\n", e),
             _ => {}
@@ -454,154 +444,6 @@ fn put(memory: &GartBuffer, wptr: u64, packet: &[u32]) -> Result<u64> {
     memory.write_dwords(RING, packet)?;
     // CAST: `usize` is at most 64 bits wide.
     Ok(wptr + (left + packet.len()) as u64)
-}
-
-/// Registers that are loaded from the descriptor before the doorbell is turned on, in order.
-const LOAD: [Reg; 10] = [
-    hqd::CP_MQD_BASE_ADDR,
-    hqd::CP_MQD_BASE_ADDR_HI,
-    hqd::CP_MQD_CONTROL,
-    hqd::CP_HQD_PQ_BASE,
-    hqd::CP_HQD_PQ_BASE_HI,
-    hqd::CP_HQD_PQ_CONTROL,
-    hqd::CP_HQD_PQ_RPTR_REPORT_ADDR,
-    hqd::CP_HQD_PQ_RPTR_REPORT_ADDR_HI,
-    hqd::CP_HQD_PQ_WPTR_POLL_ADDR,
-    hqd::CP_HQD_PQ_WPTR_POLL_ADDR_HI,
-];
-/// Registers that come after it; the last one starts the queue.
-const LOAD_LATE: [Reg; 6] = [
-    hqd::CP_HQD_PQ_DOORBELL_CONTROL,
-    hqd::CP_HQD_PQ_WPTR_LO,
-    hqd::CP_HQD_PQ_WPTR_HI,
-    hqd::CP_HQD_VMID,
-    hqd::CP_HQD_PERSISTENT_STATE,
-    hqd::CP_HQD_ACTIVE,
-];
-
-/// Writes the register that mirrors a dword of the descriptor.
-fn mirror(hw: &Hw, mqd: &ComputeMqd, reg: Reg) -> Result {
-    let entry = hqd::WINDOW
-        .iter()
-        .find(|entry| entry.reg == reg)
-        .ok_or(EINVAL)?;
-    hw.write(reg, mqd.word(entry.mqd_dw));
-    Ok(())
-}
-
-/// Loads a privileged queue of VMID 0 into `slot`.
-fn load(hw: &Hw, slot: Slot, mqd: &ComputeMqd) -> Result {
-    // Which slot belongs to the kernel; the valid bit comes in a second write.
-    for code in [
-        slot.scheduler_code() & !gc::SCHEDULER_VALID,
-        slot.scheduler_code(),
-    ] {
-        hw.modify(gc::RLC_CP_SCHEDULERS, |raw| {
-            RlcCpSchedulers::from_raw(raw)
-                .with(RlcCpSchedulers::SCHEDULER0, code)
-                .raw()
-        });
-    }
-
-    // A queue of an earlier driver must go first.
-    dequeue(hw, slot)?;
-    let _bank = hw.select(slot.select());
-    hw.modify(gc::CP_PQ_WPTR_POLL_CNTL, |raw| {
-        PqWptrPollCntl::from_raw(raw)
-            .with(PqWptrPollCntl::EN, 0)
-            .raw()
-    });
-    for reg in [
-        hqd::CP_HQD_EOP_BASE_ADDR,
-        hqd::CP_HQD_EOP_BASE_ADDR_HI,
-        hqd::CP_HQD_EOP_CONTROL,
-    ] {
-        mirror(hw, mqd, reg)?;
-    }
-    hw.write(hqd::CP_HQD_PQ_RPTR, 0);
-    for reg in LOAD {
-        mirror(hw, mqd, reg)?;
-    }
-    gfx::doorbell_range(hw);
-    for reg in LOAD_LATE {
-        mirror(hw, mqd, reg)?;
-    }
-    if hw.read(hqd::CP_HQD_ACTIVE) & HqdActive::ACTIVE.mask() == 0 {
-        dev_err!(hw.dev(), "the KIQ's slot does not become active\n");
-        return Err(EIO);
-    }
-    Ok(())
-}
-
-/// Lets the queue in `slot` drain, if there is one, and waits until the slot is free.
-fn dequeue(hw: &Hw, slot: Slot) -> Result {
-    let _bank = hw.select(slot.select());
-    let active = HqdActive::ACTIVE.mask();
-    if hw.read(hqd::CP_HQD_ACTIVE) & active == 0 {
-        return Ok(());
-    }
-    if hw.is_lost() {
-        return Err(EIO);
-    }
-    hw.write(hqd::CP_HQD_DEQUEUE_REQUEST, DequeueRequest::DRAIN.raw());
-    let done = hw.poll(hqd::CP_HQD_ACTIVE, active, 0, HQD_DEQUEUE_MS * 1000);
-    hw.write(hqd::CP_HQD_DEQUEUE_REQUEST, DequeueRequest::NONE.raw());
-    if done.is_ok() {
-        hw.write(hqd::CP_HQD_PQ_RPTR, 0);
-        hw.write(hqd::CP_HQD_PQ_WPTR_LO, 0);
-        hw.write(hqd::CP_HQD_PQ_WPTR_HI, 0);
-    }
-    done.map(|_| ())
-}
-
-/// Empties `slot` for good (`gfx_v9_0_kiq_fini_register`).
-///
-/// The ACTIVE bit of a slot that does not drain is not cleared by hand, as the C driver does it: its engine may
-/// still work on it. Its pipe is reset, which ends that.
-fn unload(hw: &Hw, slot: Slot) -> Result {
-    let result = dequeue(hw, slot).or_else(|e| {
-        dev_warn!(
-            hw.dev(),
-            "queue me {} pipe {} does not drain ({:?}): resetting its pipe\n",
-            slot.me(),
-            slot.pipe(),
-            e
-        );
-        reset_pipe(hw, slot)
-    });
-    let bank = hw.select(slot.select());
-    hw.write(hqd::CP_HQD_PERSISTENT_STATE, 0);
-    hw.write(
-        hqd::CP_HQD_PQ_DOORBELL_CONTROL,
-        DoorbellControl::new().with(DoorbellControl::EN, 0).raw(),
-    );
-    drop(bank);
-    clear_schedulers(hw);
-    result
-}
-
-/// Resets the pipe of `slot` and waits until the slot is free.
-fn reset_pipe(hw: &Hw, slot: Slot) -> Result {
-    let _bank = hw.select(slot.select());
-    hw.write(gc::CP_MEC_CNTL, CpMecCntl::reset_pipe(slot).raw());
-    hw.write(gc::CP_MEC_CNTL, CpMecCntl::RUN.raw());
-    hw.poll(
-        hqd::CP_HQD_ACTIVE,
-        HqdActive::ACTIVE.mask(),
-        0,
-        HQD_DEQUEUE_MS * 1000,
-    )
-    .map(|_| ())
-}
-
-/// No slot is the driver's own any more.
-fn clear_schedulers(hw: &Hw) {
-    hw.modify(gc::RLC_CP_SCHEDULERS, |raw| {
-        RlcCpSchedulers::from_raw(raw)
-            .with(RlcCpSchedulers::SCHEDULER0, 0)
-            .with(RlcCpSchedulers::SCHEDULER1, 0)
-            .raw()
-    });
 }
 
 const _: () = assert!(
