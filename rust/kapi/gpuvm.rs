@@ -32,6 +32,13 @@ use kernel::{
     types::Opaque, //
 };
 
+use self::{
+    node::{
+        Chain,
+        Node, //
+    },
+    reservation::Link, //
+};
 use super::{
     drm_file::DrmDevice,
     gem::Object,
@@ -39,97 +46,17 @@ use super::{
 };
 
 mod find;
+mod handle;
+mod node;
+mod reservation;
 mod spaces;
 
 pub(crate) use self::{
     find::Entry,
+    handle::Handle,
+    reservation::MapReservation,
     spaces::SpaceKey, //
 };
-
-/// Ranges that one change adds at most: the new one, and what it leaves of others before and behind it.
-const MOST_ADDED: usize = 3;
-
-/// A range.
-///
-/// # Invariants
-///
-/// While it is in a [`GpuVm`], `data` is `Some` and `next` is `None`.
-#[repr(C)]
-struct Node<D> {
-    // First: C has pointers to it.
-    va: Opaque<bindings::drm_gpuva>,
-    data: Option<D>,
-    /// Link of [`Chain`].
-    next: Option<KBox<Node<D>>>,
-}
-
-// SAFETY: Outside an address space it is memory with one owner; inside, it is reached through the `GpuVm` only.
-unsafe impl<D: Send> Send for Node<D> {}
-// SAFETY: Shared access reads what does not change meanwhile, and lends `&D`.
-unsafe impl<D: Sync> Sync for Node<D> {}
-
-/// Nodes that are in no [`GpuVm`]. Moving them in and out allocates nothing.
-struct Chain<D>(Option<KBox<Node<D>>>);
-
-impl<D> Chain<D> {
-    fn push(&mut self, mut node: KBox<Node<D>>) {
-        node.next = self.0.take();
-        self.0 = Some(node);
-    }
-
-    fn pop(&mut self) -> Option<KBox<Node<D>>> {
-        let mut node = self.0.take()?;
-        self.0 = node.next.take();
-        Some(node)
-    }
-}
-
-impl<D> Drop for Chain<D> {
-    fn drop(&mut self) {
-        // One by one: the default drop of a linked list recurses as deep as the list is long.
-        while self.pop().is_some() {}
-    }
-}
-
-/// Names an address space, to make [`MapReservation`] while others change it.
-///
-/// # Invariants
-///
-/// The pointer is a `drm_gpuvm` that [`GpuVm::new`] made, and this value owns one of its references.
-pub(crate) struct Handle(NonNull<bindings::drm_gpuvm>);
-
-// SAFETY: Address spaces are reference-counted and may be released anywhere.
-unsafe impl Send for Handle {}
-// SAFETY: Gives no access but to what has locks of its own.
-unsafe impl Sync for Handle {}
-
-impl Handle {
-    fn as_raw(&self) -> *mut bindings::drm_gpuvm {
-        self.0.as_ptr()
-    }
-
-    /// Frees what mappings of objects left that have no range any more.
-    fn clean_up(&self) {
-        // SAFETY: By the type invariant; made in immediate mode. The caller may sleep, as wherever ranges are dropped.
-        unsafe { bindings::drm_gpuvm_bo_deferred_cleanup(self.as_raw()) };
-    }
-}
-
-impl Clone for Handle {
-    fn clone(&self) -> Self {
-        // SAFETY: By the type invariant.
-        unsafe { bindings::drm_gpuvm_get(self.as_raw()) };
-        // INVARIANT: The new value owns the reference taken above.
-        Self(self.0)
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant.
-        unsafe { bindings::drm_gpuvm_put(self.as_raw()) };
-    }
-}
 
 /// The ranges of an address space, parts of objects that hold a `T`, each with a `D`.
 ///
@@ -141,42 +68,6 @@ pub(crate) struct GpuVm<T: Mappable, D: Clone> {
     vm: Handle,
     bounds: Range<u64>,
     _types: PhantomData<(Object<T>, KBox<Node<D>>)>,
-}
-
-/// What one change needs: memory for ranges, and the link between address space and object.
-pub(crate) struct MapReservation<T: Mappable, D: Clone> {
-    nodes: Chain<D>,
-    link: Option<Link<T>>,
-    // After the others.
-    vm: Handle,
-}
-
-/// That an object is known to an address space.
-///
-/// # Invariants
-///
-/// `vm_bo` links `object` to a `drm_gpuvm`, is in the object's list, and this value owns one of its references.
-struct Link<T: Mappable> {
-    vm_bo: NonNull<bindings::drm_gpuvm_bo>,
-    object: Object<T>,
-}
-
-// SAFETY: Its parts may be released by any thread; what it names has locks of its own.
-unsafe impl<T: Mappable> Send for Link<T> {}
-
-impl<T: Mappable> Drop for Link<T> {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariant; the address space is in immediate mode.
-        unsafe { bindings::drm_gpuvm_bo_put_deferred(self.vm_bo.as_ptr()) };
-    }
-}
-
-impl<T: Mappable, D: Clone> Drop for MapReservation<T, D> {
-    fn drop(&mut self) {
-        if self.link.take().is_some() {
-            self.vm.clean_up();
-        }
-    }
 }
 
 /// Ranges that a change took out. Dropping frees them and may release objects.
@@ -216,53 +107,6 @@ struct Change<T: Mappable, D: Clone> {
     link: Option<Link<T>>,
     data: Option<D>,
     removed: Chain<D>,
-}
-
-impl<T: Mappable, D: Clone> MapReservation<T, D> {
-    /// For unmapping.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn to_unmap(vm: &Handle) -> Result<Self> {
-        let mut nodes = Chain(None);
-        for _ in 0..MOST_ADDED {
-            let node = Node {
-                va: Opaque::zeroed(),
-                data: None,
-                next: None,
-            };
-            nodes.push(KBox::new(node, GFP_KERNEL_ACCOUNT)?);
-        }
-        Ok(Self {
-            nodes,
-            link: None,
-            vm: vm.clone(),
-        })
-    }
-
-    /// For mapping parts of `object`.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn to_map(vm: &Handle, object: &Object<T>) -> Result<Self> {
-        let mut room = Self::to_unmap(vm)?;
-        // SAFETY: A `Handle` owns a reference of its address space, an `Object` one of the object.
-        let new = unsafe { bindings::drm_gpuvm_bo_create(vm.as_raw(), object.as_raw()) };
-        if new.is_null() {
-            return Err(ENOMEM);
-        }
-        // SAFETY: Just made, in no list; the address space is in immediate mode, and the object's mutex is not held.
-        let vm_bo = unsafe { bindings::drm_gpuvm_bo_obtain_prealloc(new) };
-        room.link = Some(Link {
-            // INVARIANT: In the object's list now, the one made above or an older one, with a reference for us.
-            // SAFETY: Not null.
-            vm_bo: unsafe { NonNull::new_unchecked(vm_bo) },
-            object: object.clone(),
-        });
-        Ok(room)
-    }
 }
 
 impl<T: Mappable, D: Clone> GpuVm<T, D> {
@@ -311,9 +155,8 @@ impl<T: Mappable, D: Clone> GpuVm<T, D> {
         // SAFETY: The address space has a reference of its own.
         unsafe { bindings::drm_gem_object_put(common) };
         Ok(Self {
-            // INVARIANT: Initialised above with one reference, which is ours.
-            // SAFETY: From a `KBox`.
-            vm: Handle(unsafe { NonNull::new_unchecked(vm) }),
+            // SAFETY: From a `KBox`, and initialised above with one reference, which is ours.
+            vm: unsafe { Handle::from_raw(NonNull::new_unchecked(vm)) },
             // INVARIANT: No `drm_gpuva` yet.
             bounds,
             _types: PhantomData,

@@ -13,8 +13,8 @@ use kernel::{
 };
 
 use super::{
-    GpuVm,
-    Node, //
+    node::Node,
+    GpuVm, //
 };
 use crate::kapi::{
     gem::Object,

@@ -7,7 +7,7 @@ use kernel::{
     sync::Mutex, //
 };
 
-use super::Handle;
+use super::handle::Handle;
 use crate::kapi::{
     gem::Object,
     mappable::Mappable, //
