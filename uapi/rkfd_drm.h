@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 /* Version of this interface, in drm_rkfd_device. Larger versions only add. */
-#define DRM_RKFD_VERSION 5
+#define DRM_RKFD_VERSION 6
 
 #define DRM_RKFD_QUERY 0x40
 #define DRM_RKFD_BO_CREATE 0x41
@@ -54,6 +54,7 @@ struct drm_rkfd_query {
 /* Features. */
 #define DRM_RKFD_FEATURE_QUEUES_TAKE_TURNS 0x1 /* Queues that find no place on the hardware wait for one. */
 #define DRM_RKFD_FEATURE_MIGRATION 0x2 /* Memory of mirrors can be in VRAM; see MIRROR_MIGRATE. */
+#define DRM_RKFD_FEATURE_MOVES_BY_ACCESS 0x4 /* Accesses move memory as hints say; see MIRROR_MIGRATE, KEEP. */
 
 struct drm_rkfd_device {
 	__u32 version; /* DRM_RKFD_VERSION of the driver */
@@ -292,6 +293,7 @@ struct drm_rkfd_mirror_query {
 	__u64 changes; /* out: of memory that was, or was to be, reached */
 	__u64 faults; /* out, from version 3 on: accesses that memory was shown for */
 	__u64 vram_bytes; /* out, from version 5 on: those of the bytes that are in VRAM of this GPU */
+	__u64 hints; /* out, from version 6 on: ranges with a hint */
 };
 
 struct drm_rkfd_mirror_populate {
@@ -303,8 +305,11 @@ struct drm_rkfd_mirror_populate {
 
 /* MIRROR_MIGRATE, from version 5 on: what is asked for, at least NOW or KEEP. */
 #define DRM_RKFD_MIGRATE_NOW 0x1 /* Move what is there. */
-#define DRM_RKFD_MIGRATE_KEEP 0x2 /* Note the place as a hint for later. */
+#define DRM_RKFD_MIGRATE_KEEP 0x2 /* From version 6 on. Note the place as a hint for later. */
 #define DRM_RKFD_MIGRATE_FILL 0x4 /* With NOW, to VRAM: also pages where nothing is yet. */
+
+/* Ranges of one mirror that have a hint. */
+#define DRM_RKFD_MIRROR_MAX_HINTS 4096
 
 /* Where memory is to be. */
 #define DRM_RKFD_PLACE_POLICY 0 /* where the driver thinks best */
