@@ -81,7 +81,8 @@ pub(super) struct Look {
 
 /// What is known of a window.
 pub(super) struct State {
-    granules: [Granule; GRANULES],
+    /// As many as a window has: of its own, for they are too large for the stack of a thread that makes a window.
+    granules: KVec<Granule>,
     /// The mirror or the address space ends: nothing is shown any more.
     ended: bool,
     /// How often rules have changed.
@@ -167,8 +168,12 @@ impl Watcher {
             shape,
             range: range.clone(),
         };
+        let mut granules = KVec::with_capacity(GRANULES, GFP_KERNEL_ACCOUNT)?;
+        for _ in 0..GRANULES {
+            granules.push(Granule::NEW, GFP_KERNEL_ACCOUNT)?;
+        }
         let state = State {
-            granules: [const { Granule::NEW }; GRANULES],
+            granules,
             ended: false,
             edition: 0,
             changes: 0,
