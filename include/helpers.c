@@ -11,6 +11,7 @@
 #include <kunit/test.h>
 #include <kunit/test-bug.h>
 #include <linux/anon_inodes.h>
+#include <linux/cgroup.h>
 #include <linux/cgroup_dmem.h>
 #include <linux/compat.h>
 #include <linux/dma-fence.h>
@@ -88,6 +89,20 @@ bool rkfd_dmem_evictable(struct dmem_cgroup_pool_state *limit, struct dmem_cgrou
 			 bool ignore_low, bool *hit_low)
 {
 	return dmem_cgroup_state_evict_valuable(limit, victim, ignore_low, hit_low);
+}
+
+bool rkfd_dmem_is_root(void)
+{
+#if IS_ENABLED(CONFIG_CGROUP_DMEM)
+	bool root;
+
+	rcu_read_lock();
+	root = !task_css(current, dmem_cgrp_id)->parent;
+	rcu_read_unlock();
+	return root;
+#else
+	return true;
+#endif
 }
 
 /* The flags are no constants that bindgen knows. */

@@ -131,6 +131,7 @@ void rkfd_dmem_uncharge(struct dmem_cgroup_pool_state *pool, u64 size);
 void rkfd_dmem_put(struct dmem_cgroup_pool_state *pool);
 bool rkfd_dmem_evictable(struct dmem_cgroup_pool_state *limit, struct dmem_cgroup_pool_state *victim,
 			 bool ignore_low, bool *hit_low);
+bool rkfd_dmem_is_root(void);
 
 /* Device-private memory; include/devmem.c. */
 bool rkfd_module_get(void);

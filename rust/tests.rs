@@ -66,6 +66,7 @@ mod mirror_migrate;
 mod queue_request;
 mod vm_account;
 mod vm_bind;
+mod vm_credit;
 mod vm_evict;
 mod vm_live;
 mod vm_live_bench;

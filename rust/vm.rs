@@ -73,6 +73,7 @@ pub(crate) mod account;
 pub(crate) mod bind;
 pub(crate) mod bo;
 pub(crate) mod coverage;
+mod credit;
 mod dump;
 pub(crate) mod evict;
 pub(crate) mod file;

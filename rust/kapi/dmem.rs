@@ -165,6 +165,12 @@ impl Region {
     }
 }
 
+/// Whether what the current task takes is charged to the root group, which has no limit: so are all workers of the kernel.
+pub(crate) fn is_of_root() -> bool {
+    // SAFETY: Reads which group the task is in.
+    unsafe { crate::bindings::rkfd_dmem_is_root() }
+}
+
 impl Charge {
     /// Bytes.
     pub(crate) fn size(&self) -> u64 {

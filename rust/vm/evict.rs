@@ -12,7 +12,8 @@
 //!
 //! Where it is the limit of its control group that stands against a buffer, though VRAM is free, those of that group make
 //! room by the same order, also those of the process itself; other groups' stay. In both cases what a group has by
-//! its `dmem.min` stays, and what it has by its `dmem.low` as long as anything else can go.
+//! its `dmem.min` stays, and what it has by its `dmem.low` as long as anything else can go. Before all of it goes what is
+//! charged to the group for rooms that there are not yet ([`credit`](super::credit)).
 //!
 //! What was evicted serves its queues from system memory: [`restore`](super::restore) maps it there and lets them run,
 //! soon and whether or not there is room. It is brought back into room that is free, for which nothing is evicted. So a
@@ -53,6 +54,7 @@ use super::{
         moving::Vacant,
         Memory, //
     },
+    credit::Credits,
     rooms::{
         Entry,
         Rooms,
@@ -104,6 +106,9 @@ pub(crate) struct Residency {
     spaces: Mutex<KVVec<Arc<Vm>>>,
     #[pin]
     rooms: Rooms,
+    /// What groups have paid for rooms that there may be.
+    #[pin]
+    credits: Credits,
 }
 
 /// What became of an attempt to make room.
@@ -133,6 +138,7 @@ impl Residency {
                     turn <- new_mutex!((), "rkfd_turn"),
                     spaces <- new_mutex!(KVVec::new(), "rkfd_spaces"),
                     rooms <- Rooms::new(),
+                    credits <- Credits::new(),
                 }),
                 GFP_KERNEL,
             )
@@ -152,6 +158,11 @@ impl Residency {
     /// The rooms of pages.
     pub(super) fn rooms(&self) -> &Rooms {
         &self.rooms
+    }
+
+    /// What groups have paid for rooms that there may be.
+    pub(super) fn credits(&self) -> &Credits {
+        &self.credits
     }
 
     /// From now on buffers that `vm` maps can be evicted; ended by [`Self::leave`].
@@ -394,11 +405,11 @@ impl Gpu {
         if size > self.vram_budget().limit() {
             return Err(ENOMEM);
         }
-        let charge = match self.dmem().charge(size) {
+        let charge = match self.charge_group(size) {
             Ok(charge) => charge,
             Err(Refused::Error(error)) => return Err(error),
             Err(Refused::Limit(limit)) => {
-                let mut charge = |short: &mut Short| match self.dmem().charge(size) {
+                let mut charge = |short: &mut Short| match self.charge_group(size) {
                     Ok(charge) => Ok(charge),
                     Err(Refused::Error(error)) => Err(error),
                     Err(Refused::Limit(limit)) => Err(short.move_to(limit)),
@@ -417,6 +428,25 @@ impl Gpu {
         };
         // The limit was lowered meanwhile.
         result.map_err(|error| if error == EDQUOT { ENOMEM } else { error })
+    }
+
+    /// Charges `size` bytes of VRAM to the caller's control group. What is charged to it for rooms that there are not yet gives
+    /// way.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refused`].
+    fn charge_group(&self, size: u64) -> Result<Charge, Refused> {
+        loop {
+            let refused = match self.dmem().charge(size) {
+                Err(Refused::Limit(limit)) => limit,
+                result => return result,
+            };
+            let residency = Residency::known(self);
+            if !residency.is_some_and(|known| known.credits.give_way(&refused, size)) {
+                return Err(Refused::Limit(refused));
+            }
+        }
     }
 
     /// Evicts what `short` allows until `attempt` succeeds.

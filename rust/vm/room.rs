@@ -3,15 +3,17 @@
 //! Room in VRAM for pages of programs: 2 MiB at a time, of which the pages are taken one by one.
 //!
 //! It is cleared before its first page is taken, and counts as a buffer does: in the budget of the GPU and against the
-//! control group of the task that made it. It does not move; its pages do, and it ends with the last of them.
+//! control group of the task that made it, or that has credit for it. It does not move; its pages do, and it ends with the last of them.
 
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 
+pub(crate) use super::credit::Credit;
 use super::{
     bo::FreeNotice,
+    credit::Lent,
     evict::Residency,
     mirrored::GRANULE,
     rooms::{
@@ -23,12 +25,17 @@ use crate::{
     gpu::{
         account::Charge,
         Gpu,
+        Hw,
         VramBlocks, //
     },
     kapi::{
         devmem,
         dmem,
-        drm_file::DrmDevice, //
+        drm_file::DrmDevice,
+        task::{
+            current_mm,
+            MmKey, //
+        }, //
     },
 };
 
@@ -57,7 +64,7 @@ pub(crate) struct Room {
     /// Given back after it.
     _charge: Charge,
     /// Likewise.
-    _group: Arc<dmem::Charge>,
+    _group: Lent,
     /// After all: what was evicted may come back.
     _notice: FreeNotice,
 }
@@ -76,35 +83,96 @@ impl Room {
     pub(crate) fn new(gpu: &Arc<Gpu>, dev: &DrmDevice) -> Result<(Self, usize)> {
         let residency = Residency::of(gpu, dev)?;
         let hw = gpu.enter()?;
+        let owner = current_mm().map(|(_, key)| key);
         gpu.with_room(dev, &hw, GRANULE, Whose::Others, |group| {
-            let charge = gpu.vram_budget().charge(GRANULE)?;
-            let blocks = match gpu.vram().alloc_blocks(GRANULE, true) {
-                Err(e) if e == ENOSPC => return Err(ENOMEM),
-                blocks => blocks?,
-            };
-            let frame = frame_of(&blocks)?;
-            let blocks = match gpu.clear_vram(&hw, blocks) {
-                Err(e) if e == ETIMEDOUT => {
-                    // The engine keeps the memory, so that it is not to be had by others.
-                    gpu.keep_until_unbind((charge, group));
-                    return Err(e);
-                }
-                blocks => blocks?,
-            };
-            let entry = Entry::new(frame, group.clone())?;
-            residency.rooms().add(entry.clone())?;
-            let room = Self {
-                _listed: Listed {
-                    residency: residency.clone(),
-                    entry,
-                },
-                _blocks: blocks,
-                _charge: charge,
-                _group: group,
-                _notice: FreeNotice::new(gpu),
-            };
-            Ok((room, frame))
+            Self::make(gpu, &hw, &residency, group.into(), owner)
         })
+    }
+
+    /// Makes room that is clear of VRAM that is free, charged to `credit`, for the process `owner`. Nothing makes room for it.
+    /// Returns also the frame of pages that it is for.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`: no memory, nothing is free, the budget is used up, or there is no credit.
+    /// - `ENODEV`, `EIO`, `ETIMEDOUT`: as [`Self::new`].
+    pub(crate) fn of_free(
+        gpu: &Arc<Gpu>,
+        credit: &Arc<Credit>,
+        owner: MmKey,
+    ) -> Result<(Self, usize)> {
+        // It is known where there is credit.
+        let residency = Residency::known(gpu).ok_or(ENOMEM)?;
+        let hw = gpu.enter()?;
+        let group = credit.lend(gpu).ok_or(ENOMEM)?;
+        Self::make(gpu, &hw, &residency, group, Some(owner))
+    }
+
+    /// Makes it of what is free.
+    fn make(
+        gpu: &Arc<Gpu>,
+        hw: &Hw,
+        residency: &Arc<Residency>,
+        group: Lent,
+        owner: Option<MmKey>,
+    ) -> Result<(Self, usize)> {
+        let charge = gpu.vram_budget().charge(GRANULE)?;
+        let blocks = match gpu.vram().alloc_blocks(GRANULE, true) {
+            Err(e) if e == ENOSPC => return Err(ENOMEM),
+            blocks => blocks?,
+        };
+        let frame = frame_of(&blocks)?;
+        let blocks = match gpu.clear_vram(hw, blocks) {
+            Err(e) if e == ETIMEDOUT => {
+                // The engine keeps the memory, so that it is not to be had by others.
+                gpu.keep_until_unbind((charge, group));
+                return Err(e);
+            }
+            blocks => blocks?,
+        };
+        let entry = Entry::new(frame, group.charge().clone(), owner)?;
+        residency.rooms().add(entry.clone())?;
+        let room = Self {
+            _listed: Listed {
+                residency: residency.clone(),
+                entry,
+            },
+            _blocks: blocks,
+            _charge: charge,
+            _group: group,
+            _notice: FreeNotice::new(gpu),
+        };
+        Ok((room, frame))
+    }
+}
+
+/// Charges the caller's group for rooms that workers may make for it, `rooms` in all, as far as its limit goes.
+///
+/// # Errors
+///
+/// `ENOMEM`; `ENODEV`: the GPU is gone. What there is of credit stays.
+pub(crate) fn top_up(credit: &Arc<Credit>, gpu: &Gpu, dev: &DrmDevice, rooms: u64) -> Result {
+    let residency = Residency::of(gpu, dev)?;
+    credit.top_up(gpu, residency.credits(), rooms, dmem::is_of_root())
+}
+
+/// As [`top_up`], as if the caller's group were not the root.
+#[cfg(rkfd_kunit)]
+pub(crate) fn top_up_below_root(
+    credit: &Arc<Credit>,
+    gpu: &Gpu,
+    dev: &DrmDevice,
+    rooms: u64,
+) -> Result {
+    let residency = Residency::of(gpu, dev)?;
+    credit.top_up(gpu, residency.credits(), rooms, false)
+}
+
+/// Gives back what is not used of a credit, for good.
+pub(crate) fn end_credit(credit: &Arc<Credit>, gpu: &Gpu) {
+    credit.limit_to(0);
+    if let Some(residency) = Residency::known(gpu) {
+        residency.credits().remove(credit);
     }
 }
 

@@ -24,10 +24,7 @@ use crate::kapi::{
         Protection, //
     },
     log::monotonic_ns,
-    task::{
-        current_mm,
-        MmKey, //
-    }, //
+    task::MmKey, //
 };
 
 /// What memory of the process that asks for room may be taken for it.
@@ -43,7 +40,7 @@ pub(super) enum Whose {
 pub(super) struct Entry {
     /// The frame of pages that it is for.
     frame: usize,
-    /// The process that made it.
+    /// The process that it was made for.
     owner: Option<MmKey>,
     /// What is charged for it.
     group: Arc<Charge>,
@@ -52,15 +49,15 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// A room for `frame`, made by the current process.
+    /// A room for `frame`, made for the process `owner`.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(frame: usize, group: Arc<Charge>) -> Result<Arc<Self>> {
+    pub(super) fn new(frame: usize, group: Arc<Charge>, owner: Option<MmKey>) -> Result<Arc<Self>> {
         let entry = Self {
             frame,
-            owner: current_mm().map(|(_, key)| key),
+            owner,
             group,
             used: Atomic::new(monotonic_ns()),
         };
@@ -72,7 +69,7 @@ impl Entry {
         self.frame
     }
 
-    /// Whether the current process made it.
+    /// Whether it was made for the current process.
     pub(super) fn is_of_current(&self) -> bool {
         self.owner.is_some_and(MmKey::is_current)
     }
