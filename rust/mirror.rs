@@ -29,7 +29,9 @@
 //! the innermost.
 
 mod accesses;
+mod bounces;
 mod granule;
+mod hints;
 mod laps;
 mod migrate;
 mod quiesce;
@@ -41,11 +43,26 @@ mod space;
 mod window;
 
 #[cfg(rkfd_kunit)]
-pub(crate) use self::accesses::{
-    Accesses,
-    Verdict,
-    Waiting,
-    LANES, //
+pub(crate) use self::{
+    accesses::{
+        Accesses,
+        Verdict,
+        Waiting,
+        LANES, //
+    },
+    bounces::{
+        Answer,
+        Bounces,
+        FIRST_WAIT,
+        LONGEST_WAIT,
+        SOON, //
+    },
+    hints::{
+        Hint,
+        Hinted,
+        Hints,
+        MAX_RANGES, //
+    },
 };
 pub(crate) use self::{
     migrate::Place,
