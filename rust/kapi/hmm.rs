@@ -51,12 +51,17 @@ use kernel::{
     types::Opaque, //
 };
 
-use super::task::current_mm;
+use super::task::{
+    current_mm,
+    key_of,
+    MmKey, //
+};
 
 mod snapshot;
 
 pub(crate) use self::snapshot::{
     Found,
+    Seen,
     Snapshot, //
 };
 
@@ -97,6 +102,11 @@ impl AddressSpace {
     pub(crate) fn of_caller() -> Option<Self> {
         let (mm, _) = current_mm()?;
         Some(Self(ARef::<Mm>::from(&**mm)))
+    }
+
+    /// Names it.
+    pub(crate) fn key(&self) -> MmKey {
+        key_of(&self.0)
     }
 
     /// Keeps it from ending.

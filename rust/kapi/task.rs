@@ -176,6 +176,12 @@ impl MmKey {
     }
 }
 
+/// Names the current task among those that there are.
+pub(crate) fn current_task() -> usize {
+    let task: &Task = current!();
+    core::ptr::from_ref(task).addr()
+}
+
 /// The address space of the caller and its key; `None` for a kernel thread.
 pub(crate) fn current_mm() -> Option<(ARef<MmWithUser>, MmKey)> {
     let task = current!();
@@ -183,7 +189,8 @@ pub(crate) fn current_mm() -> Option<(ARef<MmWithUser>, MmKey)> {
     Some((mm.into(), key_of(mm)))
 }
 
-fn key_of(mm: &Mm) -> MmKey {
+/// The key of an address space.
+pub(super) fn key_of(mm: &Mm) -> MmKey {
     MmKey(mm.as_raw().addr())
 }
 

@@ -156,6 +156,29 @@ impl<'i, W: Watch> Snapshot<'i, W> {
     /// - `ENOMEM`, `EINTR`.
     pub(crate) fn add(&mut self, range: Range<usize>, find: Find) -> Result {
         let frames = self.find(&range, find)?;
+        self.add_found(range, &frames)
+    }
+
+    /// Adds the pages of `range` that are there, of those in the system only what lies in `system`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::add`].
+    pub(crate) fn add_of_device(&mut self, range: Range<usize>, system: &Range<usize>) -> Result {
+        let mut frames = self.find(&range, Find::Present)?;
+        let mut at = range.start;
+        for frame in &mut frames {
+            let is_of_device = self.kind(*frame).is_some_and(|kind| kind.number.is_some());
+            if !is_of_device && !system.contains(&at) {
+                // As where there is no page.
+                *frame = 0;
+            }
+            at += PAGE_SIZE;
+        }
+        self.add_found(range, &frames)
+    }
+
+    fn add_found(&mut self, range: Range<usize>, frames: &[c_ulong]) -> Result {
         let mut start = range.start;
         let device = self.device.as_ref();
         let kind = |frame: &c_ulong| kind_of(device, *frame);
