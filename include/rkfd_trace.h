@@ -28,7 +28,7 @@
 			 { 6, "exclusive" }, { 7, "other" })
 
 #define rkfd_show_trigger(trigger) \
-	__print_symbolic(trigger, { 0, "request" }, { 2, "cpu_fault" }, { 3, "eviction" }, { 4, "end" })
+	__print_symbolic(trigger, { 0, "request" }, { 1, "access" }, { 2, "cpu_fault" }, { 3, "eviction" }, { 4, "end" })
 
 /* A queue was made; it will be mapped soon. */
 TRACE_EVENT(queue_create,

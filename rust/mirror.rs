@@ -28,9 +28,11 @@
 //! allocated under the update lock and those below it. [`Rules`] may be asked under the update lock and have a lock of their own,
 //! the innermost.
 
+mod access;
 mod accesses;
 mod bounces;
 mod granule;
+mod hint_table;
 mod hints;
 mod laps;
 mod migrate;
@@ -58,13 +60,13 @@ pub(crate) use self::{
         SOON, //
     },
     hints::{
-        Hint,
         Hinted,
         Hints,
         MAX_RANGES, //
     },
 };
 pub(crate) use self::{
+    hints::Hint,
     migrate::Place,
     rules::{
         Hidden,

@@ -61,6 +61,7 @@ mod kfd_svm;
 mod kfd_topology;
 mod mirror_accesses;
 mod mirror_hints;
+mod mirror_hints_live;
 mod mirror_hmm;
 mod mirror_live;
 mod mirror_migrate;

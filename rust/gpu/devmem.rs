@@ -84,12 +84,24 @@ const AROUND: usize = SZ_64K;
 pub(crate) enum Trigger {
     /// A program wants it.
     Request = 0,
+    /// The GPU has accessed it, and a program wants it to move then.
+    Access = 1,
     /// The CPU has touched it.
     Fault = 2,
     /// Others are to have the VRAM.
     Eviction = 3,
     /// The GPU ends, or sleeps.
     End = 4,
+}
+
+/// Where pages go that move to VRAM.
+pub(crate) struct Target<'a> {
+    /// Of a frame.
+    pub(crate) vacancy: &'a Vacancy,
+    /// Page of the frame that the first page of the range goes to, and so on.
+    pub(crate) first: usize,
+    /// What was never touched moves, too, and shows what the room has.
+    pub(crate) holes: bool,
 }
 
 /// What has moved to VRAM.
@@ -224,8 +236,7 @@ impl Gpu {
         })
     }
 
-    /// Moves what a program has of a range of one of its mappings to the frame that `vacancy` is of, as [`Self::move_in`]. The
-    /// caller holds no lock.
+    /// Moves what a program has of a range of one of its mappings to VRAM, as [`Self::move_in`]. The caller holds no lock.
     ///
     /// # Errors
     ///
@@ -235,20 +246,19 @@ impl Gpu {
         &self,
         user: &AddressSpaceUser,
         range: &Range<usize>,
-        vacancy: &Vacancy,
-        first: usize,
-        holes: bool,
+        to: &Target<'_>,
+        trigger: Trigger,
     ) -> Result<MovedIn> {
         let start = Instant::now();
         let result = {
             let lock = user.lock();
             let hw = self.enter()?;
-            Collected::of_system(&lock, range.clone(), vacancy)
-                .and_then(|collected| self.move_in(&hw, collected, vacancy, first, holes))
+            let collected = Collected::of_system(&lock, range.clone(), to.vacancy);
+            collected.and_then(|all| self.move_in(&hw, all, to.vacancy, to.first, to.holes))
         };
         self.note_move(&Note {
             direction: Direction::In,
-            trigger: Trigger::Request,
+            trigger,
             address: range.start,
             asked: range.len(),
             start,
@@ -356,12 +366,16 @@ impl Gpu {
         let (moved, asked) = (pages as u64 * PAGE, note.asked as u64);
         let counter = match (note.direction, note.trigger) {
             (Direction::In, _) => Counter::MovedIn,
-            (Direction::Out, Trigger::Request) => Counter::MovedOut,
+            // No access does.
+            (Direction::Out, Trigger::Access | Trigger::Request) => Counter::MovedOut,
             (Direction::Out, Trigger::Fault) => Counter::MovedOutByFault,
             (Direction::Out, Trigger::Eviction) => Counter::MovedOutForRoom,
             (Direction::Out, Trigger::End) => Counter::MovedOutAtEnd,
         };
         self.mirrors().add(counter, moved);
+        if note.trigger == Trigger::Access {
+            self.mirrors().add(Counter::MovedInByAccess, moved);
+        }
         let us = u64::try_from(note.start.elapsed().as_nanos()).unwrap_or(0) / 1000;
         trace::mirror_migrate(
             self.id(),

@@ -65,10 +65,18 @@ pub(crate) enum Counter {
     MovedOutAtEnd,
     /// … because others were to have their VRAM.
     MovedOutForRoom,
+    /// Bytes, of those that have moved to VRAM, that an access has moved.
+    MovedInByAccess,
+    /// How often memory of a granule was found to have come out at once because the CPU touched it.
+    Bounced,
+    /// Accesses whose memory stayed in the system for that.
+    HeldBack,
+    /// … for want of free VRAM, or of credit for it.
+    NoRoom,
 }
 
 impl Counter {
-    const NAMES: [&str; 15] = [
+    const NAMES: [&str; 19] = [
         "accesses",
         "shown",
         "found",
@@ -84,6 +92,10 @@ impl Counter {
         "moved_out_by_fault",
         "moved_out_at_end",
         "moved_out_for_room",
+        "moved_in_by_access",
+        "bounced",
+        "held_back",
+        "no_room",
     ];
 }
 
@@ -269,6 +281,14 @@ impl MirrorFigures {
         if let Some(counter) = self.counters.get(counter as usize) {
             counter.add(n, Relaxed);
         }
+    }
+
+    /// What a counter has reached.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn count(&self, counter: Counter) -> u64 {
+        // CAST: The number of a variant.
+        let counter = self.counters.get(counter as usize);
+        counter.map_or(0, |counter| counter.load(Relaxed))
     }
 
     /// Memory of a window changes that is shown, or to be shown.

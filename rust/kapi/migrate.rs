@@ -343,11 +343,12 @@ impl<'a> Collected<'a> {
         unsafe { Migration::new(info, KVVec::new(), None) }.map(Self)
     }
 
-    /// Whether pages of the mapping with `address` may go to a device at all, at the moment.
-    pub(crate) fn may_leave(lock: &MmapReadGuard<'_>, address: usize) -> bool {
-        let vma = lock.vma_lookup(address);
+    /// The mapping with `address`, if its pages may go to a device at all, at the moment.
+    pub(crate) fn may_leave(lock: &MmapReadGuard<'_>, address: usize) -> Option<Range<usize>> {
+        let vma = lock.vma_lookup(address)?;
         // SAFETY: The VMA is there while the lock is held.
-        vma.is_some_and(|vma| unsafe { crate::bindings::rkfd_migrate_may_leave(vma.as_ptr()) })
+        let may = unsafe { crate::bindings::rkfd_migrate_may_leave(vma.as_ptr()) };
+        may.then(|| vma.start()..vma.end())
     }
 
     /// Those of a range that are of a device.

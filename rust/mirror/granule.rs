@@ -4,6 +4,7 @@
 
 use core::ops::Range;
 
+use super::bounces::Bounces;
 use crate::vm::{
     mirrored::{
         Shown,
@@ -28,6 +29,10 @@ pub(super) struct Granule {
     reach: u64,
     /// The frame of pages in VRAM that its pages have moved to at last, and the number of the room there.
     pub(super) room: Option<(usize, u64)>,
+    /// What became of memory that moved in.
+    pub(super) bounces: Bounces,
+    /// The task that moves memory of it; of several one that does.
+    pub(super) mover: Option<usize>,
 }
 
 impl Granule {
@@ -38,6 +43,8 @@ impl Granule {
         shown: None,
         reach: 0,
         room: None,
+        bounces: Bounces::NEW,
+        mover: None,
     };
 
     /// Whether it is to be found again.
@@ -49,6 +56,15 @@ impl Granule {
     pub(super) fn shows(&self, va: u64, write: bool) -> bool {
         let shown = self.shown.as_ref();
         !self.stale && shown.is_some_and(|shown| shown.allows(va, write))
+    }
+
+    /// Whether something of `range`, GPU addresses, is shown that is in the system.
+    pub(super) fn shows_system(&self, range: &Range<u64>) -> bool {
+        let shown = self.shown.as_ref();
+        shown.is_some_and(|shown| {
+            let mut ranges = shown.ranges();
+            ranges.any(|(part, vram)| !vram && part.start < range.end && range.start < part.end)
+        })
     }
 
     /// Whether all of it is found at an access.
@@ -71,7 +87,10 @@ impl Granule {
     pub(super) fn hide(&mut self) {
         if core::mem::replace(&mut self.stale, false) {
             drop(self.shown.take());
-            self.reach = (self.reach / 4).max(FIRST_REACH / 2);
+            // What moves for an access is found at its new place at once.
+            if self.mover.is_none() {
+                self.reach = (self.reach / 4).max(FIRST_REACH / 2);
+            }
         }
     }
 }

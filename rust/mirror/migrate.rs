@@ -27,7 +27,11 @@ use super::{
     },
 };
 use crate::{
-    gpu::devmem::Population,
+    gpu::devmem::{
+        Population,
+        Target,
+        Trigger, //
+    },
     kapi::{
         devmem::Vacancy,
         drm_file::DrmDevice,
@@ -130,13 +134,23 @@ impl Mirror {
 }
 
 /// A part of a granule that moves.
-struct Moving<'a> {
-    window: &'a Arc<Window>,
-    user: &'a AddressSpaceUser,
+pub(super) struct Moving<'a> {
+    pub(super) window: &'a Arc<Window>,
+    pub(super) user: &'a AddressSpaceUser,
     /// Addresses of the program.
-    cpu: Range<usize>,
+    pub(super) cpu: Range<usize>,
     /// GPU addresses.
-    part: &'a Range<u64>,
+    pub(super) part: &'a Range<u64>,
+}
+
+/// What moves in, and where it finds room.
+pub(super) struct In<'a> {
+    /// Also pages that are nowhere yet.
+    pub(super) fill: bool,
+    /// For figures.
+    pub(super) trigger: Trigger,
+    /// Makes room, where that which was made before has none.
+    pub(super) room: &'a dyn Fn() -> Result<(Room, usize)>,
 }
 
 impl Moving<'_> {
@@ -165,7 +179,15 @@ impl Moving<'_> {
         }
         let mut pages = 0;
         let result = match place {
-            Place::Vram { fill } => self.move_in(dev, fill, &mut pages),
+            Place::Vram { fill } => {
+                let gpu = self.window.vm().gpu();
+                let how = In {
+                    fill,
+                    trigger: Trigger::Request,
+                    room: &|| Room::new(gpu, dev),
+                };
+                self.move_in(&how, &mut pages)
+            }
             Place::System => self.move_out(&mut pages),
         };
         // Where that fails, an access or the next look for what is missing finds it.
@@ -183,7 +205,7 @@ impl Moving<'_> {
     fn vacancy(
         &self,
         population: &Population<'_>,
-        dev: &DrmDevice,
+        how: &In<'_>,
         known: Option<(usize, u64)>,
     ) -> Result<Vacancy> {
         let known = known.and_then(|(frame, serial)| population.reopen(frame, serial));
@@ -192,25 +214,44 @@ impl Moving<'_> {
             room::note_use(gpu, vacancy.frame());
             return Ok(vacancy);
         }
-        let (room, frame) = Room::new(gpu, dev)?;
+        let (room, frame) = (how.room)()?;
         let room = KBox::new(room, GFP_KERNEL_ACCOUNT)?;
         population.vacancy(frame, room)
     }
 
-    /// `pages` grows by those that move, also where there is an error.
-    fn move_in(&self, dev: &DrmDevice, fill: bool, pages: &mut usize) -> Result {
+    /// Moves to VRAM what can move. `pages` grows by those that do, also where there is an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of `how.room`; others are those of [`Mirror::migrate`].
+    pub(super) fn move_in(&self, how: &In<'_>, pages: &mut usize) -> Result {
         // Before others make room for it.
-        if !Collected::may_leave(&self.user.lock(), self.cpu.start) {
+        if Collected::may_leave(&self.user.lock(), self.cpu.start).is_none() {
             return Ok(());
         }
+        let before = *pages;
+        let _mover = self.window.mover(self.part.start);
+        let result = self.move_in_unnoted(how, pages);
+        if *pages > before {
+            self.window.note_moved_in(self.part.start);
+        }
+        result
+    }
+
+    fn move_in_unnoted(&self, how: &In<'_>, pages: &mut usize) -> Result {
         let gpu = self.window.vm().gpu();
         let first = usize::try_from(self.part.start % GRANULE / PAGE)?;
         let mut known = self.window.room(self.part.start);
         loop {
             let was_known = known.is_some();
             let population = gpu.populate()?;
-            let vacancy = self.vacancy(&population, dev, known.take())?;
-            let moved = match gpu.bring_in(self.user, &self.cpu, &vacancy, first, fill) {
+            let vacancy = self.vacancy(&population, how, known.take())?;
+            let target = Target {
+                vacancy: &vacancy,
+                first,
+                holes: how.fill,
+            };
+            let moved = match gpu.bring_in(self.user, &self.cpu, &target, how.trigger) {
                 // The mapping is another one by now, or of memory that does not move.
                 Err(e) if e == EINVAL => return Ok(()),
                 moved => moved?,
@@ -231,6 +272,7 @@ impl Moving<'_> {
         let Some(device) = gpu.device_pages().hold() else {
             return Ok(());
         };
+        let _mover = self.window.mover(self.part.start);
         *pages += match gpu.bring_out(self.user, &self.cpu, &device) {
             Err(e) if e == EINVAL => 0,
             moved => moved?,

@@ -18,7 +18,7 @@ use kernel::{
 };
 
 use super::{
-    laps::Laps,
+    hint_table::HintTable,
     quiesce::Pause,
     shape::{
         Request,
@@ -36,7 +36,6 @@ use super::{
     },
 };
 use crate::{
-    gpu::mirrors::Step,
     kapi::{
         hmm::{
             AddressSpace,
@@ -46,7 +45,10 @@ use crate::{
         task::fatal_signal_pending, //
     },
     trace,
-    vm::mirrored::GRANULE,
+    vm::{
+        mirrored::GRANULE,
+        Vm, //
+    },
 };
 
 /// The windows of a mirror.
@@ -64,6 +66,7 @@ pub(crate) struct Mirror {
     shape: Shape,
     pause: Arc<Pause>,
     memory: AddressSpace,
+    hints: Arc<HintTable>,
     /// Memory may be allocated under it.
     #[pin]
     windows: Mutex<Windows>,
@@ -76,12 +79,14 @@ impl Mirror {
         shape: Shape,
         memory: AddressSpace,
     ) -> Result<Arc<Self>> {
+        let hints = HintTable::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 id,
                 shape,
                 pause: pause.clone(),
                 memory,
+                hints,
                 windows <- new_mutex!(
                     Windows {
                         tree: RBTree::new(),
@@ -124,6 +129,21 @@ impl Mirror {
         &self.memory
     }
 
+    /// Where the program wants it.
+    pub(super) fn hints(&self) -> &Arc<HintTable> {
+        &self.hints
+    }
+
+    /// How many ranges of it have a hint.
+    pub(crate) fn hinted_ranges(&self) -> usize {
+        self.hints.len()
+    }
+
+    /// The address space of the GPU.
+    pub(super) fn vm(&self) -> &Arc<Vm> {
+        self.pause.vm()
+    }
+
     /// GPU addresses.
     pub(super) fn gpu(&self) -> Range<u64> {
         self.shape.gpu()
@@ -145,7 +165,7 @@ impl Mirror {
             return Ok(window.clone());
         }
         // Without the lock: registering a notifier takes the mmap lock, under which others may want this one.
-        let window = Watcher::window(&self.pause, user, self.shape, va)?;
+        let window = Watcher::window(&self.pause, user, self.shape, &self.hints, va)?;
         let node = RBTreeNode::new(key, window.clone(), GFP_KERNEL_ACCOUNT)?;
         let mut windows = self.windows.lock();
         if windows.ended {
@@ -236,24 +256,11 @@ impl Mirror {
         }
     }
 
-    /// Shows what an access to GPU address `va` of the mirror needs, which the mirror allows.
-    ///
-    /// # Errors
-    ///
-    /// - `EFAULT`: there is no memory, or none that the GPU can use.
-    /// - `EPERM`: the program may not write there.
-    /// - Others are those of [`Fill::fill`].
-    pub(super) fn serve(&self, va: u64, write: bool, laps: &Laps) -> Result {
-        let user = self.memory.enter()?;
-        let (memory, _) = user.memory_at(self.shape.cpu_range(&(va..va + 1)));
-        match memory {
-            Memory::None | Memory::Unusable => Err(EFAULT),
-            Memory::Readable if write => Err(EPERM),
-            Memory::Readable | Memory::Writable => {
-                let window = self.window(&user, va)?;
-                laps.lap(Step::Resolve);
-                window.serve(&user, va, write, laps)
-            }
+    /// Memory of `range`, GPU addresses, is to move to VRAM when it is accessed, where accesses are repeated: what shows it in the
+    /// system goes.
+    pub(super) fn expect_moves(&self, range: &Range<u64>) {
+        if self.shape.request().filling.on_access {
+            self.for_each_window(range, |window| window.expect_moves(range));
         }
     }
 
@@ -299,6 +306,7 @@ impl Mirror {
             drop(window);
         }
         let vm = self.pause.vm();
+        self.hints.end(vm.gpu());
         trace::mirror_destroy(vm.gpu().id(), vm.pasid(), self.id);
         if self.shape.is_whole() {
             vm.release_rest();

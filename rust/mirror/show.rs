@@ -13,6 +13,10 @@ use core::{
 use kernel::prelude::*;
 
 use super::{
+    hints::{
+        Hint,
+        Hinted, //
+    },
     range::Mirror,
     space::Mirrors,
     window::Look, //
@@ -22,8 +26,9 @@ use crate::{
     vm::mirrored::GRANULE, //
 };
 
-/// Ranges of one mirror that are listed at most.
+/// Ranges of one mirror that are listed at most, shown ones and such with hints together.
 const RANGES: usize = 2048;
+const MIB: u64 = 1 << 20;
 
 /// Writes ranges, of which those that continue each other are one.
 struct Ranges<'f> {
@@ -93,6 +98,21 @@ impl fmt::Display for Flags {
     }
 }
 
+/// Writes a hint.
+struct HintName(Hint);
+
+impl fmt::Display for HintName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Hint::Vram { reach: None } => f.write_str("vram auto"),
+            Hint::Vram { reach: Some(reach) } if reach < MIB => write!(f, "vram {}K", reach >> 10),
+            Hint::Vram { reach: Some(reach) } => write!(f, "vram {}M", reach >> 20),
+            Hint::System => f.write_str("system"),
+            Hint::Stay => f.write_str("stay"),
+        }
+    }
+}
+
 impl Mirror {
     /// Writes what it is, and the ranges that are shown.
     fn show(&self, f: &mut dyn Write, room: &mut usize, pid: i32, pasid: u16) -> fmt::Result {
@@ -116,7 +136,7 @@ impl Mirror {
         ]);
         writeln!(
             f,
-            "mirror {} pid {} pasid {} cpu {:#014x}-{:#014x} gpu {:#014x}-{:#014x} flags {} granules {} of {} bytes {} huge {} vram {} leaf {} changes {} served {}",
+            "mirror {} pid {} pasid {} cpu {:#014x}-{:#014x} gpu {:#014x}-{:#014x} flags {} granules {} of {} bytes {} huge {} vram {} leaf {} changes {} served {} hints {}",
             self.id(),
             pid,
             pasid,
@@ -133,8 +153,12 @@ impl Mirror {
             self.leaf(),
             usage.changes,
             usage.served,
+            self.hinted_ranges(),
         )?;
         let own = RANGES.min(*room);
+        let left = self.show_hints(f, own)?;
+        *room -= own - left;
+        let own = left;
         let mut ranges = Ranges {
             f,
             room: own,
@@ -146,6 +170,24 @@ impl Mirror {
         self.for_each_shown(&mut |range, look| ranges.add(range, look));
         *room -= own - ranges.finish()?;
         Ok(())
+    }
+
+    /// Writes a line for each range that has a hint, and how many found no room of `room` lines; returns the room that is left.
+    fn show_hints(&self, f: &mut dyn Write, mut room: usize) -> Result<usize, fmt::Error> {
+        let (mut from, mut written) = (0, 0);
+        while let Some(Hinted { range, hint }) = self.hints().next_from(from) {
+            if room == 0 {
+                let left = self.hinted_ranges().saturating_sub(written);
+                writeln!(f, "more hints {left}")?;
+                break;
+            }
+            let (first, last) = (range.start, range.end - 1);
+            writeln!(f, "hint {first:#014x}-{last:#014x} {}", HintName(hint))?;
+            room -= 1;
+            written += 1;
+            from = range.end;
+        }
+        Ok(room)
     }
 }
 

@@ -20,6 +20,7 @@ use kernel::{
 
 use super::{
     accesses::Accesses,
+    hints::Hint,
     migrate::{
         Place,
         Tally, //
@@ -380,6 +381,32 @@ impl Mirrors {
         let (mirror, range) = self.part_of(id, va, len)?;
         self.accesses.lock().note_shown(&range);
         mirror.populate(&range, true)
+    }
+
+    /// Notes where what a mirror has at `len` bytes from GPU address `va` on is to be when the GPU accesses it; `None`: nothing is
+    /// noted any more. What is to be in VRAM, and is shown in the system, is not shown before it is accessed, where accesses are
+    /// repeated. The caller's group is charged for VRAM that is to be had, as far as its limit goes.
+    ///
+    /// # Errors
+    ///
+    /// All is as before.
+    ///
+    /// - `ENOENT`: no such mirror. `EINVAL`: no whole pages of it, or none.
+    /// - `ENOSPC`: there would be too many ranges. `ENOMEM`.
+    pub(crate) fn keep(
+        &self,
+        dev: &DrmDevice,
+        id: u32,
+        va: u64,
+        len: u64,
+        hint: Option<Hint>,
+    ) -> Result {
+        let (mirror, range) = self.part_of(id, va, len)?;
+        mirror.hints().note(self.vm().gpu(), dev, &range, hint)?;
+        if matches!(hint, Some(Hint::Vram { .. })) {
+            mirror.expect_moves(&range);
+        }
+        Ok(())
     }
 
     /// Moves what a mirror has at `len` bytes from GPU address `va` on, as far as it can move. Returns also what has moved and what

@@ -15,6 +15,7 @@ use kernel::{
 
 use super::{
     granule::Granule,
+    hint_table::HintTable,
     laps::{
         self,
         Settling, //
@@ -29,13 +30,19 @@ use super::{
 use crate::{
     gpu::mirrors::MirrorFigures,
     hw::num::index,
-    kapi::hmm::{
-        AddressSpaceUser,
-        Change,
-        Find,
-        Interval,
-        Snapshot,
-        Watch, //
+    kapi::{
+        hmm::{
+            AddressSpaceUser,
+            Cause,
+            Change,
+            Find,
+            Interval,
+            Snapshot,
+            Watch, //
+        },
+        log::monotonic_ns,
+        migrate::Collected,
+        task::current_task, //
     },
     vm::{
         mirrored::GRANULE,
@@ -47,6 +54,7 @@ mod fill;
 
 pub(super) use self::fill::{
     Fill,
+    Miss,
     Want, //
 };
 
@@ -97,6 +105,7 @@ pub(super) struct State {
 pub(super) struct Watcher {
     pause: Arc<Pause>,
     shape: Shape,
+    hints: Arc<HintTable>,
     /// GPU addresses: those of the mirror between two multiples of [`WINDOW`].
     range: Range<u64>,
 }
@@ -158,6 +167,7 @@ impl Watcher {
         pause: &Arc<Pause>,
         user: &AddressSpaceUser,
         shape: Shape,
+        hints: &Arc<HintTable>,
         va: u64,
     ) -> Result<Arc<Window>> {
         let whole = va & !(WINDOW - 1);
@@ -166,6 +176,7 @@ impl Watcher {
         let watcher = Self {
             pause: pause.clone(),
             shape,
+            hints: hints.clone(),
             range: range.clone(),
         };
         let mut granules = KVec::with_capacity(GRANULES, GFP_KERNEL_ACCOUNT)?;
@@ -207,6 +218,19 @@ impl Watcher {
         let last = self.shape.gpu_address(cpu.end - 1);
         let (rule, end) = rules.rule(&(first..last + 1));
         (rule, self.shape.cpu_range(&(first..end)).end)
+    }
+
+    /// Whether memory from the first of `cpu` on, the program's addresses of one mapping, moves to VRAM when it is accessed, and
+    /// where in it that ends.
+    fn moves(&self, user: &AddressSpaceUser, cpu: Range<usize>) -> (bool, usize) {
+        if !self.shape.filling.on_access {
+            return (false, cpu.end);
+        }
+        let first = self.shape.gpu_address(cpu.start);
+        let last = self.shape.gpu_address(cpu.end - 1);
+        let (wanted, end) = self.hints.wants_vram(&(first..last + 1));
+        let moves = wanted && Collected::may_leave(&user.lock(), cpu.start).is_some();
+        (moves, self.shape.cpu_range(&(first..end)).end)
     }
 
     /// Whether queues wait while something of a granule, GPU addresses, is not shown.
@@ -290,14 +314,14 @@ impl Watcher {
         Ok(lacks)
     }
 
-    /// Adds what there is of `range` to a snapshot: of what lies beside `around` only the pages that are there; whether
-    /// something of `asked` cannot be had.
+    /// Adds what there is of `range` to a snapshot: of what lies beside `around` only the pages that are there, and only those in
+    /// VRAM if the rest is to move when it is accessed; whether something of `asked` cannot be had.
     fn add(
         &self,
         snapshot: &mut Snapshot<'_, Self>,
         range: Range<usize>,
         find: Find,
-        around: &Range<usize>,
+        (around, rest_moves): (&Range<usize>, bool),
         asked: &Range<u64>,
     ) -> Result<bool> {
         if around.start <= range.start && range.end <= around.end {
@@ -307,7 +331,13 @@ impl Watcher {
         let high = around.end.clamp(low, range.end);
         let lacks = self.find(low..high, asked, |part| snapshot.touch(part, find))?;
         // All at once: what is one folio is to be one leaf.
-        self.find(range, &(0..0), |part| snapshot.add(part, Find::Present))?;
+        self.find(range, &(0..0), |part| {
+            if rest_moves {
+                snapshot.add_of_device(part, &(low..high))
+            } else {
+                snapshot.add(part, Find::Present)
+            }
+        })?;
         Ok(lacks)
     }
 
@@ -345,8 +375,12 @@ impl Watch for Watcher {
         if !may_wait {
             return granules.iter().any(|granule| granule.shown.is_some());
         }
+        let moves = change.cause == Cause::Migrate;
         let mut unsettled = false;
         for granule in granules {
+            if moves && granule.mover != Some(current_task()) {
+                granule.bounces.note_change(monotonic_ns());
+            }
             // Even where all has ended: the first change may not have taken it away yet.
             if granule.shown.is_some() || (granule.wanted && !state.ended) {
                 granule.stale = true;

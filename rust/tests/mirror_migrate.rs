@@ -42,39 +42,44 @@ use crate::{
     },
 };
 
-const PAGE: u64 = 0x1000;
-const HUGE: u64 = 0x20_0000;
+pub(super) const PAGE: u64 = 0x1000;
+pub(super) const HUGE: u64 = 0x20_0000;
 /// Pages of 2 MiB.
-const ALL: u64 = HUGE / PAGE;
+pub(super) const ALL: u64 = HUGE / PAGE;
 /// Where the program has its memory: a multiple of 2 MiB.
-const CPU: u64 = 0x6000_0000_0000;
+pub(super) const CPU: u64 = 0x6000_0000_0000;
 /// A multiple of 64 MiB.
-const VA: u64 = 0x7000_0000_0000;
+pub(super) const VA: u64 = 0x7000_0000_0000;
 /// Pages that come back with one that the CPU touches.
-const AROUND: u64 = 16;
+pub(super) const AROUND: u64 = 16;
 
-const AT_ONCE: Filling = Filling {
+pub(super) const AT_ONCE: Filling = Filling {
     at_once: true,
     on_access: false,
 };
-const ON_ACCESS: Filling = Filling {
+pub(super) const ON_ACCESS: Filling = Filling {
     at_once: false,
     on_access: true,
 };
-const IN: Place = Place::Vram { fill: false };
+pub(super) const IN: Place = Place::Vram { fill: false };
 
 /// A mirror of memory of the test, whose mirrors end when this is dropped.
-struct Scene {
-    bench: Bench,
-    mirrors: Arc<Mirrors>,
-    id: u32,
+pub(super) struct Scene {
+    pub(super) bench: Bench,
+    pub(super) mirrors: Arc<Mirrors>,
+    pub(super) id: u32,
     len: u64,
     memory: Option<UserMemory>,
 }
 
 impl Scene {
     /// `None`, and the test is skipped, where nothing moves. The first `pages` pages were written in round 1.
-    fn new(gpu: &Arc<Gpu>, len: u64, pages: u64, filling: Filling) -> Result<Option<Self>> {
+    pub(super) fn new(
+        gpu: &Arc<Gpu>,
+        len: u64,
+        pages: u64,
+        filling: Filling,
+    ) -> Result<Option<Self>> {
         if !gpu.device_pages().may_populate() {
             skip(c"the kernel has no device-private memory");
             return Ok(None);
@@ -107,7 +112,7 @@ impl Scene {
     }
 
     /// Moves all, and returns how many pages have moved and how many have not.
-    fn migrate(&self, place: Place) -> Result<(u64, u64)> {
+    pub(super) fn migrate(&self, place: Place) -> Result<(u64, u64)> {
         let (tally, result) =
             self.mirrors
                 .migrate(&self.bench.device, self.id, VA, self.len, place);
@@ -116,31 +121,31 @@ impl Scene {
     }
 
     /// How many pages are shown, and how many of them are in VRAM.
-    fn shown(&self) -> Result<(u64, u64)> {
+    pub(super) fn shown(&self) -> Result<(u64, u64)> {
         let usage = self.mirrors.find(self.id)?.usage();
         Ok((usage.bytes / PAGE, usage.vram / PAGE))
     }
 
     /// Where in VRAM the GPU finds a page, which it may write.
-    fn vram_of(&self, page: u64) -> Result<u64> {
+    pub(super) fn vram_of(&self, page: u64) -> Result<u64> {
         let (pa, attrs) = self.bench.walk(VA + page * PAGE)?.ok_or(ENOENT)?;
         assert_eq!(attrs.aperture, Aperture::Vram);
         assert!(attrs.access.read && attrs.access.write);
         Ok(pa - self.bench.gpu.info().fb.offset)
     }
 
-    fn is_in_system(&self, page: u64) -> Result<bool> {
+    pub(super) fn is_in_system(&self, page: u64) -> Result<bool> {
         let (_, attrs) = self.bench.walk(VA + page * PAGE)?.ok_or(ENOENT)?;
         Ok(attrs.aperture == Aperture::System { snooped: true })
     }
 
     /// Whether the GPU finds in a page what it got in round `round`.
-    fn gpu_has(&self, page: u64, round: u64) -> Result<bool> {
+    pub(super) fn gpu_has(&self, page: u64, round: u64) -> Result<bool> {
         Ok(read_vram(self, page)?[..] == page_of(word(round, page))?[..])
     }
 
     /// Writes a page as the GPU does.
-    fn gpu_write(&self, page: u64, round: u64) -> Result {
+    pub(super) fn gpu_write(&self, page: u64, round: u64) -> Result {
         let at = self.vram_of(page)?;
         let hw = self.bench.gpu.enter()?;
         hw.vram_write(at, &page_of(word(round, page))?)?;
@@ -149,7 +154,7 @@ impl Scene {
     }
 
     /// The memory goes. Returns whether nothing of it is left in VRAM.
-    fn end(mut self) -> Result<bool> {
+    pub(super) fn end(mut self) -> Result<bool> {
         if let Some(memory) = self.memory.take() {
             memory.unmap();
         }
@@ -173,7 +178,7 @@ fn slice(page: u64) -> Result<UserSlice> {
 }
 
 /// Writes a page as the program does.
-fn write(page: u64, round: u64) -> Result {
+pub(super) fn write(page: u64, round: u64) -> Result {
     slice(page)?
         .writer()
         .write_slice(&page_of(word(round, page))?)
@@ -187,12 +192,12 @@ fn read(page: u64) -> Result<KVVec<u8>> {
 }
 
 /// Whether the program finds in a page what it got in round `round`.
-fn has(page: u64, round: u64) -> Result<bool> {
+pub(super) fn has(page: u64, round: u64) -> Result<bool> {
     Ok(read(page)?[..] == page_of(word(round, page))?[..])
 }
 
 /// Whether it does in all of `pages` pages.
-fn has_all(pages: u64, round: u64) -> Result<bool> {
+pub(super) fn has_all(pages: u64, round: u64) -> Result<bool> {
     for page in 0..pages {
         if !has(page, round)? {
             return Ok(false);
@@ -202,7 +207,7 @@ fn has_all(pages: u64, round: u64) -> Result<bool> {
 }
 
 /// What the GPU finds in a page.
-fn read_vram(scene: &Scene, page: u64) -> Result<KVVec<u8>> {
+pub(super) fn read_vram(scene: &Scene, page: u64) -> Result<KVVec<u8>> {
     let mut seen = KVVec::from_elem(0_u8, PAGE_SIZE, GFP_KERNEL)?;
     let at = scene.vram_of(page)?;
     scene.bench.gpu.enter()?.vram_read(at, &mut seen)?;

@@ -25,6 +25,7 @@ use crate::{
     kapi::drm_file::DrmDevice,
     mirror::{
         Filling,
+        Hint,
         Place,
         Request,
         Rights, //
@@ -135,6 +136,8 @@ pub(super) fn query(_dev: &Device, file: &File, arg: &mut MirrorQuery) -> Result
         changes: usage.changes,
         faults: usage.served,
         vram_bytes: usage.vram,
+        // CAST: `usize` is at most 64 bits wide.
+        hints: mirror.hinted_ranges() as u64,
     };
     Ok(())
 }
@@ -154,8 +157,9 @@ pub(super) fn populate(_dev: &Device, file: &File, arg: &mut MirrorPopulate) -> 
     mirrors.populate(arg.id, arg.gpu_address, arg.length)
 }
 
-/// Moves memory of a mirror between the VRAM of the GPU and the system. Also where there is an error, `moved` and `stayed` tell
-/// what has become of the range.
+/// Moves memory of a mirror between the VRAM of the GPU and the system, and notes where it is to be when the GPU accesses it: that
+/// first, and it holds also where the move fails. Also where there is an error, `moved` and `stayed` tell what has become of the
+/// range.
 ///
 /// # Errors
 ///
@@ -165,7 +169,8 @@ pub(super) fn populate(_dev: &Device, file: &File, arg: &mut MirrorPopulate) -> 
 /// - `ENOENT`: no such mirror in this file.
 /// - `ESRCH`: the program whose memory it is has ended.
 /// - `EXDEV`: the caller is not of the process that opened the file.
-/// - `EOPNOTSUPP`: a hint, of which there are none yet; nothing moves to VRAM on this machine.
+/// - `EOPNOTSUPP`: nothing moves to VRAM on this machine.
+/// - `ENOSPC`: the mirror would have too many ranges with hints.
 /// - Others are those of [`Mirrors::migrate`](crate::mirror::Mirrors::migrate).
 pub(super) fn migrate(dev: &Device, file: &File, arg: &mut MirrorMigrate) -> Result {
     let has = |flag: u32| arg.flags & flag != 0;
@@ -192,24 +197,30 @@ pub(super) fn migrate(dev: &Device, file: &File, arg: &mut MirrorMigrate) -> Res
     }
     let mirrors = context.mirrors();
     mirrors.part_of(arg.id, arg.gpu_address, arg.length)?;
-    if keep {
+    if arg.place == place::VRAM && !dev.gpu().device_pages().may_populate() {
         return Err(EOPNOTSUPP);
     }
+    let device = DrmDevice::of(dev);
+    if keep {
+        let hint = match arg.place {
+            place::VRAM => Some(Hint::Vram {
+                reach: (arg.granularity != 0).then(|| 1 << arg.granularity),
+            }),
+            place::SYSTEM => Some(Hint::System),
+            place::STAY => Some(Hint::Stay),
+            _ => None,
+        };
+        mirrors.keep(&device, arg.id, arg.gpu_address, arg.length, hint)?;
+    }
+    if !now {
+        return Ok(());
+    }
     let place = if arg.place == place::VRAM {
-        if !dev.gpu().device_pages().may_populate() {
-            return Err(EOPNOTSUPP);
-        }
         Place::Vram { fill }
     } else {
         Place::System
     };
-    let (tally, result) = mirrors.migrate(
-        &DrmDevice::of(dev),
-        arg.id,
-        arg.gpu_address,
-        arg.length,
-        place,
-    );
+    let (tally, result) = mirrors.migrate(&device, arg.id, arg.gpu_address, arg.length, place);
     (arg.moved, arg.stayed) = (tally.moved, tally.stayed);
     result
 }

@@ -90,10 +90,13 @@ fn device(gpu: &Gpu, sched: &Scheduler) -> DeviceAnswer {
     let (asic, info) = (gpu.asic(), gpu.info());
     let units = info.silicon.units.count();
     let save = asic.shader.save_area(units, asic.num_xcc);
+    let migrates = gpu.device_pages().may_populate();
+    let moves_by_access = migrates && asic.xnack_per_process;
     DeviceAnswer {
         version: uapi::VERSION,
         features: feature(sched.takes_turns(), uapi::FEATURE_QUEUES_TAKE_TURNS)
-            | feature(gpu.device_pages().may_populate(), uapi::FEATURE_MIGRATION),
+            | feature(migrates, uapi::FEATURE_MIGRATION)
+            | feature(moves_by_access, uapi::FEATURE_MOVES_BY_ACCESS),
         gfx_target: asic.gfx_target_version,
         pci_device: u32::from(info.device_id),
         pci_revision: u32::from(info.pci_revision),

@@ -5,7 +5,7 @@
 use crate::kapi::abi::abi_struct;
 
 /// Version of the interface.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 
 /// Numbers among the driver's commands.
 pub(super) mod nr {
@@ -37,6 +37,8 @@ pub(super) mod query {
 pub(super) const FEATURE_QUEUES_TAKE_TURNS: u32 = 0x1;
 /// Memory of mirrors can be in VRAM.
 pub(super) const FEATURE_MIGRATION: u32 = 0x2;
+/// Accesses move memory of mirrors as hints say.
+pub(super) const FEATURE_MOVES_BY_ACCESS: u32 = 0x4;
 
 /// Heaps.
 pub(super) mod heap {
@@ -368,7 +370,7 @@ abi_struct! {
 
 abi_struct! {
     /// `struct drm_rkfd_mirror_query`.
-    struct MirrorQuery: 72 {
+    struct MirrorQuery: 80 {
         id: u32,
         flags: u32,
         address: u64,
@@ -379,6 +381,7 @@ abi_struct! {
         changes: u64,
         faults: u64,
         vram_bytes: u64,
+        hints: u64,
     }
 }
 

@@ -316,7 +316,7 @@ impl DevicePages {
     }
 
     /// Waits until the memory is given back of frames whose last page has gone. No lock is held that dropping a [`Room`] takes.
-    pub(super) fn settle(&self) {
+    pub(crate) fn settle(&self) {
         self.keeper.settle();
     }
 

@@ -26,11 +26,19 @@ use crate::{
             Found,
             Memory, //
         },
-        migrate::Run, //
+        log::monotonic_ns,
+        migrate::Run,
+        task::current_task, //
     },
-    mirror::laps::{
-        Entries,
-        Laps, //
+    mirror::{
+        bounces::{
+            Answer,
+            Bounces, //
+        },
+        laps::{
+            Entries,
+            Laps, //
+        }, //
     },
     vm::{
         mirrored::{
@@ -57,6 +65,20 @@ pub(in crate::mirror) enum Want {
     Present,
 }
 
+/// An access to a page that is not shown so.
+pub(in crate::mirror) struct Miss {
+    /// First byte of the page, GPU address.
+    pub(in crate::mirror) page: u64,
+    /// It is to be written.
+    pub(in crate::mirror) write: bool,
+    /// What is found around it, GPU addresses of its granule.
+    pub(in crate::mirror) around: Range<u64>,
+    /// What is beside that moves to VRAM when it is accessed, as far as hints want it.
+    pub(in crate::mirror) rest_moves: bool,
+    /// Which rules and hints the access met.
+    edition: u64,
+}
+
 /// Finds and shows what a window has.
 pub(in crate::mirror) trait Fill {
     /// The address space of the GPU.
@@ -71,6 +93,20 @@ pub(in crate::mirror) trait Fill {
     /// Notes that.
     fn note_room(&self, va: u64, room: (usize, u64));
 
+    /// While the result is there, the current task moves pages of the granule with GPU address `va`: changes that it makes are
+    /// not taken for those of others.
+    fn mover(&self, va: u64) -> Mover<'_>;
+
+    /// Notes that pages of the granule with GPU address `va` have moved to VRAM.
+    fn note_moved_in(&self, va: u64);
+
+    /// Whether memory of the granule with GPU address `va` may move to VRAM, some of which an access finds in the system.
+    fn ask_to_move(&self, va: u64) -> Answer;
+
+    /// Memory of `range`, GPU addresses, is to move to VRAM when it is accessed: what shows some of it in the system goes, and
+    /// nothing waits because it came out.
+    fn expect_moves(&self, range: &Range<u64>);
+
     /// Shows the memory of the granule with GPU address `va`. With [`Want::All`] all of `asked`, GPU addresses of the
     /// granule, is to be shown.
     ///
@@ -83,13 +119,20 @@ pub(in crate::mirror) trait Fill {
     /// - `ENOMEM`, `EINTR`; `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
     fn fill(&self, user: &AddressSpaceUser, va: u64, asked: &Range<u64>, want: Want) -> Result;
 
-    /// Shows the page at GPU address `va` for an access, with what lies around it, and what the program has of the rest of the
-    /// granule at the moment.
+    /// Begins with an access to the page at GPU address `va`. `None`: it is shown so.
+    ///
+    /// # Errors
+    ///
+    /// `ESRCH`: the mirror or the address space has ended.
+    fn miss(&self, va: u64, write: bool) -> Result<Option<Miss>>;
+
+    /// Shows the page of an access, with what lies around it, and what the program has of the rest of the granule at the moment.
+    /// Returns whether that is done; else rules or hints have changed since the access was met.
     ///
     /// # Errors
     ///
     /// As [`Self::fill`].
-    fn serve(&self, user: &AddressSpaceUser, va: u64, write: bool, laps: &Laps) -> Result;
+    fn serve(&self, user: &AddressSpaceUser, miss: &Miss, laps: &Laps) -> Result<bool>;
 
     /// Shows again what is missing.
     ///
@@ -131,13 +174,56 @@ impl Fill for Arc<Window> {
         }
     }
 
+    fn mover(&self, va: u64) -> Mover<'_> {
+        let number = self.watch().number(va);
+        let mut state = self.state().lock();
+        let granule = state.granules.get_mut(number);
+        // The changes of a second one count as those of others, until its own move is noted.
+        let is_free = granule.is_some_and(|granule| {
+            granule.bounces.begin();
+            let is_free = granule.mover.is_none();
+            granule.mover.get_or_insert(current_task());
+            is_free
+        });
+        drop(state);
+        Mover {
+            window: self,
+            number: is_free.then_some(number),
+        }
+    }
+
+    fn note_moved_in(&self, va: u64) {
+        let mut state = self.state().lock();
+        if let Some(granule) = state.granules.get_mut(self.watch().number(va)) {
+            granule.bounces.note_in(monotonic_ns());
+        }
+    }
+
+    fn ask_to_move(&self, va: u64) -> Answer {
+        let mut state = self.state().lock();
+        let granule = state.granules.get_mut(self.watch().number(va));
+        granule.map_or(Answer::Wait, |granule| granule.bounces.ask(monotonic_ns()))
+    }
+
+    fn expect_moves(&self, range: &Range<u64>) {
+        let part = self.watch().part(range);
+        let mut state = self.state().lock();
+        // What is being found by the old hints is found once more.
+        state.edition += 1;
+        for granule in state.granules.get_mut(part).unwrap_or_default() {
+            granule.bounces = Bounces::NEW;
+            granule.stale |= granule.shows_system(range);
+        }
+        self.watch().hide(&mut state);
+    }
+
     fn fill(&self, user: &AddressSpaceUser, va: u64, asked: &Range<u64>, want: Want) -> Result {
         let watch = self.watch();
         let number = watch.number(va);
         let granule = watch.granule(number);
         let laps = Laps::of_fill();
         for _ in 0..MAX_ATTEMPTS {
-            let edition = {
+            let (edition, waits) = {
                 let mut state = self.state().lock();
                 if state.ended {
                     return Err(ESRCH);
@@ -145,8 +231,10 @@ impl Fill for Arc<Window> {
                 // Under the lock: what rules of before kept says nothing about those that `rules_changed` has announced.
                 let keeps = watch.keeps(&granule);
                 // From here on a change stops the queues, if they wait for it.
-                state.granules.get_mut(number).ok_or(EINVAL)?.wanted = keeps;
-                state.edition
+                let edition = state.edition;
+                let known = state.granules.get_mut(number).ok_or(EINVAL)?;
+                known.wanted = keeps;
+                (edition, known.bounces.waits(monotonic_ns()))
             };
             let around = match want {
                 Want::Some | Want::All => granule.clone(),
@@ -155,6 +243,7 @@ impl Fill for Arc<Window> {
             let wish = Wish {
                 asked,
                 around: &around,
+                rest_moves: want == Want::Present && !waits,
                 write: watch.shape.rights.write,
                 awaited: false,
                 edition,
@@ -176,29 +265,50 @@ impl Fill for Arc<Window> {
         Err(EAGAIN)
     }
 
-    fn serve(&self, user: &AddressSpaceUser, va: u64, write: bool, laps: &Laps) -> Result {
+    fn miss(&self, va: u64, write: bool) -> Result<Option<Miss>> {
         let watch = self.watch();
         let number = watch.number(va);
         let granule = watch.granule(number);
         let page = va & !(PAGE - 1);
-        let mut around = None;
+        let mut state = self.state().lock();
+        if state.ended {
+            return Err(ESRCH);
+        }
+        let known = state.granules.get(number).ok_or(EINVAL)?;
+        if watch.finds(known, page, write) {
+            // For another access, perhaps to another page.
+            return Ok(None);
+        }
+        let around = state.around(number, page).ok_or(EINVAL)?;
+        Ok(Some(Miss {
+            page,
+            write,
+            around: around.start.max(granule.start)..around.end.min(granule.end),
+            rest_moves: false,
+            edition: state.edition,
+        }))
+    }
+
+    fn serve(&self, user: &AddressSpaceUser, miss: &Miss, laps: &Laps) -> Result<bool> {
+        let watch = self.watch();
+        let (page, write) = (miss.page, miss.write);
+        let number = watch.number(page);
+        let granule = watch.granule(number);
         let mut begun = false;
         for _ in 0..MAX_ATTEMPTS {
-            let (around, edition) = {
-                let mut state = self.state().lock();
+            {
+                let state = self.state().lock();
                 if state.ended {
                     return Err(ESRCH);
                 }
                 let known = state.granules.get(number).ok_or(EINVAL)?;
                 if watch.finds(known, page, write) {
-                    // For another access, perhaps to another page.
-                    return Ok(());
+                    return Ok(true);
                 }
-                if around.is_none() {
-                    around = state.around(number, page);
+                if state.edition != miss.edition {
+                    return Ok(false);
                 }
-                (around.as_ref().ok_or(EINVAL)?, state.edition)
-            };
+            }
             let rules = watch.pause.rules();
             if !core::mem::replace(&mut begun, true) {
                 if let Some(rules) = rules {
@@ -207,10 +317,11 @@ impl Fill for Arc<Window> {
             }
             let wish = Wish {
                 asked: &(page..page + PAGE),
-                around: &(around.start.max(granule.start)..around.end.min(granule.end)),
+                around: &miss.around,
+                rest_moves: miss.rest_moves,
                 write,
                 awaited: true,
-                edition,
+                edition: miss.edition,
                 laps,
             };
             match show(self, user, number, &granule, &wish) {
@@ -220,7 +331,7 @@ impl Fill for Arc<Window> {
                     if let Some(rules) = rules {
                         rules.access_ends(page);
                     }
-                    return Ok(());
+                    return Ok(true);
                 }
                 Err(error) if error == EAGAIN => watch.figures().add(Counter::Retries, 1),
                 Err(error) => return Err(error),
@@ -279,6 +390,23 @@ impl Fill for Arc<Window> {
     }
 }
 
+/// While it is there, a task moves pages of a granule.
+pub(in crate::mirror) struct Mover<'a> {
+    window: &'a Arc<Window>,
+    /// That of the granule where it is known to do so.
+    number: Option<usize>,
+}
+
+impl Drop for Mover<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let mut state = self.window.state().lock();
+        if let Some(granule) = state.granules.get_mut(number) {
+            granule.mover = None;
+        }
+    }
+}
+
 /// Where in VRAM pages are that lie side by side: the first byte, and how many.
 fn bytes_of(run: &Run) -> (u64, u64) {
     // CAST: `usize` is at most 64 bits wide.
@@ -291,6 +419,8 @@ struct Wish<'a> {
     asked: &'a Range<u64>,
     /// Where pages are faulted in. Elsewhere those are shown that are there.
     around: &'a Range<u64>,
+    /// Of what is there elsewhere, that which hints want in VRAM, and which can move, is shown only if it is there.
+    rest_moves: bool,
     /// They are to be written, where the program may.
     write: bool,
     /// An access waits for it.
@@ -328,6 +458,10 @@ fn show(
     while at < cpu.end {
         let (memory, end) = user.memory_at(at..cpu.end);
         let (rule, end) = watch.rule(at..end);
+        let (moves, end) = match memory {
+            Memory::Readable | Memory::Writable if wish.rest_moves => watch.moves(user, at..end),
+            _ => (false, end),
+        };
         let writes = rule.rights.is_some_and(|rights| rights.write);
         // Written by the GPU or not, where it does not repeat accesses: a page that is shared until it is written is the
         // program's own from now on, for no access shows that the GPU wants to write it.
@@ -340,7 +474,7 @@ fn show(
             _ if rule.rights.is_none() => watch.overlap(&(at..end), asked),
             Memory::None | Memory::Unusable => watch.overlap(&(at..end), asked),
             Memory::Readable | Memory::Writable => {
-                watch.add(&mut snapshot, at..end, find, &around, asked)?
+                watch.add(&mut snapshot, at..end, find, (&around, moves), asked)?
             }
         };
         at = end;
