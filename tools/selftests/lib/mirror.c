@@ -8,7 +8,7 @@
 
 _Static_assert(sizeof(struct drm_rkfd_mirror_create) == 40, "mirror_create");
 _Static_assert(sizeof(struct drm_rkfd_mirror_destroy) == 8, "mirror_destroy");
-_Static_assert(sizeof(struct drm_rkfd_mirror_query) == 72, "mirror_query");
+_Static_assert(sizeof(struct drm_rkfd_mirror_query) == 80, "mirror_query");
 _Static_assert(sizeof(struct drm_rkfd_mirror_populate) == 24, "mirror_populate");
 
 void engine_open(struct engine *e)
