@@ -104,7 +104,6 @@ CASE(mirror_unmoved, "mirrors: moves that are refused have their errno, say why,
 	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.bytes = -PAGE);
 	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.address = AT + 8);
 	UNMOVED(EINVAL, "MIRROR_MIGRATE", o.address = AT - PAGE);
-	UNMOVED(EOPNOTSUPP, "MIRROR_MIGRATE", o.flags = RKFD_MIGRATE_KEEP);
 	UNMOVED(EINVAL, "sizeof(struct rkfd_migrate_options)", o.size = 28);
 	FAILS(rkfd_mirror_migrate(NULL, &good, &moved, &stayed), EINVAL, "mirror is NULL");
 	CHECK_EQ(moved, 0);

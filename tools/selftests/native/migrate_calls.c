@@ -63,11 +63,8 @@ CASE(refused, "each errno for its cause, and nothing has moved")
 	REFUSED(EINVAL, args.gpu_address = -PAGE; args.length = 2 * PAGE);
 	REFUSED(ENOENT, args.id = id + 1);
 	REFUSED(ENOENT, args.id = 0);
-	/* Hints are not known yet. */
-	REFUSED(EOPNOTSUPP, args.flags = KEEP);
-	REFUSED(EOPNOTSUPP, args.flags = KEEP; args.place = DRM_RKFD_PLACE_STAY);
-	REFUSED(EOPNOTSUPP, args.flags = KEEP; args.granularity = 16);
-	REFUSED(EOPNOTSUPP, args.flags = KEEP | NOW; args.granularity = 21);
+	/* None of them has noted anything; native/hints_calls.c has what KEEP does. */
+	CHECK_EQ(mirror_query(&e.file, id).hints, 0);
 #undef REFUSED
 	gpu_has_pattern(&e, AT, 0, 4, 1);
 	has_pattern(p, 0, 4, 1);
