@@ -52,11 +52,13 @@ mod mirror;
 pub use self::bo::Bo;
 use self::bo::Handle;
 pub use self::mirror::Filling;
+pub use self::mirror::Hint;
 pub use self::mirror::Migration;
 pub use self::mirror::Mirror;
 pub use self::mirror::Moved;
 pub use self::mirror::PartlyMoved;
 pub use self::mirror::Place;
+pub use self::mirror::Reach;
 
 /// Bytes of a ring.
 const RING: usize = 0x10000;

@@ -65,6 +65,10 @@ numbers! {
     MIRROR_WHOLE = 0x10;
     /// Of a device: memory of mirrors can be in VRAM.
     FEATURE_MIGRATION = 0x2;
+    /// Of a device: accesses move memory as hints say.
+    FEATURE_MOVES_BY_ACCESS = 0x4;
+    /// Ranges of one mirror that have a hint.
+    MIRROR_MAX_HINTS = 4096;
     /// Moves what is there.
     MIGRATE_NOW = 0x1;
     /// Notes the place for later.
@@ -158,9 +162,9 @@ structures! {
     /// MIRROR_DESTROY.
     MirrorDestroy = "drm_rkfd_mirror_destroy", 8 { id: u32, pad: u32 }
     /// MIRROR_QUERY.
-    MirrorQuery = "drm_rkfd_mirror_query", 72 {
+    MirrorQuery = "drm_rkfd_mirror_query", 80 {
         id: u32, flags: u32, address: u64, gpu_address: u64, length: u64, bytes: u64, huge_bytes: u64, changes: u64, faults: u64,
-        vram_bytes: u64,
+        vram_bytes: u64, hints: u64,
     }
     /// MIRROR_POPULATE.
     MirrorPopulate = "drm_rkfd_mirror_populate", 24 { id: u32, flags: u32, gpu_address: u64, length: u64 }

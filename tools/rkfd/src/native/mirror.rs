@@ -36,6 +36,64 @@ pub enum Place {
     Stay,
 }
 
+/// How much moves at once where an access finds memory that is to be in VRAM: the block of this size, aligned in GPU
+/// addresses, that has the page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// What the driver thinks best, anew each time.
+    #[default]
+    Auto,
+    /// 64 KiB.
+    K64,
+    /// 128 KiB.
+    K128,
+    /// 256 KiB.
+    K256,
+    /// 512 KiB.
+    K512,
+    /// 1 MiB.
+    M1,
+    /// 2 MiB.
+    M2,
+}
+
+impl Reach {
+    /// Every one.
+    pub const ALL: [Self; 7] = [
+        Self::Auto,
+        Self::K64,
+        Self::K128,
+        Self::K256,
+        Self::K512,
+        Self::M1,
+        Self::M2,
+    ];
+
+    /// As [`Migration::granularity`] has it.
+    pub fn granularity(self) -> u32 {
+        match self {
+            Self::Auto => 0,
+            Self::K64 => 16,
+            Self::K128 => 17,
+            Self::K256 => 18,
+            Self::K512 => 19,
+            Self::M1 => 20,
+            Self::M2 => 21,
+        }
+    }
+}
+
+/// Where memory of a range is to be whenever an access of the GPU finds it: see [`Mirror::hint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// In VRAM of this GPU: what an access finds in system memory moves first.
+    Vram(Reach),
+    /// In system memory: accesses move nothing.
+    System,
+    /// Where it is: accesses move nothing.
+    Stay,
+}
+
 /// What [`Mirror::migrate`] is to do, of which at least one of `now` and `keep`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Migration {
@@ -43,7 +101,7 @@ pub struct Migration {
     pub place: Place,
     /// Move what is there, to [`Place::Vram`] or [`Place::System`].
     pub now: bool,
-    /// Note the place as a hint for later.
+    /// Note the place as a hint for later accesses: see [`Mirror::hint`]. First, where `now` is set, too.
     pub keep: bool,
     /// With `now` and [`Place::Vram`]: also pages of the program that have no memory yet, which then are zeroes in VRAM.
     pub fill: bool,
@@ -57,6 +115,22 @@ impl Migration {
         Self {
             place,
             now: true,
+            ..Self::default()
+        }
+    }
+
+    /// Notes where memory is to be, or takes what was noted away.
+    pub fn keep(hint: Option<Hint>) -> Self {
+        let (place, reach) = match hint {
+            None => (Place::Policy, Reach::Auto),
+            Some(Hint::Vram(reach)) => (Place::Vram, reach),
+            Some(Hint::System) => (Place::System, Reach::Auto),
+            Some(Hint::Stay) => (Place::Stay, Reach::Auto),
+        };
+        Self {
+            place,
+            keep: true,
+            granularity: reach.granularity(),
             ..Self::default()
         }
     }
@@ -146,6 +220,11 @@ impl Space {
         self.info().features & abi::FEATURE_MIGRATION != 0
     }
 
+    /// Whether accesses move memory to VRAM where hints say so ([`Mirror::hint`]), in mirrors that accesses fill.
+    pub fn moves_by_access(&self) -> bool {
+        self.info().features & abi::FEATURE_MOVES_BY_ACCESS != 0
+    }
+
     fn make_mirror(&self, mut arg: abi::MirrorCreate) -> Result<Mirror> {
         // SAFETY: the call itself touches no memory; who promises for what the GPU does is the caller of the functions above.
         unsafe { sys::call_again(&*self.fd, "MIRROR_CREATE", abi::MIRROR_CREATE, &mut arg) }?;
@@ -201,6 +280,23 @@ impl Mirror {
         unsafe { sys::call_again(&*self.fd, "MIRROR_POPULATE", abi::MIRROR_POPULATE, &mut arg) }
     }
 
+    /// Notes where memory at `len` bytes from GPU address `address` on, whole pages of the mirror, is to be when the GPU
+    /// accesses it, in place of what was noted there; `None` takes that away. Nothing moves by the call itself.
+    ///
+    /// The hint is one of addresses of this mirror: memory that is mapped there later is under it, too, and other mirrors of
+    /// the same memory have hints of their own. It has an effect where accesses fill the mirror and
+    /// [`Space::moves_by_access`] says so; else it is noted alone. With [`Hint::Vram`] an access that finds memory in the
+    /// system has the block around it moved, if that is the program's own and there is room in VRAM that nobody uses; else it
+    /// is used in place. What CPU and GPU use in turn within a tenth of a second stays in the system for a while.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::error::Error::Call) as [`Mirror::migrate`] for `keep`, of which `EINVAL`, `EOPNOTSUPP`, `EXDEV`,
+    /// `ENOSPC` and `ENOMEM` come here; then nothing has changed.
+    pub fn hint(&self, address: u64, len: usize, hint: Option<Hint>) -> Result<()> {
+        self.migrate(address, len, Migration::keep(hint))?;
+        Ok(())
+    }
+
     /// Moves memory at `len` bytes from GPU address `address` on, whole pages of the mirror, to where it is to be, or has the
     /// driver note that place, or both.
     ///
@@ -210,6 +306,8 @@ impl Mirror {
     /// error. Holes in the program's memory are stepped over. Pages that are where they should be count neither as moved nor
     /// as stayed.
     ///
+    /// With `keep` the place is noted first, and stays noted where moving fails.
+    ///
     /// Where a signal came or memory did not stop changing the call is made again, and what all of them moved is told.
     ///
     /// # Errors
@@ -217,8 +315,9 @@ impl Mirror {
     ///
     /// * `EINVAL`: neither `now` nor `keep`; `now` to [`Place::Policy`] or [`Place::Stay`]; `fill` without `now` to
     ///   [`Place::Vram`]; a granularity that there is not; no whole pages of the mirror, or none;
-    /// * `EOPNOTSUPP`: [`Place::Vram`] where nothing can be moved there (see [`Space::can_migrate`]); `keep`, which no driver
-    ///   knows yet;
+    /// * `EOPNOTSUPP`: [`Place::Vram`] where nothing can be moved there (see [`Space::can_migrate`]); `keep` where the driver
+    ///   speaks a version of the interface before 6;
+    /// * `ENOSPC`: `keep`, and the mirror would have more than [`abi::MIRROR_MAX_HINTS`] ranges with a hint;
     /// * `ENOMEM`: no room, by VRAM or by the limit of the program's control group;
     /// * `ESRCH`: the program whose memory it is has ended, or another thread has ended the mirror; `EXDEV`: the caller is a
     ///   child of that program;
@@ -312,6 +411,21 @@ mod tests {
             assert_eq!((arg.flags, arg.place, arg.granularity), (1, number, 0));
         }
         assert_eq!(Migration::default().argument().flags, 0);
+    }
+
+    #[test]
+    fn a_hint_is_a_place_with_what_moves_at_once() {
+        let of = |hint| {
+            let arg = Migration::keep(hint).argument();
+            assert_eq!(arg.flags, abi::MIGRATE_KEEP);
+            (arg.place, arg.granularity)
+        };
+        for (reach, number) in Reach::ALL.into_iter().zip([0, 16, 17, 18, 19, 20, 21]) {
+            assert_eq!(of(Some(Hint::Vram(reach))), (abi::PLACE_VRAM, number));
+        }
+        assert_eq!(of(Some(Hint::System)), (abi::PLACE_SYSTEM, 0));
+        assert_eq!(of(Some(Hint::Stay)), (abi::PLACE_STAY, 0));
+        assert_eq!(of(None), (abi::PLACE_POLICY, 0));
     }
 
     #[test]
