@@ -30,7 +30,7 @@
  * Minor version that the header is of: functions and fields were added since a lower one, and changed where the major
  * version is 0.
  */
-#define RKFD_VERSION_MINOR 8
+#define RKFD_VERSION_MINOR 9
 
 /**
  * VRAM that the CPU can reach, too.
@@ -327,12 +327,22 @@
 #define RKFD_PLACE_STAY 3
 
 /**
+ * Of an address space: memory of mirrors can be moved to VRAM (rkfd_mirror_migrate()).
+ */
+#define RKFD_SPACE_MIGRATES 1
+
+/**
+ * Accesses of the GPU move memory where hints say so (RKFD_MIGRATE_KEEP), in mirrors that accesses fill.
+ */
+#define RKFD_SPACE_MOVES_BY_ACCESS 2
+
+/**
  * What is there moves now.
  */
 #define RKFD_MIGRATE_NOW 1
 
 /**
- * The place is noted as a hint for later.
+ * The place is noted for later accesses of the GPU: see rkfd_mirror_migrate().
  */
 #define RKFD_MIGRATE_KEEP 2
 
@@ -340,6 +350,11 @@
  * With RKFD_MIGRATE_NOW to RKFD_PLACE_VRAM: also pages of the program that have no memory yet, which then are zeroes in VRAM.
  */
 #define RKFD_MIGRATE_FILL 4
+
+/**
+ * Ranges of one mirror that have a hint.
+ */
+#define RKFD_MIRROR_MAX_HINTS 4096
 
 /**
  * What a function of a task returns: it ended, with `value`.
@@ -1002,6 +1017,10 @@ struct rkfd_space_info {
          * Bit n: pages of 2^n bytes.
          */
         uint64_t page_sizes;
+        /**
+         * RKFD_SPACE_*: what the address space can do. From version 0.9 on.
+         */
+        uint64_t features;
 };
 
 /**
@@ -1120,6 +1139,10 @@ struct rkfd_mirror_info {
          * How many of the bytes of `shown` are in VRAM of the GPU. From version 0.8 on.
          */
         uint64_t shown_vram;
+        /**
+         * Ranges of it with a hint where memory is to be (RKFD_MIGRATE_KEEP). From version 0.9 on.
+         */
+        uint64_t hints;
 };
 
 /**
@@ -2444,12 +2467,21 @@ int rkfd_mirror_populate(const struct rkfd_mirror *mirror,
  * `*moved` is how many bytes were moved, also where the call fails after a part of them, and `*stayed` how many are there and
  * elsewhere than they should be; what is where it should be counts in neither. Either may be NULL.
  *
+ * With RKFD_MIGRATE_KEEP the place is noted for the range, in place of what was noted there (RKFD_PLACE_POLICY: nothing more is),
+ * before anything moves, and stays noted where that fails. Alone it moves nothing, and both numbers are 0. The hint is one of
+ * addresses of this mirror, whatever memory is there later; other mirrors have their own. In a mirror that accesses fill, and where
+ * RKFD_SPACE_MOVES_BY_ACCESS is set, an access of the GPU that finds memory of the program's own in the system under
+ * RKFD_PLACE_VRAM has the block around it, of 2 to the power of `granularity` bytes and aligned in GPU addresses, moved to VRAM
+ * that nobody uses, and waits for that; where there is none, it uses the memory in place. What CPU and GPU use in turn within
+ * a tenth of a second stays in the system for a while. The other places have accesses move nothing. Elsewhere hints have no effect.
+ *
  * -EINVAL for unknown flags or an unknown place; without RKFD_MIGRATE_NOW and RKFD_MIGRATE_KEEP; for RKFD_MIGRATE_NOW to
  * RKFD_PLACE_POLICY or RKFD_PLACE_STAY; for RKFD_MIGRATE_FILL without RKFD_MIGRATE_NOW to RKFD_PLACE_VRAM; for a granularity
  * that there is not; where these are no whole pages of the mirror, or none. -E2BIG where the structure is of a newer header and
  * asks for what this library does not know. -EOPNOTSUPP for RKFD_PLACE_VRAM where nothing can be moved there, and for
- * RKFD_MIGRATE_KEEP, which no driver knows yet. -ENOMEM where there is no room, by VRAM or by the limit of the program's
- * control group. -EXDEV in a child of fork. -ETIMEDOUT where the GPU did not stop using memory, -EIO where it does not answer.
+ * RKFD_MIGRATE_KEEP where the driver speaks a version of the native interface before 6. -ENOSPC where the mirror would have more
+ * than RKFD_MIRROR_MAX_HINTS ranges with a hint. -ENOMEM where there is no room, by VRAM or by the limit of the program's control
+ * group, which hints do not meet. -EXDEV in a child of fork. -ETIMEDOUT where the GPU did not stop using memory, -EIO where it does not answer.
  *
  * MT-Safe.
  *

@@ -4,6 +4,7 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
+use library::native::abi;
 use library::native::Migration;
 use library::native::Moved;
 use library::native::Place;
@@ -26,12 +27,20 @@ pub const RKFD_PLACE_SYSTEM: u32 = 2;
 /// Memory is to be where it is. No place to move to.
 pub const RKFD_PLACE_STAY: u32 = 3;
 
+/// Of an address space: memory of mirrors can be moved to VRAM (rkfd_mirror_migrate()).
+pub const RKFD_SPACE_MIGRATES: u64 = 1;
+/// Accesses of the GPU move memory where hints say so (RKFD_MIGRATE_KEEP), in mirrors that accesses fill.
+pub const RKFD_SPACE_MOVES_BY_ACCESS: u64 = 2;
+
 /// What is there moves now.
 pub const RKFD_MIGRATE_NOW: u32 = 1;
-/// The place is noted as a hint for later.
+/// The place is noted for later accesses of the GPU: see rkfd_mirror_migrate().
 pub const RKFD_MIGRATE_KEEP: u32 = 2;
 /// With RKFD_MIGRATE_NOW to RKFD_PLACE_VRAM: also pages of the program that have no memory yet, which then are zeroes in VRAM.
 pub const RKFD_MIGRATE_FILL: u32 = 4;
+
+/// Ranges of one mirror that have a hint.
+pub const RKFD_MIRROR_MAX_HINTS: u32 = 4096;
 
 /// Which memory of a mirror is to move where: set `size` and all others to 0, then what is to differ.
 #[repr(C)]
@@ -53,6 +62,13 @@ pub struct MigrateOptions {
 
 grows! {
     MigrateOptions, "rkfd_migrate_options", 32;
+}
+
+/// The driver's features in this library's terms.
+pub(crate) fn features_of(info: &abi::DeviceInfo) -> u64 {
+    let flag = |theirs, ours| if info.features & theirs != 0 { ours } else { 0 };
+    flag(abi::FEATURE_MIGRATION, RKFD_SPACE_MIGRATES)
+        | flag(abi::FEATURE_MOVES_BY_ACCESS, RKFD_SPACE_MOVES_BY_ACCESS)
 }
 
 fn migration_of(options: &MigrateOptions) -> Result<Migration> {
@@ -89,12 +105,21 @@ fn migration_of(options: &MigrateOptions) -> Result<Migration> {
 /// `*moved` is how many bytes were moved, also where the call fails after a part of them, and `*stayed` how many are there and
 /// elsewhere than they should be; what is where it should be counts in neither. Either may be NULL.
 ///
+/// With RKFD_MIGRATE_KEEP the place is noted for the range, in place of what was noted there (RKFD_PLACE_POLICY: nothing more is),
+/// before anything moves, and stays noted where that fails. Alone it moves nothing, and both numbers are 0. The hint is one of
+/// addresses of this mirror, whatever memory is there later; other mirrors have their own. In a mirror that accesses fill, and where
+/// RKFD_SPACE_MOVES_BY_ACCESS is set, an access of the GPU that finds memory of the program's own in the system under
+/// RKFD_PLACE_VRAM has the block around it, of 2 to the power of `granularity` bytes and aligned in GPU addresses, moved to VRAM
+/// that nobody uses, and waits for that; where there is none, it uses the memory in place. What CPU and GPU use in turn within
+/// a tenth of a second stays in the system for a while. The other places have accesses move nothing. Elsewhere hints have no effect.
+///
 /// -EINVAL for unknown flags or an unknown place; without RKFD_MIGRATE_NOW and RKFD_MIGRATE_KEEP; for RKFD_MIGRATE_NOW to
 /// RKFD_PLACE_POLICY or RKFD_PLACE_STAY; for RKFD_MIGRATE_FILL without RKFD_MIGRATE_NOW to RKFD_PLACE_VRAM; for a granularity
 /// that there is not; where these are no whole pages of the mirror, or none. -E2BIG where the structure is of a newer header and
 /// asks for what this library does not know. -EOPNOTSUPP for RKFD_PLACE_VRAM where nothing can be moved there, and for
-/// RKFD_MIGRATE_KEEP, which no driver knows yet. -ENOMEM where there is no room, by VRAM or by the limit of the program's
-/// control group. -EXDEV in a child of fork. -ETIMEDOUT where the GPU did not stop using memory, -EIO where it does not answer.
+/// RKFD_MIGRATE_KEEP where the driver speaks a version of the native interface before 6. -ENOSPC where the mirror would have more
+/// than RKFD_MIRROR_MAX_HINTS ranges with a hint. -ENOMEM where there is no room, by VRAM or by the limit of the program's control
+/// group, which hints do not meet. -EXDEV in a child of fork. -ETIMEDOUT where the GPU did not stop using memory, -EIO where it does not answer.
 ///
 /// MT-Safe.
 ///
@@ -198,6 +223,41 @@ mod tests {
         ] {
             let error = migration_of(&options).unwrap_err();
             assert_eq!(error.errno(), Errno::EINVAL, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_driver() {
+        let places = [
+            RKFD_PLACE_POLICY,
+            RKFD_PLACE_VRAM,
+            RKFD_PLACE_SYSTEM,
+            RKFD_PLACE_STAY,
+        ];
+        let theirs = [
+            abi::PLACE_POLICY,
+            abi::PLACE_VRAM,
+            abi::PLACE_SYSTEM,
+            abi::PLACE_STAY,
+        ];
+        assert_eq!(places, theirs);
+        assert_eq!(RKFD_MIRROR_MAX_HINTS, abi::MIRROR_MAX_HINTS);
+    }
+
+    #[test]
+    fn features_of_others_are_not_told() {
+        for (theirs, ours) in [
+            (0, 0),
+            (1, 0),
+            (abi::FEATURE_MIGRATION, RKFD_SPACE_MIGRATES),
+            (abi::FEATURE_MOVES_BY_ACCESS, RKFD_SPACE_MOVES_BY_ACCESS),
+            (u32::MAX, 3),
+        ] {
+            let info = abi::DeviceInfo {
+                features: theirs,
+                ..abi::DeviceInfo::default()
+            };
+            assert_eq!(features_of(&info), ours);
         }
     }
 

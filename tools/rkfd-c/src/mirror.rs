@@ -88,11 +88,13 @@ pub struct MirrorInfo {
     pub faults: u64,
     /// How many of the bytes of `shown` are in VRAM of the GPU. From version 0.8 on.
     pub shown_vram: u64,
+    /// Ranges of it with a hint where memory is to be (RKFD_MIGRATE_KEEP). From version 0.9 on.
+    pub hints: u64,
 }
 
 grows! {
     MirrorOptions, "rkfd_mirror_options", 40;
-    MirrorInfo, "rkfd_mirror_info", 80;
+    MirrorInfo, "rkfd_mirror_info", 88;
 }
 
 /// What options ask for.
@@ -168,6 +170,7 @@ fn info_of(query: &abi::MirrorQuery, leaf: u64) -> MirrorInfo {
         changes: query.changes,
         faults: query.faults,
         shown_vram: query.vram_bytes,
+        hints: query.hints,
     }
 }
 
@@ -445,6 +448,7 @@ mod tests {
                 changes: 7,
                 faults: 8,
                 vram_bytes: 10,
+                hints: 11,
             };
             let want = MirrorInfo {
                 size: 0,
@@ -460,6 +464,7 @@ mod tests {
                 changes: 7,
                 faults: 8,
                 shown_vram: 10,
+                hints: 11,
             };
             assert_eq!(info_of(&query, 4), want);
         }

@@ -25,6 +25,7 @@ use crate::error::guard;
 use crate::error::release;
 use crate::error::Failure;
 use crate::error::Result;
+use crate::migrate::features_of;
 use crate::queue::RKFD_QUEUE_PM4;
 use crate::queue::RKFD_QUEUE_SDMA;
 use crate::sized::answer;
@@ -95,6 +96,8 @@ pub struct SpaceInfo {
     pub va_limit: u64,
     /// Bit n: pages of 2^n bytes.
     pub page_sizes: u64,
+    /// RKFD_SPACE_*: what the address space can do. From version 0.9 on.
+    pub features: u64,
 }
 
 /// An access of an address space that was refused.
@@ -114,7 +117,7 @@ pub struct FaultInfo {
 }
 
 grows! {
-    SpaceInfo, "rkfd_space_info", 56;
+    SpaceInfo, "rkfd_space_info", 64;
     FaultInfo, "rkfd_fault_info", 32;
 }
 
@@ -191,6 +194,7 @@ fn describe(info: &abi::DeviceInfo) -> SpaceInfo {
         va_base: info.va_start,
         va_limit: info.va_end.saturating_sub(1),
         page_sizes: info.page_sizes,
+        features: features_of(info),
     }
 }
 
@@ -551,6 +555,7 @@ mod tests {
             va_start: 8,
             va_end: 10,
             page_sizes: 11,
+            features: 7,
             ..abi::DeviceInfo::default()
         };
         let wanted = SpaceInfo {
@@ -565,6 +570,7 @@ mod tests {
             va_base: 8,
             va_limit: 9,
             page_sizes: 11,
+            features: 3,
         };
         assert_eq!(describe(&info), wanted);
     }

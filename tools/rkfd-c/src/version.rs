@@ -9,7 +9,7 @@ use std::ffi::c_char;
 pub const RKFD_VERSION_MAJOR: u32 = 0;
 /// Minor version that the header is of: functions and fields were added since a lower one, and changed where the major
 /// version is 0.
-pub const RKFD_VERSION_MINOR: u32 = 8;
+pub const RKFD_VERSION_MINOR: u32 = 9;
 
 /// The version of the library that the program runs with: major in the upper 16 bits, minor in the lower.
 ///
