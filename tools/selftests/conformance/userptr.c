@@ -5,6 +5,7 @@
  */
 #include "userptr.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -399,6 +400,44 @@ CASE(before_map, "memory that changes between ALLOC and MAP")
 	CHECK_OK(bo_map(&f.gpu, &f.user));
 	CHECK_EQ(gpu_reads(&f, 0), 2);
 	check_shared(&f, PAGE, 3);
+}
+
+/* An event that the kernel has counted since it was started. */
+static uint64_t events(const char *name)
+{
+	FILE *table = fopen("/proc/vmstat", "r");
+	unsigned long count;
+	char key[64];
+	bool found = false;
+
+	CHECK(table != NULL);
+	while (!found && fscanf(table, "%63s %lu", key, &count) == 2)
+		found = !strcmp(key, name);
+	fclose(table);
+	CHECK(found);
+	return count;
+}
+
+CASE(large_once, "memory that nobody has touched comes with a page fault for each large page, not for each 4 KiB of it")
+{
+	const uint64_t large = 2 * MIB, size = 16 * large;
+	uint64_t at, faults, pages;
+	struct bo user;
+
+	begin(PAGE);
+	if (!is_rkfd())
+		SKIP("how memory is faulted in is the driver's choice");
+	at = ((uintptr_t)memory(size + large, PROT_READ | PROT_WRITE) + large - 1) & ~(large - 1);
+	if (madvise((void *)at, size, MADV_HUGEPAGE))
+		SKIP("the kernel has no large pages");
+	faults = events("pgfault");
+	pages = events("thp_fault_alloc");
+	CHECK_OK(bo_wrap(&f.gpu, &user, FLAGS_USERPTR, (void *)at, size));
+	CHECK_OK(bo_map(&f.gpu, &user));
+	if (events("thp_fault_alloc") - pages < size / large)
+		SKIP("not enough large pages are free");
+	/* Other programs have some. */
+	CHECK(events("pgfault") - faults < size / PAGE / 4);
 }
 
 CASE(after_unmap, "memory that changes between UNMAP and the next MAP")
