@@ -275,13 +275,19 @@ CASE(of_addresses, "hints are of addresses of one mirror: memory may be unmapped
 	uint8_t *p = need_memory(16 * PAGE);
 	struct drm_rkfd_mirror_create args;
 	struct nfile file, other;
-	uint32_t id = begin(&file, p, 16 * PAGE), second, third;
+	uint32_t id = begin(&file, p, 16 * PAGE), second, third, as_first, as_second;
 
 	CHECK_OK(mirror_hint(&file, id, AT, 8 * PAGE, STAY, 0));
 	second = need_mirror(&file, p, AT + HUGE, 16 * PAGE, POPULATED);
 	CHECK_OK(mirror_hint(&file, second, AT + HUGE + PAGE, 2 * PAGE, IN_SYSTEM, 0));
 	need_file(&other);
+	/* Numbers count in each file, and the list has no files: the other one's mirror gets a number that this one has not. */
+	as_first = need_mirror(&other, p, AT + HUGE, 16 * PAGE, POPULATED);
+	as_second = need_mirror(&other, p, AT + 2 * HUGE, 16 * PAGE, POPULATED);
 	third = need_mirror(&other, p, AT, 16 * PAGE, POPULATED);
+	CHECK(third != id && third != second);
+	CHECK_OK(mirror_destroy(&other, as_first));
+	CHECK_OK(mirror_destroy(&other, as_second));
 	CHECK_EQ(mirror_query(&other, third).hints, 0);
 	CHECK_EQ(munmap(p, 4 * PAGE), 0);
 	CHECK(need_memory_at(p, 2 * PAGE, MAP_FIXED) == p);
