@@ -110,7 +110,7 @@ kinds! {
     NativeMirrorDestroy "MIRROR_DESTROY" works [EINVAL, ENOENT]
     NativeMirrorQuery "MIRROR_QUERY" works [ENOENT]
     NativeMirrorPopulate "MIRROR_POPULATE" works [EINVAL, ENOENT, EFAULT, ESRCH, EAGAIN, ENOMEM]
-    NativeMirrorMigrate "MIRROR_MIGRATE" works [EINVAL, ENOENT, EOPNOTSUPP, ESRCH, EAGAIN, ENOMEM]
+    NativeMirrorMigrate "MIRROR_MIGRATE" works [EINVAL, ENOENT, EOPNOTSUPP, ESRCH, EAGAIN, ENOMEM, ENOSPC]
     Submit "packets and doorbell" works []
     Madvise "madvise" works [EINVAL, ENOMEM, EAGAIN, EBUSY, EIO]
     Mprotect "mprotect" works [ENOMEM]

@@ -33,6 +33,7 @@ const FILL: u32 = 4;
 const ANYWHERE: u32 = 0;
 const IN_VRAM: u32 = 1;
 const IN_SYSTEM: u32 = 2;
+const STAY: u32 = 3;
 
 impl Thread<'_> {
     /// One call about mirrors.
@@ -136,11 +137,11 @@ impl Thread<'_> {
     }
 
     /// What the driver says of some mirror, if it is there.
-    fn mirror_query(&mut self) -> Option<[u32; 18]> {
-        let mut arg = [0u32; 18];
+    fn mirror_query(&mut self) -> Option<[u32; 20]> {
+        let mut arg = [0u32; 20];
         arg[0] = self.some_mirror();
         // Also as programs of earlier versions do.
-        let size = self.dice.pick(&[64, 72]).unwrap_or(72);
+        let size = self.dice.pick(&[64, 72, 80]).unwrap_or(80);
         let errno = self.native_call(Kind::NativeMirrorQuery, native(13, size), &mut arg);
         (errno == 0).then_some(arg)
     }
@@ -165,13 +166,20 @@ impl Thread<'_> {
         };
         let whole = |at: usize| u64::from(known[at]) | (u64::from(known[at + 1]) << 32);
         let flags = self.dice.pick(&[NOW, NOW, NOW | FILL, NOW | KEEP, KEEP]);
-        let place = self.dice.pick(&[IN_VRAM, IN_VRAM, IN_SYSTEM, ANYWHERE]);
+        let place = self
+            .dice
+            .pick(&[IN_VRAM, IN_VRAM, IN_SYSTEM, ANYWHERE, STAY]);
+        // What moves at once, for hints.
+        let granularity = match flags {
+            Some(flags) if flags & KEEP != 0 => self.dice.pick(&[0, 16, 18, 21]),
+            _ => None,
+        };
         let mut arg = [0u32; 12];
         (arg[0], arg[1]) = (known[0], self.dice.w32(flags.unwrap_or(NOW)));
         arg[2..4].copy_from_slice(&halves(self.dice.w64(whole(4))));
         arg[4..6].copy_from_slice(&halves(self.dice.w64(whole(6))));
         arg[6] = self.dice.w32(place.unwrap_or(IN_VRAM));
-        arg[7] = self.dice.w32(0);
+        arg[7] = self.dice.w32(granularity.unwrap_or(0));
         arg[8] = self.dice.w32(0);
         self.native_call(Kind::NativeMirrorMigrate, native(15, 48), &mut arg);
     }
