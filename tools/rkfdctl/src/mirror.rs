@@ -69,12 +69,13 @@ struct Row {
     huge: u64,
     #[tabled(rename = "IN VRAM", display = "size")]
     vram: u64,
+    hints: u64,
     changes: u64,
     served: u64,
 }
 
 /// Columns of numbers, which are aligned to the right.
-const NUMBERS: [usize; 13] = [0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14];
+const NUMBERS: [usize; 14] = [0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15];
 
 fn or_dash(n: &Option<u32>) -> String {
     n.map_or("-".into(), |n| n.to_string())
@@ -107,6 +108,7 @@ impl Row {
             small: mirror.small_bytes(),
             huge: mirror.huge_bytes,
             vram: mirror.vram_bytes,
+            hints: mirror.hints,
             changes: mirror.changes,
             served: mirror.served,
         }
@@ -217,9 +219,9 @@ mod tests {
         assert_eq!(
             lines,
             [
-                of("PID PROCESS PASID GPU MIRROR MEMORY GPU ADDRESS LENGTH FLAGS GRANULES IN 4K IN 2M IN VRAM CHANGES SERVED"),
-                of("77 worker 33 1 1 0x7f0000000000 0x100000000 8 MiB populated,read-only 3 of 4 12 KiB 4 MiB 2052 KiB 5 0"),
-                of("77 worker 33 1 2 0x7f1000000000 0x200000000 4 KiB fault 0 of 1 0 bytes 0 bytes 0 bytes 0 0"),
+                of("PID PROCESS PASID GPU MIRROR MEMORY GPU ADDRESS LENGTH FLAGS GRANULES IN 4K IN 2M IN VRAM HINTS CHANGES SERVED"),
+                of("77 worker 33 1 1 0x7f0000000000 0x100000000 8 MiB populated,read-only 3 of 4 12 KiB 4 MiB 2052 KiB 3 5 0"),
+                of("77 worker 33 1 2 0x7f1000000000 0x200000000 4 KiB fault 0 of 1 0 bytes 0 bytes 0 bytes 0 0 0"),
             ]
         );
         // Columns of numbers are aligned to the right: the ends of the lengths meet.

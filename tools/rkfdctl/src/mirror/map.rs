@@ -209,6 +209,25 @@ pub fn text(mirror: &Mirror, title: &str) -> String {
             out.push('\n');
         }
     }
+    for hint in &mirror.hinted {
+        let Range { first, last } = hint.range;
+        let reach = hint
+            .reach
+            .as_ref()
+            .map_or(String::new(), |reach| format!(", {reach} at once"));
+        let _ = writeln!(
+            out,
+            "  hint {first:#014x} to {last:#014x}: {}{reach}",
+            hint.place
+        );
+    }
+    if mirror.more_hints > 0 {
+        let _ = writeln!(
+            out,
+            "  and {} more hints than the driver lists",
+            mirror.more_hints
+        );
+    }
     if strips.is_empty() {
         out += "  nothing is shown\n";
     }
@@ -363,7 +382,16 @@ mod tests {
         // on, half of them in VRAM.
         assert_eq!(lines[0], "title");
         assert_eq!(lines[1], "  a character is 8 KiB");
-        assert_eq!(lines.len(), 2 + 16);
+        // Two hints, and one that is not listed.
+        assert_eq!(lines.len(), 2 + 16 + 3);
+        assert_eq!(
+            lines[18..],
+            [
+                "  hint 0x000100000000 to 0x0001000fffff: vram, 64K at once",
+                "  hint 0x000100200000 to 0x0001003fffff: stay",
+                "  and 1 more hints than the driver lists",
+            ]
+        );
         assert_eq!(lines[2], format!("  0x000100000000 ▒v{}", "·".repeat(62)));
         assert_eq!(lines[3], format!("  0x000100080000 {}", "·".repeat(64)));
         assert_eq!(lines[6], format!("  0x000100200000 {}", "V".repeat(64)));
@@ -418,6 +446,8 @@ mod tests {
             huge: false,
             vram: false,
         };
+        mirror.hinted.clear();
+        mirror.more_hints = 0;
         mirror.shown = vec![part(0x1000), part(0x3000), part(0x7f00_0000_3000)];
         let (found, all) = strips(&mirror);
         let ranges: Vec<Range> = found.iter().map(|strip| strip.range).collect();
