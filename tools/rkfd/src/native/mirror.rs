@@ -38,7 +38,7 @@ pub enum Place {
 
 /// How much moves at once where an access finds memory that is to be in VRAM: the block of this size, aligned in GPU
 /// addresses, that has the page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reach {
     /// What the driver thinks best, anew each time.
     #[default]
@@ -84,7 +84,7 @@ impl Reach {
 }
 
 /// Where memory of a range is to be whenever an access of the GPU finds it: see [`Mirror::hint`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hint {
     /// In VRAM of this GPU: what an access finds in system memory moves first.
     Vram(Reach),

@@ -14,6 +14,7 @@ use rkfd::native;
 use rkfd::native::Bo;
 use rkfd::native::Filling;
 use rkfd::native::Heap;
+use rkfd::native::Hint;
 use rkfd::native::Migration;
 use rkfd::native::Mirror;
 use rkfd::native::Queue;
@@ -452,6 +453,16 @@ impl Gpu for Engine {
             Err(partly) => {
                 Err(partly).with_context(|| format!("moving {count} pages from {first} on"))
             }
+        }
+    }
+
+    fn hint(&mut self, first: usize, count: usize, hint: Option<Hint>) -> anyhow::Result<bool> {
+        let (at, len) = (self.at(first, 0), count * PAGE);
+        match again(&self.tally, || self.mirror.hint(at, len, hint)) {
+            Ok(()) => Ok(true),
+            // The GPU moves nothing, or there are as many hints as can be.
+            Err(e) if matches!(e.errno(), Some(Errno::EOPNOTSUPP | Errno::ENOSPC)) => Ok(false),
+            Err(e) => Err(e).with_context(|| format!("hints for {count} pages from {first} on")),
         }
     }
 }

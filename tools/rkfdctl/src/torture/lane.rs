@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use anyhow::Context;
 use nix::errno::Errno;
+use rkfd::native::Hint;
 use rkfd::sys::PAGE;
 
 use super::arena::Arena;
@@ -66,6 +67,8 @@ pub trait Gpu {
         to: Place,
         fill: bool,
     ) -> anyhow::Result<Option<u64>>;
+    /// Says where memory is to be when this GPU accesses it, or that it may be anywhere. Returns whether that was noted.
+    fn hint(&mut self, first: usize, count: usize, hint: Option<Hint>) -> anyhow::Result<bool>;
 }
 
 /// A lane.
@@ -414,6 +417,15 @@ impl<G: Gpu> Lane<G> {
                 let moved = gpu.migrate(first, count, to, fill)?;
                 tally.moved(to, moved.unwrap_or(0));
                 done = moved.is_some();
+            }
+            MemoryOp::Hint {
+                first,
+                count,
+                gpu,
+                hint,
+            } => {
+                let gpu = self.gpus.get_mut(gpu).context("a GPU")?;
+                done = gpu.hint(first, count, hint)?;
             }
             MemoryOp::Fork => {
                 let shadow = &self.shadow;

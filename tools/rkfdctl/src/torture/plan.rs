@@ -7,6 +7,9 @@
 
 use std::collections::HashSet;
 
+use rkfd::native::Hint;
+use rkfd::native::Reach;
+
 use super::shadow::Access;
 use super::shadow::Shadow;
 use super::shadow::STRIPE;
@@ -258,10 +261,31 @@ impl Planner {
         }
     }
 
+    /// For any memory, that of packets under way, too.
+    fn some_hint(&mut self, pages: usize) -> MemoryOp {
+        let (first, count) = self.range(pages);
+        let reach = Reach::ALL.get(self.below(Reach::ALL.len())).copied();
+        let hint = match self.below(6) {
+            0 => None,
+            1 => Some(Hint::System),
+            2 => Some(Hint::Stay),
+            _ => Some(Hint::Vram(reach.unwrap_or_default())),
+        };
+        MemoryOp::Hint {
+            first,
+            count,
+            gpu: self.below(self.migrates),
+            hint,
+        }
+    }
+
     fn some_memory(&mut self, shadow: &Shadow, busy: &Busy) -> Option<MemoryOp> {
         let pages = shadow.pages();
         if self.migrates > 0 && self.below(3) == 0 {
-            return Some(self.some_migration(pages));
+            return Some(match self.below(4) {
+                0 => self.some_hint(pages),
+                _ => self.some_migration(pages),
+            });
         }
         let idle = |page| busy.page(page) == Use::Idle;
         let mapped = |page| shadow.mapped(page);
@@ -506,9 +530,19 @@ mod tests {
         planner.migrate(2);
         let shadow = memory();
         let busy = Busy::new(&shadow);
-        let mut seen = HashSet::new();
+        let (mut seen, mut hints) = (HashSet::new(), HashSet::new());
         for _ in 0..2000 {
             let op = planner.memory(&shadow, &busy);
+            if let MemoryOp::Hint {
+                first,
+                count,
+                gpu,
+                hint,
+            } = op
+            {
+                assert!(gpu < 2 && count > 0 && first + count <= shadow.pages());
+                hints.insert((gpu, hint));
+            }
             if let MemoryOp::Migrate {
                 first,
                 count,
@@ -523,6 +557,8 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 6, "{seen:?}");
+        // Every one for VRAM, and the three others, for each GPU.
+        assert_eq!(hints.len(), 2 * (Reach::ALL.len() + 3), "{hints:?}");
     }
 
     #[test]

@@ -84,10 +84,11 @@ pub struct Outcome {
     pub ok: bool,
 }
 
-/// A line for each kind of operation; moves have one where there were any.
+/// A line for each kind of operation; moves and hints have one where there were any.
 fn rows(tally: &Tally) -> Vec<Row> {
     let tried = |kind: &&Kind| tally.done(**kind) + tally.refused(**kind) > 0;
-    let wanted = |kind: &&Kind| !matches!(kind, Kind::MoveIn | Kind::MoveOut) || tried(kind);
+    let wanted =
+        |kind: &&Kind| !matches!(kind, Kind::MoveIn | Kind::MoveOut | Kind::Hint) || tried(kind);
     let row = |kind: &Kind| Row {
         operation: kind.title(),
         done: tally.done(*kind),

@@ -43,6 +43,7 @@ kinds! {
     PageOut "MADV_PAGEOUT"
     MoveIn "moves to VRAM"
     MoveOut "moves to system memory"
+    Hint "hints where to be"
     Fork "fork"
     CpuWrite "CPU writes"
     CpuCheck "CPU compares"
@@ -87,6 +88,7 @@ impl From<&MemoryOp> for Kind {
                 Place::Vram => Self::MoveIn,
                 Place::System => Self::MoveOut,
             },
+            MemoryOp::Hint { .. } => Self::Hint,
             MemoryOp::Fork => Self::Fork,
             MemoryOp::Write { .. } => Self::CpuWrite,
             MemoryOp::Check { .. } => Self::CpuCheck,

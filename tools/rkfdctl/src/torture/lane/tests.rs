@@ -97,6 +97,11 @@ impl Gpu for Function {
         // A GPU without room.
         Ok((to == Place::System).then_some((count * PAGE) as u64))
     }
+
+    fn hint(&mut self, _first: usize, _count: usize, hint: Option<Hint>) -> anyhow::Result<bool> {
+        // A GPU without VRAM for programs.
+        Ok(!matches!(hint, Some(Hint::Vram(_))))
+    }
 }
 
 /// A lane of the host's memory.
@@ -140,6 +145,7 @@ fn moves_are_counted_and_change_no_content() {
         (tally.refused(Kind::MoveOut), tally.done(Kind::MoveIn)),
         (0, 0)
     );
+    assert!(tally.done(Kind::Hint) > 0 && tally.refused(Kind::Hint) > 0);
     let (moved_in, moved_out) = tally.all_moved();
     assert!(moved_in == 0 && moved_out > 0);
 }

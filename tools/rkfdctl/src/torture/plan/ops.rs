@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a lane can do.
 
+use rkfd::native::Hint;
+
 use super::super::shadow::Access;
 
 /// A packet of a GPU.
@@ -94,6 +96,13 @@ pub enum MemoryOp {
         to: Place,
         /// Also pages that have no memory yet; to VRAM alone.
         fill: bool,
+    },
+    /// What a mirror of a GPU is told of where memory is to be when that GPU accesses it; nothing moves by this itself.
+    Hint {
+        first: usize,
+        count: usize,
+        gpu: usize,
+        hint: Option<Hint>,
     },
     Fork,
     /// Stores in the CPU's stripes of pages; the bytes follow from `seed`.
