@@ -197,7 +197,7 @@ CASE_LIMIT(given_back, "unused credit goes back with the hints, with the mirror 
 	CHECK_EQ(granules_there(p, 4), 1);
 	CHECK_EQ(charged(&l), 2 * HUGE);
 	has_pattern(p + 3 * HUGE, 3 * PAGES, PAGES, 3);
-	usleep(200000);
+	settled_vram(&e.file);
 	CHECK_EQ(charged(&l), 2 * HUGE);
 	CHECK_OK(mirror_destroy(&e.file, id));
 	CHECK_EQ(charged(&l), 0);
@@ -227,7 +227,10 @@ CASE_LIMIT(gives_way, "unused credit gives way to the group's buffers and moves 
 	CHECK_OP(charged(&l), >=, 2 * HUGE);
 	CHECK_OP(charged(&l), <=, 4 * HUGE);
 	CHECK_OK(nbo_close(&e.file, bo.handle));
-	await_charged(&l, 2 * HUGE);
+	/* How much of it gives way is not promised. */
+	for (uint64_t end = now_ms() + WAIT_MS; charged(&l) > 2 * HUGE && now_ms() < end;)
+		usleep(10000);
+	CHECK_OP(charged(&l), <=, 2 * HUGE);
 	CHECK_OK(mirror_hint(&e.file, id, AT, 4 * HUGE, IN_VRAM, 21));
 	CHECK_EQ(charged(&l), 4 * HUGE);
 	/* A move by call of what has no hint. */
