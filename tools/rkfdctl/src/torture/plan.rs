@@ -281,11 +281,13 @@ impl Planner {
 
     fn some_memory(&mut self, shadow: &Shadow, busy: &Busy) -> Option<MemoryOp> {
         let pages = shadow.pages();
-        if self.migrates > 0 && self.below(3) == 0 {
-            return Some(match self.below(4) {
-                0 => self.some_hint(pages),
-                _ => self.some_migration(pages),
-            });
+        if self.migrates > 0 {
+            // A third, and hints besides.
+            match self.below(12) {
+                0..=3 => return Some(self.some_migration(pages)),
+                4 => return Some(self.some_hint(pages)),
+                _ => {}
+            }
         }
         let idle = |page| busy.page(page) == Use::Idle;
         let mapped = |page| shadow.mapped(page);
@@ -531,7 +533,7 @@ mod tests {
         let shadow = memory();
         let busy = Busy::new(&shadow);
         let (mut seen, mut hints) = (HashSet::new(), HashSet::new());
-        for _ in 0..2000 {
+        for _ in 0..6000 {
             let op = planner.memory(&shadow, &busy);
             if let MemoryOp::Hint {
                 first,
