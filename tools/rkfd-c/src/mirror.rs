@@ -94,7 +94,7 @@ pub struct MirrorInfo {
 
 grows! {
     MirrorOptions, "rkfd_mirror_options", 40;
-    MirrorInfo, "rkfd_mirror_info", 88;
+    MirrorInfo, "rkfd_mirror_info", 80;
 }
 
 /// What options ask for.
