@@ -96,7 +96,13 @@ CASE(native_info, "an address space tells of its GPU, as /dev/kfd does")
 	OK(rkfd_bind_list_map(list, info.va_limit + 1, bo, 0, PAGE, RKFD_RANGE_READ));
 	FAILS(rkfd_space_bind(space, list), EINVAL, "BIND");
 	rkfd_bind_list_free(list);
-	info.size = 8;
+	/* The first version of the header has less. */
+	info.size = 56;
+	info.features = 0xa5;
+	OK(rkfd_space_describe(space, &info));
+	CHECK_EQ(info.size, 56);
+	CHECK_EQ(info.features, 0xa5);
+	info.size = 48;
 	FAILS(rkfd_space_describe(space, &info), EINVAL, "sizeof(struct rkfd_space_info)");
 	info.size = sizeof(info);
 	FAILS(rkfd_space_describe(NULL, &info), EINVAL, "space is NULL");

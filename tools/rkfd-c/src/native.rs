@@ -117,7 +117,7 @@ pub struct FaultInfo {
 }
 
 grows! {
-    SpaceInfo, "rkfd_space_info", 64;
+    SpaceInfo, "rkfd_space_info", 56;
     FaultInfo, "rkfd_fault_info", 32;
 }
 
