@@ -6,7 +6,7 @@
 //! limits. So a program of another group is charged in a call of its own, a room at a time, for what workers may take
 //! later, as far as the limit goes. A room that ends gives its charge back to the credit that it is of. What is not used
 //! gives way where a limit stands against something else of the group. Tested by `rkfd_vm_credit_live`, and with
-//! limits by e2e migrate-dmem.
+//! limits by e2e native-hints-room.
 //!
 //! Locks: that of [`Credits`] comes before that of a credit; both are innermost otherwise. Nothing is charged under them, and
 //! nothing allocated under that of a credit.
