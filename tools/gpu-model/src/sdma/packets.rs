@@ -476,8 +476,10 @@ impl Gpu {
         let (mut progress, mut ahead) = (c.progress, c.ahead.take());
         let outcome = self.soc.transfer(&mut progress, total, |gpu, part| {
             // The pattern repeats in every part, for parts are of whole units but for the last.
-            let pattern = data.iter().take(unit).copied().cycle();
-            let buf: Vec<u8> = pattern.take(part.len as usize).collect();
+            // `repeat` copies what it has, doubled each time: VRAM is cleared by fills of many MiB.
+            let len = part.len as usize;
+            let mut buf = data[..unit].repeat(len.div_ceil(unit));
+            buf.truncate(len);
             let written = gpu.write_part(
                 cl,
                 &mut ahead,
