@@ -63,48 +63,76 @@ static bool read_number(const char *path, uint64_t *value)
 	return ok;
 }
 
-static bool read_key(const char *path, const char *key, uint64_t *value)
+/* The value behind `key` in lines of keys and values. */
+static bool value_of(const char *text, const char *key, uint64_t *value)
 {
-	FILE *f = fopen(path, "re");
-	char line[512];
-	bool ok = false;
+	size_t n = strlen(key);
 
-	if (!f)
-		return false;
-	while (!ok && fgets(line, sizeof(line), f)) {
-		size_t n = strlen(key);
-
+	for (const char *line = text; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
 		if (!strncmp(line, key, n) && line[n] == ' ') {
 			*value = strtoull(line + n + 1, NULL, 10);
-			ok = true;
+			return true;
 		}
 	}
-	fclose(f);
-	return ok;
+	return false;
 }
 
+/* A file of a topology node; they are a page at most. */
+struct node_text {
+	char text[PAGE + 1];
+};
+
+/* The node of a GPU, -1 if it has none. What was found once is not looked for again: GPUs keep their nodes. */
 static int node_of(uint32_t gpu_id)
 {
+	static struct {
+		uint32_t gpu_id;
+		int node;
+	} found[16];
+	static unsigned int count;
+
+	for (unsigned int i = 0; i < count; i++)
+		if (found[i].gpu_id == gpu_id)
+			return found[i].node;
 	for (int n = 0; n < 64; n++) {
 		char path[256];
 		uint64_t id;
 
 		snprintf(path, sizeof(path), TOPOLOGY "/nodes/%d/gpu_id", n);
-		if (read_number(path, &id) && id == gpu_id)
-			return n;
+		if (!read_number(path, &id) || id != gpu_id)
+			continue;
+		if (count < sizeof(found) / sizeof(found[0])) {
+			found[count].gpu_id = gpu_id;
+			found[count++].node = n;
+		}
+		return n;
 	}
 	return -1;
 }
 
-bool topology_value(uint32_t gpu_id, const char *file, const char *key, uint64_t *value)
+static bool read_node(uint32_t gpu_id, const char *file, struct node_text *of)
 {
 	int node = node_of(gpu_id);
 	char path[256];
+	FILE *f;
 
 	if (node < 0)
 		return false;
 	snprintf(path, sizeof(path), TOPOLOGY "/nodes/%d/%s", node, file);
-	return read_key(path, key, value);
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	of->text[fread(of->text, 1, sizeof(of->text) - 1, f)] = '\0';
+	fclose(f);
+	return true;
+}
+
+bool topology_value(uint32_t gpu_id, const char *file, const char *key, uint64_t *value)
+{
+	struct node_text found;
+
+	return read_node(gpu_id, file, &found) && value_of(found.text, key, value);
 }
 
 /* Sizes of the context save area: the kernel's figures, else its formula on what is known of the GPU. */
@@ -123,11 +151,11 @@ static void save_sizes(struct gpu *gpu, uint64_t cus, uint64_t engines)
 	gpu->save_total = page_align(gpu->cwsr_size + debug);
 }
 
-static uint32_t property(const struct gpu *gpu, const char *key)
+static uint32_t number(const struct node_text *properties, const char *key)
 {
 	uint64_t v = 0;
 
-	topology_value(gpu->id, "properties", key, &v);
+	value_of(properties->text, key, &v);
 	return v;
 }
 
@@ -161,25 +189,26 @@ static void by_pci_device(struct gpu *gpu)
 
 static void describe(struct gpu *gpu)
 {
+	struct node_text properties;
 	uint64_t simds, per_cu, arrays, per_engine, xccs;
 
-	if (node_of(gpu->id) < 0) {
+	if (!read_node(gpu->id, "properties", &properties)) {
 		by_pci_device(gpu);
 		return;
 	}
-	gpu->gfx = property(gpu, "gfx_target_version");
-	gpu->render_minor = property(gpu, "drm_render_minor");
-	gpu->ctl_stack_size = property(gpu, "ctl_stack_size");
-	gpu->cwsr_size = property(gpu, "cwsr_size");
-	gpu->sdma_engines = property(gpu, "num_sdma_engines");
-	gpu->sdma_queues_per_engine = property(gpu, "num_sdma_queues_per_engine");
-	gpu->cp_queues = property(gpu, "num_cp_queues");
+	gpu->gfx = number(&properties, "gfx_target_version");
+	gpu->render_minor = number(&properties, "drm_render_minor");
+	gpu->ctl_stack_size = number(&properties, "ctl_stack_size");
+	gpu->cwsr_size = number(&properties, "cwsr_size");
+	gpu->sdma_engines = number(&properties, "num_sdma_engines");
+	gpu->sdma_queues_per_engine = number(&properties, "num_sdma_queues_per_engine");
+	gpu->cp_queues = number(&properties, "num_cp_queues");
 	topology_value(gpu->id, "mem_banks/0/properties", "size_in_bytes", &gpu->vram);
-	simds = property(gpu, "simd_count");
-	per_cu = property(gpu, "simd_per_cu");
-	arrays = property(gpu, "array_count");
-	per_engine = property(gpu, "simd_arrays_per_engine");
-	xccs = property(gpu, "num_xcc");
+	simds = number(&properties, "simd_count");
+	per_cu = number(&properties, "simd_per_cu");
+	arrays = number(&properties, "array_count");
+	per_engine = number(&properties, "simd_arrays_per_engine");
+	xccs = number(&properties, "num_xcc");
 	if (xccs > 1)
 		SKIP("a GPU of several XCCs, whose save area these tests do not lay out");
 	if (per_cu && per_engine)
