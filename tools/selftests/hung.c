@@ -44,7 +44,10 @@ static void begin(struct side *s)
 		s->gpu.drm = lent_render;
 		CHECK_OK(acquire_vm(&s->gpu, lent_render));
 	}
-	need_queue(&s->gpu, &s->q, COMPUTE);
+	/* As much memory of the process as it has under the thunk: the GPU has to lose all of it. */
+	queue_prepare(&s->gpu, &s->q, COMPUTE, 0x1000);
+	save_in_user_memory(&s->gpu, &s->q);
+	CHECK_OK(queue_create(&s->gpu, &s->q));
 	need_bo(&s->gpu, &s->bo, FLAGS_GTT, PAGE);
 	CHECK_OK(event_create(&s->gpu, KFD_IOC_EVENT_HW_EXCEPTION, false, 0, &ev));
 	s->exception = ev.id;

@@ -59,11 +59,18 @@ static void begin_context_with_memory(struct fixture *x, uint64_t size)
 	CHECK_OK(bo_map(&x->gpu, &x->user));
 }
 
+/* Gives the mappings of the queue's buffers in VRAM back, which would keep them. */
+static void unmap_vram(struct fixture *x)
+{
+	CHECK_EQ(munmap((void *)x->q.eop.va, x->q.eop.size), 0);
+	CHECK_EQ(munmap((void *)x->q.save.va, x->q.save.size), 0);
+}
+
 /* Closes both descriptors, and gives mappings back that would keep the first one open, and VRAM. */
 static void end_context(struct fixture *x)
 {
 	CHECK_EQ(munmap(x->q.slice, DOORBELL_SLICE), 0);
-	CHECK_EQ(munmap((void *)x->q.eop.va, PAGE), 0);
+	unmap_vram(x);
 	CHECK_EQ(close(x->gpu.drm), 0);
 	CHECK_EQ(close(x->gpu.fd), 0);
 }
@@ -320,7 +327,7 @@ CASE(closed, "the descriptor is closed: the context ends with its last mapping, 
 	need_bo(&c[0].gpu, &big, FLAGS_VRAM, size);
 	CHECK(available(&f.gpu) <= before - size);
 	CHECK_EQ(munmap((void *)big.va, size), 0);
-	CHECK_EQ(munmap((void *)c[0].q.eop.va, PAGE), 0);
+	unmap_vram(&c[0]);
 	/* The doorbells are mapped, and hold the descriptor: the queue works. */
 	CHECK_EQ(close(c[0].gpu.fd), 0);
 	check_shared(&c[0], 0, 0xc0de);

@@ -387,30 +387,48 @@ CASE(wave_state_sdma, "GET_QUEUE_WAVE_STATE: of an SDMA queue is EINVAL")
 	CHECK_ERR(wave_state(&f, 0, &args), EINVAL);
 }
 
-CASE(wave_state_inactive, "GET_QUEUE_WAVE_STATE: of an inactive queue fills the header, sizes within the area")
+static void show_wave_state(struct fixture *f)
 {
 	struct kfd_ioctl_get_queue_wave_state_args args = { .ctl_stack_used_size = ~0u, .save_area_used_size = ~0u };
-	struct fixture f;
 	int err;
 
-	live(&f);
-	CHECK_OK(queue_update(&f.gpu, &f.q, 0, 7));
-	err = wave_state(&f, 0, &args);
+	CHECK_OK(queue_create(&f->gpu, &f->q));
+	CHECK_OK(queue_update(&f->gpu, &f->q, 0, 7));
+	err = wave_state(f, 0, &args);
 	/* What upstream answers where waves cannot be saved. */
 	if (err == EINVAL && !is_rkfd())
 		SKIP("no saved waves are shown here");
 	CHECK_OK(err);
-	CHECK_OP(args.ctl_stack_used_size, <=, f.gpu.ctl_stack_size);
-	CHECK_OP(args.save_area_used_size, <=, f.gpu.cwsr_size);
+	CHECK_OP(args.ctl_stack_used_size, <=, f->gpu.ctl_stack_size);
+	CHECK_OP(args.save_area_used_size, <=, f->gpu.cwsr_size);
 	/* The header says the same, and where. */
-	CHECK_EQ(*bo32(&f.q.save, 4), args.ctl_stack_used_size);
-	CHECK_EQ(*bo32(&f.q.save, 12), args.save_area_used_size);
-	CHECK_OP(*bo32(&f.q.save, 0) + *bo32(&f.q.save, 4), <=, f.gpu.ctl_stack_size);
-	CHECK_OP(*bo32(&f.q.save, 8), <=, f.gpu.cwsr_size);
+	CHECK_EQ(*bo32(&f->q.save, 4), args.ctl_stack_used_size);
+	CHECK_EQ(*bo32(&f->q.save, 12), args.save_area_used_size);
+	CHECK_OP(*bo32(&f->q.save, 0) + *bo32(&f->q.save, 4), <=, f->gpu.ctl_stack_size);
+	CHECK_OP(*bo32(&f->q.save, 8), <=, f->gpu.cwsr_size);
 	/* What user space put into the rest of the header stays. */
-	CHECK_EQ(*bo32(&f.q.save, 16), f.gpu.cwsr_size);
-	CHECK_OK(queue_update(&f.gpu, &f.q, 100, 7));
-	drop_queue(&f.gpu, &f.q);
+	CHECK_EQ(*bo32(&f->q.save, 16), f->gpu.cwsr_size);
+	CHECK_OK(queue_update(&f->gpu, &f->q, 100, 7));
+	drop_queue(&f->gpu, &f->q);
+}
+
+CASE(wave_state_inactive, "GET_QUEUE_WAVE_STATE: of an inactive queue fills the header, sizes within the area")
+{
+	struct fixture f;
+
+	need_vm(&f.gpu, 0);
+	queue_prepare(&f.gpu, &f.q, COMPUTE, 0x1000);
+	show_wave_state(&f);
+}
+
+CASE(wave_state_in_user_memory, "GET_QUEUE_WAVE_STATE: the same of a save area in user memory")
+{
+	struct fixture f;
+
+	need_vm(&f.gpu, 0);
+	queue_prepare(&f.gpu, &f.q, COMPUTE, 0x1000);
+	save_in_user_memory(&f.gpu, &f.q);
+	show_wave_state(&f);
 }
 
 CASE(wave_state_pointer, "GET_QUEUE_WAVE_STATE: an area that cannot be written is EFAULT")

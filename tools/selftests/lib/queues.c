@@ -15,6 +15,14 @@ static void pointer_offsets(uint32_t type, uint64_t *wptr, uint64_t *rptr)
 	*rptr = type == KFD_IOC_QUEUE_TYPE_COMPUTE_AQL ? 0x80 : 16;
 }
 
+static void prepare_save_area(const struct gpu *gpu, struct queue *q, uint32_t flags)
+{
+	need_bo(gpu, &q->save, flags, gpu->save_total);
+	*bo32(&q->save, 16) = gpu->cwsr_size;
+	*bo32(&q->save, 20) = gpu->save_total - gpu->cwsr_size;
+	q->args.ctx_save_restore_address = q->save.va;
+}
+
 void queue_prepare(const struct gpu *gpu, struct queue *q, uint32_t type, uint32_t ring_bytes)
 {
 	bool compute = type == KFD_IOC_QUEUE_TYPE_COMPUTE || type == KFD_IOC_QUEUE_TYPE_COMPUTE_AQL;
@@ -43,15 +51,19 @@ void queue_prepare(const struct gpu *gpu, struct queue *q, uint32_t type, uint32
 		if (!gpu->save_total)
 			SKIP("the size of the save area is not known for this GPU");
 		need_bo(gpu, &q->eop, FLAGS_VRAM_PRIVATE, PAGE);
-		need_bo(gpu, &q->save, FLAGS_USERPTR, gpu->save_total);
-		*bo32(&q->save, 16) = gpu->cwsr_size;
-		*bo32(&q->save, 20) = gpu->save_total - gpu->cwsr_size;
+		/* In VRAM it is one piece; as user memory, thousands of pages that the kernel finds, maps and gives back. */
+		prepare_save_area(gpu, q, FLAGS_VRAM);
 		q->args.eop_buffer_address = q->eop.va;
 		q->args.eop_buffer_size = PAGE;
-		q->args.ctx_save_restore_address = q->save.va;
 		q->args.ctx_save_restore_size = gpu->cwsr_size;
 		q->args.ctl_stack_size = gpu->ctl_stack_size;
 	}
+}
+
+void save_in_user_memory(const struct gpu *gpu, struct queue *q)
+{
+	drop_bo(gpu, &q->save);
+	prepare_save_area(gpu, q, FLAGS_USERPTR);
 }
 
 bool takes_turns(void)
