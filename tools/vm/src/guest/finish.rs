@@ -8,8 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 const KMEMLEAK: &str = "/sys/kernel/debug/kmemleak";
+/// Parameters of the kernel, and the one that turns kmemleak off: it leaves its file, which then takes no command.
+const PARAMETERS: &str = "/proc/cmdline";
+const OFF: &str = "kmemleak=off";
 /// kmemleak reports no object that is younger than this (MSECS_MIN_AGE of mm/kmemleak.c is 5000).
 const KMEMLEAK_MIN_AGE: Duration = Duration::from_millis(5100);
+
+/// Whether leaks are sought. That the kernel has turned kmemleak off by itself does not count: they cannot be found then.
+fn seeks(parameters: &str) -> bool {
+    !parameters.split_whitespace().any(|word| word == OFF)
+}
 
 /// Keeps the debug kernel's own periodic scan from slowing the run down; ours at the end replaces it.
 pub(super) fn prepare() {
@@ -24,7 +32,8 @@ pub(super) fn finish(loaded: &Loaded, keep: bool) -> Vec<String> {
     if !keep {
         problems.extend(loaded.unload());
     }
-    if loaded.any() && Path::new(KMEMLEAK).exists() {
+    let parameters = fs::read_to_string(PARAMETERS).unwrap_or_default();
+    if loaded.any() && Path::new(KMEMLEAK).exists() && seeks(&parameters) {
         problems.extend(leaks());
     }
     problems
@@ -68,7 +77,15 @@ fn split_leaks(report: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::seeks;
     use super::split_leaks;
+
+    #[test]
+    fn leaks_are_sought_unless_a_parameter_says_not() {
+        assert!(seeks("console=ttyS0 init=/a/kmemleak=off/init kmemleak=on"));
+        assert!(!seeks("console=ttyS0 kmemleak=off\n"));
+        assert!(seeks(""));
+    }
 
     #[test]
     fn each_leaked_object_is_one_problem() {
