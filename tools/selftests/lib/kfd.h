@@ -151,10 +151,9 @@ uint64_t need_address(uint64_t size, uint64_t align);
  * test can spoil one of them; queue_create makes the call and maps the doorbell.
  */
 void queue_prepare(const struct gpu *gpu, struct queue *q, uint32_t type, uint32_t ring_bytes);
-
+int queue_create(const struct gpu *gpu, struct queue *q);
 /* Before the queue is created: its save area in user memory, as the thunk has it, instead of VRAM. */
 void save_in_user_memory(const struct gpu *gpu, struct queue *q);
-int queue_create(const struct gpu *gpu, struct queue *q);
 /*
  * Whether queues that find no slot take turns. The module parameter sched_policy decides, of which the
  * environment tells (KFD_SCHED_POLICY); otherwise the 25th compute queue of a GPU is ENOSPC.

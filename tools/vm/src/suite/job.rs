@@ -145,7 +145,7 @@ pub(super) fn discover(dir: &Path) -> anyhow::Result<Vec<(String, anyhow::Result
 
 /// One job for each ASIC and scheduling policy that the header asks for.
 ///
-/// kmemleak watches one of them: it takes a third of all time, and each of them does the same. Which one depends on the
+/// kmemleak watches one of them: it takes two fifths of the time, and each of them does the same. Which one depends on the
 /// test's name, so that it watches some tests on each ASIC under each policy.
 pub(super) fn jobs(name: &str, path: &Path, header: &Header) -> Vec<Job> {
     let asics = each(&header.asics);
