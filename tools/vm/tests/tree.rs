@@ -105,6 +105,29 @@ fn every_suite_has_an_area_and_every_area_has_suites() {
 }
 
 #[test]
+fn every_file_of_the_self_tests_asks_for_suites_that_there_are() {
+    let top = top();
+    let areas = areas::load(&top).unwrap();
+    let names = suite::names(&top).unwrap();
+    let mut found = Vec::new();
+    files(&top, Path::new("tools/selftests"), &mut found);
+    let mut wrong = Vec::new();
+    for file in &found {
+        let texts = areas::affected(&areas, [file.as_str()]).unwrap();
+        let filter = Filter::new(texts.into_iter().collect());
+        for name in &names {
+            let _ = match name.strip_prefix("host/") {
+                Some(package) => filter.wants_package(package),
+                None => filter.wants(name),
+            };
+        }
+        let missing = filter.unused();
+        wrong.extend(missing.iter().map(|suite| format!("{file}: {suite}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
 fn every_mutant_applies_to_this_tree() {
     let top = top();
     let all = mutants::list(&top, &[]).unwrap();
