@@ -23,6 +23,7 @@ pub(crate) mod copy;
 pub(crate) mod debug;
 mod device;
 pub(crate) mod devmem;
+mod direction;
 pub(crate) mod doorbell;
 pub(crate) mod gart;
 pub(crate) mod gfx;

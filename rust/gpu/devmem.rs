@@ -31,7 +31,11 @@ use kernel::{
 use super::{
     access::Hw,
     clear::Landed,
-    mirrors::Counter,
+    mirrors::{
+        Counter,
+        MoveLaps,
+        MoveStep, //
+    },
     moves::Direction,
     pieces::{
         Piece,
@@ -225,15 +229,40 @@ impl Gpu {
         first: usize,
         holes: bool,
     ) -> Result<MovedIn> {
+        let mut laps = MoveLaps::begin(Direction::In);
         let placed = collected.into_device(vacancy, first, holes);
-        let moved = self.copy_placed(hw, placed, Direction::In)?.commit();
+        laps.lap(MoveStep::Place);
+        let copied = self.copy_placed(hw, placed, Direction::In)?;
+        laps.lap(MoveStep::Copy);
+        let moved = copied.commit();
         // CAST: `usize` is at most 64 bits wide.
         let new = moved.holes() as u64 * PAGE;
         self.mirrors().add(Counter::Holes, new);
-        Ok(MovedIn {
+        let result = MovedIn {
             pages: moved.count(),
             refused: moved.refused(),
-        })
+        };
+        drop(moved);
+        laps.lap(MoveStep::Finish);
+        if result.pages != 0 {
+            laps.record(self.mirrors());
+        }
+        Ok(result)
+    }
+
+    /// Has `find` collect pages, and notes how long that takes.
+    fn collect<'m>(
+        &self,
+        direction: Direction,
+        find: impl FnOnce() -> Result<Collected<'m>>,
+    ) -> Result<Collected<'m>> {
+        let mut laps = MoveLaps::begin(direction);
+        let collected = find()?;
+        laps.lap(MoveStep::Collect);
+        if collected.moving() != 0 {
+            laps.record(self.mirrors());
+        }
+        Ok(collected)
     }
 
     /// Moves what a program has of a range of one of its mappings to VRAM, as [`Self::move_in`]. The caller holds no lock.
@@ -253,7 +282,8 @@ impl Gpu {
         let result = {
             let lock = user.lock();
             let hw = self.enter()?;
-            let collected = Collected::of_system(&lock, range.clone(), to.vacancy);
+            let find = || Collected::of_system(&lock, range.clone(), to.vacancy);
+            let collected = self.collect(Direction::In, find);
             collected.and_then(|all| self.move_in(&hw, all, to.vacancy, to.first, to.holes))
         };
         self.note_move(&Note {
@@ -283,8 +313,9 @@ impl Gpu {
         let result = {
             let lock = user.lock();
             let hw = self.enter()?;
-            Collected::of_device(&lock, range.clone(), device)
-                .and_then(|collected| self.move_out(&hw, collected, None))
+            let find = || Collected::of_device(&lock, range.clone(), device);
+            let collected = self.collect(Direction::Out, find);
+            collected.and_then(|all| self.move_out(&hw, all, None))
         };
         self.note_move(&Note {
             direction: Direction::Out,
@@ -323,7 +354,7 @@ impl Gpu {
         trigger: Trigger,
     ) -> Result<usize> {
         let start = Instant::now();
-        let collected = Collected::of_frame(device, frame)?;
+        let collected = self.collect(Direction::Out, || Collected::of_frame(device, frame))?;
         let asked = collected.moving() * SZ_4K;
         let result = self.move_out(hw, collected, None);
         self.note_move(&Note {
@@ -346,16 +377,26 @@ impl Gpu {
         collected: Collected<'_>,
         fault: Option<&Fault<'_>>,
     ) -> Result<usize> {
+        let mut laps = MoveLaps::begin(Direction::Out);
         let (placed, is_placed) = collected.into_system(fault);
         if !is_placed {
             return Err(ENOMEM);
         }
-        let moved = self.copy_placed(hw, placed, Direction::Out)?.commit();
-        Ok(moved.count())
+        laps.lap(MoveStep::Place);
+        let copied = self.copy_placed(hw, placed, Direction::Out)?;
+        laps.lap(MoveStep::Copy);
+        let moved = copied.commit();
+        let count = moved.count();
+        drop(moved);
+        laps.lap(MoveStep::Finish);
+        if count != 0 {
+            laps.record(self.mirrors());
+        }
+        Ok(count)
     }
 
     fn answer(&self, hw: &Hw, fault: &Fault<'_>) -> Result<usize> {
-        let collected = Collected::of_fault(fault, AROUND)?;
+        let collected = self.collect(Direction::Out, || Collected::of_fault(fault, AROUND))?;
         self.move_out(hw, collected, Some(fault))
     }
 

@@ -23,8 +23,13 @@ use kernel::{
         Arc,
         Mutex, //
     },
+    time::{
+        Instant,
+        Monotonic, //
+    },
 };
 
+use super::direction::Direction;
 use crate::kapi::hmm::Cause;
 
 /// Buckets of a histogram: the last one has all from 2^39 on, which are nine minutes in nanoseconds.
@@ -73,10 +78,16 @@ pub(crate) enum Counter {
     HeldBack,
     /// … for want of free VRAM, or of credit for it.
     NoRoom,
+    /// Bytes that programs wanted moved, and that were elsewhere afterwards.
+    Stayed,
+    /// Bytes that the CPU has copied from or to VRAM, in place of the copy engine.
+    CopiedByCpu,
+    /// Bytes that nobody gets before unbind, for the copy engine did not stop and may still write them.
+    Kept,
 }
 
 impl Counter {
-    const NAMES: [&str; 19] = [
+    const NAMES: [&str; 22] = [
         "accesses",
         "shown",
         "found",
@@ -96,6 +107,9 @@ impl Counter {
         "bounced",
         "held_back",
         "no_room",
+        "stayed",
+        "copied_by_cpu",
+        "kept",
     ];
 }
 
@@ -171,6 +185,66 @@ impl Other {
     const NAMES: [&str; 3] = ["settle", "lane", "pages"];
 }
 
+/// What takes time of a move, of which something has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MoveStep {
+    /// Finding free VRAM, perhaps after others have lost theirs. Where there was room already, it is not made.
+    Room,
+    /// Taking the pages out of the program's page table, with all that shows them.
+    Collect,
+    /// Finding pages where they go.
+    Place,
+    /// Copying.
+    Copy,
+    /// Making the new pages the program's.
+    Finish,
+}
+
+impl MoveStep {
+    const NAMES: [&str; 5] = ["room", "collect", "place", "copy", "finish"];
+}
+
+/// Names of [`Direction`]: in, and out.
+const DIRECTIONS: [&str; 2] = ["in", "out"];
+
+/// How long the steps of a move take.
+pub(super) struct MoveLaps {
+    direction: Direction,
+    last: Instant<Monotonic>,
+    /// Nanoseconds of each step that was made.
+    steps: [Option<u64>; MoveStep::NAMES.len()],
+}
+
+impl MoveLaps {
+    /// A move of that direction begins now.
+    pub(super) fn begin(direction: Direction) -> Self {
+        Self {
+            direction,
+            last: Instant::now(),
+            steps: [None; MoveStep::NAMES.len()],
+        }
+    }
+
+    /// A step ends now, and the next one begins.
+    pub(super) fn lap(&mut self, step: MoveStep) {
+        let now = Instant::now();
+        let ns = u64::try_from((now - self.last).as_nanos()).unwrap_or(0);
+        self.last = now;
+        // CAST: The number of a variant.
+        if let Some(known) = self.steps.get_mut(step as usize) {
+            *known = Some(ns);
+        }
+    }
+
+    /// Something has moved: the steps that were made count.
+    pub(super) fn record(&self, figures: &MirrorFigures) {
+        let steps = self.steps.iter().enumerate();
+        for (step, ns) in steps.filter_map(|(step, ns)| Some((step, (*ns)?))) {
+            figures.note_move(self.direction, step, ns);
+        }
+    }
+}
+
 /// Names of [`Cause`], in its order.
 const CAUSES: [&str; 8] = [
     "unmap",
@@ -185,6 +259,8 @@ const CAUSES: [&str; 8] = [
 
 /// Histograms of steps, before those of [`Other`].
 const TIMES: usize = Purpose::NAMES.len() * STEPS * Leaf::NAMES.len();
+/// Histograms before those of [`MoveStep`].
+const MOVES: usize = TIMES + Other::NAMES.len();
 
 /// How often something was how large, by powers of two.
 struct Histogram {
@@ -245,7 +321,7 @@ pub(crate) trait MirrorList: Send + Sync {
 pub(crate) struct MirrorFigures {
     counters: [Atomic<u64>; Counter::NAMES.len()],
     changes: [Atomic<u64>; CAUSES.len()],
-    /// Those of steps by purpose, step and leaf, then those of [`Other`].
+    /// Those of steps by purpose, step and leaf, then those of [`Other`], then those of moves by direction and step.
     histograms: KVVec<Histogram>,
     /// Who has mirrors, and a number that nobody else has.
     #[pin]
@@ -259,7 +335,7 @@ impl MirrorFigures {
     ///
     /// `ENOMEM`.
     pub(super) fn new() -> Result<Arc<Self>> {
-        let count = TIMES + Other::NAMES.len();
+        let count = MOVES + DIRECTIONS.len() * MoveStep::NAMES.len();
         let mut histograms = KVVec::with_capacity(count, GFP_KERNEL)?;
         for _ in 0..count {
             histograms.push(Histogram::new(), GFP_KERNEL)?;
@@ -317,6 +393,31 @@ impl MirrorFigures {
         }
     }
 
+    /// Step number `step` of a move took so many nanoseconds.
+    fn note_move(&self, direction: Direction, step: usize, ns: u64) {
+        let direction = usize::from(direction == Direction::Out);
+        let at = MOVES + direction * MoveStep::NAMES.len() + step;
+        if let Some(histogram) = self.histograms.get(at) {
+            histogram.add(ns);
+        }
+    }
+
+    /// Free VRAM was found in so many nanoseconds for what moves there.
+    pub(crate) fn note_room(&self, ns: u64) {
+        // CAST: The number of a variant.
+        self.note_move(Direction::In, MoveStep::Room as usize, ns);
+    }
+
+    /// How many moves of that direction have made a step.
+    #[cfg(rkfd_kunit)]
+    pub(crate) fn moves(&self, direction: Direction, step: MoveStep) -> u64 {
+        let out = usize::from(direction == Direction::Out);
+        // CAST: The number of a variant.
+        let at = MOVES + out * MoveStep::NAMES.len() + step as usize;
+        let counts = self.histograms.get(at).map(|one| &one.buckets);
+        counts.map_or(0, |counts| counts.iter().map(|n| n.load(Relaxed)).sum())
+    }
+
     /// Lists the mirrors of `list`, until [`Self::unlist`] with the same `key`, which nobody else has.
     ///
     /// # Errors
@@ -370,8 +471,13 @@ impl MirrorFigures {
                 }
             }
         }
-        for (name, histogram) in Other::NAMES.iter().zip(histograms) {
+        for (name, histogram) in Other::NAMES.iter().zip(&mut histograms) {
             histogram.show(f, format_args!("size {name}"))?;
+        }
+        for direction in DIRECTIONS {
+            for (step, histogram) in MoveStep::NAMES.iter().zip(&mut histograms) {
+                histogram.show(f, format_args!("move {direction} {step}"))?;
+            }
         }
         let lists = self.lists().map_err(|_| fmt::Error)?;
         let mut room = LINES;

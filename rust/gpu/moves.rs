@@ -30,17 +30,10 @@ use crate::kapi::{
     }, //
 };
 
+pub(crate) use super::direction::Direction;
+
 /// Bytes that the CPU copies at once.
 const CPU_STEP: usize = 64 << 10;
-
-/// Where a copy goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// From VRAM to the pages.
-    Out,
-    /// From the pages to VRAM.
-    In,
-}
 
 /// What is copied: VRAM and pages of the same size, and the source does not change meanwhile.
 pub(crate) struct Move {

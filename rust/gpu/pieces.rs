@@ -29,6 +29,7 @@ use super::{
         PART_BYTES, //
     },
     gart::GartWindow,
+    mirrors::Counter,
     moves::{
         CpuBuffer,
         Direction, //
@@ -135,7 +136,10 @@ struct Reached<K> {
 /// A copy that is under way. Dropped, it waits for the engine and is not completed.
 #[must_use = "dropping waits for the engine"]
 pub(crate) struct CopyingPieces<'a, K: Send + 'static> {
+    gpu: &'a Gpu,
     hw: &'a Hw,
+    /// All that is copied.
+    bytes: u64,
     flight: InFlight<'a, Reached<K>>,
     /// The engine has got all of it.
     submitted: bool,
@@ -162,11 +166,14 @@ impl Gpu {
             _ => self.show_pieces(hw, &what).ok(),
         };
         let shown = window.as_ref().map(GartWindow::gpu_addr);
+        let bytes = what.size();
         let mut flight = InFlight::new(self, hw, Reached { what, window });
         let submitted =
             shown.is_some_and(|shown| self.submit_pieces(hw, shown, &mut flight).is_ok());
         Ok(CopyingPieces {
+            gpu: self,
             hw,
+            bytes,
             flight,
             submitted,
         })
@@ -226,10 +233,17 @@ impl<K: Send + 'static> CopyingPieces<'_, K> {
     /// `Done`: CPU and GPU read in the destination what the source has. `Cancelled`: the destination has no meaning,
     /// and the engine does not touch it any more; the error is the CPU's: `ENOMEM`, or `EIO` where the device is lost. In any case the source is as it was.
     pub(crate) fn land(self) -> Landed<K> {
+        let figures = self.gpu.mirrors();
         let (reached, is_done) = match self.flight.land() {
             Landed::Done(reached) => (reached, self.submitted),
             Landed::Cancelled(reached, _) => (reached, false),
-            Landed::Failed(e) => return Landed::Failed(e),
+            Landed::Failed(e) => {
+                // Of a device that is lost nothing is kept.
+                if e == ETIMEDOUT {
+                    figures.add(Counter::Kept, self.bytes);
+                }
+                return Landed::Failed(e);
+            }
         };
         let Reached { what, window } = reached;
         drop(window);
@@ -241,7 +255,12 @@ impl<K: Send + 'static> CopyingPieces<'_, K> {
         // Nor does the CPU read what it had read before.
         self.hw.hdp_flush();
         match copied {
-            Ok(()) => Landed::Done(what.owner),
+            Ok(()) => {
+                if !is_done {
+                    figures.add(Counter::CopiedByCpu, self.bytes);
+                }
+                Landed::Done(what.owner)
+            }
             Err(e) => Landed::Cancelled(what.owner, e),
         }
     }

@@ -15,7 +15,11 @@ use core::ops::Range;
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    time::{
+        Instant,
+        Monotonic, //
+    },
 };
 
 use super::{
@@ -27,10 +31,13 @@ use super::{
     },
 };
 use crate::{
-    gpu::devmem::{
-        Population,
-        Target,
-        Trigger, //
+    gpu::{
+        devmem::{
+            Population,
+            Target,
+            Trigger, //
+        },
+        mirrors::Counter,
     },
     kapi::{
         devmem::Vacancy,
@@ -94,6 +101,21 @@ impl Mirror {
     ///   killed; `EAGAIN`: the memory does not stop changing.
     /// - `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer.
     pub(super) fn migrate(
+        &self,
+        dev: &DrmDevice,
+        range: &Range<u64>,
+        place: Place,
+        tally: &mut Tally,
+    ) -> Result {
+        let before = tally.stayed;
+        let result = self.migrate_parts(dev, range, place, tally);
+        let stayed = tally.stayed.saturating_sub(before);
+        self.vm().gpu().mirrors().add(Counter::Stayed, stayed);
+        result
+    }
+
+    /// As [`Self::migrate`].
+    fn migrate_parts(
         &self,
         dev: &DrmDevice,
         range: &Range<u64>,
@@ -214,7 +236,10 @@ impl Moving<'_> {
             room::note_use(gpu, vacancy.frame());
             return Ok(vacancy);
         }
+        let began = Instant::<Monotonic>::now();
         let (room, frame) = (how.room)()?;
+        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(0);
+        gpu.mirrors().note_room(ns);
         let room = KBox::new(room, GFP_KERNEL_ACCOUNT)?;
         population.vacancy(frame, room)
     }

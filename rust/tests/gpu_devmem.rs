@@ -31,6 +31,7 @@ use crate::{
             BringBack,
             CpuFaults, //
         },
+        mirrors::MoveStep,
         moves::Direction,
         pieces::{
             Piece,
@@ -204,6 +205,25 @@ fn read(index: usize) -> Result<KVVec<u8>> {
     Ok(bytes)
 }
 
+/// How many moves in and out have made each step.
+fn steps(gpu: &Gpu) -> [u64; 10] {
+    use MoveStep::*;
+    let steps = [Room, Collect, Place, Copy, Finish];
+    core::array::from_fn(|at| {
+        let direction = if at < steps.len() {
+            Direction::In
+        } else {
+            Direction::Out
+        };
+        gpu.mirrors().moves(direction, steps[at % steps.len()])
+    })
+}
+
+/// What has come to it since.
+fn since(before: &[u64; 10], now: &[u64; 10]) -> [u64; 10] {
+    core::array::from_fn(|at| now[at] - before[at])
+}
+
 /// Whether the program finds in a page what it got in round `round`.
 fn has_page(index: usize, round: u64) -> Result<bool> {
     Ok(read(index)?[..] == page_of(word(round, index as u64))?[..])
@@ -222,8 +242,11 @@ mod suite {
             write_all(1)?;
             let hw = gpu.enter()?;
             let place = scene.place(gpu, &hw)?;
+            let before = steps(gpu);
             assert_eq!(scene.move_in(gpu, &hw, &place, false)?, ALL);
             assert_eq!(scene.pagemap.live(), ALL + 1);
+            // It was collected here.
+            assert_eq!(since(&before, &steps(gpu)), [0, 0, 1, 1, 1, 0, 0, 0, 0, 0]);
             let mut seen = KVVec::from_elem(0_u8, SZ_4K, GFP_KERNEL)?;
             for index in 0..ALL {
                 hw.vram_read(place.at(index), &mut seen)?;
@@ -236,8 +259,10 @@ mod suite {
             let frame = usize::try_from(place.vram)? / FRAME;
             drop(place);
             // One that is read comes with those around it, and no others.
+            let before = steps(gpu);
             assert!(has_page(20, 2)?);
             assert_eq!(scene.pagemap.live(), ALL - AROUND);
+            assert_eq!(since(&before, &steps(gpu)), [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
             // One that is written, likewise.
             write(50, 3)?;
             assert_eq!(scene.pagemap.live(), ALL - 2 * AROUND);

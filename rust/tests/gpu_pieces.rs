@@ -26,6 +26,7 @@ use crate::{
             Landed,
             ENGINE_MIN, //
         },
+        mirrors::Counter,
         moves::Direction,
         pieces::{
             CopyingPieces,
@@ -165,19 +166,30 @@ fn is_done<K>(landed: &Landed<K>) -> bool {
     matches!(landed, Landed::Done(_))
 }
 
+/// Bytes that the CPU has copied.
+fn by_cpu(gpu: &Gpu) -> u64 {
+    gpu.mirrors().count(Counter::CopiedByCpu)
+}
+
 /// Copies out and in, and looks at each page of both sides. Returns whether all were right, and the jobs that it took.
+/// What takes no job is noted as copied by the CPU.
 fn there_and_back(gpu: &Gpu, lens: &[usize]) -> Result<(bool, u64)> {
     let hw = gpu.enter()?;
     let scene = Scene::new(gpu, lens)?;
     scene.fill_vram(&hw, 1)?;
     scene.fill_pages(2)?;
     let jobs = gpu.copy().status().jobs;
+    let copied = by_cpu(gpu);
     let mut right = is_done(&scene.begin(gpu, &hw, Direction::Out)?.land());
     right &= scene.pages_have(2, Some(1))? && scene.vram_has(&hw, 1, None)?;
     scene.fill_pages(3)?;
     right &= is_done(&scene.begin(gpu, &hw, Direction::In)?.land());
     right &= scene.vram_has(&hw, 1, Some(3))? && scene.pages_have(3, None)?;
-    Ok((right, gpu.copy().status().jobs - jobs))
+    let jobs = gpu.copy().status().jobs - jobs;
+    let bytes = lens.iter().sum::<usize>() as u64 * PAGE;
+    let without = if jobs == 0 { 2 * bytes } else { 0 };
+    right &= by_cpu(gpu) - copied == without;
+    Ok((right, jobs))
 }
 
 fn scheduler(gpu: &Arc<Gpu>) -> Result<Arc<Scheduler>> {

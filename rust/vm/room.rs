@@ -24,6 +24,7 @@ use super::{
 use crate::{
     gpu::{
         account::Charge,
+        mirrors::Counter,
         Gpu,
         Hw,
         VramBlocks, //
@@ -126,6 +127,7 @@ impl Room {
             Err(e) if e == ETIMEDOUT => {
                 // The engine keeps the memory, so that it is not to be had by others.
                 gpu.keep_until_unbind((charge, group));
+                gpu.mirrors().add(Counter::Kept, GRANULE);
                 return Err(e);
             }
             blocks => blocks?,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "hints.h"
 #include "migrate.h"
 
 #include <fcntl.h>
@@ -94,14 +95,17 @@ uint64_t move_all(const struct nfile *file, uint32_t id, uint64_t va, uint64_t l
 void must_stay(const struct nfile *file, uint32_t id, uint64_t va, uint64_t length, uint32_t flags, uint64_t bytes)
 {
 	struct drm_rkfd_mirror_migrate args;
+	uint64_t before;
 	int err;
 
-	do
+	do {
+		before = mirror_count(file, "stayed");
 		err = mirror_migrate(file, id, va, length, IN_VRAM, flags, &args);
-	while (err == EAGAIN);
+	} while (err == EAGAIN);
 	CHECK_OK(err);
 	CHECK_EQ(args.moved, 0);
 	CHECK_EQ(args.stayed, bytes);
+	CHECK_EQ(mirror_count(file, "stayed"), before + bytes);
 }
 
 /* Entries of pages that have some of these bits. */

@@ -6,6 +6,7 @@
  * Needs the device model, whose control port makes the driver's own ring hang: MIGRATE_DOORBELL is the ring's. What leads out
  * of that, a reset of the engines or a new start of the driver, is up to the caller; a case leaves the fault on.
  */
+#include "hints.h"
 #include "migrate.h"
 #include "model.h"
 
@@ -85,10 +86,14 @@ static void end(void)
 	close_file(&e.file);
 }
 
-CASE_LIMIT(healthy, "healthy: in and out by the engine", 120)
+static void in_and_out(bool by_cpu)
 {
+	uint64_t copied;
+
 	begin();
+	copied = mirror_count(&e.file, "copied_by_cpu");
 	CHECK_EQ(move_all(&e.file, id, AT, N * PAGE, IN_VRAM, 0), N * PAGE);
+	CHECK_EQ(mirror_count(&e.file, "copied_by_cpu") - copied, by_cpu ? N * PAGE : 0);
 	adds(1, 2);
 	CHECK_EQ(device_pages(p, N), N);
 	has_added(p, 0, N, 1, 1, 2);
@@ -96,11 +101,25 @@ CASE_LIMIT(healthy, "healthy: in and out by the engine", 120)
 	end();
 }
 
+CASE_LIMIT(healthy, "healthy: in and out by the engine", 120)
+{
+	in_and_out(false);
+}
+
+CASE_LIMIT(without, "without: in and out by the CPU", 120)
+{
+	in_and_out(true);
+}
+
 CASE_LIMIT(in_hangs, "in, hang: the CPU copies in place of the engine", 240)
 {
+	uint64_t by_cpu;
+
 	begin();
+	by_cpu = mirror_count(&e.file, "copied_by_cpu");
 	hang("hang-queue");
 	CHECK_EQ(move_all(&e.file, id, AT, N * PAGE, IN_VRAM, 0), N * PAGE);
+	CHECK_OP(mirror_count(&e.file, "copied_by_cpu"), >=, by_cpu + N * PAGE);
 	CHECK_EQ(device_pages(p, N), N);
 	adds(3, 1);
 	CHECK_EQ(device_pages(p, N), N);
@@ -129,11 +148,12 @@ CASE_LIMIT(out_hangs, "out, hang: the CPU copies in place of the engine", 240)
 CASE_LIMIT(in_stuck, "in, stuck: what the engine may still write is kept, and the memory stays", 240)
 {
 	struct drm_rkfd_mirror_migrate args;
-	uint64_t before;
+	uint64_t before, kept;
 	int err;
 
 	begin();
 	before = settled_vram(&e.file);
+	kept = mirror_count(&e.file, "kept");
 	hang("ignore-preempt");
 	err = mirror_migrate(&e.file, id, AT, N * PAGE, IN_VRAM, 0, &args);
 	CHECK_ERR(err, ETIMEDOUT);
@@ -142,6 +162,8 @@ CASE_LIMIT(in_stuck, "in, stuck: what the engine may still write is kept, and th
 	has_pattern(p, 0, N, 1);
 	/* The room of what the engine may still write is taken, also when the one who wanted it has ended. */
 	CHECK_OP(heap_used(&e.file, VRAM), >=, before + N * PAGE);
+	/* It was clearing the room. */
+	CHECK_EQ(mirror_count(&e.file, "kept"), kept + HUGE);
 	engine_leave(&e);
 	need_file(&e.file);
 	CHECK_OP(settled_vram(&e.file), >=, before);
@@ -152,8 +174,10 @@ CASE_LIMIT(in_stuck, "in, stuck: what the engine may still write is kept, and th
 CASE_LIMIT(out_stuck, "out, stuck: the bytes come without the engine", 240)
 {
 	struct drm_rkfd_mirror_migrate args;
+	uint64_t kept;
 
 	begin();
+	kept = mirror_count(&e.file, "kept");
 	CHECK_EQ(move_all(&e.file, id, AT, N * PAGE, IN_VRAM, 0), N * PAGE);
 	adds(5, 1);
 	CHECK_EQ(device_pages(p, N), N);
@@ -161,6 +185,7 @@ CASE_LIMIT(out_stuck, "out, stuck: the bytes come without the engine", 240)
 	/* What it was to write is nobody's, and the pages are where they were. */
 	CHECK_ERR(mirror_migrate(&e.file, id, AT, N * PAGE, IN_SYSTEM, 0, &args), ETIMEDOUT);
 	CHECK_EQ(args.moved, 0);
+	CHECK_EQ(mirror_count(&e.file, "kept"), kept + N * PAGE);
 	CHECK_EQ(device_pages(p, N), N);
 	has_added(p, 0, N, 1, 5, 1);
 	CHECK_EQ(device_pages(p, N), 0);

@@ -190,11 +190,12 @@ impl Mirror {
 /// How often something was how large.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Histogram {
-    /// `access` and `fill` for times of steps; `settle`, `lane` and `pages` for others.
+    /// `access` and `fill` for times of steps, `in` and `out` for those of moves to VRAM and back; `settle`, `lane` and
+    /// `pages` for others.
     pub what: String,
     /// Of times: which step.
     pub step: Option<String>,
-    /// Of times: `none`, `4K` or `2M`.
+    /// Of times but those of moves: `none`, `4K` or `2M`.
     pub leaf: Option<String>,
     pub sum: u64,
     /// By the power of two that the values reach; the first has 0, too.
@@ -293,6 +294,10 @@ pub fn parse(text: &str) -> Report {
                 let found = Histogram::parse(what, Some(step), Some(leaf), rest);
                 report.histograms.extend(found);
             }
+            ["move", what, step, rest @ ..] => {
+                let found = Histogram::parse(what, Some(step), None, rest);
+                report.histograms.extend(found);
+            }
             ["size", what, rest @ ..] => {
                 report
                     .histograms
@@ -348,6 +353,7 @@ time access fetch 4K sum 40960 buckets 11:3 13:1
 time access total 4K sum 900000 buckets 17:4
 time fill bind 2M sum 5000 buckets 12:1
 size lane sum 12 buckets 0:2 3:1
+move out copy sum 90000 buckets 15:2
 mirror 1 pid 77 pasid 33 cpu 0x7f0000000000-0x7f00007fffff gpu 0x000100000000-0x0001007fffff flags populated,read-only granules 3 of 4 bytes 4206592 huge 4194304 vram 2101248 leaf 2097152 changes 5 served 0 hints 3
 hint 0x000100000000-0x0001000fffff vram 64K
 hint 0x000100200000-0x0001003fffff stay

@@ -6,7 +6,7 @@ fn all_of_a_file_is_read() {
     let report = parse(EXAMPLE);
     assert_eq!(report.counts["accesses"], 12);
     assert_eq!(report.changes["unmap"], 3);
-    let [fetch, total, bind, lane] = &report.histograms[..] else {
+    let [fetch, total, bind, lane, copy] = &report.histograms[..] else {
         panic!("{report:?}")
     };
     assert_eq!(
@@ -25,6 +25,15 @@ fn all_of_a_file_is_read() {
         (lane.what.as_str(), lane.is_time(), lane.count()),
         ("lane", false, 3)
     );
+    assert_eq!(
+        (
+            copy.what.as_str(),
+            copy.step.as_deref(),
+            copy.leaf.as_deref()
+        ),
+        ("out", Some("copy"), None)
+    );
+    assert_eq!((copy.is_time(), copy.mean()), (true, 45_000));
     let [one, two] = &report.mirrors[..] else {
         panic!("{report:?}")
     };
@@ -146,6 +155,7 @@ fn nonsense_is_left_out() {
         "size lane sum 1 buckets 1:1 1:2",
         "size lane sum x buckets 1:1",
         "time access fetch sum 1 buckets 1:1",
+        "move in sum 1 buckets 1:1",
         "count accesses",
         "count accesses -1",
         "change unmap 1 2",
@@ -172,6 +182,7 @@ fn write(report: &Report) -> String {
     }
     for h in &report.histograms {
         lines.push(match (&h.step, &h.leaf) {
+            (Some(step), None) => format!("move {} {step} {}", h.what, buckets(h)),
             (Some(step), Some(leaf)) => {
                 format!("time {} {step} {leaf} {}", h.what, buckets(h))
             }
@@ -244,7 +255,7 @@ fn any_report(rng: &mut fastrand::Rng) -> Report {
         report.histograms.push(Histogram {
             what: "access".to_owned(),
             step: of_step.then(|| "pages".to_owned()),
-            leaf: of_step.then(|| "4K".to_owned()),
+            leaf: (of_step && rng.bool()).then(|| "4K".to_owned()),
             sum: rng.u64(..),
             buckets,
         });
