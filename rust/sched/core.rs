@@ -422,6 +422,21 @@ impl SchedCore {
         self.outcome(reached(), woken)
     }
 
+    /// Waits while the hardware is being reset, as changes are refused until it is back. Whether they are taken then is for
+    /// [`Self::check`] to say.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: the caller was killed.
+    pub(super) fn await_reset(&self) -> Result {
+        let over = || self.life() != Lifecycle::Recovering;
+        let woken = self.events.wait(Sleep::Killable, self.timeout(), over);
+        if woken == Woken::Killed && !over() {
+            return Err(EINTR);
+        }
+        Ok(())
+    }
+
     fn wait_for(&self, reached: &Atomic<u64>, change: u64, sleep: Sleep) -> Result {
         let woken = self.events.wait(sleep, self.timeout(), || {
             reached.load(Acquire) >= change || !self.life().takes_changes()

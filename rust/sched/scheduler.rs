@@ -196,6 +196,16 @@ impl Scheduler {
         self.worker.resume()
     }
 
+    /// Waits while the hardware is being reset: who is about to make a queue comes through it as the queues do that are
+    /// there. Bounded; to be called without locks that others need.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: the caller was killed.
+    pub(crate) fn await_reset(&self) -> Result {
+        self.worker.core.await_reset()
+    }
+
     /// Whether the hardware did not follow, and [`Scheduler::recover`] has not come yet.
     pub(crate) fn is_wedged(&self) -> bool {
         self.worker.core.life().is_out_of_service()

@@ -71,6 +71,25 @@ impl ResetHook for Revives {
     }
 }
 
+/// Resets the device when it is told to.
+#[pin_data]
+struct RevivesLater {
+    fake: Arc<Fake>,
+    sched: Arc<Worker>,
+    #[pin]
+    told: Completion,
+}
+
+impl ResetHook for RevivesLater {
+    fn wedged(&self, _failure: &Failure) {
+        self.told.wait_for_completion();
+        self.fake.reset();
+        if let Err(error) = self.sched.after_reset() {
+            pr_err!("no reset: {:?}\n", error);
+        }
+    }
+}
+
 /// The end of a scheduler whose chip is reset, because no reset of the engines helped.
 #[pin_data]
 struct ChipReset {
@@ -157,6 +176,56 @@ mod revival {
         fake.set_mode(Mode::KeepsFences);
         assert_eq!(sched.destroy_queue(proc, kept), Err(EIO));
         assert_eq!(sched.core.life(), Lifecycle::Wedged);
+        fake.reset();
+        sched.after_reset()?;
+        finish(&fake, sched)
+    }
+
+    #[test]
+    fn who_comes_during_a_reset_waits_for_its_end() -> Result {
+        let fake = Fake::new(&GFX90A)?;
+        let sched = working_scheduler(&fake, config())?;
+        let proc = sched.attach(process(1))?;
+        create(&sched, proc, 1)?;
+        settled(&sched)?;
+        // Nothing to wait for.
+        sched.core.await_reset()?;
+        let (device, revived) = (fake.clone(), sched.clone());
+        let hook = Arc::pin_init(
+            pin_init!(RevivesLater {
+                fake: device,
+                sched: revived,
+                told <- Completion::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        sched.core.set_reset_hook(Some(hook.clone()));
+        fake.set_mode(Mode::KeepsFences);
+        create(&sched, proc, 2)?;
+        while sched.core.life() != Lifecycle::Recovering {
+            assert!(sched.core.life().takes_changes());
+            fsleep(Delta::from_millis(1));
+        }
+        assert_eq!(create(&sched, proc, 3).err(), Some(EIO));
+        let queue = OwnedQueue::new(c"rkfd-test-reset", 1)?;
+        let teller = hook.clone();
+        queue.try_spawn(GFP_KERNEL, move || {
+            // Long enough for whoever would not wait to be gone.
+            fsleep(Delta::from_millis(30));
+            teller.told.complete_all();
+        })?;
+        sched.core.await_reset()?;
+        assert_eq!(sched.core.life(), Lifecycle::Running);
+        let third = create(&sched, proc, 3)?;
+        drop((queue, hook));
+        settled(&sched)?;
+        assert_eq!((fake.mapped(), sched.core.load().queues), (3, 3));
+        // Nor is there where nobody brings the scheduler back.
+        sched.core.set_reset_hook(None);
+        fake.set_mode(Mode::KeepsFences);
+        assert_eq!(sched.destroy_queue(proc, third), Err(EIO));
+        assert_eq!(sched.core.life(), Lifecycle::Wedged);
+        sched.core.await_reset()?;
         fake.reset();
         sched.after_reset()?;
         finish(&fake, sched)

@@ -300,6 +300,7 @@ impl Context {
     /// - `EUSERS`: other files have all doorbells.
     /// - `ENOMEM`: no SDMA queue left; no memory.
     /// - `EBUSY`: no doorbell of that kind left.
+    /// - `EINTR`: the caller was killed while the GPU was being reset.
     /// - `EINVAL`, `EPERM`, `EIO`, `ENODEV`: those of the scheduler.
     pub(super) fn create_queue<'a>(
         &self,
@@ -309,6 +310,8 @@ impl Context {
         memory: Arc<QueueMemory>,
     ) -> Result<(u32, Doorbell)> {
         let gpu = self.vm.gpu();
+        // Without the lock.
+        self.sched.await_reset()?;
         let mut state = self.state.lock();
         if state.doorbells.is_none() {
             let slice = gpu.doorbells().alloc_slice();

@@ -121,6 +121,7 @@ fn properties(dev: &Device, arg: &QueueCreate) -> Result<Properties> {
 /// - `ENOMEM`: no SDMA queue left; no memory.
 /// - `EPERM`: queues of the process refused to leave this GPU twice; or an SDMA queue of it took a reset of the chip, and this
 ///   is another one.
+/// - `EINTR`: the caller was killed while the GPU was being reset.
 /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn create(dev: &Device, file: &File, arg: &mut QueueCreate) -> Result {
     let properties = properties(dev, arg)?;

@@ -57,6 +57,7 @@ const MAX_CU_MASK: u32 = 1024;
 /// - `ENOMEM`: too many queues, no SDMA queue, no memory.
 /// - `EUSERS`: no doorbells, because too many processes use this GPU.
 /// - `EBUSY`: no doorbell.
+/// - `EINTR`: the caller was killed while the GPU was being reset.
 /// - `EIO`, `ENODEV`: the GPU does not answer or is gone.
 pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
     let properties = args.check(access_ok)?;
@@ -68,6 +69,8 @@ pub(super) fn create_queue(call: &Call<'_>, args: &mut CreateQueue) -> Result {
         state.device(index)?.vm().map_err(|_| ESRCH)?.clone()
     };
     device.device().check()?;
+    // Without the lock, as what follows.
+    device.device().sched().await_reset()?;
     let asic = device.device().gpu().asic();
     if let Kind::Sdma(SdmaEngine::Number(number)) = properties.kind {
         if number >= asic.sdma_engines() {

@@ -283,6 +283,7 @@ impl Worker {
         queue: u64,
         update: QueueUpdate,
     ) -> Result<(), UpdateError> {
+        self.core.await_reset().map_err(UpdateError::Refused)?;
         let _serialized = self.core.begin_serialized().map_err(UpdateError::Refused)?;
         let begun = self.begin_update(proc, queue, update);
         match begun.map_err(UpdateError::Refused)? {
