@@ -348,8 +348,12 @@ impl Kiq {
             action: UnmapAction::Reset,
             filter: UnmapFilter::Doorbells(DoorbellList::one(doorbell)),
         };
-        if let Err(e) = self.submit(hw, &packet.encode()) {
-            dev_limited!(dev_warn, hw.dev(), "KIQ cannot unmap the HIQ: {:?}\n", e);
+        match self.submit(hw, &packet.encode()) {
+            // Of a device that is lost it was said.
+            Err(e) if hw.check_alive().is_ok() => {
+                dev_limited!(dev_warn, hw.dev(), "KIQ cannot unmap the HIQ: {:?}\n", e);
+            }
+            _ => {}
         }
         // The firmware may ignore the packet, for the HIQ is no ordinary queue.
         hw.modify(gc::RLC_CP_SCHEDULERS, |raw| {
