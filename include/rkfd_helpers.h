@@ -247,6 +247,7 @@ bool rkfd_interval_is_end(const struct mmu_notifier_range *range);
 bool rkfd_interval_is_unmap(const struct mmu_notifier_range *range);
 unsigned int rkfd_interval_cause(const struct mmu_notifier_range *range);
 bool rkfd_user_has_memory(struct mm_struct *mm, unsigned long start, unsigned long end);
+bool rkfd_user_is_heap_or_stack(struct mm_struct *mm, unsigned long address);
 unsigned long rkfd_interval_start(const struct mmu_notifier_range *range);
 unsigned long rkfd_interval_end(const struct mmu_notifier_range *range);
 

@@ -219,6 +219,19 @@ bool rkfd_user_has_memory(struct mm_struct *mm, unsigned long start, unsigned lo
 	return start >= end;
 }
 
+/* Whether an address is of the heap (brk) of a program, or of the stack of its first thread. */
+bool rkfd_user_is_heap_or_stack(struct mm_struct *mm, unsigned long address)
+{
+	struct vm_area_struct *vma;
+	bool found;
+
+	mmap_read_lock(mm);
+	vma = vma_lookup(mm, address);
+	found = vma && (vma_is_initial_heap(vma) || vma_is_initial_stack(vma));
+	mmap_read_unlock(mm);
+	return found;
+}
+
 /* First address that changes, and the first one above. */
 unsigned long rkfd_interval_start(const struct mmu_notifier_range *range)
 {

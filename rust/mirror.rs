@@ -38,6 +38,7 @@ mod laps;
 mod migrate;
 mod quiesce;
 mod range;
+mod report;
 mod rules;
 mod shape;
 mod show;
@@ -71,7 +72,8 @@ pub(crate) use self::{
     rules::{
         Hidden,
         Rule,
-        Rules, //
+        Rules,
+        Wanted, //
     },
     shape::{
         Filling,

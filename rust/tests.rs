@@ -65,6 +65,7 @@ mod mirror_hints_live;
 mod mirror_hmm;
 mod mirror_live;
 mod mirror_migrate;
+mod mirror_rules;
 mod queue_request;
 mod vm_account;
 mod vm_bind;

@@ -4,7 +4,8 @@
 //!
 //! A page in VRAM belongs to its program as any other. What the CPU touches is brought back to system memory by
 //! [`CpuFaults`], with its neighbours, in the thread that touches it and whoever's program that is: here nobody knows.
-//! After the end of the GPU that is impossible, and the program gets SIGBUS. [`DevicePages`] are all that there are of a GPU.
+//! After the end of the GPU that is impossible, and the program gets SIGBUS. Who reports moves of a program is listed by its address
+//! space ([`Witness`]). [`DevicePages`] are all that there are of a GPU.
 //!
 //! Locks: the memory manager holds the mmap lock of the program and locks of pages. Nothing here takes a lock that is held
 //! while a page or user space is waited for.
@@ -63,6 +64,7 @@ use crate::{
             Job,
             Placed, //
         },
+        task::MmKey,
         trace::errno, //
     },
     trace,
@@ -70,33 +72,26 @@ use crate::{
 
 mod back;
 mod pages;
+mod witness;
 
 use self::pages::Ready;
-pub(crate) use self::pages::{
-    BringBack,
-    DevicePages,
-    PageOwner,
-    Population, //
+pub(crate) use self::{
+    pages::{
+        BringBack,
+        DevicePages,
+        PageOwner,
+        Population, //
+    },
+    witness::{
+        Movement,
+        Stage,
+        Trigger,
+        Witness, //
+    },
 };
 
 /// Bytes that come back when the CPU touches one of them.
 const AROUND: usize = SZ_64K;
-
-/// Why memory moves. The numbers are those of `rkfd_show_trigger`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Trigger {
-    /// A program wants it.
-    Request = 0,
-    /// The GPU has accessed it, and a program wants it to move then.
-    Access = 1,
-    /// The CPU has touched it.
-    Fault = 2,
-    /// Others are to have the VRAM.
-    Eviction = 3,
-    /// The GPU ends, or sleeps.
-    End = 4,
-}
 
 /// Where pages go that move to VRAM.
 pub(crate) struct Target<'a> {
@@ -106,6 +101,18 @@ pub(crate) struct Target<'a> {
     pub(crate) first: usize,
     /// What was never touched moves, too, and shows what the room has.
     pub(crate) holes: bool,
+}
+
+/// Has a witness told of moves of a program's memory, as long as this lives.
+pub(crate) struct Told {
+    gpu: Arc<Gpu>,
+    key: u64,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.gpu.device_pages().witnesses().remove(self.key);
+    }
 }
 
 /// What has moved to VRAM.
@@ -158,8 +165,23 @@ impl CpuFault for CpuFaults {
         if gpu.device_pages().is_lost() {
             return Answer::Lost;
         }
+        let (program, around) = fault.around(AROUND);
+        let witness = gpu.device_pages().witnesses().of(program);
+        let tell = |stage| {
+            if let Some(witness) = &witness {
+                witness.memory_moves(&Movement {
+                    // CAST: `usize` is at most 64 bits wide.
+                    range: around.start as u64..around.end as u64,
+                    is_out: true,
+                    trigger: Trigger::Fault,
+                    stage,
+                });
+            }
+        };
+        tell(Stage::Begins);
         let start = Instant::now();
         let result = gpu.answer(&hw, fault);
+        tell(Stage::Ended(result.map(|_| ())));
         gpu.note_move(&Note {
             direction: Direction::Out,
             trigger: Trigger::Fault,
@@ -200,6 +222,24 @@ struct Note {
 }
 
 impl Gpu {
+    /// Has `witness` told when memory of `program` comes back from VRAM because the CPU touches it; of several witnesses of one
+    /// program the one that came first.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn tell_of_moves(
+        self: &Arc<Self>,
+        program: MmKey,
+        witness: Arc<dyn Witness>,
+    ) -> Result<Told> {
+        let key = self.device_pages().witnesses().add(program, witness)?;
+        Ok(Told {
+            gpu: self.clone(),
+            key,
+        })
+    }
+
     /// From now on pages of programs may move in.
     ///
     /// # Errors

@@ -132,6 +132,12 @@ impl AddressSpaceUser {
         unsafe { crate::bindings::rkfd_user_has_memory(self.0.as_raw(), range.start, range.end) }
     }
 
+    /// Whether an address is of the heap that the program has by `brk`, or of the stack of its first thread. Takes the mmap lock.
+    pub(crate) fn is_heap_or_stack(&self, address: usize) -> bool {
+        // SAFETY: The value in `self` keeps the address space in use.
+        unsafe { crate::bindings::rkfd_user_is_heap_or_stack(self.0.as_raw(), address) }
+    }
+
     /// What lies at the first address of `range`, which is not empty, and where in `range` that ends. Takes the mmap lock.
     pub(crate) fn memory_at(&self, range: Range<usize>) -> (Memory, usize) {
         let mut end = range.end;

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     event::tenants::Tenants,
     gpu::{
+        devmem::Told,
         DoorbellSlice,
         Gpu, //
     },
@@ -240,6 +241,9 @@ pub(crate) struct ProcessDevice {
     /// thread.
     #[pin]
     mirrors: SpinLock<Option<Arc<Mirrors>>>,
+    /// Has moves of that memory reported.
+    #[pin]
+    told: SpinLock<Option<Told>>,
 }
 
 impl ProcessDevice {
@@ -256,6 +260,7 @@ impl ProcessDevice {
                 doorbells <- new_mutex!(None, "rkfd_doorbells_of_process"),
                 space <- space,
                 mirrors <- new_spinlock!(None, "rkfd_mirrors_of_process"),
+                told <- new_spinlock!(None, "rkfd_told_of_process"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -305,9 +310,11 @@ impl ProcessDevice {
         self.mirrors.lock().clone()
     }
 
-    /// Sets it.
-    pub(crate) fn set_mirrors(&self, mirrors: Arc<Mirrors>) {
+    /// Sets it, and what has its moves reported.
+    pub(crate) fn set_mirrors(&self, mirrors: Arc<Mirrors>, told: Told) {
         let old = self.mirrors.lock().replace(mirrors);
+        drop(old);
+        let old = self.told.lock().replace(told);
         drop(old);
     }
 
@@ -324,8 +331,9 @@ impl ProcessDevice {
     /// The process ends: gives its doorbells and its address space back.
     pub(crate) fn release(&self) {
         let slice = self.doorbells.lock().take();
+        let told = self.told.lock().take();
         self.space.set_vm(None);
-        drop(slice);
+        drop((slice, told));
     }
 }
 

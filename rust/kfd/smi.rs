@@ -17,6 +17,9 @@ pub(crate) mod fifo;
 
 pub(crate) use self::event::{
     EvictionTrigger,
+    Locations,
+    MigrateTrigger,
+    Migration,
     SmiEvent,
     UnmapTrigger, //
 };

@@ -3,21 +3,22 @@
 //! Shared virtual memory of `/dev/kfd`: which GPU of a process may access which of its memory, by attributes of ranges.
 //!
 //! Each GPU of the process has one mirror of all memory, at the addresses of the program. What it may show is asked of
-//! [`Svm`] range by range ([`Rules`]), so attributes are split and joined without a change of mirrors.
+//! [`Svm`] range by range ([`OnGpu`]), so attributes are split and joined without a change of mirrors.
 //!
 //! Without repeated accesses (XNACK off) memory is shown when an attribute allows it, and shown again after each change while
 //! the queues of that GPU wait; memory without attributes is out of reach. With them all memory may be accessed
 //! unless an attribute says otherwise, and is shown when it is.
 //!
-//! Nothing moves: locations and granularity are stored and reported, and all memory stays where the CPU has it.
+//! PREFETCH_LOC moves memory in the call that sets it. With repeated accesses an access moves memory to the VRAM of its GPU,
+//! where the attributes say so ([`Attributes::hint`]): also what has none, but for heap and stack of the program.
 //!
 //! Attributes end when the program unmaps the memory, before munmap returns: what is mapped there later has none.
 //!
 //! # Locks
 //!
 //! `attribute_lock` is held during a whole SET_ATTR, and comes before those of mirrors; memory of the program may be
-//! waited for under it. `ranges` is taken inside the memory manager, and innermost: nothing is allocated or freed under
-//! it.
+//! waited for under it, and others make room in VRAM for it. `ranges` is taken inside the memory manager, and innermost:
+//! nothing is allocated or freed under it.
 
 use core::ops::Range;
 
@@ -36,24 +37,21 @@ use kernel::{
 };
 
 pub(crate) mod attributes;
+mod rules;
 
 use self::attributes::{
     flags,
     Access,
     Attributes,
     Change,
+    Destination,
+    Effect,
+    GpuName,
     List,
     Ranges,
     Summary, //
 };
-use super::{
-    device::Device,
-    smi::{
-        EvictionTrigger,
-        SmiEvent,
-        UnmapTrigger, //
-    },
-};
+pub(crate) use self::rules::OnGpu;
 use crate::{
     kapi::{
         hmm::{
@@ -66,13 +64,12 @@ use crate::{
         task::ThreadGroup, //
     },
     mirror::{
-        Hidden,
+        Hint,
         Mirrors,
-        Rights,
-        Rule,
-        Rules, //
+        Rights, //
     },
     vm::{
+        mirrored::GRANULE,
         pt::PAGE,
         va, //
     },
@@ -190,6 +187,25 @@ impl Svm {
         })
     }
 
+    /// Where the latest prefetch, to `gpu` (`None`: to the system), brings memory from the first of `range` on, and where in it
+    /// its attributes end.
+    pub(crate) fn destination(
+        &self,
+        range: &Range<u64>,
+        gpu: Option<GpuName>,
+    ) -> (Option<Destination>, u64) {
+        let (unset, xnack) = (self.unset(), self.xnack());
+        let ranges = self.ranges.lock();
+        let (attributes, end) = ranges.at(range, &unset, |attributes| *attributes);
+        (attributes.destination(gpu, xnack), end)
+    }
+
+    /// How many rooms there can be for memory with attributes that moves to the VRAM of `gpu` when that accesses it.
+    pub(crate) fn rooms_for(&self, gpu: GpuName) -> u64 {
+        let wants = |of: &Attributes| matches!(of.hint(gpu), Some(Hint::Vram { .. }));
+        self.ranges.lock().pieces(GRANULE, wants)
+    }
+
     /// Has the memory shown on one GPU that has attributes.
     ///
     /// # Errors
@@ -229,7 +245,7 @@ impl Svm {
 }
 
 impl AttributeLock<'_> {
-    /// Changes attributes of `range`, which the program has all of. Returns whether page tables are to change.
+    /// Changes attributes of `range`, which the program has all of. Returns what is to change besides.
     ///
     /// # Errors
     ///
@@ -241,7 +257,7 @@ impl AttributeLock<'_> {
         user: &AddressSpaceUser,
         range: &Range<u64>,
         changes: &[Change],
-    ) -> Result<bool> {
+    ) -> Result<Effect> {
         let svm = self.svm;
         self.begin_watch(user)?;
         let unset = svm.unset();
@@ -250,14 +266,14 @@ impl AttributeLock<'_> {
             let new = List::with_capacity(room, GFP_KERNEL_ACCOUNT)?;
             let done = svm.ranges.lock().change(new, range, &unset, changes);
             match done {
-                Ok((old, maps)) => {
+                Ok((old, effect)) => {
                     drop(old);
                     // What was unmapped before the list was changed was not noted.
                     if !has_memory(user, range) {
                         svm.unmapped(range);
                         return Err(EFAULT);
                     }
-                    return Ok(maps);
+                    return Ok(effect);
                 }
                 // Unmapping has cut ranges meanwhile.
                 Err(small) => drop(small),
@@ -299,86 +315,4 @@ pub(crate) fn make_mirror(mirrors: &Arc<Mirrors>, xnack: bool) -> Result {
 pub(crate) fn has_memory(user: &AddressSpaceUser, range: &Range<u64>) -> bool {
     // CAST: Addresses of programs, of 64 bits where this driver runs.
     user.has_memory(range.start as usize..range.end as usize)
-}
-
-/// What one GPU of a process may do.
-pub(crate) struct OnGpu {
-    svm: Arc<Svm>,
-    device: Arc<Device>,
-    /// As the process numbers it.
-    number: usize,
-}
-
-impl OnGpu {
-    /// The rules of GPU number `number` of the process, for its mirrors.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn rules(
-        svm: &Arc<Svm>,
-        device: &Arc<Device>,
-        number: usize,
-    ) -> Result<Arc<dyn Rules>> {
-        let rules = Self {
-            svm: svm.clone(),
-            device: device.clone(),
-            number,
-        };
-        Ok(Arc::new(rules, GFP_KERNEL_ACCOUNT)?)
-    }
-
-    fn of(&self, attributes: &Attributes, xnack: bool) -> Rule {
-        let allowed = attributes.access_of(self.number) != Access::None;
-        Rule {
-            rights: allowed.then_some(Rights {
-                write: !attributes.has(flags::GPU_RO),
-                execute: attributes.has(flags::GPU_EXEC),
-            }),
-            kept: !xnack || attributes.has(flags::GPU_ALWAYS_MAPPED),
-        }
-    }
-}
-
-impl Rules for OnGpu {
-    fn rule(&self, range: &Range<u64>) -> (Rule, u64) {
-        let (unset, xnack) = (self.svm.unset(), self.svm.xnack());
-        let ranges = self.svm.ranges.lock();
-        ranges.at(range, &unset, |attributes| self.of(attributes, xnack))
-    }
-
-    fn learns_of_end(&self) -> bool {
-        // Waves are saved to memory of the process when its queues are stopped, at its end, too.
-        true
-    }
-
-    fn hidden(&self, range: &Range<u64>, why: Hidden) {
-        let trigger = match why {
-            Hidden::Change => UnmapTrigger::Notifier,
-            Hidden::Unmapped => UnmapTrigger::Unmapped,
-        };
-        let (first, end) = (range.start / PAGE, range.end.div_ceil(PAGE));
-        let event = SmiEvent::UnmapFromGpu(&self.svm.group, first, end - first, trigger);
-        self.device.report(&event);
-    }
-
-    fn access_begins(&self, page: u64, write: bool) {
-        let event = SmiEvent::PageFaultStart(&self.svm.group, page / PAGE, write);
-        self.device.report(&event);
-    }
-
-    fn access_ends(&self, page: u64) {
-        let event = SmiEvent::PageFaultEnd(&self.svm.group, page / PAGE);
-        self.device.report(&event);
-    }
-
-    fn queues_run(&self, run: bool) {
-        let group = &self.svm.group;
-        let event = if run {
-            SmiEvent::QueueRestore(group)
-        } else {
-            SmiEvent::QueueEviction(group, EvictionTrigger::Svm)
-        };
-        self.device.report(&event);
-    }
 }

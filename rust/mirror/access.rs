@@ -18,12 +18,17 @@ use kernel::{
 
 use super::{
     bounces::Answer,
+    hints::Hinted,
     laps::Laps,
     migrate::{
         In,
         Moving, //
     },
     range::Mirror,
+    report::{
+        AccessReport,
+        MoveReport, //
+    },
     window::{
         Fill,
         Miss,
@@ -51,6 +56,7 @@ use crate::{
         migrate::Collected, //
     },
     vm::{
+        mirrored::GRANULE,
         pt::PAGE,
         room::Room, //
     },
@@ -77,43 +83,79 @@ impl Mirror {
         }
         let window = self.window(&user, va)?;
         laps.lap(Step::Resolve);
+        let told = AccessReport::new(self.rules(), va & !(PAGE - 1));
         for _ in 0..MAX_ATTEMPTS {
             let Some(mut miss) = window.miss(va, write)? else {
+                told.end();
                 return Ok(());
             };
-            if let Some(around) = self.bring_in(&user, &window, &miss) {
-                miss.around = around;
-                miss.rest_moves = true;
+            told.begin(write);
+            let hinted = self.hint_at(&user, miss.page);
+            if let Some(block) = hinted.and_then(|hinted| hinted.block(miss.page, &miss.around)) {
+                if let Some(around) = self.bring_in(&user, &window, &miss, &block, &told) {
+                    miss.around = around;
+                    miss.rest_moves = true;
+                }
+            } else {
+                // What is wanted in VRAM beside it moves when it is accessed itself.
+                miss.rest_moves = self.may_move_in() && !window.waits(miss.page);
             }
             if window.serve(&user, &miss, laps)? {
+                told.end();
                 return Ok(());
             }
         }
         Err(EAGAIN)
     }
 
-    /// Moves to VRAM what an access is to find there. Returns what is to be found around it, GPU addresses; `None`: as without a
-    /// hint.
+    /// Where memory at GPU address `va` is to be, and what of its granule with it; `None`: wherever it is.
+    fn hint_at(&self, user: &AddressSpaceUser, va: u64) -> Option<Hinted> {
+        let Some(rules) = self.rules() else {
+            return self.hints().at(va);
+        };
+        let (whole, start) = (self.gpu(), va & !(GRANULE - 1));
+        let granule = start.max(whole.start)..(start + GRANULE).min(whole.end);
+        let wanted = rules.wanted(va, &granule);
+        let hint = wanted.hint?;
+        let cpu = self.shape().cpu_range(&(va..va + 1));
+        if wanted.unasked.is_some() && user.is_heap_or_stack(cpu.start) {
+            return None;
+        }
+        Some(Hinted {
+            range: wanted.range,
+            hint,
+        })
+    }
+
+    /// Whether accesses move memory.
+    fn may_move_in(&self) -> bool {
+        self.request().filling.on_access && self.vm().gpu().device_pages().may_populate()
+    }
+
+    /// Moves to VRAM what an access is to find there: `block`, GPU addresses. Returns what is to be found around the access, GPU
+    /// addresses; `None`: as without a hint.
     fn bring_in(
         &self,
         user: &AddressSpaceUser,
         window: &Arc<Window>,
         miss: &Miss,
+        block: &Range<u64>,
+        told: &AccessReport<'_>,
     ) -> Option<Range<u64>> {
-        if !self.request().filling.on_access {
+        if !self.may_move_in() {
             return None;
         }
-        let block = self.hints().at(miss.page)?.block(miss.page, &miss.around)?;
         let gpu = self.vm().gpu();
-        if !gpu.device_pages().may_populate() {
-            return None;
-        }
         // What of the granule the mapping has with the page, if it can move at all.
         let cpu = self.shape().cpu_range(&(miss.page..miss.page + PAGE));
         let mapping = Collected::may_leave(&user.lock(), cpu.start)?;
-        let whole = self.shape().cpu_range(&block);
+        let whole = self.shape().cpu_range(block);
         let cpu = whole.start.max(mapping.start)..whole.end.min(mapping.end);
         let part = self.shape().gpu_address(cpu.start)..self.shape().gpu_address(cpu.end - 1) + 1;
+        if self.rules().is_some() && self.vm().has_buffers(part.clone()) {
+            // These have memory of the program, perhaps this memory, found in the system each time it moves.
+            return None;
+        }
         let near = part.start.max(miss.around.start)..part.end.min(miss.around.end);
         let arrival = Arrival {
             mirror: self,
@@ -121,6 +163,8 @@ impl Mirror {
             window,
             page: miss.page..miss.page + PAGE,
             lacks_room: Cell::new(false),
+            has_moved: Cell::new(false),
+            report: MoveReport::new(self.rules(), part.clone(), false, Trigger::Access),
         };
         let figures = gpu.mirrors();
         if arrival.has_arrived() {
@@ -138,7 +182,12 @@ impl Mirror {
                 return None;
             }
         }
-        match arrival.run(&part, &near) {
+        let result = arrival.run(&part, &near);
+        arrival.report.note(result);
+        if arrival.has_moved.get() {
+            told.note_moved();
+        }
+        match result {
             Ok(()) => Some(near),
             Err(error) => {
                 pr_debug!(
@@ -164,6 +213,9 @@ struct Arrival<'a> {
     page: Range<u64>,
     /// There was no room.
     lacks_room: Cell<bool>,
+    /// Some pages have moved.
+    has_moved: Cell<bool>,
+    report: MoveReport<'a>,
 }
 
 impl Arrival<'_> {
@@ -204,13 +256,19 @@ impl Arrival<'_> {
             user: self.user,
             cpu: self.mirror.shape().cpu_range(part),
             part,
+            report: &self.report,
         };
         let how = In {
             fill,
             trigger: Trigger::Access,
             room: &|| self.room(),
         };
-        moving.move_in(&how, &mut 0)
+        let mut pages = 0;
+        let result = moving.move_in(&how, &mut pages);
+        if pages > 0 {
+            self.has_moved.set(true);
+        }
+        result
     }
 
     fn room(&self) -> Result<(Room, usize)> {

@@ -24,6 +24,7 @@ use crate::{
     vm::room::{
         end_credit,
         top_up,
+        top_up_for_rules,
         Credit, //
     },
 };
@@ -93,6 +94,18 @@ impl HintTable {
             _ => self.credit.limit_to(rooms),
         }
         Ok(())
+    }
+
+    /// Charges the caller's group for `rooms` rooms that rules want, in place of hints, as far as its limit goes.
+    pub(super) fn pay_for_rules(&self, gpu: &Gpu, dev: &DrmDevice, rooms: u64) {
+        let state = self.state.lock();
+        if state.ended {
+            return;
+        }
+        // What cannot be charged does not move in by accesses.
+        if let Err(error) = top_up_for_rules(&self.credit, gpu, dev, rooms) {
+            pr_debug!("no credit for rules: {:?}\n", error);
+        }
     }
 
     /// What rooms for the mirror's memory are charged to.

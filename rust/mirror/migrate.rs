@@ -24,6 +24,7 @@ use kernel::{
 
 use super::{
     range::Mirror,
+    report::MoveReport,
     window::{
         Fill,
         Want,
@@ -92,7 +93,7 @@ pub(crate) struct Tally {
 
 impl Mirror {
     /// Moves what the program has at GPU addresses `range` of the mirror, up to what fails. `tally` grows by what has moved and
-    /// what has not, also where there is an error.
+    /// what has not, also where there is an error; without one nothing is looked at behind that.
     ///
     /// # Errors
     ///
@@ -105,24 +106,36 @@ impl Mirror {
         dev: &DrmDevice,
         range: &Range<u64>,
         place: Place,
-        tally: &mut Tally,
+        tally: Option<&mut Tally>,
     ) -> Result {
+        let mut untold = Tally::default();
+        let (tally, is_told) = match tally {
+            Some(tally) => (tally, true),
+            None => (&mut untold, false),
+        };
         let before = tally.stayed;
-        let result = self.migrate_parts(dev, range, place, tally);
+        let result = self.migrate_parts(dev, range, place, tally, is_told);
         let stayed = tally.stayed.saturating_sub(before);
         self.vm().gpu().mirrors().add(Counter::Stayed, stayed);
         result
     }
 
-    /// As [`Self::migrate`].
+    /// As [`Self::migrate`], where somebody is told of `tally` if `is_told`.
     fn migrate_parts(
         &self,
         dev: &DrmDevice,
         range: &Range<u64>,
         place: Place,
         tally: &mut Tally,
+        is_told: bool,
     ) -> Result {
         let user = self.memory().enter()?;
+        let report = |range| {
+            let is_out = place == Place::System;
+            MoveReport::new(self.rules(), range, is_out, Trigger::Request)
+        };
+        // One for each mapping of the program.
+        let mut told = report(0..0);
         let mut result = Ok(());
         let mut va = range.start;
         while va < range.end {
@@ -136,6 +149,9 @@ impl Mirror {
                 va = end;
                 continue;
             }
+            if !told.covers(va) {
+                told = report(va..end);
+            }
             let part = va..end.min((va & !(GRANULE - 1)) + GRANULE);
             let window = self.window(&user, va)?;
             let moving = Moving {
@@ -143,9 +159,14 @@ impl Mirror {
                 user: &user,
                 cpu: self.shape().cpu_range(&part),
                 part: &part,
+                report: &told,
             };
             match result {
-                Ok(()) => result = moving.run(dev, place, tally),
+                Ok(()) => {
+                    result = moving.run(dev, place, tally);
+                    told.note(result);
+                }
+                Err(_) if !is_told => return result,
                 // What follows is looked at, to be told.
                 Err(_) => tally.stayed += moving.elsewhere(place.only_what_is()).unwrap_or(0),
             }
@@ -163,6 +184,8 @@ pub(super) struct Moving<'a> {
     pub(super) cpu: Range<usize>,
     /// GPU addresses.
     pub(super) part: &'a Range<u64>,
+    /// What it is told of as.
+    pub(super) report: &'a MoveReport<'a>,
 }
 
 /// What moves in, and where it finds room.
@@ -276,6 +299,7 @@ impl Moving<'_> {
                 first,
                 holes: how.fill,
             };
+            self.report.begin();
             let moved = match gpu.bring_in(self.user, &self.cpu, &target, how.trigger) {
                 // The mapping is another one by now, or of memory that does not move.
                 Err(e) if e == EINVAL => return Ok(()),
@@ -298,6 +322,7 @@ impl Moving<'_> {
             return Ok(());
         };
         let _mover = self.window.mover(self.part.start);
+        self.report.begin();
         *pages += match gpu.bring_out(self.user, &self.cpu, &device) {
             Err(e) if e == EINVAL => 0,
             moved => moved?,

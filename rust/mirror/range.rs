@@ -20,6 +20,7 @@ use kernel::{
 use super::{
     hint_table::HintTable,
     quiesce::Pause,
+    rules::Rules,
     shape::{
         Request,
         Rights,
@@ -132,6 +133,11 @@ impl Mirror {
     /// Where the program wants it.
     pub(super) fn hints(&self) -> &Arc<HintTable> {
         &self.hints
+    }
+
+    /// What says in place of hints what the GPU may do, and where memory is to be.
+    pub(super) fn rules(&self) -> Option<&dyn Rules> {
+        self.pause.rules()
     }
 
     /// How many ranges of it have a hint.

@@ -56,12 +56,12 @@ use crate::{
     },
     trace,
     vm::{
-        pt::PAGE,
         va,
         Vm, //
     },
 };
 
+mod ruled;
 mod serve;
 
 /// The mirrors.
@@ -222,7 +222,7 @@ impl Mirrors {
     }
 
     /// Shows all memory of the caller, also what it maps later, at its own addresses: with `on_access` when the GPU accesses
-    /// it there, else what rules keep, see [`Self::apply_rules`]. What buffers have, now or later, is theirs.
+    /// it there, else what rules keep, see [`Self::show_by_rules`]. What buffers have, now or later, is theirs.
     ///
     /// # Errors
     ///
@@ -242,54 +242,20 @@ impl Mirrors {
         listed.inspect_err(|_| vm.release_rest())
     }
 
-    /// The rules of `range`, GPU addresses, have changed. When this returns, the GPU reaches nothing that they do not allow,
-    /// and finds what is to be shown before it is accessed, as far as there is memory. Queues that rely on what is shown
-    /// there wait meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// What was forbidden is out of reach all the same, and what is missing is found later.
-    ///
-    /// - `ESRCH`: the program has ended.
-    /// - Others as those of [`Self::create`].
-    pub(crate) fn apply_rules(&self, range: &Range<u64>) -> Result {
-        let Some(rules) = self.pause.rules() else {
-            return Ok(());
-        };
-        let mirrors = self.list.lock();
-        let mirror = mirrors.mirrors.iter().find(|mirror| mirror.is_whole());
-        let mirror = mirror.cloned();
-        drop(mirrors);
-        let Some(mirror) = mirror else {
-            return Ok(());
-        };
-        let whole = mirror.gpu();
-        let range = range.start.max(whole.start)..range.end.min(whole.end);
-        let on_access = mirror.request().filling.on_access;
-        // Before what is new is looked for, which may take as long as user space wants.
-        self.withdraw(&mirror, &range);
-        self.accesses.lock().note_shown(&range);
-        let mut filled = Ok(());
-        let mut at = range.start;
-        while at < range.end {
-            let (rule, end) = rules.rule(&(at..range.end));
-            let end = end.max(at + PAGE);
-            if rule.rights.is_some() && (rule.kept || !on_access) {
-                filled = filled.and(mirror.populate(&(at..end), false));
-            }
-            at = end;
-        }
-        filled
-    }
-
     /// Takes away what a mirror shows of `range`, GPU addresses; what is being found there is found once more, by the rules
     /// that hold now. Queues that rely on it wait until then.
     fn withdraw(&self, mirror: &Mirror, range: &Range<u64>) {
+        self.take_away(mirror, range, |mirror| mirror.rules_changed(range));
+    }
+
+    /// Has `take` take away some of what a mirror shows of `range`, GPU addresses. Queues that rely on it wait until it is found
+    /// again.
+    fn take_away(&self, mirror: &Mirror, range: &Range<u64>, take: impl FnOnce(&Mirror)) {
         let relied_on = mirror.is_relied_on(range);
         if relied_on {
             self.pause.stop();
         }
-        mirror.rules_changed(range);
+        take(mirror);
         if relied_on {
             self.pause.refill_soon();
         }
@@ -427,7 +393,7 @@ impl Mirrors {
         let mut tally = Tally::default();
         let moved = self.part_of(id, va, len).and_then(|(mirror, range)| {
             self.accesses.lock().note_shown(&range);
-            let result = mirror.migrate(dev, &range, place, &mut tally);
+            let result = mirror.migrate(dev, &range, place, Some(&mut tally));
             self.pause.restore_now();
             result
         });

@@ -16,6 +16,7 @@ use kernel::{
 use super::{
     granule::Granule,
     hint_table::HintTable,
+    hints::Hint,
     laps::{
         self,
         Settling, //
@@ -228,7 +229,22 @@ impl Watcher {
         }
         let first = self.shape.gpu_address(cpu.start);
         let last = self.shape.gpu_address(cpu.end - 1);
-        let (wanted, end) = self.hints.wants_vram(&(first..last + 1));
+        let range = first..last + 1;
+        let (wanted, end) = match self.pause.rules() {
+            Some(rules) => {
+                let wanted = rules.wanted(first, &range);
+                let in_vram = matches!(wanted.hint, Some(Hint::Vram { .. }));
+                let end = wanted.range.end;
+                let (in_vram, end) = match wanted.unasked {
+                    Some(unasked) if in_vram && user.is_heap_or_stack(cpu.start) => {
+                        (false, end.min(unasked.end))
+                    }
+                    _ => (in_vram, end),
+                };
+                (in_vram, end.max(first + PAGE).min(range.end))
+            }
+            None => self.hints.wants_vram(&range),
+        };
         let moves = wanted && Collected::may_leave(&user.lock(), cpu.start).is_some();
         (moves, self.shape.cpu_range(&(first..end)).end)
     }
@@ -418,10 +434,10 @@ impl Watch for Watcher {
         if let Some(rules) = self.pause.rules().filter(|_| shown) {
             let first = self.shape.gpu_address(change.first);
             let last = self.shape.gpu_address(change.last);
-            let why = if change.is_unmap {
-                Hidden::Unmapped
-            } else {
-                Hidden::Change
+            let why = match change.cause {
+                _ if change.is_unmap => Hidden::Unmapped,
+                Cause::Migrate => Hidden::Migration,
+                _ => Hidden::Change,
             };
             rules.hidden(&(first..last + 1), why);
         }

@@ -13,6 +13,9 @@ use crate::{
             SIZE, //
         },
         EvictionTrigger,
+        Locations,
+        MigrateTrigger,
+        Migration,
         SmiEvent,
         UnmapTrigger, //
     },
@@ -120,17 +123,63 @@ mod tests {
         assert!(text.starts_with("7 14 -") && text.ends_with(" @7f12(abc) W\n"));
         let fault = SmiEvent::PageFaultStart(&who, 0x7f12, false).line(0xabc, 14);
         assert!(fault.bytes().ends_with(b" @7f12(abc) R\n"));
-        let served = SmiEvent::PageFaultEnd(&who, 0x7f12).line(0xabc, 15);
+        let served = SmiEvent::PageFaultEnd(&who, 0x7f12, false).line(0xabc, 15);
         let text = core::str::from_utf8(served.bytes()).unwrap_or_default();
         assert!(text.starts_with("8 15 -") && text.ends_with(" @7f12(abc) U\n"));
+        let served = SmiEvent::PageFaultEnd(&who, 0x7f12, true).line(0xabc, 15);
+        assert!(served.bytes().ends_with(b" @7f12(abc) M\n"));
         let gone = SmiEvent::UnmapFromGpu(&who, 0x7f12, 0x20, UnmapTrigger::Unmapped);
         let line = gone.line(0xabc, 16);
         let text = core::str::from_utf8(line.bytes()).unwrap_or_default();
         assert!(text.starts_with("b 16 -") && text.ends_with(" @7f12(20) abc 2\n"));
+        let moving = UnmapTrigger::Migration;
+        let gone = SmiEvent::UnmapFromGpu(&who, 0x7f12, 0x20, moving).line(0xabc, 16);
+        assert!(gone.bytes().ends_with(b" @7f12(20) abc 1\n"));
         let reset = SmiEvent::PreReset(0x1f, "engines").line(1, 2);
         assert_eq!(reset.bytes(), b"3 1f engines\n");
         let over = SmiEvent::PostReset(0x1f, "engines").line(1, 2);
         assert_eq!(over.bytes(), b"4 1f engines\n");
+    }
+
+    #[test]
+    fn lines_of_migrations_say_from_where_to_where_and_why() {
+        let who = ThreadGroup::current();
+        let mut migration = Migration {
+            page: 0x7f12,
+            pages: 0x200,
+            is_out: false,
+            trigger: MigrateTrigger::GpuFault,
+        };
+        let nowhere = Locations {
+            prefetch: 0xabc,
+            preferred: u32::MAX,
+        };
+        let begin = SmiEvent::MigrateStart(&who, migration, nowhere).line(0xabc, 17);
+        let text = core::str::from_utf8(begin.bytes()).unwrap_or_default();
+        assert!(text.starts_with("5 17 -"));
+        assert!(text.ends_with(" @7f12(200) 0->abc abc:ffffffff 1\n"));
+        let end = SmiEvent::MigrateEnd(&who, migration, ENOMEM.to_errno()).line(0xabc, 18);
+        let text = core::str::from_utf8(end.bytes()).unwrap_or_default();
+        assert!(text.starts_with("6 18 -"));
+        assert!(text.ends_with(" @7f12(200) 0->abc 1 -12\n"));
+        (migration.is_out, migration.trigger) = (true, MigrateTrigger::CpuFault);
+        let end = SmiEvent::MigrateEnd(&who, migration, 0).line(0xabc, 19);
+        assert!(end.bytes().ends_with(b" @7f12(200) abc->0 2 0\n"));
+        migration.trigger = MigrateTrigger::Prefetch;
+        let home = Locations {
+            prefetch: 0,
+            preferred: 0,
+        };
+        let begin = SmiEvent::MigrateStart(&who, migration, home).line(0xabc, 20);
+        assert!(begin.bytes().ends_with(b" @7f12(200) abc->0 0:0 0\n"));
+        // The longest there can be.
+        let far = Migration {
+            page: u64::MAX >> 12,
+            pages: u64::MAX >> 12,
+            ..migration
+        };
+        let begin = SmiEvent::MigrateStart(&who, far, nowhere).line(u32::MAX, u64::MAX);
+        assert!(begin.bytes().ends_with(b" abc:ffffffff 0\n"));
     }
 
     #[test]
@@ -149,7 +198,20 @@ mod tests {
         assert_eq!(bit(SmiEvent::PreReset(0, "")), 1 << 2);
         assert_eq!(bit(SmiEvent::PostReset(0, "")), 1 << 3);
         assert_eq!(bit(SmiEvent::PageFaultStart(&who, 1, true)), 1 << 6);
-        assert_eq!(bit(SmiEvent::PageFaultEnd(&who, 1)), 1 << 7);
+        assert_eq!(bit(SmiEvent::PageFaultEnd(&who, 1, true)), 1 << 7);
+        let migration = Migration {
+            page: 1,
+            pages: 1,
+            is_out: true,
+            trigger: MigrateTrigger::CpuFault,
+        };
+        let locations = Locations {
+            prefetch: 0,
+            preferred: 0,
+        };
+        let begin = SmiEvent::MigrateStart(&who, migration, locations);
+        assert_eq!(bit(begin), 1 << 4);
+        assert_eq!(bit(SmiEvent::MigrateEnd(&who, migration, 0)), 1 << 5);
         assert_eq!(bit(SmiEvent::QueueRestore(&who)), 1 << 9);
         let changed = UnmapTrigger::Notifier;
         assert_eq!(bit(SmiEvent::UnmapFromGpu(&who, 1, 1, changed)), 1 << 10);

@@ -6,28 +6,62 @@ use core::ops::Range;
 
 use kernel::prelude::*;
 
-use crate::kfd::svm::attributes::{
-    flags,
-    Access,
-    Attributes,
-    Change,
-    List,
-    Ranges,
-    Summary,
-    SYSTEM,
-    UNDEFINED, //
+use crate::{
+    kfd::svm::attributes::{
+        flags,
+        Access,
+        Attributes,
+        Change,
+        Destination,
+        Effect,
+        GpuName,
+        List,
+        Ranges,
+        Summary,
+        SYSTEM,
+        UNDEFINED, //
+    },
+    mirror::Hint,
 };
 
 const PAGE: u64 = 0x1000;
 /// Of memory without attributes, where no GPU may access it.
 const UNSET: Attributes = Attributes::unset(0);
 
-/// SET_ATTR for pages; whether page tables are to change.
-fn set(ranges: &mut Ranges, pages: Range<u64>, changes: &[Change]) -> Result<bool> {
+/// Two GPUs.
+const FIRST: GpuName = GpuName {
+    id: 0x1111,
+    number: 0,
+};
+const SECOND: GpuName = GpuName {
+    id: 0x2222,
+    number: 1,
+};
+
+/// SET_ATTR for pages; what is to change besides.
+fn change(ranges: &mut Ranges, pages: Range<u64>, changes: &[Change]) -> Result<Effect> {
     let room = List::with_capacity(ranges.room(), GFP_KERNEL)?;
     let range = pages.start * PAGE..pages.end * PAGE;
     let done = ranges.change(room, &range, &UNSET, changes);
-    done.map(|(_, maps)| maps).map_err(|_| ENOMEM)
+    done.map(|(_, effect)| effect).map_err(|_| ENOMEM)
+}
+
+/// As [`change`]; whether page tables are to change.
+fn set(ranges: &mut Ranges, pages: Range<u64>, changes: &[Change]) -> Result<bool> {
+    Ok(change(ranges, pages, changes)?.maps)
+}
+
+/// Attributes after changes of [`UNSET`].
+fn attributes_of(changes: &[Change]) -> Result<Attributes> {
+    let mut ranges = Ranges::new();
+    set(&mut ranges, 0..1, changes)?;
+    let entry = ranges.entries().first().ok_or(ENOENT)?;
+    Ok(entry.attributes)
+}
+
+/// What moves at once to VRAM.
+fn vram(reach: u64) -> Option<Hint> {
+    Some(Hint::Vram { reach: Some(reach) })
 }
 
 fn remove(ranges: &mut Ranges, pages: Range<u64>) -> bool {
@@ -193,6 +227,119 @@ mod cases {
             assert!(set(&mut ranges, 5..15, &[Change::SetFlags(flag)])?);
             assert!(!set(&mut ranges, 5..15, &[Change::SetFlags(flag)])?);
         }
+        Ok(())
+    }
+
+    #[test]
+    fn preference_comes_before_access_in_where_memory_is_to_be() -> Result {
+        const HUGE: u64 = 512 * PAGE;
+        let both = |access| [Change::Access(0, access), Change::Access(1, access)];
+        let of = |access: Access, location: u32| -> Result<(Option<Hint>, Option<Hint>)> {
+            let [first, second] = both(access);
+            let attributes = attributes_of(&[first, second, Change::Preferred(location)])?;
+            Ok((attributes.hint(FIRST), attributes.hint(SECOND)))
+        };
+        let (here, stay) = (vram(HUGE), Some(Hint::Stay));
+        assert_eq!(of(Access::Anywhere, UNDEFINED)?, (here, here));
+        assert_eq!(of(Access::InPlace, UNDEFINED)?, (stay, stay));
+        assert_eq!(of(Access::None, UNDEFINED)?, (None, None));
+        assert_eq!(of(Access::Anywhere, FIRST.id)?, (here, here));
+        assert_eq!(of(Access::InPlace, FIRST.id)?, (here, stay));
+        assert_eq!(of(Access::None, FIRST.id)?, (None, None));
+        let system = Some(Hint::System);
+        assert_eq!(of(Access::Anywhere, SYSTEM)?, (system, system));
+        assert_eq!(of(Access::InPlace, SYSTEM)?, (system, system));
+        // Where accesses do not fault none moves.
+        let mapped = [
+            Change::Access(0, Access::Anywhere),
+            Change::SetFlags(flags::GPU_ALWAYS_MAPPED),
+        ];
+        assert_eq!(attributes_of(&mapped)?.hint(FIRST), None);
+        for (exponent, pages) in [(0, 16), (4, 16), (5, 32), (8, 256), (9, 512), (0x3f, 512)] {
+            let changes = [
+                Change::Access(0, Access::Anywhere),
+                Change::Granularity(exponent),
+            ];
+            let attributes = attributes_of(&changes)?;
+            assert_eq!(attributes.hint(FIRST), vram(pages * PAGE));
+            assert_eq!(u32::from(attributes.granularity), exponent);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_another_gpu_uses_in_place_is_prefetched_to_the_system() -> Result {
+        let of = |other: Access, location: u32, repeats: bool| -> Result<Option<Destination>> {
+            let attributes = attributes_of(&[
+                Change::Access(0, Access::InPlace),
+                Change::Access(1, other),
+                Change::Prefetch(location),
+            ])?;
+            let gpu = (location != SYSTEM).then_some(FIRST);
+            Ok(attributes.destination(gpu, repeats))
+        };
+        let (vram, system) = (Some(Destination::Vram), Some(Destination::System));
+        assert_eq!(of(Access::None, FIRST.id, false)?, vram);
+        assert_eq!(of(Access::Anywhere, FIRST.id, false)?, system);
+        assert_eq!(of(Access::InPlace, FIRST.id, false)?, system);
+        assert_eq!(of(Access::None, FIRST.id, true)?, vram);
+        assert_eq!(of(Access::Anywhere, FIRST.id, true)?, vram);
+        assert_eq!(of(Access::InPlace, FIRST.id, true)?, system);
+        assert_eq!(of(Access::None, SYSTEM, false)?, system);
+        // What has been unmapped since.
+        assert_eq!(UNSET.destination(Some(FIRST), false), None);
+        assert_eq!(UNSET.destination(None, false), None);
+        Ok(())
+    }
+
+    #[test]
+    fn places_change_only_where_preference_or_access_does() -> Result {
+        let mut ranges = Ranges::new();
+        let mut places = |changes: &[Change]| -> Result<bool> {
+            Ok(change(&mut ranges, 10..20, changes)?.places)
+        };
+        assert!(!places(&[Change::Granularity(3), Change::SetFlags(0x18)])?);
+        assert!(!places(&[Change::Prefetch(FIRST.id)])?);
+        assert!(places(&[Change::Preferred(FIRST.id)])?);
+        assert!(!places(&[Change::Preferred(FIRST.id)])?);
+        assert!(places(&[Change::Access(1, Access::Anywhere)])?);
+        assert!(places(&[Change::Access(1, Access::InPlace)])?);
+        assert!(!places(&[Change::Access(1, Access::InPlace)])?);
+        assert!(places(&[Change::Access(1, Access::None)])?);
+        Ok(())
+    }
+
+    #[test]
+    fn what_lies_around_an_address_and_is_alike_is_found() -> Result {
+        let mut ranges = Ranges::new();
+        set(&mut ranges, 10..20, &[Change::Granularity(3)])?;
+        set(&mut ranges, 12..14, &[Change::SetFlags(flags::GPU_RO)])?;
+        set(&mut ranges, 30..40, &[Change::Granularity(4)])?;
+        let around = |page: u64, bounds: Range<u64>| {
+            let bounds = bounds.start * PAGE..bounds.end * PAGE;
+            let of = |attributes: &Attributes| attributes.granularity;
+            let (value, range) = ranges.around(page * PAGE, &bounds, &UNSET, of);
+            (value, range.start / PAGE, range.end / PAGE)
+        };
+        assert_eq!(around(13, 0..64), (3, 10, 20));
+        assert_eq!(around(13, 11..15), (3, 11, 15));
+        assert_eq!(around(10, 0..64), (3, 10, 20));
+        assert_eq!(around(0, 0..64), (9, 0, 10));
+        assert_eq!(around(25, 0..64), (9, 20, 30));
+        assert_eq!(around(39, 0..64), (4, 30, 40));
+        assert_eq!(around(40, 0..64), (9, 40, 64));
+        let gap = |page: u64| {
+            let gap = ranges.gap(page * PAGE);
+            gap.map(|gap| (gap.start / PAGE, gap.end / PAGE))
+        };
+        assert_eq!(gap(9), Some((0, 10)));
+        assert_eq!(gap(10), None);
+        assert_eq!(gap(13), None);
+        assert_eq!(gap(20), Some((20, 30)));
+        assert_eq!(gap(40), Some((40, u64::MAX / PAGE)));
+        // Of 16 pages: the first two have something of 10 to 20, the last two of 30 to 40.
+        let pieces = |least| ranges.pieces(16 * PAGE, |of| of.granularity >= least);
+        assert_eq!((pieces(0), pieces(4), pieces(5)), (3, 2, 0));
         Ok(())
     }
 

@@ -119,6 +119,27 @@ mod suite {
     }
 
     #[test]
+    fn an_access_beside_a_hint_leaves_what_is_to_move() -> Result {
+        on_each(|gpu| {
+            let Some(scene) = Scene::new(gpu, HUGE, ALL, ON_ACCESS)? else {
+                return Ok(());
+            };
+            scene.keep(ALL / 2, ALL / 2, Some(WHOLE))?;
+            let before = count(gpu);
+            scene.access(3, false)?;
+            assert_eq!(scene.shown()?, (ALL / 2, 0));
+            assert!(scene.is_shown(ALL / 2 - 1)? && !scene.is_shown(ALL / 2)?);
+            assert_eq!(count(gpu).moved, before.moved);
+            scene.access(300, false)?;
+            assert_eq!(scene.shown()?, (ALL, ALL / 2));
+            assert!(scene.is_shown(3)? && scene.gpu_has(300, 1)?);
+            assert!(has_all(ALL, 1)?);
+            assert!(scene.end()?);
+            Ok(())
+        })
+    }
+
+    #[test]
     fn a_granule_that_moves_at_once_is_one_leaf() -> Result {
         on_each(|gpu| {
             let Some(scene) = Scene::new(gpu, HUGE, ALL, ON_ACCESS)? else {

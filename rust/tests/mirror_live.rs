@@ -30,7 +30,10 @@ use super::{
 };
 use crate::{
     driver::power,
-    gpu::Gpu,
+    gpu::{
+        devmem::Movement,
+        Gpu, //
+    },
     kapi::kunit::UserMemory,
     kfd::facade,
     mirror::{
@@ -40,7 +43,8 @@ use crate::{
         Request,
         Rights,
         Rule,
-        Rules, //
+        Rules,
+        Wanted, //
     },
     sched::Scheduler,
     vm::{
@@ -174,6 +178,14 @@ impl Rules for Turning {
         (rule, range.end)
     }
 
+    fn wanted(&self, _va: u64, bounds: &Range<u64>) -> Wanted {
+        Wanted {
+            range: bounds.clone(),
+            hint: None,
+            unasked: None,
+        }
+    }
+
     fn learns_of_end(&self) -> bool {
         false
     }
@@ -182,7 +194,9 @@ impl Rules for Turning {
 
     fn access_begins(&self, _page: u64, _write: bool) {}
 
-    fn access_ends(&self, _page: u64) {}
+    fn access_ends(&self, _page: u64, _moved: bool) {}
+
+    fn memory_moves(&self, _movement: &Movement) {}
 
     fn queues_run(&self, _run: bool) {}
 }

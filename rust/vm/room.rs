@@ -158,6 +158,27 @@ pub(crate) fn top_up(credit: &Arc<Credit>, gpu: &Gpu, dev: &DrmDevice, rooms: u6
     credit.top_up(gpu, residency.credits(), rooms, dmem::is_of_root())
 }
 
+/// As [`top_up`], for the rooms that rules want. The program may access memory besides, for which it has rooms as well, if its
+/// group is the root.
+///
+/// # Errors
+///
+/// As there.
+pub(crate) fn top_up_for_rules(
+    credit: &Arc<Credit>,
+    gpu: &Gpu,
+    dev: &DrmDevice,
+    rooms: u64,
+) -> Result {
+    let is_of_root = dmem::is_of_root();
+    let rooms = if is_of_root { u64::MAX } else { rooms };
+    let residency = Residency::of(gpu, dev)?;
+    let paid = credit.top_up(gpu, residency.credits(), rooms, is_of_root);
+    // What is not wanted any more.
+    credit.limit_to(rooms);
+    paid
+}
+
 /// As [`top_up`], as if the caller's group were not the root.
 #[cfg(rkfd_kunit)]
 pub(crate) fn top_up_below_root(

@@ -34,6 +34,7 @@ use kernel::{
     time::msecs_to_jiffies, //
 };
 
+use super::witness::Witnesses;
 use crate::{
     gpu::account::{
         self,
@@ -114,6 +115,9 @@ pub(crate) struct DevicePages {
     left: WaitQueue,
     /// The VRAM has lost what it held.
     lost: AtomicFlag,
+    /// Who is told when pages of a program move because the CPU touches them.
+    #[pin]
+    witnesses: Witnesses,
 }
 
 /// A move to VRAM that is under way.
@@ -235,7 +239,13 @@ impl DevicePages {
             ownerless: Atomic::new(0),
             left <- new_waitqueue!("rkfd_device_pages"),
             lost: AtomicFlag::new(false),
+            witnesses <- Witnesses::new(),
         })
+    }
+
+    /// Who is told when pages of a program move because the CPU touches them.
+    pub(crate) fn witnesses(&self) -> &Witnesses {
+        &self.witnesses
     }
 
     /// Whether memory of programs can move in, as far as is known before it is tried.

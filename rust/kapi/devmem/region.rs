@@ -2,12 +2,17 @@
 
 //! The frames of a device's memory, what is live of each, and the end of all. Suite: `rkfd_devmem`.
 
-use core::ptr::NonNull;
+use core::{
+    ops::Range,
+    ptr::NonNull, //
+};
 
 use kernel::{
     bindings,
     error::from_err_ptr,
-    impl_has_work, new_spinlock_irq, new_work,
+    impl_has_work,
+    mm::virt::VmaRef,
+    new_spinlock_irq, new_work,
     prelude::*,
     sync::{
         Arc,
@@ -31,8 +36,17 @@ use super::{
     PAGES, //
 };
 use crate::{
-    bindings::rkfd_pagemap as RawPagemap,
-    kapi::workqueue::OwnedQueue, //
+    bindings::{
+        rkfd_migrate_info as Info,
+        rkfd_pagemap as RawPagemap, //
+    },
+    kapi::{
+        task::{
+            key_of,
+            MmKey, //
+        },
+        workqueue::OwnedQueue, //
+    },
 };
 
 /// Words of a bit per page of a frame.
@@ -69,6 +83,17 @@ impl<'a> Fault<'a> {
     pub(crate) fn address(&self) -> usize {
         // SAFETY: By the type invariant.
         unsafe { crate::bindings::rkfd_fault_address(self.raw.as_ptr()) }
+    }
+
+    /// Whose memory it is about, and what of it lies about the page: a range of `around` bytes, a power of two, as far as the
+    /// mapping goes.
+    pub(crate) fn around(&self, around: usize) -> (MmKey, Range<usize>) {
+        let mut info = Info::default();
+        // SAFETY: By the type invariant.
+        unsafe { crate::bindings::rkfd_fault_range(self.raw.as_ptr(), around, &raw mut info) };
+        // SAFETY: The mapping is there while the fault is handled, and its address space has a user, which touches it.
+        let vma = unsafe { VmaRef::from_raw(info.vma) };
+        (key_of(vma.mm()), info.start..info.end)
     }
 }
 

@@ -3,7 +3,10 @@
 //! ACQUIRE_VM, ALLOC_MEMORY_OF_GPU, FREE_MEMORY_OF_GPU, MAP_MEMORY_TO_GPU, UNMAP_MEMORY_FROM_GPU and
 //! AVAILABLE_MEMORY.
 
-use super::call::Call;
+use super::{
+    call::Call,
+    svm::pay_for_accesses, //
+};
 use crate::{
     kfd::{
         device::ProcessDevice,
@@ -77,6 +80,7 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
     if !Arc::ptr_eq(file.vm().gpu(), device.device().gpu()) {
         return Err(EINVAL);
     }
+    let told = call.process.report_moves(index)?;
     file.vm().claim(Interface::Kfd)?;
     let mirrors = match call.process.mirrors(index, file.vm()) {
         // Another process object shows its memory there.
@@ -88,7 +92,7 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
         return Err(error);
     }
     device.space().set_vm(Some(file.vm().clone()));
-    device.set_mirrors(mirrors.clone());
+    device.set_mirrors(mirrors.clone(), told);
     own.render = Some(file);
     let start = SmiEvent::ProcessStart(call.process.group());
     device.device().report(&start);
@@ -96,6 +100,7 @@ pub(super) fn acquire_vm(call: &Call<'_>, args: &mut AcquireVm) -> Result {
     // Without the lock, as pages are looked for. What cannot be shown now is as if it had changed.
     let _attributes = call.process.svm.lock_attributes();
     let _ = call.process.svm.apply_all(&mirrors);
+    pay_for_accesses(call, index);
     Ok(())
 }
 

@@ -3,7 +3,10 @@
 //! How waves of a process run: SET_MEMORY_POLICY, SET_SCRATCH_BACKING_VA, SET_TRAP_HANDLER,
 //! SET_XNACK_MODE, RUNTIME_ENABLE and GET_TILE_CONFIG.
 
-use super::call::Call;
+use super::{
+    call::Call,
+    svm::pay_for_accesses, //
+};
 use crate::kfd::{
     svm,
     uapi::{
@@ -124,9 +127,13 @@ pub(super) fn set_xnack_mode(call: &Call<'_>, args: &mut SetXnackMode) -> Result
     }
     drop(state);
     // Without the lock: what is shown goes, and pages are looked for. What cannot be shown now is as if it had changed.
-    for mirrors in call.process.devices.iter().filter_map(|d| d.mirrors()) {
+    for (index, device) in call.process.devices.iter().enumerate() {
+        let Some(mirrors) = device.mirrors() else {
+            continue;
+        };
         svm::make_mirror(&mirrors, enable)?;
         let _ = call.process.svm.apply_all(&mirrors);
+        pay_for_accesses(call, index);
     }
     Ok(())
 }

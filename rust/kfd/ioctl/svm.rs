@@ -6,9 +6,12 @@ use core::ops::Range;
 
 use super::call::Call;
 use crate::{
-    kapi::hmm::{
-        AddressSpace,
-        AddressSpaceUser, //
+    kapi::{
+        drm_file::DrmDevice,
+        hmm::{
+            AddressSpace,
+            AddressSpaceUser, //
+        },
     },
     kfd::{
         command::Argument,
@@ -16,6 +19,9 @@ use crate::{
             attributes::{
                 Access,
                 Change,
+                Destination,
+                Effect,
+                GpuName,
                 SYSTEM,
                 UNDEFINED, //
             },
@@ -23,9 +29,16 @@ use crate::{
         },
         uapi::Svm, //
     },
+    mirror::{
+        Mirrors,
+        Place, //
+    },
     vm::pt::PAGE, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Bytes of one attribute.
 const ATTRIBUTE: usize = 8;
@@ -59,7 +72,7 @@ mod kind {
 /// - `EADDRINUSE`: a buffer is mapped there.
 /// - `EOPNOTSUPP`: the machine gives the GPU copies of memory.
 /// - `ENOMEM`, `EINTR`, `EAGAIN`; `ENODEV`, `EIO`, `ETIMEDOUT`: the GPU is gone, lost, or did not answer. The attributes are set all
-///   the same, but for `ENOMEM` and `EINTR` in a few cases.
+///   the same, but for `ENOMEM` and `EINTR` in a few cases. A prefetch to a GPU that moves nothing is no error.
 pub(super) fn svm(call: &Call<'_>, argument: &mut Argument) -> Result {
     let args: Svm = argument.read()?;
     let fixed = core::mem::size_of::<Svm>();
@@ -148,18 +161,156 @@ fn set(call: &Call<'_>, args: &Svm, list: &[u8]) -> Result {
         changes.push(change_of(call, attribute)?, GFP_KERNEL_ACCOUNT)?;
     }
     let (range, user) = range_of(call, args)?;
-    let attributes = call.process.svm.lock_attributes();
-    let mut done = match attributes.change(&user, &range, &changes) {
-        Ok(false) => return Ok(()),
-        Ok(true) => Ok(()),
+    let svm = &call.process.svm;
+    let attributes = svm.lock_attributes();
+    let changed = attributes.change(&user, &range, &changes);
+    let effect = match changed {
+        Ok(effect) => effect,
         // Attributes have ended, of memory that may still be shown.
-        Err(error) if error == EFAULT => Err(error),
+        Err(error) if error == EFAULT => Effect {
+            maps: true,
+            places: false,
+        },
         Err(error) => return Err(error),
     };
-    for mirrors in call.process.devices.iter().filter_map(|d| d.mirrors()) {
-        done = done.and(mirrors.apply_rules(&range));
+    let mirrors = || call.process.devices.iter().filter_map(|d| d.mirrors());
+    if effect.maps {
+        mirrors().for_each(|mirrors| mirrors.withdraw_by_rules(&range));
+    }
+    if effect.places {
+        mirrors().for_each(|mirrors| mirrors.expect_moves_by_rules(&range));
+    }
+    (0..call.process.devices.len()).for_each(|number| pay_for_accesses(call, number));
+    let mut done = changed.map(|_| ());
+    // What the list says last.
+    let prefetch = changes.iter().rev().find_map(|change| match change {
+        Change::Prefetch(location) => Some(*location),
+        _ => None,
+    });
+    if let Some(location) = prefetch.filter(|_| done.is_ok()) {
+        done = move_prefetched(call, &range, location);
+    }
+    if effect.maps {
+        for mirrors in mirrors() {
+            done = done.and(mirrors.show_by_rules(&range));
+        }
     }
     done
+}
+
+/// What shows memory of the process to GPU number `number`, and the device that room in its VRAM is made for; `None` before
+/// ACQUIRE_VM.
+fn mirrors_of(call: &Call<'_>, number: usize) -> Option<(Arc<Mirrors>, DrmDevice)> {
+    let mirrors = call.process.devices.get(number)?.mirrors()?;
+    let state = call.process.state.lock();
+    let render = state.device(number).and_then(|device| device.render());
+    Some((mirrors, render.ok()?.device()))
+}
+
+/// Charges the caller's group for the VRAM of GPU number `number` that accesses may move memory to, where they are repeated, as
+/// far as the limit of the group goes.
+pub(super) fn pay_for_accesses(call: &Call<'_>, number: usize) {
+    let svm = &call.process.svm;
+    let Some(device) = call.process.devices.get(number) else {
+        return;
+    };
+    if !svm.xnack() {
+        return;
+    }
+    if let Some((mirrors, drm)) = mirrors_of(call, number) {
+        let gpu = GpuName {
+            id: device.gpu_id(),
+            number,
+        };
+        mirrors.pay_for_rules(&drm, svm.rooms_for(gpu));
+    }
+}
+
+/// Moves memory of `range` to `location`, which its attributes have it prefetched to, as far as it can move.
+///
+/// # Errors
+///
+/// - `EINTR`: the caller is being killed.
+/// - `ENOMEM`, `EIO`, `ETIMEDOUT`: some does not come to the system.
+fn move_prefetched(call: &Call<'_>, range: &Range<u64>, location: u32) -> Result {
+    let gpu = if location == SYSTEM {
+        None
+    } else {
+        let (number, _) = call.process.device(location)?;
+        Some(GpuName {
+            id: location,
+            number,
+        })
+    };
+    let mut done = Ok(());
+    let mut at = range.start;
+    while at < range.end {
+        let (destination, end) = call.process.svm.destination(&(at..range.end), gpu);
+        let part = at..end.max(at + PAGE);
+        match (destination, gpu) {
+            (Some(Destination::Vram), Some(gpu)) => {
+                // What finds no room, or cannot move, stays where it is.
+                let out = bring_out(call, &part, Some(gpu.number));
+                let moved = bring_in(call, &part, gpu.number);
+                if [out, moved].contains(&Err(EINTR)) {
+                    return Err(EINTR);
+                }
+            }
+            (Some(_), _) => done = done.and(bring_out(call, &part, None)),
+            // The program has unmapped it.
+            (None, _) => {}
+        }
+        at = part.end;
+    }
+    done
+}
+
+/// Moves what is in VRAM of `range` to the system, but for that of GPU number `but`.
+///
+/// # Errors
+///
+/// The first of those of [`move_prefetched`].
+fn bring_out(call: &Call<'_>, range: &Range<u64>, but: Option<usize>) -> Result {
+    let mut done = Ok(());
+    for (number, device) in call.process.devices.iter().enumerate() {
+        // Where there are no pages nothing is to be made to look for some.
+        let has_pages = device.device().gpu().device_pages().hold().is_some();
+        if Some(number) == but || !has_pages {
+            continue;
+        }
+        let Some((mirrors, drm)) = mirrors_of(call, number) else {
+            continue;
+        };
+        let moved = match mirrors.prefetch(&drm, range, Place::System) {
+            Err(error) if ![ENOMEM, EINTR, EIO, ETIMEDOUT].contains(&error) => {
+                pr_debug!(
+                    "{:#x} does not come to the system: {:?}\n",
+                    range.start,
+                    error
+                );
+                Ok(())
+            }
+            moved => moved,
+        };
+        done = done.and(moved);
+    }
+    done
+}
+
+/// Moves what can move of `range` to the VRAM of GPU number `number`, also what is nowhere yet.
+///
+/// # Errors
+///
+/// Those of [`Mirrors::prefetch`].
+fn bring_in(call: &Call<'_>, range: &Range<u64>, number: usize) -> Result {
+    let device = call.process.devices.get(number).ok_or(EINVAL)?;
+    if !device.device().gpu().device_pages().may_populate() {
+        return Ok(());
+    }
+    let Some((mirrors, drm)) = mirrors_of(call, number) else {
+        return Ok(());
+    };
+    mirrors.prefetch(&drm, range, Place::Vram { fill: true })
 }
 
 fn get(call: &Call<'_>, args: &Svm, list: &mut [u8]) -> Result {

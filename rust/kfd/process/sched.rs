@@ -7,11 +7,15 @@ use super::{
     state::State, //
 };
 use crate::{
+    gpu::devmem::Told,
     kfd::svm::{
         make_mirror,
         OnGpu, //
     },
-    mirror::Mirrors,
+    mirror::{
+        Mirrors,
+        Rules, //
+    },
     queue::{
         eviction,
         userptr::publish, //
@@ -65,13 +69,24 @@ impl Process {
     /// - `ENODEV`: the module is being unloaded. `ENOMEM`.
     pub(crate) fn mirrors(&self, index: usize, vm: &Arc<Vm>) -> Result<Arc<Mirrors>> {
         let device = self.devices.get(index).ok_or(EINVAL)?.device();
-        let rules = OnGpu::rules(&self.svm, device, index)?;
+        let rules: Arc<dyn Rules> = OnGpu::new(&self.svm, device, index)?;
         let mirrors = Mirrors::new(vm, device.sched(), Some(rules))?;
         if let Err(error) = make_mirror(&mirrors, self.svm.xnack()) {
             mirrors.close();
             return Err(error);
         }
         Ok(mirrors)
+    }
+
+    /// Has moves reported of what the process has in VRAM of GPU `index`, as long as the result lives.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: no such GPU. `ENOMEM`.
+    pub(crate) fn report_moves(&self, index: usize) -> Result<Told> {
+        let device = self.devices.get(index).ok_or(EINVAL)?.device();
+        let witness = OnGpu::new(&self.svm, device, index)?;
+        device.gpu().tell_of_moves(self.key, witness)
     }
 
     /// Tells the scheduler of GPU `index` what changed, if it knows the process.

@@ -38,8 +38,58 @@ pub(crate) enum EvictionTrigger {
 pub(crate) enum UnmapTrigger {
     /// It changes.
     Notifier = 0,
+    /// It moves to or from VRAM.
+    Migration = 1,
     /// The program unmaps it.
     Unmapped = 2,
+}
+
+/// Why memory moves (`enum KFD_MIGRATE_TRIGGERS`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum MigrateTrigger {
+    /// The program has asked for it.
+    Prefetch = 0,
+    /// The GPU accesses it.
+    GpuFault = 1,
+    /// The CPU touches it.
+    CpuFault = 2,
+}
+
+/// A location of memory that is no GPU.
+const SYSTEM: u32 = 0;
+
+/// Memory that moves between the system and the VRAM of the GPU that reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Migration {
+    /// Number of the first page.
+    pub(crate) page: u64,
+    /// How many.
+    pub(crate) pages: u64,
+    /// From VRAM to the system, else to VRAM.
+    pub(crate) is_out: bool,
+    /// Why.
+    pub(crate) trigger: MigrateTrigger,
+}
+
+impl Migration {
+    /// Locations that it moves from and to, on GPU `gpu_id`.
+    fn ends(&self, gpu_id: u32) -> (u32, u32) {
+        if self.is_out {
+            (gpu_id, SYSTEM)
+        } else {
+            (SYSTEM, gpu_id)
+        }
+    }
+}
+
+/// Attributes of memory that moves: locations, each as a GPU id, 0 for the system, or undefined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Locations {
+    /// Where it was to be brought last.
+    pub(crate) prefetch: u32,
+    /// Where it is to lie.
+    pub(crate) preferred: u32,
 }
 
 /// What happened to a GPU or on it.
@@ -50,10 +100,14 @@ pub(crate) enum SmiEvent<'a> {
     PreReset(u32, &'static str),
     /// It is over.
     PostReset(u32, &'static str),
+    /// Memory is about to move.
+    MigrateStart(&'a ThreadGroup, Migration, Locations),
+    /// It has moved, but for what stays; 0, or the errno, negative, for which the rest does.
+    MigrateEnd(&'a ThreadGroup, Migration, i32),
     /// An access waits for memory that is looked for now. Number of the page, and whether it is to be written.
     PageFaultStart(&'a ThreadGroup, u64, bool),
-    /// The page with a number is shown. None moves.
-    PageFaultEnd(&'a ThreadGroup, u64),
+    /// The page with a number is shown, and whether memory has moved to VRAM for that.
+    PageFaultEnd(&'a ThreadGroup, u64, bool),
     /// So many pages from one on are not shown any more.
     UnmapFromGpu(&'a ThreadGroup, u64, u64, UnmapTrigger),
     /// The queues of a process are off.
@@ -75,6 +129,8 @@ impl SmiEvent<'_> {
             Self::VmFault(_) => 1,
             Self::PreReset(..) => 3,
             Self::PostReset(..) => 4,
+            Self::MigrateStart(..) => 5,
+            Self::MigrateEnd(..) => 6,
             Self::PageFaultStart(..) => 7,
             Self::PageFaultEnd(..) => 8,
             Self::QueueEviction(..) => 9,
@@ -95,8 +151,10 @@ impl SmiEvent<'_> {
         match self {
             Self::PreReset(..) | Self::PostReset(..) => None,
             Self::VmFault(group)
+            | Self::MigrateStart(group, ..)
+            | Self::MigrateEnd(group, ..)
             | Self::PageFaultStart(group, ..)
-            | Self::PageFaultEnd(group, _)
+            | Self::PageFaultEnd(group, ..)
             | Self::UnmapFromGpu(group, ..)
             | Self::QueueEviction(group, _)
             | Self::QueueRestore(group)
@@ -124,6 +182,22 @@ impl SmiEvent<'_> {
             Self::PreReset(number, cause) | Self::PostReset(number, cause) => {
                 write!(line, "{number:x} {cause}")
             }
+            Self::MigrateStart(group, migration, locations) => {
+                write_migration(line, time, group, migration, gpu_id)?;
+                let Locations {
+                    prefetch,
+                    preferred,
+                } = locations;
+                // CAST: The discriminants are small and not negative.
+                let trigger = migration.trigger as u32;
+                write!(line, " {prefetch:x}:{preferred:x} {trigger}")
+            }
+            Self::MigrateEnd(group, migration, error) => {
+                write_migration(line, time, group, migration, gpu_id)?;
+                // CAST: The discriminants are small and not negative.
+                let trigger = migration.trigger as u32;
+                write!(line, " {trigger} {error}")
+            }
             Self::PageFaultStart(group, page, write) => {
                 let access = if *write { 'W' } else { 'R' };
                 write!(
@@ -132,8 +206,13 @@ impl SmiEvent<'_> {
                     group.own_pid()
                 )
             }
-            Self::PageFaultEnd(group, page) => {
-                write!(line, "{time} -{} @{page:x}({gpu_id:x}) U", group.own_pid())
+            Self::PageFaultEnd(group, page, moved) => {
+                let how = if *moved { 'M' } else { 'U' };
+                write!(
+                    line,
+                    "{time} -{} @{page:x}({gpu_id:x}) {how}",
+                    group.own_pid()
+                )
             }
             Self::UnmapFromGpu(group, page, pages, trigger) => {
                 // CAST: The discriminants are small and not negative.
@@ -158,6 +237,23 @@ impl SmiEvent<'_> {
             }
         }
     }
+}
+
+/// What both lines of a migration have in common.
+fn write_migration(
+    line: &mut Line,
+    time: u64,
+    group: &ThreadGroup,
+    migration: &Migration,
+    gpu_id: u32,
+) -> fmt::Result {
+    let Migration { page, pages, .. } = migration;
+    let (from, to) = migration.ends(gpu_id);
+    write!(
+        line,
+        "{time} -{} @{page:x}({pages:x}) {from:x}->{to:x}",
+        group.own_pid()
+    )
 }
 
 /// A name without control characters.

@@ -9,6 +9,11 @@ use core::ops::Range;
 
 use kernel::prelude::*;
 
+use crate::{
+    mirror::Hint,
+    vm::pt::PAGE, //
+};
+
 /// No location, or several.
 pub(crate) const UNDEFINED: u32 = u32::MAX;
 /// The location of system memory.
@@ -32,6 +37,8 @@ pub(crate) mod flags {
 const MAX_GRANULARITY: u8 = 0x3f;
 /// Exponent of the pages of 2 MiB.
 const DEFAULT_GRANULARITY: u8 = 9;
+/// Exponents of what moves at once for an access: 64 KiB to 2 MiB, in pages.
+const REACH: core::ops::RangeInclusive<u8> = 4..=9;
 
 /// Room that a list has for ranges that are cut, beside what it holds.
 const SPARE: usize = 64;
@@ -45,6 +52,33 @@ pub(crate) enum Access {
     InPlace,
     /// Not.
     None,
+}
+
+/// A GPU of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GpuName {
+    /// Its id in the topology, which is the location of its VRAM.
+    pub(crate) id: u32,
+    /// As the process numbers it.
+    pub(crate) number: usize,
+}
+
+/// Where a prefetch brings memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// To the VRAM of the GPU that it names.
+    Vram,
+    /// To the system.
+    System,
+}
+
+/// What a change of attributes changes besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Effect {
+    /// Page tables.
+    pub(crate) maps: bool,
+    /// Where memory is to be that is accessed.
+    pub(crate) places: bool,
 }
 
 /// Attributes of a range.
@@ -90,6 +124,56 @@ impl Attributes {
     /// Whether a flag is set.
     pub(crate) fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Where memory is to be that `gpu` accesses, where accesses are repeated; `None`: nothing moves for it. What is always mapped
+    /// is accessed without a fault, so that no access moves it.
+    pub(crate) fn hint(&self, gpu: GpuName) -> Option<Hint> {
+        let access = self.access_of(gpu.number);
+        if access == Access::None || self.has(flags::GPU_ALWAYS_MAPPED) {
+            return None;
+        }
+        match self.preferred {
+            SYSTEM => Some(Hint::System),
+            // What another GPU has in its VRAM is not reached, so that its preference says nothing.
+            location if location != gpu.id && access == Access::InPlace => Some(Hint::Stay),
+            _ => {
+                let exponent = self.granularity.clamp(*REACH.start(), *REACH.end());
+                Some(Hint::Vram {
+                    reach: Some(PAGE << exponent),
+                })
+            }
+        }
+    }
+
+    /// Where the prefetch that was set last brings memory, if it was to `gpu` (`None`: to the system), and `repeats` says whether
+    /// accesses are repeated. No GPU reaches the VRAM of another one: so what others access without moving it goes to the
+    /// system. `None`: there was no such prefetch.
+    pub(crate) fn destination(&self, gpu: Option<GpuName>, repeats: bool) -> Option<Destination> {
+        let location = gpu.map_or(SYSTEM, |gpu| gpu.id);
+        if self.prefetch != location {
+            return None;
+        }
+        let Some(gpu) = gpu else {
+            return Some(Destination::System);
+        };
+        let users = if repeats {
+            self.in_place
+        } else {
+            self.access | self.in_place
+        };
+        if users & !bit(gpu.number) != 0 {
+            Some(Destination::System)
+        } else {
+            Some(Destination::Vram)
+        }
+    }
+
+    /// Whether memory is to be at the same place for both when it is accessed.
+    fn lies_as(&self, other: &Self) -> bool {
+        self.preferred == other.preferred
+            && self.access == other.access
+            && self.in_place == other.in_place
     }
 
     /// Whether page tables are the same for both.
@@ -251,25 +335,28 @@ impl Ranges {
     }
 
     /// Changes attributes of `range`, where memory that has none has `unset`; `room` becomes the list. Returns the old list,
-    /// and whether page tables are to change; if `room` is too small, that, and nothing has changed.
+    /// and what is to change besides; if `room` is too small, that, and nothing has changed.
     pub(crate) fn change(
         &mut self,
         mut room: List,
         range: &Range<u64>,
         unset: &Attributes,
         changes: &[Change],
-    ) -> core::result::Result<(List, bool), List> {
+    ) -> core::result::Result<(List, Effect), List> {
         if room.capacity() < self.room() {
             return Err(room);
         }
         room.clear();
-        let mut maps = false;
+        let mut effect = Effect::default();
         let mut changed = |start: u64, end: u64, before: &Attributes| {
             let mut attributes = *before;
             for change in changes {
                 change.apply(&mut attributes);
             }
-            maps |= start < end && !attributes.maps_as(before);
+            if start < end {
+                effect.maps |= !attributes.maps_as(before);
+                effect.places |= !attributes.lies_as(before);
+            }
             Entry {
                 start,
                 end,
@@ -304,7 +391,7 @@ impl Ranges {
             append(&mut room, changed(at, range.end, unset));
         }
         // INVARIANT: Built in ascending order, from disjoint parts; `append` joins neighbours.
-        Ok((core::mem::replace(&mut self.list, room), maps))
+        Ok((core::mem::replace(&mut self.list, room), effect))
     }
 
     /// Forgets the attributes of `range`. Allocates nothing: if there is no room to cut an entry in two, it stays as it is, and
@@ -429,6 +516,52 @@ impl Ranges {
                 (value, end)
             }
         }
+    }
+}
+
+impl Ranges {
+    /// What `of` makes of the attributes at `address`, and the addresses around, within `bounds`, which has it, for which it is
+    /// the same.
+    pub(crate) fn around<R: PartialEq>(
+        &self,
+        address: u64,
+        bounds: &Range<u64>,
+        unset: &Attributes,
+        of: impl Fn(&Attributes) -> R,
+    ) -> (R, Range<u64>) {
+        let mut start = bounds.start;
+        loop {
+            let (value, end) = self.at(&(start..bounds.end), unset, &of);
+            if address < end || end >= bounds.end {
+                return (value, start..end);
+            }
+            start = end;
+        }
+    }
+
+    /// The addresses around `address` that have no attributes of their own; `None`: it has.
+    pub(crate) fn gap(&self, address: u64) -> Option<Range<u64>> {
+        let next = self.list.partition_point(|entry| entry.end <= address);
+        let before = next.checked_sub(1).and_then(|at| self.list.get(at));
+        let start = before.map_or(0, |entry| entry.end);
+        match self.list.get(next) {
+            Some(entry) if entry.start <= address => None,
+            Some(entry) => Some(start..entry.start),
+            None => Some(start..u64::MAX),
+        }
+    }
+
+    /// How many pieces of `size` bytes, each from a multiple of it on, have something with attributes of its own for which
+    /// `holds`.
+    pub(crate) fn pieces(&self, size: u64, holds: impl Fn(&Attributes) -> bool) -> u64 {
+        let (mut count, mut counted_to) = (0, 0);
+        for entry in self.list.iter().filter(|entry| holds(&entry.attributes)) {
+            let first = (entry.start / size).max(counted_to);
+            let end = entry.end.div_ceil(size);
+            count += end.saturating_sub(first);
+            counted_to = end.max(counted_to);
+        }
+        count
     }
 }
 

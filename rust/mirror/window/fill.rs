@@ -103,6 +103,9 @@ pub(in crate::mirror) trait Fill {
     /// Whether memory of the granule with GPU address `va` may move to VRAM, some of which an access finds in the system.
     fn ask_to_move(&self, va: u64) -> Answer;
 
+    /// Whether memory of the granule with GPU address `va` stays in the system for a while, as it has moved too often.
+    fn waits(&self, va: u64) -> bool;
+
     /// Memory of `range`, GPU addresses, is to move to VRAM when it is accessed: what shows some of it in the system goes, and
     /// nothing waits because it came out.
     fn expect_moves(&self, range: &Range<u64>);
@@ -205,6 +208,12 @@ impl Fill for Arc<Window> {
         granule.map_or(Answer::Wait, |granule| granule.bounces.ask(monotonic_ns()))
     }
 
+    fn waits(&self, va: u64) -> bool {
+        let state = self.state().lock();
+        let granule = state.granules.get(self.watch().number(va));
+        granule.is_none_or(|granule| granule.bounces.waits(monotonic_ns()))
+    }
+
     fn expect_moves(&self, range: &Range<u64>) {
         let part = self.watch().part(range);
         let mut state = self.state().lock();
@@ -221,6 +230,9 @@ impl Fill for Arc<Window> {
         let watch = self.watch();
         let number = watch.number(va);
         let granule = watch.granule(number);
+        // What rules keep is shown beside what they want in VRAM.
+        let rest_moves =
+            want == Want::Present || (want == Want::Some && watch.pause.rules().is_some());
         let laps = Laps::of_fill();
         for _ in 0..MAX_ATTEMPTS {
             let (edition, waits) = {
@@ -243,7 +255,7 @@ impl Fill for Arc<Window> {
             let wish = Wish {
                 asked,
                 around: &around,
-                rest_moves: want == Want::Present && !waits,
+                rest_moves: rest_moves && !waits,
                 write: watch.shape.rights.write,
                 awaited: false,
                 edition,
@@ -294,7 +306,6 @@ impl Fill for Arc<Window> {
         let (page, write) = (miss.page, miss.write);
         let number = watch.number(page);
         let granule = watch.granule(number);
-        let mut begun = false;
         for _ in 0..MAX_ATTEMPTS {
             {
                 let state = self.state().lock();
@@ -307,12 +318,6 @@ impl Fill for Arc<Window> {
                 }
                 if state.edition != miss.edition {
                     return Ok(false);
-                }
-            }
-            let rules = watch.pause.rules();
-            if !core::mem::replace(&mut begun, true) {
-                if let Some(rules) = rules {
-                    rules.access_begins(page, write);
                 }
             }
             let wish = Wish {
@@ -328,9 +333,6 @@ impl Fill for Arc<Window> {
                 Ok(true) => return Err(EFAULT),
                 Ok(false) => {
                     watch.pause.vm().forget_missing()?;
-                    if let Some(rules) = rules {
-                        rules.access_ends(page);
-                    }
                     return Ok(true);
                 }
                 Err(error) if error == EAGAIN => watch.figures().add(Counter::Retries, 1),
@@ -474,7 +476,13 @@ fn show(
             _ if rule.rights.is_none() => watch.overlap(&(at..end), asked),
             Memory::None | Memory::Unusable => watch.overlap(&(at..end), asked),
             Memory::Readable | Memory::Writable => {
-                watch.add(&mut snapshot, at..end, find, (&around, moves), asked)?
+                let nowhere = at..at;
+                let near = if moves && !wish.awaited {
+                    &nowhere
+                } else {
+                    &around
+                };
+                watch.add(&mut snapshot, at..end, find, (near, moves), asked)?
             }
         };
         at = end;
