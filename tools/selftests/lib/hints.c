@@ -91,6 +91,25 @@ static uint64_t number_behind(const char *line, const char *word)
 	return strtoull(at + strlen(word), NULL, 0);
 }
 
+uint64_t mirrors_have(const struct nfile *file, const char *word)
+{
+	FILE *figures = need_figures(file);
+	char line[512], behind[64];
+	unsigned int id, found = 0;
+	uint64_t sum = 0;
+	int pid;
+
+	snprintf(behind, sizeof(behind), " %s ", word);
+	while (fgets(line, sizeof(line), figures))
+		if (sscanf(line, "mirror %u pid %d ", &id, &pid) == 2 && pid == getpid()) {
+			sum += number_behind(line, behind);
+			found++;
+		}
+	fclose(figures);
+	CHECK_OP(found, >, 0);
+	return sum;
+}
+
 unsigned int listed_hints(const struct nfile *file, uint32_t id, struct hint *hints, unsigned int most)
 {
 	FILE *figures = need_figures(file);

@@ -33,6 +33,9 @@ int mirror_hint(const struct nfile *file, uint32_t id, uint64_t va, uint64_t len
 /* The number behind `count NAME` of the GPU's figures. */
 uint64_t mirror_count(const struct nfile *file, const char *name);
 
+/* The numbers behind a word in the lines of all mirrors that this process has on the GPU, added up. */
+uint64_t mirrors_have(const struct nfile *file, const char *word);
+
 /*
  * What is listed of a mirror of this process, at most `most`. Returns how many there are in all, which the line of the mirror
  * and MIRROR_QUERY tell as well.

@@ -2,7 +2,6 @@
 #include "hints.h"
 #include "migrate.h"
 
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@ _Static_assert(sizeof(struct drm_rkfd_mirror_migrate) == 48, "mirror_migrate");
 
 /* Pages that a batch of the GPU copies behind the first page of what it reads into, which has the fence. */
 #define COPIED 14u
-#define WORDS (PAGE / 8)
 /* What one SDMA packet fills on every GPU. */
 #define FILLED (2ul << 20)
 
@@ -108,74 +106,6 @@ void must_stay(const struct nfile *file, uint32_t id, uint64_t va, uint64_t leng
 	CHECK_EQ(mirror_count(file, "stayed"), before + bytes);
 }
 
-/* Entries of pages that have some of these bits. */
-static unsigned int count_entries(const void *p, unsigned int pages, uint64_t bits)
-{
-	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-	unsigned int found = 0;
-
-	CHECK_OP(fd, >=, 0);
-	for (unsigned int first = 0; first < pages; first += 512) {
-		unsigned int count = pages - first < 512 ? pages - first : 512;
-		off_t at = ((uintptr_t)p / PAGE + first) * sizeof(uint64_t);
-		uint64_t entries[512];
-
-		CHECK_EQ(pread(fd, entries, count * sizeof(uint64_t), at), count * sizeof(uint64_t));
-		for (unsigned int i = 0; i < count; i++)
-			found += (entries[i] & bits) != 0;
-	}
-	close(fd);
-	return found;
-}
-
-unsigned int device_pages(const void *p, unsigned int pages)
-{
-	/* Entries of other kinds than present ones; the machine has no swap. */
-	return count_entries(p, pages, 1ull << 62);
-}
-
-unsigned int present_pages(const void *p, unsigned int pages)
-{
-	return count_entries(p, pages, 1ull << 62 | 1ull << 63);
-}
-
-static uint64_t word_of(uint32_t seed, unsigned int page, unsigned int word)
-{
-	return ((uint64_t)seed << 32 | page << 9 | word) * 0x9e3779b97f4a7c15ul | 1;
-}
-
-void pattern(uint8_t *p, unsigned int first, unsigned int pages, uint32_t seed)
-{
-	for (unsigned int page = 0; page < pages; page++)
-		for (unsigned int i = 0; i < WORDS; i++)
-			((volatile uint64_t *)(p + page * PAGE))[i] = word_of(seed, first + page, i);
-}
-
-/* One page; `value` was added to word `added`. */
-static void compare(const uint8_t *p, const char *who, unsigned int page, uint32_t seed, unsigned int added,
-		    uint64_t value)
-{
-	for (unsigned int i = 0; i < WORDS; i++) {
-		uint64_t seen = ((const volatile uint64_t *)p)[i];
-		uint64_t want = word_of(seed, page, i) + (i == added ? value : 0);
-
-		if (seen != want)
-			FAIL("word %u of page %u: the %s sees %#llx, not %#llx", i, page, who, (unsigned long long)seen,
-			     (unsigned long long)want);
-	}
-}
-
-void has_added(const uint8_t *p, unsigned int first, unsigned int pages, uint32_t seed, unsigned int word, uint64_t value)
-{
-	for (unsigned int page = 0; page < pages; page++)
-		compare(p + page * PAGE, "CPU", first + page, seed, word, value);
-}
-
-void has_pattern(const uint8_t *p, unsigned int first, unsigned int pages, uint32_t seed)
-{
-	has_added(p, first, pages, seed, 0, 0);
-}
-
 /* Has the GPU copy pages to behind the first of what it reads into. */
 static const uint8_t *copied(struct engine *e, uint64_t va, unsigned int pages)
 {
@@ -197,16 +127,8 @@ void gpu_has_pattern(struct engine *e, uint64_t va, unsigned int first, unsigned
 		const uint8_t *seen = copied(e, va + done * PAGE, count);
 
 		for (unsigned int i = 0; i < count; i++)
-			compare(seen + i * PAGE, "GPU", first + done + i, seed, 0, 0);
+			page_has(seen + i * PAGE, "GPU", first + done + i, seed, 0, 0);
 	}
-}
-
-static void compare_zero(const uint8_t *p, const char *who, unsigned int page)
-{
-	for (unsigned int i = 0; i < WORDS; i++)
-		if (((const volatile uint64_t *)p)[i])
-			FAIL("word %u of page %u: the %s sees %#llx, not 0", i, page, who,
-			     (unsigned long long)((const volatile uint64_t *)p)[i]);
 }
 
 void gpu_has_zeroes(struct engine *e, uint64_t va, unsigned int pages)
@@ -216,14 +138,8 @@ void gpu_has_zeroes(struct engine *e, uint64_t va, unsigned int pages)
 		const uint8_t *seen = copied(e, va + first * PAGE, count);
 
 		for (unsigned int i = 0; i < count; i++)
-			compare_zero(seen + i * PAGE, "GPU", first + i);
+			page_is_zero(seen + i * PAGE, "GPU", first + i);
 	}
-}
-
-void has_zeroes(const uint8_t *p, unsigned int pages)
-{
-	for (unsigned int page = 0; page < pages; page++)
-		compare_zero(p + page * PAGE, "CPU", page);
 }
 
 void gpu_adds(struct engine *e, uint64_t va, unsigned int pages, unsigned int word, uint64_t value)

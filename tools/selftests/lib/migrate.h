@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What tests of migration need: mirrors whose memory moves to VRAM and back, and where each page of the program is.
+ * What tests of migration need: mirrors whose memory moves to VRAM and back.
  *
  * Functions that make one call return 0 or its errno. Others end the case when they fail.
  */
@@ -8,6 +8,7 @@
 #define MIGRATE_H
 
 #include "mirror.h"
+#include "pages.h"
 
 #define NOW DRM_RKFD_MIGRATE_NOW
 #define KEEP DRM_RKFD_MIGRATE_KEEP
@@ -35,21 +36,9 @@ uint64_t move_all(const struct nfile *file, uint32_t id, uint64_t va, uint64_t l
 /* None of it moves, and all that is there, `bytes`, is told to have stayed. */
 void must_stay(const struct nfile *file, uint32_t id, uint64_t va, uint64_t length, uint32_t flags, uint64_t bytes);
 
-/* How many pages of this process are in VRAM, by /proc/self/pagemap. Touches none. */
-unsigned int device_pages(const void *p, unsigned int pages);
-/* How many have memory, wherever. */
-unsigned int present_pages(const void *p, unsigned int pages);
-
-/* Every word of 64 bits of `pages` pages, of which the first has number `first`, follows from `seed`, page and place. */
-void pattern(uint8_t *p, unsigned int first, unsigned int pages, uint32_t seed);
-void has_pattern(const uint8_t *p, unsigned int first, unsigned int pages, uint32_t seed);
-/* … and `value` was added to one word of each page. */
-void has_added(const uint8_t *p, unsigned int first, unsigned int pages, uint32_t seed, unsigned int word, uint64_t value);
-/* As the GPU sees it. */
+/* As pages.h has it, as the GPU sees it. */
 void gpu_has_pattern(struct engine *e, uint64_t va, unsigned int first, unsigned int pages, uint32_t seed);
-/* All bytes are zero, as the GPU sees them, and as the CPU does. */
 void gpu_has_zeroes(struct engine *e, uint64_t va, unsigned int pages);
-void has_zeroes(const uint8_t *p, unsigned int pages);
 
 /* Has the GPU add to one word of each page, atomically. */
 void gpu_adds(struct engine *e, uint64_t va, unsigned int pages, unsigned int word, uint64_t value);

@@ -81,6 +81,55 @@ const char *smi_timed(const char *line, unsigned int event, uint64_t *ns)
 	return rest;
 }
 
+struct smi_move smi_next_move(int fd)
+{
+	const char *line = smi_next_line(fd);
+	char wanted[2 * KFD_SMI_EVENT_MSG_SIZE];
+	struct smi_move move = { 0 };
+	int pid, at = 0, n;
+
+	CHECK_EQ(sscanf(line, "%x %" SCNu64 " -%d @%" SCNx64 "(%" SCNx64 ") %x->%x%n", &move.event, &move.ns, &pid, &move.start,
+			&move.size, &move.from, &move.to, &at), 7);
+	CHECK_EQ(pid, getpid());
+	n = snprintf(wanted, sizeof(wanted), "%x %" PRIu64 " -%d @%" PRIx64 "(%" PRIx64 ") %x->%x ", move.event, move.ns, pid,
+		     move.start, move.size, move.from, move.to);
+	if (move.event == KFD_SMI_EVENT_MIGRATE_START) {
+		CHECK_EQ(sscanf(line + at, " %x:%x %u", &move.prefetch, &move.preferred, &move.trigger), 3);
+		snprintf(wanted + n, sizeof(wanted) - n, "%x:%x %u\n", move.prefetch, move.preferred, move.trigger);
+	} else {
+		CHECK_EQ(move.event, KFD_SMI_EVENT_MIGRATE_END);
+		CHECK_EQ(sscanf(line + at, " %u %d", &move.trigger, &move.error), 2);
+		snprintf(wanted + n, sizeof(wanted) - n, "%u %d\n", move.trigger, move.error);
+	}
+	smi_check_text(line, wanted);
+	return move;
+}
+
+unsigned int smi_moves(int fd, struct smi_move *begins, struct smi_move *ends, unsigned int most)
+{
+	unsigned int pairs = 0;
+
+	while (smi_is_readable(fd)) {
+		struct smi_move begin = smi_next_move(fd), end = smi_next_move(fd);
+
+		CHECK_EQ(begin.event, KFD_SMI_EVENT_MIGRATE_START);
+		CHECK_EQ(end.event, KFD_SMI_EVENT_MIGRATE_END);
+		CHECK_EQ(end.start, begin.start);
+		CHECK_EQ(end.size, begin.size);
+		CHECK_EQ(end.from, begin.from);
+		CHECK_EQ(end.to, begin.to);
+		CHECK_EQ(end.trigger, begin.trigger);
+		CHECK_OP(end.ns, >=, begin.ns);
+		CHECK_OP(begin.size, >, 0);
+		if (pairs < most) {
+			begins[pairs] = begin;
+			ends[pairs] = end;
+		}
+		pairs++;
+	}
+	return pairs;
+}
+
 uint64_t boot_ns(void)
 {
 	struct timespec t;

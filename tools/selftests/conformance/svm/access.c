@@ -346,6 +346,8 @@ CASE(events, "SVM: SMI_EVENTS tells of faults that are served, and of memory tha
 	p = memory(PAGE);
 	need_queue(&f.gpu, &f.q, COMPUTE);
 	need_bo(&f.gpu, &f.out, FLAGS_GTT, 16 * PAGE);
+	/* Where the CPU has it: what moves is in svm_moves. */
+	CHECK_OK(set1(p, PAGE, PREFERRED, 0));
 	*word(p, 0) = 1;
 	fd = need_smi(&f.gpu, BIT(KFD_SMI_EVENT_PAGE_FAULT_START) | BIT(KFD_SMI_EVENT_PAGE_FAULT_END));
 	gpu_writes(p, 2);
