@@ -2,6 +2,7 @@
 /*
  * SMI_EVENTS: a file of lines about a GPU and the processes on it. What a line says is checked to the last byte.
  */
+#include "agent.h"
 #include "smi.h"
 #include "userptr.h"
 
@@ -207,6 +208,99 @@ CASE(foreign, "SMI_EVENTS: without privilege one sees one's own process only")
 		CHECK_EQ(write(from_parent[1], "", 1), 1);
 	}
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status));
+	if (WEXITSTATUS(status) == TAP_STATUS_SKIP)
+		SKIP("the watcher gave up");
+	CHECK_EQ(WEXITSTATUS(status), 0);
+}
+
+#define MOVES (BIT(KFD_SMI_EVENT_MIGRATE_START) | BIT(KFD_SMI_EVENT_MIGRATE_END))
+#define MOVED 32u
+
+static void watch_moves_without_root(void)
+{
+	struct gpu gpu;
+	char byte;
+	int fd;
+
+	need_gpu(&gpu, 0);
+	if (setgid(65534) || setuid(65534))
+		_exit(TAP_STATUS_SKIP);
+	fd = need_smi(&gpu, ~0ull);
+	CHECK_EQ(write(to_parent[1], "", 1), 1);
+	CHECK_EQ(read(from_parent[0], &byte, 1), 1);
+	/* The other process has moved memory by now. */
+	smi_check_empty(fd);
+	_exit(0);
+}
+
+/* Moves memory, tells who it is, and what it has moved. */
+static void move_and_tell(void *context)
+{
+	uint8_t *p = memory(MOVED * PAGE, PROT_READ | PROT_WRITE);
+	int tell = *(int *)context;
+	struct agent a;
+	struct {
+		pid_t pid;
+		uint64_t page;
+	} told = { getpid(), (uintptr_t)p / PAGE };
+
+	agent_open(&a, 0);
+	need_moves(&a);
+	pattern(p, 0, MOVED, 1);
+	CHECK_OK(svm_set(&a.gpu, p, MOVED * PAGE, PREFETCH, a.gpu.id));
+	CHECK_OP(device_pages(p, MOVED), >, 0);
+	CHECK_EQ(write(tell, &told, sizeof(told)), sizeof(told));
+	/* It ends with memory in VRAM, which nobody is told of. */
+}
+
+CASE(moves_of_others, "SMI_EVENTS: root sees that memory of other processes moves, without privilege one does not")
+{
+	struct {
+		pid_t pid;
+		uint64_t page;
+	} told;
+	unsigned long start, size;
+	unsigned int event;
+	int fd, status, tell[2], pid;
+	struct gpu gpu;
+	pid_t watcher;
+	uint64_t ns;
+	char byte;
+
+	if (geteuid())
+		SKIP("needs root to give it up");
+	CHECK_EQ(pipe(from_parent), 0);
+	CHECK_EQ(pipe(to_parent), 0);
+	CHECK_EQ(pipe(tell), 0);
+	watcher = fork();
+	CHECK_OP(watcher, >=, 0);
+	if (!watcher)
+		watch_moves_without_root();
+	close(to_parent[1]);
+	if (read(to_parent[0], &byte, 1) != 1)
+		child_gave_up(watcher);
+	need_gpu(&gpu, 0);
+	fd = need_smi(&gpu, MOVES | BIT(KFD_SMI_EVENT_ALL_PROCESS));
+	status = in_child(move_and_tell, &tell[1]);
+	if (status == TAP_STATUS_SKIP)
+		SKIP("the driver moves no memory");
+	CHECK_EQ(status, 0);
+	CHECK_EQ(read(tell[0], &told, sizeof(told)), sizeof(told));
+	for (event = KFD_SMI_EVENT_MIGRATE_START; event <= KFD_SMI_EVENT_MIGRATE_END; event++) {
+		unsigned int found, from, to;
+
+		CHECK_EQ(sscanf(smi_next_line(fd), "%x %lu -%d @%lx(%lx) %x->%x ", &found, &ns, &pid, &start, &size, &from, &to), 7);
+		CHECK_EQ(found, event);
+		CHECK_EQ(pid, told.pid);
+		CHECK_EQ(start, told.page);
+		CHECK_EQ(size, MOVED);
+		CHECK_EQ(from, 0);
+		CHECK_EQ(to, gpu.id);
+	}
+	smi_check_empty(fd);
+	CHECK_EQ(write(from_parent[1], "", 1), 1);
+	CHECK_EQ(waitpid(watcher, &status, 0), watcher);
 	CHECK(WIFEXITED(status));
 	if (WEXITSTATUS(status) == TAP_STATUS_SKIP)
 		SKIP("the watcher gave up");
