@@ -78,6 +78,25 @@ pub enum What {
         /// The attempt failed and is repeated.
         delayed: bool,
     },
+    /// Memory of a process begins to move, or has moved.
+    Move {
+        /// Nanoseconds since boot.
+        time: u64,
+        /// Process id.
+        pid: u32,
+        /// Number of the first page.
+        page: u64,
+        /// Pages of 4 KiB.
+        pages: u64,
+        /// GPU id, or 0 for system memory.
+        from: u32,
+        /// As above.
+        to: u32,
+        /// Why, `enum KFD_MIGRATE_TRIGGERS`.
+        trigger: u32,
+        /// It has moved: 0, or an errno below 0.
+        error: Option<i32>,
+    },
     /// A process has an address space on the GPU, or has it no more.
     Process {
         /// Process id.
@@ -103,6 +122,7 @@ impl Event {
                 cause,
                 over: number == 4,
             }),
+            5 | 6 => parse_move(fields, number == 6),
             9 => parse_queues(fields).and_then(|(time, pid, gpu, last)| {
                 let trigger = last.parse().ok()?;
                 Some(What::Eviction {
@@ -143,6 +163,40 @@ fn parse_queues(fields: &str) -> Option<(u64, u32, u32, &str)> {
     let gpu = u32::from_str_radix(fields.next()?, 16).ok()?;
     let last = fields.next()?;
     fields.next().is_none().then_some((time, pid, gpu, last))
+}
+
+/// Time, process, pages, places; where the program wants the memory, or an error; and why.
+fn parse_move(fields: &str, over: bool) -> Option<What> {
+    let hex = |text: &str| u32::from_str_radix(text, 16).ok();
+    let mut fields = fields.split(' ');
+    let time = fields.next()?.parse().ok()?;
+    let pid = fields.next()?.strip_prefix('-')?.parse().ok()?;
+    let range = fields.next()?.strip_prefix('@')?.strip_suffix(')')?;
+    let (page, pages) = range.split_once('(')?;
+    let (from, to) = fields.next()?.split_once("->")?;
+    if !over {
+        let (prefetch, preferred) = fields.next()?.split_once(':')?;
+        hex(prefetch).and(hex(preferred))?;
+    }
+    let trigger = fields.next()?.parse().ok()?;
+    let error = if over {
+        Some(fields.next()?.parse().ok()?)
+    } else {
+        None
+    };
+    if fields.next().is_some() {
+        return None;
+    }
+    Some(What::Move {
+        time,
+        pid,
+        page: u64::from_str_radix(page, 16).ok()?,
+        pages: u64::from_str_radix(pages, 16).ok()?,
+        from: hex(from)?,
+        to: hex(to)?,
+        trigger,
+        error,
+    })
 }
 
 impl Monitor {
@@ -251,6 +305,26 @@ mod tests {
         };
         assert_eq!(what("a 17001 -1234 a5d5 0"), restore(false));
         assert_eq!(what("a 17001 -1234 a5d5 R"), restore(true));
+        let moved = |from, to, trigger, error| {
+            Some(What::Move {
+                time: 17002,
+                pid: 1234,
+                page: 0x7f00,
+                pages: 0x200,
+                from,
+                to,
+                trigger,
+                error,
+            })
+        };
+        assert_eq!(
+            what("5 17002 -1234 @7f00(200) 0->a5d5 a5d5:ffffffff 0"),
+            moved(0, 0xa5d5, 0, None)
+        );
+        assert_eq!(
+            what("6 17002 -1234 @7f00(200) a5d5->0 2 -12"),
+            moved(0xa5d5, 0, 2, Some(-12))
+        );
         assert_eq!(
             what("d 4d2 a b"),
             Some(What::Process {
@@ -275,6 +349,13 @@ mod tests {
             "9 1 2 3 4",
             "9 1 -2 3",
             "9 1 -2 3 4 5",
+            "5 1 -2 @3(4) 0->5 0 1",
+            "5 1 -2 @3(4) 0->5 0:x 1",
+            "5 1 -2 @3(4) 0->5 0:0 1 2",
+            "5 1 -2 @3 0->5 0:0 1",
+            "6 1 -2 @3(4) 0->5 0:0 1",
+            "6 1 -2 @3(4) 0-5 0 0",
+            "6 1 -2 @3(4) 0->5 0",
             "c z a",
         ] {
             assert_eq!(Event::parse(line), None, "{line:?}");

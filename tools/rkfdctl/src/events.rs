@@ -156,6 +156,35 @@ fn describe(line: &str) -> String {
                 seconds(time)
             ),
         ),
+        What::Move {
+            time,
+            pid,
+            page,
+            pages,
+            from,
+            to,
+            trigger,
+            error,
+        } => {
+            let event = if error.is_some() {
+                "memory moved"
+            } else {
+                "memory moves"
+            };
+            let failed = match error {
+                None | Some(0) => String::new(),
+                Some(error) => format!(", {:?}", Errno::from_raw(error.saturating_neg())),
+            };
+            let details = format!(
+                "{pages} pages at {:#x}, {} to {}, {}{failed} at {}",
+                page << 12,
+                place_name(from),
+                place_name(to),
+                move_name(trigger),
+                seconds(time)
+            );
+            row(event, Some(pid), details)
+        }
         What::Process {
             pid,
             name,
@@ -173,6 +202,25 @@ fn describe(line: &str) -> String {
 /// Nanoseconds since boot, for people.
 fn seconds(ns: u64) -> String {
     format!("{}.{:06} s", ns / 1_000_000_000, ns / 1000 % 1_000_000)
+}
+
+/// Where memory lies, by the id of a GPU.
+fn place_name(gpu: u32) -> String {
+    match gpu {
+        0 => "system".into(),
+        gpu => format!("GPU {gpu:x}"),
+    }
+}
+
+/// `enum KFD_MIGRATE_TRIGGERS`.
+fn move_name(trigger: u32) -> String {
+    match trigger {
+        0 => "prefetched".into(),
+        1 => "accessed by the GPU".into(),
+        2 => "accessed by the CPU".into(),
+        3 => "evicted".into(),
+        other => format!("reason {other}"),
+    }
 }
 
 /// `enum KFD_QUEUE_EVICTION_TRIGGERS`.
@@ -204,6 +252,14 @@ mod tests {
         assert_eq!(
             plain("a 5 -77 a5d5 R"),
             "queues on            77  not yet, at 0.000000 s"
+        );
+        assert_eq!(
+            plain("5 5 -77 @7f00(200) 0->a5d5 a5d5:ffffffff 0"),
+            "memory moves         77  512 pages at 0x7f00000, system to GPU a5d5, prefetched at 0.000000 s"
+        );
+        assert_eq!(
+            plain("6 5 -77 @7f00(200) a5d5->0 2 -12"),
+            "memory moved         77  512 pages at 0x7f00000, GPU a5d5 to system, accessed by the CPU, ENOMEM at 0.000000 s"
         );
         assert_eq!(
             plain("3 2 engines"),
