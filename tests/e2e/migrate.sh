@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 # shellcheck shell=sh
 #
-# Programs that hold memory in VRAM (tools/selftests/native/migrate_hold.c has the letters). Each has a name, and a descriptor
+# Programs that hold memory in VRAM (tools/selftests/native/migrate_hold.c has the letters, svm_hold.c those of one by attributes). Each has a name, and a descriptor
 # of this shell, 5 or 6, by which it is told.
 
 export KFD_REQUIRE_GPU=1
 
-# begin_holder NAME FD: not within check, whose commands run in a shell of their own.
+# begin_holder NAME FD [PROGRAM]: not within check, whose commands run in a shell of their own.
 begin_holder() {
 	mkfifo "/tmp/hold-$1"
-	"$RKFD_OUT/selftests/native/migrate_hold" <"/tmp/hold-$1" >"/tmp/said-$1" 2>&1 5>&- 6>&- &
+	"$RKFD_OUT/selftests/native/${3:-migrate_hold}" <"/tmp/hold-$1" >"/tmp/said-$1" 2>&1 5>&- 6>&- &
 	echo $! >"/tmp/pid-$1"
 	eval "exec $2>/tmp/hold-$1"
 }

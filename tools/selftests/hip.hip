@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <fstream>
 #include <memory>
 #include <numeric>
@@ -303,6 +304,70 @@ void host_memory() {
 	GOOD(hipHostFree(shared));
 }
 
+/// How many pages of this process are in VRAM.
+size_t pages_in_vram(const void *data, size_t bytes) {
+	const size_t page = 4096, first = reinterpret_cast<uintptr_t>(data) / page, count = bytes / page;
+	std::vector<uint64_t> entries(count);
+	// No stream: the file is read by whole entries, which a stream's buffer does not do.
+	const int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	const ssize_t got = pread(map, entries.data(), count * sizeof(uint64_t), static_cast<off_t>(first * sizeof(uint64_t)));
+	if (got != static_cast<ssize_t>(count * sizeof(uint64_t)))
+		fail("/proc/self/pagemap cannot be read");
+	close(map);
+	return static_cast<size_t>(std::count_if(entries.begin(), entries.end(), [](uint64_t one) { return one >> 62 & 1; }));
+}
+
+__global__ void mix(uint32_t *data, size_t count) {
+	size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
+	if (i < count)
+		data[i] = data[i] * 3 + static_cast<uint32_t>(i);
+}
+
+/// Memory that both sides use at one address, sent to the GPU and back.
+void managed() {
+	constexpr size_t COUNT = 1 << 18, BYTES = COUNT * 4;
+	int can = 0;
+	if (!GOOD(hipDeviceGetAttribute(&can, hipDeviceAttributeManagedMemory, 0)))
+		return;
+	if (!can) {
+		skipped = "the runtime has no managed memory here";
+		return;
+	}
+	uint32_t *data = nullptr;
+	if (!GOOD(hipMallocManaged(&data, BYTES)))
+		return;
+	auto wanted = numbers(COUNT, 7);
+	std::copy(wanted.begin(), wanted.end(), data);
+	const bool ours = !access("/sys/module/rkfd", F_OK);
+	const char *tell = nullptr;
+	auto step = [&](const char *what) {
+		mix<<<blocks(COUNT, 256), 256>>>(data, COUNT);
+		GOOD(hipGetLastError());
+		GOOD(hipDeviceSynchronize());
+		for (size_t i = 0; i < COUNT; i++)
+			wanted[i] = wanted[i] * 3 + static_cast<uint32_t>(i);
+		tell = what;
+	};
+	for (int round = 0; round < 3; round++) {
+		step("in place");
+		same(tell, std::vector<uint32_t>(data, data + COUNT), wanted);
+		GOOD(hipMemPrefetchAsync(data, BYTES, 0));
+		GOOD(hipDeviceSynchronize());
+		const size_t there = pages_in_vram(data, BYTES);
+		if (ours && there < BYTES / 4096 / 2)
+			fail("%zu pages of %zu are in VRAM after a prefetch", there, BYTES / 4096);
+		step("in VRAM");
+		if (round == 1) {
+			GOOD(hipMemPrefetchAsync(data, BYTES, hipCpuDeviceId));
+			GOOD(hipDeviceSynchronize());
+			if (const size_t left = pages_in_vram(data, BYTES))
+				fail("%zu pages are in VRAM after a prefetch to the CPU", left);
+		}
+		same(tell, std::vector<uint32_t>(data, data + COUNT), wanted);
+	}
+	GOOD(hipFree(data));
+}
+
 __global__ void speak() {
 	unsigned lane = threadIdx.x, block = blockIdx.x;
 	printf("lane %u of block %u: %s %.2f\n", lane, block, "text", lane * 0.25);
@@ -413,6 +478,7 @@ int main(int argc, char **argv) {
 		{"private memory beyond the first allocation", scratch},
 		{"launches, streams and events keep their order", order},
 		{"memory of the host, during a kernel", host_memory},
+		{"managed memory, sent to the GPU and back", managed},
 		{"printf in a kernel", printing},
 		{"a grid that synchronises", cooperation},
 	};

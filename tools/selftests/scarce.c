@@ -4,7 +4,8 @@
  * the copy to or from user space that failed) or does without, and the same call afterwards succeeds and works.
  * Needs a kernel with fault injection (/proc/self/fail-nth); who runs it has switched on failslab and the like.
  */
-#include "kfd.h"
+#include "attributes.h"
+#include "pages.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -355,6 +356,85 @@ static void with_event(struct attempt *a)
 CASE_LIMIT(waiting, "WAIT_EVENTS", 600)
 {
 	struct attempt a = { .prepare = with_event, .call = wait_for_it, .verify = event_works };
+
+	sweep(&a);
+}
+
+/* Memory that moves */
+
+enum { MOVED = 8 };
+
+static void with_memory(struct attempt *a)
+{
+	void *p = mmap(NULL, MOVED * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	with_vm(a);
+	CHECK(p != MAP_FAILED);
+	pattern(p, 0, MOVED, 1);
+	a->bo.va = (uintptr_t)p;
+	CHECK_OK(svm_set(&a->gpu, p, MOVED * PAGE, IN_PLACE, a->gpu.id));
+}
+
+static int prefetch(struct attempt *a, uint32_t location)
+{
+	return svm_set(&a->gpu, (void *)a->bo.va, MOVED * PAGE, PREFETCH, location);
+}
+
+static int move_in(struct attempt *a)
+{
+	return prefetch(a, a->gpu.id);
+}
+
+static int move_out(struct attempt *a)
+{
+	return prefetch(a, 0);
+}
+
+/* Until all is there: again for pages that somebody had in hand for a moment. */
+static void has_moved(struct attempt *a, uint32_t location)
+{
+	uint64_t end = now_ms() + WAIT_MS;
+	unsigned int wanted = location ? MOVED : 0;
+
+	while (device_pages((void *)a->bo.va, MOVED) != wanted) {
+		if (now_ms() > end)
+			FAIL("%u pages of %u are in VRAM", device_pages((void *)a->bo.va, MOVED), (unsigned int)MOVED);
+		usleep(1000);
+		CHECK_OK(prefetch(a, location));
+	}
+}
+
+static void is_whole(struct attempt *a)
+{
+	has_pattern((uint8_t *)a->bo.va, 0, MOVED, 1);
+	CHECK_OK(move_in(a));
+	has_moved(a, a->gpu.id);
+	has_pattern((uint8_t *)a->bo.va, 0, MOVED, 1);
+}
+
+static void with_memory_in_vram(struct attempt *a)
+{
+	with_memory(a);
+	CHECK_OK(move_in(a));
+	has_moved(a, a->gpu.id);
+}
+
+static void is_out(struct attempt *a)
+{
+	has_moved(a, 0);
+	has_pattern((uint8_t *)a->bo.va, 0, MOVED, 1);
+}
+
+CASE_LIMIT(moving_in, "SVM: a prefetch to the GPU", 900)
+{
+	struct attempt a = { .prepare = with_memory, .call = move_in, .verify = is_whole };
+
+	sweep(&a);
+}
+
+CASE_LIMIT(moving_out, "SVM: a prefetch to the system", 900)
+{
+	struct attempt a = { .prepare = with_memory_in_vram, .call = move_out, .verify = is_out };
 
 	sweep(&a);
 }

@@ -3,7 +3,7 @@
  * The kernel's face as the thunk sees it: a program linked with libhsakmt, unmodified.
  *
  * The thunk reports nearly every errno as one status; conformance/ asks for the errnos themselves. The cases
- * about queues are in thunk_queues.c.
+ * about queues are in thunk_queues.c, those about memory that moves in thunk_moves.c.
  */
 #include "thunk.h"
 
