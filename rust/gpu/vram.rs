@@ -90,11 +90,16 @@ impl VramManager {
         let blocks = self
             .buddy
             .alloc_blocks(mode, size, least.ok_or(EINVAL)?, flags);
-        KBox::pin_init(blocks, GFP_KERNEL_ACCOUNT).map_err(|error| match error {
+        let blocks = KBox::pin_init(blocks, GFP_KERNEL_ACCOUNT).map_err(|error| match error {
             // More than the allocator's largest block; the callers exclude its other reasons.
             e if e == EINVAL => ENOSPC,
             e => e,
-        })
+        })?;
+        // Where it has no memory to give back what a block has beyond `size`, the allocator says nothing.
+        if blocks.iter().map(|block| block.size()).sum::<u64>() > size {
+            return Err(ENOMEM);
+        }
+        Ok(blocks)
     }
 
     /// Takes a contiguous block of at least `size` bytes (whole pages) at a multiple of `align`, and of 2 MiB if it
