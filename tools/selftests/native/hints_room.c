@@ -4,20 +4,16 @@
  *
  * Needs little VRAM, which is filled.
  */
-#include "files.h"
-#include "group.h"
 #include "hints.h"
+#include "limited.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define PAGES (HUGE / PAGE)
-#define ROOT "/sys/fs/cgroup"
 
 static uint8_t *need_pattern(unsigned int granules, uint32_t seed)
 {
@@ -80,57 +76,6 @@ CASE_LIMIT(no_room, "where VRAM is full accesses go on in place, nobody's buffer
 	engine_end(&e);
 }
 
-/* The name that the dmem controller has for the file's VRAM. */
-static void need_region(const struct nfile *file, char *region, size_t size)
-{
-	char link[64], target[512];
-	struct stat s;
-
-	CHECK_EQ(fstat(file->fd, &s), 0);
-	snprintf(link, sizeof(link), "/sys/dev/char/%u:%u/device", major(s.st_rdev), minor(s.st_rdev));
-	CHECK(realpath(link, target));
-	snprintf(region, size, "drm/%.63s/vram", strrchr(target, '/') + 1);
-}
-
-/* A group with a limit, which is not joined yet. */
-struct limited {
-	struct group group;
-	char region[128];
-};
-
-static void need_limit(struct limited *l, const struct nfile *file)
-{
-	need_region(file, l->region, sizeof(l->region));
-	need_group(&l->group);
-	write_text(ROOT, "cgroup.subtree_control", "+dmem");
-}
-
-static void set_limit(const struct limited *l, unsigned long bytes)
-{
-	char text[192];
-
-	snprintf(text, sizeof(text), "%s %lu", l->region, bytes);
-	write_text(l->group.path, "dmem.max", text);
-}
-
-static uint64_t charged(const struct limited *l)
-{
-	return group_number(&l->group, "dmem.current", l->region);
-}
-
-static void await_charged(const struct limited *l, uint64_t bytes)
-{
-	for (uint64_t end = now_ms() + WAIT_MS; charged(l) != bytes && now_ms() < end;)
-		usleep(10000);
-	CHECK_EQ(charged(l), bytes);
-}
-
-static void leave(struct limited *l)
-{
-	write_text(ROOT, "cgroup.procs", "0");
-	drop_group(&l->group);
-}
-
 CASE_LIMIT(credit, "KEEP charges what its accesses will take, as far as the limit goes; what finds none is used in place", 240)
 {
 	uint8_t *p = need_pattern(8, 2);
@@ -139,40 +84,40 @@ CASE_LIMIT(credit, "KEEP charges what its accesses will take, as far as the limi
 	uint32_t id = hinted_begin(&e, p, AT, 8 * HUGE);
 	uint64_t before;
 
-	need_limit(&l, &e.file);
+	need_limited(&l, e.file.fd);
 	/* A caller of the root is charged nothing ahead, and its rooms not to this group. */
 	CHECK_OK(mirror_hint(&e.file, id, AT, 8 * HUGE, IN_VRAM, 21));
-	CHECK_EQ(charged(&l), 0);
+	CHECK_EQ(vram_charged(&l), 0);
 	CHECK_OK(mirror_hint(&e.file, id, AT, 8 * HUGE, NOWHERE, 0));
 	group_join(&l.group);
 	set_limit(&l, 3 * HUGE);
 	CHECK_OK(mirror_hint(&e.file, id, AT, 8 * HUGE, STAY, 0));
-	CHECK_EQ(charged(&l), 0);
+	CHECK_EQ(vram_charged(&l), 0);
 	/* Two granules, though it is three pages. */
 	CHECK_OK(mirror_hint(&e.file, id, AT + HUGE - PAGE, 3 * PAGE, IN_VRAM, 0));
-	CHECK_EQ(charged(&l), 2 * HUGE);
+	CHECK_EQ(vram_charged(&l), 2 * HUGE);
 	CHECK_OK(mirror_hint(&e.file, id, AT, 8 * HUGE, IN_VRAM, 21));
-	CHECK_EQ(charged(&l), 3 * HUGE);
+	CHECK_EQ(vram_charged(&l), 3 * HUGE);
 	before = mirror_count(&e.file, "no_room");
 	gpu_has_pattern(&e, AT, 0, 8 * PAGES, 2);
 	CHECK_EQ(granules_there(p, 8), 3);
 	CHECK_OP(mirror_count(&e.file, "no_room"), >, before);
-	CHECK_EQ(charged(&l), 3 * HUGE);
+	CHECK_EQ(vram_charged(&l), 3 * HUGE);
 	/* More credit comes by the next KEEP alone. */
 	set_limit(&l, 5 * HUGE);
 	gpu_has_pattern(&e, AT, 0, 8 * PAGES, 2);
 	CHECK_EQ(granules_there(p, 8), 3);
 	CHECK_OK(mirror_hint(&e.file, id, AT, 8 * HUGE, IN_VRAM, 21));
-	CHECK_EQ(charged(&l), 5 * HUGE);
+	CHECK_EQ(vram_charged(&l), 5 * HUGE);
 	gpu_has_pattern(&e, AT, 0, 8 * PAGES, 2);
 	CHECK_EQ(granules_there(p, 8), 5);
 	/* Hints that are gone leave what rooms have. */
 	CHECK_OK(mirror_hint(&e.file, id, AT, 8 * HUGE, NOWHERE, 0));
-	CHECK_EQ(charged(&l), 5 * HUGE);
+	CHECK_EQ(vram_charged(&l), 5 * HUGE);
 	has_pattern(p, 0, 8 * PAGES, 2);
-	await_charged(&l, 0);
+	await_vram_charged(&l, 0);
 	engine_end(&e);
-	leave(&l);
+	leave_limited(&l);
 }
 
 CASE_LIMIT(given_back, "unused credit goes back with the hints, with the mirror and with the file, before the call returns", 120)
@@ -182,32 +127,32 @@ CASE_LIMIT(given_back, "unused credit goes back with the hints, with the mirror 
 	struct engine e;
 	uint32_t id = hinted_begin(&e, p, AT, 4 * HUGE);
 
-	need_limit(&l, &e.file);
+	need_limited(&l, e.file.fd);
 	group_join(&l.group);
 	CHECK_OK(mirror_hint(&e.file, id, AT, 4 * HUGE, IN_VRAM, 0));
-	CHECK_EQ(charged(&l), 4 * HUGE);
+	CHECK_EQ(vram_charged(&l), 4 * HUGE);
 	CHECK_OK(mirror_hint(&e.file, id, AT, 4 * HUGE, IN_VRAM, 16));
-	CHECK_EQ(charged(&l), 4 * HUGE);
+	CHECK_EQ(vram_charged(&l), 4 * HUGE);
 	CHECK_OK(mirror_hint(&e.file, id, AT, HUGE, IN_SYSTEM, 0));
-	CHECK_EQ(charged(&l), 3 * HUGE);
+	CHECK_EQ(vram_charged(&l), 3 * HUGE);
 	CHECK_OK(mirror_hint(&e.file, id, AT + HUGE, HUGE + PAGE, NOWHERE, 0));
-	CHECK_EQ(charged(&l), 2 * HUGE);
+	CHECK_EQ(vram_charged(&l), 2 * HUGE);
 	/* A room that ends gives its own back to the credit while the hint wants that. */
 	gpu_has_pattern(&e, AT + 3 * HUGE, 3 * PAGES, PAGES, 3);
 	CHECK_EQ(granules_there(p, 4), 1);
-	CHECK_EQ(charged(&l), 2 * HUGE);
+	CHECK_EQ(vram_charged(&l), 2 * HUGE);
 	has_pattern(p + 3 * HUGE, 3 * PAGES, PAGES, 3);
 	settled_vram(&e.file);
-	CHECK_EQ(charged(&l), 2 * HUGE);
+	CHECK_EQ(vram_charged(&l), 2 * HUGE);
 	CHECK_OK(mirror_destroy(&e.file, id));
-	CHECK_EQ(charged(&l), 0);
+	CHECK_EQ(vram_charged(&l), 0);
 	id = need_mirror(&e.file, p, AT, 4 * HUGE, FAULT);
 	CHECK_OK(mirror_hint(&e.file, id, AT, 4 * HUGE, IN_VRAM, 0));
-	CHECK_EQ(charged(&l), 4 * HUGE);
+	CHECK_EQ(vram_charged(&l), 4 * HUGE);
 	engine_end(&e);
-	await_charged(&l, 0);
+	await_vram_charged(&l, 0);
 	has_pattern(p, 0, 4 * PAGES, 3);
-	leave(&l);
+	leave_limited(&l);
 }
 
 CASE_LIMIT(gives_way, "unused credit gives way to the group's buffers and moves by call, and only KEEP takes it again", 120)
@@ -218,30 +163,30 @@ CASE_LIMIT(gives_way, "unused credit gives way to the group's buffers and moves 
 	uint32_t id = hinted_begin(&e, p, AT, 8 * HUGE);
 	struct nbo bo;
 
-	need_limit(&l, &e.file);
+	need_limited(&l, e.file.fd);
 	group_join(&l.group);
 	set_limit(&l, 4 * HUGE);
 	CHECK_OK(mirror_hint(&e.file, id, AT, 4 * HUGE, IN_VRAM, 21));
-	CHECK_EQ(charged(&l), 4 * HUGE);
+	CHECK_EQ(vram_charged(&l), 4 * HUGE);
 	CHECK_OK(nbo_create(&e.file, &bo, VRAM, 2 * HUGE, 0));
-	CHECK_OP(charged(&l), >=, 2 * HUGE);
-	CHECK_OP(charged(&l), <=, 4 * HUGE);
+	CHECK_OP(vram_charged(&l), >=, 2 * HUGE);
+	CHECK_OP(vram_charged(&l), <=, 4 * HUGE);
 	CHECK_OK(nbo_close(&e.file, bo.handle));
 	/* How much of it gives way is not promised. */
-	for (uint64_t end = now_ms() + WAIT_MS; charged(&l) > 2 * HUGE && now_ms() < end;)
+	for (uint64_t end = now_ms() + WAIT_MS; vram_charged(&l) > 2 * HUGE && now_ms() < end;)
 		usleep(10000);
-	CHECK_OP(charged(&l), <=, 2 * HUGE);
+	CHECK_OP(vram_charged(&l), <=, 2 * HUGE);
 	CHECK_OK(mirror_hint(&e.file, id, AT, 4 * HUGE, IN_VRAM, 21));
-	CHECK_EQ(charged(&l), 4 * HUGE);
+	CHECK_EQ(vram_charged(&l), 4 * HUGE);
 	/* A move by call of what has no hint. */
 	CHECK_EQ(move_all(&e.file, id, AT + 4 * HUGE, 3 * HUGE, IN_VRAM, 0), 3 * HUGE);
-	CHECK_OP(charged(&l), <=, 4 * HUGE);
+	CHECK_OP(vram_charged(&l), <=, 4 * HUGE);
 	CHECK_EQ(granules_there(p, 8), 3);
 	gpu_has_pattern(&e, AT, 0, 8 * PAGES, 4);
 	CHECK_OP(granules_there(p, 4), <=, 1);
 	has_pattern(p, 0, 8 * PAGES, 4);
 	CHECK_OK(mirror_destroy(&e.file, id));
-	await_charged(&l, 0);
+	await_vram_charged(&l, 0);
 	engine_end(&e);
-	leave(&l);
+	leave_limited(&l);
 }

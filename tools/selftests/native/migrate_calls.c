@@ -2,8 +2,7 @@
 /*
  * MIRROR_MIGRATE as a call: each errno for its cause, what it costs in VRAM, who pays for that, and several threads at once.
  */
-#include "files.h"
-#include "group.h"
+#include "limited.h"
 #include "migrate.h"
 
 #include <pthread.h>
@@ -13,8 +12,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -155,46 +152,28 @@ CASE_LIMIT(costs, "what is moved costs VRAM, is one large page of the GPU where 
 	in_both_ways(costs_by);
 }
 
-#define ROOT "/sys/fs/cgroup"
-
-/* The name that the dmem controller has for the file's VRAM. */
-static void need_region(const struct nfile *file, char *region, size_t size)
-{
-	char link[64], target[512];
-	struct stat s;
-
-	CHECK_EQ(fstat(file->fd, &s), 0);
-	snprintf(link, sizeof(link), "/sys/dev/char/%u:%u/device", major(s.st_rdev), minor(s.st_rdev));
-	CHECK(realpath(link, target));
-	snprintf(region, size, "drm/%.63s/vram", strrchr(target, '/') + 1);
-}
-
 CASE_LIMIT(limit, "the limit of the caller's group: what fits moves, ENOMEM for the rest, what cannot move takes nothing; the charge ends with it", 120)
 {
 	uint8_t *p = need_aligned(8 * HUGE);
 	struct drm_rkfd_mirror_migrate args;
-	char region[128], text[192];
-	struct group group;
+	struct limited l;
 	struct engine e;
 	uint32_t id = moving_begin(&e, p, AT, 8 * HUGE, POPULATED);
 	const unsigned int pages = 8 * HUGE / PAGE;
 	int err;
 
 	pattern(p, 0, pages, 3);
-	need_region(&e.file, region, sizeof(region));
-	need_group(&group);
-	write_text(ROOT, "cgroup.subtree_control", "+dmem");
-	group_join(&group);
-	CHECK_EQ(group_number(&group, "dmem.current", region), 0);
-	snprintf(text, sizeof(text), "%s %lu", region, 3 * HUGE);
-	write_text(group.path, "dmem.max", text);
+	need_limited(&l, e.file.fd);
+	group_join(&l.group);
+	CHECK_EQ(vram_charged(&l), 0);
+	set_limit(&l, 3 * HUGE);
 	do
 		err = mirror_migrate(&e.file, id, AT, 8 * HUGE, IN_VRAM, 0, &args);
 	while (err == EAGAIN);
 	CHECK_ERR(err, ENOMEM);
 	CHECK_EQ(args.moved, 3 * HUGE);
 	CHECK_EQ(device_pages(p, pages), 3 * HUGE / PAGE);
-	CHECK_EQ(group_number(&group, "dmem.current", region), 3 * HUGE);
+	CHECK_EQ(vram_charged(&l), 3 * HUGE);
 	gpu_has_pattern(&e, AT, 0, pages, 3);
 	/* No VRAM is wanted for what stays where it is. */
 	CHECK_EQ(mlock(p + 4 * HUGE, HUGE), 0);
@@ -205,19 +184,15 @@ CASE_LIMIT(limit, "the limit of the caller's group: what fits moves, ENOMEM for 
 	CHECK_EQ(args.moved, 0);
 	CHECK_EQ(args.stayed, HUGE);
 	CHECK_EQ(munlock(p + 4 * HUGE, HUGE), 0);
-	snprintf(text, sizeof(text), "%s max", region);
-	write_text(group.path, "dmem.max", text);
+	set_limit(&l, UINT64_MAX);
 	CHECK_EQ(move_all(&e.file, id, AT, 8 * HUGE, IN_VRAM, 0), 5 * HUGE);
-	CHECK_EQ(group_number(&group, "dmem.current", region), 8 * HUGE);
+	CHECK_EQ(vram_charged(&l), 8 * HUGE);
 	gpu_has_pattern(&e, AT, 0, pages, 3);
 	has_pattern(p, 0, pages, 3);
-	for (uint64_t end = now_ms() + WAIT_MS; group_number(&group, "dmem.current", region) && now_ms() < end;)
-		usleep(10000);
-	CHECK_EQ(group_number(&group, "dmem.current", region), 0);
+	await_vram_charged(&l, 0);
 	engine_end(&e);
 	/* The group goes when nobody is in it. */
-	write_text(ROOT, "cgroup.procs", "0");
-	drop_group(&group);
+	leave_limited(&l);
 }
 
 CASE_LIMIT(too_much, "more than there is VRAM: what fits moves, or not, and each byte is right", 240)

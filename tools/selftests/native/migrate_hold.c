@@ -17,15 +17,14 @@
  *	n  … and a new one opened, with a mirror and a queue
  */
 #include "migrate.h"
+#include "sharer.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define N 700u
@@ -91,34 +90,11 @@ static void read_all(const char *who)
 	tap_note("%s right %u wrong %u refused %u", who, right, wrong, refused);
 }
 
-static struct {
-	pid_t pid;
-	int to, from;
-} child;
+static struct sharer child;
 
-static void begin_child(void)
+static void child_reads(void)
 {
-	int down[2], up[2];
-	char byte;
-
-	CHECK_EQ(pipe2(down, O_CLOEXEC), 0);
-	CHECK_EQ(pipe2(up, O_CLOEXEC), 0);
-	fflush(stdout);
-	child.pid = fork();
-	CHECK_NE(child.pid, -1);
-	if (child.pid == 0) {
-		close(down[1]);
-		close(up[0]);
-		while (read(down[0], &byte, 1) == 1) {
-			read_all("child");
-			CHECK_EQ(write(up[1], "", 1), 1);
-		}
-		_exit(0);
-	}
-	close(down[0]);
-	close(up[1]);
-	child.to = down[1];
-	child.from = up[0];
+	read_all("child");
 }
 
 static struct {
@@ -160,8 +136,6 @@ static void gpu_reads(void)
 
 static void act(char what)
 {
-	char byte;
-
 	switch (what) {
 	case 'i':
 		move_all(&e.file, id, AT, N * PAGE, IN_VRAM, 0);
@@ -184,11 +158,10 @@ static void act(char what)
 		tap_note("device %u", device_pages(p, N));
 		break;
 	case 'f':
-		begin_child();
+		sharer_begin(&child, child_reads);
 		break;
 	case 'C':
-		CHECK_EQ(write(child.to, "", 1), 1);
-		CHECK_EQ(read(child.from, &byte, 1), 1);
+		sharer_look(&child);
 		break;
 	case 'm':
 		mover.stop = false;
@@ -226,13 +199,6 @@ CASE_LIMIT(hold, "memory in VRAM is held until standard input ends", 600)
 	tap_note("ready");
 	while (read(STDIN_FILENO, &what, 1) == 1)
 		act(what);
-	if (child.pid) {
-		int status;
-
-		close(child.to);
-		CHECK_EQ(waitpid(child.pid, &status, 0), child.pid);
-		CHECK(WIFEXITED(status));
-		CHECK_EQ(WEXITSTATUS(status), 0);
-	}
+	sharer_end(&child);
 	close_it();
 }

@@ -16,13 +16,12 @@
  *	M  … and ends: `moves N`
  */
 #include "agent.h"
+#include "sharer.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define N 700u
@@ -53,37 +52,13 @@ static void move_all(uint32_t location)
 	}
 }
 
-static struct {
-	pid_t pid;
-	int to, from;
-} child;
+static struct sharer child;
 
-static void begin_child(void)
+/* What was added later is not in its copy. */
+static void child_reads(void)
 {
-	int down[2], up[2];
-	char byte;
-
-	CHECK_EQ(pipe2(down, O_CLOEXEC), 0);
-	CHECK_EQ(pipe2(up, O_CLOEXEC), 0);
-	fflush(stdout);
-	child.pid = fork();
-	CHECK_NE(child.pid, -1);
-	if (child.pid == 0) {
-		uint64_t shared = added;
-
-		close(down[1]);
-		close(up[0]);
-		while (read(down[0], &byte, 1) == 1) {
-			has_added(p, 0, N, 1, WORD, shared);
-			tap_note("child right %u", N);
-			CHECK_EQ(write(up[1], "", 1), 1);
-		}
-		_exit(0);
-	}
-	close(down[0]);
-	close(up[1]);
-	child.to = down[1];
-	child.from = up[0];
+	has_added(p, 0, N, 1, WORD, added);
+	tap_note("child right %u", N);
 }
 
 static struct {
@@ -107,8 +82,6 @@ static void *move_on(void *unused)
 
 static void act(char what)
 {
-	char byte;
-
 	switch (what) {
 	case 'i':
 		move_all(a.gpu.id);
@@ -135,11 +108,10 @@ static void act(char what)
 		tap_note("device %u", device_pages(p, N));
 		break;
 	case 'f':
-		begin_child();
+		sharer_begin(&child, child_reads);
 		break;
 	case 'C':
-		CHECK_EQ(write(child.to, "", 1), 1);
-		CHECK_EQ(read(child.from, &byte, 1), 1);
+		sharer_look(&child);
 		break;
 	case 'm':
 		mover.stop = false;
@@ -171,12 +143,5 @@ CASE_LIMIT(hold, "memory in VRAM is held until standard input ends", 600)
 	tap_note("ready");
 	while (read(STDIN_FILENO, &what, 1) == 1)
 		act(what);
-	if (child.pid) {
-		int status;
-
-		close(child.to);
-		CHECK_EQ(waitpid(child.pid, &status, 0), child.pid);
-		CHECK(WIFEXITED(status));
-		CHECK_EQ(WEXITSTATUS(status), 0);
-	}
+	sharer_end(&child);
 }

@@ -3,18 +3,14 @@
  * SVM: memory moves to VRAM as far as there is room: of what is free, of what others give up for it, and of what the control group may
  * have. Needs little VRAM, which is filled; the last cases root, and the dmem controller of a cgroup2 mount at /sys/fs/cgroup.
  */
-#include "files.h"
-#include "group.h"
+#include "limited.h"
 #include "moves.h"
 #include "smi.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 
-#define ROOT "/sys/fs/cgroup"
 #define MOVES (KFD_SMI_EVENT_MASK_FROM_INDEX(KFD_SMI_EVENT_MIGRATE_START) | KFD_SMI_EVENT_MASK_FROM_INDEX(KFD_SMI_EVENT_MIGRATE_END))
 #define OURS (16 * HUGE)
 #define OUR_PAGES ((unsigned int)(OURS / PAGE))
@@ -193,52 +189,6 @@ CASE_LIMIT(memory_of_another, "PREFETCH_LOC: another program's memory makes room
 	takes_it_from_another(true);
 }
 
-/* A group with a limit, which is not joined yet. */
-struct limited {
-	struct group group;
-	char region[128];
-};
-
-static void need_limit(struct limited *l, const struct gpu *gpu)
-{
-	char link[64], target[512];
-	struct stat s;
-
-	CHECK_EQ(fstat(gpu->drm, &s), 0);
-	snprintf(link, sizeof(link), "/sys/dev/char/%u:%u/device", major(s.st_rdev), minor(s.st_rdev));
-	CHECK(realpath(link, target));
-	/* The name that the dmem controller has for the GPU's VRAM. */
-	snprintf(l->region, sizeof(l->region), "drm/%.63s/vram", strrchr(target, '/') + 1);
-	need_group(&l->group);
-	write_text(ROOT, "cgroup.subtree_control", "+dmem");
-}
-
-static void set_limit(const struct limited *l, unsigned long bytes)
-{
-	char text[192];
-
-	snprintf(text, sizeof(text), "%s %lu", l->region, bytes);
-	write_text(l->group.path, "dmem.max", text);
-}
-
-static uint64_t charged(const struct limited *l)
-{
-	return group_number(&l->group, "dmem.current", l->region);
-}
-
-static void await_charged(const struct limited *l, uint64_t bytes)
-{
-	for (uint64_t end = now_ms() + WAIT_MS; charged(l) != bytes && now_ms() < end;)
-		usleep(10000);
-	CHECK_EQ(charged(l), bytes);
-}
-
-static void leave(struct limited *l)
-{
-	write_text(ROOT, "cgroup.procs", "0");
-	drop_group(&l->group);
-}
-
 /* How many granules have something in VRAM. */
 static unsigned int granules_there(const uint8_t *p, unsigned int granules)
 {
@@ -257,21 +207,21 @@ static void within_the_limit(struct agent *a, bool xnack)
 
 	(void)xnack;
 	allow(a, p, all);
-	need_limit(&l, &a->gpu);
+	need_limited(&l, a->gpu.drm);
 	group_join(&l.group);
-	CHECK_EQ(charged(&l), 0);
+	CHECK_EQ(vram_charged(&l), 0);
 	set_limit(&l, 3 * HUGE);
 	some_in(a, p, all, 3 * PAGES);
-	CHECK_EQ(charged(&l), 3 * HUGE);
+	CHECK_EQ(vram_charged(&l), 3 * HUGE);
 	agent_has_pattern(a, p, 0, all, 4);
 	set_limit(&l, 5 * HUGE);
 	some_in(a, p, all, 5 * PAGES);
-	CHECK_EQ(charged(&l), 5 * HUGE);
+	CHECK_EQ(vram_charged(&l), 5 * HUGE);
 	agent_adds(a, p, all, 1, 1);
 	all_out(a, p, all);
-	await_charged(&l, 0);
+	await_vram_charged(&l, 0);
 	has_added(p, 0, all, 4, 1, 1);
-	leave(&l);
+	leave_limited(&l);
 }
 
 CASE_LIMIT(limit, "PREFETCH_LOC: the caller's group is charged, and its limit is no error: what fits moves", 240)
@@ -291,39 +241,39 @@ CASE_LIMIT(credit, "SVM with XNACK: attributes charge what accesses will take, a
 	need_rkfd();
 	begin_repeated(&a);
 	CHECK_OK(svm_set(&a.gpu, p, 8 * HUGE, PREFERRED, 0));
-	need_limit(&l, &a.gpu);
+	need_limited(&l, a.gpu.drm);
 	group_join(&l.group);
 	set_limit(&l, 3 * HUGE);
 	CHECK_OK(svm_set(&a.gpu, p, 8 * HUGE, GRANULARITY, 9));
-	CHECK_EQ(charged(&l), 0);
+	CHECK_EQ(vram_charged(&l), 0);
 	/* Two granules, though it is three pages. */
 	CHECK_OK(svm_set(&a.gpu, p + HUGE - PAGE, 3 * PAGE, PREFERRED, a.gpu.id));
-	CHECK_EQ(charged(&l), 2 * HUGE);
+	CHECK_EQ(vram_charged(&l), 2 * HUGE);
 	CHECK_OK(svm_set(&a.gpu, p, 8 * HUGE, PREFERRED, a.gpu.id));
-	CHECK_EQ(charged(&l), 3 * HUGE);
+	CHECK_EQ(vram_charged(&l), 3 * HUGE);
 	before = agent_count(&a, "no_room");
 	agent_has_pattern(&a, p, 0, all, 5);
 	CHECK_EQ(granules_there(p, 8), 3);
 	CHECK_OP(agent_count(&a, "no_room"), >, before);
-	CHECK_EQ(charged(&l), 3 * HUGE);
+	CHECK_EQ(vram_charged(&l), 3 * HUGE);
 	/* More by a later SET_ATTR, whose accesses find none of it shown. */
 	set_limit(&l, 5 * HUGE);
 	CHECK_OK(svm_set(&a.gpu, p, 8 * HUGE, PREFERRED, 0));
 	CHECK_OK(svm_set(&a.gpu, p, 8 * HUGE, PREFERRED, a.gpu.id));
-	CHECK_EQ(charged(&l), 5 * HUGE);
+	CHECK_EQ(vram_charged(&l), 5 * HUGE);
 	agent_has_pattern(&a, p, 0, all, 5);
 	CHECK_EQ(granules_there(p, 8), 5);
 	/* What is not wanted any more goes back, what rooms have with them. */
 	CHECK_OK(svm_set(&a.gpu, p, 8 * HUGE, PREFERRED, 0));
-	CHECK_EQ(charged(&l), 5 * HUGE);
+	CHECK_EQ(vram_charged(&l), 5 * HUGE);
 	has_pattern(p, 0, all, 5);
-	await_charged(&l, 0);
+	await_vram_charged(&l, 0);
 	CHECK_OK(svm_set(&a.gpu, p, 2 * HUGE, PREFERRED, a.gpu.id));
-	CHECK_EQ(charged(&l), 2 * HUGE);
+	CHECK_EQ(vram_charged(&l), 2 * HUGE);
 	CHECK_OK(svm_set(&a.gpu, p, 2 * HUGE, PREFERRED, 0));
-	CHECK_EQ(charged(&l), 0);
+	CHECK_EQ(vram_charged(&l), 0);
 	agent_stop(&a);
-	leave(&l);
+	leave_limited(&l);
 }
 
 CASE_LIMIT(no_room, "SVM with XNACK: where VRAM is full accesses go on in place, and nobody's buffers leave it", 240)
